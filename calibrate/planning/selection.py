@@ -66,7 +66,7 @@ def read_selection(only: Iterable[str], backends: Sequence[str], known: Sequence
             raise unknown_name(f"--only {group}:", name, names)
         if backends and group in known and group not in backends:
             raise BadInputError(
-                f"--only {group} and --backend {', '.join(backends)} exclude each other.",
+                f"--only {group} and --backend {', '.join(backends)} cannot be combined.",
                 "give one of the two.",
             )
         pairs.append((group, name))

@@ -162,7 +162,7 @@ def _noise(text: str) -> float:
 
 def _preset(quick: bool, rigorous: bool) -> str:
     if quick and rigorous:
-        raise BadInputError("--quick and --rigorous exclude each other.", "give one of them, or neither.")
+        raise BadInputError("--quick and --rigorous cannot be combined.", "give one of them, or neither.")
     return "quick" if quick else "rigorous" if rigorous else "standard"
 
 

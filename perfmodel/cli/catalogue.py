@@ -35,7 +35,9 @@ def machines(name: NameArgument = None, as_json: JsonOption = False, as_toml: To
     one_output(json=as_json, toml=as_toml)
     if as_toml:
         if name is None:
-            raise BadInputError("--toml is the file of one machine.", "perfmodel machines h100-sxm-ib --toml")
+            raise BadInputError(
+                "--toml prints the file of one machine.", "perfmodel machines h100-sxm-ib --toml"
+            )
         emit(f"# {_OWN_NAME}\n{machine_file(name).rstrip()}")
         return
 

@@ -138,7 +138,7 @@ def _one_each(typed: Mapping[str, Any]) -> dict[str, str | None]:
         values = [part.strip() for text in typed[name] or [] for part in text.split(",")]
         if len(values) > 1:
             raise BadInputError(
-                f"--compare and several of --{name} exclude each other: {', '.join(values)}.",
+                f"--compare and several of --{name} cannot be combined: {', '.join(values)}.",
                 f"a page of two has one for both: --{name} {values[0]}.",
             )
         found[name] = values[0] if values else None
@@ -150,7 +150,7 @@ def _refuse(names: Sequence[str], machines: Sequence[bool], typed: Mapping[str, 
     for option in _OF_BOTH:
         if typed[option]:
             raise BadInputError(
-                f"--compare and --{option} exclude each other.", "A and B are what --compare names."
+                f"--compare and --{option} cannot be combined.", "A and B are what --compare names."
             )
     if names[0] == names[1]:
         raise BadInputError(f"--compare {' '.join(names)}: both are the same.", "name two to compare.")

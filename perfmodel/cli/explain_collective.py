@@ -62,7 +62,7 @@ def only_of_collective(step: str, op: str | None, size: str | None) -> None:
     """Limits: options of a collective where a step is explained -> BadInputError"""
     for option, value in (("--op", op), ("--size", size)):
         if value is not None:
-            raise BadInputError(f"{option} is of a collective, not of {step}.", f"e.g. {_EXAMPLE}")
+            raise BadInputError(f"{option} applies to a collective, not to {step}.", f"e.g. {_EXAMPLE}")
 
 
 def explain_one_collective(context: typer.Context) -> None:

@@ -26,7 +26,7 @@ def only_of_plan(objective: str | None, optimizer: str | None) -> None:
     """Limits: options of a plan where a step of a projection is explained -> BadInputError"""
     for option, value in (("--objective", objective), ("--optimizer", optimizer)):
         if value is not None:
-            raise BadInputError(f"{option} is of a plan.", "give --plan FILE, as plan --out wrote it.")
+            raise BadInputError(f"{option} applies to a plan.", "give --plan FILE, as plan --out wrote it.")
 
 
 def explain_step_of_plan(context: typer.Context) -> None:

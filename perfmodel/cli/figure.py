@@ -152,7 +152,7 @@ def figure(
         return
     if file_format is not None:
         raise BadInputError(
-            f"--format {file_format} is of all figures.", f"--out {name}.{file_format} says it of one."
+            f"--format {file_format} applies to all figures.", f"--out {name}.{file_format} says it of one."
         )
     ending = _checked(name, source, out, force)
     _check_pixels(width, height, scale, ending)
@@ -176,7 +176,7 @@ def _one_each(**typed: str | None) -> None:
         if rest:
             option = f"--{name.replace('_', '-')}"
             raise BadInputError(
-                f"{option} {text}: a figure is of one value.",
+                f"{option} {text}: a figure shows one value.",
                 f"{option} {first} or another one; perfmodel report takes lists.",
             )
 
@@ -252,7 +252,7 @@ def _check_pixels(width: int | None, height: int | None, scale: float | None, en
             continue
         if ending not in endings:
             raise BadInputError(
-                f"{option} is of a picture.", f"--out must end in .{', .'.join(endings)} for it."
+                f"{option} applies to pictures only.", f"--out must end in .{', .'.join(endings)} for it."
             )
         if not low <= value <= high:
             raise BadInputError(f"{option} {value:g} cannot be drawn.", f"{low:g} to {high:g}.")

@@ -30,6 +30,6 @@ def check_host(host: str | None, **others: object) -> None:
     given = [f"--{name.removeprefix('as_').replace('_', '-')}" for name, value in others.items() if value]
     if given:
         raise BadInputError(
-            f"--host and {given[0]} exclude each other.",
+            f"--host and {given[0]} cannot be combined.",
             "the host is counted for the row-wise pass, on the screen and with --json.",
         )

@@ -29,7 +29,7 @@ def ids_of(alpha: str | None, distribution: str | None) -> Distribution:
     """What ``--alpha`` or ``--distribution`` says; uniform without. Limits: both -> BadInputError"""
     if alpha is not None and distribution is not None:
         raise BadInputError(
-            "--alpha and --distribution exclude each other.",
+            "--alpha and --distribution cannot be combined.",
             f"--alpha {alpha} is --distribution zipf:{alpha}: give one of them.",
         )
     if alpha is not None:

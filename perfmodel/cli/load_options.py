@@ -133,7 +133,7 @@ class TypedLoad:
         ):
             if value is not None and value > most:
                 raise BadInputError(
-                    f"--{option} {typed[option]} is more than this model describes.", f"at most {most}."
+                    f"--{option} {typed[option]} is more than this model covers.", f"at most {most}."
                 )
         return TypedLoad(
             limit_s=limit,

@@ -160,7 +160,7 @@ def _measured(asked: Asked, host: Host, team: Team, progress: CalibrationProgres
         progress.clear()
         if progress.outcome is not None:
             kept = f"{progress.outcome.samples} ({results.state_words(progress.outcome)})"
-            error.next_step = f"{error.next_step}\nkept: {kept}\ngo on with:\n  {again(asked.typed)}".lstrip(
+            error.next_step = f"{error.next_step}\nkept: {kept}\nto resume:\n  {again(asked.typed)}".lstrip(
                 "\n"
             )
         raise
@@ -169,9 +169,8 @@ def _measured(asked: Asked, host: Host, team: Team, progress: CalibrationProgres
 def _offer_to_drop(error: DamagedRunError, asked: Asked) -> DamagedRunError:
     """The error with the line, as it was typed, that goes on without what is damaged."""
     _, _, away = error.next_step.partition(", or ")
-    step = (
-        f"go on without them (what they held is measured again):\n  {without_damage(asked.typed)}\nor {away}"
-    )
+    step = "continue without them (what they held is measured again):"
+    step = f"{step}\n  {without_damage(asked.typed)}\nor {away}"
     return DamagedRunError(error.message, step)
 
 
@@ -299,7 +298,7 @@ def judge(asked: Asked, outcome: RunOutcome, *, strict: bool) -> None:
     if outcome.interrupted:
         state = results.state_words(outcome)
         note(f"stopped. Every time that was measured is kept in {outcome.samples}: {state}.")
-        note(f"go on with:\n  {again(asked.typed)}")
+        note(f"to resume:\n  {again(asked.typed)}")
         raise SaidError(STOPPED)
     if failed and len(failed) == outcome.done == outcome.total:
         raise NoHardwareError(
@@ -313,7 +312,7 @@ def _judge_strictly(asked: Asked, outcome: RunOutcome) -> None:
     """TooNoisyError unless every point of the plan ended well: what did not, and the line that helps."""
     counts = {str(status): len(outcome.with_status(status)) for status in _NOT_WELL}
     not_reached = outcome.total - outcome.done
-    steps = [f"go on with:\n  {again(asked.typed)}"] if not_reached else []
+    steps = [f"to resume:\n  {again(asked.typed)}"] if not_reached else []
     if any(counts.values()):
         steps.append(f"quieten the machine and measure them again:\n  {again(asked.typed)} --fresh")
     words = [f"{word} {count}" for word, count in (counts | {"not reached": not_reached}).items() if count]

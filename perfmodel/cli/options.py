@@ -251,7 +251,7 @@ def check_gpus(table_bytes: float, machine: Machine, reserve: float, what: str =
         size, room = format_bytes(table_bytes, binary=False), format_bytes(usable, binary=False)
         raise BadInputError(
             f"{what} {size} needs {format_count(table_bytes / usable)} GPUs of {room}: "
-            "more than this model describes.",
+            "more than this model covers.",
             f"at most {format_count(LARGEST_GPUS)} GPUs.",
         )
 
@@ -269,7 +269,7 @@ def check_most(name: str, value: float, option: str) -> None:
     """Refuse what is more than the model describes. Limits: above ``LARGEST[name]`` -> BadInputError"""
     if name in LARGEST and value > LARGEST[name]:
         raise BadInputError(
-            f"{option} {value:.15g} is more than this model describes.", f"at most {LARGEST[name]:.0f}."
+            f"{option} {value:.15g} is more than this model covers.", f"at most {LARGEST[name]:.0f}."
         )
 
 
@@ -277,7 +277,7 @@ def one_output(**chosen: bool) -> None:
     """Refuse two output formats at once."""
     given = [f"--{name}" for name, wanted in chosen.items() if wanted]
     if len(given) > 1:
-        raise BadInputError(f"{' and '.join(given)} exclude each other.", "choose one output format.")
+        raise BadInputError(f"{' and '.join(given)} cannot be combined.", "choose one output format.")
 
 
 def split_values(texts: list[str], option: str) -> list[str]:

@@ -53,7 +53,7 @@ def format_of(out: Path | None, typed: str | None, option: str = "--out") -> str
         return named
     if named not in (None, typed):
         raise BadInputError(
-            f"{option} {out} and --format {typed} exclude each other.",
+            f"{option} {out} and --format {typed} cannot be combined.",
             "leave out --format, or rename it.",
         )
     return typed

@@ -239,7 +239,7 @@ def check_one_plan(many: list[int], **others: object) -> None:
     given = [f"--{name.replace('_', '-')}" for name, value in others.items() if value]
     if len(many) > 1 and given:
         raise BadInputError(
-            f"--gpus with {len(many)} numbers and {given[0]} exclude each other.",
+            f"--gpus with {len(many)} numbers and {given[0]} cannot be combined.",
             f"{given[0]} is of one plan: give one number of GPUs, e.g. --gpus {many[-1]}.",
         )
 

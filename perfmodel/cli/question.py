@@ -78,7 +78,7 @@ class Question:
 def question_of(typed: Mapping[str, Any]) -> Question:
     """Of the parameters of a command by name, as they were typed; those that it has not, nobody said.
 
-    Limits: values that cannot be used, or exclude each other -> BadInputError
+    Limits: values that cannot be used, or cannot be combined -> BadInputError
     """
     first = {**typed, **{name: _first(name, typed.get(name)) for name in LISTS}}
     ids = ids_of(first.get("alpha"), first.get("distribution"))

@@ -158,7 +158,7 @@ def check_compared(params: Mapping[str, Any]) -> None:
         return
     for name in ("sharding", "kernels", "tier"):
         if params.get(name) is not None:  # a figure has no --kernels
-            raise BadInputError(f"--{name} and --compare exclude each other.", "leave one of them out.")
+            raise BadInputError(f"--{name} and --compare cannot be combined.", "leave one of them out.")
     if params["gpus"] is not None and params["model"] is None:
         raise BadInputError(
             "--compare on numbers of GPUs: of which tables?", "give --model, or leave --gpus out."
@@ -189,7 +189,7 @@ def check_beside(out: Path, force: bool, **other: object) -> None:
     given = [f"--{name.replace('_', '-')}" for name, value in other.items() if value is not None]
     if given:
         raise BadInputError(
-            f"--report and {given[0]} exclude each other.",
+            f"--report and {given[0]} cannot be combined.",
             "a page is of tables in the HBM of many GPUs; perfmodel alternatives --report has the others.",
         )
     format_of(out, None, "--report")

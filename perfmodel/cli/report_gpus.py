@@ -73,7 +73,7 @@ def _numbers(typed: str | None) -> list[int]:
 def _check_most(gpus: int) -> None:
     if gpus > LARGEST_GPUS:
         raise BadInputError(
-            f"--gpus {format_count(gpus)} is more than this model describes.",
+            f"--gpus {format_count(gpus)} is more than this model covers.",
             f"at most {format_count(LARGEST_GPUS)}.",
         )
 

@@ -63,13 +63,13 @@ def validate(
         others = [("--paper", paper), ("--held-out", held_out), ("--run", run is not None)]
         clash = [name for name, given in others if given]
         if clash:
-            raise BadInputError(f"--dlrm and {clash[0]} exclude each other.", "leave one of them out.")
+            raise BadInputError(f"--dlrm and {clash[0]} cannot be combined.", "leave one of them out.")
         _whole_models(as_json=as_json)
         return
     if run is not None:
         if paper or held_out:
             raise BadInputError(
-                f"--run and --{'paper' if paper else 'held-out'} exclude each other.",
+                f"--run and --{'paper' if paper else 'held-out'} cannot be combined.",
                 "leave one of them out.",
             )
         _own_run(run, as_json=as_json)

@@ -177,7 +177,7 @@ def check_model(typed: Mapping[str, object]) -> None:
         return
     clash = [f"--{name.replace('_', '-')}" for name in _OF_A_MODEL if typed.get(name) is not None]
     if clash:
-        raise BadInputError(f"--model and {clash[0]} exclude each other.", "a model brings its own tables.")
+        raise BadInputError(f"--model and {clash[0]} cannot be combined.", "a model brings its own tables.")
 
 
 _OF_A_MODEL = ("table_size", "tables", "pooling", "dim", "dtype", "grid")
@@ -262,5 +262,5 @@ def checked_sharding(
     if clash and way != ROW_WISE:
         reasons = {"--reduction": "a sharding has its own exchange", "--tier": "tiers are of row-wise shards"}
         why = reasons.get(clash, "one memory shards nothing")
-        raise BadInputError(f"--sharding {name} and {clash} exclude each other.", f"{why}: leave one out.")
+        raise BadInputError(f"--sharding {name} and {clash} cannot be combined.", f"{why}: leave one out.")
     return None if way == ROW_WISE else way

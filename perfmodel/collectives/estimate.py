@@ -280,7 +280,7 @@ def _check(size: Floats, ranks: Floats, node: Floats) -> None:
             )
     if (ranks > LARGEST_GPUS).any() or (node > LARGEST_GPUS).any():
         raise BadInputError(
-            f"{max(ranks.max(), node.max()):,.0f} GPUs are more than this model describes.",
+            f"{max(ranks.max(), node.max()):,.0f} GPUs are more than this model covers.",
             f"use at most {LARGEST_GPUS}.",
         )
     if (size > LARGEST_BYTES).any():

@@ -38,8 +38,8 @@ Codes = npt.NDArray[np.int8]
 
 LIMITS = (
     "",
-    "latency in the domain",
-    "link rate in the domain",
+    "link latency",
+    "link rate",
     "network latency",
     "NIC rate",
     "protocol rate",

@@ -116,7 +116,7 @@ def dense_of(text: str, machine: str) -> Dense | DenseTime:
 
 def _check_most(text: str, value: float, most: float, limit: str) -> None:
     if value > most:
-        raise BadInputError(f"{_OPTION} {text} is more than this model describes.", f"at most {limit}.")
+        raise BadInputError(f"{_OPTION} {text} is more than this model covers.", f"at most {limit}.")
 
 
 def from_file(file: DenseFile, machine: str) -> Dense:

@@ -215,7 +215,7 @@ def question_of(
     max_hbm_bytes  memory of each GPU that tables may use [bytes]
     only, without  rules as they are typed: ``"user_*=row-wise"``;  constraints  a TOML file, or rules
     overrides      machine values to change;  for_torchrec  only shardings that TorchRec has
-    Limits: an unknown objective, a number below 1, values that exclude each other -> BadInputError
+    Limits: an unknown objective, a number below 1, values that cannot be combined -> BadInputError
     """
     if objective not in OBJECTIVES:
         raise unknown_name("objective", objective, OBJECTIVES)

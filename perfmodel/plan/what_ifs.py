@@ -122,7 +122,7 @@ def _asked(q: PlanQuestion, answer: Planned) -> Iterator[tuple[str, str, str, Pl
     yield _memory(q)
     if q.costs.get("payload") in (None, "fp32"):
         costs = {**q.costs, "payload": "fp16"}
-        yield "payload", "bags as fp16 on the wire", "--payload fp16", replace(q, costs=costs)
+        yield "payload", "bags sent as fp16", "--payload fp16", replace(q, costs=costs)
     batch = _MORE_SAMPLES * q.batch
     words = f"samples a GPU {format_count(q.batch)} → {format_count(batch)}"
     yield "batch", words, f"--batch {batch}", replace(q, batch=batch)

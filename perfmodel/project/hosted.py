@@ -270,6 +270,6 @@ def check_clock(setting: Setting, mode: str) -> None:
     clocks = {*setting.links.clocks, setting.kernel_clock}
     if Clock.EAGER in clocks:
         raise BadInputError(
-            f"--host {mode} and times on the eager clock exclude each other: those have the host in them.",
+            f"--host {mode} and times on the eager clock cannot be combined: those have the host in them.",
             "leave --host out, or use --clock stream or graph.",
         )

@@ -63,7 +63,7 @@ def headlines(found: Sequence[Alternative], best: Alternative) -> list[str]:
     ids = base.forward.ids.name
     second = f"{format_count(best.batch)} samples a GPU in a batch, ids {ids}"
     close = [each.label for each in found if _overlap(each, best)]
-    third = f"bands overlap, so it is not sure against: {', '.join(close)}" if close else ""
+    third = f"bands overlap, so this is not certain against: {', '.join(close)}" if close else ""
     lines = (first[0].upper() + first[1:], second, third)
     return [line for line in lines if line]
 
@@ -126,7 +126,7 @@ def condition(each: Alternative, best: Alternative) -> str:
     step = need.step
     if math.isinf(need.factor):
         longest = f"without {step.label} ({format_time(step.time_s)}) it still takes"
-        return f"no single step would do: {longest} {format_time(need.rest_s)}"
+        return f"no single step is enough: {longest} {format_time(need.rest_s)}"
     return f"{step.label} {format_ratio(need.factor)} faster{_as_rate(each, step, need.factor)}"
 
 
@@ -151,7 +151,7 @@ def map_table(cells: Sequence[MapCell]) -> str:
         row = [_cell(of[size, ids, batch]) for batch in batches]
         rows.append([format_bytes(size, binary=False) if size else "", ids, *row])
     headers = ["tables", "ids", *(format_count(batch) for batch in batches)]
-    title = "Which wins where: the least time of a batch, by samples of a GPU in a batch"
+    title = "The fastest alternative, by samples per GPU in a batch"
     return f"{title}\n{table(headers, rows, left=tuple(range(len(headers))))}\n{paragraph(_LEGEND)}"
 
 
@@ -179,10 +179,10 @@ def crossing_words(each: Crossing) -> tuple[str, str]:
 
 def _small_print(found: Sequence[Alternative], currency: str) -> str:
     lines = [
-        "GPU-hours, energy and money are for 10⁹ samples. Energy is at most: boards alone, at full power."
+        "GPU-hours, energy and money are for 10⁹ samples. Energy is that of boards alone, at full power."
     ]
     if any(each.stated and each.answer for each in found):
-        lines += ["The one memory is stated, not sold: it is left out of what wins."]
+        lines += ["The one memory is a hypothetical device: it is left out of the ranking."]
     if not currency:
         lines += ["Money: --prices prices.toml, with a machine's hour and a TB's month."]
     return "\n".join(paragraph(line) for line in lines)

@@ -217,9 +217,10 @@ def _unknown_text(item: Calibration, run: Path | None) -> list[str]:
     sizes = f"{counted(len(fewest.anchor_bytes), 'size')} {low if low == high else f'{low} – {high}'}"
     why = "too few" if few else "they do not reach it, or are too noisy"
     text = (
-        f"Unknown {' or '.join(names)}: the samples do not tell it (half its 95 % interval is more than the "
-        f"value): {sizes}, {why}. Inside the range the measured times count, outside it the curve is rough. "
-        "What tells more: smaller sizes for the floor, larger ones for the rate"
+        f"Unknown {' or '.join(names)}: the samples do not determine it (half its 95 % interval is more than "
+        f"the value): {sizes}, {why}. Inside the range the measured times count, outside it the curve is "
+        "rough. "
+        "To determine it: smaller sizes for the floor, larger ones for the rate"
     )
     line = "" if run is None else "\n  " + _more_line(item, vague, run, few)
     return [paragraph(text + (":" if line else ".")) + line]

@@ -15,7 +15,7 @@ from perfmodel.report.terminal import paragraph
 from perfmodel.schema.calibration import UNKNOWN_VERSION, Calibration, Curve, Law
 from perfmodel.schema.machine import Machine, list_machines, load_machine
 from perfmodel.schema.priors import load_priors
-from perfmodel.units import format_fraction, format_number
+from perfmodel.units import counted, format_fraction, format_number
 
 _DOUBTFUL_MEDIAN = 0.1
 _FASTER_THAN_LIGHT = 1.02  # times are printed with three digits
@@ -148,9 +148,9 @@ def _name(curve: Curve) -> str:
 
 
 def doubts_text(found: Sequence[str]) -> str:
-    """The verdict and the doubts as a list; "nothing to doubt" is an answer."""
+    """The verdict and the doubts as a list; "no doubts" is an answer."""
     if not found:
-        return "Checked   valid; nothing to doubt"
-    return f"Checked   valid; {len(found)} to doubt\n" + "\n".join(
+        return "Checked   valid; no doubts"
+    return f"Checked   valid; {counted(len(found), 'doubt')}\n" + "\n".join(
         paragraph(line, indent=3) for line in found
     )

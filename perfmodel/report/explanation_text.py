@@ -82,7 +82,7 @@ def collective_explanation_text(found: CollectiveExplanation, origin: str) -> st
     model, group = found.model, found.group
     domains = f"{group.domains} of {group.domain_gpus}" if group.domains > 1 else "one"
     second = f"bus bandwidth {format_rate(found.busbw_bytes_per_s)}, clock {model.clock}, evidence "
-    second += f"{found.evidence}, domains: {domains}; it hangs most on: {found.limit}"
+    second += f"{found.evidence}, domains: {domains}; it depends most on: {found.limit}"
     equation = "\n".join(each.text for each in found.time.equations if each.text)
     notes = _footnotes(found.time.terms)
     source = facts([("source", found.reference)], indent=_INDENT)
@@ -96,7 +96,7 @@ def collective_explanation_text(found: CollectiveExplanation, origin: str) -> st
             f"Working\n{working}",
             f"How the time came about\n{_stages(found)}",
             f"Band\n{_band(found)}",
-            f"Speed of light\n{_light(found)}",
+            f"Speed of light: the lower bound at datasheet rates\n{_light(found)}",
         ]
     )
 

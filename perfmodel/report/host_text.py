@@ -56,7 +56,7 @@ def ahead_line(found: IdsAhead) -> str:
     """What the ids of the next batch would hide."""
     share = format_fraction(found.hidden_s / (found.step_s + found.hidden_s))
     text = (
-        f"sent during this batch, as TorchRec's pipelines do, hide {format_time(found.hidden_s)} ({share}); "
-        f"behind dense layers up to {format_time(found.ids_s)}"
+        f"sending them during this batch, as TorchRec's pipelines do, hides "
+        f"{format_time(found.hidden_s)} ({share}), and up to {format_time(found.ids_s)} behind dense layers"
     )
     return facts([("Next ids", text)])

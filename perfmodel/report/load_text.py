@@ -87,9 +87,9 @@ def rule_line(answer: ServiceLoad) -> str:
     size = f"{format_count(best.batch)} on each GPU"
     requests = counted(best.rule.requests, "request")
     each = f", {q.samples:g} samples each" if q.samples != 1 else ""
-    wait = format_time(best.rule.wait_s) if best.rule.wait_s else "for nobody"
+    wait = f"waits {format_time(best.rule.wait_s)}" if best.rule.wait_s else "does not wait"
     steps = "steps of two batches overlap" if best.rule.overlap else "one batch after the other"
-    batch = f"up to {size} ({requests}{each}); the first request waits {wait}; {steps}"
+    batch = f"up to {size} ({requests}{each}); the first request {wait}; {steps}"
     chosen = [
         n for n, v in (("--batch", q.batch), ("--wait", q.wait_s), ("--overlap", q.overlap)) if v is not None
     ]
@@ -200,7 +200,7 @@ def closed_forms(answer: ServiceLoad) -> str:
     capacity = answer.best.capacity_per_s * answer.replicas
     return paragraph(
         f"Closed forms: full batches serve {rate(capacity)} at most; a request that comes alone takes "
-        f"{format_time(answer.least_s)} (p99) if it waits for nobody; {format_count(inside)} requests are "
+        f"{format_time(answer.least_s)} (p99) if it does not wait; {format_count(inside)} requests are "
         "inside on average (Little's law)."
     )
 
@@ -236,7 +236,7 @@ def stragglers(answer: ServiceLoad) -> str:
     """How much later ranks are, and who says so."""
     spread = answer.question.spread
     if not spread.floor_s and not spread.share:
-        return "No rank is later than another (--no-stragglers)."
+        return "No rank is slower than another (--no-stragglers)."
     size = f"{format_time(spread.floor_s)} + {format_fraction(spread.share)} of the collective"
     how = "measured, " if spread.evidence is Evidence.MEASURED else "assumed, after "
-    return f"A rank is {size} late on average, exponentially ({how}{spread.source})."
+    return f"A rank is {size} late on average, exponentially distributed ({how}{spread.source})."

@@ -51,7 +51,7 @@ _LEGEND = {
 STOPPED = {
     "bound": "less than 1 % was enough",
     "no improvement": "nothing better was found",
-    "time": "the time was up",
+    "time": "the time limit was reached",
     "interrupt": "it was stopped",
 }
 """Why a search ended, in words."""

@@ -145,11 +145,7 @@ def kernel_lines(answer: Projection, others: Sequence[OtherKernels]) -> str:
         told = any(interval.known for interval in setting.kernels.values.values())
         name += ", timed on this machine" if told else ", by a few look-ups that tell no rate"
     else:
-        name = (
-            f"{name}, by published times of others"
-            if is_published(setting.machine)
-            else "of the machine file"
-        )
+        name = f"{name}, from published times" if is_published(setting.machine) else "of the machine file"
     lines = [("Kernels", f"{name}: {format_ratio(answer.slowdown)}")]
     for other in others:
         word = LIBRARY_WORDS.get(other.implementation, other.implementation)
@@ -347,7 +343,7 @@ def footer(
     if assumed:
         parts.append("assumed: " + ", ".join(assumed))
     if answer.forward.payload is not None and answer.gpus > 1:
-        parts.append(f"bags {answer.forward.payload} on the wire")
+        parts.append(f"bags sent as {answer.forward.payload}")
     if answer.setting.scenario != "cluster":
         parts.append(f"scenario {answer.setting.scenario}")
     parts.append("clock " + ", ".join(str(clock) for clock in answer.clocks))

@@ -9,7 +9,7 @@ from perfmodel.plan.what_ifs import WhatIf
 from perfmodel.report.terminal import command_lines, paragraph, table, unbroken
 from perfmodel.units import format_ratio, format_time
 
-_NOT_SEARCHED = "not searched: the time was up. {} leaves time for it."
+_NOT_SEARCHED = "not searched: the time limit was reached. {} leaves time for it."
 
 
 def pass_line(training: bool, other: str) -> str:

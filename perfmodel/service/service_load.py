@@ -301,7 +301,7 @@ def _needed(question: ServiceQuestion, best: Carried) -> int:
         most = best.rate_per_s * (_MOST_GPUS // gpus)
         raise BadInputError(
             f"{format_per_second(load, 'requests')} need {counted(needed, 'replica')} of "
-            f"{counted(gpus, 'GPU')}: more than this model describes.",
+            f"{counted(gpus, 'GPU')}: more than this model covers.",
             f"{format_count(_MOST_GPUS)} GPUs carry {format_per_second(most, 'requests')}.",
         )
     return needed

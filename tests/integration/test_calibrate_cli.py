@@ -71,7 +71,7 @@ def test_measure_stop_go_on_show_project(tmp_path: Path) -> None:
         out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert "Plan " in out and "Fitted" not in out
-    assert "go on with:\n  perfmodel calibrate --only mpi:all_to_all,mpi:reduce_scatter" in err
+    assert "to resume:\n  perfmodel calibrate --only mpi:all_to_all,mpi:reduce_scatter" in err
     before = samples(tmp_path).read_bytes()
 
     found = perfmodel(tmp_path, *line)

@@ -128,7 +128,9 @@ def test_all_of_them_into_a_folder(cli: Cli, page: Path, tmp_path: Path, monkeyp
         f"{name}.svg" for name in PLAN.figures
     }
     is_an_error(cli(*words), 2, "exists already", "--force")
-    is_an_error(cli("figure", "steps", *words[1:]), 2, "--format svg is of all figures", "--out steps.svg")
+    is_an_error(
+        cli("figure", "steps", *words[1:]), 2, "--format svg applies to all figures", "--out steps.svg"
+    )
     is_an_error(cli(*words[:3], "--format", "svg"), 2, "into which folder", "--out FOLDER")
     is_an_error(cli(*words[:3], "--out", "a.svg"), 2, "which figure", "name one figure")
     is_an_error(cli(*words[:3], "--format", "jpg", "--out", "a"), 2, "--format 'jpg'", "svg")

@@ -247,7 +247,7 @@ def test_interrupted_and_resumed(ranks: Ranks, cli: Any, tmp_path: Path) -> None
     found = cli(*QUICK)
     assert found.code == 130
     assert "Fitted" not in found.out
-    assert "go on with:\n  perfmodel calibrate --only mpi:all_to_all --quick --sizes 1KiB..1MiB" in found.err
+    assert "to resume:\n  perfmodel calibrate --only mpi:all_to_all --quick --sizes 1KiB..1MiB" in found.err
     said = " ".join(found.err.split())
     assert "Every time that was measured is kept in" in said
     assert re.search(r"0 of 20 points done, \d+ more measured in part", said)
@@ -268,7 +268,7 @@ def test_fresh_measures_again(ranks: Ranks, cli: Any) -> None:
     assert ranks.last is not None and ranks.last.visits
     ranks.fields = {"faults": {4: "interrupt"}}
     stopped = cli(*QUICK, "--fresh")
-    assert stopped.code == 130 and "go on with" in stopped.err and "--fresh" not in stopped.err
+    assert stopped.code == 130 and "to resume" in stopped.err and "--fresh" not in stopped.err
 
 
 def test_noise_that_stays_is_a_warning_or_with_strict_an_error(ranks: Ranks, cli: Any) -> None:
@@ -287,7 +287,7 @@ def test_strict_counts_what_the_time_limit_left(ranks: Ranks, cli: Any) -> None:
     found = cli(*QUICK, "--time-limit", "20s", "--strict")
     assert found.code == 5
     assert re.search(r"--strict: not reached \d+, of \d+ points", found.err), found.err
-    assert "go on with:\n" in re.sub(r"\n +", "\n", found.err) and "--fresh" not in found.err
+    assert "to resume:\n" in re.sub(r"\n +", "\n", found.err) and "--fresh" not in found.err
 
 
 def test_a_noise_target_of_ones_own(ranks: Ranks, cli: Any) -> None:
@@ -299,7 +299,7 @@ def test_a_lost_rank_is_named_and_what_is_kept_is_said(ranks: Ranks, cli: Any) -
     ranks.fields = {"faults": {5: "dead"}}
     found = cli(*QUICK)
     assert found.code == 4
-    assert "rank 1 (node 0)" in found.err and "go on with:\n         perfmodel calibrate" in found.err
+    assert "rank 1 (node 0)" in found.err and "to resume:\n         perfmodel calibrate" in found.err
     assert ranks.last is not None and ranks.last.closed
 
 
@@ -351,7 +351,7 @@ def test_out_is_another_place(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--quick", "--rigorous"), "exclude each other"),
+        (("--quick", "--rigorous"), "cannot be combined"),
         (("--clock", "sundial"), "sundial"),
         (("--device", "tpu"), "tpu"),
         (("--time-limit", "0"), "at least 1s"),
@@ -410,7 +410,7 @@ def test_under_a_launcher_one_goes_on_as_one_began(
     for name, value in launched.items():
         monkeypatch.setenv(name, value)
     ranks.fields = {"faults": {4: "interrupt"}}
-    assert "go on with:\n  torchrun … perfmodel calibrate" in cli(*QUICK).err
+    assert "to resume:\n  torchrun … perfmodel calibrate" in cli(*QUICK).err
 
 
 def test_the_help_names_no_file_that_only_a_checkout_has(cli: Any) -> None:

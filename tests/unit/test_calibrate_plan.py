@@ -163,7 +163,7 @@ def test_clocks_and_sizes_and_ranks_that_were_asked_for() -> None:
         (Request(noise=1e-12), "from 0.01% to 99%"),
         (Request(only=["ncl"]), "did you mean nccl"),
         (Request(only=["mpi:alltoall"]), "all_to_all"),
-        (Request(only=["mpi"], backends=["gloo"]), "exclude each other"),
+        (Request(only=["mpi"], backends=["gloo"]), "cannot be combined"),
         (Request(backends=["tcp"]), "backend 'tcp' is not known"),
         (Request(only=["kernels:"]), "--only kernels: names nothing after the colon"),
         (Request(only=["mpi:"]), "write --only mpi for all of it, or one of all_to_all"),

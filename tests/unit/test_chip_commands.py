@@ -60,7 +60,7 @@ def test_where_each_way_wins(cli: Any) -> None:
     ("words", "said"),
     [
         (["chips", "ascend"], "did you mean ascend-910"),
-        (["chips", "--set", "cores=4"], "--set is of one chip"),
+        (["chips", "--set", "cores=4"], "--set needs one chip"),
         (["chip", "ways", "--chip", "ascend-910", "--dim", "0"], "0"),
         (["chips", "ascend-910", "--set", "cores=0"], "must be more than 0"),
         (["chips", "nothing.toml"], "nothing.toml cannot be read"),
@@ -245,7 +245,7 @@ def test_a_seed_below_nought_is_refused(cli: Any, own: str) -> None:
         (["--chip", "ascend-910", "--model", "OWN", "--one-core"], "--one-core belongs to --table"),
         (
             ["--chip", "ascend-910", "--model", "OWN", "--table", "small", "--time-limit", "1s"],
-            "--time-limit is of mappings",
+            "--time-limit applies to mappings",
         ),
         (["--chip", "ascend-910", "--model", "OWN", "--time-limit", "3"], "a time needs a unit"),
         (["--chip", "ascend-910", "--model", "OWN", "--table", "smal"], "did you mean small"),
@@ -269,7 +269,7 @@ def test_a_seed_below_nought_is_refused(cli: Any, own: str) -> None:
                 "--batch",
                 "8",
             ],
-            "--batch and --trace exclude each other",
+            "--batch and --trace cannot be combined",
         ),
         (
             ["--chip", "ascend-910", "--model", "OWN", "--trace", "x.csv", "--table", "small"],

@@ -76,15 +76,15 @@ def test_no_help_has_them(command: str, options: tuple[str, ...]) -> None:
     [
         (
             ("plan", "--model", "criteo-kaggle", "--gpus", "8", "--robust"),
-            "--robust is of mappings to cores.",
+            "--robust applies to mappings to cores.",
         ),
         (("explain", "GM"), "GM is a way to look a table up on a core"),
-        (("explain", "gather", "--rows", "5"), "--rows is of a table on a chip"),
+        (("explain", "gather", "--rows", "5"), "--rows applies to a table on a chip"),
         (
             ("explain", "GM", "--on-chip", "h100-sxm", "--rows", "5", "--gpus", "8"),
-            "--gpus and --on-chip exclude",
+            "--gpus and --on-chip cannot be combined",
         ),
-        (("chips", "--ways"), "--ways is of one chip"),
+        (("chips", "--ways"), "--ways needs one chip"),
         (("chips", "ascend-910", "--dim", "4"), "--dim belongs to --ways"),
     ],
 )
@@ -113,5 +113,5 @@ def test_what_belongs_to_a_chip_is_refused_without_one(words: tuple[str, ...], m
 def test_options_of_gpus_are_refused_by_name(words: tuple[str, ...]) -> None:
     code, out, err = asked("--on-chip", "ascend-910", "--model", "criteo-kaggle", *words)
     assert (code, out) == (2, "")
-    assert f"{words[0]} and --on-chip exclude each other" in " ".join(err.split())
+    assert f"{words[0]} and --on-chip cannot be combined" in " ".join(err.split())
     assert "--batch" in err

@@ -264,7 +264,7 @@ def test_a_seed_that_is_no_whole_number_is_refused(seed: str, message: str, mode
 def test_what_is_more_than_the_model_describes_is_refused(option: str, most: int, model: str) -> None:
     code, out, err = asked("--model", model, "--gpus", "8", option, str(most + 1))
     assert (code, out) == (2, "")
-    assert f"{option} {most + 1} is more than this model describes. at most {most}." in " ".join(err.split())
+    assert f"{option} {most + 1} is more than this model covers. at most {most}." in " ".join(err.split())
 
 
 def test_gpus_need_not_fill_the_last_domain(model: str) -> None:

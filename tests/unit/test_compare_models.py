@@ -51,9 +51,9 @@ def test_without_numbers_whole_nodes_of_both(cli: Any, tmp_path: Path) -> None:
     ("more", "words"),
     [
         (("--gpus", "1"), ("--gpus 1: the tables need 2 GPUs on A or on B",)),
-        (("--table-size", "1TB"), ("--model and --table-size exclude",)),
-        (("--sharding", "grid"), ("--sharding and --compare exclude",)),
-        (("--machine", A), ("--compare and --machine exclude",)),
+        (("--table-size", "1TB"), ("--model and --table-size cannot be combined",)),
+        (("--sharding", "grid"), ("--sharding and --compare cannot be combined",)),
+        (("--machine", A), ("--compare and --machine cannot be combined",)),
     ],
 )
 def test_what_cannot_be_compared(cli: Any, tmp_path: Path, more: tuple[str, ...], words: Any) -> None:

@@ -163,7 +163,7 @@ def test_explained_conversions_of_a_plan_multiply_to_their_bytes(way: str) -> No
 def test_the_payload_is_said_and_asked_again(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["project", "--table-size", "10TB", "--payload", "fp16"]) == 0
     text = capsys.readouterr().out
-    assert "convert bags to send" in text and "bags fp16 on the wire" in text
+    assert "convert bags to send" in text and "bags sent as fp16" in text
     assert "perfmodel explain reduce-scatter-bags --table-size 10TB --payload fp16" in text
     assert "kernel:convert" not in text
     assert run(["project", "--table-size", "10TB", "--payload", "fp16", "--sharding", "ub", "--json"]) == 0

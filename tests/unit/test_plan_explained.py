@@ -122,8 +122,8 @@ def test_options_of_one_kind_of_explanation_are_refused_by_the_others(
         (["collective", "--op", "all_to_all", "--size", "1GiB", "--gpus", "8", "--dim", "3"], "--dim says"),
         (["collective", "--op", "all_to_all", "--size", "1GiB,2GiB", "--gpus", "8"], "these are 2"),
         (["collective", "--op", "all_to_all", "--size", "1GiB", "--gpus", "1"], "sends nothing"),
-        (["gather", "--op", "all_to_all"], "--op is of a collective"),
-        (["gather", "--objective", "latency"], "--objective is of a plan"),
+        (["gather", "--op", "all_to_all"], "--op applies to a collective"),
+        (["gather", "--objective", "latency"], "--objective applies to a plan"),
         (["gather", "--plan", "plan.json"], "which tables"),
         (["gather", "--plan", "plan.json", "--dim", "3"], "--dim says nothing about a plan"),
     ):

@@ -307,7 +307,7 @@ def test_a_part_with_the_hottest_row_is_busier_than_is_counted(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--alpha", "1", "--distribution", "zipf:1"), "--alpha and --distribution exclude each other"),
+        (("--alpha", "1", "--distribution", "zipf:1"), "--alpha and --distribution cannot be combined"),
         (("--distribution", "histogram:mine"), "histogram 'mine' is not known"),
         (("--distribution", "skewed"), "give one of: uniform, zipf:A"),
     ],

@@ -219,7 +219,7 @@ def test_what_ifs_without_time_are_the_plan_that_is_known(
     rows = text.splitlines()[1 : len(found) + 1]
     assert len(rows) == len(found) and all("not searched" in row and "×" not in row for row in rows)
     assert " ".join(text.split()).endswith(
-        "not searched: the time was up. --time-limit 6s leaves time for it."
+        "not searched: the time limit was reached. --time-limit 6s leaves time for it."
     )
     assert {each.longer for each in found} == {"--time-limit 6s"}
     longer = what_ifs(asked, answer, Deadline(1.5, lambda: 0.0))

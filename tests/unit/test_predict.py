@@ -246,8 +246,8 @@ def test_labels_say_what_the_time_rests_on() -> None:
     assert [answer.limit_names[i] for i in answer.limit] == ["network latency", "NIC rate"]
     inside = model.estimate("all_gather", [2**12, 2**34], 8)
     assert [inside.limit_names[i] for i in inside.limit] == [
-        "latency in the domain",
-        "link rate in the domain",
+        "link latency",
+        "link rate",
     ]
 
 

@@ -93,8 +93,14 @@ def test_the_command_asks_the_same_and_says_what_it_was(cli: Any) -> None:
             "--tier uvm and --remote-memory would both hold all rows",
         ),
         (("--remote-memory", FAR, "--gpus", "8"), "contradict each other"),
-        (("--remote-memory", FAR, "--sharding", "grid"), "--sharding grid and --remote-memory exclude"),
-        (("--remote-memory", FAR, "--report", "page.html"), "--report and --remote-memory exclude"),
+        (
+            ("--remote-memory", FAR, "--sharding", "grid"),
+            "--sharding grid and --remote-memory cannot be combined",
+        ),
+        (
+            ("--remote-memory", FAR, "--report", "page.html"),
+            "--report and --remote-memory cannot be combined",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(cli: Any, words: tuple[str, ...], part: str) -> None:

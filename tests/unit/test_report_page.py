@@ -282,9 +282,9 @@ def test_a_run_of_ones_own_shows_what_it_knows(cli: Callable[..., Outcome], tmp_
         (("-", "--format", "html"), "needs the name of a file"),
         (("x.html", "--compare", "h100-sxm-ib"), "needs two"),
         (("/dev/full", "--format", "html"), "a device or a pipe"),
-        (("x.html", "--format", "markdown"), "exclude each other"),
-        (("x.md", "--format", "html"), "exclude each other"),
-        (("x.pdf", "--format", "html"), "exclude each other"),
+        (("x.html", "--format", "markdown"), "cannot be combined"),
+        (("x.md", "--format", "html"), "cannot be combined"),
+        (("x.pdf", "--format", "html"), "cannot be combined"),
     ],
 )
 def test_the_name_of_a_page_says_its_format(

@@ -247,7 +247,7 @@ def test_one_gpu_has_a_page_too(answer: Planned) -> None:
     assert isinstance(blocks["others"], Missing)
     titles = {name: block.title for name, block in blocks.items() if isinstance(block, Block)}
     assert titles["placements"] == "All 5 tables are data-parallel on 1 GPU."
-    assert titles["balance"] == "One GPU waits for nobody."
+    assert titles["balance"] == "One GPU does not wait."
     assert titles["timeline"].startswith("No exchange is left")
     assert plan_card(one).sentence.endswith("on 1 GPU: nothing is sharded.")
 

@@ -72,8 +72,8 @@ def test_shardings_are_not_compared_below_the_hbm() -> None:
 @pytest.mark.parametrize(
     ("words", "part"),
     [
-        (("--compare", "h100-sxm-ib", "h200-sxm-ib"), "--tier and --compare exclude each other"),
-        (("--sharding", "table-wise"), "--sharding table-wise and --tier exclude each other"),
+        (("--compare", "h100-sxm-ib", "h200-sxm-ib"), "--tier and --compare cannot be combined"),
+        (("--sharding", "table-wise"), "--sharding table-wise and --tier cannot be combined"),
         (("--gpus", "8"), "--tier uvm needs the size of the tables"),
         (("--table-size", "10TB", "--gpus", "8"), "need 5 nodes of 2 TB of host memory"),
         (("--table-size", "1TB", "--machine", "l40s-pcie"), "does not say its host_bytes"),

@@ -331,8 +331,11 @@ def test_one_way_as_json_has_its_cut(capsys: pytest.CaptureFixture[str]) -> None
     ("words", "message"),
     [
         (("--sharding", "table-wise"), "one table is 10 TB, larger than a GPU"),
-        (("--sharding", "all", "--reduction", "sparse"), "--sharding all and --reduction exclude"),
-        (("--sharding", "ub", "--local-memory", "10TB@3TB/s"), "--sharding ub and --local-memory exclude"),
+        (("--sharding", "all", "--reduction", "sparse"), "--sharding all and --reduction cannot be combined"),
+        (
+            ("--sharding", "ub", "--local-memory", "10TB@3TB/s"),
+            "--sharding ub and --local-memory cannot be combined",
+        ),
         (("--sharding", "diagonal"), "sharding 'diagonal' is not known"),
     ],
 )
@@ -392,7 +395,7 @@ def test_skew_finds_rows_in_the_cache(capsys: pytest.CaptureFixture[str]) -> Non
     assert steps[1]["reduce_scatter_bags"] == steps[0]["reduce_scatter_bags"]
     assert skewed["baseline_time_s"] < 0.8 * even["baseline_time_s"]
     code, _, said = printed(capsys, *asked, "--alpha", "1", "--distribution", "uniform")
-    assert code == 2 and "--alpha and --distribution exclude each other" in said
+    assert code == 2 and "--alpha and --distribution cannot be combined" in said
 
 
 def test_explain_knows_shardings(capsys: pytest.CaptureFixture[str]) -> None:

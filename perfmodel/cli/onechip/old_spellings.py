@@ -42,7 +42,9 @@ def explain_on_chip(context: typer.Context) -> None:
 def plan_without_chip(*, robust: bool) -> None:
     """Limits: an option of ``--on-chip`` without it -> BadInputError"""
     if robust:
-        raise BadInputError("--robust is of mappings to cores.", "ask perfmodel chip plan, or leave it out.")
+        raise BadInputError(
+            "--robust applies to mappings to cores.", "ask perfmodel chip plan, or leave it out."
+        )
 
 
 def explain_without_chip(step: str, rows: str | None) -> None:
@@ -55,7 +57,7 @@ def explain_without_chip(step: str, rows: str | None) -> None:
         )
     if rows is not None:
         raise BadInputError(
-            "--rows is of a table on a chip.", f"ask of the chip: perfmodel chip explain GM {_EXAMPLE}"
+            "--rows applies to a table on a chip.", f"ask of the chip: perfmodel chip explain GM {_EXAMPLE}"
         )
 
 
@@ -74,7 +76,7 @@ def _check_meant(context: typer.Context, meant: Sequence[str], what: str) -> set
             if p.name in meant and p.name != "chip" and p.opts[0].startswith("-")
         )
         raise BadInputError(
-            f"{other[0]} and --on-chip exclude each other: --on-chip {what}.",
+            f"{other[0]} and --on-chip cannot be combined: --on-chip {what}.",
             f"leave one of them out; --on-chip goes with {', '.join(usable)}.",
         )
     return set(given)

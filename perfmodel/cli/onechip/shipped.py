@@ -66,7 +66,9 @@ def _file_of(name: str | None, *, alone: bool) -> str:
     from perfmodel.schema.chip import chip_file
 
     if name is None or not alone:
-        raise BadInputError("--toml is the file of one shipped chip.", "perfmodel chips ascend-910 --toml")
+        raise BadInputError(
+            "--toml prints the file of one shipped chip.", "perfmodel chips ascend-910 --toml"
+        )
     return chip_file(name)
 
 
@@ -75,6 +77,6 @@ def _check(name: str | None, ways: bool, shape: dict[str, str | None], settings:
     if typed and not ways:
         raise BadInputError(f"{typed[0]} belongs to --ways.", "add --ways, or leave it out.")
     if name is None and ways:
-        raise BadInputError("--ways is of one chip.", "name it: perfmodel chip ways --chip ascend-910")
+        raise BadInputError("--ways needs one chip.", "name it: perfmodel chip ways --chip ascend-910")
     if name is None and settings:
-        raise BadInputError("--set is of one chip.", "name it: perfmodel chips ascend-910")
+        raise BadInputError("--set needs one chip.", "name it: perfmodel chips ascend-910")

@@ -90,7 +90,9 @@ def simulate(
     if (way or one_core) and not table:
         raise BadInputError(f"{'--way' if way else '--one-core'} belongs to --table.", "name a table.")
     if time_limit and table:
-        raise BadInputError("--time-limit is of mappings: --table has none.", "leave one of them out.")
+        raise BadInputError(
+            "--time-limit applies to mappings, which --table leaves out.", "leave one of them out."
+        )
     limit_s = parse_time(time_limit, "--time-limit") if time_limit else None
     box = chip_of(chip, settings)
     ids = ids_of(alpha, distribution)
@@ -134,7 +136,7 @@ def _check_trace(
     other = "--batch" if batch else "--alpha" if alpha else "--distribution" if distribution else ""
     if other:
         raise BadInputError(
-            f"{other} and --trace exclude each other.", "the trace says it: leave one of them out."
+            f"{other} and --trace cannot be combined.", "the trace says it: leave one of them out."
         )
     if not table:
         raise BadInputError(

@@ -193,9 +193,7 @@ def balance_title(shown: Shown) -> str:
     most, mean = int(np.argmax(total)), float(total.mean())
     gpus = counted(total.size, "GPU")
     if shown.shares.waiting <= _SAME:
-        return (
-            f"All {gpus} are equally busy: nobody waits." if total.size > 1 else "One GPU waits for nobody."
-        )
+        return f"All {gpus} are equally busy: none waits." if total.size > 1 else "One GPU does not wait."
     ratio = format_ratio(float(total[most]) / mean)
     if ratio == format_ratio(1.0):
         return (

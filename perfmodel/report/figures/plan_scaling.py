@@ -156,8 +156,8 @@ def _title(rows: Sequence[dict[str, Any]], knee: int | None) -> str:
     first, last = rows[0], rows[-1]
     gain, more = last["samples_per_s"] / first["samples_per_s"], last["gpus"] / first["gpus"]
     text = (
-        f"Planned anew, {format_count(last['gpus'])} GPUs have {format_ratio(gain)} the samples a second of "
-        f"{format_count(first['gpus'])}, with {format_ratio(more)} the GPUs"
+        f"Planned again for each number, {format_count(last['gpus'])} GPUs have {format_ratio(gain)} "
+        f"the samples per second of {format_count(first['gpus'])}, with {format_ratio(more)} the GPUs"
     )
     if knee is None:
         return f"{text}; no knee among them."

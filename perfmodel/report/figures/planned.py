@@ -61,5 +61,7 @@ def _title(gpus: int, time_s: float, best: Compared) -> str:
         return f"On {where} a sharding of its own for each table is no faster than {best.way} for all: {own}."
     words = f"With a sharding of its own for each table a batch takes {own} on {where}"
     if time_s > alike:
-        return f"{words}, more than the {format_time(alike)} of {best.way} for all: the search has to go on."
+        return (
+            f"{words}, more than the {format_time(alike)} of {best.way} for all: a longer search is needed."
+        )
     return f"{words}, {format_ratio(alike / time_s)} as fast as {best.way} for all ({format_time(alike)})."

@@ -20,7 +20,7 @@ def chips_text(chips: Sequence[Chip]) -> str:
                 str(chip.cores),
                 format_bytes(chip.value("local_bytes")),
                 "the same" if chip.buffers.shared else format_bytes(chip.value("vector_bytes")),
-                "stay" if chip.buffers.persist else "copied anew",
+                "stay" if chip.buffers.persist else "copied again",
                 str(chip.quantity("gm_bytes_per_s")),
                 format_bytes(cache, binary=False) if cache else "none",
             ]
@@ -44,7 +44,7 @@ def chip_text(chip: Chip) -> str:
     if chip.notes:
         parts.append(paragraph(chip.notes, indent=1))
     memories = "one memory" if chip.buffers.shared else "two memories"
-    rows_do = "stay from batch to batch" if chip.buffers.persist else "are copied anew for every batch"
+    rows_do = "stay from batch to batch" if chip.buffers.persist else "are copied again for every batch"
     parts.append(facts([("buffers", f"{memories}; rows {rows_do}. {chip.buffers.source}.")], indent=1))
     rows = []
     for key in CHIP_KEYS:

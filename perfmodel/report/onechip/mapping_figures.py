@@ -48,7 +48,7 @@ def buffers(answer: ChipAnswer) -> Block:
     figure.update_xaxes(title={"text": "core"}, range=[-0.5, count - 0.5], showgrid=False, zeroline=False)
     figure.update_yaxes(title={"text": f"of {format_bytes(room)} (%)"}, range=[0, 104])
     full, at = int(np.sum(held >= 0.99 * room)), int(np.argmax(held))
-    when = "copied once, and they stay" if answer.cost.chip.buffers.persist else "copied anew for each batch"
+    when = "copied once, and they stay" if answer.cost.chip.buffers.persist else "copied again for each batch"
     if held.max(initial=0) == 0:
         title = "No core keeps rows in its buffer."
     else:

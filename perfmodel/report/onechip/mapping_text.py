@@ -173,7 +173,7 @@ def _buffers(answer: ChipAnswer) -> str:
     )
     if chip.buffers.persist:
         return f"{text}; copied once, in {format_time(answer.preload_s)}"
-    return f"{text}; copied anew for each batch"
+    return f"{text}; copied again for each batch"
 
 
 def placements(answer: ChipAnswer) -> str:

@@ -72,7 +72,7 @@ def _of_a_run(asked: Projection | None, item: Calibration, run: Run, folder: Pat
         what = f" ({_names(open_ones)})" if open_ones else ""
         yield _text(
             f"Calibration {item.calibration_id} is incomplete: {first}{what}. It is read between "
-            f"or beyond the sizes that are there{_share(asked, open_ones)}. To go on where it stopped:",
+            f"or beyond the sizes that are there{_share(asked, open_ones)}. To resume:",
             calibrate_line(folder, *_only(open_ones)),
         )
     for status, words in _STATUS_WORDS.items():

@@ -30,10 +30,10 @@ def alternatives_page(
     """
     best = best_of(list(found))
     first, asked, *unsure = headlines(found, best)
-    notes = ["The one large memory is only stated, not sold: it is left out of what wins."]
+    notes = ["The one large memory is a hypothetical device: it is left out of the ranking."]
     notes += [f"{each.label} on {each.machine} is not possible: {each.why}." for each in found if each.why]
     notes += [
-        "GPU-hours, energy and money are for 10⁹ samples; energy is at most: boards alone, at full power."
+        "GPU-hours, energy and money are for 10⁹ samples; energy is that of boards alone, at full power."
     ]
     card = Card(first, asked, " ".join(unsure), notes=notes)
     blocks = (steps(found), costs(found, currency), winners(cells))

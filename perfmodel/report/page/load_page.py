@@ -52,7 +52,7 @@ def provenance(answer: ServiceLoad, setting: Setting, command: str) -> str:
     """HTML of machine, calibrations, arrivals, and the command."""
     names = ", ".join(dict.fromkeys(setting.links.calibrations)) or "none"
     q = answer.question
-    many = f"{format_count(q.requests)} requests are followed at each load"
+    many = f"{format_count(q.requests)} requests are simulated at each load"
     how = f"Arrivals: {q.arrivals.name}, seed {q.arrivals.seed}; {many}."
     return "\n".join(
         [

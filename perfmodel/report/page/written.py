@@ -163,7 +163,7 @@ class WrittenPage:
                 several = [f"--{n}" for n, at in named.items() if len(self.shown.selectors[at].words) > 1]
                 raise BadInputError(
                     f"{WHAT} {self.where} leaves --{name} no choice: it answers what it was asked.",
-                    f"to choose: {', '.join(several) or 'nothing'}; or ask anew, without --page.",
+                    f"to choose: {', '.join(several) or 'nothing'}; or run it again without --page.",
                 )
             words = [*map(_plain, selector.words)]
             texts = [*map(_plain, selector.texts)]
@@ -217,7 +217,7 @@ class WrittenPage:
         if not self._as_asked and all(found.name != name for found in self._view.blocks):
             raise BadInputError(
                 f"{name} is of the question as {self.where} was asked, whatever is chosen in it.",
-                "leave out what chooses, or ask anew, without --page.",
+                "leave out what chooses, or run it again without --page.",
             )
         return self._block(next(found for found in self._blocks if found.name == name))
 
