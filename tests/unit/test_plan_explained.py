@@ -93,10 +93,7 @@ def test_the_time_of_a_gather_is_that_of_all_its_tables() -> None:
     """The equation of the time with the printed terms gives the time; of S it is said that it is a sum."""
     sizes = (Table(name, 5_000_000, 64, 20.0 * n, "fp32") for n, name in enumerate("abc", start=1))
     tables = PlanTables.of(TableSet("three", tuple(sizes)), zipf(1.05))
-    placed = [
-        Placement.of(Scheme(Exchange.RB), [0]),
-        Placement.of(Scheme(Exchange.RB, 4, 2), [0] * 2 + [*range(6)]),
-    ]
+    placed = [Placement.of(Scheme(Exchange.RB), [0]), Placement.of(Scheme(Exchange.RB, 4, 2), range(8))]
     plan = Plan(tables, (placed[0], placed[1], placed[0]), GPUS, DOMAIN)
     evaluator = Evaluator.on("h100-sxm-ib", tables, 256, GPUS)
     cost = evaluator.cost(plan)
@@ -106,9 +103,7 @@ def test_the_time_of_a_gather_is_that_of_all_its_tables() -> None:
     assert value["t0"] + max(rates) == pytest.approx(found.step.time_s, rel=1e-9)
     assert value["dram_bytes"] == pytest.approx(found.step.payload_bytes, rel=1e-9)
     assert found.payload_equation == "sum over the 3 tables there of ( n (r + id) + bags o )"
-    assert next(term for term in found.terms if term.symbol == "n").meaning.endswith(
-        "of c, which has the most"
-    )
+    assert next(term for term in found.terms if term.symbol == "n").meaning.endswith(", of c")
 
 
 def test_options_of_one_kind_of_explanation_are_refused_by_the_others(
