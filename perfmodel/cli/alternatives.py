@@ -141,6 +141,8 @@ def _planner(question: Question) -> Any:
             costs={"backend": question.backend, "clock": question.clock, "calibration": question.calibration},
         )
         found = asked.answer().found
+        if found.stopped == "interrupt":
+            raise KeyboardInterrupt  # a search keeps its best: the other alternatives are not wanted any more
         return planned_projection(base, found.plan, found.cost, found.memory)
 
     return plan

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from perfmodel.cli.output import emit, emit_json, warn
+from perfmodel.cli.codes import STOPPED
+from perfmodel.cli.output import SaidError, emit, emit_json, warn, warn_stopped
 from perfmodel.cli.plan_progress import PlanProgress
 from perfmodel.plan.scaling import scale
 
@@ -27,6 +28,7 @@ def print_scaling(
     """Plans on several numbers of GPUs, and what they say together.
 
     other_pass  the line that asks for the other pass
+    Limits: Ctrl-C -> what is planned so far, and the exit code of a command that was stopped
     """
     from perfmodel.report.scaling_text import scaling_csv, scaling_text
 
@@ -48,3 +50,6 @@ def print_scaling(
         answer = found.planned[-1].answer
         for line in answer.evaluator.setting.notes if answer else ():
             warn(line)
+    if found.stopped:
+        warn_stopped()
+        raise SaidError(STOPPED)

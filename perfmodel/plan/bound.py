@@ -69,19 +69,23 @@ class Bounding:
         self.open = [(problem.least_s(whole), 0, whole)]
         self.known: Ints = np.zeros(0, dtype=np.int64)
         self.closed_s = np.inf  # least bound of the parts that are not split further
+        self.solving_s = np.inf  # bound of the part that is being solved, or was when the search was stopped
         self.solved = 0
 
     @property
     def bound_s(self) -> float:
         """No plan takes less [s], unless it is the one that is known."""
-        return min(self.best_s, self.closed_s, self.open[0][0] if self.open else np.inf)
+        return min(self.best_s, self.closed_s, self.solving_s, self.open[0][0] if self.open else np.inf)
 
     def run(self, until: Callable[[], bool]) -> None:
         """Split parts until none can hold a plan that is better by more than the tolerance."""
         while self.open and self.bound_s < self.best_s * (1 - self.tolerance) and not until():
             if self.open[0][0] > self.closed_s:
                 break  # no split can raise the bound any more
-            self._solve(*heapq.heappop(self.open), until)
+            above_s, number, part = heapq.heappop(self.open)
+            self.solving_s = above_s
+            self._solve(above_s, number, part, until)
+            self.solving_s = np.inf
 
     def _solve(self, above_s: float, number: int, part: Subspace, until: Callable[[], bool]) -> None:
         tolerance = self.tolerance if self.problem.count.size > _MANY else self.tolerance / 4
@@ -96,6 +100,7 @@ class Bounding:
         bound = max(above_s, relaxed.bound_s)
         if bound >= self.best_s:
             return
+        self.solving_s = bound
         self.known = np.union1d(self.known, relaxed.chosen[relaxed.share > 0])
         self.best_s = min(self.best_s, self.found(part, relaxed))
         parts = [] if bound >= self.best_s else self._split(number, part, relaxed)

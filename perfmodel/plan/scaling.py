@@ -37,6 +37,7 @@ _OF_PLAN = (
     "batch_samples_per_s",
 )
 _BATCHES = tuple(2**k for k in range(4, 19))
+_STOPPED = "stopped before there was a plan"
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,11 +110,13 @@ class Scaling:
 
     knee    GPUs: see ``knee_of``; None where there is none, or where rough plans leave it open
     unsure  GPUs whose rough plans leave it open; empty where none does
+    stopped whether Ctrl-C ended it: the points after that have no plan
     """
 
     points: tuple[ScalePoint, ...]
     knee: int | None
     unsure: tuple[int, ...] = ()
+    stopped: bool = False
 
     @property
     def planned(self) -> list[ScalePoint]:
@@ -189,14 +192,19 @@ def scale(
     """Plans on each number of GPUs; they share the time limit, and each begins with the schemes before too.
 
     tell  while it searches: GPUs, best plan so far [s], bound [s]
-    Limits: too few GPUs for the tables -> a point without a plan;  no number is enough -> BadInputError
+    Limits: too few GPUs for the tables -> a point without a plan;  no number is enough -> BadInputError;
+            Ctrl-C -> the points so far, KeyboardInterrupt before there is a plan
     """
     ends = Deadline.after(question.time_limit_s)
     points: list[ScalePoint] = []
     wanted = sorted(set(gpus))
     refusal: BadInputError | None = None
     before: Plan | None = None
+    stopped = False
     for at, count in enumerate(wanted):
+        if stopped:
+            points.append(ScalePoint(count, None, _STOPPED))
+            continue
         asked = replace(question, gpus=count, time_limit_s=ends.share(len(wanted) - at))
         try:
             answer = asked.answer(partial(tell, count), before)
@@ -204,9 +212,20 @@ def scale(
             refusal = refusal or error
             points.append(ScalePoint(count, None, error.message))
             continue
-        before = answer.plan
-        batch, rate = batch_to_begin_with(asked, answer)
-        points.append(ScalePoint(count, answer, batch=batch, batch_samples_per_s=rate))
+        except KeyboardInterrupt:
+            if before is None:
+                raise
+            points.append(ScalePoint(count, None, _STOPPED))
+            stopped = True
+            continue
+        before, stopped = answer.plan, answer.found.stopped == "interrupt"
+        point = ScalePoint(count, answer)
+        try:
+            batch, rate = (None, None) if stopped else batch_to_begin_with(asked, answer)
+            point = replace(point, batch=batch, batch_samples_per_s=rate)
+        except KeyboardInterrupt:
+            stopped = True
+        points.append(point)
     found = [point for point in points if point.answer is not None]
     if not found and refusal is not None:
         raise refusal
@@ -215,7 +234,7 @@ def scale(
         added = dict(zip(numbers[1:], added_by_gpu(numbers, rates).tolist(), strict=True))
         points = [replace(point, added=added.get(point.gpus)) for point in points]
     knee, unsure = sure_knee(numbers, rates, [point.most_samples_per_s for point in found])
-    return Scaling(tuple(points), knee, unsure)
+    return Scaling(tuple(points), knee, unsure, stopped)
 
 
 def batch_to_begin_with(question: PlanQuestion, answer: Planned) -> tuple[int, float]:

@@ -96,7 +96,9 @@ def headline(answer: Planned) -> str:
     compared = ", ".join(compared_with(item, cost.time_s) for item in answer.baselines)
     per_s = format_per_second(e.batch * e.gpus / cost.time_s, "samples")
     bound = "This plan was given: without --plan, a search says how much better one can be."
-    if not answer.given:
+    if not answer.given and not found.bound_s:
+        bound = f"How much better a plan can be is not known ({STOPPED[found.stopped]})."
+    elif not answer.given:
         bound = (
             f"No plan{answer.of_which} is faster than {format_time(found.bound_s)}: "
             f"at most {format_fraction(found.gap)} is left to gain ({STOPPED[found.stopped]})."

@@ -21,6 +21,9 @@ from perfmodel.units import (
     format_time,
 )
 
+_NOTHING = 0.9
+"""Of a plan's time: a bound that leaves more to gain says nothing."""
+
 
 def scaling_text(found: Scaling, other_pass: str, one: Callable[[int], str]) -> str:
     """The whole screen.
@@ -73,7 +76,7 @@ def _row(point: ScalePoint) -> list[str]:
         format_bytes(float(memory.max()), binary=False),
         unbroken(step_label(row.name)),
         format_fraction(row.time_s / cost.time_s),
-        f"≤ {format_fraction(answer.found.gap)}",
+        "-" if answer.found.gap > _NOTHING else f"≤ {format_fraction(answer.found.gap)}",
         "" if point.batch is None else format_count(point.batch),
     ]
 
@@ -87,11 +90,12 @@ def sentences(found: Scaling) -> str:
     each = (
         "Each more: samples a second that each further GPU adds since the row above, over what one GPU did "
         "there on average. Memory is of the fullest GPU. To gain: what a faster plan may save of the time, "
-        f"at most; ~ marks times of which that is more than {format_fraction(ROUGH)}. "
-        "Batch: the least power of two with which this plan has "
-        f" {format_fraction(NEARLY_ALL)} of the samples a second that it has with any batch that fits."
+        f"at most, - where the time was too short to say; ~ marks times of which that is more than "
+        f"{format_fraction(ROUGH)}. Batch: the least power of two with which this plan has "
+        f"{format_fraction(NEARLY_ALL)} of the samples a second that it has with any batch that fits."
     )
-    return "\n".join([paragraph(knee_words(found)), paragraph(batch_words(found)), paragraph(each)])
+    words = [knee_words(found), batch_words(found), each]
+    return "\n".join(paragraph(text) for text in words if text)
 
 
 def knee_words(found: Scaling) -> str:
@@ -124,10 +128,11 @@ def knee_words(found: Scaling) -> str:
 
 
 def batch_words(found: Scaling) -> str:
-    """A batch to begin with, at the knee or on the most GPUs."""
-    point = found.planned[-1]
-    if found.knee is not None:
-        point = next(each for each in found.planned if each.gpus == found.knee)
+    """A batch to begin with, at the knee or on the most GPUs; nothing where no batch was tried."""
+    tried = [each for each in found.planned if each.batch is not None]
+    if not tried:
+        return ""
+    point = next((each for each in tried if each.gpus == found.knee), tried[-1])
     assert point.answer is not None and point.batch is not None and point.batch_samples_per_s is not None
     now = point.answer.evaluator.batch
     gain = format_ratio(point.batch_samples_per_s / point.samples_per_s)

@@ -137,3 +137,16 @@ def test_the_command_answers_in_text_and_json(cli: Any, tmp_path: Path) -> None:
     assert [a["name"] for a in document["alternatives"]][:2] == ["row-wise", "best-plan"]
     assert cli("alternatives").code == 2
     assert cli("alternatives", "--table-size", "1TB", "--prices", str(prices(tmp_path, "x=1"))).code == 2
+
+
+def test_ctrl_c_in_the_search_for_the_best_plan_ends_the_command(
+    cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search that is stopped keeps its best plan: here nobody wants the rest any more."""
+
+    def stopped(evaluator: Any, *args: Any, **more: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("perfmodel.plan.search.Cover", stopped)
+    found = cli("alternatives", "--model", "criteo-kaggle", "--gpus", "8")
+    assert found.code == 130 and found.out == ""

@@ -16,7 +16,7 @@ from perfmodel.plan.bound import Bounding
 from perfmodel.plan.curves import StepCurves
 from perfmodel.plan.options import Options, options_of
 from perfmodel.plan.packing import Packing, in_domains
-from perfmodel.plan.problem import Problem, Subspace
+from perfmodel.plan.problem import Problem, Relaxation, Subspace
 from perfmodel.plan.relaxation import relax
 from perfmodel.plan.search import Search
 from perfmodel.plan.tangents import TO_US, Tangents
@@ -109,6 +109,27 @@ def bounded(evaluator: Evaluator, limit: float, parts: int = 60) -> float:
     solved = iter(range(parts))
     bounding.run(lambda: next(solved, None) is None)
     return bounding.bound_s
+
+
+def test_a_bound_holds_while_a_part_is_solved_and_after_ctrl_c() -> None:
+    """The part that is under way still holds plans: it counts until its own parts do."""
+    evaluator = Evaluator.on(MACHINE, random_tables(np.random.default_rng(3), 5), 4096, 16, gpus_per_node=4)
+    limit = evaluator.tables.total_bytes / 2
+    best = bounded(evaluator, limit)
+    problem = Problem(options_of(evaluator, limit), StepCurves.of(evaluator), limit, 1.0)
+    seen: list[float] = []
+
+    def found(part: Subspace, relaxed: Relaxation) -> float:
+        seen.append(bounding.bound_s)
+        if len(seen) == 4:
+            raise KeyboardInterrupt
+        return 1.0
+
+    bounding = Bounding(problem, found, 0.01)
+    with pytest.raises(KeyboardInterrupt):
+        bounding.run(lambda: False)
+    assert seen == sorted(seen) and seen[0] > 0 and seen[-1] <= best
+    assert bounding.bound_s <= best
 
 
 def test_all_plans_are_tried_whatever_the_portion(monkeypatch: pytest.MonkeyPatch) -> None:

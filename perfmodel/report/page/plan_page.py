@@ -126,6 +126,8 @@ def _left(answer: Planned) -> str:
     found = answer.found
     if answer.given:
         return "this plan was given: without --plan, a search says how much better one can be"
+    if not found.bound_s:
+        return f"how much better a plan can be is not known ({STOPPED[found.stopped]})"
     return (
         f"no plan{answer.of_which} is faster than {format_time(found.bound_s)}: at most "
         f"{format_fraction(found.gap)} is left to gain ({STOPPED[found.stopped]})"
