@@ -374,8 +374,8 @@ def _deliver(
         return
 
     head = f"{len(result.samples)} samples of {result.stack[0]}: {_shares(result.samples, calibration)}"
-    before = f"{summary_text(result)}\n\n" if isinstance(result, TraceSamples) else ""
-    emit(f"{before}{paragraph(head)}\n\n{calibration_text(calibration, machine, brief=not is_verbose())}")
+    after = f"\n\n{summary_text(result)}" if isinstance(result, TraceSamples) else ""
+    emit(f"{paragraph(head)}\n\n{calibration_text(calibration, machine, brief=not is_verbose())}{after}")
 
 
 def _shares(samples: pd.DataFrame, calibration: Calibration) -> str:
