@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +44,7 @@ _SHARE = 1e-6
 _FIRST = 100  # more than a part is split in
 _WORTH = 1e-4  # of the bound: what a split must promise
 _ROUGH = 0.05
+_PATIENCE = 5  # programs in a row that do not raise the bound of a part that can be split
 _COLUMNS = 2  # that a search looks at
 _MANY = 150
 _SIZE_WORTH = 0.1  # of what the largest shard takes longer than is thought: it may be cut further
@@ -93,7 +95,8 @@ class Bounding:
             tolerance = _ROUGH  # all plans at once: their parts are solved next
         stop_s = self.best_s * (1 - self.tolerance / 2)
         known = self.known[self.problem.alive[self.known]]
-        relaxed = relax(self.problem, part, known, tolerance=tolerance, stop_s=stop_s, until=until)
+        solve = partial(relax, self.problem, part, tolerance=tolerance, stop_s=stop_s, until=until)
+        relaxed = solve(known, patience=_PATIENCE)
         if relaxed is None:
             return
         self.solved += 1
@@ -104,6 +107,10 @@ class Bounding:
         self.known = np.union1d(self.known, relaxed.chosen[relaxed.share > 0])
         self.best_s = min(self.best_s, self.found(part, relaxed))
         parts = [] if bound >= self.best_s else self._split(number, part, relaxed)
+        if not parts and relaxed.finer and bound < self.best_s:  # only smaller boxes can raise it
+            relaxed = solve(self.known[self.problem.alive[self.known]])
+            bound = max(bound, relaxed.bound_s if relaxed else bound)
+            parts = self._split(number, part, relaxed) if relaxed and bound < self.best_s else []
         if not parts:
             self.closed_s = min(self.closed_s, bound)
         for at, child in enumerate(parts):

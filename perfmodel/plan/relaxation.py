@@ -259,19 +259,21 @@ def relax(
     *,
     tolerance: float,
     stop_s: float = np.inf,
+    patience: float = np.inf,
     until: Callable[[], bool] = lambda: False,
 ) -> Relaxation | None:
     """Solve the relaxed problem of one part of all plans; boxes of schemes are split where that matters.
 
     known      options to begin with;  until  whether to end early
     tolerance  of the bound, as a share;  stop_s  no need to know more than that it is above [s]
+    patience   programs in a row within the tolerance that need not raise the bound: boxes are split in each
     Limits: a table that can be sharded in no way of the part -> None
     """
     master = Master(problem, part)
     columns = master.begin(known)
     if columns is None:
         return None
-    best = -np.inf
+    best, mark, still = -np.inf, -np.inf, 0
     master.tighten(np.isin(master.chosen, columns[0]).astype(np.float64), master.chosen)
     while True:
         share, dual, room, value = master.solve()
@@ -281,10 +283,14 @@ def relax(
         columns.append(column)
         best = max(best, bound)
         near, more = best >= value * (1 - tolerance), master.add(column)
-        if best >= stop_s * TO_US or until() or (tight and (near or not more) and not finer):
+        rose = best - mark > _RISE * abs(best)
+        mark, still = (best, 0) if rose or not near else (mark, still + 1)
+        settled = tight and (near or not more) and not finer
+        if best >= stop_s * TO_US or until() or settled or still >= patience:
             break
     at, shards, everywhere = master.sizes(share, chosen)
     floor = np.where(part.floor > 0, everywhere + part.floor, 0)
     sizes = np.maximum(np.maximum(at, shards.max(axis=0)), floor)
     step_s, room_s = master.step_times(sizes) / TO_US, room / TO_US
-    return Relaxation(best / TO_US, chosen, share, np.stack(columns), sizes, everywhere, step_s, room_s)
+    found = np.stack(columns)
+    return Relaxation(best / TO_US, chosen, share, found, sizes, everywhere, step_s, room_s, finer)

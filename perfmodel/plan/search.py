@@ -41,7 +41,7 @@ _DESCENDING = 0.5  # of the time, until when plans are begun from
 _GLANCE = 0.1  # of the time: whether the first plans of few tables are the best already
 _BOUNDING_LEAST = 0.2  # of the time, however long the first plans took
 _BOUNDING = 0.5  # of the time, before plans are changed at random
-_CHANGING, _CHANGING_LEAST = 0.65, 0.15  # until when, and how long, of many tables: the rest is for the bound
+_CHANGING, _CHANGING_LEAST = 0.65, 0.15  # until when, and how long: the rest is for the bound
 _ANSWERING = 0.4  # of the time, at most, is left for the answer
 _SHAKES, _SHAKEN = 40, 6  # of a turn; tables of one
 _RANKS, _DOMAINS, _SHAKE = "ranks", "domains", "shake"
@@ -171,10 +171,13 @@ class Search:
                     self._start(_STARTING)
             self.bounding.run(self._soon(_BOUNDING, _BOUNDING_LEAST))
             if self._open():
-                if not self.small:
-                    self.changed_enough = self._soon(_CHANGING, _CHANGING_LEAST)
+                self.changed_enough = self._soon(_CHANGING, _CHANGING_LEAST)
                 self._anneal()
+                unsettled = self.changed_enough()
                 self.bounding.run(self.late)
+                if unsettled and self._open():  # the bound can rise no further: the rest is for plans
+                    self.changed_enough = self.late
+                    self._anneal()
             if not self._open():
                 stopped = "bound"
         except KeyboardInterrupt:
@@ -212,17 +215,9 @@ class Search:
         bound = min(self.bounding.bound_s if self.bounding else 0.0, cost.time_s)
         seconds = time.monotonic() - self.began
         memory = self.evaluator.memory(plan, loads)
+        tried = self.tried + self.starts.tried
         return Found(
-            plan,
-            cost,
-            memory,
-            self.limit_bytes,
-            bound,
-            stopped,
-            seconds,
-            self.tried + self.starts.tried,
-            self.restricted,
-            self.listed,
+            plan, cost, memory, self.limit_bytes, bound, stopped, seconds, tried, self.restricted, self.listed
         )
 
     def _begin(self) -> None:
