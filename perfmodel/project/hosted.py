@@ -175,6 +175,7 @@ class Hosted:
     """A projection with the host.
 
     time_s, low_s, high_s  of a batch;  baseline_time_s  of the same batch in local memory, with its host
+    slowdown_low, slowdown_high  95 % band of the ratio of the two
     host_s  that the host works in a pass;  device_s  that the device does
     """
 
@@ -184,6 +185,8 @@ class Hosted:
     low_s: float
     high_s: float
     baseline_time_s: float
+    slowdown_low: float
+    slowdown_high: float
 
     @property
     def slowdown(self) -> float:
@@ -207,7 +210,8 @@ class Hosted:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, for JSON."""
-        names = ("time_s", "low_s", "high_s", "baseline_time_s", "slowdown", "host_s", "device_s", "idle_s")
+        times = ("time_s", "low_s", "high_s", "baseline_time_s")
+        names = (*times, "slowdown", "slowdown_low", "slowdown_high", "host_s", "device_s", "idle_s")
         return {
             "mode": self.costs.mode,
             **{name: getattr(self, name) for name in names},
@@ -239,8 +243,27 @@ def hosted(answer: Projection, mode: str, calibration: str | None = None) -> Hos
         HostedStep(row.name, row.label, row.time_s, float(h), _idle(float(t), row.time_s))
         for row, h, t in zip(answer.steps, host, shown, strict=True)
     )
-    local = costs[0].local_s + answer.baseline_time_s
-    return Hosted(costs[0], rows, centre, low, high, local)
+    base = answer.baseline_time_s
+    local = costs[0].local_s + base
+    of_host = [end / (cost.local_s + base) for end, cost in zip(ends, costs[1:], strict=True)]
+    of_base = [centre / (costs[0].local_s + answer.totals[f"baseline_{end}_s"]) for end in ("low", "high")]
+    ratios = _ratio_band(centre / local, of_host, [end / local for end in own], of_base)
+    return Hosted(costs[0], rows, centre, low, high, local, *ratios)
+
+
+def _ratio_band(centre: float, *changed: Sequence[float]) -> tuple[float, float]:
+    """Band of a ratio of times whose errors are independent: their logarithms add in quadrature.
+
+        r exp(-+ sqrt(sum_k d_k^2)),   d_k = the largest |ln(r_k / r)| on that side        [-]
+
+    changed  for each error the ratio at both ends of its interval: the costs of the host move both times
+             together, those of the device move one
+    Source: variances of independent variables add, here of relative errors
+    Limits: no error -> r, r
+    """
+    moved = [np.log(np.asarray(ends) / centre) for ends in changed]
+    low, high = (float(np.hypot.reduce([max(0.0, *(s * each)) for each in moved])) for s in (-1, 1))
+    return centre * float(np.exp(-low)), centre * float(np.exp(high))
 
 
 def _idle(shown_s: float, alone_s: float) -> float:

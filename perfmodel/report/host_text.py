@@ -10,15 +10,23 @@ from perfmodel.units import counted, format_fraction, format_ratio, format_time
 _WORDS = {"eager": "an eager host", "compiled": "a compiled pass", "graph": "CUDA graphs"}
 
 
-def host_headline(found: Hosted, gpus: int) -> str:
-    """The answer with the host; the one without it follows."""
+def host_headline(found: Hosted, gpus: int, below: str = "") -> str:
+    """The answer with the host; the one without it follows.
+
+    below  the slowdown in words where rows are in a tier below the HBM
+    """
     what = _WORDS[found.costs.mode]
     where = counted(gpus, "GPU")
     first = f"{format_ratio(found.slowdown)} slower sharded over {where}, with {what}."
-    if gpus == 1:
+    band = f"band {format_ratio(found.slowdown_low)} – {format_ratio(found.slowdown_high)}"
+    times = f"{format_time(found.low_s)} – {format_time(found.high_s)}"
+    if below:
+        first = f"{below.removesuffix('.')}, with {what}."
+    elif gpus == 1:
+        band = f"band {times}"
         first = f"{format_time(found.time_s)} per batch with {what}: nothing is sharded."
-    band = f"band {format_time(found.low_s)} – {format_time(found.high_s)}"
-    instead = f", instead of {format_time(found.baseline_time_s)}" if gpus > 1 else ""
+    compared = gpus > 1 or bool(below)
+    instead = f" ({times}), instead of {format_time(found.baseline_time_s)}" if compared else ""
     second = (
         f"     {format_time(found.time_s)} per batch{instead}; the host works {format_time(found.host_s)} of "
         f"that, and the device waits {format_time(found.idle_s)} for it"

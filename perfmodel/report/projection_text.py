@@ -55,7 +55,8 @@ def projection_text(
     """
     parts = [headline(answer), gpu_line(answer)]
     if host is not None:
-        parts[0] = f"{host_headline(host, answer.gpus)}\n{parts[0]}"
+        below = sentence(answer, host.slowdown) if answer.forward.tier is not None else ""
+        parts[0] = f"{host_headline(host, answer.gpus, below)}\n{parts[0]}"
     if answer.gpus > 1:
         parts[-1] += f"\n{kernel_lines(answer, others)}"
     if answer.steps:
@@ -66,7 +67,7 @@ def projection_text(
     if answer.crossovers:
         parts.append(crossover_text(answer))
     if changes:
-        parts.append(change_table(answer, changes))
+        parts.append(change_table(answer, changes, alone=host is not None))
     if experiment is not None:
         run = run_line(calibration_file)
         parts.append(experiment_text(experiment, machine or answer.setting.machine.name, run))
@@ -104,9 +105,12 @@ def headline(answer: Projection) -> str:
     )
 
 
-def sentence(answer: Projection) -> str:
-    """The slowdown in words, of tables that are sharded or in a tier below the HBM."""
-    ratio, tier = format_ratio(answer.slowdown), answer.forward.tier
+def sentence(answer: Projection, slowdown: float | None = None) -> str:
+    """The slowdown in words, of tables that are sharded or in a tier below the HBM.
+
+    slowdown  None: that of the device alone
+    """
+    ratio, tier = format_ratio(answer.slowdown if slowdown is None else slowdown), answer.forward.tier
     if tier is not None:
         over = f" over {format_count(answer.gpus)} GPUs" if answer.gpus > 1 else " beside one GPU"
         return f"{ratio} slower with all rows in {tier.place}{over} than if they fitted in HBM."
@@ -228,13 +232,17 @@ def crossover_text(answer: Projection) -> str:
     return "Crossover\n" + facts(pairs, indent=3)
 
 
-def change_table(answer: Projection, changes: Sequence[Sensitivity]) -> str:
-    """What would change the answer, and the option that makes the change."""
+def change_table(answer: Projection, changes: Sequence[Sensitivity], *, alone: bool = False) -> str:
+    """What would change the answer, and the option that makes the change.
+
+    alone  say that the slowdowns are those of the device alone
+    """
+    title = "What would change the answer" + (" of the device alone" if alone else "")
     rows = [
         [" " + c.label, f"{format_ratio(c.before)} → {format_ratio(c.after)}", unbroken(c.option)]
         for c in changes
     ]
-    return table(["What would change the answer", "slowdown", ""], rows, left=(0, 2), indent=0)
+    return table([title, "slowdown", ""], rows, left=(0, 2), indent=0)
 
 
 def run_line(calibration_file: str | None) -> str:

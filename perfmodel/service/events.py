@@ -163,7 +163,7 @@ def _overlapped(
     come: list[int], steps: Whole, served: ServedPass, full: int, wait: int, delays: _Delays
 ) -> _Batches:
     """Two batches in flight, as in ``model.schedule``: of the steps that can run next the first begins."""
-    by_count = [[], *steps.T.tolist()]
+    by_count, total = [[], *steps.T.tolist()], [0, *steps.sum(axis=0).tolist()]
     kinds = list(dict.fromkeys(step.device for step in served.steps))
     device = [kinds.index(step.device) for step in served.steps]
     last, count, at, number = len(device), len(come), 0, 0
@@ -185,7 +185,16 @@ def _overlapped(
             formed = max(closed, room, free[device[0]])
             if formed < best:
                 after = bisect_right(come, formed, at, min(at + full, count))
-                flying.append([len(out), 0, formed, by_count[after - at], delays.row(number)])
+                draws = delays.row(number)
+                if not flying and max(free) <= formed:
+                    late = 0 if draws is None else sum(map(delays.of, draws, by_count[after - at]))
+                    end = formed + total[after - at] + late
+                    if after == count or come[after] >= end:  # nobody comes while it runs
+                        free = [end] * len(kinds)
+                        out.append((at, closed, formed, end, late))
+                        at, number = after, number + 1
+                        continue
+                flying.append([len(out), 0, formed, by_count[after - at], draws])
                 out.append((at, closed, formed, 0, 0))
                 at, number = after, number + 1
                 pick, best = len(flying) - 1, formed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -98,6 +99,10 @@ def test_a_projection_with_its_host(mode: str) -> None:
     assert sum(step.idle_s for step in found.steps) == pytest.approx(found.idle_s)
     assert found.low_s < found.time_s < found.high_s
     assert found.baseline_time_s > answer.baseline_time_s
+    low, high = found.slowdown_low, found.slowdown_high
+    assert low < found.slowdown < high
+    assert low <= found.low_s / found.baseline_time_s < found.high_s / found.baseline_time_s <= high * 1.01
+    assert found.to_dict()["slowdown_low"] == low
     by_mode = [hosted(answer, each).time_s for each in MODES]
     assert by_mode == sorted(by_mode, reverse=True)
 
@@ -149,6 +154,12 @@ def test_the_screen_and_the_document(cli: Any) -> None:
     assert text.code == 0, text.err
     first = text.out.splitlines()[0]
     assert "with an eager host" in first and "The device alone:" in text.out
+    assert re.search(r"band [\d.]+× – [\d.]+×$", first)
+    assert "What would change the answer of the device alone" in text.out
+    tier = cli("project", "--table-size", "10TB", "--tier", "uvm", "--host", "graph").out
+    assert re.match(
+        r"[\d.]+× slower with all rows in host memory over 40 GPUs than .*, with CUDA graphs\.", tier
+    )
     assert max(map(len, text.out.splitlines())) <= 100
     found = json.loads(cli("project", "--table-size", "10TB", "--host", "compiled", "--json").out)
     assert found["host"]["mode"] == "compiled" and found["host"]["time_s"] > found["time_s"]
