@@ -62,11 +62,13 @@ from perfmodel.passes.explanation import Explanation
 from perfmodel.project import Projection
 from perfmodel.project.explain_step import explain_step
 from perfmodel.report.explanation_text import explanation_text
+from perfmodel.report.terminal import paragraph
 
 GivenObjectiveOption = Annotated[
     str | None, typer.Option("--objective", metavar="NAME", help="With --plan: latency or throughput.")
 ]
 _DEFAULT_TABLE_SIZE = "10TB"
+_ROW_WISE = "A step of the row-wise pass, as project has it. --plan FILE: a step of that plan."
 
 
 def explain(
@@ -165,7 +167,8 @@ def explain(
         emit_json("explain", **found.to_dict())
         return
 
-    emit(explanation_text(found))
+    first = "" if way is not None else f"{paragraph(_ROW_WISE)}\n"
+    emit(f"{first}{explanation_text(found)}")
 
 
 def _of_way(answer: Projection, way: str, step: str, typed: Typed) -> Explanation:

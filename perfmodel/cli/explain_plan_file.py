@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
+
 import typer
 
 from perfmodel.cli.explain_collective import only_of
@@ -9,6 +12,7 @@ from perfmodel.cli.ids import ids_of
 from perfmodel.cli.options import advice, calibration_of, check_per_node, library_of, machine_of
 from perfmodel.cli.output import emit, emit_json
 from perfmodel.cli.plan_options import OBJECTIVES, as_made, is_training, numbers_of
+from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.explain_plan import explain_plan_step
@@ -20,6 +24,13 @@ _MEANT = (
     *("distribution", "id_dtype", "machine", "backend", "clock", "gpus_per_node", "scenario", "settings"),
     *("calibration", "as_json"),
 )
+_TYPED = tuple(name for name in _MEANT if name not in ("step", "plan_file", "as_json"))
+
+
+def explain_line(typed: TypedLine, step: str, file: Path) -> str:
+    """What explains a step of the plan in a file, with the options of ``plan`` that it has too."""
+    kept = [word for name, words in typed.options if name in _TYPED for word in words]
+    return shlex.join(["perfmodel", "explain", step.replace("_", "-"), "--plan", str(file), *kept])
 
 
 def only_of_plan(objective: str | None, optimizer: str | None) -> None:

@@ -10,6 +10,7 @@ import typer
 
 from perfmodel.cli.codes import STOPPED
 from perfmodel.cli.dense import DenseOption, layers_of, whole_of
+from perfmodel.cli.explain_plan_file import explain_line
 from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
 from perfmodel.cli.onechip.old_spellings import (
     OnChipOption,
@@ -222,7 +223,10 @@ def plan(
     elif as_csv:
         emit(plan_csv(answer))
     else:
-        emit(plan_text(answer, file, again, whole, capped=capped, other_pass=other, changes=changes))
+        longest = answer.found.cost.limiting.name
+        equation = "" if kernels else explain_line(typed, longest, out or plan_file or Path("plan.json"))
+        more: dict[str, Any] = {"capped": capped, "other_pass": other, "changes": changes}
+        emit(plan_text(answer, file, again, whole, **more, equation=equation))
         for line in answer.evaluator.setting.notes:
             warn(line)
     if out is not None:

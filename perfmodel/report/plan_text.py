@@ -68,12 +68,14 @@ def plan_text(
     capped: bool = False,
     other_pass: str = "",
     changes: Sequence[WhatIf] = (),
+    equation: str = "",
 ) -> str:
     """The whole screen; ``again`` is the line that keeps this plan in a file, if it is not kept yet.
 
     whole   the step with its dense layers, if they were given
     capped  whether the memory was said with ``--max-hbm``
     other_pass  the line that plans the other pass;  changes  that were planned besides
+    equation  the line that explains the longest step
     """
     parts = [pass_line(answer.training, other_pass)] if other_pass else []
     parts += [headline(answer), gpu_lines(answer, capped), placements(answer), steps(answer), limits(answer)]
@@ -83,6 +85,8 @@ def plan_text(
     parts.append(footer(answer, calibration_file))
     if again:
         parts[-1] += f"\nTo keep the plan:\n{command_lines(again)}"
+    if equation:
+        parts[-1] += f"\nThe equation behind its longest step:\n{command_lines(equation)}"
     return "\n\n".join(part for part in parts if part)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -104,6 +105,32 @@ def test_the_time_of_a_gather_is_that_of_all_its_tables() -> None:
     assert value["dram_bytes"] == pytest.approx(found.step.payload_bytes, rel=1e-9)
     assert found.payload_equation == "sum over the 3 tables there of ( n (r + id) + bags o )"
     assert next(term for term in found.terms if term.symbol == "n").meaning.endswith(", of c")
+
+
+def test_the_line_that_a_plan_prints_explains_its_longest_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the plan's time of it; without ``--plan`` the first line says that it is of another pass."""
+    monkeypatch.chdir(tmp_path)
+    Path("two.csv").write_text(
+        "name,rows,dim,pooling\na,10000000,16,60\nb,10000000,16,30\n", encoding="utf-8"
+    )
+    placed = tuple(Placement.of(Scheme(Exchange.RB, 3), ranks) for ranks in ([0, 1, 2], [3, 4, 5]))
+    write_plan(Plan(PlanTables.load("two.csv"), placed, 6, 6), Path("two.json"))
+    assert (
+        run(["plan", "--model", "two.csv", "--plan", "two.json", "--batch", "512", "--reserve", "20%"]) == 0
+    )
+    out = capsys.readouterr().out
+    line = out.split("The equation behind its longest step:\n")[1].replace("\\\n", " ").split()
+    assert line[:2] == ["perfmodel", "explain"] and "--reserve" not in line
+    assert run(line[1:]) == 0
+    text = capsys.readouterr().out
+    time = re.search(r"GPUs of [\w-]+: ([\d.]+ .?s)", text.splitlines()[0])
+    assert time is not None and re.search(
+        rf"^ {re.escape(text.split(' on 6 GPUs')[0])} .* {time[1]} ", out, re.M
+    )
+    assert run(["explain", "gather", "--model", "two.csv", "--gpus", "6"]) == 0
+    assert capsys.readouterr().out.startswith("A step of the row-wise pass")
 
 
 def test_options_of_one_kind_of_explanation_are_refused_by_the_others(
