@@ -29,7 +29,6 @@ from perfmodel.cli.options import (
 from perfmodel.cli.output import ProgressBar, emit, emit_json, note, warn_all
 from perfmodel.cli.page_file import write
 from perfmodel.cli.plan_options import (
-    BatchOption,
     OptimizerOption,
     as_made,
     check_page,
@@ -43,6 +42,7 @@ from perfmodel.plan.exchange_sets import ExchangeSets
 from perfmodel.plan.files import read_document
 from perfmodel.plan.torchrec_files import plan_of, read_any_plan
 from perfmodel.plan.torchrec_printed import read_printed_plan
+from perfmodel.report.terminal import page_width, wrapped
 from perfmodel.report.traced_text import traced_text
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.trace_alignment import align
@@ -81,7 +81,14 @@ def compare(
             help="The plan as TorchRec prints it, str(plan), or json.dumps(plan._serialize()).",
         ),
     ] = None,
-    batch: BatchOption = None,
+    batch: Annotated[
+        str | None,
+        typer.Option(
+            "--batch",
+            metavar="N",
+            help="Samples per GPU (default: those of --plan; required with --torchrec-plan).",
+        ),
+    ] = None,
     objective: Annotated[
         str | None,
         typer.Option(
@@ -93,7 +100,12 @@ def compare(
     ] = None,
     skip: Annotated[
         int | None,
-        typer.Option("--skip", metavar="N", min=0, help="Profiler steps to skip at the start (default: 1)."),
+        typer.Option(
+            "--skip",
+            metavar="N",
+            min=0,
+            help="Profiler steps to skip at the start (default: 1 of three or more, else 0).",
+        ),
     ] = None,
     judge: Annotated[
         str,
@@ -158,7 +170,8 @@ def compare(
     at = min(range(len(runs)), key=lambda place: runs[place].run.cost)
     found, evaluator = runs[at], ways[at][0]
     if at > 0:
-        note(f"{plan_file} as TorchRec runs it: each sharding type has exchanges of its own")
+        remark = f"{plan_file} as TorchRec runs it: each sharding type has exchanges of its own"
+        note("\n".join(wrapped(remark, page_width(), long_words=False)))
     warn_all([*_unread(read), *_other_library(read, evaluator), *evaluator.setting.notes])
     file = calibration_file(calibration)
     if report is not None:

@@ -112,25 +112,38 @@ def _whole(run: ComparedRun) -> str:
     """What the pass is made of."""
     whole = max(run.whole_s, 1e-12)
     rows = [
-        ("Whole", f"{format_time(run.whole_s)} on the mean rank, forward and backward pass without the rest"),
+        ("Whole", f"{format_time(run.whole_s)} on the mean rank: forward and backward pass of the tables"),
+        (
+            "steps",
+            f"{format_time(run.own_s)} of its steps, the rest of the pass: the mean rank (the sum above: "
+            "the slowest)",
+        ),
         ("waiting", f"{format_time(run.wait_s)} for other ranks ({format_fraction(run.wait_s / whole)})"),
         ("gaps", f"{format_time(run.idle_s)} in which nothing runs ({format_fraction(run.idle_s / whole)})"),
     ]
     if run.other_s > 0:
-        rows.append(("other", f"{format_time(run.other_s)} of kernels that are no step of the plan"))
+        rows.append(
+            (
+                "other",
+                f"{format_time(run.other_s)} of kernels and collectives that are no step of the "
+                "plan, only where they run between its steps",
+            )
+        )
     return facts(rows)
 
 
 def why(run: ComparedRun) -> str:
     """The likeliest reasons of the whole, and that of each step that is outside."""
     shown = enumerate(run.reasons[:_MOST_REASONS], 1)
-    rows = [(f"{at}.", _reason(each.words, each.explains_s)) for at, each in shown]
+    rows = [(f"{at}.", _reason(each)) for at, each in shown]
     parts = []
     if rows:
-        parts.append(paragraph("Why it is outside, the likeliest first") + "\n" + facts(rows, indent=1))
+        parts.append(
+            paragraph("Why it is outside, what accounts for most first") + "\n" + facts(rows, indent=1)
+        )
     besides = findings_besides(run)
     if besides:
-        lines = [(" ", _reason(each.words, each.explains_s)) for each in besides]
+        lines = [(" ", _reason(each)) for each in besides]
         parts.append(paragraph("Seen in the traces besides") + "\n" + facts(lines, indent=0))
     told = [line for line in run.outside if line.reasons and line.reasons[0].cause is not Cause.CURVE]
     if told:
@@ -154,9 +167,12 @@ def findings_besides(run: ComparedRun) -> list[Reason]:
     return [each for each in run.findings if each not in run.reasons]
 
 
-def _reason(words: str, explains_s: float) -> str:
-    sign = "−" if explains_s < 0 else ""
-    return f"{words} [{sign}{format_time(abs(explains_s))}]" if explains_s else words
+def _reason(reason: Reason) -> str:
+    """Its words, with what it accounts for."""
+    if not reason.explains_s:
+        return reason.words
+    sign = "at most " * reason.at_most + "−" * (reason.explains_s < 0)
+    return f"{reason.words} [{sign}{format_time(abs(reason.explains_s))}]"
 
 
 def left_out(run: ComparedRun) -> Iterator[str]:
@@ -175,6 +191,6 @@ def left_out(run: ComparedRun) -> Iterator[str]:
     others = {name: time for name, time in run.run.other_kernels.items() if time > 0}
     if others:
         named = ", ".join(f"{label_of(name)} {format_time(time)}" for name, time in others.items())
-        yield (f"Kernels of no step, in a step of the profiler: {named}")
+        yield (f"Kernels of no step, anywhere in a step of the profiler, on the mean rank: {named}")
     if run.run.trace.unaligned:
         yield (f"{run.run.trace.unaligned} collectives are left out: the ranks disagree on them")

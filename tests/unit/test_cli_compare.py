@@ -115,13 +115,18 @@ def test_the_page_has_a_timeline_above_the_predicted_one(asked: list[str], tmp_p
     assert called(*asked, "--report", str(page), "--force").code == 6
 
 
-def test_a_plan_file_of_ours_is_taken_with_its_batch(asked: list[str], tmp_path: Path) -> None:
+def test_a_plan_file_of_ours_is_taken_with_its_batch(
+    asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
     words = ("--model", str(tmp_path / "tables.csv"), "--gpus", "2", "--batch", "256", "--time-limit", "0.2s")
     rows, whole = ("--only", "t0=row-wise,reduced"), ("--only", "t1=row-wise,reduced")
     plan = tmp_path / "own.json"
     assert called("plan", *words, *rows, *whole, "--out", str(plan)).code == 0
     traces = asked[1:3]
     done = called("compare", *traces, *words[:2], "--plan", str(plan), "--json")
+    assert "as TorchRec runs it" in " ".join(done.err.split())
+    assert max(map(len, done.err.replace(str(plan), "plan.json").splitlines())) <= 60
     record = json.loads(done.out)
     assert {step["name"] for step in record["steps"]} >= {"reduce_scatter_bags", "all_gather_gradients"}
     assert not record["missing"] and len(record["not_of_the_plan"]) == 1
@@ -177,3 +182,53 @@ def test_other_plans_are_refused(
 def test_traces_of_another_job_are_refused(asked: list[str], tmp_path: Path) -> None:
     four = [str(path) for path in sorted(HERE.glob("table_row_wise_4_rank*"))]
     is_an_error(called("compare", *four, *asked[3:]), 2, "table 't0'")
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The traces of four ranks in nodes of two, two steps of the profiler, with their model and plan."""
+    folder = tmp_path_factory.mktemp("four")
+    (folder / "tables.csv").write_text(MODEL)
+    (folder / "plan.json").write_text(json.dumps(two_level()))
+    traces = [str(path) for path in sorted(HERE.glob("table_row_wise_4_rank*"))]
+    return [
+        "compare", *traces, "--model", str(folder / "tables.csv"), "--batch", "256", "--gpus-per-node", "2",
+        "--torchrec-plan", str(folder / "plan.json"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("judged", ["whole", "steps"])
+def test_reasons_come_by_what_each_accounts_for(four: list[str], judged: str) -> None:
+    done = called(*four, "--judge", judged)
+    record = json.loads(called(*four, "--judge", judged, "--json").out)
+    reasons, excess = record["reasons"], record[f"{judged}_s"] - record["predicted_s"]
+    seconds = [abs(each["explains_s"]) for each in reasons]
+    assert seconds == sorted(seconds, reverse=True) and max(seconds) > excess / 3
+    assert sum(seconds) <= excess * 1.01
+    last = " ".join(done.err.split("of the prediction.")[1].split())
+    assert last == " ".join(reasons[0]["words"].split())
+
+
+def test_a_late_rank_accounts_for_the_waits_that_it_causes(four: list[str]) -> None:
+    record = json.loads(called(*four, "--json").out)
+    late = record["reasons"][0]
+    assert 0.6 * record["wait_s"] < late["explains_s"] < 0.9 * record["wait_s"]  # others are late too
+    assert "72.9 % of its waiting" in late["words"]
+
+
+def test_the_parts_of_the_pass_add_up(four: list[str]) -> None:
+    record = json.loads(called(*four, "--json").out)
+    parts = ("own_s", "wait_s", "idle_s", "other_kernels_s")
+    assert sum(record[name] for name in parts) == pytest.approx(record["whole_s"])
+    text = " ".join(called(*four).out.split())
+    assert "of its steps, the rest of the pass" in text
+    assert "only where they run between its steps" in text
+
+
+def test_the_help_gives_the_defaults_that_are_taken(four: list[str]) -> None:
+    text = " ".join(called("compare", "--help").out.split())
+    assert "(default: 1 of three or more, else 0)" in text and "(default 1024)" not in text
+    assert "(default: those of --plan; required with --torchrec-plan)" in text
+    for skip, left_out in (((), 0), (("--skip", "1"), 1)):  # of two steps
+        record = json.loads(called(*four, *skip, "--json").out)
+        assert (record["iterations_left_out"], record["iterations"]) == (left_out, 2 - left_out)

@@ -11,8 +11,10 @@ from perfmodel.validate.traced.causes import Cause
 def test_a_straggler_causes_most_of_the_waiting() -> None:
     found = causes.waiting([{3: 4e-3, 0: 0.2e-3}] * 8, 4.2e-3, 1e-3)
     assert found is not None and found.cause is Cause.STRAGGLER
-    assert found.words.startswith("rank 3 comes late: the others wait 4.00 ms for it, 95.2 % of all waiting")
-    assert found.explains_s == pytest.approx(4.2e-3)
+    assert found.words.startswith(
+        "rank 3 comes late: the mean rank waits 4.00 ms for it, 95.2 % of its waiting"
+    )
+    assert found.explains_s == pytest.approx(4e-3)  # what it causes, not all waiting
 
 
 def test_uneven_arrival_names_nobody() -> None:
@@ -141,9 +143,18 @@ def test_the_likeliest_explains_most_in_the_right_direction() -> None:
     assert causes.likeliest([little, None, slower, faster], -5e-3) == [faster]
     assert causes.likeliest([None], 1.0) == []
     off = causes.the_curve(9e-3, 1e-3, "measured", "")
-    assert causes.likeliest([off, little], 5e-3) == [little, off]  # that nothing is known comes last
+    assert causes.likeliest([little, off], 5e-3) == [off, little]  # 8 ms, and 3 ms of gaps
     rest = causes.the_curve(2e-3, 1e-3, "extrapolated", "NIC rate")
     assert (
         rest.words
         == "nothing in the trace explains 2.00× the predicted time, which is extrapolated (NIC rate)"
     )
+
+
+def test_what_a_cause_leaves_unexplained_is_the_predictions() -> None:
+    steps = [("gather", 9e-3, 1e-3, 0.0), ("sort", 5e-3, 1e-3, 1e-3)]
+    found = causes.several_curves(steps)
+    assert found is not None and found.explains_s == pytest.approx(8e-3 + 3e-3)
+    assert found.words.startswith("1 step without a cause in the traces, and the rest of 1 step with one,")
+    assert causes.several_curves([("sort", 5e-3, 1e-3, 4e-3)]) is None
+    assert causes.several_curves([]) is None

@@ -65,7 +65,7 @@ def test_a_rank_that_comes_late(question: Question) -> None:
 
     found = compared(question, late)
     assert not found.inside and found.reasons[0].cause is Cause.STRAGGLER
-    assert found.reasons[0].words.startswith("rank 1 comes late: the others wait 10.0 ms for it, 100 %")
+    assert found.reasons[0].words.startswith("rank 1 comes late: the mean rank waits 10.0 ms for it, 100 %")
     assert all(line.inside for line in found.lines)  # after the last arrival they are as predicted
     assert found.wait_s == pytest.approx(10 * 1e-3)
     steps = compared(question, late, judged="steps")

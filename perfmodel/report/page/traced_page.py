@@ -34,7 +34,7 @@ def traced_card(run: ComparedRun) -> Card:
     """The verdict, what it is made of, and the likeliest reasons."""
     trace, predicted = run.run.trace, run.predicted
     steps = (
-        f"steps {format_time(run.steps_s)}, waiting {format_time(run.wait_s)}, gaps {format_time(run.idle_s)}"
+        f"steps {format_time(run.own_s)}, waiting {format_time(run.wait_s)}, gaps {format_time(run.idle_s)}"
     )
     ranks = f"traces of {len(trace.ranks)} of {counted(trace.world_size, 'rank')}"
     skipped = f", the first {trace.skipped} left out" if trace.skipped else ""

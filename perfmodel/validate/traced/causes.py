@@ -38,6 +38,8 @@ AS_FAST = 0.15
 """A measured time this near to what another algorithm or protocol is predicted to take."""
 BYTES_APART = 0.1
 """Bytes that were sent over the plan's, less 1: random ids move them by a few percent."""
+REST_SHARE = 0.1
+"""Of a step's difference: less than that, and its causes explain it."""
 UNEVEN = 1.3
 """The rank with the most bytes over the mean, over what the plan has there."""
 
@@ -64,15 +66,22 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True)
 class Reason:
-    """One cause in words, with the seconds of an iteration that it explains; negative: it makes it faster."""
+    """One cause in words, with the seconds of an iteration that it explains; negative: it makes it faster.
+
+    at_most  the traces show the cause and not its part: ``explains_s`` is all of its step's difference
+    """
 
     cause: Cause
     words: str
     explains_s: float
+    at_most: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The public schema."""
-        return {"cause": str(self.cause), "words": self.words, "explains_s": self.explains_s}
+        return {
+            "cause": str(self.cause), "words": self.words, "explains_s": self.explains_s,
+            "at_most": self.at_most,
+        }  # fmt: skip
 
 
 def waiting(caused: Sequence[Mapping[int, float]], wait_s: float, own_s: float) -> Reason | None:
@@ -82,7 +91,8 @@ def waiting(caused: Sequence[Mapping[int, float]], wait_s: float, own_s: float) 
     wait_s  of one iteration, on the mean rank; exchanges that wait side by side count once [s]
     own_s   what the exchanges take after the last arrival [s]
     Limits: the waits below ``WAIT_SHARE`` of both -> None;  one rank causes ``CAUSED_SHARE`` of them, and
-            the most in ``LAST_SHARE`` of the iterations -> that rank;  else uneven arrival of no one rank
+            the most in ``LAST_SHARE`` of the iterations -> that rank, by its share of the waits;  else
+            uneven arrival of no one rank
     """
     by_rank: dict[int, float] = defaultdict(float)
     for each in caused:
@@ -96,10 +106,10 @@ def waiting(caused: Sequence[Mapping[int, float]], wait_s: float, own_s: float) 
     most = sum(bool(each) and max(each, key=lambda one: each[one]) == rank for each in caused) / len(caused)
     if share >= CAUSED_SHARE and most >= LAST_SHARE:
         words = (
-            f"rank {rank} comes late: the others wait {format_time(share * wait_s)} for it, "
-            f"{format_fraction(share)} of all waiting"
+            f"rank {rank} comes late: the mean rank waits {format_time(share * wait_s)} for it, "
+            f"{format_fraction(share)} of its waiting"
         )
-        return Reason(Cause.STRAGGLER, words, wait_s)
+        return Reason(Cause.STRAGGLER, words, share * wait_s)
     words = (
         f"ranks wait {format_time(wait_s)} for the last one to arrive, and it is not always the same "
         f"(most for rank {rank}: {format_fraction(share)} of it)"
@@ -306,27 +316,36 @@ def the_curve(measured_s: float, predicted_s: float, evidence: str, limit: str) 
     return Reason(Cause.CURVE, words, measured_s - predicted_s)
 
 
-def several_curves(steps: Sequence[tuple[str, float, float]]) -> Reason | None:
-    """The steps for which only ``the_curve`` is left, as one reason of the whole.
+def several_curves(steps: Sequence[tuple[str, float, float, float]]) -> Reason | None:
+    """What no cause in the traces explains of the steps, as one reason of the whole.
 
-    steps  (label, measured, predicted) of each [s]
-    Limits: none -> None
+    steps  (label, measured, predicted, explained by a cause) of each [s]
+    Limits: none -> None;  causes that explain all but ``REST_SHARE`` of a step's difference -> left out
     """
-    if not steps:
+    left = [
+        (label, own / predicted, own - predicted - explained, explained)
+        for label, own, predicted, explained in steps
+        if predicted > 0 and (own - predicted - explained) / (own - predicted) > REST_SHARE
+    ]
+    if not left:
         return None
-    most = sorted(steps, key=lambda step: -abs(step[1] - step[2]))[:_NAMED]
-    names = ", ".join(f"{label} {format_ratio(own / predicted)}" for label, own, predicted in most)
-    many = counted(len(steps), "step")
-    words = f"{many} without a cause in the traces, so the prediction itself is off: {names}"
-    return Reason(Cause.CURVE, words, sum(own - predicted for _, own, predicted in steps))
+    names = ", ".join(
+        f"{label} {format_ratio(ratio)}"
+        for label, ratio, _, _ in sorted(left, key=lambda step: -abs(step[2]))[:_NAMED]
+    )
+    bare = sum(explained == 0 for *_, explained in left)
+    said = [f"{counted(bare, 'step')} without a cause in the traces"] if bare else []
+    if bare < len(left):
+        said.append(f"the rest of {counted(len(left) - bare, 'step')} with one")
+    words = f"{', and '.join(said)}, so the prediction itself is off: {names}"
+    return Reason(Cause.CURVE, words, sum(rest for _, _, rest, _ in left))
 
 
 def likeliest(found: Iterable[Reason | None], excess_s: float) -> list[Reason]:
-    """Reasons in the direction of the excess (measured less predicted), those that explain most first; that
-    nothing explains it comes last.
+    """Reasons in the direction of the excess (measured less predicted), those that explain most first.
 
     Limits: none -> []
     """
     known = [each for each in found if each is not None]
     fitting = [each for each in known if each.explains_s == 0 or (each.explains_s > 0) == (excess_s > 0)]
-    return sorted(fitting, key=lambda each: (each.cause is Cause.CURVE, -abs(each.explains_s)))
+    return sorted(fitting, key=lambda each: (-abs(each.explains_s), each.cause is Cause.CURVE))

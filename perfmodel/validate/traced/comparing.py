@@ -27,7 +27,7 @@ from perfmodel.validate.traced.results import (
     ComparedStep,
     PredictedTime,
 )
-from perfmodel.validate.traced.seen import PassSeen, StepSeen, seen
+from perfmodel.validate.traced.seen import PassSeen, StepSeen, median_whole, seen
 from perfmodel.validate.traced.windows import cut
 
 LATENCY_SHARE = 0.5
@@ -68,11 +68,7 @@ def compare(
     absent = [row for row in run.plan.cost.rows if row.name not in {each.name for each in rows}]
     if any(each.splits > 1 for each in run.plan.exchanges):
         absent = [row for row in absent if not STEPS[row.name].splits]
-    halves = [
-        np.median([getattr(each, name) for each in run.wholes])
-        for name in ("whole_s", "wait_s", "idle_s", "other_s")
-    ]
-    whole_s, wait_s, idle_s, other_s = map(float, halves)
+    whole = median_whole(run.wholes)
     of_steps, calibrated = _sum_of(rows), [line for line in lines if line.calibrated]
     if judged == CALIBRATED and not calibrated:
         raise BadInputError(
@@ -83,8 +79,8 @@ def compare(
     kept = [row for row in rows if row.name == HANDOVER or of_families.get(row.name, row.name) in names]
     found = ComparedRun(
         run, tuple(lines), _sum_of(kept if judged == CALIBRATED else rows), of_steps,
-        sum(line.own_s for line in lines), sum(line.own_s for line in calibrated), whole_s, wait_s, idle_s,
-        other_s, tuple(absent), (), judged,
+        sum(line.own_s for line in lines), sum(line.own_s for line in calibrated), whole.whole_s,
+        whole.wait_s, whole.idle_s, whole.other_s, tuple(absent), (), judged,
     )  # fmt: skip
     found = replace(found, findings=_findings(found))
     return found if found.inside else replace(found, reasons=_whole_reasons(found))
@@ -259,21 +255,31 @@ def _whole_reasons(found: ComparedRun) -> tuple[Reason, ...]:
     if found.judged == CALIBRATED:
         lines = tuple(line for line in lines if line.calibrated)
     of_steps: list[Reason | None] = [
-        Reason(
-            each.reasons[0].cause,
-            f"{each.label}: {each.reasons[0].words}",
-            each.own_s - each.predicted.time_s,
-        )
+        replace(_accounted(each), words=f"{each.label}: {each.reasons[0].words}")
         for each in lines
         if each.reasons and each.reasons[0].cause not in (Cause.CURVE, Cause.SLOW_RANK, Cause.SLOW_NETWORK)
     ]
     of_steps.append(
-        causes.several_curves([(e.label, e.own_s, e.predicted.time_s) for e in lines if _bare(e)])
+        causes.several_curves(
+            [
+                (e.label, e.own_s, e.predicted.time_s, 0.0 if _bare(e) else _accounted(e).explains_s)
+                for e in lines
+                if e.reasons
+            ]
+        )
     )
     across, inside = _by_distance(run, lines)
     network = causes.slow_network([_times(line) for line in across], [_times(line) for line in inside])
     shown = [each for each in found.findings if each.cause in counts]
     return tuple(causes.likeliest([*shown, network, *of_steps], found.measured_s - found.predicted.time_s))
+
+
+def _accounted(line: ComparedStep) -> Reason:
+    """The first reason of a step; all of the step's difference at most, where its part is not known."""
+    first = line.reasons[0]
+    if first.explains_s:
+        return first
+    return replace(first, explains_s=line.own_s - line.predicted.time_s, at_most=True)
 
 
 def _bare(line: ComparedStep) -> bool:

@@ -82,10 +82,7 @@ class ComparedStep:
             "planned_bytes": self.planned_bytes,
             "seen_bytes": self.seen_bytes,
             "evidence": self.evidence,
-            "reasons": [
-                {"cause": str(each.cause), "words": each.words, "explains_s": each.explains_s}
-                for each in self.reasons
-            ],
+            "reasons": [each.to_dict() for each in self.reasons],
         }
 
 
@@ -96,10 +93,10 @@ class ComparedRun:
     predicted   of what is judged, with what the calibration adds between the steps
     of_steps    the same of all steps that were found
     steps_s     sum of the steps' own times;  calibrated_s  of those that were calibrated alone
-    whole_s, wait_s, idle_s, other_s  medians over the iterations, of the mean rank: the pass, its waits for
-                other ranks, gaps in which nothing runs, and other kernels in them
+    whole_s, wait_s, idle_s, other_s  in the iteration of the median length, of the mean rank: the pass, its
+                waits for other ranks, gaps in which nothing runs, and other kernels in them
     missing     steps that the trace does not have
-    reasons     of the whole, the likeliest first;  judged  one of ``JUDGED``
+    reasons     of the whole, what explains most first;  judged  one of ``JUDGED``
     findings    what else the traces show, whatever the band: who waits for whom, a slow rank, gaps
     """
 
@@ -122,6 +119,11 @@ class ComparedRun:
     def measured_s(self) -> float:
         """What is judged."""
         return {WHOLE: self.whole_s, STEPS_ALONE: self.steps_s, CALIBRATED: self.calibrated_s}[self.judged]
+
+    @property
+    def own_s(self) -> float:
+        """The rest of the pass: its steps' own times on the mean rank [s]."""
+        return self.whole_s - self.wait_s - self.idle_s - self.other_s
 
     @property
     def inside(self) -> bool:
@@ -150,6 +152,7 @@ class ComparedRun:
             "steps_s": self.steps_s,
             "calibrated_s": self.calibrated_s,
             "whole_s": self.whole_s,
+            "own_s": self.own_s,
             "wait_s": self.wait_s,
             "idle_s": self.idle_s,
             "other_kernels_s": self.other_s,

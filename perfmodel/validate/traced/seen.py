@@ -82,6 +82,21 @@ class WholeSeen:
         return self.busy_s + self.idle_s + self.other_s
 
 
+def median_whole(wholes: Sequence[WholeSeen]) -> WholeSeen:
+    """The iteration of the median length, of an even number the mean of the two in the middle.
+
+    Its parts add up to the median, which medians of the parts do not.
+    """
+    found = sorted(wholes, key=lambda each: each.whole_s)
+    middle = found[(len(found) - 1) // 2 : len(found) // 2 + 1]
+    return WholeSeen(
+        *(
+            float(np.mean([getattr(each, name) for each in middle]))
+            for name in ("busy_s", "wait_s", "idle_s", "other_s")
+        )
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class PassSeen:
     """A traced run, matched with a plan.
