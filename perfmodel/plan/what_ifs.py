@@ -115,8 +115,9 @@ def _asked(q: PlanQuestion, answer: Planned) -> Iterator[tuple[str, str, str, Pl
         replace(q, gpus=twice),
     )
     if e.domain < e.gpus and q.machine.nvlink_domain_gpus > 1 and e.setting.scenario == CLUSTER:
-        wide = -(-q.gpus // q.machine.gpus_per_node) * q.machine.gpus_per_node
-        words = f"NVLink domain {format_count(e.domain)} → {format_count(wide)} GPUs"
+        used = q.costs.get("gpus_per_node") or q.machine.gpus_per_node
+        wide = -(-q.gpus // used) * q.machine.gpus_per_node  # whole nodes; of each domain as many are used
+        words = f"NVLink domain {format_count(e.domain)} → {format_count(q.gpus)} GPUs"
         key = f"nvlink_domain_gpus={wide}"
         yield "nvlink-domain", words, f"--set {key}", _with(q, nvlink_domain_gpus=float(wide))
     yield _memory(q)
