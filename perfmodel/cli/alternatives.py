@@ -26,7 +26,6 @@ from perfmodel.cli.workload import (
     BatchOption,
     DimOption,
     DtypeOption,
-    GpusOption,
     IdDtypeOption,
     ModelOption,
     PoolingOption,
@@ -44,10 +43,21 @@ if TYPE_CHECKING:
     from perfmodel.plan.winner_map import Crossing, MapCell
     from perfmodel.project import Projection
 
+MostGpusOption = Annotated[
+    str | None,
+    typer.Option(
+        "--gpus",
+        metavar="N",
+        help="GPUs of the two rows in HBM, and the most of host memory (default: as many as the tables need "
+        "in HBM); the other rows take as many as they need.",
+    ),
+]
 PricesOption = Annotated[
     Path | None,
     typer.Option(
-        "--prices", metavar="FILE", help="TOML file of your prices, per machine-hour and per TB-month."
+        "--prices",
+        metavar="FILE",
+        help="TOML file of your prices, per machine-hour and TB-month, as below.",
     ),
 ]
 MapOption = Annotated[
@@ -63,7 +73,7 @@ _PLAN_S = 5.0
 def alternatives(
     context: typer.Context,
     table_size: TableSizeOption = None,
-    gpus: GpusOption = None,
+    gpus: MostGpusOption = None,
     model: ModelOption = None,
     batch: BatchOption = None,
     tables: TablesOption = None,
@@ -94,6 +104,14 @@ def alternatives(
       perfmodel alternatives --table-size 10TB --alpha 1.05 --report alternatives.html
       perfmodel alternatives --model mlperf-dlrm-dcnv2 --gpus 8
       perfmodel alternatives --table-size 10TB --prices prices.toml
+
+    \b
+    A file of prices (--prices): machines by their shipped names
+      [machine_hour]
+      h100-sxm-ib = "80 EUR/h"
+      [tb_month]
+      memory = "3000 EUR/TB/month"
+      ssd = "60 EUR/TB/month"
     """
     check_page(report, None, force=force)
     if table_size is None and model is None:
@@ -167,9 +185,10 @@ def _write_page(
 def _document(
     found: list[Alternative], cells: list[MapCell], crossed: list[Crossing], currency: str
 ) -> dict[str, Any]:
-    from perfmodel.plan.alternatives import SAMPLES, best_of, needed
+    from perfmodel.plan.alternatives import SAMPLES, best_of, needed, rival_of
 
     best = best_of(found)
+    rival = rival_of(found, best)
     needs = {each.name: needed(each, best) for each in found}
     return {
         "question": found[0].answer.question.to_dict()
@@ -178,6 +197,7 @@ def _document(
         "cost_samples": SAMPLES,
         "currency": currency or None,
         "winner": best.name,
+        "compared_with": rival and {"name": rival.name, "times_faster": rival.time_s / best.time_s},
         "alternatives": [{**each.to_dict(), "needed": _needed(needs[each.name])} for each in found],
         "map": [vars(cell) | {"winner": cell.winner or None} for cell in cells],
         "crossings": [vars(each) for each in crossed],

@@ -52,13 +52,13 @@ def energy_kwh(hours: ArrayLike, power_w: ArrayLike) -> Array:
 
 
 def machine_cost(hours: ArrayLike, g: ArrayLike, price: ArrayLike) -> Array:
-    """Money for whole machines.
+    """Money for GPUs, each at its share of its machine.
 
         h c / g                                                               [money]
 
-    hours  GPU-hours [h];  g  GPUs that are used of one machine [-];  price  c, of a machine's hour [money/h]
-    Source: a machine is paid for whole, however few of its GPUs are used
-    Limits: g = 1 -> h c;  all 8 used -> an eighth of it
+    hours  GPU-hours [h];  g  GPUs of one machine [-];  price  c, of a machine's hour [money/h]
+    Source: as many GPUs as hours and energy are counted of; who leaves the others idle pays for them too
+    Limits: g = 1 -> h c;  one of 8 -> an eighth of it
     """
     return _array(hours) * _array(price) / _array(g)
 

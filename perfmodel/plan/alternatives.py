@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from perfmodel.errors import PerfmodelError
+from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.model import serving_cost
 from perfmodel.passes.steps import StepRow
 from perfmodel.plan.as_projection import compared, winner
@@ -34,6 +34,15 @@ _C2C = {GH200: "gh200-slingshot", GB200: "gb200-nvl72"}
 _OF_MACHINE = ("machine", "clock", "calibration", "overrides", "gpus_per_node", "kernels", "scenario")
 _REDUCTIONS = ("auto", "two_level", "sparse")
 IN_PLACE, CACHED, FROM_SSD = "uvm", "uvm-caching", "ssd"
+_IN_HBM = (ROW_WISE, BEST)
+_EXCHANGES = {
+    "reduce_scatter": "flat exchange (reduce-scatter) as in TorchRec",
+    "all_to_all": "flat exchange (all-to-all)",
+    "two_level": "two-level exchange",
+    "sparse": "sparse exchange",
+}
+_ALL_ROWS = 0.9995
+"""Share of the rows in HBM, from which on nothing is left for the memory below: it prints as 100 %."""
 _STEPS_OF_GPUS = 6
 """Numbers of GPUs that are tried for host memory, evenly in the logarithm."""
 
@@ -45,6 +54,7 @@ class Alternative:
     name    a slug;  label  in words;  machine  its name
     what    how rows are held: uvm-caching, 27 % of the rows in HBM
     answer  None where it is not possible, then ``why``;  stated  whether its memory is only stated, not sold
+    cost  money; None where a price is missing, then ``unpriced`` names it: tb_month.ssd
     """
 
     name: str
@@ -55,6 +65,7 @@ class Alternative:
     why: str = ""
     stated: bool = False
     cost: float | None = None
+    unpriced: str = ""
 
     @property
     def time_s(self) -> float:
@@ -105,6 +116,7 @@ class Alternative:
             "gpu_hours": self.gpu_hours,
             "energy_kwh_at_most": self.energy_kwh,
             "cost": self.cost,
+            "unpriced": self.unpriced or None,
             "evidence": str(self.answer.evidence),
             "main_evidence": str(self.answer.main_evidence),
             "steps": [step.to_dict() for step in self.answer.steps],
@@ -138,16 +150,20 @@ def alternatives(
     asked = {**options, "machine": options.get("machine", DEFAULT_MACHINE)}
     base = project_one(**asked)
     found = [
-        Alternative(
-            ROW_WISE, _LABELS[ROW_WISE], base.setting.machine.name, "every table over all GPUs", base
-        ),
+        Alternative(ROW_WISE, _LABELS[ROW_WISE], base.setting.machine.name, _row_wise(base), base),
         _tried(BEST, base.setting.machine, lambda: _planned(base, best_plan)),
         _tried(HOST, base.setting.machine, lambda: _in_host(asked, base.gpus)),
         *(_on(name, machines_of(name, asked)) for name in _C2C),
         _tried(ON_SSD, base.setting.machine, lambda: _best_of(_as_needed(asked), [None], (FROM_SSD,))),
         _tried(ONE_MEMORY, base.setting.machine, lambda: _in_one(asked, base)),
     ]
-    return [replace(each, cost=_cost(each, prices)) for each in found]
+    return [_priced(each, prices) for each in found]
+
+
+def _row_wise(base: Projection) -> str:
+    """How the baseline that people have exchanges its bags."""
+    way = _EXCHANGES.get(base.forward.way, base.forward.way)
+    return f"every table over all GPUs, {way}" if base.gpus > 1 else "every table on one GPU"
 
 
 def machines_of(name: str, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -226,6 +242,7 @@ def _best_of(
     """The fastest of these. Limits: none is possible -> the error of the last"""
     best: Projection | None = None
     last: PerfmodelError | None = None
+    left_out = ""
     for gpus in numbers:
         more = {} if gpus is None else {"gpus": gpus}
         for tier, way in itertools.product(tiers, _ways(asked)):
@@ -234,12 +251,22 @@ def _best_of(
             except PerfmodelError as error:
                 last = error
                 continue
+            if _share(answer) >= _ALL_ROWS:
+                left_out = "a cache would hold all rows in HBM"
+                last = last or BadInputError(left_out, "")
+                continue
             if best is None or answer.time_s < best.time_s:
                 best = answer
     if best is None:
         assert last is not None
         raise last
-    return _named(best)
+    what, answer = _named(best)
+    return (f"{what} ({left_out}: left out)" if left_out else what), answer
+
+
+def _share(answer: Projection) -> float:
+    """Of the rows, what lies in HBM: 0 where they are read in place."""
+    return answer.gpu_count.rows_bytes / answer.gpu_count.shard_bytes
 
 
 def _ways(asked: Mapping[str, Any]) -> tuple[str, ...]:
@@ -256,8 +283,7 @@ def _named(answer: Projection) -> tuple[str, Projection]:
     way = way if answer.gpus > 1 else ""
     if not count.rows_bytes:
         return f"{tier.kind}, rows read in place{way}", answer
-    share = 100 * count.rows_bytes / count.shard_bytes
-    return f"{tier.kind}, {share:.3g} % of the rows in HBM{way}", answer
+    return f"{tier.kind}, {100 * _share(answer):.3g} % of the rows in HBM{way}", answer
 
 
 def _in_one(asked: dict[str, Any], base: Projection) -> tuple[str, Projection]:
@@ -266,27 +292,37 @@ def _in_one(asked: dict[str, Any], base: Projection) -> tuple[str, Projection]:
     return f"beside one GPU, {rate / 1e12:.3g} TB/s", answer
 
 
-def _cost(each: Alternative, prices: Prices | None) -> float | None:
-    """Of ``SAMPLES`` samples; None where a price is missing."""
-    if prices is None or each.answer is None or each.machine not in prices.machine_hour:
-        return None
+def _priced(each: Alternative, prices: Prices | None) -> Alternative:
+    """With the money for ``SAMPLES`` samples on the GPUs that are used, or with the price that is missing."""
+    if prices is None or each.answer is None:
+        return each
+    if each.machine not in prices.machine_hour:
+        return replace(each, unpriced=f"machine_hour.{each.machine}")
+    rented = {ONE_MEMORY: MEMORY, ON_SSD: SSD}.get(each.name, "")
+    if rented and rented not in prices.tb_month:
+        return replace(each, unpriced=f"tb_month.{rented}")
     node = load_node(each.answer.setting.machine)
-    used = min(each.gpus, each.answer.gpu_count.gpus_per_node, node)
-    paid = float(serving_cost.machine_cost(each.gpu_hours, used, prices.machine_hour[each.machine]))
-    rented = {ONE_MEMORY: MEMORY, ON_SSD: SSD}.get(each.name)
-    if rented == MEMORY and MEMORY not in prices.tb_month:
-        return None
-    if rented in prices.tb_month:
-        size = float(each.answer.work.table_bytes[0])
-        hours = each.gpu_hours / each.gpus
-        paid += float(serving_cost.storage_cost(size, hours, prices.tb_month[str(rented)]))
-    return paid
+    paid = float(serving_cost.machine_cost(each.gpu_hours, node, prices.machine_hour[each.machine]))
+    if rented:
+        size, hours = float(each.answer.work.table_bytes[0]), each.gpu_hours / each.gpus
+        paid += float(serving_cost.storage_cost(size, hours, prices.tb_month[rented]))
+    return replace(each, cost=paid)
 
 
 def best_of(found: list[Alternative], *, sold: bool = True) -> Alternative:
     """The fewest GPU-hours, which at one batch a GPU is the least time. sold  without memory only stated"""
     possible = [each for each in found if each.answer and not (sold and each.stated)]
     return min(possible, key=lambda each: each.time_s)
+
+
+def rival_of(found: list[Alternative], best: Alternative) -> Alternative | None:
+    """What the best is compared with: the fastest in HBM, or outside it if the best is in it.
+
+    Each of the two has the exchange that is the fastest for it. Limits: none is possible there -> None
+    """
+    inside = best.name in _IN_HBM
+    others = [each for each in found if (each.name in _IN_HBM) != inside]
+    return best_of(others) if any(each.answer and not each.stated for each in others) else None
 
 
 def needed(each: Alternative, best: Alternative) -> Needed | None:

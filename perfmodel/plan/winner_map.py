@@ -54,14 +54,15 @@ class MapCell:
 
     @property
     def winner(self) -> str:
-        """Least time of a batch; "" where nothing is possible."""
+        """Fewest GPU-hours, which at one batch a GPU is the least time; "" where nothing is possible."""
         return min(self.times, key=lambda words: self.times[words]) if self.times else ""
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """The batch at which the next way overtakes the one that wins at the smallest batch.
+    """The batch at which the next way overtakes the one that wins at the smaller batch.
 
+    gpus     of the first where it wins, and of the next where that one does
     batch    in closed form, from latency and time a sample of both at the batches beside it
     between  batches of the map beside it: the winner changes in between
     """
@@ -72,6 +73,7 @@ class Crossing:
     then: str
     batch: float
     between: tuple[int, int]
+    gpus: tuple[int, int]
 
 
 def winner_map(options: Mapping[str, Any]) -> list[MapCell]:
@@ -125,7 +127,8 @@ def crossings(cells: list[MapCell]) -> list[Crossing]:
             continue
         lines = [_line(left, right, words) for words in (first, then)]
         batch = float(serving_cost.crossing_batch(*lines[0], *lines[1]))
-        found.append(Crossing(left.ids, left.table_bytes, first, then, batch, (left.batch, right.batch)))
+        between, gpus = (left.batch, right.batch), (left.gpus[first], right.gpus[then])
+        found.append(Crossing(left.ids, left.table_bytes, first, then, batch, between, gpus))
     return found
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
 from perfmodel.passes.steps import StepRow
-from perfmodel.plan.alternatives import Alternative, best_of, needed
+from perfmodel.plan.alternatives import Alternative, best_of, needed, rival_of
 from perfmodel.plan.winner_map import Crossing, MapCell
 from perfmodel.report.projection_text import band
-from perfmodel.report.terminal import facts, paragraph, table
+from perfmodel.report.terminal import facts, page_width, paragraph, table
 from perfmodel.units import (
+    counted,
     format_bytes,
     format_count,
     format_number,
@@ -55,10 +57,11 @@ def headlines(found: Sequence[Alternative], best: Alternative) -> list[str]:
     base = found[0].answer
     assert base is not None and best.answer is not None
     size = format_bytes(float(base.work.table_bytes[0]), binary=False)
-    ratio = base.time_s / best.time_s
-    than = "" if best is found[0] else f", {format_ratio(ratio)} faster than row-wise over {base.gpus}"
-    where = f"{format_count(best.gpus)} GPUs" if best.gpus > 1 else "1 GPU"
-    first = f"{best.label} takes the fewest GPU-hours for {size}: {where}, "
+    rival, than = rival_of(list(found), best), ""
+    if rival is not None:
+        ratio, over = rival.time_s / best.time_s, counted(rival.gpus, "GPU")
+        than = f", {format_ratio(ratio)} faster than {rival.label} ({over})"
+    first = f"{best.label} takes the fewest GPU-hours for {size}: {counted(best.gpus, 'GPU')}, "
     first += f"{format_time(best.time_s)} per batch{than}."
     ids = base.forward.ids.name
     second = f"{format_count(best.batch)} samples a GPU in a batch, ids {ids}"
@@ -142,7 +145,7 @@ def _as_rate(each: Alternative, step: StepRow, factor: float) -> str:
 
 
 def map_table(cells: Sequence[MapCell]) -> str:
-    """Least time of a batch: ids and table sizes down, batches across."""
+    """Fewest GPU-hours: ids and table sizes down, batches across; on a narrow terminal a line for each."""
     batches = sorted({cell.batch for cell in cells})
     keys = sorted(dict.fromkeys((cell.table_bytes, cell.ids) for cell in cells), key=lambda key: key[0])
     of = {(cell.table_bytes, cell.ids, cell.batch): cell for cell in cells}
@@ -151,8 +154,25 @@ def map_table(cells: Sequence[MapCell]) -> str:
         row = [_cell(of[size, ids, batch]) for batch in batches]
         rows.append([format_bytes(size, binary=False) if size else "", ids, *row])
     headers = ["tables", "ids", *(format_count(batch) for batch in batches)]
-    title = "The fastest alternative, by samples per GPU in a batch"
-    return f"{title}\n{table(headers, rows, left=tuple(range(len(headers))))}\n{paragraph(_LEGEND)}"
+    title = paragraph(
+        "The alternative with the fewest GPU-hours, by samples per GPU in a batch "
+        "(each GPU has its own batch, so it is also the fastest)"
+    )
+    widest = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
+    if sum(widest) + 2 * len(widest) <= page_width():
+        text = table(headers, rows, left=tuple(range(len(headers))))
+    else:
+        text = facts([(", ".join(filter(None, row[:2])), _runs(batches, row[2:])) for row in rows], indent=1)
+    return f"{title}\n{text}\n{paragraph(_LEGEND)}"
+
+
+def _runs(batches: Sequence[int], winners: Sequence[str]) -> str:
+    """``64 – 1 024: host; 4 096 – 16 384: two-level``"""
+    runs = []
+    for winner, group in itertools.groupby(zip(batches, winners, strict=True), key=lambda pair: pair[1]):
+        at = [format_count(batch) for batch, _ in group]
+        runs.append(f"{at[0]} – {at[-1]}: {winner}" if len(at) > 1 else f"{at[0]}: {winner}")
+    return "; ".join(runs)
 
 
 def _cell(cell: MapCell) -> str:
@@ -164,7 +184,8 @@ def _cell(cell: MapCell) -> str:
 def crossing_lines(found: Sequence[Crossing]) -> str:
     """Batches at which the winner changes, in closed form."""
     lines = [crossing_words(each) for each in found]
-    return f"Crossings (a + b B = a′ + b′ B)\n{facts(lines, indent=1)}" if lines else ""
+    title = "Crossings of GPU-hours, with the GPUs of both (a + b B = a′ + b′ B)"
+    return f"{title}\n{facts(lines, indent=1)}" if lines else ""
 
 
 def crossing_words(each: Crossing) -> tuple[str, str]:
@@ -174,13 +195,33 @@ def crossing_words(each: Crossing) -> tuple[str, str]:
     inside = low <= each.batch <= high
     apart = f"between {format_count(low)} and {format_count(high)}"
     at = f"at about {format_count(each.batch)}" if inside else apart
-    return f"{size}{each.ids}", f"{each.then} overtakes {each.first} {at} samples"
+    first, then = (counted(gpus, "GPU") for gpus in each.gpus)
+    return f"{size}{each.ids}", f"{each.then} ({then}) overtakes {each.first} ({first}) {at} samples"
+
+
+def money_words(found: Sequence[Alternative]) -> list[str]:
+    """What a price is of, which machines have idle GPUs, and which prices are missing."""
+    lines = ["A GPU costs its share of the price of its machine."]
+    idle = [
+        f"{each.label} {each.gpus} of {each.answer.setting.machine.gpus_per_node}"
+        for each in found
+        if each.answer and each.gpus < each.answer.setting.machine.gpus_per_node
+    ]
+    if idle:
+        lines[0] += f" The others of the machine are free for other work: in use are {', '.join(idle)}."
+    missing = [f"{each.unpriced} ({each.label})" for each in found if each.unpriced]
+    if missing:
+        lines += [f"No money where the file has no price: {', '.join(missing)}."]
+    return lines
 
 
 def _small_print(found: Sequence[Alternative], currency: str) -> str:
     lines = [
-        "GPU-hours, energy and money are for 10⁹ samples. Energy is that of boards alone, at full power."
+        "GPU-hours, energy and money are for 10⁹ samples, of the GPUs that are used. "
+        "Energy is that of boards alone, at full power."
     ]
+    if currency:
+        lines += money_words(found)
     if any(each.stated and each.answer for each in found):
         lines += ["The one memory is a hypothetical device: it is left out of the ranking."]
     if not currency:

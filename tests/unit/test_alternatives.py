@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from perfmodel.errors import BadInputError
-from perfmodel.plan.alternatives import Alternative, alternatives, best_of, needed
-from perfmodel.plan.winner_map import crossings, winner_map
+from perfmodel.plan.alternatives import Alternative, alternatives, best_of, needed, rival_of
+from perfmodel.plan.winner_map import MapCell, crossings, winner_map
 from perfmodel.project import project, project_one
-from perfmodel.report.alternatives_text import alternatives_text
+from perfmodel.report.alternatives_text import alternatives_text, crossing_lines, headline, map_table
 from perfmodel.report.page.alternatives_page import alternatives_page
 from perfmodel.report.page.assemble import page_html
 from perfmodel.schema.prices import read_prices
@@ -79,8 +79,14 @@ def test_costs_by_hand(skewed: dict[str, Alternative]) -> None:
     assert host.energy_kwh == pytest.approx(0.7 * hours)
     assert host.cost == pytest.approx(80 * hours / 8)
     alone = 1e9 / 1024 * memory.time_s / 3600
-    assert memory.cost == pytest.approx(80 * alone + 10 * 3000 * alone / 730)
-    assert skewed["gb200"].cost is None
+    assert memory.cost == pytest.approx(80 * alone / 8 + 10 * 3000 * alone / 730)
+    assert skewed["gb200"].cost is None and skewed["gb200"].unpriced == "machine_hour.gb200-nvl72"
+    assert skewed["ssd"].cost is None and skewed["ssd"].unpriced == "tb_month.ssd"
+    text = " ".join(alternatives_text(list(skewed.values()), [], [], "EUR").split())
+    assert (
+        "no price: machine_hour.gh200-slingshot (GH200 over C2C), " in text and "tb_month.ssd (SSDs)" in text
+    )
+    assert "in use are SSDs 1 of 8, one memory 1 of 8." in text
     assert host.samples_per_s == pytest.approx(40 * 1024 / host.time_s)
 
 
@@ -93,10 +99,61 @@ def test_the_map_agrees_with_projections_and_its_crossings_hold(skewed: dict[str
     assert all(c.times[c.winner] == min(c.times.values()) for c in cells)
     assert len({c.winner for c in cells}) >= 4
     found = crossings(cells)
+    for c in found:
+        gpus = [
+            next(m for m in cells if (m.ids, m.batch, m.table_bytes) == (c.ids, b, c.table_bytes)).gpus
+            for b in c.between
+        ]
+        assert c.gpus == (gpus[0][c.first], gpus[1][c.then])
+    text = crossing_lines(found)
+    assert "two-level (16 GPUs) overtakes host (1 GPU) at about" in text and "GPU-hours" in text
     one = next(c for c in found if (c.ids, c.then) == ("uniform", "two-level"))
     at = {"table_bytes": one.table_bytes, "batch": round(one.batch)}
     pair = [project_one(tier="uvm", **at).time_s, project_one(reduction="two_level", **at).time_s]
     assert pair[0] == pytest.approx(pair[1], rel=0.2)
+
+
+def test_the_best_is_compared_with_the_best_of_the_other_side(skewed: dict[str, Alternative]) -> None:
+    """Host memory has whichever exchange is its fastest, so what it beats in HBM must have it too."""
+    found = list(skewed.values())
+    best = best_of(found)
+    rival = rival_of(found, best)
+    assert best.name == "host" and rival is skewed["best-plan"]
+    ways = [
+        project_one(table_bytes=10 * TB, distribution="zipf:1.05", reduction=way).time_s
+        for way in ("auto", "two_level", "sparse")
+    ]
+    assert rival.time_s <= min(ways) < skewed["row-wise"].time_s
+    text = " ".join(headline(found, best).split())
+    assert "faster than best plan in HBM (152 GPUs)" in text and "than row-wise" not in text
+    assert "flat exchange (reduce-scatter)" in skewed["row-wise"].what
+    in_hbm = rival_of(found, skewed["best-plan"])
+    assert in_hbm is skewed["host"]
+
+
+def test_a_cache_of_all_rows_is_no_host_memory(tmp_path: Path) -> None:
+    """Two nodes hold these tables in HBM, and so would the cache of uvm-caching."""
+    path = tmp_path / "tables.csv"
+    path.write_text("name,rows,dim,pooling\n" + "".join(f"t{i},8000000,128,20\n" for i in range(100)))
+    found = {a.name: a for a in alternatives({"tables": str(path), "gpus": 16, "distribution": "zipf:1.05"})}
+    host = found["host"]
+    assert host.answer is not None
+    assert host.answer.gpu_count.rows_bytes < 0.9995 * host.answer.gpu_count.shard_bytes
+    assert "a cache would hold all rows in HBM: left out" in host.what
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100])
+def test_the_map_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    ids, batches = ("uniform", "zipf:1.05"), (64, 256, 1024, 4096, 16384)
+    ways = ("host two-level", "host two-level", "GB200", "host sparse", "host sparse")
+    cells = [MapCell(i, b, 1e13, {w: 1.0}, {w: 1}) for i in ids for b, w in zip(batches, ways, strict=True)]
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = map_table(cells)
+    assert max(map(len, text.splitlines())) <= columns
+    assert "fewest GPU-hours" in text
+    if columns == 60:
+        line = " ".join(text.split())
+        assert "uniform 64 – 256: host two-level; 1 024: GB200; 4 096 – 16 384: host sparse" in line
 
 
 def test_the_page_has_all_of_it(skewed: dict[str, Alternative]) -> None:
@@ -126,6 +183,14 @@ def test_the_page_has_all_of_it(skewed: dict[str, Alternative]) -> None:
 def test_prices_without_their_units_are_refused(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(BadInputError, match=words):
         read_prices(prices(tmp_path, text))
+
+
+def test_help_shows_a_price_file_that_can_be_read(cli: Any, tmp_path: Path) -> None:
+    text = cli("alternatives", "--help").out
+    example = text[text.index("[machine_hour]") : text.index("Options:")]
+    example = "\n".join(line.strip() for line in example.splitlines())
+    assert read_prices(prices(tmp_path, example)).tb_month.keys() == {"memory", "ssd"}
+    assert "two rows in HBM" in " ".join(text.split())
 
 
 def test_the_command_answers_in_text_and_json(cli: Any, tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def _numbers(each: Alternative) -> dict[str, object]:
 
 
 def winners(cells: Sequence[MapCell]) -> Block | Missing:
-    """Which alternative takes the least time at each batch, table size and skew."""
+    """Which alternative takes the fewest GPU-hours at each batch, table size and skew."""
     import plotly.graph_objects as go
 
     if not cells:
@@ -227,11 +227,12 @@ def winners(cells: Sequence[MapCell]) -> Block | Missing:
     )
     most = max(ways, key=lambda way: sum(c.winner == way for c in cells))
     won = sum(c.winner == most for c in cells)
-    title = f"“{most}” takes the least time in {won} of {len(cells)} cells of skew, batch and table size."
+    title = f"“{most}” takes the fewest GPU-hours in {won} of {len(cells)} cells."
     how = (
-        "A cell names what takes the least time of a batch there; hover shows all times and GPUs. host: rows "
-        "read in place in host memory, as on GH200 and GB200; cached: through a cache in HBM; two-level and "
-        "sparse: exchanges of partial bags. Best plans and the one large memory are left out here."
+        "A cell names what takes the fewest GPU-hours there: each GPU has its own "
+        "batch, so the least time of a batch. Hover shows all times and GPUs. host: rows read in place in "
+        "host memory, as on GH200 and GB200; cached: through a cache in HBM; two-level and sparse: exchanges "
+        "of partial bags. Best plans and the one large memory are left out here."
     )
     return Block(MAP, title, how, figure, "Modelled with the machines' values below; not measured.", rows)
 

@@ -7,7 +7,7 @@ from html import escape
 
 from perfmodel.plan.alternatives import Alternative, best_of
 from perfmodel.plan.winner_map import Crossing, MapCell
-from perfmodel.report.alternatives_text import condition, crossing_words, headlines, rate_text
+from perfmodel.report.alternatives_text import condition, crossing_words, headlines, money_words, rate_text
 from perfmodel.report.figures.alternatives import costs, steps, winners
 from perfmodel.report.page.parts import Card, Page, View
 from perfmodel.report.page.sources import code, folded, named, table, values, versions
@@ -33,8 +33,10 @@ def alternatives_page(
     notes = ["The one large memory is a hypothetical device: it is left out of the ranking."]
     notes += [f"{each.label} on {each.machine} is not possible: {each.why}." for each in found if each.why]
     notes += [
-        "GPU-hours, energy and money are for 10⁹ samples; energy is that of boards alone, at full power."
+        "GPU-hours, energy and money are for 10⁹ samples, of the GPUs that are used; "
+        "energy is that of boards alone, at full power."
     ]
+    notes += money_words(found) if currency else []
     card = Card(first, asked, " ".join(unsure), notes=notes)
     blocks = (steps(found), costs(found, currency), winners(cells))
     return Page(
@@ -61,7 +63,10 @@ def _provenance(
             f"<h3>What would have to be true to be as fast as {escape(best.label)}</h3>",
             table(("alternative", "condition"), needs),
             *(
-                ["<h3>Where the winner changes with the batch</h3>", table(("where", "crossing"), lines)]
+                [
+                    "<h3>Where the fewest GPU-hours change with the batch</h3>",
+                    table(("where", "crossing"), lines),
+                ]
                 if lines
                 else []
             ),
