@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -127,8 +128,9 @@ def test_every_sharding_has_the_payload() -> None:
 
 
 def product(found: Explanation) -> float:
-    """The equation of the bytes with the terms in it; letters side by side multiply."""
-    text = found.payload_equation.replace("B T D", "B * T * D").replace(" (", " * (")
+    """The equation of the bytes, of one table of several, with its terms; letters side by side multiply."""
+    one = re.sub(r"^sum over the \d+ tables there of \( (.*) \)$", r"\1", found.payload_equation)
+    text = one.replace("B T D", "B * T * D").replace(" (", " * (")
     text = text.replace("G B q elements", "G * B * q * elements").replace("B parts q D", "B * parts * q * D")
     return float(eval(text, {term.symbol: term.value for term in found.terms}))
 
