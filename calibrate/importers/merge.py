@@ -289,6 +289,7 @@ def _nothing_usable(
     return BadInputError(
         "\n".join([message, *lines]),
         "known formats: nccl-tests text and -J JSON, NVSHMEM perftest text, "
+        "traces of torch.profiler (.json, .json.gz) or of NCCL's inspector (.log), "
         f"CSV with the columns {', '.join(REQUIRED[:-1])} and {REQUIRED[-1]}.",
     )
 

@@ -115,8 +115,8 @@ def _total(widths: Sequence[int]) -> int:
 def _shrunk(cells: Sequence[Sequence[str]], widths: list[int], lefts: Sequence[bool], room: int) -> list[int]:
     """Widths that fit the room: text columns give way first, the last one before the others.
 
-    Long names are folded first, then lines are broken between words and inside them; a number and its unit
-    are parted only where there is no room left for that.
+    Long names are folded first, then lines are broken between words, at hyphens and inside words; a number
+    and its unit are parted only where there is no room left for that.
     """
     order = sorted(range(len(widths)), key=lambda k: (not lefts[k], -k))
     columns = [[row[k] for row in cells] for k in range(len(widths))]
@@ -126,7 +126,9 @@ def _shrunk(cells: Sequence[Sequence[str]], widths: list[int], lefts: Sequence[b
     copied = [each if any(_FIXED_SPACE in cell for cell in column) else 0
               for each, column in zip(whole, columns, strict=True)]  # fmt: skip
     texts = [k for k in order if lefts[k]]
+    pieces = [max(map(_piece_letters, column)) for column in columns]
     steps = [(order, whole), (texts, [max(_NAME, each) for each in copied])]
+    steps.append((texts, [max(each, fixed) for each, fixed in zip(pieces, copied, strict=True)]))
     for most in (_WORD, 2 * _NARROWEST, _NARROWEST):
         steps.append((texts, [max(most, each) for each in numbers]))
     steps += [(order, plain), *((order, [most] * len(widths)) for most in (2 * _NARROWEST, _NARROWEST, 0))]
@@ -135,6 +137,11 @@ def _shrunk(cells: Sequence[Sequence[str]], widths: list[int], lefts: Sequence[b
             floor = max(min(least[k], whole[k]), _NARROWEST // 2)
             widths[k] -= min(max(widths[k] - floor, 0), max(_total(widths) - room, 0))
     return widths
+
+
+def _piece_letters(text: str) -> int:
+    """Letters of the longest piece between spaces and hyphens, a number with its unit counted as one."""
+    return max(map(len, re.split(r" |(?<=\w-)(?=\w)", _glued(text))))
 
 
 def _number_letters(text: str) -> int:
@@ -155,7 +162,8 @@ def _lines(text: str, room: int) -> list[str]:
 
 
 def wrapped(text: str, width: int, first: str = "", rest: str = "", long_words: bool = True) -> list[str]:
-    """Lines of at most ``width`` letters, broken between words; between a number and its unit only at need.
+    """Lines of at most ``width`` letters, broken between words; only at need at hyphens, and between a number
+    and its unit.
 
     first, rest  what the first line and the others begin with;  long_words  break a word that passes a line
     """
@@ -168,7 +176,7 @@ def wrapped(text: str, width: int, first: str = "", rest: str = "", long_words: 
         initial_indent=first,
         subsequent_indent=rest,
         break_long_words=long_words,
-        break_on_hyphens=False,
+        break_on_hyphens=long_words and _longest([whole]) > room,
     )
     return [part.replace(_FIXED_SPACE, " ") for part in parts]
 

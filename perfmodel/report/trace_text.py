@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.report.terminal import table
+from perfmodel.report.terminal import paragraph, table
 from perfmodel.schema.trace_alignment import Alignment, RankSkew, rank_skews
 from perfmodel.schema.traces import RankTrace
 from perfmodel.units import format_bytes, format_fraction, format_number, format_time
@@ -18,7 +18,7 @@ _MOST_REASONS = 4
 
 
 def traces_text(traces: Sequence[RankTrace], memory_bytes: Sequence[int] = ()) -> str:
-    """A row a trace: events, collectives parsed, what was not read and why, seconds.
+    """A row a trace: events, collectives parsed, what was not read and why, time to read the file.
 
     memory_bytes  the most that the process had held when each was read; no such column without it
     """
@@ -32,7 +32,15 @@ def traces_text(traces: Sequence[RankTrace], memory_bytes: Sequence[int] = ()) -
                 format_time(trace.seconds), memory, trace.file,
             )
         )  # fmt: skip
-    headers = ("rank", "events", "collectives", "not read", "took", "memory" if memory_bytes else "", "file")
+    headers = (
+        "rank",
+        "events",
+        "collectives",
+        "not read",
+        "read in",
+        "memory" if memory_bytes else "",
+        "file",
+    )
     return table(headers, rows, left=(3, 6), drop=(6,))
 
 
@@ -55,7 +63,10 @@ def skew_text(aligned: Alignment) -> str:
     total = sum(max(one.wait_s.values()) for one in aligned.collectives if len(one.parts) > 1)
     slowest = skews[0]
     share = format_fraction(slowest.caused_s / total) if total > 0 else "none"
-    head = f"Who waits for whom: rank {slowest.rank} causes {share} of the longest waits"
+    head = paragraph(
+        f"Who waits for whom: rank {slowest.rank} causes {share} of the longest wait of each collective, "
+        "summed over the trace"
+    )
     headers = ("rank", "waits p50", "p99", "comes last", "others waited for it")
     return f"{head}\n{table(headers, rows, left=())}{more}"
 
@@ -76,7 +87,9 @@ def kernels_text(kernels: pd.DataFrame, left_out: Mapping[str, int]) -> str:
         for one in slowest.itertuples()
     ]  # fmt: skip
     headers = ("kernel", "of", "tables", "samples", "pooling", "columns", "calls", "median")
-    parts = [f"Kernels of an embedding pass\n{table(headers, rows, left=(0, 1))}"] if rows else []
+    parts = (
+        [f"Kernels of an embedding pass\n{table(headers, rows, left=(0, 1), drop=(6, 2))}"] if rows else []
+    )
     if len(kernels) > _MOST_RANKS:
         parts.append(f" … and {len(kernels) - _MOST_RANKS} more")
     if rows:

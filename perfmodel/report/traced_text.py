@@ -82,7 +82,7 @@ def _steps(run: ComparedRun) -> str:
              format_ratio(measured / known.time_s), "", _in_band(known.holds(measured))]
         )  # fmt: skip
     return (
-        table(_HEADERS, rows, left=(0, 8), drop=(1, 4))
+        table(_HEADERS, rows, left=(0, 8), drop=(1, 4, 6))
         + "\n"
         + paragraph(
             "planned, sent: bytes of the busiest rank. measured: after the last rank arrived; of kernels the "

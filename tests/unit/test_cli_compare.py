@@ -232,3 +232,13 @@ def test_the_help_gives_the_defaults_that_are_taken(four: list[str]) -> None:
     for skip, left_out in (((), 0), (("--skip", "1"), 1)):  # of two steps
         record = json.loads(called(*four, *skip, "--json").out)
         assert (record["iterations_left_out"], record["iterations"]) == (left_out, 2 - left_out)
+
+
+def test_the_steps_of_a_narrow_table_break_between_words(
+    four: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    text = called(*four).out
+    assert max(map(len, text.splitlines())) <= 60
+    for whole in ("all-to-all", "bucketize", "(gradients", "reduce-", "look-ups", "Left out at 60 columns"):
+        assert f" {whole}" in text

@@ -301,3 +301,29 @@ def test_the_band_of_one_rank_alone_is_wider(tmp_path: Path) -> None:
         (curve,) = load_calibration(out).curves
         spreads.append(curve.anchor_log_sd)
     assert spreads[1] > spreads[0] + 0.3
+
+
+def test_a_trace_cut_in_its_head_is_called_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    whole = Path(__file__).parent / "traces" / "table_row_wise_4_rank0.json.gz"
+    (tmp_path / "trunc.json.gz").write_bytes(whole.read_bytes()[:700])
+    done = called("import", str(tmp_path / "trunc.json.gz"), "--machine", "h100-sxm-ib")
+    assert done.code == 2 and "trunc.json.gz is cut" in " ".join(done.err.split())
+    assert "copy it again" in done.err
+    assert max(map(len, done.err.splitlines())) <= 60
+
+
+def test_of_a_file_of_no_known_format_all_formats_are_named(tmp_path: Path) -> None:
+    (tmp_path / "bin.dat").write_bytes(bytes(range(256)) * 8)
+    done = called("import", str(tmp_path / "bin.dat"), "--machine", "h100-sxm-ib")
+    assert done.code == 2 and "traces of torch.profiler (.json, .json.gz)" in " ".join(done.err.split())
+
+
+def test_the_tables_of_an_import_name_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    traces = sorted((Path(__file__).parent / "traces").glob("table_row_wise_4_rank*"))
+    done = called("import", *map(str, traces), "--machine", "h100-sxm-ib", "--force")
+    text = " ".join(done.out.split())
+    assert " read in " in text and " took " not in text
+    assert "63.2 % of the longest wait of each collective, summed over the trace" in text
+    assert "fbgemm" in done.out and max(map(len, done.out.splitlines())) <= 60

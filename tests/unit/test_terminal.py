@@ -146,3 +146,12 @@ def test_further_lines_of_a_fact_are_commands(monkeypatch: pytest.MonkeyPatch) -
 def test_the_right_side_is_below_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     assert sides("x" * 50, "band 1 – 2 µs").splitlines()[1] == "     band 1 – 2 µs"
+
+
+def test_a_narrow_cell_breaks_at_hyphens_and_not_in_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    names = ["all-to-all (splits,\ntable-row-wise)".replace("\n", " "), "bucketize indices"]
+    lines = table(["step", *["measured"] * 4], [[name, *["1128.4 KiB"] * 4] for name in names])
+    words = [line[1:12].strip() for line in lines.splitlines()]
+    assert words == ["step", "all-to-all", "(splits,", "table-row-", "wise)", "bucketize", "indices"]
+    assert max(map(len, lines.splitlines())) <= 60

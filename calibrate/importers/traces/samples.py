@@ -18,6 +18,7 @@ from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.samples import COLUMNS
 from perfmodel.schema.trace_alignment import AlignedCollective, Alignment, align
 from perfmodel.schema.traces import RankTrace, TracedCollective
+from perfmodel.units import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -86,7 +87,7 @@ def traced_samples(
             "\n".join(
                 ["no collective in these traces can be used:", *_why_nothing(traces, unread, warnings)]
             ),
-            "trace at least two ranks with torch.distributed, and ProfilerActivity.CUDA on GPUs.",
+            _instead(traces),
         )
     frame, widened = _without_waits(frame)
     frame["note"] = [note.removeprefix("waits inside; ") for note in frame["note"]]
@@ -219,8 +220,20 @@ def stem_of(file: str) -> str:
 def _why_nothing(
     traces: Sequence[RankTrace], unread: Sequence[UnreadLine], warnings: Sequence[str]
 ) -> list[str]:
-    lines = [f"  {line.file}: {line.reason}" for line in unread[:6]] + [f"  {text}" for text in warnings]
+    lines = [f"{line.file}: {line.reason}" for line in unread[:6]] + list(warnings)
+    lines += [
+        f"{trace.file} is cut: it ends, or is damaged, after {counted(trace.events, 'event')}"
+        for trace in traces
+        if trace.cut
+    ][:3]
     silent = [trace.file for trace in traces if not trace.communications]
     if silent:
-        lines.append(f"  no communication in {', '.join(silent[:3])}{' …' if len(silent) > 3 else ''}")
+        lines.append(f"no communication in {', '.join(silent[:3])}{' …' if len(silent) > 3 else ''}")
     return lines
+
+
+def _instead(traces: Sequence[RankTrace]) -> str:
+    """The next step where nothing can be used."""
+    if any(trace.cut and not trace.communications for trace in traces):
+        return "copy it again from where it was written, with the traces of the other ranks."
+    return "trace at least two ranks with torch.distributed, and ProfilerActivity.CUDA on GPUs."
