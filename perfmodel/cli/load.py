@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from perfmodel.cli.load_options import (
     TypedLoad,
     WaitOption,
 )
+from perfmodel.cli.load_progress import LoadProgress
 from perfmodel.cli.options import (
     BackendOption,
     CalibrationOption,
@@ -146,7 +148,8 @@ def load(
             measured_ranks(setting, s.collective, served.gpus) if s.collective else 0 for s in served.steps
         ]
         spread = spread_of(question.calibration if file else None) if stragglers else NONE
-        answer = service_load(asked.question(served, spread, tuple(measured)))
+        with contextlib.closing(LoadProgress()) as progress:
+            answer = service_load(asked.question(served, spread, tuple(measured)), progress.tell)
     if report is not None:
         _write_page(context, answer, setting, report, question.calibration)
     if as_csv:

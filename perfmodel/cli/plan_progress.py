@@ -58,7 +58,7 @@ class PlanProgress:
     def _draw(self) -> None:
         while not self._ended.wait(_LINE_EVERY_S):
             with self._lock:
-                if not self._ended.is_set():
-                    text = self.text()
+                text = self.text()
+                if text and not self._ended.is_set():
                     rewrite(text, self._shown)
                     self._shown = text

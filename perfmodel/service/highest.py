@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -11,6 +11,7 @@ from perfmodel.service.arrivals import Arrivals
 from perfmodel.service.events import Rule, ServedRequests, simulate
 from perfmodel.service.served import MOST_SAMPLES, ServedPass
 from perfmodel.service.stragglers import Lateness
+from perfmodel.units import format_count
 
 P99 = 0.99
 LOADS = (0.98, 0.95, 0.9, 0.84, 0.76, 0.66, 0.54, 0.4, 0.26, 0.14, 0.06, 0.02)
@@ -125,16 +126,19 @@ def carried(
     batches: Sequence[int],
     wait_s: float | None = None,
     overlap: bool | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> list[Carried]:
     """Of each batch size the most that is carried, in line and with overlap, each with the best wait.
 
-    wait_s, overlap  as they are given; None: all of ``WAITS``, and both
+    wait_s, overlap  as they are given; None: all of ``WAITS``, and both;  tell  hears each size
     Small ones that serve less than an eighth of that in full batches are not tried: a larger size takes small
     batches as well.
     """
     found: list[Carried] = []
     for batch in sorted(batches, reverse=True):
         best = max((each.rate_per_s for each in found), default=0.0)
+        if tell is not None:
+            tell(f"a batch of {format_count(batch)} on each GPU")
         if replica.capacity(replica.rule(batch, 0.0, False)) >= _SMALL * best:
             found += _of_batch(replica, batch, wait_s, overlap)
     return sorted(found, key=lambda each: each.batch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,10 @@ SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 """Of the highest load: those in the table."""
 _MOST_GPUS = 2**20
 _MOST_ROUNDS = 12
+
+
+def _quiet(what: str) -> None:
+    """Nobody watches."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,9 +182,10 @@ def _carried(best: Carried) -> dict[str, Any]:
     }
 
 
-def service_load(question: ServiceQuestion) -> ServiceLoad:
+def service_load(question: ServiceQuestion, tell: Callable[[str], None] = _quiet) -> ServiceLoad:
     """Latencies against load, and how many replicas carry it.
 
+    tell  hears what is simulated
     Limits: a limit below the pass itself, more than the replicas carry -> BadInputError that says how much
     """
     least = least_latency(question)
@@ -190,7 +195,7 @@ def service_load(question: ServiceQuestion) -> ServiceLoad:
             f"a request that comes alone takes {format_time(least)} at the 99th percentile: ask for more, "
             "or for other --gpus or another --machine.",
         )
-    replicas, best, tried = _sized(question)
+    replicas, best, tried = _sized(question, tell)
     rate = best.rate_per_s * replicas
     load = question.qps or _short(rate)
     if question.qps is not None and load > rate * (1 + _SLACK):
@@ -200,13 +205,18 @@ def service_load(question: ServiceQuestion) -> ServiceLoad:
             f"{who} cannot carry {format_per_second(load, 'requests')} within {limit}.",
             f"at most {format_per_second(rate, 'requests')}; it takes {counted(needed, 'replica')}.",
         )
+    tell("the most that it carries at the ends of the band")
     ends = []
     for end in ("high", "low"):
         replica = question.replica(replicas, end)
         ends.append(replica.highest(best.rule, effort_of(question.requests // 4)))
     replica = question.replica(replicas)
     loads = sorted({*(share * rate for share in SHARES), load})
-    rows = tuple(_row(replica, best.rule, each, question.requests) for each in loads)
+    found = []
+    for place, each in enumerate(loads, 1):
+        tell(f"load {place} of {len(loads)}")
+        found.append(_row(replica, best.rule, each, question.requests))
+    rows = tuple(found)
     asked = next(row for row in rows if row.load_per_s == load)
     other = replace(best.rule, overlap=False)
     in_line = (
@@ -257,7 +267,9 @@ def least_latency(question: ServiceQuestion) -> float:
     return float(np.quantile(times.sum() + delays, P99))
 
 
-def _sized(question: ServiceQuestion) -> tuple[int, Carried, tuple[Carried, ...]]:
+def _sized(
+    question: ServiceQuestion, tell: Callable[[str], None]
+) -> tuple[int, Carried, tuple[Carried, ...]]:
     """The fewest replicas that carry what is asked, the best batch, and all that were tried.
 
     Poisson arrivals that are dealt stay Poisson, so one search tells it. A trace comes to each of more
@@ -271,7 +283,7 @@ def _sized(question: ServiceQuestion) -> tuple[int, Carried, tuple[Carried, ...]
             f"{counted(gpus, 'GPU')}: more than this model describes.",
             f"at most {format_count(_MOST_GPUS)} GPUs.",
         )
-    best, tried = _best(question, replicas)
+    best, tried = _best(question, replicas, tell)
     if question.qps is None or question.replicas is not None:
         return replicas, best, tried
     needed = _needed(question, best)
@@ -279,7 +291,7 @@ def _sized(question: ServiceQuestion) -> tuple[int, Carried, tuple[Carried, ...]
         return needed, best, tried
     too_few, enough = replicas, None
     for _ in range(_MOST_ROUNDS):
-        best, tried = _best(question, needed)
+        best, tried = _best(question, needed, tell)
         if _needed(question, best) <= needed:
             enough = needed, best, tried
         else:
@@ -307,11 +319,14 @@ def _needed(question: ServiceQuestion, best: Carried) -> int:
     return needed
 
 
-def _best(question: ServiceQuestion, replicas: int) -> tuple[Carried, tuple[Carried, ...]]:
+def _best(
+    question: ServiceQuestion, replicas: int, tell: Callable[[str], None]
+) -> tuple[Carried, tuple[Carried, ...]]:
     replica = question.replica(replicas)
     fitting = batches_within(question.served, question.limit_s)
     batches = fitting if question.batch is None else [question.batch]
-    tried = carried(replica, batches, question.wait_s, question.overlap)
+    tried = carried(replica, batches, question.wait_s, question.overlap, tell)
+    tell("the most that the best batch carries")
     best = _chosen(question, replica, tried)
     sure = None if best is None else surely(replica, best, question.requests)
     if question.qps is None and best is not None and sure is not None:

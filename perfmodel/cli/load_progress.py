@@ -1,0 +1,29 @@
+"""One line on a terminal while a service is simulated."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from perfmodel.cli.output import terminal_columns
+from perfmodel.cli.plan_progress import PlanProgress
+
+_FIRST_S = 2.0
+
+
+class LoadProgress(PlanProgress):
+    """What is simulated, and for how long: nothing in the first two seconds."""
+
+    def __init__(self) -> None:
+        super().__init__(math.inf)
+        self.tell("reading the pass")
+
+    def close(self) -> None:
+        """The work is done, or has failed."""
+        self.clear()
+
+    def text(self) -> str:
+        """The line now."""
+        spent_s, columns = time.monotonic() - self._began, terminal_columns()
+        text = f"{self._what}   {spent_s:.0f} s"
+        return text[: (columns or len(text) + 1) - 1] if spent_s >= _FIRST_S else ""
