@@ -173,11 +173,12 @@ def test_two_searches_with_one_seed_find_one_plan(monkeypatch: pytest.MonkeyPatc
     """Of searches that end at the same look at the clock, among plans that are changed at random."""
     tables = tables_of(*((10**5 * (i + 1), 32, i + 1) for i in range(24)))
     evaluator = Evaluator.on(MACHINE, tables, 1024, 8)
+    monkeypatch.setattr(plan_search.Bounding, "run", lambda *_: None)  # which draws nothing
 
     def found(seed: int) -> list[tuple[Scheme, bytes]]:
         looks = count()
         monkeypatch.setattr(plan_search, "time", SimpleNamespace(monotonic=lambda: next(looks)))
-        plan = Search(evaluator, 500e6, seed=seed, time_limit_s=1500).run().plan
+        plan = Search(evaluator, 500e6, seed=seed, time_limit_s=900).run().plan
         return [(placement.scheme, np.asarray(placement.ranks).tobytes()) for placement in plan.placements]
 
     first = found(3)
