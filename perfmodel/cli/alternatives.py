@@ -67,7 +67,7 @@ MapOption = Annotated[
 AlternativesPageOption = Annotated[
     Path | None, typer.Option("--report", metavar="FILE", help="Also write an HTML page.")
 ]
-_PLAN_S = 5.0
+_PLAN_S, _PROGRESS_AFTER_S = 5.0, 2.0
 
 
 def alternatives(
@@ -116,6 +116,7 @@ def alternatives(
     check_page(report, None, force=force)
     if table_size is None and model is None:
         raise BadInputError("which tables?", "give --table-size or --model, e.g. --table-size 10TB")
+    from perfmodel.cli.plan_progress import PlanProgress
     from perfmodel.plan.alternatives import alternatives as find
     from perfmodel.plan.winner_map import crossings, winner_map
     from perfmodel.schema.prices import read_prices
@@ -124,9 +125,15 @@ def alternatives(
     question = question_of({**context.params, "scenario": "cluster"})
     question.check_gpus()
     options = question.keywords()
-    with question.advised():
-        found = find(options, known, _planner(question) if model is not None else None)
-        cells = winner_map(options) if with_map else []
+    progress = PlanProgress(after_s=_PROGRESS_AFTER_S)
+    try:
+        with question.advised():
+            progress.tell("comparing the alternatives")
+            found = find(options, known, _planner(question) if model is not None else None)
+            progress.tell("comparing them over skew, batch and table size (--no-map leaves this out)")
+            cells = winner_map(options) if with_map else []
+    finally:
+        progress.clear()
     crossed, currency = crossings(cells), known.currency if known else ""
     if report is not None:
         _write_page(context, report, found, cells, crossed, currency)

@@ -16,13 +16,15 @@ _LINE_EVERY_S = 0.5
 class PlanProgress:
     """The best plan so far, the bound, the time that goes by, or what is done: drawn anew twice a second.
 
+    time_limit_s  inf: there is none;  after_s  seconds before the first line
     A search says what it has found when it has found it, which may be long ago: a thread draws the line.
     """
 
-    def __init__(self, time_limit_s: float) -> None:
+    def __init__(self, time_limit_s: float = math.inf, after_s: float = _LINE_EVERY_S) -> None:
         self._limit_s, self._began = time_limit_s, time.monotonic()
         self._best_s, self._bound_s, self._what = math.inf, 0.0, "searching"
         self._shown, self._live = "", on_terminal()
+        self._after_s = after_s
         self._ended, self._lock = threading.Event(), threading.Lock()
         if self._live:
             threading.Thread(target=self._draw, daemon=True).start()
@@ -50,13 +52,16 @@ class PlanProgress:
         """The line now."""
         spent_s, columns = time.monotonic() - self._began, terminal_columns()
         if math.isinf(self._best_s):
-            text = f"{self._what}   {spent_s:.0f} s of at most {format_time(self._limit_s)}"
+            most = f" of at most {format_time(self._limit_s)}" if math.isfinite(self._limit_s) else ""
+            text = f"{self._what}   {spent_s:.0f} s{most}"
         else:
             text = self._what + progress_text(self._best_s, self._bound_s, spent_s, self._limit_s, columns)
         return text[: (columns or len(text) + 1) - 1]
 
     def _draw(self) -> None:
-        while not self._ended.wait(_LINE_EVERY_S):
+        wait_s = self._after_s
+        while not self._ended.wait(wait_s):
+            wait_s = _LINE_EVERY_S
             with self._lock:
                 text = self.text()
                 if text and not self._ended.is_set():

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
 
+_MANY_BINS, _NEAR = 16_384, 0.01
 _GAPS = 160
 """Numbers of batches at which the survival of a row is evaluated, evenly in the logarithm."""
 _MOST_GAPS = 2.0**48
@@ -68,14 +69,27 @@ def lru_batch_misses(
     a, rows  as in ``rows_asked``;  sets, ways  S, W of the cache
     repeat   batches after which the same batches come again: no gap is longer [-]
     Source: ``evicted_chance`` over the gaps between two batches that ask for a row (derived)
-    Limits: batches of one draw -> ``caching.miss_ratio`` as W -> inf;  S -> inf -> 0;  S -> 0 -> rows q
+    Limits: batches of one draw -> ``caching.miss_ratio`` as W -> inf;  S -> inf -> 0;  S -> 0 -> rows q;
+    above ``_MANY_BINS`` bins those of nearly one rate are one, and what lies between follows a straight line
+    in log a: within 2e-5 of all bins
     """
-    rate = np.asarray(a, dtype=np.float64)
+    rate, count = np.asarray(a, dtype=np.float64), np.asarray(rows, dtype=np.float64)
+    if rate.size > _MANY_BINS and np.all(np.isfinite(rate) & (rate > 0) & (count > 0)):
+        near, there = _merged(rate, count)
+        part = lru_batch_misses(near, there, sets, ways, repeat) / there
+        return np.asarray(count * np.interp(np.log(rate), np.log(near), part))
     gaps = np.unique(np.round(np.geomspace(1, min(repeat, _MOST_GAPS), _GAPS)))
     gone = evicted_chance(rows_asked(rate, rows, gaps), sets, ways)
     middle = np.sqrt(gaps[:-1] * np.maximum(gaps[1:] - 1, gaps[:-1]))
     later = np.exp(-np.multiply.outer(rate, middle)) @ np.diff(gone)
     return np.asarray(np.asarray(rows) * -np.expm1(-rate) * np.clip(gone[0] + later, 0, 1))
+
+
+def _merged(rate: Array, rows: Array) -> tuple[Array, Array]:
+    """Bins of ``_NEAR`` in the logarithm of their rate as one each: mean rate of their rows, and all rows."""
+    where = np.unique(np.floor(np.log(rate) / _NEAR), return_inverse=True)[1]
+    there = np.asarray(np.bincount(where, weights=rows), dtype=np.float64)
+    return np.bincount(where, weights=rows * rate) / there, there
 
 
 def lru_cold_misses(a: ArrayLike, rows: ArrayLike, sets: float, ways: float, batches: int) -> Array:

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from perfmodel.model import access, caching, set_caches
+from perfmodel.model.popularity import popularity_bins
 from perfmodel.model.set_caches import asked_rate
+from perfmodel.schema.distributions import zipf
 
 BINS, WAYS, ROWS = 32, 32, 12_000
 
@@ -142,3 +144,22 @@ def test_two_tables_that_share_a_cache_are_one_table_of_both() -> None:
     a = asked_rate(p, 300)
     both = lru_batch_misses(np.concatenate([a, a]), np.concatenate([rows, rows]), 80, WAYS)
     assert both == pytest.approx(2 * lru_batch_misses(a, rows, 40, WAYS))
+
+
+@pytest.mark.parametrize("part", [0.01, 0.1, 0.5])
+def test_many_bins_are_merged_without_another_answer(monkeypatch: pytest.MonkeyPatch, part: float) -> None:
+    """Sixty tables of Zipf's law against the sum over every bin; fewer than a tenth of the rates are left."""
+    rng, rates, counts = np.random.default_rng(1), [], []
+    for size in 10 ** rng.uniform(4, 7, 60):
+        p, rows = popularity_bins(zipf(1.05), float(int(size)))
+        rates.append(asked_rate(p, 16_384 * rng.uniform(5, 60)))
+        counts.append(rows / 16)
+    a, rows = np.tile(np.hstack(rates), 2), np.tile(np.hstack(counts), 2)
+    sets = part * rows.sum() / WAYS
+    assert a.size > set_caches._MANY_BINS
+    assert set_caches._merged(a, rows)[0].size < a.size / 8
+    merged = set_caches.lru_batch_misses(a, rows, sets, WAYS)
+    monkeypatch.setattr(set_caches, "_MANY_BINS", a.size)
+    every = set_caches.lru_batch_misses(a, rows, sets, WAYS)
+    assert np.abs(merged - every).sum() < 2e-5 * every.sum()
+    assert not np.array_equal(merged, every)
