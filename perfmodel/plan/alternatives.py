@@ -261,7 +261,7 @@ def _best_of(
         assert last is not None
         raise last
     what, answer = _named(best)
-    return (f"{what} ({left_out}: left out)" if left_out else what), answer
+    return (f"{what} (a cache of all rows in HBM is left out)" if left_out else what), answer
 
 
 def _share(answer: Projection) -> float:

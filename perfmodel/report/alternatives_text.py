@@ -184,7 +184,7 @@ def _cell(cell: MapCell) -> str:
 def crossing_lines(found: Sequence[Crossing]) -> str:
     """Batches at which the winner changes, in closed form."""
     lines = [crossing_words(each) for each in found]
-    title = "Crossings of GPU-hours, with the GPUs of both (a + b B = a′ + b′ B)"
+    title = paragraph("Crossings of GPU-hours, with the GPUs of both (a + b B = a′ + b′ B)")
     return f"{title}\n{facts(lines, indent=1)}" if lines else ""
 
 

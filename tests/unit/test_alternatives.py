@@ -11,7 +11,7 @@ import pytest
 
 from perfmodel.errors import BadInputError
 from perfmodel.plan.alternatives import Alternative, alternatives, best_of, needed, rival_of
-from perfmodel.plan.winner_map import MapCell, crossings, winner_map
+from perfmodel.plan.winner_map import Crossing, MapCell, crossings, winner_map
 from perfmodel.project import project, project_one
 from perfmodel.report.alternatives_text import alternatives_text, crossing_lines, headline, map_table
 from perfmodel.report.page.alternatives_page import alternatives_page
@@ -139,7 +139,7 @@ def test_a_cache_of_all_rows_is_no_host_memory(tmp_path: Path) -> None:
     host = found["host"]
     assert host.answer is not None
     assert host.answer.gpu_count.rows_bytes < 0.9995 * host.answer.gpu_count.shard_bytes
-    assert "a cache would hold all rows in HBM: left out" in host.what
+    assert "(a cache of all rows in HBM is left out)" in host.what
 
 
 @pytest.mark.parametrize("columns", [60, 80, 100])
@@ -148,7 +148,8 @@ def test_the_map_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch, col
     ways = ("host two-level", "host two-level", "GB200", "host sparse", "host sparse")
     cells = [MapCell(i, b, 1e13, {w: 1.0}, {w: 1}) for i in ids for b, w in zip(batches, ways, strict=True)]
     monkeypatch.setenv("COLUMNS", str(columns))
-    text = map_table(cells)
+    crossed = [Crossing(ids[0], 1e13, ways[0], ways[2], 700.0, (256, 1024), (1, 2))]
+    text = f"{map_table(cells)}\n{crossing_lines(crossed)}"
     assert max(map(len, text.splitlines())) <= columns
     assert "fewest GPU-hours" in text
     if columns == 60:
