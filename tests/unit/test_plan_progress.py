@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 
@@ -36,14 +37,14 @@ def wait_for(said: Callable[[], bool]) -> None:
 def test_the_line_is_drawn_whether_or_not_something_is_found(lines: list[str]) -> None:
     progress = PlanProgress(10.0)
     wait_for(lambda: len(lines) > 2)
-    assert lines[0] == "searching   0 s of at most 10.0 s"
+    assert re.fullmatch(r"searching   \d+ s of at most 10\.0 s", lines[0])
     progress(2e-3, 0.0)
     progress(1e-3, 5e-4)  # right after the one before: it is not lost
     wait_for(lambda: lines[-1].startswith("best 1.00 ms, no plan is below 500 µs"))
     before = len(lines)
     wait_for(lambda: len(lines) > before + 2)
     progress.tell("what would change it")
-    wait_for(lambda: lines[-1].startswith("what would change it   0 s"))
+    wait_for(lambda: lines[-1].startswith("what would change it   "))
     progress.clear()
     ended = len(lines)
     time.sleep(0.05)
