@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 
 from perfmodel.errors import BadInputError
+from perfmodel.typed_sizes import is_binary
 
 BITS_PER_BYTE = 8
 _POWERS = {"": 0, "k": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
@@ -301,8 +302,7 @@ def _not_a_number(value: float) -> str:
 
 def _scaled(value: float, units: tuple[str, ...], step: float) -> str:
     """``value`` in the unit that leaves fewer than four digits; exact whole numbers keep no decimals."""
-    odd = _not_a_number(value)
-    if odd:
+    if odd := _not_a_number(value):
         return odd if odd == "unknown" else f"{odd} {units[0]}"
     index, scaled = 0, value
     while abs(scaled) >= 999.5 and index < len(units) - 1:
@@ -314,8 +314,9 @@ def _scaled(value: float, units: tuple[str, ...], step: float) -> str:
 
 
 def format_bytes(size_bytes: float, *, binary: bool = True) -> str:
-    """``1 KiB``, ``20.1 MiB``; with ``binary=False`` ``10 TB``, ``78.1 GB``."""
-    return _scaled(size_bytes, _BINARY_UNITS, 1024) if binary else _scaled(size_bytes, _DECIMAL_UNITS, 1000)
+    """``1 KiB``; with ``binary=False``, of memory, ``10 TB``; where sizes were typed, in their family."""
+    in_binary = is_binary(size_bytes, binary)
+    return _scaled(size_bytes, *((_BINARY_UNITS, 1024) if in_binary else (_DECIMAL_UNITS, 1000)))
 
 
 def format_rate(bytes_per_s: float) -> str:

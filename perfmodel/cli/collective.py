@@ -27,7 +27,6 @@ from perfmodel.cli.options import (
     one_output,
     size_values,
     split_values,
-    typed_binary,
 )
 from perfmodel.cli.output import emit, emit_json, note, warn
 from perfmodel.collectives.estimate import CollectiveModel
@@ -120,7 +119,7 @@ def collective(
         )
     else:
         shown = origin(model.calibration_id, calibration_file(calibration))
-        emit(collective_text(answers, shown, chosen, binary=typed_binary(size)))
+        emit(collective_text(answers, shown, chosen))
 
 
 def questions(ops: list[str], sizes: list[str], gpus: list[str], per_node: int) -> pd.DataFrame:

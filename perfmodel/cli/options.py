@@ -319,18 +319,6 @@ def size_values(texts: list[str], option: str = "--size") -> list[int]:
     return _not_too_many(sizes, option)
 
 
-_TYPED_UNIT = re.compile(r"\d\s*[kKMGTPE](i?)B")
-
-
-def typed_binary(texts: list[str]) -> bool:
-    """Whether sizes are written in KiB and MiB: not where all that were typed are in kB, MB …
-
-    Limits: 1MB -> no; 1MiB, 64 and 1MB with 1MiB -> yes
-    """
-    units = [match[1] for text in texts for match in _TYPED_UNIT.finditer(text)]
-    return not units or "i" in units
-
-
 def count_values(texts: list[str], option: str, least: int = 1) -> list[int]:
     """Whole numbers of ``8,16`` and of ranges by powers of two, ``8..1024``."""
     counts: list[int] = []

@@ -24,8 +24,10 @@ from perfmodel.cli.output import (
     warn_stopped,
 )
 from perfmodel.cli.signals import was_asked_to_end
+from perfmodel.cli.size_family import sizes_of
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.resources import out_of_memory
+from perfmodel.typed_sizes import typed_sizes
 
 
 def command(given: list[str]) -> int:
@@ -48,7 +50,8 @@ def run(arguments: list[str], *, verbose: bool = False) -> int:
     usage_error = typer.BadParameter.__mro__[2]  # the base of all errors about the arguments themselves
     try:
         check_stdout()
-        result = app(args=arguments, prog_name="perfmodel", standalone_mode=False)
+        with typed_sizes(sizes_of(arguments)):
+            result = app(args=arguments, prog_name="perfmodel", standalone_mode=False)
         if result == STOPPED:
             warn_stopped()
         return result if isinstance(result, int) else 0

@@ -18,6 +18,7 @@ from perfmodel.project.understood import exact_text, memory_text
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine_keys import ALL_KEYS, KEYS
 from perfmodel.schema.tiers import SSD, UVM
+from perfmodel.typed_sizes import is_binary
 from perfmodel.units import format_bytes, format_rate, format_ratio
 
 WELL_KNOWN = Evidence.INTERPOLATED
@@ -237,8 +238,9 @@ def _appliance(p: Projection) -> Iterator[Sensitivity]:
 
 
 def _in_few_digits(size_bytes: float) -> float:
-    """As much memory or a little more, in a number that people would type."""
-    one = 10.0 ** (math.floor(math.log10(size_bytes)) - 2)
+    """As much memory or a little more, in a number that people would type, in the unit family they typed."""
+    unit = 1024.0 ** math.floor(math.log2(size_bytes) / 10) if is_binary(size_bytes, False) else 1.0
+    one = unit * 10.0 ** (math.floor(math.log10(size_bytes / unit)) - 2)
     return math.ceil(size_bytes / one * (1 - 1e-12)) * one
 
 

@@ -14,13 +14,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def collective_text(
-    answers: pd.DataFrame, calibration_id: str, machine: Machine, *, binary: bool = True
-) -> str:
-    """One line a question: time, band, bandwidths, clock and evidence.
-
-    binary  sizes in KiB and MiB, not in kB and MB
-    """
+def collective_text(answers: pd.DataFrame, calibration_id: str, machine: Machine) -> str:
+    """One line a question: time, band, bandwidths, clock and evidence."""
     rows = []
     for record in answers.to_dict(orient="records"):
         rows.append(
@@ -28,7 +23,7 @@ def collective_text(
                 str(record["collective"]),
                 format_count(int(record["gpus"])),
                 str(int(record["gpus_per_node"])),
-                format_bytes(float(record["payload_bytes"]), binary=binary),
+                format_bytes(float(record["payload_bytes"])),
                 format_time(float(record["time_s"])),
                 band(float(record["low_s"]), float(record["high_s"])),
                 *(_rate(float(record[f"{kind}_bytes_per_s"])) for kind in ("algbw", "busbw")),

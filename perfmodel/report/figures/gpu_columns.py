@@ -16,6 +16,7 @@ from perfmodel.plan.placement import SHARDINGS
 from perfmodel.plan.shares import Shares
 from perfmodel.plan.training import WholeStep
 from perfmodel.report.figures import style
+from perfmodel.typed_sizes import is_binary
 from perfmodel.units import format_bytes, format_count, format_time
 
 MOST_COLUMNS = 64
@@ -229,10 +230,11 @@ def time_unit(top_s: float) -> tuple[float, str]:
 
 
 def bytes_unit(top_bytes: float) -> tuple[float, str]:
-    """The same of bytes, decimal."""
-    for power, unit in ((12, "TB"), (9, "GB"), (6, "MB"), (3, "kB")):
-        if top_bytes >= 10.0**power:
-            return 10.0**-power, unit
+    """The same of bytes of memory, in the unit family that was typed."""
+    step, units = (1024.0, "KMGT") if (binary := is_binary(0.0, False)) else (1000.0, "kMGT")
+    for power in (4, 3, 2, 1):
+        if top_bytes >= step**power:
+            return step**-power, units[power - 1] + ("iB" if binary else "B")
     return 1.0, "B"
 
 

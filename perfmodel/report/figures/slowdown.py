@@ -201,7 +201,7 @@ def _ends(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
 def _size_axes(rows: Sequence[Mapping[str, Any]], first: Drawn) -> dict[str, Any]:
     """Bytes below, the number of GPUs along the top."""
     left, right = _ends(rows)
-    ticks = style.log_ticks(left, right, _DECADES)
+    ticks = style.bytes_ticks(left, right, _DECADES)
     lower = {"tickvals": ticks, "ticktext": [style.bytes_tick(size) for size in ticks]}
     upper = style.bytes_axis(left, right, "GPUs that it takes", side="top", overlaying="x", matches="x")
     upper |= {"tickvals": ticks, "ticktext": [_gpus_at(first, size) for size in ticks], "showgrid": False}
