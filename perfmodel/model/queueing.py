@@ -76,6 +76,26 @@ def unlimited_batch_wait(rate: ArrayLike, t: ArrayLike) -> Array:
     return asked * t / 2 / (asked + np.exp(-asked))
 
 
+def unlimited_batch_quantile(rate: ArrayLike, t: ArrayLike, q: ArrayLike) -> Array:
+    """Quantile of the latency where each pass takes all that wait, however many.
+
+        x_q = t + t max(0, 1 - (1 - q) / (1 - p)),   p = exp(-lambda t) / (lambda t + exp(-lambda t))     [s]
+
+    rate  lambda, of Poisson arrivals [1/s];  t  time of a pass, the same for any number of requests [s]
+    q     share of the requests that are answered sooner, 0 .. 1 [-]
+    A share p of the requests finds the server free. The others came at any moment of a pass alike: they wait
+    for the rest of it, evenly between 0 and t.
+    Source: derived here, as ``unlimited_batch_wait``, whose mean it has
+    Limits: rate -> 0 -> t;  rate -> infinity -> (1 + q) t;  q = 1 -> 2 t
+    """
+    rate, t, q = _array(rate), _array(t), _array(q)
+    asked = rate * t
+    waiting = asked / (asked + np.exp(-asked))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        later = np.where(waiting > 0, 1 - (1 - q) / waiting, 0)
+    return t + t * np.maximum(later, 0)
+
+
 def fill_time(B: ArrayLike, rate: ArrayLike, wait: ArrayLike) -> Array:
     """Longest that a batch is collected on average, had Poisson arrivals come evenly.
 

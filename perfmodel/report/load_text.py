@@ -5,6 +5,7 @@ from __future__ import annotations
 from perfmodel.passes.settings import Setting
 from perfmodel.report.terminal import facts, paragraph, sides, table, unbroken
 from perfmodel.schema.evidence import Clock, Evidence
+from perfmodel.service.closed_forms import ABOUT, AT_LEAST, AT_MOST, EQUAL, ClosedForm
 from perfmodel.service.events import WAITS
 from perfmodel.service.highest import P99, Carried
 from perfmodel.service.service_load import LoadRow, ServiceLoad
@@ -195,14 +196,34 @@ def _tried(answer: ServiceLoad, each: Carried) -> list[str]:
 
 
 def closed_forms(answer: ServiceLoad) -> str:
-    """What holds for any simulation."""
-    inside = answer.asked.to_dict()["requests_inside"]
-    capacity = answer.best.capacity_per_s * answer.replicas
-    return paragraph(
-        f"Closed forms: full batches serve {rate(capacity)} at most; a request that comes alone takes "
-        f"{format_time(answer.least_s)} (p99) if it does not wait; {format_count(inside)} requests are "
-        "inside on average (Little's law)."
+    """What holds without a simulation, beside what it finds."""
+    rows = []
+    for each in answer.closed:
+        numbers = (_number(each, each.closed), _number(each, each.simulated))
+        rows.append([each.words, _KINDS[each.kind] + numbers[0], numbers[1], _apart(each)])
+    who = "a replica" if answer.replicas > 1 else "the service"
+    first = f"Closed forms beside the simulation of {who}, at {rate(answer.asked.load_per_s)}"
+    inside = format_count(answer.asked.to_dict()["requests_inside"])
+    words = (
+        f"The pass alone takes {format_time(answer.least_s)} at its p99, slowest ranks included. {inside} "
+        "requests are inside on average (Little's law)."
     )
+    shown = table(["", "closed form", "simulated", ""], rows, left=(0,))
+    return f"{paragraph(first)}\n{shown}\n{paragraph(words)}"
+
+
+_KINDS = {AT_LEAST: "≥ ", AT_MOST: "≤ ", EQUAL: "", ABOUT: "≈ "}
+
+
+def _number(each: ClosedForm, value: float) -> str:
+    return rate(value).replace("requests", "").replace(" /s", "/s") if each.per_second else format_time(value)
+
+
+def _apart(each: ClosedForm) -> str:
+    """How far apart they are, where both are of one number."""
+    if each.kind not in (EQUAL, ABOUT):
+        return ""
+    return f"{100 * (each.simulated / each.closed - 1):+.1f} %"
 
 
 def footer(

@@ -12,6 +12,7 @@ import numpy as np
 from perfmodel.errors import BadInputError
 from perfmodel.model import queueing
 from perfmodel.service.arrivals import Arrivals, Poisson
+from perfmodel.service.closed_forms import QUANTILES, ClosedForm, closed_forms
 from perfmodel.service.events import Rule, ServedRequests
 from perfmodel.service.highest import (
     FOLLOWED,
@@ -31,7 +32,6 @@ from perfmodel.units import counted, format_count, format_per_second, format_tim
 if TYPE_CHECKING:
     import pandas as pd
 
-QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": P99}
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 """Of the highest load: those in the table."""
 _MOST_GPUS = 2**20
@@ -108,6 +108,7 @@ class ServiceLoad:
     low_per_s, high_per_s  what a replica carries with all times at the ends of their 95 % bands
     rows      loads up to the highest, and the asked one, increasing;  asked  that one
     least_s   99th percentile of a request that comes alone and waits for nobody
+    closed    closed forms beside the simulation, of one replica at the asked load
     in_line   where overlap is asked for: the asked load with one batch after the other; else None
     """
 
@@ -120,6 +121,7 @@ class ServiceLoad:
     rows: tuple[LoadRow, ...]
     asked: LoadRow
     least_s: float
+    closed: tuple[ClosedForm, ...] = ()
     in_line: LoadRow | None = None
 
     @property
@@ -150,6 +152,7 @@ class ServiceLoad:
             "low_per_s": self.low_per_s,
             "high_per_s": self.high_per_s,
             "least_latency_s": self.least_s,
+            "closed_forms": [each.to_dict() for each in self.closed],
             "samples_per_request": q.samples,
             "arrivals": q.arrivals.name,
             "seed": q.arrivals.seed,
@@ -224,7 +227,8 @@ def service_load(question: ServiceQuestion, tell: Callable[[str], None] = _quiet
         if question.overlap and load < replica.capacity(other) * replicas
         else None
     )
-    return ServiceLoad(question, replicas, best, tried, ends[0], ends[1], rows, asked, least, in_line)
+    closed = closed_forms(replica, best.rule, load / replicas, asked.run)
+    return ServiceLoad(question, replicas, best, tried, ends[0], ends[1], rows, asked, least, closed, in_line)
 
 
 def _row(replica: Replica, rule: Rule, load: float, requests: int) -> LoadRow:

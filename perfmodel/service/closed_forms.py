@@ -1,0 +1,172 @@
+"""Closed forms beside the simulation of a service: bounds, and estimates of its percentiles.
+
+Each is for one load, and has what the simulation finds for the same number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from perfmodel.model import queueing
+from perfmodel.service.arrivals import Poisson
+from perfmodel.service.events import Rule, ServedRequests
+from perfmodel.service.highest import P99, Replica
+
+QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": P99}
+AT_LEAST, AT_MOST, EQUAL, ABOUT = "at least", "at most", "equal", "about"
+"""What a closed form says of the number beside it: a bound, the same, or an estimate."""
+_ALONE = 1e-3  # of the time, in which anybody is inside
+_FOLLOWED = 10_000
+_ROUNDS, _SAME = 200, 1e-9
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """A number of the service in closed form, and the same one simulated; both in s, or in requests a second.
+
+    name   a slug;  kind  one of ``AT_LEAST`` …;  words  what it is
+    function  that computes it;  letters  its arguments by the letters of its docstring, SI units
+    """
+
+    name: str
+    words: str
+    kind: str
+    closed: float
+    simulated: float
+    function: Callable[..., Any]
+    letters: Mapping[str, float]
+
+    @property
+    def per_second(self) -> bool:
+        """Whether it is a rate; else it is a time."""
+        return self.name == "capacity"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words."""
+        unit = "per_s" if self.per_second else "s"
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "words": self.words,
+            f"closed_{unit}": self.closed,
+            f"simulated_{unit}": self.simulated,
+            "function": f"{self.function.__module__}.{self.function.__qualname__}",
+        }
+
+
+def closed_forms(replica: Replica, rule: Rule, rate: float, run: ServedRequests) -> tuple[ClosedForm, ...]:
+    """Those that hold for a replica under a rule at a load.
+
+    rate  requests a second of the replica;  run  its simulation
+    Queues have closed forms for Poisson arrivals alone. Limits: a trace -> capacity and a request alone
+    """
+    return tuple(_found(replica, rule, rate, run))
+
+
+def _found(replica: Replica, rule: Rule, rate: float, run: ServedRequests) -> Iterator[ClosedForm]:
+    alone, requests = mean_pass(replica, 1.0), float(rule.requests)
+    gap = requests / replica.capacity(rule)
+    yield ClosedForm(
+        "capacity",
+        "requests served per second, in full batches",
+        AT_MOST,
+        float(queueing.batch_capacity(requests, gap)),
+        rate,
+        queueing.batch_capacity,
+        {"B": requests, "gap": gap},
+    )
+    yield ClosedForm(
+        "alone",
+        "a request that comes alone",
+        EQUAL,
+        float(queueing.light_load_latency(requests, rule.wait_s, alone)),
+        _alone(replica, rule, alone),
+        queueing.light_load_latency,
+        {"B": requests, "w": rule.wait_s, "t": alone},
+    )
+    if isinstance(replica.arrivals, Poisson):
+        yield from _of_poisson(replica, rule, rate, run, alone)
+
+
+def _alone(replica: Replica, rule: Rule, alone_s: float) -> float:
+    """Mean latency where hardly anybody else comes [s]."""
+    return replica.run(rule, _ALONE / (rule.wait_s + alone_s), (_FOLLOWED, _FOLLOWED)).mean_s
+
+
+def _of_poisson(
+    replica: Replica, rule: Rule, rate: float, run: ServedRequests, alone: float
+) -> Iterator[ClosedForm]:
+    if rule.requests > 1 and rule.wait_s:
+        letters = {"B": float(rule.requests), "lambda": rate, "w": rule.wait_s}
+        longest = float(queueing.fill_time(*letters.values()))
+        words = "mean time that a request waits for its batch to fill"
+        filling = float(run.parts_s["batching"].mean())
+        yield ClosedForm("fill", words, AT_MOST, longest, filling, queueing.fill_time, letters)
+    if rule.overlap or (rule.wait_s and rule.requests > 1):
+        words = "mean latency: a pass of one request"
+        letters = {"B": 1.0, "w": 0.0, "t": alone}
+        yield ClosedForm("mean", words, AT_LEAST, alone, run.mean_s, queueing.light_load_latency, letters)
+    elif rule.requests == 1:
+        variance = pass_variance(replica, 1.0)
+        letters = {"lambda": rate, "t": alone, "s^2": variance}
+        wait = float(queueing.mean_wait(rate, alone, variance))
+        words = "mean latency: one request at a time (M/G/1)" if variance else "mean latency (M/D/1)"
+        yield ClosedForm("mean", words, EQUAL, alone + wait, run.mean_s, queueing.mean_wait, letters)
+    else:
+        wait = float(queueing.unlimited_batch_wait(rate, alone))
+        letters = {"lambda": rate, "t": alone}
+        words = "mean latency: every pass as short as one of one request"
+        function = queueing.unlimited_batch_wait
+        yield ClosedForm("mean", words, AT_LEAST, alone + wait, run.mean_s, function, letters)
+        yield from _percentiles(replica, rule, rate, run)
+
+
+def _percentiles(replica: Replica, rule: Rule, rate: float, run: ServedRequests) -> Iterator[ClosedForm]:
+    time = steady_pass(replica, rule, rate)
+    for name, q in QUANTILES.items():
+        closed = float(queueing.unlimited_batch_quantile(rate, time, q))
+        words = f"{name}: every pass takes all that came in the one before"
+        function, letters = queueing.unlimited_batch_quantile, {"lambda": rate, "t": time, "q": q}
+        yield ClosedForm(name, words, ABOUT, closed, run.quantile(q), function, letters)
+
+
+def steady_pass(replica: Replica, rule: Rule, rate: float) -> float:
+    """Time of a pass that serves what comes while it runs [s].
+
+        t = pass(min(lambda t, B))
+
+    Limits: rate -> 0 -> a pass of one request;  more than can be served -> a pass of a full batch
+    """
+    time = mean_pass(replica, 1.0)
+    for _ in range(_ROUNDS):
+        again = mean_pass(replica, min(max(rate * time, 1.0), rule.requests))
+        if again <= time * (1 + _SAME):
+            break
+        time = again
+    return time
+
+
+def mean_pass(replica: Replica, requests: float) -> float:
+    """Mean time of a pass of so many requests, its slowest ranks with it [s]."""
+    times = _times(replica, requests)
+    return float(times.sum() + (0.0 if replica.late is None else _late(replica, times).mean()))
+
+
+def pass_variance(replica: Replica, requests: float) -> float:
+    """Variance of the same [s^2]."""
+    return 0.0 if replica.late is None else float(_late(replica, _times(replica, requests)).var())
+
+
+def _times(replica: Replica, requests: float) -> Any:
+    return replica.served.at(np.ceil(requests * replica.samples / replica.served.gpus))[:, 0]
+
+
+def _late(replica: Replica, times: Any) -> Any:
+    """Delays of a pass, one a draw [s]."""
+    late = replica.late
+    assert late is not None
+    return np.where(times > 0, (late.floor_s + late.share * times) * late.draws, 0.0).sum(axis=1)
