@@ -50,6 +50,35 @@ def power_law(rows: int) -> tuple[Array, Array]:
     return share / count, count
 
 
+def lru_cold_misses(a: Array, rows: Array, sets: float, ways: float, batches: int) -> Array:
+    """Rows of each bin that a batch brings into the cache, mean of the first ones after it was emptied.
+
+        m = rows q mean over j of [(1 - q)^(j-1) + sum over k < j of P(gap = k) P(evicted | k)]   [rows]
+
+    batches  j from 1 to that many;  the others as in ``set_caches.lru_batch_misses``
+    Source: as ``set_caches.lru_batch_misses``; a row that nobody asked for yet is missed
+    Limits: batches = 1 -> rows q;  batches -> inf -> ``set_caches.lru_batch_misses``
+    """
+    chance, gaps = -np.expm1(-a), np.arange(1.0, batches)
+    gone = set_caches.evicted_chance(set_caches.rows_asked(a, rows, gaps), sets, ways)
+    stays = np.exp(-a)[:, np.newaxis]
+    first = np.sum(stays ** np.arange(batches), axis=1)
+    again = np.sum((batches - gaps) * gone * chance[:, np.newaxis] * stays ** (gaps - 1), axis=1)
+    return np.asarray(rows * chance * (first + again) / batches)
+
+
+def both_ways_time(read: float, written: float, latency: float, R2: float) -> float:
+    """Time of reads and writes that share a link, as misses and the dirty rows that they evict do.
+
+        t = lambda + max(x_read, x_written) / R2                              [s]
+
+    read, written  bytes each way [bytes];  R2  rate each way while both run [bytes/s]
+    Source: the link is full duplex; R2 is below the rate of one way alone (fitted below)
+    Limits: nothing written -> ``tiers.link_time`` at R2;  nothing at all -> 0
+    """
+    return float(tiers.link_time(max(read, written), latency, R2))
+
+
 @dataclass(frozen=True)
 class Run:
     """What one run asks of the tiers, whatever the constants: look-ups and rows of a batch, all tables."""
@@ -85,7 +114,7 @@ def run_of(row: pd.Series) -> Run:
         found = set_caches.lru_batch_misses(a, count * tables, sets, ways, repeat)
         crossing = cold = float(found.sum()) / tables
         if "empty" in str(row["note"]):
-            cold = float(set_caches.lru_cold_misses(a, count, sets, ways, int(repeat)).sum())
+            cold = float(lru_cold_misses(a, count, sets, ways, int(repeat)).sum())
     held = load_machine("h100-sxm-ib").value("l2_bytes") * load_kernel_constants().value("l2_usable_fraction")
     gathered = float(caching.cold_misses(p, count, n, held / row_bytes))
     times = tables * np.array([n, distinct, crossing, cold, gathered])
@@ -124,7 +153,7 @@ def update_s(run: Run, value: Callable[[str], float]) -> float:
     moved = 0 if run.location == "device" else rows * run.distinct * run.row_bytes
     rate = value("both_ways_fraction") * known("host_link_bytes_per_s")
     local = value("update_floor_s") + value("update_lookup_s") * run.lookups
-    return local + float(tiers.both_ways_time(moved, moved, known("host_latency_s"), rate))
+    return local + both_ways_time(moved, moved, known("host_latency_s"), rate)
 
 
 def times(runs: list[Run], value: Callable[[str], float]) -> pd.DataFrame:

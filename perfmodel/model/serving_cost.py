@@ -7,8 +7,10 @@ from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
 
-SECONDS_PER_HOUR, WATTS_PER_KILOWATT = 3600.0, 1000.0
-HOURS_PER_MONTH = 8760 / 12
+SECONDS_PER_HOUR, WATTS_PER_KILOWATT, BYTES_PER_TB = 3600.0, 1e3, 1e12
+HOURS_PER_DAY, DAYS_PER_YEAR, MONTHS_PER_YEAR = 24, 365, 12
+HOURS_PER_MONTH = HOURS_PER_DAY * DAYS_PER_YEAR / MONTHS_PER_YEAR
+"""730 h, an average month, as clouds bill it; a leap year has 0.3 % more."""
 
 
 def _array(value: ArrayLike) -> Array:
@@ -69,10 +71,10 @@ def storage_cost(x: ArrayLike, hours: ArrayLike, price: ArrayLike) -> Array:
         (x / 10^12) (h / 730) c                                               [money]
 
     x  bytes [bytes];  hours  h, how long they are held [h];  price  c, of a TB for a month [money]
-    Source: a month is a twelfth of 8760 hours
+    Source: a month is ``HOURS_PER_MONTH``, a twelfth of 365 days
     Limits: 1 TB for 730 h -> c
     """
-    return _array(x) / 1e12 * _array(hours) / HOURS_PER_MONTH * _array(price)
+    return _array(x) / BYTES_PER_TB * _array(hours) / HOURS_PER_MONTH * _array(price)
 
 
 def speedup_to_match(step: ArrayLike, t: ArrayLike, best: ArrayLike) -> Array:

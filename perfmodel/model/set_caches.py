@@ -11,10 +11,17 @@ from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
 
-_MANY_BINS, _NEAR = 16_384, 0.01
+_MANY_BINS = 2**14
+"""Bins from which on those of nearly one rate are merged. Each bin is evaluated at each gap: 2^14 bins at
+``_GAPS`` gaps are 21 MB of doubles, and each of sixty tables in bins of its own has 250."""
+_NEAR = 0.01
+"""How near rates are that are merged, in the logarithm: about 1 %. What a bin misses is a smooth function
+of the logarithm of its rate, so a straight line over one such step errs by its square."""
 _GAPS = 160
-"""Numbers of batches at which the survival of a row is evaluated, evenly in the logarithm."""
+"""Numbers of batches at which the survival of a row is evaluated, evenly in the logarithm, each 1.23 times
+the one before. A row's set fills over a factor of about 1 + 2 / sqrt(W), which is 1.35 for 32 ways."""
 _MOST_GAPS = 2.0**48
+"""The longest gap. A row that is asked for more rarely than once in so many batches adds nothing."""
 
 
 def asked_rate(p: ArrayLike, n: ArrayLike) -> Array:
@@ -90,24 +97,6 @@ def _merged(rate: Array, rows: Array) -> tuple[Array, Array]:
     where = np.unique(np.floor(np.log(rate) / _NEAR), return_inverse=True)[1]
     there = np.asarray(np.bincount(where, weights=rows), dtype=np.float64)
     return np.bincount(where, weights=rows * rate) / there, there
-
-
-def lru_cold_misses(a: ArrayLike, rows: ArrayLike, sets: float, ways: float, batches: int) -> Array:
-    """Rows of each bin that a batch brings into the cache, mean of the first ones after it was emptied.
-
-        m = rows q mean over j of [(1 - q)^(j-1) + sum over k < j of P(gap = k) P(evicted | k)]   [rows]
-
-    batches  j from 1 to that many;  the others as in ``lru_batch_misses``
-    Source: as ``lru_batch_misses``; a row that nobody asked for yet is missed
-    Limits: batches = 1 -> rows q;  batches -> inf -> ``lru_batch_misses``
-    """
-    rate = np.asarray(a, dtype=np.float64)
-    chance, gaps = -np.expm1(-rate), np.arange(1.0, batches)
-    gone = evicted_chance(rows_asked(rate, rows, gaps), sets, ways)
-    stays = np.exp(-rate)[:, np.newaxis]
-    first = np.sum(stays ** np.arange(batches), axis=1)
-    again = np.sum((batches - gaps) * gone * chance[:, np.newaxis] * stays ** (gaps - 1), axis=1)
-    return np.asarray(np.asarray(rows) * chance * (first + again) / batches)
 
 
 def lfu_batch_misses(a: ArrayLike, rows: ArrayLike, sets: float, ways: float) -> Array:

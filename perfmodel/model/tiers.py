@@ -98,18 +98,6 @@ def link_time(x: ArrayLike, latency: ArrayLike, R: ArrayLike) -> Array:
     return np.where(moved > 0, _array(latency) + moved / _array(R), 0.0)
 
 
-def both_ways_time(read: ArrayLike, written: ArrayLike, latency: ArrayLike, R2: ArrayLike) -> Array:
-    """Time of reads and writes that share a link, as misses and the dirty rows that they evict do.
-
-        t = lambda + max(x_read, x_written) / R2                              [s]
-
-    read, written  bytes each way [bytes];  R2  rate each way while both run [bytes/s]
-    Source: the link is full duplex; R2 is below the rate of one way alone (benchmarks/tiers.py)
-    Limits: nothing written -> ``link_time`` at R2;  nothing at all -> 0
-    """
-    return link_time(np.maximum(_array(read), _array(written)), latency, R2)
-
-
 def cache_lookup_time(u: ArrayLike, t0: ArrayLike, c: ArrayLike) -> Array:
     """Time to find a batch's rows in the cache and to make room for those that are not there.
 

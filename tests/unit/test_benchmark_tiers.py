@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from simulated_caches import ROWS, WAYS, batches, lru_fetched
 
-from perfmodel.model import access
+from perfmodel.model import access, set_caches
 from perfmodel.schema.constants import load_kernel_constants
 
 
@@ -40,3 +41,21 @@ def test_shipped_constants_are_the_fit_and_held_out_runs_are_near(tiers: object)
         errors = held_out[held_out["location"] == location][["forward_error", "train_error"]].abs()
         assert errors.median().max() < most
         assert errors.max().max() < 0.13
+
+
+def test_an_emptied_cache_misses_as_a_simulated_one(tiers: object) -> None:
+    p, rows = access.zipf_popularity(ROWS, 1.05, 32)
+    a = set_caches.asked_rate(p, 400)
+    for sets in (20, 100):
+        seen = lru_fetched(batches(1.05, 400, 30, seed=5), sets, warm=0)
+        found = tiers.lru_cold_misses(a, rows, sets, WAYS, 30).sum()  # type: ignore[attr-defined]
+        assert found == pytest.approx(seen, rel=0.03)
+    first, later = (tiers.lru_cold_misses(a, rows, 40, WAYS, n).sum() for n in (1, 4000))  # type: ignore[attr-defined]
+    assert first == pytest.approx(float(access.unique_rows(p, rows, 400)))
+    assert later == pytest.approx(set_caches.lru_batch_misses(a, rows, 40, WAYS).sum(), rel=0.01)
+
+
+def test_a_link_takes_the_longer_of_both_ways(tiers: object) -> None:
+    assert tiers.both_ways_time(50e3, 100e3, 1e-6, 50e9) == pytest.approx(3e-6)  # type: ignore[attr-defined]
+    assert tiers.both_ways_time(50e3, 0, 1e-6, 50e9) == pytest.approx(2e-6)  # type: ignore[attr-defined]
+    assert tiers.both_ways_time(0, 0, 1e-6, 50e9) == 0  # type: ignore[attr-defined]

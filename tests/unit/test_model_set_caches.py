@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections import Counter
 
 import numpy as np
 import pytest
+from simulated_caches import ROWS, WAYS, batches, lru_fetched, sets_of
 
 from perfmodel.model import access, caching, set_caches
 from perfmodel.model.popularity import popularity_bins
 from perfmodel.model.set_caches import asked_rate
 from perfmodel.schema.distributions import zipf
 
-BINS, WAYS, ROWS = 32, 32, 12_000
+BINS = 32
 
 
 def lru_batch_misses(*of: object, **more: float) -> float:
@@ -22,38 +22,6 @@ def lru_batch_misses(*of: object, **more: float) -> float:
 
 def lfu_batch_misses(*of: object) -> float:
     return float(np.sum(set_caches.lfu_batch_misses(*of)))  # type: ignore[arg-type]
-
-
-def lru_cold_misses(*of: object) -> float:
-    return float(np.sum(set_caches.lru_cold_misses(*of)))  # type: ignore[arg-type]
-
-
-def batches(s: float, n: int, count: int, seed: int) -> Iterator[list[int]]:
-    p = np.arange(1, ROWS + 1, dtype=float) ** -s
-    ids = np.random.default_rng(seed).choice(ROWS, (count, n), p=p / p.sum())
-    return (batch.tolist() for batch in ids)
-
-
-def sets_of(sets: int) -> list[int]:
-    return np.random.default_rng(7).integers(sets, size=ROWS).tolist()
-
-
-def lru_fetched(asked: Iterator[list[int]], sets: int, warm: int) -> float:
-    """Rows a batch that a cache of 32-way sets has to fetch: each row once a batch, the oldest leaves."""
-    place, kept, found = sets_of(sets), [OrderedDict[int, None]() for _ in range(sets)], []
-    for batch in asked:
-        missed = set()
-        for row in batch:
-            ways = kept[place[row]]
-            if row in ways:
-                ways.move_to_end(row)
-                continue
-            missed.add(row)
-            ways[row] = None
-            if len(ways) > WAYS:
-                ways.popitem(last=False)
-        found.append(len(missed))
-    return float(np.mean(found[warm:]))
 
 
 def lfu_missed(asked: list[list[int]], sets: int, warm: int) -> float:
@@ -96,13 +64,6 @@ def test_a_simulated_cache_of_the_most_frequent_rows_misses_as_often() -> None:
     assert max(errors) <= 0.15
 
 
-def test_an_emptied_cache_misses_as_a_simulated_one() -> None:
-    p, rows = access.zipf_popularity(ROWS, 1.05, BINS)
-    for sets in (20, 100):
-        seen = lru_fetched(batches(1.05, 400, 30, seed=5), sets, warm=0)
-        assert lru_cold_misses(asked_rate(p, 400), rows, sets, WAYS, 30) == pytest.approx(seen, rel=0.03)
-
-
 def test_many_ways_are_a_cache_without_sets() -> None:
     p, rows = access.zipf_popularity(ROWS, 1.05, BINS)
     stays = caching.characteristic_draws(p, rows, 2000)
@@ -120,8 +81,6 @@ def test_limits() -> None:
         assert misses(a, rows, 1e9, WAYS) == pytest.approx(0, abs=1e-9)
         assert misses(a, rows, 1e-9, WAYS) == pytest.approx(asked)
     assert set_caches.evicted_chance([0, 1e9], 10, WAYS) == pytest.approx([0, 1])
-    cold = [lru_cold_misses(a, rows, 40, WAYS, batches) for batches in (1, 4000)]
-    assert cold == pytest.approx([asked, lru_batch_misses(a, rows, 40, WAYS)], rel=0.01)
 
 
 def test_a_cache_of_rows_asked_for_alike_keeps_its_share() -> None:

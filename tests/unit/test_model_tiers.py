@@ -24,9 +24,6 @@ def test_the_slower_of_link_and_shared_memory_counts() -> None:
 
 def test_a_link_takes_its_latency_and_its_bytes() -> None:
     assert tiers.link_time([0, 50e3], 1e-6, 50e9) == pytest.approx([0, 2e-6])
-    assert tiers.both_ways_time(50e3, 100e3, 1e-6, 50e9) == pytest.approx(3e-6)
-    assert tiers.both_ways_time(50e3, 0, 1e-6, 50e9) == pytest.approx(2e-6)
-    assert tiers.both_ways_time(0, 0, 1e-6, 50e9) == 0
 
 
 def test_looking_up_costs_a_floor_and_each_row() -> None:
