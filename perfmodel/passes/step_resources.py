@@ -81,10 +81,20 @@ class Resource(IntEnum):
     GRID_SHARD_REDUCE_INSIDE = 70
     GRID_SHARD_ACROSS_SENT = 71
     GRID_SHARD_ACROSS_RECEIVED = 72
+    CACHE_IDS = 73  # different ids whose rows are looked for in the cache of rows of host memory
+    FETCHED = 74  # rows that the cache has not, from host memory
+    FETCHED_WIRE = 75  # the same with the headers of their packets
+    IN_PLACE = 76  # rows of host memory that a gather reads in place
+    IN_PLACE_WIRE = 77
+    UPDATED_BELOW = 78  # training: rows and optimizer state of host memory that an update reads and writes
+    UPDATED_BELOW_WIRE = 79
 
 
 TOGETHER = Resource.WEIGHTS_RECEIVED + 1
 """Resources of a pass that exchanges all tables together."""
+
+BELOW = (Resource.CACHE_IDS, Resource.UPDATED_BELOW_WIRE + 1)
+"""First, and after the last, of what a pass with rows below the HBM has besides."""
 
 SHARDING_TYPES = ("row_wise", "table_row_wise", "column_wise", "table_column_wise", "grid_shard")
 """TorchRec's, of tables that may have exchanges of their own beside those of whole tables; those first that
@@ -93,7 +103,7 @@ any plan for it needs."""
 
 def _by_type(name: str) -> dict[Resource, Resource]:
     whole = {each.name: each for each in list(Resource)[:TOGETHER]}
-    named = {own.name.removeprefix(f"{name.upper()}_"): own for own in list(Resource)[TOGETHER:]}
+    named = {own.name.removeprefix(f"{name.upper()}_"): own for own in list(Resource)[TOGETHER : BELOW[0]]}
     return {whole[part]: own for part, own in named.items() if part in whole}
 
 

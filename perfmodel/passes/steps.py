@@ -49,17 +49,17 @@ class Step:
     @property
     def gathers(self) -> bool:
         """Whether it is a gather, with DRAM and L2 bytes."""
-        return not self.collective and len(self.resources) == 2
+        return not self.collective and len(self.resources) == 2 and not self.below_hbm
 
     @property
     def below_hbm(self) -> bool:
         """Whether it waits for a tier below the HBM, whose constants err apart from the kernels'."""
-        return self.name in {"cache_lookup", "fetch_rows", "read_ssd", "gather_host"}
+        return self.name in {"cache_lookup", "fetch_rows", "read_ssd", "gather_host", "update_host"}
 
     @property
     def always(self) -> bool:
         """Whether it runs in every pass, on one GPU too: the gather."""
-        return self.name == "gather_pool"
+        return self.name in {"gather_pool", "gather_host"}
 
     @property
     def alike(self) -> str:
@@ -156,15 +156,27 @@ WEIGHTS = Step(
 """Weights of ids, after them: in TorchRec, whose bags are all weighted or none."""
 
 BELOW_HBM: tuple[Step, ...] = (
-    Step("cache_lookup", ()),
-    Step("fetch_rows", ()),
+    Step("cache_lookup", (_R.CACHE_IDS,), alone=True),
+    Step("fetch_rows", (_R.FETCHED, _R.FETCHED_WIRE), alone=True),
     Step("read_ssd", ()),
-    Step("gather_host", ()),
+    Step("gather_host", (_R.GATHER_DRAM, _R.GATHER_L2, _R.IN_PLACE, _R.IN_PLACE_WIRE)),
+    Step("update_host", (_R.UPDATED_BELOW, _R.UPDATED_BELOW_WIRE), alone=True),
 )
-"""Steps of a look-up whose rows are in a tier below the HBM; ``gather_host`` instead of the gather."""
+"""Steps of a look-up whose rows are in a tier below the HBM; ``gather_host`` instead of the gather. Training
+also updates rows there, after those of the HBM."""
 
 EXCHANGE = Step("exchange_bags", (_R.BAGS_SENT, _R.BAGS_RECEIVED), "reduce_scatter or all_to_all")
 """The exchange of bags of two libraries, by whichever is faster."""
+
+
+def with_tiers(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Steps of a pass some of whose rows are in host memory: what brings them, what updates them there."""
+    below = {step.name: step for step in BELOW_HBM}
+    instead = {
+        "gather_pool": (below["cache_lookup"], below["fetch_rows"], below["gather_host"]),
+        "update_rows": (next((s for s in steps if s.name == "update_rows"), None), below["update_host"]),
+    }
+    return tuple(each for step in steps for each in instead.get(step.name, (step,)) if each is not None)
 
 
 def by_type(steps: tuple[Step, ...], shardings: tuple[str, ...] = SHARDING_TYPES) -> tuple[Step, ...]:
@@ -192,6 +204,7 @@ LABELS = {
     "fetch_rows": "misses over the link",
     "read_ssd": "misses from SSDs",
     "gather_host": "gather + pool (host memory)",
+    "update_host": "update rows in host memory",
     "reduce_scatter_bags": "reduce-scatter (bags)",
     "all_to_all_bags": "all-to-all (bags)",
     "exchange_bags": "reduce-scatter or all-to-all (bags)",

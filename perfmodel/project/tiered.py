@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.collectives.library import Timing, constant
+from perfmodel.collectives.library import Timing
 from perfmodel.model import kernels, set_caches, tiers
 from perfmodel.model.look_ups import Gather, LookUps
 from perfmodel.model.popularity import popularity_bins
-from perfmodel.passes.basis import KERNEL_LIBRARY, PassBasis
+from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.steps import STEPS
+from perfmodel.passes.tier_times import TierTimes
 from perfmodel.project.inputs import Configs
 from perfmodel.project.timed import TimedStep, Traffic, sum_time
 from perfmodel.schema.distributions import Distribution
@@ -25,9 +26,7 @@ from perfmodel.units import format_bytes, format_count, format_fraction
 Array = NDArray[np.float64]
 
 CACHE_LOOKUP, FETCH_ROWS, GATHER_HOST, READ_SSD = "cache_lookup", "fetch_rows", "gather_host", "read_ssd"
-LINK = ("link_packet_fraction", "host_link_bytes_per_s", "host_bytes_per_s")
 SSDS = ("ssd_reads_per_s", "ssd_bytes_per_s", "ssd_queue_depth")
-CACHE = ("cache_floor_s", "cache_row_s")
 
 
 @dataclass(frozen=True)
@@ -58,21 +57,25 @@ class Tiered:
         """Before and instead of the gather, in order. ``pool``  the gather as from HBM"""
         asked = [self.asked(work, at) for at in range(len(work))]
         column = {name: np.array([getattr(one, name) for one in asked]) for name in AskedRows.__annotations__}
-        sharers = np.minimum(work.gpus, self._node)
+        sharers = self.times.sharers(work.gpus)
         if self.tier.kind == UVM:
-            return [self._in_place(column, sharers, traffic, pool)]
-        looked = tiers.cache_lookup_time(column["distinct"], *(self._constant(key) for key in CACHE))
-        floor = np.broadcast_to(np.float64(self._constant(CACHE[0])), looked.shape)
+            crossing = column["in_place_bytes"], column["wire_bytes"], sharers
+            timing = self.times.in_place(*crossing, pool.timing.time_s)
+            return [TimedStep(STEPS[GATHER_HOST], column["in_place_bytes"], timing)]
         ids = column["distinct"] * work.id_bytes
-        find = TimedStep(STEPS[CACHE_LOOKUP], ids, self._timing(looked, floor, CACHE))
-        name, keys = (READ_SSD, SSDS) if self.tier.kind == SSD else (FETCH_ROWS, LINK)
-        crossing = self._crossing_time(column, sharers)
-        if self.tier.kind == SSD:
-            crossing = np.maximum(crossing, self._ssd_time(column, sharers))
-        latency = self._value("ssd_latency_s" if self.tier.kind == SSD else "host_latency_s")
-        floor = np.where(column["missed"] > 0, latency, 0.0)
-        fetch = TimedStep(STEPS[name], column["missed_bytes"], self._timing(crossing, floor, keys))
-        return [find, fetch, pool]
+        find = TimedStep(STEPS[CACHE_LOOKUP], ids, self.times.looked_up(column["distinct"]))
+        timing = self._fetched(column, sharers)
+        name = READ_SSD if self.tier.kind == SSD else FETCH_ROWS
+        return [find, TimedStep(STEPS[name], column["missed_bytes"], timing), pool]
+
+    def _fetched(self, column: dict[str, Array], sharers: Array) -> Timing:
+        """Of the rows that the cache has not."""
+        crossing = column["missed_bytes"], column["wire_bytes"], sharers
+        if self.tier.kind != SSD:
+            return self.times.fetched(*crossing)
+        time = np.maximum(self.times.crossing_s(*crossing), self._ssd_time(column, sharers))
+        floor = np.where(column["missed"] > 0, self._value("ssd_latency_s"), 0.0)
+        return self.times.timing(time, floor, SSDS)
 
     def overlapped(self, steps: list[TimedStep]) -> list[TimedStep]:
         """The pass, with what brings rows into the cache beside everything else where it is prefetched."""
@@ -84,28 +87,15 @@ class Tiered:
         return [replace(s, timing=_part(s.timing, left)) if s in ahead else s for s in steps]
 
     @property
-    def _node(self) -> float:
-        return float(self.basis.gpus_per_node or self.basis.setting.machine.gpus_per_node)
+    def times(self) -> TierTimes:
+        """Of the link, with the constants of the basis."""
+        return TierTimes(self.basis)
 
     def _value(self, key: str) -> float:
         return self.basis.setting.machine.value(key)
 
     def _constant(self, key: str) -> float:
         return self.basis.constant(key)
-
-    def _crossing_time(self, column: dict[str, Array], sharers: Array) -> Array:
-        """Of the rows that cross the link, at its rate or at this GPU's share of the memory behind it."""
-        moved = column["in_place_bytes"] if self.tier.kind == UVM else column["missed_bytes"]
-        some = moved > 0
-        rate = tiers.row_rate(
-            self._value("host_link_bytes_per_s"),
-            self._constant("link_packet_fraction"),
-            np.where(some, moved, 1.0),
-            np.where(some, column["wire_bytes"], 1.0),
-            self._value("host_bytes_per_s"),
-            sharers,
-        )
-        return tiers.link_time(moved, self._value("host_latency_s"), rate)
 
     def _ssd_time(self, column: dict[str, Array], sharers: Array) -> Array:
         block = self._value("ssd_block_bytes")
@@ -114,29 +104,6 @@ class Tiered:
             self._value("ssd_reads_per_s"), *per_node, self._value("ssd_bytes_per_s"), block
         )
         return tiers.ssd_time(column["blocks"], reads / sharers, self._value("ssd_latency_s"))
-
-    def _in_place(
-        self, column: dict[str, Array], sharers: Array, traffic: Traffic, pool: TimedStep
-    ) -> TimedStep:
-        """One kernel reads rows over the link and writes bags: the slower of both."""
-        value, own = self._value, pool.timing
-        crossing = self._crossing_time(column, sharers)
-        time = value("launch_floor_s") + np.maximum(crossing, own.time_s - value("launch_floor_s"))
-        floor = np.broadcast_to(value("launch_floor_s") + value("host_latency_s"), time.shape)
-        return TimedStep(STEPS[GATHER_HOST], column["in_place_bytes"], self._timing(time, floor, LINK))
-
-    def _timing(self, time: Array, floor: Array, keys: tuple[str, ...]) -> Timing:
-        """With the spread of the constants' sources as band, and the weakest evidence."""
-        machine, constants = self.basis.setting.machine, self.basis.setting.constants
-        known = [machine.quantity(k) if k in machine.values else constants.quantity(k) for k in keys]
-        z = self._constant("normal_quantile_95")
-        k = np.exp(z * float(np.hypot.reduce([q.log_sd or 0.0 for q in known])))
-        rank = constant(max(q.evidence.rank for q in known), time.shape)
-        code = constant(0, time.shape)
-        weakest = max(known, key=lambda q: q.evidence.rank)
-        name = keys[known.index(weakest)]
-        least = np.minimum(floor, time)
-        return Timing(time, time / k, time * k, least, rank, code, (name,), code, (KERNEL_LIBRARY,))
 
     def asked(self, work: Configs, at: int) -> AskedRows:
         """What a GPU of one configuration is asked."""

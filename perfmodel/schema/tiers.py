@@ -25,12 +25,13 @@ LRU, LFU, PREFETCH = "lru", "lfu", "prefetch"
 EXAMPLE = "uvm, uvm-caching:10%, uvm-caching:10%,lfu,prefetch or ssd:5%"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Tier:
-    """All rows of a GPU in one tier below its HBM, and a share of them also in a cache in its HBM.
+    """All rows of a GPU, or of a table, in one tier, and a share of them also in a cache in its HBM.
 
     kind      uvm: rows of host memory are read in place (fused_uvm); uvm-caching: through a cache in HBM
-              (fused_uvm_caching); ssd: from SSDs, through that cache (key_value)
+              (fused_uvm_caching); ssd: from SSDs, through that cache (key_value); hbm: of a table, no tier
+              below the HBM (fused)
     cached    share of the rows that the cache holds [-]; None: as many as fit; 0 of uvm
     policy    which row leaves the cache: lru, the one not asked for the longest, or lfu, the rarest
     prefetch  whether the next batch's rows come while this batch runs
@@ -44,7 +45,7 @@ class Tier:
     @property
     def kernel(self) -> str:
         """TorchRec's name: ``EmbeddingComputeKernel``."""
-        return {UVM: "fused_uvm", UVM_CACHING: "fused_uvm_caching", SSD: "key_value"}[self.kind]
+        return {HBM: "fused", UVM: "fused_uvm", UVM_CACHING: "fused_uvm_caching", SSD: "key_value"}[self.kind]
 
     @property
     def place(self) -> str:
@@ -52,11 +53,15 @@ class Tier:
         return "SSDs" if self.kind == SSD else "host memory"
 
     def __str__(self) -> str:
-        share = "" if self.cached is None or self.kind == UVM else f":{100 * self.cached:.12g}%"
+        share = "" if self.cached is None or self.kind in (HBM, UVM) else f":{100 * self.cached:.12g}%"
         words = [self.kind + share]
         words += [LFU] if self.policy == LFU else []
         words += [PREFETCH] if self.prefetch else []
         return ",".join(words)
+
+
+IN_HBM = Tier(HBM, 0.0)
+"""Of a table that no tier below the HBM holds."""
 
 
 def parse_tier(text: str) -> Tier:

@@ -1,0 +1,85 @@
+"""Times of rows that cross a GPU's link to host memory, with band and evidence; of project and plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from perfmodel.collectives.library import Timing, constant
+from perfmodel.model import tiers
+from perfmodel.passes.basis import KERNEL_LIBRARY, PassBasis
+
+Array = NDArray[np.float64]
+
+LINK = ("link_packet_fraction", "host_link_bytes_per_s", "host_bytes_per_s")
+CACHE = ("cache_floor_s", "cache_row_s")
+
+
+@dataclass(frozen=True)
+class TierTimes:
+    """With the constants of ``basis``; arrays of one shape [...]."""
+
+    basis: PassBasis
+
+    def sharers(self, gpus: ArrayLike) -> Array:
+        """GPUs that share the host memory of their node."""
+        node = self.basis.gpus_per_node or self.basis.setting.machine.gpus_per_node
+        return np.minimum(gpus, float(node))
+
+    def look_up_s(self, distinct: ArrayLike) -> Array:
+        """To find so many different rows in the cache [s]."""
+        return tiers.cache_lookup_time(distinct, *(self.basis.constant(key) for key in CACHE))
+
+    def looked_up(self, distinct: Array) -> Timing:
+        """The same as a step."""
+        time = self.look_up_s(distinct)
+        return self.timing(time, np.broadcast_to(self.basis.constant(CACHE[0]), time.shape), CACHE)
+
+    def rate(self, moved: ArrayLike, wire: ArrayLike, sharers: ArrayLike) -> Array:
+        """Of so many bytes of rows, ``wire`` with headers [bytes/s]. Limits: nothing moved -> of 1 byte"""
+        some = np.asarray(moved) > 0
+        return tiers.row_rate(
+            self._value("host_link_bytes_per_s"),
+            self.basis.constant("link_packet_fraction"),
+            np.where(some, moved, 1.0),
+            np.where(some, wire, 1.0),
+            self._value("host_bytes_per_s"),
+            sharers,
+        )
+
+    def crossing_s(self, moved: ArrayLike, wire: ArrayLike, sharers: ArrayLike) -> Array:
+        """Of rows that cross the link, at its rate or at this GPU's share of the memory behind it [s]."""
+        return tiers.link_time(moved, self._value("host_latency_s"), self.rate(moved, wire, sharers))
+
+    def in_place(self, moved: ArrayLike, wire: ArrayLike, sharers: ArrayLike, pool_s: Array) -> Timing:
+        """One kernel reads rows over the link and writes bags: the slower of both.
+
+        pool_s  the same gather if all its rows were in HBM [s]
+        """
+        launch = self._value("launch_floor_s")
+        time = launch + np.maximum(self.crossing_s(moved, wire, sharers), pool_s - launch)
+        floor = np.broadcast_to(launch + self._value("host_latency_s"), time.shape)
+        return self.timing(time, floor, LINK)
+
+    def fetched(self, moved: Array, wire: Array, sharers: ArrayLike) -> Timing:
+        """Of the rows that a cache has not."""
+        floor = np.where(moved > 0, self._value("host_latency_s"), 0.0)
+        return self.timing(self.crossing_s(moved, wire, sharers), floor, LINK)
+
+    def timing(self, time: Array, floor: Array, keys: tuple[str, ...]) -> Timing:
+        """With the spread of the constants' sources as band, and the weakest evidence."""
+        machine, constants = self.basis.setting.machine, self.basis.setting.constants
+        known = [machine.quantity(k) if k in machine.values else constants.quantity(k) for k in keys]
+        z = self.basis.constant("normal_quantile_95")
+        k = np.exp(z * float(np.hypot.reduce([q.log_sd or 0.0 for q in known])))
+        rank = constant(max(q.evidence.rank for q in known), time.shape)
+        code = constant(0, time.shape)
+        weakest = max(known, key=lambda q: q.evidence.rank)
+        name = keys[known.index(weakest)]
+        least = np.minimum(floor, time)
+        return Timing(time, time / k, time * k, least, rank, code, (name,), code, (KERNEL_LIBRARY,))
+
+    def _value(self, key: str) -> float:
+        return self.basis.setting.machine.value(key)
