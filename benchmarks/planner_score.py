@@ -113,7 +113,7 @@ class Score:
     """An evaluator for ``Search`` whose step is TorchRec's score: one resource, one step."""
 
     steps = (Step("score", (Resource(0),)),)
-    times = SimpleNamespace(steps=())  # no buffers: TorchRec's memory has them
+    times = SimpleNamespace(steps=(), apart=())  # no buffers: TorchRec's memory has them
 
     def __init__(self, evaluator: Evaluator, costs: Costs) -> None:
         self.tables, self.setting, self.costs = evaluator.tables, evaluator.setting, costs

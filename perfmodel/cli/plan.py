@@ -97,6 +97,10 @@ _OF_EXPLAIN = (
     *("kernels", "gpus_per_node", "scenario", "settings", "calibration"),
 )
 """Options that ``perfmodel explain`` has too."""
+_WEIGHTED = (
+    "TorchRec's collection is weighted as a whole: the ids of tables without weights count with a weight of 1. "
+    "To leave those out, plan weighted and other tables apart"
+)
 _WORTH_SAYING = 0.005  # of the time
 _CHANGES_SHARE = 0.15  # of the time limit, for what would change the plan
 _CHANGES_S = 1.5  # for them where the search took no longer
@@ -233,6 +237,8 @@ def plan(
         note(f"wrote {out}")
     if report is not None:
         note(f"wrote {report}")
+    if tables.partly_weighted and answer.evaluator.model.sets is not None:
+        warn(_WEIGHTED)
     if file_format == "torchrec" and answer.found.stopped not in ("given", "interrupt"):
         note(_cost_of_torchrec(question, answer, numbers["time_limit"] * _OTHERS_SHARE))
     if answer.found.stopped == "interrupt":

@@ -22,6 +22,7 @@ from perfmodel.plan.cost import Evaluator
 from perfmodel.plan.exchange_sets import ExchangeSets
 from perfmodel.plan.placement import Scheme
 from perfmodel.plan.tables import PlanTables
+from perfmodel.plan.timing import LAUNCHES
 from perfmodel.project.understood import DEFAULT_MACHINE
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.workload import Table, TableSet
@@ -170,7 +171,8 @@ def _added(times: Mapping[str, Array]) -> dict[str, Array]:
     found = dict.fromkeys(_PARTS, np.zeros(()))
     for name, time in times.items():
         step = STEPS.get(name)
-        collective = step is None or bool(step.collective)  # what is between steps is the fabric's
+        launches = name.startswith(LAUNCHES)
+        collective = not launches if step is None else bool(step.collective)  # between steps is the fabric's
         direction = "bwd" if name in _BACKWARD or (step and step.whole in _BACKWARD) else "fwd"
         part = f"{direction}_{'comms' if collective else 'compute'}"
         found[part] = found[part] + time

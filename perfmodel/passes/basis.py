@@ -91,7 +91,7 @@ class PassBasis:
         return self.constant("normal_quantile_95")
 
     def _spread(
-        self, time: Array, floor: float, names: tuple[str, ...], cached: NDArray[np.bool_] | np.bool_
+        self, time: Array, floor: Array | float, names: tuple[str, ...], cached: NDArray[np.bool_] | np.bool_
     ) -> Array:
         """Standard deviation of the logarithm of a kernel's time that its constants' sources leave [-]."""
         floor_sd, rate_sd, *l2_sd = (self._log_sd(key) for key in names)
@@ -118,21 +118,29 @@ class PassBasis:
         return np.minimum(G, machine.domain_gpus_of(self.gpus_per_node or machine.gpus_per_node))
 
     def gather_timing(
-        self, dram: Array, l2: Array, memory: LocalMemory | None, bare: Array | None = None
+        self,
+        dram: Array,
+        l2: Array,
+        memory: LocalMemory | None,
+        bare: Array | None = None,
+        launches: Array | float = 1.0,
     ) -> Timing:
-        """Gather and pool of that many bytes, ``kernels.gather_pool_time``. bare  that cross a network"""
+        """Gather and pool of that many bytes, ``kernels.gather_pool_time``.
+
+        bare  that cross a network;  launches  of the kernel, each of which takes its floor
+        """
         value = self.setting.machine.value
         rate = value("gather_bytes_per_s")
         keys: tuple[str, ...] = _GATHER_KEYS
         if memory is not None:  # the stated rate of the memory compares with the stated rate of the HBM
             rate = rate / value("hbm_bytes_per_s") * memory.bytes_per_s / memory.sharers
             keys = ()
-        floor = value("launch_floor_s")
+        floor: Array | float = value("launch_floor_s") * launches
         time = kernels.gather_pool_time(dram, l2, floor, rate, value("l2_bytes_per_s"))
         if memory is not None and memory.remote:
             moved = dram if bare is None else bare
             time = tiers.remote_time(time, floor, moved, value("nic_bytes_per_s"), memory.latency_s)
-            floor += memory.latency_s
+            floor = floor + memory.latency_s
         cached = dram / rate < l2 / value("l2_bytes_per_s")
         slow = "gather_bytes_per_s" if memory is None else _ASSUMED_MEMORY
         names = ("launch_floor_s", slow, "l2_bytes_per_s")
@@ -143,18 +151,21 @@ class PassBasis:
         card = self.setting.machine.value("nic_bytes_per_s") if memory.remote else np.inf
         return float(tiers.shared_rate(memory.bytes_per_s, memory.sharers, card))
 
-    def stream_timing(self, step: str, moved: Array, floor: str, rate: str) -> Timing:
+    def stream_timing(
+        self, step: str, moved: Array, floor: str, rate: str, launches: Array | float = 1.0
+    ) -> Timing:
         """A kernel that streams ``moved`` bytes, with the machine's constants ``floor`` and ``rate``."""
         value = self.setting.machine.value
-        time = kernels.stream_kernel_time(moved, value(floor), value(rate))
-        return self._kernel(step, moved, time, value(floor), (floor, rate), (floor, rate), np.bool_(False))
+        floor_s = value(floor) * launches
+        time = kernels.stream_kernel_time(moved, floor_s, value(rate))
+        return self._kernel(step, moved, time, floor_s, (floor, rate), (floor, rate), np.bool_(False))
 
     def _kernel(
         self,
         step: str,
         moved: Array,
         time: Array,
-        floor: float,
+        floor: Array | float,
         keys: tuple[str, ...],
         names: tuple[str, ...],
         cached: NDArray[np.bool_] | np.bool_,
@@ -178,7 +189,7 @@ class PassBasis:
             known = max([*told, Evidence.INTERPOLATED.rank]) if keys else Evidence.ASSUMED.rank
             rank = np.where(inside, known, np.maximum(rank, Evidence.EXTRAPOLATED.rank)).astype(np.int8)
         limit = np.where(time - floor > floor, 1 + cached.astype(np.int8), 0).astype(np.int8)
-        floors = np.broadcast_to(np.float64(floor), shape)
+        floors = np.broadcast_to(np.asarray(floor, dtype=np.float64), shape)
         return Timing(time, time / k, time * k, floors, rank, limit, names, code, (KERNEL_LIBRARY,))
 
     def _untold(self, key: str) -> bool:

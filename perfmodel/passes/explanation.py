@@ -80,13 +80,14 @@ class Pass:
 class Payload:
     """The bytes of a step: equation, terms, and how they add up where that needs words.
 
-    like  the kernel whose constants the step has, if not its own
+    like  the kernel whose constants the step has, if not its own;  launches  of that kernel
     """
 
     equation: Equation
     terms: tuple[Term, ...]
     working: tuple[str, ...] = ()
     like: str = ""
+    launches: int = 1
 
 
 NOTHING_SENT = Equation("0", "perfmodel.passes.handover.Handover.times", "docs/model.md#in-a-whole-pass")
@@ -154,7 +155,7 @@ def explained(whole: Pass, step: StepRow, payload: Payload) -> Explanation:
     if step.name == HANDOVER:
         return Explanation(step, title, NOTHING_SENT, _handover(whole, step), whole.gpus)
     alike = replace(step, name=payload.like or step.name)
-    parts = _communication(whole, step) if step.collective else _kernel(whole, alike)
+    parts = _communication(whole, step) if step.collective else _kernel(whole, alike, payload.launches)
     both = replace(parts, terms=(*payload.terms, *parts.terms), working=(*payload.working, *parts.working))
     return Explanation(step, title, payload.equation, both, whole.gpus)
 
@@ -181,14 +182,19 @@ def _handover(whole: Pass, step: StepRow) -> TimeParts:
     return TimeParts((Equation.of(Handover.times, of=Handover),), tuple(terms), working)
 
 
-def _kernel(whole: Pass, step: StepRow) -> TimeParts:
+def _kernel(whole: Pass, step: StepRow, launches: int) -> TimeParts:
     gathers = step.name == "gather_pool"
-    function = kernels.gather_pool_time if gathers else kernels.stream_kernel_time
+    equation = Equation.of(kernels.gather_pool_time if gathers else kernels.stream_kernel_time)
+    terms = tuple(_kernel_terms(whole, step))
+    if launches > 1:
+        equation = replace(equation, text=equation.text.replace("t0", "k t0", 1))
+        meaning = "launches: one for each group of tables that TorchRec looks up by itself"
+        terms = (Term("k", float(launches), str(launches), "", "", meaning), *terms)
     rest = format_time(step.time_s - step.floor_s)
     working = [f"t = {format_time(step.floor_s)} + {rest} for the bytes = {format_time(step.time_s)}"]
     if gathers and whole.local_time_s is not None:
         working.append(f"the same batch from local memory: {format_time(whole.local_time_s)}")
-    return TimeParts((Equation.of(function),), tuple(_kernel_terms(whole, step)), tuple(working))
+    return TimeParts((equation,), terms, tuple(working))
 
 
 def _kernel_terms(whole: Pass, step: StepRow) -> Iterator[Term]:

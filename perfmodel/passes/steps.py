@@ -28,6 +28,7 @@ class Step:
     sharding    of TorchRec, where the tables of one sharding type exchange by themselves: that type;  whole
                 the name of the step of all tables
     in_place    whether a collective needs no buffers beside what is kept in any case
+    grouped     whether TorchRec launches a kernel for each group of tables (``plan.look_up_groups``)
     """
 
     name: str
@@ -40,6 +41,7 @@ class Step:
     sharding: str = ""
     whole: str = ""
     in_place: bool = False
+    grouped: bool = False
 
     @property
     def is_kernel(self) -> bool:
@@ -94,7 +96,7 @@ FORWARD: tuple[Step, ...] = (
     Step(
         "all_to_all_requests", (_R.REQUESTS_SENT, _R.REQUESTS_RECEIVED), "all_to_all", like="all_to_all_ids"
     ),
-    Step("gather_pool", (_R.GATHER_DRAM, _R.GATHER_L2)),
+    Step("gather_pool", (_R.GATHER_DRAM, _R.GATHER_L2), grouped=True),
     Step("all_to_all_rows", (_R.ROWS_SENT, _R.ROWS_RECEIVED), "all_to_all", like="all_to_all_bags"),
     Step("pool_unique_rows", (_R.POOL_DRAM, _R.POOL_L2), like="gather_pool"),
     Step("convert_out", (_R.CONVERT_OUT,), like="local_sum"),
@@ -144,9 +146,9 @@ BACKWARD: tuple[Step, ...] = (
         "all_to_all",
         like="all_to_all_bags",
     ),
-    Step("sort_lookups", (_R.SORT,), alone=True, like="bucketize"),
+    Step("sort_lookups", (_R.SORT,), alone=True, like="bucketize", grouped=True),
     Step("all_reduce_copies", (_R.COPIED_GRADIENTS,), "all_reduce"),
-    Step("update_rows", (_R.UPDATE_DRAM, _R.UPDATE_L2), alone=True, like="gather_pool"),
+    Step("update_rows", (_R.UPDATE_DRAM, _R.UPDATE_L2), alone=True, like="gather_pool", grouped=True),
 )
 """The backward pass of the tables, in order: the forward's exchanges transposed, and the update of rows."""
 

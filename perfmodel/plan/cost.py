@@ -54,7 +54,8 @@ class Evaluator:
     id_dtype       of the ids;  payload  dtype of bags in exchanges: None as pooled, else one of ``PAYLOADS``
     optimizer      whose state is kept: a key of ``memory.OPTIMIZERS``
     training       whether a pass is forward and backward, else forward alone
-    sets           which tables exchange together: all, or those of TorchRec's ``ExchangeSets``
+    sets           which tables exchange together: all, or those of TorchRec's ``ExchangeSets``, whose bags are
+                   all weighted if any are
     Steps run one after the other; every step waits for its busiest rank. Kernels and collectives take the
     same functions as ``perfmodel.project``: its row-wise pass is one plan here.
     Limits: unknown names, a batch or a number of GPUs below 1 -> BadInputError
@@ -77,6 +78,8 @@ class Evaluator:
         for name, value in (("batch", batch), ("gpus", gpus)):
             if value < 1 or value != int(value):
                 raise BadInputError(f"{name} {value} cannot be used.", "it must be a whole number above 0.")
+        if sets is not None and tables.partly_weighted:
+            tables = tables.all_weighted()
         self.setting, self.tables, self.batch, self.gpus = setting, tables, int(batch), int(gpus)
         self.basis = PassBasis(setting, gpus_per_node, payload)
         self.domain = int(self.basis.domain(np.asarray(float(gpus))))
@@ -113,7 +116,8 @@ class Evaluator:
         )
         steps = (*FORWARD, *BACKWARD) if training else FORWARD
         steps = sets.steps(steps, weighted=bool(tables.weight_bytes.any())) if sets else steps
-        self.times = PassTimes(self.basis, self.gpus, self.domain, steps)
+        groups = self.model.groups.resources if self.model.groups else ()
+        self.times = PassTimes(self.basis, self.gpus, self.domain, steps, groups)
 
     @staticmethod
     def on(machine: str | Machine, tables: PlanTables, batch: int, gpus: int, **options: Any) -> Evaluator:

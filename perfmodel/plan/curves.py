@@ -45,7 +45,8 @@ class StepCurves:
         sizes = np.concatenate([2.0 ** np.arange(_FIRST_LOG2), octaves])
         value = evaluator.setting.machine.value
         step, resource, scale = [], [], []
-        waits = list(dict.fromkeys((found.resources, found.gathers) for found in evaluator.steps))
+        steps = (*evaluator.steps, *evaluator.times.apart)
+        waits = list(dict.fromkeys((found.resources, found.gathers) for found in steps))
         for p, (resources, gathers) in enumerate(waits):
             for at, name in enumerate(resources):
                 step.append(p)
@@ -59,7 +60,7 @@ class StepCurves:
         taken = evaluator.parts(most)
         none = evaluator.parts(np.zeros((1, width)))
         times = np.zeros((len(waits), sizes.size + 1))
-        for found in evaluator.steps:
+        for found in steps:
             if found.name in taken:
                 p = waits.index((found.resources, found.gathers))
                 at_least = np.minimum.accumulate(taken[found.name][::-1])[::-1]

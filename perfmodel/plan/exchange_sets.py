@@ -52,7 +52,7 @@ class ExchangeSets:
     def width(self) -> int:
         """K, resources of a pass: those of all tables together, and those of the types."""
         own = [resource for name in self.shardings for resource in BY_TYPE[name].values()]
-        return max(own, default=Resource(TOGETHER - 1)) + 1
+        return max(own, default=Resource.COPIED_LENGTHS) + 1
 
     @cached_property
     def _place(self) -> NDArray[np.int64]:
@@ -74,14 +74,17 @@ class ExchangeSets:
 
     def tables_of(self, plan: Plan) -> dict[str, int]:
         """Sharding types that exchange in a plan, and how many of its tables each has."""
-        names = {Exchange.RS: "row_wise"}
+        found = Counter(name for name in self.named(plan) if name != "data_parallel")
+        return dict(sorted(found.items()))
+
+    def named(self, plan: Plan) -> tuple[str, ...]:
+        """[T] sharding type of each table."""
+        names = {Exchange.RS: "row_wise", Exchange.DP: "data_parallel"}
         cut = plan.col_parts > 1
         whole = "column_wise" if cut[plan.kinds == Exchange.RB].any() else "table_wise"
         rows = "grid_shard" if cut[plan.kinds == Exchange.TWO_LEVEL].any() else "table_row_wise"
         names |= {Exchange.RB: whole, Exchange.TWO_LEVEL: rows}
-        types = self.types or tuple(names.get(Exchange(kind), "") for kind in plan.kinds.tolist())
-        found = Counter(name for name, kind in zip(types, plan.kinds, strict=True) if kind != Exchange.DP)
-        return dict(sorted(found.items()))
+        return self.types or tuple(names.get(Exchange(kind), "") for kind in plan.kinds.tolist())
 
     def steps(self, steps: tuple[Step, ...], *, weighted: bool) -> tuple[Step, ...]:
         """The steps of a pass with those of each set; gradients of copies are reduced where they are kept.

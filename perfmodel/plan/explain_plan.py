@@ -191,7 +191,7 @@ def _explain(whole: Pass, evaluator: Evaluator, plan: Plan, name: str, what: str
     if step.name not in kinds:
         return explained(whole, step, Payload(Equation("0", "", ""), ()))
     kind = kinds[step.name]
-    apart = tuple(_sets_words(evaluator, plan, whole, kind))
+    apart = (*_sets_words(evaluator, plan, whole, kind), *_launch_words(evaluator, plan, kind))
     if kind.splits:
         terms = (*_head(whole, step.payload_bytes), *_constants(evaluator, "fields value_bytes"))
         return explained(whole, step, Payload(Equation.of(eb.splits_bytes), terms, apart))
@@ -216,7 +216,8 @@ def _explain(whole: Pass, evaluator: Evaluator, plan: Plan, name: str, what: str
     everywhere = _whole(resource) in EVERY_RANK or (what == "plan" and step.imbalance < _EVEN)
     where = "every GPU" if everywhere else f"rank {step.rank}"
     working = (_sum_words(busiest, where), *(_which_words(busiest) if what == "plan" else ()), *apart)
-    return explained(whole, step, Payload(equation, terms, working, like))
+    launches = int(evaluator.times.launches(evaluator.loads(plan).most)) if kind.grouped else 1
+    return explained(whole, step, Payload(equation, terms, working, like, launches))
 
 
 def _whole(resource: Resource) -> Resource:
@@ -236,6 +237,15 @@ def _sets_words(evaluator: Evaluator, plan: Plan, whole: Pass, step: Step) -> It
     yield f"TorchRec runs a set of exchanges for each sharding type in use: tables of {listed}"
     if len(alike) > 1:
         yield f"time of this exchange in all {len(alike)} sets: sum over s of t(S_s) = {total}"
+
+
+def _launch_words(evaluator: Evaluator, plan: Plan, step: Step) -> Iterator[str]:
+    """Which groups of tables TorchRec looks up by themselves."""
+    groups = evaluator.model.groups
+    if groups is None or not step.grouped:
+        return
+    listed = ", ".join(f"{name} ({count})" for name, count in groups.tables_of(plan).items())
+    yield f"TorchRec launches this kernel once for each sharding type and data type in use: {listed}"
 
 
 def _larger(

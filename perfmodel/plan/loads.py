@@ -21,6 +21,7 @@ from perfmodel.model.look_ups import Gather
 from perfmodel.passes.basis import row_penalty
 from perfmodel.passes.step_resources import RESOURCES, TOGETHER, Resource
 from perfmodel.plan.exchange_sets import ExchangeSets
+from perfmodel.plan.look_up_groups import LookUpGroups
 from perfmodel.plan.placement import Plan, Scheme, check_scheme
 from perfmodel.plan.rank_loads import Loads, ShardLoads
 from perfmodel.plan.skew import AllLookUps
@@ -72,7 +73,12 @@ class LoadModel:
     @property
     def width(self) -> int:
         """K, resources of a pass."""
-        return self.sets.width if self.sets else TOGETHER
+        return self.groups.width if self.groups else TOGETHER
+
+    @cached_property
+    def groups(self) -> LookUpGroups | None:
+        """Tables that TorchRec looks up in one launch; None: all that a rank has."""
+        return LookUpGroups(self.sets, self.tables) if self.sets else None
 
     @cached_property
     def look_ups(self) -> AllLookUps:
@@ -100,8 +106,10 @@ class LoadModel:
             fill(cut, own, everywhere)
         if self.training is not None:
             _backward(cut, self.training, own, everywhere)
-        if self.sets is not None:
+        if self.sets is not None and self.groups is not None:
             own, everywhere = (self.sets.spread(t, kinds, each) for each in (own, everywhere))
+            everywhere[..., Resource.COPIED_LENGTHS] = _copied_lengths(cut)
+            own, everywhere = self.groups.spread(t, own, False), self.groups.spread(t, everywhere, True)
         return ShardLoads(own, everywhere)
 
     def _check_parts(self, t: NDArray[np.int64], kind: NDArray[Any], r: Array, c: Array, hot: Array) -> None:
@@ -232,6 +240,11 @@ def _input(a: TableCut, own: Array, everywhere: Array) -> None:
     everywhere[..., Resource.DEDUPLICATE] = ex.deduplicated_bytes(a.B * (a.L + a.hot_L), a.U, plain) * a.ub
     everywhere[..., Resource.REQUESTS_SENT] = ex.row_request_bytes(a.U, a.c, plain) * a.ub
     own[..., Resource.REQUESTS_RECEIVED] = ex.requested_rows(a.G, a.U, a.r) * plain * a.ub
+
+
+def _copied_lengths(a: TableCut) -> Array:
+    """Lengths of the bags that a rank looks up in copies of whole tables."""
+    return eb.lengths_bytes(1, a.B, a.model.constant("length_bytes")) * a.dp
 
 
 def _look_up(a: TableCut, own: Array, everywhere: Array) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -79,6 +79,15 @@ class PlanTables:
     def load(name_or_path: str | Path, ids: Distribution | Sequence[Distribution] = UNIFORM) -> PlanTables:
         """A shipped table set by name, or a file (``schema.table_files.read_tables``)."""
         return PlanTables.of(load_tables(name_or_path), ids)
+
+    @property
+    def partly_weighted(self) -> bool:
+        """Whether the bags of some tables are weighted, and not those of all."""
+        return bool(self.weight_bytes.any() and not self.weight_bytes.all())
+
+    def all_weighted(self) -> PlanTables:
+        """The same with a weight for each id; 1 where bags were not weighted."""
+        return replace(self, weight_bytes=np.full(len(self), float(WEIGHT_BYTES)))
 
     @property
     def total_bytes(self) -> float:

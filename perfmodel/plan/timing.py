@@ -17,6 +17,8 @@ from perfmodel.passes.steps import ACROSS, ALL, INSIDE, SPLITS, STEPS, WEIGHTS, 
 from perfmodel.plan.fast_curve import FastCurve
 
 Array = NDArray[np.float64]
+LAUNCHES = "launches_of_group_"
+"""Of the launches of a group of tables, the start of their name among ``PassTimes.parts``."""
 TimeOf = Callable[[Array], Array]
 
 
@@ -24,6 +26,8 @@ TimeOf = Callable[[Array], Array]
 class PassTimes:
     """Steps on G ranks in NVLink domains of g, with the constants and libraries of ``basis``.
 
+    groups  resources, each of which is above 0 where a plan uses a group of tables that TorchRec looks up by
+            itself (``LookUpGroups``); none: one launch looks up all tables
     ``most`` is everywhere the busiest rank's loads [..., K] in bytes; times have shape [...].
     """
 
@@ -31,22 +35,39 @@ class PassTimes:
     gpus: int
     domain: int
     steps: tuple[Step, ...]
+    groups: tuple[int, ...] = ()
 
     def exact(self, step: Step, most: Array) -> Timing:
         """One step at the busiest rank's loads [..., K], with band, floor and evidence; arrays [...]."""
         x = [np.atleast_1d(most[..., resource]) for resource in step.resources]
         if step.collective:
             return self._collective(step, self.payload(step, most))
+        launches = self.launches(most) if step.grouped else 1.0
         if step.gathers:
-            timing = self.basis.gather_timing(x[0], x[1], None)
+            timing = self.basis.gather_timing(x[0], x[1], None, launches=launches)
         elif step.alike == "bucketize":
-            timing = self.basis.stream_timing("bucketize", x[0], "bucketize_floor_s", "bucketize_bytes_per_s")
+            names = ("bucketize_floor_s", "bucketize_bytes_per_s")
+            timing = self.basis.stream_timing("bucketize", x[0], *names, launches)
         else:
             timing = self.basis.stream_timing("local_sum", x[0], "launch_floor_s", "local_sum_bytes_per_s")
         if step.like:  # a kernel that nobody timed: the constants are another's
             timing = untimed(timing)
         return (
             timing if step.always else timing.where((np.max(x, axis=0) > 0) & (step.alone or self.gpus > 1))
+        )
+
+    def launches(self, most: Array) -> Array:
+        """Launches of a look-up [...]: of each group that a plan uses. Limits: no groups -> 1"""
+        if not self.groups:
+            return np.ones(most.shape[:-1])
+        return np.asarray(np.maximum((most[..., list(self.groups)] > 0).sum(axis=-1), 1.0))
+
+    @cached_property
+    def apart(self) -> tuple[Step, ...]:
+        """The launches of each group, as steps that ``fast`` adds by themselves."""
+        return tuple(
+            Step(f"{LAUNCHES}{at}", (resource,))  # type: ignore[arg-type]
+            for at, resource in enumerate(self.groups)
         )
 
     def payload(self, step: Step, most: Array) -> Array:
@@ -114,6 +135,8 @@ class PassTimes:
                 fast[step.name] = self._fast_collective(step)
             elif not step.collective and (step.always or step.alone or self.gpus > 1):
                 fast[step.name] = self._fast_kernel(step)
+        for step in self.apart:
+            fast[step.name] = self._fast_launches(step.resources[0])
         between = self.basis.setting.handover.constants.get(BETWEEN)
         if between is not None and self.gpus > 1:
             needs = [step.resources[0] for step in self.steps if step.collective]
@@ -138,11 +161,21 @@ class PassTimes:
             return lambda most: curve(most[..., sizes[0]])
         return lambda most: curve(np.maximum(most[..., sizes[0]], most[..., sizes[1]]))
 
+    def _fast_launches(self, resource: int) -> TimeOf:
+        launches_s = sum(self._floor(step) for step in self.steps if step.grouped)
+        return lambda most: launches_s * (most[..., resource] > 0)
+
+    def _floor(self, step: Step) -> float:
+        """Launch of a kernel [s]."""
+        sorts = not step.gathers and step.alike == "bucketize"
+        return self.basis.setting.machine.value("bucketize_floor_s" if sorts else "launch_floor_s")
+
     def _fast_kernel(self, step: Step) -> TimeOf:
         value = self.basis.setting.machine.value
         sizes = step.resources
+        floor = 0.0 if step.grouped and self.groups else self._floor(step)
         if step.gathers:
-            t0, dram, l2 = (value(k) for k in ("launch_floor_s", "gather_bytes_per_s", "l2_bytes_per_s"))
+            t0, dram, l2 = floor, value("gather_bytes_per_s"), value("l2_bytes_per_s")
 
             def gather(most: Array) -> Array:
                 moved = np.maximum(most[..., sizes[0]] / dram, most[..., sizes[1]] / l2)
@@ -150,7 +183,6 @@ class PassTimes:
 
             return gather
         sorts = step.alike == "bucketize"
-        floor = value("bucketize_floor_s" if sorts else "launch_floor_s")
         rate = value("bucketize_bytes_per_s" if sorts else "local_sum_bytes_per_s")
 
         def stream(most: Array) -> Array:

@@ -43,10 +43,15 @@ def placements(gpus: int) -> dict[str, Placement]:
     }
 
 
-def planned(gpus: int, *names: str, weighted: bool = False) -> tuple[PlanTables, Plan]:
-    """Tables of several widths, placed so."""
+def planned(
+    gpus: int, *names: str, weighted: bool = False, halves: tuple[str, ...] = ()
+) -> tuple[PlanTables, Plan]:
+    """Tables of several widths, placed so; ``halves`` in fp16."""
     placed = placements(gpus)
-    mine = [Table(name, ROWS, 16 + 16 * (i % 3), POOLING, weighted=weighted) for i, name in enumerate(names)]
+    mine = [
+        Table(name, ROWS, 16 + 16 * (i % 3), POOLING, "fp16" if name in halves else "fp32", weighted)
+        for i, name in enumerate(names)
+    ]
     tables = PlanTables.of(TableSet("mine", tuple(mine)))
     return tables, Plan(tables, tuple(placed[name] for name in names), gpus, NODE)
 
@@ -158,6 +163,34 @@ def test_a_plan_with_every_type_runs_a_set_for_each(gpus: int, counted: Counted)
         assert sum(found[key] for key in found if key[2:] == (gpus * 24,) * 2) == 6  # splits
         gradients = 4 * sum(float(tables.rows[t] * tables.dim[t]) for t in (0, 1))
         assert found["all_reduce", gpus, gradients, gradients] == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "halves", "rank", "groups"),
+    [
+        (EVERYTHING, (), 3, 4),
+        (EVERYTHING, (), 9, 4),
+        (("copied", "columns", "rows", "node"), (), 9, 4),
+        (("whole", "rows"), (), 3, 2),
+        (("copied", "copied_too"), ("copied_too",), 3, 2),
+        (EVERYTHING, ("columns", "inside", "rows"), 3, 5),
+    ],
+)
+def test_a_look_up_is_launched_for_each_group_of_tables(
+    names: tuple[str, ...], halves: tuple[str, ...], rank: int, groups: int, counted: Counted
+) -> None:
+    """Of one sharding type and one data type: as many launches forward, and backward those of all that are
+    updated in place, as the plan is costed at; without TorchRec's limits one."""
+    tables, plan = planned(64, *names, halves=halves)
+    evaluator = evaluator_of(tables, 64, ExchangeSets())
+    assert evaluator.times.launches(evaluator.loads(plan).most) == groups
+    together = evaluator.exchanging(None)
+    assert together.times.launches(together.loads(plan).most) == 1
+    seen = counted(_file(evaluator, plan), [rank], "--launched")[0]
+    forward = [name for phase, name in seen if phase == "forward"]
+    assert len(forward) == groups
+    dense = sum(name.startswith("dense") for name in forward)
+    assert len(seen) - len(forward) == groups - dense
 
 
 def test_the_pipeline_sends_all_splits_in_one(counted: Counted) -> None:

@@ -1,10 +1,11 @@
 """Every collective of TorchRec's passes over a plan, of ranks that run alone in a fake process group.
 
 python torchrec_counts.py, with lines of words as JSON on its input (the imports take seconds), each PLAN.json
-[--pipelined | --held] [--weighted] RANK ...: one JSON line a rank, then an empty one, of the second of two
+[--pipelined | --held | --launched] [--weighted] RANK ...: one JSON line a rank, then an empty one, of the second of two
 training steps (with --pipelined of a step of TorchRec's own pipeline) the collectives in order, each
 [phase, name, ranks, bytes sent, bytes received]. With --held what copies hold after it, each
-[what, bytes, dimensions]. With --weighted ids bring weights.
+[what, bytes, dimensions]; with --launched the kernels that look up tables, and that update them, each
+[phase, name]. With --weighted ids bring weights.
 
 All ranks are given the same batch, whose ids are spread evenly over the rows of their tables. So what another
 rank would send to this one is what this one sends to itself: that is how received buffers are filled.
@@ -35,7 +36,10 @@ NAMES = {
     "_allgather_base_": "all_gather",
     "allreduce_": "all_reduce",
 }
-WEIGHTED = "--weighted"
+WEIGHTED, HELD, LAUNCHED, PIPELINED = "--weighted", "--held", "--launched", "--pipelined"
+HALF = 2  # bytes of an element
+LOOK_UPS = ("split_embedding_codegen_forward", "dense_embedding_codegen_lookup", "split_embedding_backward")
+"""Operations of FBGEMM, by the start of their names, each of which is one kernel over all of its tables."""
 SENT_FIRST = ("allreduce_",)
 """Operations whose first tensor is what is sent; of the others it is what is received."""
 
@@ -58,10 +62,13 @@ class Counts(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.phase, self.seen = "forward", []  # type: ignore[var-annotated]
+        self.launched: list[tuple[str, str]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation; note it if it is a collective."""
         name = func.__name__.split(".")[0]
+        if name.startswith(LOOK_UPS):
+            self.launched.append((self.phase, name))
         if func.namespace != "c10d" or name == "barrier":
             return func(*args, **(kwargs or {}))
         group, buffers = group_of(args), tensors(args)
@@ -106,6 +113,9 @@ def sharded(plan: TorchRecPlan) -> Any:
                 embedding_dim=entry.dim,
                 num_embeddings=entry.rows,
                 feature_names=[f"f_{entry.table}"],
+                data_type=torchrec.types.DataType.FP16
+                if entry.element_bytes == HALF
+                else torchrec.types.DataType.FP32,
             )
             for entry in plan.tables
         ],
@@ -148,8 +158,9 @@ def hooked(module: Any, counts: list[Counts], ranks: int) -> None:
             lookup.register_comm_hook(None, hook)
 
 
-def stepped(plan: TorchRecPlan, *, held: bool = False) -> list[Any]:
-    """Collectives of the second of two training steps; or what copies hold then, beside Adagrad."""
+def stepped(plan: TorchRecPlan, what: str = "") -> list[Any]:
+    """Collectives of the second of two training steps; or its look-ups, or what copies hold then, beside
+    Adagrad."""
     module, batch = sharded(plan), batch_of(plan)
     counted: list[Counts] = []
     hooked(module, counted, plan.gpus)
@@ -159,7 +170,9 @@ def stepped(plan: TorchRecPlan, *, held: bool = False) -> list[Any]:
             bags = module(batch).wait().values()
             found.phase = "backward"
             bags.sum().backward()
-    return copies(module) if held else counted[-1].seen
+    if what == LAUNCHED:
+        return list(counted[-1].launched)
+    return copies(module) if what == HELD else counted[-1].seen
 
 
 def copies(module: Any) -> list[Any]:
@@ -208,7 +221,8 @@ def piped(plan: TorchRecPlan) -> list[Any]:
 def counted(words: list[str]) -> None:
     """Each rank of a plan becomes a process of its own, which prints what it runs."""
     sys.argv[1:] = words
-    plan, pipelined, held = torchrec_plan.load(words[0]), "--pipelined" in words, "--held" in words
+    plan = torchrec_plan.load(words[0])
+    what = next((word for word in words if word in (HELD, LAUNCHED, PIPELINED)), "")
     for rank in (int(word) for word in words[1:] if word.isdigit()):
         child = os.fork()
         if child == 0:
@@ -219,7 +233,7 @@ def counted(words: list[str]) -> None:
             os.environ.update({name: str(value) for name, value in where.items()})
             torch.set_num_threads(1)
             dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=plan.gpus)
-            print(json.dumps(piped(plan) if pipelined else stepped(plan, held=held)), flush=True)
+            print(json.dumps(piped(plan) if what == PIPELINED else stepped(plan, what)), flush=True)
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if status:

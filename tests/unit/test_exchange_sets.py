@@ -64,12 +64,49 @@ def test_sets_hold_what_all_tables_have_together(types: tuple[str, ...] | None, 
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_one_kind_beside_copies_costs_the_same(training: bool) -> None:
+def test_one_kind_beside_copies_costs_the_same_but_for_their_launches(training: bool) -> None:
+    """Copies are looked up by themselves: a launch more forward; backward one to sort and one to update."""
     tables = tables_of(*SHAPES)
     apart, together = (evaluator_of(tables, sets, training=training) for sets in (ExchangeSets(), None))
     for placement in PLACED[1:]:
         plan = Plan(tables, (placement, COPY, placement, COPY), 4, 2)
-        assert apart.cost(plan).time_s == pytest.approx(together.cost(plan).time_s, rel=1e-12)
+        value = apart.setting.machine.value
+        more = value("launch_floor_s") * (2 if training else 1) + training * value("bucketize_floor_s")
+        assert apart.cost(plan).time_s == pytest.approx(together.cost(plan).time_s + more, rel=1e-12)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("halves", [0, 2])
+def test_every_group_in_use_is_launched(training: bool, halves: int) -> None:
+    """Counted here by the plan's words: pairs of a sharding type and a data type; the times that a search takes
+    have as many."""
+    shaped = [
+        Table(f"t{i}", rows, dim, pooling, "fp16" if i < halves else "fp32")
+        for i, (rows, dim, pooling) in enumerate(SHAPES)
+    ]
+    tables = PlanTables.of(TableSet("mine", tuple(shaped)))
+    apart, together = (evaluator_of(tables, sets, training=training) for sets in (ExchangeSets(), None))
+    value = apart.setting.machine.value
+    kernels = {"gather_pool": "launch_floor_s", "sort_lookups": "bucketize_floor_s"}
+    kernels |= {"update_rows": "launch_floor_s"}
+    random = np.random.default_rng(2)
+    for _ in range(30):
+        plan = Plan(tables, tuple(PLACED[i] for i in random.integers(len(PLACED), size=4)), 4, 2)
+        groups = {
+            (p.scheme.kind if p.scheme.row_parts < 4 else Exchange.RS, width)
+            for p, width in zip(plan.placements, tables.element_bytes, strict=True)
+        }
+        assert sum(apart.model.groups.tables_of(plan).values()) == 4
+        assert len(apart.model.groups.tables_of(plan)) == len(groups)
+        rows, alone = ({row.name: row for row in e.cost(plan).rows} for e in (apart, together))
+        for name, floor in kernels.items():
+            if name in rows:
+                assert rows[name].floor_s == pytest.approx(len(groups) * value(floor))
+                if name != "update_rows":  # copies have another state in TorchRec
+                    more = (len(groups) - 1) * value(floor)
+                    assert rows[name].time_s == pytest.approx(alone[name].time_s + more)
+        most = apart.loads(plan).most[np.newaxis]
+        assert apart.step_times(most) == pytest.approx(apart.exact_times(most), rel=1e-3)
 
 
 @pytest.mark.parametrize("training", [False, True])
@@ -166,3 +203,18 @@ def test_copies_are_one_dense_parameter() -> None:
         for sets in (ExchangeSets(), None)
     ]
     assert reduced == [60 * 16 * 2, 60 * 16 * 4]  # a parameter's gradient is of its own type
+
+
+@pytest.mark.parametrize("weighted", [(True, False, False), (True, True, True), (False, False, False)])
+def test_a_collection_is_weighted_as_a_whole(weighted: tuple[bool, ...]) -> None:
+    """Ids of all tables count with a weight if those of one have any; without TorchRec each for itself."""
+
+    def sent(which: tuple[bool, ...], sets: ExchangeSets | None) -> float:
+        named = [Table(f"t{i}", 4000, 16, 4.0, weighted=each) for i, each in enumerate(which)]
+        tables = PlanTables.of(TableSet("mine", tuple(named)))
+        plan = Plan(tables, tuple(PLACED[1:4]), 4, 2)
+        return float(evaluator_of(tables, sets, training=True).loads(plan).of(Resource.WEIGHTS_SENT)[0])
+
+    every = 512 * 4 * 4.0 * 3  # samples, look-ups and bytes of a weight, of three tables
+    assert sent(weighted, ExchangeSets()) == (every if any(weighted) else 0)
+    assert sent(weighted, None) == 0  # with the ids
