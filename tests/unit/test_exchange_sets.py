@@ -78,8 +78,7 @@ def test_one_kind_beside_copies_costs_the_same_but_for_their_launches(training: 
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("halves", [0, 2])
 def test_every_group_in_use_is_launched(training: bool, halves: int) -> None:
-    """Counted here by the plan's words: pairs of a sharding type and a data type; the times that a search takes
-    have as many."""
+    """Counted here as pairs of a sharding type and a data type; a search's times have as many."""
     shaped = [
         Table(f"t{i}", rows, dim, pooling, "fp16" if i < halves else "fp32")
         for i, (rows, dim, pooling) in enumerate(SHAPES)
