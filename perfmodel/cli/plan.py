@@ -98,8 +98,8 @@ _OF_EXPLAIN = (
 )
 """Options that ``perfmodel explain`` has too."""
 _WEIGHTED = (
-    "TorchRec's collection is weighted as a whole: the ids of tables without weights count with a weight of 1. "
-    "To leave those out, plan weighted and other tables apart"
+    "TorchRec's collection is weighted as a whole: the ids of tables without weights count with a weight "
+    "of 1. To leave those out, plan weighted and other tables apart"
 )
 _WORTH_SAYING = 0.005  # of the time
 _CHANGES_SHARE = 0.15  # of the time limit, for what would change the plan

@@ -71,7 +71,7 @@ def shared_rate(R: ArrayLike, n: ArrayLike, C: ArrayLike) -> Array:
     return np.minimum(_array(R) / _array(n), _array(C))
 
 
-def remote_time(t: ArrayLike, t0: float, x: ArrayLike, C: float, latency: float) -> Array:
+def remote_time(t: ArrayLike, t0: ArrayLike, x: ArrayLike, C: float, latency: float) -> Array:
     """Gather from a memory over the network: its reads at the memory, or on their way, and the latency.
 
         t_remote = lambda + max(t, t0 + x / C)                                [s]
@@ -82,7 +82,7 @@ def remote_time(t: ArrayLike, t0: float, x: ArrayLike, C: float, latency: float)
     Source: alpha-beta model; all reads are independent, so the latency is paid once
     Limits: C -> inf, lambda = 0 -> t;  C -> inf, n = 1 -> as beside the GPU, and lambda
     """
-    return latency + np.maximum(_array(t), t0 + _array(x) / C)
+    return latency + np.maximum(_array(t), _array(t0) + _array(x) / C)
 
 
 def link_time(x: ArrayLike, latency: ArrayLike, R: ArrayLike) -> Array:

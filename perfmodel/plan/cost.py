@@ -54,8 +54,8 @@ class Evaluator:
     id_dtype       of the ids;  payload  dtype of bags in exchanges: None as pooled, else one of ``PAYLOADS``
     optimizer      whose state is kept: a key of ``memory.OPTIMIZERS``
     training       whether a pass is forward and backward, else forward alone
-    sets           which tables exchange together: all, or those of TorchRec's ``ExchangeSets``, whose bags are
-                   all weighted if any are
+    sets           which tables exchange together: all, or those of TorchRec's ``ExchangeSets``, where bags
+                   are all weighted if any are
     Steps run one after the other; every step waits for its busiest rank. Kernels and collectives take the
     same functions as ``perfmodel.project``: its row-wise pass is one plan here.
     Limits: unknown names, a batch or a number of GPUs below 1 -> BadInputError

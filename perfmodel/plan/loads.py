@@ -244,7 +244,7 @@ def _input(a: TableCut, own: Array, everywhere: Array) -> None:
 
 def _copied_lengths(a: TableCut) -> Array:
     """Lengths of the bags that a rank looks up in copies of whole tables."""
-    return eb.lengths_bytes(1, a.B, a.model.constant("length_bytes")) * a.dp
+    return np.asarray(eb.lengths_bytes(1, a.B, a.model.constant("length_bytes")) * a.dp)
 
 
 def _look_up(a: TableCut, own: Array, everywhere: Array) -> None:

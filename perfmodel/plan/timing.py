@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from perfmodel.collectives.library import Timing, nothing, untimed
 from perfmodel.model import embedding_bag as eb
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.handover import BETWEEN, Sent
+from perfmodel.passes.step_resources import Resource
 from perfmodel.passes.steps import ACROSS, ALL, INSIDE, SPLITS, STEPS, WEIGHTS, Step
 from perfmodel.plan.fast_curve import FastCurve
 
@@ -65,10 +67,8 @@ class PassTimes:
     @cached_property
     def apart(self) -> tuple[Step, ...]:
         """The launches of each group, as steps that ``fast`` adds by themselves."""
-        return tuple(
-            Step(f"{LAUNCHES}{at}", (resource,))  # type: ignore[arg-type]
-            for at, resource in enumerate(self.groups)
-        )
+        places = (cast("Resource", resource) for resource in self.groups)
+        return tuple(Step(f"{LAUNCHES}{at}", (resource,)) for at, resource in enumerate(places))
 
     def payload(self, step: Step, most: Array) -> Array:
         """Bytes at which a collective takes its curve: the larger of sent and received, or of splits."""
@@ -163,7 +163,7 @@ class PassTimes:
 
     def _fast_launches(self, resource: int) -> TimeOf:
         launches_s = sum(self._floor(step) for step in self.steps if step.grouped)
-        return lambda most: launches_s * (most[..., resource] > 0)
+        return lambda most: np.asarray(launches_s * (most[..., resource] > 0), dtype=np.float64)
 
     def _floor(self, step: Step) -> float:
         """Launch of a kernel [s]."""

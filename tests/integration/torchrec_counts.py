@@ -1,9 +1,9 @@
 """Every collective of TorchRec's passes over a plan, of ranks that run alone in a fake process group.
 
 python torchrec_counts.py, with lines of words as JSON on its input (the imports take seconds), each PLAN.json
-[--pipelined | --held | --launched] [--weighted] RANK ...: one JSON line a rank, then an empty one, of the second
-of two training steps (with --pipelined of a step of TorchRec's own pipeline) the collectives in order, each
-[phase, name, ranks, bytes sent, bytes received]. With --held what copies hold after it, each
+[--pipelined | --held | --launched] [--weighted] RANK ...: one JSON line a rank, then an empty one, of the
+second of two training steps (with --pipelined of a step of TorchRec's own pipeline) the collectives in
+order, each [phase, name, ranks, bytes sent, bytes received]. With --held what copies hold after it, each
 [what, bytes, dimensions]; with --launched the kernels that look up tables, and that update them, each
 [phase, name]. With --weighted ids bring weights.
 

@@ -95,8 +95,9 @@ def test_every_group_in_use_is_launched(training: bool, halves: int) -> None:
             (p.scheme.kind if p.scheme.row_parts < 4 else Exchange.RS, width)
             for p, width in zip(plan.placements, tables.element_bytes, strict=True)
         }
-        assert sum(apart.model.groups.tables_of(plan).values()) == 4
-        assert len(apart.model.groups.tables_of(plan)) == len(groups)
+        assert apart.model.groups is not None
+        listed = apart.model.groups.tables_of(plan)
+        assert (sum(listed.values()), len(listed)) == (4, len(groups))
         rows, alone = ({row.name: row for row in e.cost(plan).rows} for e in (apart, together))
         for name, floor in kernels.items():
             if name in rows:
