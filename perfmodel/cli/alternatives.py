@@ -27,19 +27,23 @@ from perfmodel.cli.workload import (
     DimOption,
     DtypeOption,
     IdDtypeOption,
+    LocalMemoryOption,
     ModelOption,
     PoolingOption,
     ReductionOption,
+    RemoteMemoryOption,
     ReserveOption,
     TableSizeOption,
     TablesOption,
+    local_memory_of,
+    remote_memory_of,
 )
 from perfmodel.errors import BadInputError
 from perfmodel.schema.distributions import UNIFORM
 
 if TYPE_CHECKING:
     from perfmodel.cli.question import Question
-    from perfmodel.plan.alternatives import Alternative
+    from perfmodel.plan.one_alternative import Alternative
     from perfmodel.plan.winner_map import Crossing, MapCell
     from perfmodel.project import Projection
 
@@ -89,6 +93,8 @@ def alternatives(
     alpha: AlphaOption = None,
     distribution: DistributionOption = None,
     settings: SetOption = None,
+    local_memory: LocalMemoryOption = None,
+    remote_memory: RemoteMemoryOption = None,
     calibration: CalibrationOption = None,
     prices: PricesOption = None,
     with_map: MapOption = True,
@@ -104,6 +110,8 @@ def alternatives(
       perfmodel alternatives --table-size 10TB --alpha 1.05 --report alternatives.html
       perfmodel alternatives --model mlperf-dlrm-dcnv2 --gpus 8
       perfmodel alternatives --table-size 10TB --prices prices.toml
+      perfmodel alternatives --table-size 10TB --local-memory 10TB@3TB/s
+      perfmodel alternatives --table-size 10TB --remote-memory 10TB@3TB/s,shared:16,latency:3us
 
     \b
     A file of prices (--prices): machines by their shipped names
@@ -118,23 +126,27 @@ def alternatives(
         raise BadInputError("which tables?", "give --table-size or --model, e.g. --table-size 10TB")
     from perfmodel.cli.plan_progress import PlanProgress
     from perfmodel.plan.alternatives import alternatives as find
-    from perfmodel.plan.winner_map import crossings, winner_map
+    from perfmodel.plan.alternatives import read_once
+    from perfmodel.plan.winner_map import winner_map
     from perfmodel.schema.prices import read_prices
 
     known = read_prices(prices) if prices is not None else None
-    question = question_of({**context.params, "scenario": "cluster"})
+    memories = local_memory_of(local_memory), remote_memory_of(remote_memory)
+    own = {"scenario": "cluster", "local_memory": None, "remote_memory": None}
+    question = question_of({**context.params, **own})
     question.check_gpus()
-    options = question.keywords()
+    options = read_once(question.keywords())
     progress = PlanProgress(after_s=_PROGRESS_AFTER_S)
     try:
         with question.advised():
             progress.tell("comparing the alternatives")
-            found = find(options, known, _planner(question) if model is not None else None)
+            found = find(options, known, _planner(question) if model is not None else None, *memories)
             progress.tell("comparing them over skew, batch and table size (--no-map leaves this out)")
-            cells = winner_map(options) if with_map else []
+            of_map = winner_map(options) if with_map else None
+            cells, crossed = (of_map.cells, of_map.crossings()) if of_map else ([], [])
     finally:
         progress.clear()
-    crossed, currency = crossings(cells), known.currency if known else ""
+    currency = known.currency if known else ""
     if report is not None:
         _write_page(context, report, found, cells, crossed, currency)
     if as_json:
@@ -192,7 +204,9 @@ def _write_page(
 def _document(
     found: list[Alternative], cells: list[MapCell], crossed: list[Crossing], currency: str
 ) -> dict[str, Any]:
-    from perfmodel.plan.alternatives import SAMPLES, best_of, needed, rival_of
+    from perfmodel.plan.alternatives import best_of, rival_of
+    from perfmodel.plan.conditions import needed
+    from perfmodel.plan.one_alternative import SAMPLES
 
     best = best_of(found)
     rival = rival_of(found, best)
@@ -214,5 +228,5 @@ def _document(
 def _needed(need: Any) -> dict[str, Any] | None:
     if need is None:
         return None
-    factor = need.factor if need.factor != float("inf") else None
-    return {"step": need.step.name, "times_faster": factor, "rest_s": need.rest_s}
+    steps = [step.name for step in need.steps]
+    return {"step": need.step.name, "steps": steps, "times_faster": need.factor, "rest_s": need.rest_s}

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.model import serving_cost
-from perfmodel.passes.steps import StepRow
 from perfmodel.plan.as_projection import compared, winner
+from perfmodel.plan.conditions import least_rate
+from perfmodel.plan.one_alternative import Alternative
 from perfmodel.project import Projection, project_one
 from perfmodel.project.understood import DEFAULT_MACHINE
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.prices import MEMORY, SSD, Prices
+from perfmodel.schema.table_files import load_tables
+from perfmodel.units import counted, format_bytes, format_rate, format_time
 
-SAMPLES = 1e9
-"""Samples that costs are told for."""
-ROW_WISE, BEST, HOST, GH200, GB200, ON_SSD, ONE_MEMORY = (
-    *("row-wise", "best-plan", "host", "gh200", "gb200", "ssd", "one-memory"),
+ROW_WISE, BEST, HOST, GH200, GB200, ON_SSD, ONE_MEMORY, REMOTE = (
+    *("row-wise", "best-plan", "host", "gh200", "gb200", "ssd", "one-memory", "remote-memory"),
 )
 _LABELS = {
     ROW_WISE: "row-wise in HBM",
@@ -29,6 +30,7 @@ _LABELS = {
     GB200: "GB200 over C2C",
     ON_SSD: "SSDs",
     ONE_MEMORY: "one memory",
+    REMOTE: "remote memory",
 }
 _C2C = {GH200: "gh200-slingshot", GB200: "gb200-nvl72"}
 _OF_MACHINE = ("machine", "clock", "calibration", "overrides", "gpus_per_node", "kernels", "scenario")
@@ -41,123 +43,50 @@ _EXCHANGES = {
     "two_level": "two-level exchange",
     "sparse": "sparse exchange",
 }
-_ALL_ROWS = 0.9995
+ALL_ROWS = 0.9995
 """Share of the rows in HBM, from which on nothing is left for the memory below: it prints as 100 %."""
 _STEPS_OF_GPUS = 6
 """Numbers of GPUs that are tried for host memory, evenly in the logarithm."""
-
-
-@dataclass(frozen=True, eq=False)
-class Alternative:
-    """One way to serve the tables, with what it takes.
-
-    name    a slug;  label  in words;  machine  its name
-    what    how rows are held: uvm-caching, 27 % of the rows in HBM
-    answer  None where it is not possible, then ``why``;  stated  whether its memory is only stated, not sold
-    cost  money; None where a price is missing, then ``unpriced`` names it: tb_month.ssd
-    """
-
-    name: str
-    label: str
-    machine: str
-    what: str = ""
-    answer: Projection | None = None
-    why: str = ""
-    stated: bool = False
-    cost: float | None = None
-    unpriced: str = ""
-
-    @property
-    def time_s(self) -> float:
-        """Of a batch."""
-        return self.answer.time_s if self.answer else float("inf")
-
-    @property
-    def batch(self) -> float:
-        """Samples of one GPU."""
-        return float(self.answer.work.batch[0]) if self.answer else float("nan")
-
-    @property
-    def gpus(self) -> int:
-        """At work."""
-        return self.answer.gpus if self.answer else 0
-
-    @property
-    def samples_per_s(self) -> float:
-        """Of all GPUs."""
-        return float(serving_cost.samples_per_s(self.gpus, self.batch, self.time_s))
-
-    @property
-    def gpu_hours(self) -> float:
-        """Of ``SAMPLES`` samples."""
-        return float(serving_cost.gpu_hours(self.time_s, self.batch, SAMPLES))
-
-    @property
-    def energy_kwh(self) -> float | None:
-        """Of as many, at most: of boards alone. None where the machine does not say their power."""
-        if self.answer is None or not self.answer.setting.machine.knows("board_w"):
-            return None
-        return float(serving_cost.energy_kwh(self.gpu_hours, self.answer.setting.machine.value("board_w")))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words."""
-        found: dict[str, Any] = {"name": self.name, "label": self.label, "machine": self.machine}
-        if self.answer is None:
-            return {**found, "why_not": self.why}
-        totals = self.answer.totals
-        return {
-            **found,
-            "what": self.what,
-            "stated": self.stated,
-            "gpus": self.gpus,
-            **{key: totals[key] for key in ("time_s", "low_s", "high_s")},
-            "samples_per_s": self.samples_per_s,
-            "samples_per_s_per_gpu": self.samples_per_s / self.gpus,
-            "gpu_hours": self.gpu_hours,
-            "energy_kwh_at_most": self.energy_kwh,
-            "cost": self.cost,
-            "unpriced": self.unpriced or None,
-            "evidence": str(self.answer.evidence),
-            "main_evidence": str(self.answer.main_evidence),
-            "steps": [step.to_dict() for step in self.answer.steps],
-            "why_not": None,
-        }
-
-
-@dataclass(frozen=True)
-class Needed:
-    """What would have to be true for an alternative to be as fast as the best.
-
-    step    the one that could do it alone, the least faster;  factor  of its rate, inf: none alone
-    """
-
-    step: StepRow
-    factor: float
-    rest_s: float  # of the alternative without that step
 
 
 def alternatives(
     options: Mapping[str, Any],
     prices: Prices | None = None,
     best_plan: Callable[[Projection], Projection] | None = None,
+    memory: tuple[float, ...] | None = None,
+    remote: tuple[float, ...] | None = None,
 ) -> list[Alternative]:
     """Every alternative for one question, those that are not possible with why.
 
     options    of ``project_one``, its machine too;  best_plan  finds it, from the row-wise answer;
                None: the fastest of all shardings that cut every table alike
+    memory     bytes and bytes/s of the one large memory; None: it holds the tables, at the shipped rate
+    remote     the same of one over the network, with its latency [s] and the GPUs that share it; None: no row
     Limits: a question that the row-wise pass cannot have, for another reason than room -> its error
     """
-    asked = {**options, "machine": options.get("machine", DEFAULT_MACHINE)}
+    asked = read_once({**options, "machine": options.get("machine", DEFAULT_MACHINE)})
     base = project_one(**asked)
+    size, rate = float(base.work.table_bytes[0]), base.forward.constant("appliance_bytes_per_s")
+    stated = {ONE_MEMORY: memory or (size, rate), **({REMOTE: remote} if remote else {})}
     found = [
         Alternative(ROW_WISE, _LABELS[ROW_WISE], base.setting.machine.name, _row_wise(base), base),
         _tried(BEST, base.setting.machine, lambda: _planned(base, best_plan)),
         _tried(HOST, base.setting.machine, lambda: _in_host(asked, base.gpus)),
         *(_on(name, machines_of(name, asked)) for name in _C2C),
         _tried(ON_SSD, base.setting.machine, lambda: _best_of(_as_needed(asked), [None], (FROM_SSD,))),
-        _tried(ONE_MEMORY, base.setting.machine, lambda: _in_one(asked, base)),
+        *(_stated(name, asked, base.setting.machine, values) for name, values in stated.items()),
     ]
+    best_s, alone = best_of(found).time_s, _as_needed(asked)
+    for at, each in enumerate(found):
+        if each.answer and each.name in stated:
+            found[at] = replace(each, least_bytes_per_s=least_rate(alone, stated[each.name], best_s))
     return [_priced(each, prices) for each in found]
+
+
+def read_once(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options with their set of tables read: a file is read once, not again for each alternative."""
+    tables = options.get("tables")
+    return {**options, **({"tables": load_tables(tables)} if isinstance(tables, str) else {})}
 
 
 def _row_wise(base: Projection) -> str:
@@ -181,7 +110,7 @@ def _on(name: str, asked: dict[str, Any]) -> Alternative:
 
 def _tried(name: str, machine: Machine, find: Callable[[], tuple[str, Projection]]) -> Alternative:
     """An alternative, or why there is none."""
-    label, stated = _LABELS[name], name == ONE_MEMORY
+    label, stated = _LABELS[name], name in (ONE_MEMORY, REMOTE)
     try:
         what, answer = find()
     except PerfmodelError as error:
@@ -251,7 +180,7 @@ def _best_of(
             except PerfmodelError as error:
                 last = error
                 continue
-            if _share(answer) >= _ALL_ROWS:
+            if _share(answer) >= ALL_ROWS:
                 left_out = "a cache would hold all rows in HBM"
                 last = last or BadInputError(left_out, "")
                 continue
@@ -286,10 +215,20 @@ def _named(answer: Projection) -> tuple[str, Projection]:
     return f"{tier.kind}, {100 * _share(answer):.3g} % of the rows in HBM{way}", answer
 
 
-def _in_one(asked: dict[str, Any], base: Projection) -> tuple[str, Projection]:
-    size, rate = float(base.work.table_bytes[0]), base.forward.constant("appliance_bytes_per_s")
-    answer = project_one(**{**_as_needed(asked), "local_memory": (size, rate)})
-    return f"beside one GPU, {rate / 1e12:.3g} TB/s", answer
+def _stated(name: str, asked: Mapping[str, Any], machine: Machine, values: tuple[float, ...]) -> Alternative:
+    """One memory that holds all rows, beside a GPU or over the network."""
+
+    def find() -> tuple[str, Projection]:
+        answer = project_one(**{**_as_needed(asked), "local_memory": values})
+        memory = answer.forward.memory
+        assert memory is not None
+        text = f"{format_bytes(memory.capacity_bytes, binary=False)} at {format_rate(memory.bytes_per_s)}"
+        if name == ONE_MEMORY:
+            return f"beside one GPU, {text}", answer
+        shared = f"shared by {counted(memory.sharers, 'GPU')}, " if memory.sharers > 1 else ""
+        return f"over the network, {text}, {shared}{format_time(memory.latency_s)} away", answer
+
+    return _tried(name, machine, find)
 
 
 def _priced(each: Alternative, prices: Prices | None) -> Alternative:
@@ -298,7 +237,7 @@ def _priced(each: Alternative, prices: Prices | None) -> Alternative:
         return each
     if each.machine not in prices.machine_hour:
         return replace(each, unpriced=f"machine_hour.{each.machine}")
-    rented = {ONE_MEMORY: MEMORY, ON_SSD: SSD}.get(each.name, "")
+    rented = {ONE_MEMORY: MEMORY, REMOTE: MEMORY, ON_SSD: SSD}.get(each.name, "")
     if rented and rented not in prices.tb_month:
         return replace(each, unpriced=f"tb_month.{rented}")
     node = load_node(each.answer.setting.machine)
@@ -323,16 +262,3 @@ def rival_of(found: list[Alternative], best: Alternative) -> Alternative | None:
     inside = best.name in _IN_HBM
     others = [each for each in found if (each.name in _IN_HBM) != inside]
     return best_of(others) if any(each.answer and not each.stated for each in others) else None
-
-
-def needed(each: Alternative, best: Alternative) -> Needed | None:
-    """What would make it as fast as the best: the step that must become faster by the least.
-
-    Limits: the best itself, one that is faster, or not possible -> None
-    """
-    if each.answer is None or each is best or each.time_s <= best.time_s:
-        return None
-    t, rows = each.time_s, each.answer.steps
-    factors = [float(serving_cost.speedup_to_match(row.time_s, t, best.time_s)) for row in rows]
-    at = min(range(len(rows)), key=lambda k: (factors[k], -rows[k].time_s))
-    return Needed(rows[at], factors[at], t - rows[at].time_s)

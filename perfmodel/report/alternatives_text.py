@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 
 from perfmodel.passes.steps import StepRow
-from perfmodel.plan.alternatives import Alternative, best_of, needed, rival_of
+from perfmodel.plan.alternatives import best_of, rival_of
+from perfmodel.plan.conditions import needed
+from perfmodel.plan.one_alternative import Alternative
 from perfmodel.plan.winner_map import Crossing, MapCell
 from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import facts, page_width, paragraph, table
@@ -23,10 +24,11 @@ from perfmodel.units import (
     format_time,
 )
 
-_LEGEND = (
+LEGEND = (
     "host: rows read in place in host memory, as on GH200 and GB200; cached: through a cache in HBM; "
-    "two-level and sparse: exchanges of partial bags."
+    "two-level, sparse and ub: row-wise with another exchange. All tables are cut alike."
 )
+HYPOTHETICAL = "A memory that holds all rows is a hypothetical device: it is left out of the ranking."
 _RATE_OF = {
     "fetch_rows": "host_link_bytes_per_s",
     "gather_host": "host_link_bytes_per_s",
@@ -122,15 +124,31 @@ def conditions(found: Sequence[Alternative], best: Alternative) -> str:
 
 
 def condition(each: Alternative, best: Alternative) -> str:
-    """In a sentence. Limits: the best, a faster one -> "" """
+    """In a sentence. Limits: the best, one that is faster and sold -> "" """
+    if each.least_bytes_per_s is not None:
+        return _least_rate(each, each.least_bytes_per_s)
     need = needed(each, best)
     if need is None:
         return ""
-    step = need.step
-    if math.isinf(need.factor):
-        longest = f"without {step.label} ({format_time(step.time_s)}) it still takes"
-        return f"no single step is enough: {longest} {format_time(need.rest_s)}"
-    return f"{step.label} {format_ratio(need.factor)} faster{_as_rate(each, step, need.factor)}"
+    step, times = need.step, format_ratio(need.factor)
+    if need.alone:
+        return f"{step.label} {times} faster{_as_rate(each, step, need.factor)}"
+    what = "all exchanges together" if all(row.collective for row in need.steps) else "all steps"
+    why = f"no single step is enough: without {step.label} ({format_time(step.time_s)}) the rest still takes"
+    return f"{what} {times} faster; {why} {format_time(need.rest_s)}"
+
+
+def _least_rate(each: Alternative, rate: float) -> str:
+    """Of a memory that is only stated, and would be faster than what is sold."""
+    memory = each.memory
+    assert memory is not None
+    if memory.sharers > 1:
+        who = f"for its {counted(memory.sharers, 'GPU')} together"
+    else:
+        many = int(memory.bytes_per_s / rate)
+        does = f" (its {format_rate(memory.bytes_per_s)} would do for {format_count(many)} GPUs)"
+        who = "for a GPU" + (does if many > 1 else "")
+    return f"faster, if it can be had: {format_rate(rate)} or more {who} would do"
 
 
 def _as_rate(each: Alternative, step: StepRow, factor: float) -> str:
@@ -163,7 +181,7 @@ def map_table(cells: Sequence[MapCell]) -> str:
         text = table(headers, rows, left=tuple(range(len(headers))))
     else:
         text = facts([(", ".join(filter(None, row[:2])), _runs(batches, row[2:])) for row in rows], indent=1)
-    return f"{title}\n{text}\n{paragraph(_LEGEND)}"
+    return f"{title}\n{text}\n{paragraph(LEGEND)}"
 
 
 def _runs(batches: Sequence[int], winners: Sequence[str]) -> str:
@@ -183,7 +201,7 @@ def _cell(cell: MapCell) -> str:
 
 def crossing_lines(found: Sequence[Crossing]) -> str:
     """Batches at which the winner changes, in closed form."""
-    lines = [crossing_words(each) for each in found]
+    lines = [crossing_words(each) for each in sorted(found, key=lambda each: each.table_bytes)]
     title = paragraph("Crossings of GPU-hours, with the GPUs of both (a + b B = a′ + b′ B)")
     return f"{title}\n{facts(lines, indent=1)}" if lines else ""
 
@@ -223,7 +241,7 @@ def _small_print(found: Sequence[Alternative], currency: str) -> str:
     if currency:
         lines += money_words(found)
     if any(each.stated and each.answer for each in found):
-        lines += ["The one memory is a hypothetical device: it is left out of the ranking."]
+        lines += [HYPOTHETICAL]
     if not currency:
         lines += ["Money: --prices prices.toml, with a machine's hour and a TB's month."]
     return "\n".join(paragraph(line) for line in lines)

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perfmodel.errors import BadInputError
-from perfmodel.plan.alternatives import Alternative, alternatives, best_of, needed, rival_of
-from perfmodel.plan.winner_map import Crossing, MapCell, crossings, winner_map
+from perfmodel.plan import winner_map as maps
+from perfmodel.plan.alternatives import alternatives, best_of, rival_of
+from perfmodel.plan.conditions import needed
+from perfmodel.plan.one_alternative import Alternative
+from perfmodel.plan.winner_map import CUTS, WAYS, Crossing, MapCell, WinnerMap, winner_map
 from perfmodel.project import project, project_one
 from perfmodel.report.alternatives_text import alternatives_text, crossing_lines, headline, map_table
 from perfmodel.report.page.alternatives_page import alternatives_page
 from perfmodel.report.page.assemble import page_html
 from perfmodel.schema.prices import read_prices
+from perfmodel.units import format_rate
 
 TB = 1e12
 PRICES = '[machine_hour]\nh100-sxm-ib = "80 EUR/h"\n[tb_month]\nmemory = "3_000 EUR/TB/month"\n'
@@ -68,8 +71,41 @@ def test_what_would_have_to_be_true_makes_it_as_fast(skewed: dict[str, Alternati
     answer = project_one(table_bytes=10 * TB, distribution="zipf:1.05", tier="ssd", overrides=faster)
     assert answer.time_s == pytest.approx(best.time_s, rel=1e-6)
     row_wise = needed(skewed["row-wise"], best)
-    assert row_wise is not None and math.isinf(row_wise.factor) and row_wise.rest_s > best.time_s
+    assert row_wise is not None and not row_wise.alone and row_wise.rest_s > best.time_s
+    assert {step.collective != "" for step in row_wise.steps} == {True}
+    sent = sum(step.time_s for step in row_wise.steps)
+    faster_s = skewed["row-wise"].time_s - sent + sent / row_wise.factor
+    assert faster_s == pytest.approx(best.time_s)
     assert needed(best, best) is None and needed(skewed["one-memory"], best) is None
+
+
+def test_a_stated_memory_wins_down_to_the_rate_that_is_said(skewed: dict[str, Alternative]) -> None:
+    best, memory = best_of(list(skewed.values())), skewed["one-memory"]
+    rate = memory.least_bytes_per_s
+    assert rate is not None and rate < 3e12
+    asked: dict[str, Any] = {"table_bytes": 10 * TB, "distribution": "zipf:1.05"}
+    assert project_one(**asked, local_memory=(10 * TB, rate)).time_s == pytest.approx(best.time_s, rel=2e-3)
+    assert all(each.least_bytes_per_s is None for each in skewed.values() if not each.stated)
+    text = " ".join(alternatives_text(list(skewed.values()), [], []).split())
+    said = f"one memory faster, if it can be had: {format_rate(rate)} or more for a GPU"
+    assert f"{said} (its 3 TB/s would do for {int(3e12 / rate)} GPUs) would do" in text
+
+
+def test_one_memory_as_it_is_stated_and_one_over_the_network(cli: Any) -> None:
+    words = ("alternatives", "--table-size", "10TB", "--no-map", "--json")
+    remote = ("--remote-memory", "10TB@3TB/s,shared:16,latency:3us")
+    outcome = cli(*words, *remote, "--local-memory", "10TB@1TB/s")
+    found = {each["name"]: each for each in json.loads(outcome.out)["alternatives"]}
+    alone = project_one(table_bytes=10 * TB, local_memory=(10 * TB, 1e12))
+    shared = project_one(table_bytes=10 * TB, local_memory=(10 * TB, 3e12, 3e-6, 16))
+    assert found["one-memory"]["time_s"] == alone.time_s and found["one-memory"]["gpus"] == 1
+    far = found["remote-memory"]
+    assert far["time_s"] == shared.time_s and far["gpus"] == 16 and far["stated"]
+    assert far["samples_per_s"] == pytest.approx(16 * 1024 / shared.time_s)
+    assert "shared by 16 GPUs, 3.00 µs away" in far["what"]
+    small = json.loads(cli(*words, "--local-memory", "1TB@1TB/s").out)["alternatives"]
+    assert "1 TB" in next(each["why_not"] for each in small if each["name"] == "one-memory")
+    assert "remote-memory" not in {each["name"] for each in small}
 
 
 def test_costs_by_hand(skewed: dict[str, Alternative]) -> None:
@@ -90,27 +126,64 @@ def test_costs_by_hand(skewed: dict[str, Alternative]) -> None:
     assert host.samples_per_s == pytest.approx(40 * 1024 / host.time_s)
 
 
-def test_the_map_agrees_with_projections_and_its_crossings_hold(skewed: dict[str, Alternative]) -> None:
-    cells = winner_map({"table_bytes": 10 * TB, "machine": "h100-sxm-ib"})
-    assert len(cells) == 4 * 5 * 3
-    cell = next(c for c in cells if (c.ids, c.batch, c.table_bytes) == ("zipf:1.05", 1024, 10 * TB))
+def test_the_map_has_the_cells_of_the_answers(
+    skewed: dict[str, Alternative], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maps, "SKEWS", ("zipf:1.05",))
+    cells = winner_map({"table_bytes": 10 * TB, "machine": "h100-sxm-ib"}).cells
+    assert len(cells) == 5 * 3
+    cell = next(c for c in cells if (c.batch, c.table_bytes) == (1024, 10 * TB))
     assert cell.times["host two-level"] == pytest.approx(skewed["host"].time_s)
     assert cell.times["SSD"] == pytest.approx(skewed["ssd"].time_s)
+    assert cell.times["ub"] == pytest.approx(skewed["best-plan"].time_s)
+    assert cell.times["row-wise"] == pytest.approx(skewed["row-wise"].time_s)
     assert all(c.times[c.winner] == min(c.times.values()) for c in cells)
+    assert set(cell.times) <= {*WAYS, *CUTS}
     assert len({c.winner for c in cells}) >= 4
-    found = crossings(cells)
-    for c in found:
-        gpus = [
-            next(m for m in cells if (m.ids, m.batch, m.table_bytes) == (c.ids, b, c.table_bytes)).gpus
-            for b in c.between
-        ]
-        assert c.gpus == (gpus[0][c.first], gpus[1][c.then])
-    text = crossing_lines(found)
-    assert "two-level (16 GPUs) overtakes host (1 GPU) at about" in text and "GPU-hours" in text
-    one = next(c for c in found if (c.ids, c.then) == ("uniform", "two-level"))
-    at = {"table_bytes": one.table_bytes, "batch": round(one.batch)}
-    pair = [project_one(tier="uvm", **at).time_s, project_one(reduction="two_level", **at).time_s]
-    assert pair[0] == pytest.approx(pair[1], rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("size", "ids", "batch"),
+    [(100 * TB, "zipf:1.2", 16384), (10 * TB, "zipf:1.2", 16384), (TB, "uniform", 64)],
+)
+def test_the_winner_of_a_cell_is_the_best_of_all_alternatives(size: float, ids: str, batch: int) -> None:
+    """The opponent: the whole question, which tries numbers of GPUs and caches too."""
+    (cell,) = WinnerMap({"machine": "h100-sxm-ib"}).at(ids, size, [batch])
+    best = best_of(alternatives({"table_bytes": size, "distribution": ids, "batch": batch}))
+    assert cell.times[cell.winner] == pytest.approx(best.time_s, rel=1e-3)
+
+
+@pytest.mark.parametrize(("size", "ids"), [(100 * TB, "zipf:1.2"), (10 * TB, "uniform")])
+def test_no_other_way_wins_between_the_crossings(size: float, ids: str) -> None:
+    """The opponent: every way at 17 batches between those of the map."""
+    found = WinnerMap({"machine": "h100-sxm-ib"})
+    found.cells.extend(found.at(ids, size, maps.BATCHES))
+    crossed = found.crossings()
+    scanned = found.at(ids, size, [round(64 * 2 ** (k / 2)) for k in range(17)])
+    assert len(crossed) >= 1
+    for cell in scanned:
+        passed = [each for each in crossed if each.batch <= cell.batch]
+        expected = passed[-1].then if passed else crossed[0].first
+        if any(abs(each.batch / cell.batch - 1) < 0.03 for each in crossed):
+            continue  # both are as fast there
+        assert cell.times[expected] <= 1.01 * cell.times[cell.winner], (cell.batch, expected, cell.winner)
+    for each in crossed:
+        (cell,) = found.at(ids, size, [round(each.batch)], [each.first, each.then])
+        assert cell.times[each.first] == pytest.approx(cell.times[each.then], rel=0.01)
+    text = crossing_lines(crossed)
+    assert "overtakes" in text and "GPU-hours" in text
+
+
+def test_a_file_of_tables_is_read_once(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import perfmodel.schema.table_files as files
+
+    path = tmp_path / "tables.csv"
+    path.write_text("name,rows,dim,pooling\na,8000000,128,20\nb,4000000,128,20\n")
+    read: list[Path] = []
+    real = files.read_tables
+    monkeypatch.setattr(files, "read_tables", lambda p: (read.append(p), real(p))[1])
+    assert cli("alternatives", "--model", str(path), "--gpus", "2", "--no-map").code == 0
+    assert len(read) <= 3
 
 
 def test_the_best_is_compared_with_the_best_of_the_other_side(skewed: dict[str, Alternative]) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.passes.steps import STEPS, StepRow
-from perfmodel.plan.alternatives import Alternative, best_of
+from perfmodel.plan.alternatives import best_of
+from perfmodel.plan.one_alternative import Alternative
 from perfmodel.plan.winner_map import MapCell
-from perfmodel.report.alternatives_text import condition
+from perfmodel.report.alternatives_text import LEGEND, condition
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.words import hover, safe, sentence
@@ -230,9 +231,8 @@ def winners(cells: Sequence[MapCell]) -> Block | Missing:
     title = f"“{most}” takes the fewest GPU-hours in {won} of {len(cells)} cells."
     how = (
         "A cell names what takes the fewest GPU-hours there: each GPU has its own "
-        "batch, so the least time of a batch. Hover shows all times and GPUs. host: rows read in place in "
-        "host memory, as on GH200 and GB200; cached: through a cache in HBM; two-level and sparse: exchanges "
-        "of partial bags. Best plans and the one large memory are left out here."
+        f"batch, so the least time of a batch. Hover shows all times and GPUs. {LEGEND} "
+        "The one large memory is left out here."
     )
     return Block(MAP, title, how, figure, "Modelled with the machines' values below; not measured.", rows)
 

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from perfmodel.plan.alternatives import Alternative, best_of
+from perfmodel.plan.alternatives import best_of
+from perfmodel.plan.one_alternative import Alternative
 from perfmodel.plan.winner_map import Crossing, MapCell
-from perfmodel.report.alternatives_text import condition, crossing_words, headlines, money_words, rate_text
+from perfmodel.report.alternatives_text import (
+    HYPOTHETICAL,
+    condition,
+    crossing_words,
+    headlines,
+    money_words,
+    rate_text,
+)
 from perfmodel.report.figures.alternatives import costs, steps, winners
 from perfmodel.report.page.parts import Card, Page, View
 from perfmodel.report.page.sources import code, folded, named, table, values, versions
@@ -30,7 +38,7 @@ def alternatives_page(
     """
     best = best_of(list(found))
     first, asked, *unsure = headlines(found, best)
-    notes = ["The one large memory is a hypothetical device: it is left out of the ranking."]
+    notes = [HYPOTHETICAL]
     notes += [f"{each.label} on {each.machine} is not possible: {each.why}." for each in found if each.why]
     notes += [
         "GPU-hours, energy and money are for 10⁹ samples, of the GPUs that are used; "
