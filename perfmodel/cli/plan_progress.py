@@ -7,7 +7,7 @@ import threading
 import time
 
 from perfmodel.cli.output import on_terminal, rewrite, terminal_columns
-from perfmodel.report.plan_text import progress_text
+from perfmodel.report.bound_text import progress_text
 from perfmodel.units import counted, format_time
 
 _LINE_EVERY_S = 0.5

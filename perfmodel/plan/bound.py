@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.cover import Cover
-from perfmodel.plan.options import Options
 from perfmodel.plan.problem import Problem, Relaxation, Subspace
 from perfmodel.plan.relaxation import relax
 
@@ -33,19 +32,11 @@ RELAXATION = (
 )
 """What the bound assumes, in words."""
 
-ALL_PLANS = "all plans"
-"""What a bound is over: whatever a plan file can say."""
-
-LISTED = "plans of the schemes that were tried"
-"""Where a search was restricted: row parts in powers of two, whole NVLink domains and all GPUs, column parts
-of four columns or more, hot rows of four shares of the look-ups."""
-
 _SHARE = 1e-6
 _FIRST = 100  # more than a part is split in
 _WORTH = 1e-4  # of the bound: what a split must promise
 _ROUGH = 0.05
 _PATIENCE = 5  # programs in a row that do not raise the bound of a part that can be split
-_COLUMNS = 2  # that a search looks at
 _MANY = 150
 _SIZE_WORTH = 0.1  # of what the largest shard takes longer than is thought: it may be cut further
 
@@ -84,8 +75,8 @@ class Bounding:
         while self.open and self.bound_s < self.best_s * (1 - self.tolerance) and not until():
             if self.open[0][0] > self.closed_s:
                 break  # no split can raise the bound any more
+            self.solving_s = self.open[0][0]
             above_s, number, part = heapq.heappop(self.open)
-            self.solving_s = above_s
             self._solve(above_s, number, part, until)
             self.solving_s = np.inf
 
@@ -215,17 +206,3 @@ def _by_curve(problem: Problem, part: Subspace, relaxed: Relaxation) -> tuple[fl
     one = np.arange(place.size) == p
     small = replace(part, last=np.where(one, place, part.last))
     return float(more[p]), [small, replace(part, first=np.where(one, place + 1, part.first))]
-
-
-def as_options(relaxed: Relaxation, cover: Cover, options: Options) -> Relaxation:
-    """The same with options that are most like the boxes: where a search begins."""
-    used = relaxed.share > 0
-    chosen, share = relaxed.chosen[used], relaxed.share[used]
-    at, place = np.unique(cover.nearest(options, chosen), return_inverse=True)
-    columns = cover.nearest(options, relaxed.columns[-_COLUMNS:].reshape(-1))
-    return replace(
-        relaxed,
-        chosen=at,
-        share=np.bincount(place, share).astype(np.float64),
-        columns=columns.reshape(-1, relaxed.columns.shape[1]),
-    )

@@ -30,7 +30,6 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.cost import Evaluator
 from perfmodel.plan.growing import Growing
 from perfmodel.plan.hot_ends import ALL_HOT, NONE_HOT, READS_KEPT, VERTICES, Tables, vertex, worth_kinks
-from perfmodel.plan.options import Options
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -45,7 +44,6 @@ ids, one of the shares of hot rows of ``hot_ends``, which all numbers of hot row
 
 _ROUNDING = 2e-3  # of what the L2 saves: misses of skewed ids are interpolated
 _FINEST = 1.03  # h2 / h1 of a box that is not split further
-_FAR = 1e3  # of schemes with another exchange
 _ROW_STEP = 4  # r2 / r1 of the first boxes
 _VALUES = ("own", "everywhere", "average", "own_memory", "everywhere_memory", "average_memory")
 
@@ -311,18 +309,6 @@ class Cover:
         which, c = np.concatenate(of), np.concatenate(parts)
         order = np.argsort(which, kind="stable")
         return which[order], c[order]
-
-    def nearest(self, options: Options, at: Ints) -> Ints:
-        """Of boxes the options [n] that are most like one of their schemes."""
-        found = np.zeros(at.size, dtype=np.int64)
-        for i, box in enumerate(self.boxes[at]):
-            of = np.arange(options.first[box[GROUP]], options.first[box[GROUP] + 1])
-            hot = int(np.sqrt(max(box[H1], 1) * box[H2]))
-            far = np.abs(np.log2(options.r[of] / box[R1])) + np.abs(np.log2(options.c[of] / box[C1]))
-            far += np.abs(np.log2((options.hot[of] + 1) / (hot + 1)))
-            kind = Exchange.DP if box[WHAT] == ALL_HOT else box[EXCHANGE]
-            found[i] = of[np.argmin(far + _FAR * (options.exchange[of] != kind))]
-        return found
 
     def _several(self, b: Ints) -> Mask:
         """[n] whether boxes hold more than one scheme."""

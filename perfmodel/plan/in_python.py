@@ -53,7 +53,9 @@ class TablePlan:
     def __repr__(self) -> str:
         """What it is of, its time and its bound, on a line."""
         of = f"{counted(len(self.plan.tables), 'table')} on {counted(self.plan.gpus, 'GPU')}"
-        return f"<TablePlan of {of}: {format_time(self.time_s)}, none below {format_time(self.bound_s)}>"
+        return (
+            f"<TablePlan of {of}: {format_time(self.time_s)}, none listed below {format_time(self.bound_s)}>"
+        )
 
     @property
     def plan(self) -> Plan:
@@ -67,8 +69,13 @@ class TablePlan:
 
     @property
     def bound_s(self) -> float:
-        """No plan of these tables takes less [s]."""
+        """No plan of the listed schemes takes less [s] (``answer.listed_schemes``)."""
         return self.answer.found.bound_s
+
+    @property
+    def all_plans_bound_s(self) -> float | None:
+        """No plan at all takes less [s]; 0 where that is not known yet, None with ``for_torchrec``."""
+        return self.answer.found.all_plans_s
 
     @property
     def tables(self) -> pd.DataFrame:

@@ -14,7 +14,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.steps import StepRow
 from perfmodel.plan import torchrec
-from perfmodel.plan.bound import ALL_PLANS, LISTED, RELAXATION
+from perfmodel.plan.bound import RELAXATION
 from perfmodel.plan.cost import Evaluator, StepCost
 from perfmodel.plan.files import MadeFor, plan_record
 from perfmodel.plan.options import Options, options_of
@@ -22,6 +22,7 @@ from perfmodel.plan.packing import Packing, pack
 from perfmodel.plan.placement import SHARDINGS, Plan, Scheme, uniform_plan
 from perfmodel.plan.reasons import PlanReason, reasons
 from perfmodel.plan.search import Found, Search
+from perfmodel.plan.two_bounds import ALL_PLANS, LISTED, LISTED_SCHEMES, OF_TORCHREC, TORCHREC_SCHEMES
 from perfmodel.units import format_bytes
 
 _MOST_REASONS = 400
@@ -82,16 +83,24 @@ class Planned:
         return self.evaluator.model.training is not None
 
     @property
-    def of_which(self) -> str:
-        """Which plans the bound is over, to follow "no plan": nothing where it is all that a file can say."""
-        whose = " of TorchRec's shardings" if self.found.restricted else ""
-        whose += " that the constraints allow" if self.constrained else ""
-        return f"{whose} in the parts that were tried" if self.found.listed else whose
+    def bound_over(self) -> str:
+        """Which plans the bound is over, in words."""
+        return (OF_TORCHREC if self.found.restricted else LISTED) + self.allowed
 
     @property
-    def _bound_over(self) -> str:
-        which = LISTED if self.found.listed else ALL_PLANS
-        return f"{which} that the constraints allow" if self.constrained else which
+    def listed_schemes(self) -> str:
+        """Which schemes those plans are made of, in words."""
+        return TORCHREC_SCHEMES if self.found.restricted else LISTED_SCHEMES
+
+    @property
+    def all_plans_over(self) -> str:
+        """Which plans the bound over all plans is over, in words."""
+        return ALL_PLANS + self.allowed.replace("that", "and")
+
+    @property
+    def allowed(self) -> str:
+        """Of which of those plans both bounds are, in words; nothing where there are no constraints."""
+        return " that the constraints allow" if self.constrained else ""
 
     @property
     def given(self) -> bool:
@@ -145,7 +154,11 @@ class Planned:
             "evidence": str(cost.evidence),
             "bound_s": None if self.given else found.bound_s,
             "gap": None if self.given else found.gap,
-            "bound_over": None if self.given else self._bound_over,
+            "bound_over": None if self.given else self.bound_over,
+            "listed_schemes": None if self.given else self.listed_schemes,
+            "all_plans_bound_s": found.all_plans_s,
+            "all_plans_gap": found.all_plans_gap,
+            "all_plans_bound_over": None if found.all_plans_s is None else self.all_plans_over,
             "relaxation": RELAXATION,
             "stopped": found.stopped,
             "restricted": found.restricted,

@@ -31,6 +31,8 @@ _OF_PLAN = (
         "longest_share",
         "bound_s",
         "gap",
+        "all_plans_bound_s",
+        "all_plans_gap",
         "rough",
         "batch_to_begin_with",
     ),
@@ -72,7 +74,7 @@ class ScalePoint:
 
     @property
     def most_samples_per_s(self) -> float:
-        """Of a plan that is not rough those that it has; else those that no plan exceeds."""
+        """Of a plan that is not rough those that it has; else those that no listed plan exceeds."""
         if self.answer is None or not self.rough:
             return self.samples_per_s
         bound_s = self.answer.found.bound_s
@@ -97,6 +99,8 @@ class ScalePoint:
                 "longest_share": row.time_s / cost.time_s,
                 "bound_s": found.bound_s,
                 "gap": found.gap,
+                "all_plans_bound_s": found.all_plans_s,
+                "all_plans_gap": found.all_plans_gap,
                 "rough": self.rough,
                 "batch_to_begin_with": self.batch,
                 "batch_samples_per_s": self.batch_samples_per_s,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,20 +12,19 @@ from numpy.typing import NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.anneal import Annealing
-from perfmodel.plan.bound import Bounding, as_options
 from perfmodel.plan.carried import repaired
 from perfmodel.plan.cost import Evaluator, StepCost
-from perfmodel.plan.cover import Cover
-from perfmodel.plan.curves import StepCurves
 from perfmodel.plan.evening import Evening
 from perfmodel.plan.improve import improve, shake
 from perfmodel.plan.memory import PlanMemory
 from perfmodel.plan.options import Options, options_of
 from perfmodel.plan.packing import Packing, pack
 from perfmodel.plan.placement import Plan
-from perfmodel.plan.problem import Problem, Relaxation, Subspace, least_of
+from perfmodel.plan.problem import Relaxation, Subspace
+from perfmodel.plan.rounding import leanest, roundings
 from perfmodel.plan.schemes import Descent
 from perfmodel.plan.starts import Starts
+from perfmodel.plan.two_bounds import TwoBounds
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -41,7 +40,8 @@ _DESCENDING = 0.5  # of the time, until when plans are begun from
 _GLANCE = 0.1  # of the time: whether the first plans of few tables are the best already
 _BOUNDING_LEAST = 0.2  # of the time, however long the first plans took
 _BOUNDING = 0.5  # of the time, before plans are changed at random
-_CHANGING, _CHANGING_LEAST = 0.65, 0.15  # until when, and how long: the rest is for the bound
+_CHANGING, _CHANGING_LEAST = 0.65, 0.15  # until when, and how long: the rest is for the bounds
+_LISTED, _LISTED_LEAST = 0.85, 0.1  # the same for the bound of the listed schemes: the rest is for all plans
 _ANSWERING = 0.4  # of the time, at most, is left for the answer
 _SHAKES, _SHAKEN = 40, 6  # of a turn; tables of one
 _RANKS, _DOMAINS, _SHAKE = "ranks", "domains", "shake"
@@ -62,9 +62,9 @@ STOPPED = ("bound", "no improvement", "time", "interrupt", "given")
 class Found:
     """A plan, what it costs, and how good it can be.
 
-    bound_s   no plan of these tables takes less [s];  stopped  one of ``STOPPED``
-    restricted  whether that holds for the plans of a ``Restriction`` alone
-    listed      whether it holds for the schemes that were listed alone (``options_of``), else for all plans
+    bound_s      no plan of the listed schemes takes less (``options_of``) [s];  stopped  one of ``STOPPED``
+    all_plans_s  no plan at all takes less [s]; 0: not known yet;  None: nobody asked
+    restricted   whether they hold for the plans of a ``Restriction`` alone
     """
 
     plan: Plan
@@ -76,12 +76,17 @@ class Found:
     seconds: float
     tried: int
     restricted: bool = False
-    listed: bool = False
+    all_plans_s: float | None = None
 
     @property
     def gap(self) -> float:
         """How much longer the plan takes than the bound, as a share of the plan's time."""
         return max(1 - self.bound_s / self.cost.time_s, 0.0)
+
+    @property
+    def all_plans_gap(self) -> float | None:
+        """The same of the bound over all plans."""
+        return None if self.all_plans_s is None else max(1 - self.all_plans_s / self.cost.time_s, 0.0)
 
 
 Watch = Callable[[float, float], None]
@@ -93,8 +98,8 @@ class Search:
     """One search; ``run`` gives the answer, and what was best when it is interrupted.
 
     options  that plans may use, with their loads and memory: ``options_of`` all that fit, unless given
-    allowed  whether any scheme of boxes may be, of a bound over all plans (``Cover``); None: all may
-    listed   whether the bound is over those alone, not over all plans: where they are given or restricted
+    allowed  whether any scheme of boxes may be, of the bound over all plans (``Cover``); None: all may
+    listed   whether there is no bound over all plans: where options are given or restricted
     Source: of ``evaluator`` the search asks ``step_times``, ``tables`` and, of ``times``, the exchanges that
             need buffers; the bound ``parts`` and ``steps``; the answer ``loads``, ``step`` and ``memory``
     """
@@ -118,7 +123,7 @@ class Search:
         self.random = np.random.default_rng(seed)
         self.best: Packing | None = None
         self.best_s = np.inf
-        self.bounding: Bounding | None = None
+        self.bounds: TwoBounds | None = None
         self.tried = 0
         self.kinds: list[int] = []
         self.families: list[Packing] = []
@@ -153,6 +158,12 @@ class Search:
         until = min(max(self.began + whole * share, now + whole * least), self.deadline)
         return lambda: time.monotonic() >= until
 
+    def _as_long_again(self) -> Callable[[], bool]:
+        """Whether the search takes twice as long as up to now."""
+        now = time.monotonic()
+        until = min(2 * now - self.began, self.deadline)
+        return lambda: time.monotonic() >= until
+
     def run(self) -> Found:
         """The best plan.
 
@@ -162,22 +173,24 @@ class Search:
         stopped = "no improvement"
         try:
             self._begin()
-            space = self.options if self.listed else Cover(self.evaluator, self.limit_bytes, self.allowed)
-            problem = Problem(space, StepCurves.of(self.evaluator), self.limit_bytes, self.best_s)
-            self.bounding = Bounding(problem, self._near, _TOLERANCE, self.kinds)
+            self.bounds = self._bounds()
+            listed = self.bounds.listed
             if self.few:
-                self.bounding.run(self._after(_GLANCE))
+                listed.run(self._after(_GLANCE))
                 if self._open():
                     self._start(_STARTING)
-            self.bounding.run(self._soon(_BOUNDING, _BOUNDING_LEAST))
+            listed.run(self._soon(_BOUNDING, _BOUNDING_LEAST))
             if self._open():
                 self.changed_enough = self._soon(_CHANGING, _CHANGING_LEAST)
                 self._anneal()
                 unsettled = self.changed_enough()
-                self.bounding.run(self.late)
-                if unsettled and self._open():  # the bound can rise no further: the rest is for plans
+                listed.run(self._soon(_LISTED, _LISTED_LEAST))
+                self.bounds.widen(self.late)
+                if unsettled and self._open():  # no bound can rise any further: the rest is for plans
                     self.changed_enough = self.late
                     self._anneal()
+            else:
+                self.bounds.widen(self._as_long_again())
             if not self._open():
                 stopped = "bound"
         except KeyboardInterrupt:
@@ -190,7 +203,21 @@ class Search:
 
     def _open(self) -> bool:
         """Whether a plan may be better than the best by more than the tolerance."""
-        return self.bounding is None or self.bounding.bound_s < self.best_s * (1 - _TOLERANCE)
+        return self.bounds is None or self.bounds.bound_s < self.best_s * (1 - _TOLERANCE)
+
+    def _bounds(self) -> TwoBounds:
+        """Of the plans that there are, not begun."""
+        return TwoBounds(
+            self.evaluator,
+            self.options,
+            self.limit_bytes,
+            self.best_s,
+            self._near,
+            _TOLERANCE,
+            self.kinds,
+            allowed=self.allowed,
+            wanted=not self.listed,
+        )
 
     def constructed(self) -> Plan:
         """The best of the plans that a search begins with: nothing is drawn, so it is the same every time.
@@ -212,12 +239,15 @@ class Search:
         plan = self.best.plan()
         loads = self.evaluator.loads(plan)
         cost = self.evaluator.step(loads)
-        bound = min(self.bounding.bound_s if self.bounding else 0.0, cost.time_s)
+        bound_s = min(self.bounds.bound_s if self.bounds else 0.0, cost.time_s)
+        all_plans_s = None if self.listed else self.bounds.all_plans_s or 0.0 if self.bounds else 0.0
         seconds = time.monotonic() - self.began
         memory = self.evaluator.memory(plan, loads)
         tried = self.tried + self.starts.tried
         return Found(
-            plan, cost, memory, self.limit_bytes, bound, stopped, seconds, tried, self.restricted, self.listed
+            *(plan, cost, memory, self.limit_bytes, bound_s, stopped, seconds, tried),
+            restricted=self.restricted,
+            all_plans_s=all_plans_s,
         )
 
     def _begin(self) -> None:
@@ -235,7 +265,7 @@ class Search:
             if self.best is not None and (not self.small or early()):
                 break
             mask = np.isin(o.exchange, [Exchange.DP, *some])
-            start = _leanest(o, mask)
+            start = leanest(o, mask)
             state = None if start is None else self._try(start, mask)
             if state is not None:
                 kind = some[0] if len(some) == 1 else -1
@@ -263,18 +293,16 @@ class Search:
     def _near(self, part: Subspace, relaxed: Relaxation) -> float:
         """Plans near the relaxed optimum of a part of all plans; of many tables of fewer and fewer parts."""
         o = self.options
-        assert self.bounding is not None
-        problem, solved = self.bounding.problem, self.bounding.solved
+        assert self.bounds is not None
+        solved = self.bounds.listed.solved
         if not self.small and solved & (solved - 1):
             return self.best_s
-        mask = part.among(o, problem.curves.units(o.own))
-        if isinstance(problem.options, Cover):
-            relaxed = as_options(relaxed, problem.options, o)
-        for option in _roundings(o, relaxed):
+        mask = part.among(o, self.bounds.listed.problem.own)
+        for option in roundings(o, relaxed):
             if self.late():
                 break
             self._try(option, mask)
-        self.watch(self.best_s, self.bounding.bound_s)
+        self.watch(self.best_s, self.bounds.bound_s)
         return self.best_s
 
     def _try(self, option: Ints, mask: Mask) -> Packing | None:
@@ -296,7 +324,7 @@ class Search:
                 state = pack(self.evaluator, self.options, better, self.limit_bytes)
                 self.packed[better.tobytes()] = state is not None
                 if state is not None:
-                    if self.bounding and self.small and state.time_s < self.best_s * _WORTH_A_TRY:
+                    if self.bounds and self.small and state.time_s < self.best_s * _WORTH_A_TRY:
                         state = improve(state, mask, self.late)
                     self._keep(state)
                     return state
@@ -324,10 +352,10 @@ class Search:
 
     def _changed(self, state: Packing, every: Mask, way: str) -> bool:
         """One turn; whether it helped."""
-        assert self.bounding is not None
+        assert self.bounds is not None
         if way in _ANNEALED:
             rounds, heat_log10 = _ANNEALED[way]
-            heat, curves = 10 ** self.random.uniform(*heat_log10), self.bounding.problem.curves
+            heat, curves = 10 ** self.random.uniform(*heat_log10), self.bounds.curves
             annealing = Annealing(state, curves, self.random, every, domains=way == _DOMAINS)
             better = annealing.run(rounds, self.changed_enough, heat)
         else:
@@ -356,9 +384,9 @@ class Search:
         time_s = state.time_s
         if time_s < self.best_s:
             self.best, self.best_s = state.copy(), time_s
-            if self.bounding is not None:
-                self.bounding.best_s = min(self.bounding.best_s, time_s)
-            self.watch(time_s, self.bounding.bound_s if self.bounding else 0.0)
+            if self.bounds is not None:
+                self.bounds.found(time_s)
+            self.watch(time_s, self.bounds.bound_s if self.bounds else 0.0)
 
 
 def _ways(state: Packing) -> list[str]:
@@ -366,30 +394,3 @@ def _ways(state: Packing) -> list[str]:
     o = state.options
     two = o.exchange[state.option[~o.everywhere_held[state.option]]] == Exchange.TWO_LEVEL
     return [*([] if two.size and two.all() else [_RANKS]), *([_DOMAINS] if two.any() else []), _SHAKE]
-
-
-def _leanest(o: Options, mask: Mask) -> Ints | None:
-    """The option of every table that needs least memory among those of ``mask``; None where one has none."""
-    memory, column = least_of(np.where(mask, o.average_memory, np.inf), o.first)
-    return column[o.kind_of] if np.isfinite(memory).all() else None
-
-
-def _roundings(o: Options, relaxed: Relaxation) -> Iterator[Ints]:
-    """Schemes [T]: shares of equal tables in whole numbers, and what the multipliers preferred last."""
-    option = np.zeros(o.kind_of.size, dtype=np.int64)
-    group = o.group[relaxed.chosen]
-    for kind in range(o.count.size):
-        at = np.flatnonzero(group == kind)
-        option[o.kind_of == kind] = _whole(relaxed.chosen[at], relaxed.share[at], int(o.count[kind]))
-    yield option
-    for column in relaxed.columns[:-3:-1]:
-        yield column[o.kind_of]
-
-
-def _whole(options: Ints, share: Array, count: int) -> Ints:
-    """``count`` options in these shares, rounded by largest remainders."""
-    exact = np.maximum(share, 0) / share.sum() * count
-    tables = np.floor(exact + 1e-9).astype(np.int64)
-    short = count - int(tables.sum())
-    tables[np.argsort(tables - exact, kind="stable")[:short]] += 1
-    return np.repeat(options, tables)

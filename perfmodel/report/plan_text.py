@@ -17,6 +17,7 @@ from perfmodel.plan.outcome import AlikeTables, Baseline, Planned
 from perfmodel.plan.placement import Scheme
 from perfmodel.plan.training import WholeStep
 from perfmodel.plan.what_ifs import WhatIf
+from perfmodel.report.bound_text import bound_words
 from perfmodel.report.projection_text import band, origin
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table, unbroken
 from perfmodel.report.training_text import whole_text
@@ -48,13 +49,6 @@ _LEGEND = {
     Exchange.TWO_LEVEL: "two-level: parts of bags are reduced inside NVLink domains, then sent across",
     Exchange.UB: "unique: each GPU fetches the different rows that it needs, and pools them",
 }
-STOPPED = {
-    "bound": "less than 1 % was enough",
-    "no improvement": "nothing better was found",
-    "time": "the time limit was reached",
-    "interrupt": "it was stopped",
-}
-"""Why a search ended, in words."""
 _MOST_GROUPS = 40
 _FEW = 3  # groups of copies that have a line each
 _UNEVEN = 1.5  # look-ups of the fullest row part over the mean: from there on it is said
@@ -91,27 +85,19 @@ def plan_text(
 
 
 def headline(answer: Planned) -> str:
-    """Time with its band, gap to the bound, speed-up over plans without a planner, samples per second."""
-    cost, found, e = answer.found.cost, answer.found, answer.evaluator
+    """Time with its band, gaps to the bounds, speed-up over plans without a planner, samples per second."""
+    cost, e = answer.found.cost, answer.evaluator
     what = "training step" if answer.training else "batch"
     first = (
         f"{format_time(cost.time_s)} per {what} of {format_count(e.batch)} samples on each of {e.gpus} GPUs."
     )
     compared = ", ".join(compared_with(item, cost.time_s) for item in answer.baselines)
     per_s = format_per_second(e.batch * e.gpus / cost.time_s, "samples")
-    bound = "This plan was given: without --plan, a search says how much better one can be."
-    if not answer.given and not found.bound_s:
-        bound = f"How much better a plan can be is not known ({STOPPED[found.stopped]})."
-    elif not answer.given:
-        bound = (
-            f"No plan{answer.of_which} is faster than {format_time(found.bound_s)}: "
-            f"at most {format_fraction(found.gap)} is left to gain ({STOPPED[found.stopped]})."
-        )
     return "\n".join(
         [
             sides(first, f"band {band(cost.low_s, cost.high_s)}"),
             sides(paragraph(f"     {compared}"), per_s),
-            paragraph(f"     {bound}"),
+            paragraph(f"     {bound_words(answer)}"),
         ]
     )
 
@@ -258,7 +244,9 @@ def next_best(answer: Planned, group: AlikeTables) -> str:
     if reason is None:
         return ""
     if reason.scheme is None:
-        return "no other allowed fits" if answer.of_which else "nothing else fits"
+        return (
+            "no other allowed fits" if answer.constrained or answer.found.restricted else "nothing else fits"
+        )
     scheme = "copies" if reason.scheme.kind == Exchange.DP else EXCHANGE_WORDS[reason.scheme.kind]
     parts = "" if reason.scheme.parts == 0 else f" {parts_text(reason.scheme)}"
     if format_time(abs(reason.more_s)) == "0 s":
@@ -379,10 +367,3 @@ def plan_csv(answer: Planned) -> str:
         ranks = " ".join(str(rank) for rank in record["ranks"])
         writer.writerow({**record, "table": cell(record["table"]), "ranks": ranks}.values())
     return out.getvalue()
-
-
-def progress_text(best_s: float, bound_s: float, spent_s: float, limit_s: float, columns: int | None) -> str:
-    """One line while it searches."""
-    gap = f", no plan is below {format_time(bound_s)}" if bound_s > 0 else ""
-    text = f"best {format_time(best_s)}{gap}   {spent_s:.0f} s of at most {format_time(limit_s)}"
-    return text[: (columns or len(text) + 1) - 1]

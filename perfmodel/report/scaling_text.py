@@ -89,9 +89,9 @@ def sentences(found: Scaling) -> str:
     """How to read the table; the knee, and the batch to begin with."""
     each = (
         "Each more: samples a second that each further GPU adds since the row above, over what one GPU did "
-        "there on average. Memory is of the fullest GPU. To gain: what a faster plan may save of the time, "
-        f"at most, - where the time was too short to say; ~ marks times of which that is more than "
-        f"{format_fraction(ROUGH)}. Batch: the least power of two with which this plan has "
+        "there on average. Memory is of the fullest GPU. To gain: what a faster plan of the listed schemes "
+        "may save of the time, at most, - where the time was too short to say; ~ marks times of which that "
+        f"is more than {format_fraction(ROUGH)}. Batch: the least power of two with which this plan has "
         f"{format_fraction(NEARLY_ALL)} of the samples a second that it has with any batch that fits."
     )
     words = [knee_words(found), batch_words(found), each]

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 
 from perfmodel.errors import BadInputError
-from perfmodel.plan import Evaluator, PlanTables, uniform_plan
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan import Evaluator, PlanTables, Scheme, torchrec, uniform_plan
 from perfmodel.plan.exchange_sets import ExchangeSets
+from perfmodel.plan.options import options_of
 from perfmodel.schema.workload import Table, TableSet
 
 pytest.importorskip("torch")
@@ -22,6 +24,9 @@ pytest.importorskip("torchrec")
 
 PROGRAM = Path(__file__).with_name("in_torchrec_ranks.py")
 PAGE = Path(__file__).parents[2] / "docs" / "torchrec.md"
+TORCHREC_KINDS = (
+    *("table_wise", "row_wise", "column_wise", "table_row_wise", "grid_shard", "data_parallel"),
+)
 RULES = ("users.t0=row-wise", "users.t1=table-wise", "items.t0=column-wise", "items.t2=data-parallel")
 
 
@@ -47,6 +52,44 @@ def test_two_real_ranks_give_the_outputs_of_the_whole_module(rules: tuple[str, .
     assert rows == [[[0, 0, 100, 16]], [[100, 0, 100, 16]]]
     columns = sorted(held["items.embedding_bags.t0.weight"][0][1] for held in parts)
     assert columns == [0, 16]
+
+
+@pytest.mark.parametrize(("world", "node"), [(8, 8), (16, 8), (24, 8), (8, 4), (128, 8)])
+def test_every_shape_that_torchrec_cuts_is_listed(world: int, node: int) -> None:
+    """But for two parts of a table on one rank, and more row parts than rows: those have no scheme."""
+    import torch
+    from torchrec.distributed.sharding_plan import calculate_shard_sizes_and_offsets
+
+    dims = (4, 20, 36, 64, 96, 100, 128, 160, 192, 256, 384, 768)
+    tables = PlanTables.of(TableSet("all", tuple(Table(f"d{dim}", 10**6, dim, 2.0) for dim in dims)))
+    evaluator = Evaluator.on("h100-sxm-ib", tables, 512, world, gpus_per_node=node)
+    options = options_of(evaluator, 80e9)
+    kept = options.kept(torchrec.runnable(options, evaluator))
+    domain, cut = options.domain, set[tuple[int, int, int]]()
+    for at, dim in enumerate(dims):
+        for kind in (
+            "table_wise",
+            "row_wise",
+            "column_wise",
+            "table_row_wise",
+            "grid_shard",
+            "data_parallel",
+        ):
+            for least in (None, *range(1, dim + 1)):
+                weight = torch.empty(10**6, dim, device="meta")
+                sizes, _ = calculate_shard_sizes_and_offsets(weight, world, domain, kind, least)
+                widths = {width for _, width in sizes}
+                assert len(widths) == 1
+                c = 1 if kind == "data_parallel" else dim // widths.pop()
+                r = 1 if kind == "data_parallel" else len(sizes) // c
+                if r * c > world or (domain == world and r > 1 and c > 1):
+                    continue
+                exchange = {(1, kind): Exchange.RB, (world, "row_wise"): Exchange.RS}.get((r, kind))
+                exchange = exchange or (Exchange.TWO_LEVEL if domain < world else Exchange.RS)
+                scheme = Scheme(Exchange.DP if kind == "data_parallel" else exchange, r, c)
+                assert kept.find(at, scheme) is not None, (dim, kind, least, scheme)
+                cut.add((at, r, c))
+    assert len(cut) > 3 * len(dims)
 
 
 def bags_of(tables: int, rows: int, dim: int) -> Any:

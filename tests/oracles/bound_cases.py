@@ -1,12 +1,14 @@
 """Random small cases of plans, and what a bound says of each: no plan may take less.
 
-Run:    python tests/oracles/bound_cases.py 500     (500 cases, 15 min of one core)
+Run:    python tests/oracles/bound_cases.py 500             every plan of a plan file (15 min of one core)
+        python tests/oracles/bound_cases.py 500 --listed    plans of the listed schemes
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.bound import Bounding
 from perfmodel.plan.cover import Cover
 from perfmodel.plan.curves import StepCurves
+from perfmodel.plan.options import options_of
 from perfmodel.plan.problem import Problem
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.workload import Table, TableSet
@@ -71,22 +74,22 @@ def needed_bytes(case: Case, random: np.random.Generator) -> float:
 
 def bound_s(case: Case, known_s: float, parts: int = 20, seconds: float = 1.5) -> float:
     """The bound when a plan of ``known_s`` is known, which it cannot be above [s]."""
-    problem = Problem(
-        Cover(case.evaluator, case.limit_bytes), StepCurves.of(case.evaluator), case.limit_bytes, known_s
-    )
+    of = options_of if case.listed else Cover
+    curves = StepCurves.of(case.evaluator)
+    problem = Problem(of(case.evaluator, case.limit_bytes), curves, case.limit_bytes, known_s)
     bounding = Bounding(problem, lambda part, relaxed: known_s, 0.01)
     began = time.process_time()
     bounding.run(lambda: bounding.solved >= parts or time.process_time() > began + seconds)
     return bounding.bound_s
 
 
-def compared(seed: int, plans: int = 80, steps: int = 200) -> tuple[float, float]:
+def compared(seed: int, plans: int = 80, steps: int = 200, *, listed: bool = False) -> tuple[float, float]:
     """(bound, time of the best plan that was tried) of a random case [s]; no plan fits: infinite, twice.
 
     The bound is told of a plan that takes a third longer than the best one: it may be above that.
     """
     random = np.random.default_rng(seed)
-    case = random_case(random)
+    case = replace(random_case(random), listed=listed)
     best, _ = descended(case, random, plans, steps)
     if not np.isfinite(best):
         return np.inf, np.inf
@@ -97,9 +100,10 @@ def compared(seed: int, plans: int = 80, steps: int = 200) -> tuple[float, float
 
 
 def main() -> int:
-    gaps, wrong = [], 0
-    for seed in range(int(sys.argv[1]) if len(sys.argv) > 1 else 20):
-        bound, best = compared(seed)
+    gaps, wrong, listed = [], 0, "--listed" in sys.argv
+    numbers = [int(word) for word in sys.argv[1:] if word.isdigit()]
+    for seed in range(*numbers) if numbers else range(20):
+        bound, best = compared(seed, listed=listed)
         if not np.isfinite(best):
             continue
         gaps.append(1 - bound / best)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.plan import Evaluator, PlanTables, plan_from
+from perfmodel.plan.options import hot_rows
 
 Entry = dict[str, Any]
 
@@ -24,10 +25,14 @@ _CUT = ("rb", "rs", "sparse", "two_level", "ub")
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """Tables on GPUs with so much memory; what plans are tried for."""
+    """Tables on GPUs with so much memory; what plans are tried for.
+
+    listed  whether only plans of the listed schemes are tried, as docs/commands.md says which those are
+    """
 
     evaluator: Evaluator
     limit_bytes: float
+    listed: bool = False
 
     @property
     def tables(self) -> PlanTables:
@@ -75,8 +80,29 @@ def schemes(case: Case, table: int) -> list[tuple[str, int, int]]:
                 continue
             if kind == "two_level" and (G % g or r % g):
                 continue
-            found.append((kind, r, c))
+            if not case.listed or is_listed(kind, r, c, dim, G, g):
+                found.append((kind, r, c))
     return found
+
+
+def is_listed(kind: str, r: int, c: int, dim: int, gpus: int, domain: int) -> bool:
+    """Whether a search may choose these parts."""
+
+    def power(x: int) -> bool:
+        return x & (x - 1) == 0
+
+    rows = power(r) or r == gpus or (r % domain == 0 and power(r // domain))
+    columns = c == 1 or (dim // c >= 4 and (dim % c == 0 or power(c)))
+    return (
+        rows and columns and not (kind == "sparse" and r == 1) and not (kind == "two_level" and domain == 1)
+    )
+
+
+def listed_hot(case: Case, table: int, scheme: tuple[str, int, int]) -> list[int]:
+    """Numbers of hot rows that a search may choose with a scheme."""
+    rows = int(case.tables.rows[table])
+    found = hot_rows(case.tables.ids[table], float(rows)) if 1 in scheme[1:] else ()
+    return [h for h in found if h <= rows - scheme[1]]
 
 
 def entry(scheme: tuple[str, int, int], hot: int, ranks: list[int]) -> Entry:
@@ -90,6 +116,8 @@ def any_hot(case: Case, table: int, scheme: tuple[str, int, int], random: np.ran
     most = int(case.tables.rows[table]) - scheme[1]
     if scheme[0] not in _HOT or most < 1 or random.random() < 0.4:
         return 0
+    if case.listed:
+        return int(random.choice([0, *listed_hot(case, table, scheme)]))
     return int(np.clip(np.exp(random.uniform(0, np.log(most + 1))), 1, most))
 
 
@@ -125,6 +153,8 @@ def changed(case: Case, table: int, now: Entry, random: np.random.Generator) -> 
     if what == 1 and ranks:
         return entry(scheme, hot, any_ranks(case, scheme, random))
     if what == 2 and scheme[0] in _HOT:
+        if case.listed:
+            return entry(scheme, any_hot(case, table, scheme, random), ranks)
         most = int(case.tables.rows[table]) - scheme[1]
         start = (hot or any_hot(case, table, scheme, random)) * np.exp(random.normal(0, 0.5))
         return entry(scheme, int(np.clip(round(start), 0, max(most, 0))), ranks)
@@ -135,6 +165,8 @@ def changed(case: Case, table: int, now: Entry, random: np.random.Generator) -> 
         return any_entry(case, table, random)
     to = step[int(random.integers(len(step)))]
     hot = min(hot, int(case.tables.rows[table]) - to[1]) if to[0] in _HOT else 0
+    if case.listed:
+        hot = any_hot(case, table, to, random)
     return entry(to, max(hot, 0), any_ranks(case, to, random))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from oracles.plan_files import Case, any_entry, every_plan
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import EXCHANGES, Evaluator, PlanTables, read_plan
 from perfmodel.plan.cover import C1, C2, EXCHANGE, GROUP, H1, H2, R1, R2, Cover
+from perfmodel.plan.options import options_of
 from perfmodel.plan.search import Search
+from perfmodel.plan.two_bounds import TwoBounds
 from perfmodel.schema.distributions import UNIFORM, parse_distribution
 from perfmodel.schema.workload import Table, TableSet
 
@@ -42,8 +45,9 @@ def test_a_plan_of_other_parts_or_hot_rows_is_above_the_bound(
 
 
 @pytest.mark.parametrize("seed", range(100, 103))
-def test_no_plan_that_was_tried_is_below_the_bound(seed: int) -> None:
-    bound, best = compared(seed)
+@pytest.mark.parametrize("listed", [False, True])
+def test_no_plan_that_was_tried_is_below_the_bound(seed: int, listed: bool) -> None:
+    bound, best = compared(seed, listed=listed)
     assert bound <= best * (1 + 1e-9)
 
 
@@ -54,6 +58,41 @@ def test_the_bound_is_below_the_best_of_all_plans() -> None:
     assert plan[0]["exchange"] != "dp"
     found = bound_s(case, best * 4 / 3, parts=60, seconds=4)
     assert 0.6 * best < found <= best
+
+
+def test_the_bound_of_the_listed_schemes_is_below_the_best_of_all_their_plans() -> None:
+    tables = PlanTables.of(TableSet("few", (Table("a", 3 * 10**5, 24, 8), Table("b", 10**4, 12, 3))))
+    case = Case(Evaluator.on(MACHINE, tables, 4096, 3), 25e6, listed=True)
+    best, _ = every_plan(case, {})
+    found = bound_s(case, best * 4 / 3, parts=60, seconds=4)
+    assert 0.8 * best < found <= best
+    of_all = replace(case, listed=False)
+    assert bound_s(of_all, best * 4 / 3, parts=60, seconds=4) <= best
+
+
+def test_both_bounds_hold_when_the_wider_one_is_stopped() -> None:
+    tables = PlanTables.of(TableSet("few", tuple(Table(f"t{i}", 10**5 * i, 24, 3 * i) for i in range(1, 6))))
+    evaluator = Evaluator.on(MACHINE, tables, 4096, 6)
+    options = options_of(evaluator, 40e6)
+    known = evaluator.cost(Search(evaluator, 40e6, time_limit_s=1).constructed()).time_s
+    bounds = TwoBounds(evaluator, options, 40e6, known, lambda part, relaxed: known, 0.01)
+    bounds.listed.run(lambda: bounds.listed.solved > 8)
+    listed = bounds.bound_s
+    assert bounds.all_plans_s == 0 and 0.4 * known < listed <= known
+    bounds.widen(lambda: True)
+    assert bounds.every is None
+    looks = iter(range(3))
+
+    def interrupted() -> bool:
+        if next(looks, None) is None:
+            raise KeyboardInterrupt
+        return False
+
+    with pytest.raises(KeyboardInterrupt):
+        bounds.widen(interrupted)
+    assert bounds.all_plans_s is not None
+    assert 0 < bounds.all_plans_s <= bounds.bound_s
+    assert bounds.bound_s >= listed
 
 
 def test_the_bound_never_rises_with_memory() -> None:

@@ -47,7 +47,7 @@ def test_few_tables_leave_the_bound_time_after_plans_were_changed(monkeypatch: p
     whole, took, annealed = search.deadline - search.began, [], search._anneal
 
     def timed() -> None:
-        began, solved = plan_search.time.monotonic(), search.bounding.solved
+        began, solved = plan_search.time.monotonic(), search.bounds.listed.solved
         annealed()
         took.append((plan_search.time.monotonic() - began, solved))
 
@@ -56,7 +56,7 @@ def test_few_tables_leave_the_bound_time_after_plans_were_changed(monkeypatch: p
     assert took, "no plan was changed: another case is needed"
     (first_s, solved), *_ = took
     assert 0.1 * whole < first_s < 0.3 * whole
-    assert search.bounding.solved > solved
+    assert search.bounds.listed.solved > solved
 
 
 def test_a_part_is_left_when_smaller_boxes_do_not_raise_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,13 @@ def test_the_page_says_time_gap_placements_and_limits(model: str) -> None:
     assert (code, err) == (0, "")
     assert max(len(line) for line in out.splitlines()) <= 100
     for words in (
-        *("per batch of 1 024 samples", "as fast as row-wise", "No plan is faster than", "Memory", "big"),
+        *(
+            "per batch of 1 024 samples",
+            "as fast as row-wise",
+            "No plan of the listed schemes is faster than",
+            "Memory",
+            "big",
+        ),
         *("small", "gather + pool", "Limits", "Bound by relaxation", "--out plan.json"),
     ):
         assert words in out, words
@@ -91,7 +97,7 @@ def test_ctrl_c_prints_the_best_so_far(model: str, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Search, "_near", stop)
     code, out, err = asked("--model", model, "--gpus", "16", "--max-hbm", "300MB")
     assert code == 130
-    assert "(it was stopped)" in out
+    assert "(it was stopped)" in " ".join(out.split())
     assert "stopped." in err
 
 
@@ -161,9 +167,7 @@ def test_torchrec_gets_a_plan_of_its_shardings(model: str, tmp_path: Path) -> No
     assert {group["exchange"] for group in free["groups"]} & {"sparse", "ub"}
     code, out, err = asked(*words, "--format", "torchrec", "--out", str(file))
     assert code == 0
-    assert "No plan of TorchRec's shardings in the parts that were tried is faster than" in " ".join(
-        out.split()
-    )
+    assert "No plan of TorchRec's shardings is faster than" in " ".join(out.split())
     assert f"wrote {file}" in err
     assert "TorchRec's limits cost" in err
     written = read_torchrec_plan(file)

@@ -40,7 +40,7 @@ def test_the_line_is_drawn_whether_or_not_something_is_found(lines: list[str]) -
     assert re.fullmatch(r"searching   \d+ s of at most 10\.0 s", lines[0])
     progress(2e-3, 0.0)
     progress(1e-3, 5e-4)  # right after the one before: it is not lost
-    wait_for(lambda: lines[-1].startswith("best 1.00 ms, no plan is below 500 µs"))
+    wait_for(lambda: lines[-1].startswith("best 1.00 ms, no listed plan is below 500 µs"))
     before = len(lines)
     wait_for(lambda: len(lines) > before + 2)
     progress.tell("what would change it")

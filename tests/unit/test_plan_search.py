@@ -23,7 +23,6 @@ from perfmodel.plan.loads import RESOURCES, Resource
 from perfmodel.plan.moves import Moves
 from perfmodel.plan.options import options_of
 from perfmodel.plan.packing import Packing, Scale, pack
-from perfmodel.plan.problem import Problem
 from perfmodel.plan.schemes import Descent
 from perfmodel.plan.search import Found, Search
 from perfmodel.schema.workload import Table, TableSet
@@ -173,7 +172,7 @@ def test_two_searches_with_one_seed_find_one_plan(monkeypatch: pytest.MonkeyPatc
     """Of searches that end at the same look at the clock, among plans that are changed at random."""
     tables = tables_of(*((10**5 * (i + 1), 32, i + 1) for i in range(24)))
     evaluator = Evaluator.on(MACHINE, tables, 1024, 8)
-    monkeypatch.setattr(plan_search.Bounding, "run", lambda *_: None)  # which draws nothing
+    monkeypatch.setattr(Bounding, "run", lambda *_: None)  # which draws nothing
 
     def found(seed: int) -> list[tuple[Scheme, bytes]]:
         looks = count()
@@ -189,9 +188,8 @@ def test_two_searches_with_one_seed_find_one_plan(monkeypatch: pytest.MonkeyPatc
 def begun(state: Packing, best_s: float) -> Search:
     """A search with a best plan, and the same state as the best of a kind of exchange alone."""
     search = Search(state.evaluator, 80e9, time_limit_s=20)
-    curves = StepCurves.of(state.evaluator)
-    problem = Problem(search.options, curves, 80e9, state.time_s)
-    search.bounding = Bounding(problem, lambda part, relaxed: state.time_s, 0.01)
+    search.best_s = state.time_s
+    search.bounds = search._bounds()
     search.best, search.best_s, search.families = None, best_s, [state.copy()]
     return search
 

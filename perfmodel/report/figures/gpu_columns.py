@@ -138,8 +138,8 @@ class Shown:
         found = self.answer.found
         if self.answer.given or found.bound_s <= 0:
             return []
-        which = " of those tried" if found.listed else ""
-        return [(factor * found.bound_s, f"{format_time(found.bound_s)}:<br>no plan{which} is faster")]
+        which = " for TorchRec" if found.restricted else " of the listed schemes"
+        return [(factor * found.bound_s, f"{format_time(found.bound_s)}:<br>no plan{which}<br>is faster")]
 
     def column_words(self) -> str:
         """What a column is, in a sentence."""

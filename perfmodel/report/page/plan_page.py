@@ -12,6 +12,7 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.files import MadeFor, plan_record
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.training import WholeStep
+from perfmodel.report.bound_text import bound_words
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.gpu_columns import Shown
 from perfmodel.report.figures.gpu_loads import balance, memory
@@ -22,7 +23,7 @@ from perfmodel.report.figures.timeline import timeline
 from perfmodel.report.page.parts import Card, Page, View
 from perfmodel.report.page.question_card import evidence_bar
 from perfmodel.report.page.sources import code, folded, named, table, values, versions
-from perfmodel.report.plan_text import STOPPED, compared_with, kept_words, step_label
+from perfmodel.report.plan_text import compared_with, kept_words, step_label
 from perfmodel.report.projection_text import band
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
 from perfmodel.units import (
@@ -99,7 +100,7 @@ def plan_card(answer: Planned, whole: WholeStep | None = None, capped: bool = Fa
     return Card(
         f"{format_time(cost.time_s)} per {what} on {counted(e.gpus, 'GPU')}: {_against(answer)}.",
         "; ".join(times),
-        f"95 % band {band(cost.low_s, cost.high_s)}; {_left(answer)}",
+        f"95 % band {band(cost.low_s, cost.high_s)}; {_bounds(answer)}",
         _gpus(answer, capped),
         evidence_bar(evidence_shares(answer)),
         _alert(answer),
@@ -122,16 +123,9 @@ def _against(answer: Planned) -> str:
     return f"{format_ratio(ratio)} as fast as all tables {best.name}"
 
 
-def _left(answer: Planned) -> str:
-    found = answer.found
-    if answer.given:
-        return "this plan was given: without --plan, a search says how much better one can be"
-    if not found.bound_s:
-        return f"how much better a plan can be is not known ({STOPPED[found.stopped]})"
-    return (
-        f"no plan{answer.of_which} is faster than {format_time(found.bound_s)}: at most "
-        f"{format_fraction(found.gap)} is left to gain ({STOPPED[found.stopped]})"
-    )
+def _bounds(answer: Planned) -> str:
+    words = bound_words(answer).rstrip(".")
+    return words[:1].lower() + words[1:]
 
 
 def _gpus(answer: Planned, capped: bool) -> str:

@@ -1,0 +1,50 @@
+"""How much better than the best that was found a plan can be, in words that say which plans."""
+
+from __future__ import annotations
+
+from perfmodel.plan.outcome import Planned
+from perfmodel.units import format_fraction, format_time
+
+STOPPED = {
+    "bound": "less than 1 % was enough",
+    "no improvement": "nothing better was found",
+    "time": "the time limit was reached",
+    "interrupt": "it was stopped",
+}
+"""Why a search ended, in words."""
+
+
+def bound_words(answer: Planned) -> str:
+    """How much better a plan of the listed schemes can be, and any plan; and which schemes those are."""
+    found = answer.found
+    if answer.given:
+        return "This plan was given: without --plan, a search says how much better one can be."
+    stopped = STOPPED[found.stopped]
+    if not found.bound_s:
+        return f"How much better a plan can be is not known ({stopped})."
+    words = (
+        f"No {answer.bound_over.replace('plans', 'plan', 1)} is faster than {format_time(found.bound_s)}: "
+        f"at most {format_fraction(found.gap)} is left to gain ({stopped})."
+    )
+    whose = "TorchRec's shardings" if found.restricted else "Listed"
+    return " ".join([words, *all_plans_words(answer), f"{whose}: {answer.listed_schemes}."])
+
+
+def all_plans_words(answer: Planned) -> list[str]:
+    """The bound over every plan; nothing where nobody asked."""
+    found = answer.found
+    if found.all_plans_s is None or found.all_plans_gap is None:
+        return []
+    if not found.all_plans_s:
+        return ["How much faster plans of other schemes can be is not known."]
+    return [
+        f"No plan{answer.allowed or ' at all'}, whatever its row parts, column parts and hot rows, is faster "
+        f"than {format_time(found.all_plans_s)} ({format_fraction(found.all_plans_gap)})."
+    ]
+
+
+def progress_text(best_s: float, bound_s: float, spent_s: float, limit_s: float, columns: int | None) -> str:
+    """One line while it searches."""
+    gap = f", no listed plan is below {format_time(bound_s)}" if bound_s > 0 else ""
+    text = f"best {format_time(best_s)}{gap}   {spent_s:.0f} s of at most {format_time(limit_s)}"
+    return text[: (columns or len(text) + 1) - 1]
