@@ -24,8 +24,10 @@ Ints = NDArray[np.int64]
 COLUMN_WISE = "column-wise"
 _INSIDE = "table-column-wise"
 HOT_ROWS = "hot-rows"
-SHARDINGS = ("data-parallel", "table-wise", COLUMN_WISE, "row-wise", "table-row-wise", "grid", "3d")
-"""Names of shardings in a rule. Columns inside one domain are column-wise too: ranks say where."""
+SHARDINGS = (
+    *("data-parallel", "table-wise", COLUMN_WISE, "row-wise", "table-row-wise", _INSIDE, "grid", "3d"),
+)
+"""Names of shardings in a rule. Column-wise allows columns inside one domain too."""
 _WORDS = {
     "bags": Exchange.RB,
     "reduced": Exchange.RS,
@@ -58,13 +60,21 @@ class Allowed:
     least_columns: int = 1
     rules: tuple[str, ...] = ()
 
+    @property
+    def inside(self) -> bool:
+        """Whether column parts must all be in one NVLink domain."""
+        return self.shardings is not None and _INSIDE in self.shardings and COLUMN_WISE not in self.shardings
+
     def why_not(self, scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
         """Why a table of ``dim`` columns may not be cut so; "" where it may. Ranks: ``barred``"""
         name = sharding_of(scheme, gpus, domain)
         if scheme.kind == Exchange.DP:
             cut = self.row_parts is not None or self.col_parts is not None
             return "" if self.copies and not cut else "may not be data-parallel"
-        if self.shardings is not None and name not in self.shardings:
+        if name == COLUMN_WISE and self.inside:
+            if scheme.col_parts > domain:
+                return f"may not have {scheme.col_parts} column parts: a domain has {domain} GPUs"
+        elif self.shardings is not None and name not in self.shardings:
             return f"may not be {name}"
         if self.exchanges is not None and scheme.kind not in self.exchanges:
             return f"may not be exchanged by {scheme.kind.name.lower()}"
@@ -159,7 +169,10 @@ class Constraints:
             could = {sharding_of(options.scheme(o), self.gpus, self.domain) for o in span}
             why = f"of what fits ({', '.join(sorted(could))}) none is allowed"
             raise _nothing_left(self.tables.names[at], self.allowed[at], why)
-        return replace(options.kept(mask), barred=barred if barred.any() else None)
+        found = replace(options.kept(mask), barred=barred if barred.any() else None)
+        held = np.array([self.allowed[int(t)].inside for t in sample])[found.group]
+        inside = held & (found.r == 1) & (found.c > 1) & (self.domain < self.gpus)
+        return replace(found, inside=inside if inside.any() else None)
 
     def _refused(self, t: int, options: Options, at: int, dim: int, barred: Mask) -> bool:
         """Whether an option may not be: by its scheme, or because its shards have too few ranks."""
@@ -210,6 +223,7 @@ class Constraints:
         if r1 == 1:
             found |= {"table-wise"} if c1 == 1 else set()
             found |= {COLUMN_WISE} if c2 > 1 else set()
+            found |= {_INSIDE} if c2 > 1 and c1 <= self.domain else set()
         if r2 >= self.gpus and c1 == 1:
             found |= {"row-wise"} | ({"table-wise"} if self.gpus == 1 else set())
         if kind == Exchange.TWO_LEVEL and r1 <= self.domain <= r2:
@@ -223,6 +237,8 @@ class Constraints:
             why = each.why_not(scheme, int(plan.tables.dim[t]), plan.gpus, plan.domain)
             everywhere = scheme.kind == Exchange.DP or scheme.hot_rows > 0
             held = set(range(plan.gpus)) if everywhere else set(placement.ranks.tolist())
+            if not why and each.inside and placement.sharding(plan.gpus, plan.domain) == COLUMN_WISE:
+                why = "" if plan.domain >= plan.gpus else "may not have columns in several NVLink domains"
             if not why and held & each.barred:
                 why = f"may not be on rank {min(held & each.barred)}"
             if why:
@@ -272,6 +288,13 @@ def _with(found: Allowed, rule: TableRule, gpus: int) -> Allowed:
         if HOT_ROWS in only:
             raise BadInputError(f"{rule.where}: {HOT_ROWS} are beside a sharding.", "forbid them, or not.")
     gone = {name for name in without if name in SHARDINGS}
+    if _INSIDE in gone:
+        raise BadInputError(
+            f"{rule.where}: {_INSIDE} is a case of {COLUMN_WISE}, and cannot be forbidden alone.",
+            f"forbid {COLUMN_WISE}, or name the ranks that the table may use.",
+        )
+    if COLUMN_WISE in gone:
+        gone.add(_INSIDE)
     if gone:
         shardings = (frozenset(SHARDINGS) if shardings is None else shardings) - gone
     dropped = {_EXCHANGES[name] for name in without if name in _EXCHANGES}
@@ -302,11 +325,6 @@ def _known(name: str, rule: TableRule) -> str:
     """A name as rules have it."""
     plain = name.strip().lower()
     plain = _ALSO.get(plain, plain)
-    if plain == _INSIDE:
-        raise BadInputError(
-            f"{rule.where}: {_INSIDE} is {COLUMN_WISE} on ranks of one domain.",
-            f"write {COLUMN_WISE}, and the ranks of the domain.",
-        )
     if plain in SHARDINGS or plain in _EXCHANGES or plain == HOT_ROWS:
         return plain
     error = unknown_name("sharding or exchange", name, NAMES)

@@ -37,6 +37,7 @@ class Options:
     average   [O, K] loads of a rank if the shards were spread evenly [bytes]
     average_memory    [O] the same for memory [bytes]
     barred    [Q, G] ranks that may hold no shard of a kind of table; None: any may
+    inside    [O] whether all shards must be in one NVLink domain, whichever; None: wherever
     """
 
     kind_of: Ints
@@ -57,13 +58,17 @@ class Options:
     gpus: int
     domain: int
     barred: NDArray[np.bool_] | None = None
+    inside: NDArray[np.bool_] | None = None
 
     @property
     def bound_to_ranks(self) -> NDArray[np.bool_]:
-        """[T] tables that some ranks may hold nothing of."""
-        if self.barred is None:
-            return np.zeros(self.kind_of.size, dtype=bool)
-        return np.asarray(np.any(self.barred, axis=1))[self.kind_of]
+        """[T] tables that some ranks may hold nothing of, or whose shards must be in one domain."""
+        bound = np.zeros(self.count.size, dtype=bool)
+        if self.barred is not None:
+            bound |= np.any(self.barred, axis=1)
+        if self.inside is not None:
+            bound[self.group[self.inside]] = True
+        return bound[self.kind_of]
 
     @property
     def memory(self) -> Array:
@@ -107,7 +112,7 @@ class Options:
             )
         }
         found = Options(self.kind_of, self.count, first, group, gpus=self.gpus, domain=self.domain, **some)
-        return found if self.barred is None else replace(found, barred=self.barred)
+        return replace(found, barred=self.barred, inside=None if self.inside is None else self.inside[keep])
 
 
 def options_of(

@@ -189,6 +189,8 @@ def _together(state: Packing, tables: Ints, scale: Scale) -> int:
     """Place one of several equal tables, or more on as many ranks: how many; 0 where none has room."""
     o, option = state.options, int(state.option[tables[0]])
     count = min(tables.size, o.gpus // (_AT_ONCE * int(o.parts[option])))
+    if _inside(o, option):
+        count = 1
     if count < 2 or tables.size < 2 * count:
         ranks = place(state, option, scale)
         if ranks is not None:
@@ -226,7 +228,7 @@ def _in_rounds(state: Packing, tables: Ints, scale: Scale) -> int:
     room = state.limit_bytes - float(state.needs().max())
     if o.own_memory[at] > 0:
         rounds = min(rounds, int(room / 2 / (o.own_memory[at] * shards)))
-    if rounds <= 0 or (o.barred is not None and o.barred[o.group[at]].any()):
+    if rounds <= 0 or _inside(o, at) or (o.barred is not None and o.barred[o.group[at]].any()):
         return 0
     turns = [_turn(o, at, n * each, each, places) for n in range(period)]
     for n, table in enumerate(tables[: rounds * period].tolist()):
@@ -253,7 +255,25 @@ def place(state: Packing, option: int, scale: Scale) -> Ints | None:
         each = int(o.parts[option]) // o.domain
         return in_domains(np.sort(order[:each]), o, option) if order.size >= each else None
     each = int(o.parts[option])
+    if _inside(o, option):
+        return _in_one_domain(order, each, o.domain)
     return np.asarray(np.sort(order[:each])) if order.size >= each else None
+
+
+def _inside(o: Options, option: int) -> bool:
+    """Whether all shards must be in one domain."""
+    return o.inside is not None and bool(o.inside[option])
+
+
+def _in_one_domain(order: Ints, count: int, domain: int) -> Ints | None:
+    """The first ``count`` ranks of one domain in this order: of that which has so many first."""
+    before: dict[int, list[int]] = {}
+    for rank in order.tolist():
+        ranks = before.setdefault(rank // domain, [])
+        ranks.append(rank)
+        if len(ranks) == count:
+            return np.sort(np.array(ranks, dtype=np.int64))
+    return None
 
 
 def _emptiest(state: Packing, option: int, scale: Scale) -> Ints:

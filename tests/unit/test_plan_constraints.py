@@ -16,7 +16,7 @@ from perfmodel.plan import Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.placement import check_scheme
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
-from perfmodel.schema.distributions import zipf
+from perfmodel.schema.distributions import UNIFORM, zipf
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet
 
@@ -142,12 +142,33 @@ def test_parts_that_a_search_does_not_look_at_can_be_named(tmp_path: Path) -> No
     assert set(deep.ranks.tolist()) <= {0, 1, 2, 3, 6}
 
 
+@pytest.mark.parametrize("for_torchrec", [False, True])
+def test_columns_stay_inside_one_domain(for_torchrec: bool) -> None:
+    """Whichever domain; of equal tables each in its own. One domain holds all GPUs: any are inside it."""
+    rules = typed_rules(["user_*=table-column-wise", "deep=table-column-wise,row-wise", "item_a=bags"], [])
+    more: dict[str, Any] = {"batch": 4096, "most_bytes": 3e9, "for_torchrec": for_torchrec}
+    asked = question(rules, 32, ids=UNIFORM, costs={"gpus_per_node": 4}, **more)
+    plan = asked.answer().plan
+    assert plan.domain == 4
+    for name in ("user_a", "user_b"):
+        placement = held(plan, name)
+        assert placement.scheme.row_parts == 1 and 1 < placement.scheme.col_parts <= 4
+        assert np.unique(placement.ranks // 4).size == 1
+    assert held(plan, "deep").sharding(32, 4) in ("row-wise", "table-column-wise")
+    apart = plan.replaced(0, Placement.of(Scheme(Exchange.RB, 1, 2), [0, 4]))
+    with pytest.raises(BadInputError, match="user_a.*columns in several NVLink domains"):
+        asked.given(apart)
+    scheme = held(question(rules, 8, ids=UNIFORM, batch=4096).answer().plan, "user_a").scheme
+    assert scheme.row_parts == 1 and scheme.col_parts > 1
+
+
 @pytest.mark.parametrize(
     ("only", "without", "words"),
     [
         (["users=row-wise"], [], "--only users=row-wise: table 'users' is not known"),
         (["row"], [], "sharding or exchange 'row' is not known"),
-        (["table-column-wise"], [], "column-wise on ranks of one domain"),
+        ([], ["table-column-wise"], "case of column-wise, and cannot be forbidden alone"),
+        (["user_a=table-column-wise"], ["user_a=column-wise"], "user_a.*none is allowed"),
         (["geo=ranks:99"], [], "rank 99 does not exist"),
         (["geo=ranks:7-3"], [], "run backwards"),
         (["geo=ranks:x"], [], "are no ranks"),
