@@ -146,7 +146,7 @@ def project(
         if way == ALL:
             print_all(answer, question, out)
         else:
-            print_one(answer, way, out)
+            print_one(answer, question, way, out)
         return
     if as_csv:
         emit(answer.to_frame().to_csv(index=False))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.output import emit, emit_json, warn
+from perfmodel.cli.output import emit, emit_json, note, warn
 from perfmodel.cli.workload import ALL, ROW_WISE
 from perfmodel.errors import BadInputError
-from perfmodel.plan.as_projection import Compared, compared, evaluator_of, winner
+from perfmodel.plan.as_projection import WAYS, Compared, compared, evaluator_of, winner
 from perfmodel.plan.explain_plan import explain_alike_step
 from perfmodel.plan.sizes import Size, by_size
 from perfmodel.report.projection_text import projection_text
@@ -33,9 +34,57 @@ class Output:
     again: Again
 
 
+_AT_MOST = 16
+"""Times the GPUs that the rows alone need, up to which more are tried."""
+_MORE = 1.25
+
+
+def on_enough(
+    base: Projection, question: Question, ways: Sequence[str] = WAYS
+) -> tuple[Projection, list[Compared]]:
+    """The ways on the GPUs of ``base``; where none fits there and nobody named a number, on the fewest whole
+    nodes that one fits.
+
+    Limits: none fits up to ``_AT_MOST`` times as many, or too many to model -> on those of ``base``
+    """
+    first = list(compared(base, ways))
+    if question.gpus is not None or _fits(first):
+        return base, first
+    node, few = base.gpu_count.gpus_per_node, base.gpus
+    many, found = few, None
+    while found is None and many < _AT_MOST * base.gpus:
+        few, many = many, node * math.ceil(max(many * _MORE, many + node) / node)
+        found = _on(question, many, ways)
+    while found is not None and many - few > node:
+        middle = node * ((few + many) // node // 2)
+        fewer = _on(question, middle, ways)
+        few, many, found = (middle, many, found) if fewer is None else (few, middle, fewer)
+    if found is None:
+        return base, first
+    which = "no sharding fits" if len(ways) > 1 else f"{ways[0]} does not fit"
+    note(f"{which} {base.gpus} GPUs, as many as the rows need: planned on {many}, the fewest whole nodes.")
+    return found
+
+
+def _on(question: Question, gpus: int, ways: Sequence[str]) -> tuple[Projection, list[Compared]] | None:
+    """The ways on so many GPUs; None where none fits."""
+    base = replace(question, gpus=gpus).answer()
+    found = list(compared(base, ways))
+    return (base, found) if _fits(found) else None
+
+
+def _fits(found: Sequence[Compared]) -> bool:
+    return any(each.answer is not None and each.fits for each in found)
+
+
 def one_way(base: Projection, way: str, again: Again) -> Compared:
     """The answer of one way. Limits: it is not possible -> BadInputError: why, and the line that compares"""
-    found = next(compared(base, [way]))
+    return possible(base, next(compared(base, [way])), again)
+
+
+def possible(base: Projection, found: Compared, again: Again) -> Compared:
+    """One way of ``base``. Limits: as ``one_way``"""
+    way = found.way
     if found.answer is None:
         line = again(("perfmodel", "project"), _with_sharding(base, ALL))
         raise BadInputError(f"{way} is not possible: {found.why}.", f"what is possible:\n  {line}")
@@ -48,9 +97,10 @@ def _with_sharding(base: Projection, way: str) -> Projection:
     return replace(base, question=replace(asked, sharding=way) if asked else None)
 
 
-def print_one(base: Projection, way: str, out: Output) -> None:
+def print_one(base: Projection, question: Question, way: str, out: Output) -> None:
     """The screen, the document or the steps of one way."""
-    found = one_way(base, way, out.again)
+    base, (found,) = on_enough(base, question, [way])
+    possible(base, found, out.again)
     answer = found.answer
     assert answer is not None and found.alike is not None
     if out.as_csv:
@@ -101,7 +151,7 @@ def print_all(base: Projection, question: Question, out: Output) -> None:
 
     base  the row-wise answer of the question
     """
-    found = list(compared(base))
+    base, found = on_enough(base, question)
     several = question.tables is None and not out.as_csv
     other = replace(question, gpus=None)
     sizes = list(by_size(lambda size: replace(other, table_bytes=size).answer())) if several else []

@@ -6,12 +6,14 @@ import json
 import re
 import shlex
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from perfmodel.cli import run
+from perfmodel.cli import run, shardings
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.handover import BETWEEN, Handover
@@ -406,3 +408,50 @@ def test_explain_knows_shardings(capsys: pytest.CaptureFixture[str]) -> None:
         assert run(["explain", name, "--sharding", way, "--reserve", "0"]) == 0
         assert step in capsys.readouterr().out
     assert run(["explain", "rows", "--sharding", "all"]) == 2
+
+
+WIDE = "name,rows,dim,pooling\na,960000000,128,50\nb,200000000,256,20\nc,1000,64,100\nd,3000000,256,30\n"
+"""On 6 H200, as many as the rows of row-wise need, a table is too large for one GPU, and its columns leave no
+room for buffers."""
+
+
+def test_more_gpus_are_tried_where_no_sharding_fits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As many whole nodes as the first that fits, unless a number was typed; a note says so."""
+    path = tmp_path / "wide.csv"
+    path.write_text(WIDE)
+    asked = ["project", "--model", str(path), "--machine", "h200-sxm-ib", "--batch", "65536"]
+    assert run([*asked, "--sharding", "column-wise", "--json"]) == 0
+    found = capsys.readouterr()
+    assert json.loads(found.out)["gpus"] == 8
+    assert "column-wise does not fit 6 GPUs" in found.err and "planned on 8" in found.err
+    assert run([*asked, "--sharding", "column-wise", "--gpus", "6"]) == 2
+    assert "not possible" in capsys.readouterr().err
+    assert run([*asked, "--sharding", "all", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["gpus"] == 6  # 3d fits
+
+
+def test_of_more_gpus_the_fewest_are_taken() -> None:
+    """Tables whose ways fit 40 GPUs and more, tried from 8 on."""
+    question = SimpleNamespace(gpus=None)
+
+    class Tried:
+        """Answers a question with as many GPUs as it asks for."""
+
+        def __init__(self, gpus: int) -> None:
+            self.gpus, self.gpu_count = gpus, SimpleNamespace(gpus_per_node=8)
+
+    def fits(base: Any, ways: Any) -> list[Any]:
+        return [SimpleNamespace(answer=base, fits=base.gpus >= 40, way="grid")]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(shardings, "compared", fits)
+        patched.setattr(
+            shardings, "replace", lambda q, gpus: SimpleNamespace(answer=lambda: Tried(gpus), gpus=None)
+        )
+        for first in (8, 16, 32, 40, 48):
+            base, _ = shardings.on_enough(Tried(first), question)  # type: ignore[arg-type]
+            assert base.gpus == max(first, 40)
+        base, _ = shardings.on_enough(Tried(1), question)  # type: ignore[arg-type]
+        assert base.gpus == 1  # 16 times as many do not fit
