@@ -156,7 +156,7 @@ def test_columns_stay_inside_one_domain(for_torchrec: bool) -> None:
         assert np.unique(placement.ranks // 4).size == 1
     assert held(plan, "deep").sharding(32, 4) in ("row-wise", "table-column-wise")
     apart = plan.replaced(0, Placement.of(Scheme(Exchange.RB, 1, 2), [0, 4]))
-    with pytest.raises(BadInputError, match="user_a.*columns in several NVLink domains"):
+    with pytest.raises(BadInputError, match=r"user_a.*columns in several NVLink domains"):
         asked.given(apart)
     scheme = held(question(rules, 8, ids=UNIFORM, batch=4096).answer().plan, "user_a").scheme
     assert scheme.row_parts == 1 and scheme.col_parts > 1
