@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.cli.output import emit, emit_json, note, warn
 from perfmodel.cli.workload import ALL, ROW_WISE
 from perfmodel.errors import BadInputError
-from perfmodel.plan.as_projection import WAYS, Compared, compared, evaluator_of, winner
+from perfmodel.plan.alike import WAYS
+from perfmodel.plan.as_projection import Compared, compared, evaluator_of, winner
 from perfmodel.plan.explain_plan import explain_alike_step
 from perfmodel.plan.sizes import Size, by_size
 from perfmodel.report.projection_text import projection_text
@@ -40,7 +41,7 @@ _MORE = 1.25
 
 
 def on_enough(
-    base: Projection, question: Question, ways: Sequence[str] = WAYS
+    base: Projection, question: Question, ways: Sequence[str] = tuple(WAYS)
 ) -> tuple[Projection, list[Compared]]:
     """The ways on the GPUs of ``base``; where none fits there and nobody named a number, on the fewest whole
     nodes that one fits.
