@@ -81,7 +81,7 @@ def headline(answer: Projection) -> str:
     if answer.gpus == 1 and answer.forward.tier is None:
         size = format_bytes(answer.gpu_count.table_bytes, binary=False)
         memory = answer.forward.memory
-        where = "one memory" if memory is not None else "one GPU"
+        where = "in one memory" if memory is not None else "on one GPU"
         where += f" that {counted(memory.sharers, 'GPU')} share" if memory and memory.sharers > 1 else ""
         first = f"{format_ratio(answer.slowdown)}: {size} of tables fit {where}, so nothing is sharded."
         return paragraph(f"{first}\n     {format_time(answer.time_s)} per batch")

@@ -33,7 +33,7 @@ def shardings_text(
 def headline(base: Projection, best: Compared) -> str:
     """The winner in one sentence, against row-wise and against the local look-up."""
     if best.answer is None or base.gpus == 1:
-        return paragraph("The tables fit one GPU: nothing is sharded.")
+        return paragraph("The tables fit on one GPU, so nothing is sharded.")
     ratio = base.time_s / best.answer.time_s
     than = "" if best.way == "row-wise" else f", {format_ratio(ratio)} faster than row-wise"
     where, time = f"{format_count(base.gpus)} GPUs", format_time(best.answer.time_s)

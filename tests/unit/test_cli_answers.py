@@ -69,7 +69,7 @@ def test_project_csv_has_the_steps(cli: Any) -> None:
 
 def test_tables_that_fit_one_gpu_are_not_slower(cli: Any) -> None:
     outcome = cli("project", "--table-size", "10GB")
-    assert outcome.out.startswith("1.00×: 10 GB of tables fit one GPU, so nothing is sharded.")
+    assert outcome.out.startswith("1.00×: 10 GB of tables fit on one GPU, so nothing is sharded.")
 
 
 def test_what_ifs_change_the_numbers_and_show_as_assumed(cli: Any) -> None:

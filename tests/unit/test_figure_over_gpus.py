@@ -52,7 +52,7 @@ def test_the_sentence_follows_the_data() -> None:
     )
     even = replace(changed, totals={**changed.totals, "slowdown": 1.0004})
     assert drawn(over_gpus([line()], even)).title.startswith(
-        "On 64 GPUs a batch takes 100 ms, as in one memory."
+        "On 64 GPUs a batch takes 100 ms, as on one GPU that holds"
     )
     slow = SlowdownLine("two-level", line().frame.assign(slowdown=1e6))
     assert "and no other way drawn here is faster." in drawn(over_gpus([line(), slow], answer(64))).title
@@ -102,7 +102,7 @@ def test_one_gpu_is_left_out() -> None:
 
 def test_bars_are_named_by_their_gpus() -> None:
     block = drawn(breakdown([answer(8), answer(64)], GPUS))
-    assert block.title.startswith("On every number of GPUs here the reduce-scatter")
+    assert block.title.startswith("On every number of GPUs here the longest step is the reduce-scatter")
     assert block.title.endswith("on 64 GPUs.")
     assert [words.split("<br>")[0] for words in block.figure.data[0].x] == ["8 GPUs", "64 GPUs"]
     assert drawn(breakdown([answer(8)], GPUS)).title.startswith("On 8 GPUs the")

@@ -109,7 +109,7 @@ def test_the_crossover_is_in_the_sentence_and_follows_the_data(
     both = block(nccl, nvshmem)
     assert both.title == (
         "All-to-all on 8 GPUs: NVSHMEM 3.3.9 (device) is faster below 79.5 KiB, NCCL 2.29.2 (stream) "
-        "from there on."
+        "above that."
     )
     assert [shape.x0 for shape in both.figure.layout.shapes] == pytest.approx([81386.4] * 3)
     slow = block(nccl, slower(nvshmem, 100))
@@ -175,7 +175,7 @@ def test_samples_that_are_not_here_leave_the_medians_of_the_fit(nccl: MeasuredLi
     time = traces(found, "markers")[0]
     curve = nccl.model.calibration.curve("all_to_all", 8, 8)
     assert curve is not None and list(time.y) == curve.anchor_times_s
-    assert "samples are not here" in time.hovertext[0]
+    assert "samples are not available" in time.hovertext[0]
 
 
 def test_words_of_a_file_stay_text(nccl: MeasuredLibrary) -> None:

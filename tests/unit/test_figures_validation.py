@@ -60,11 +60,11 @@ def test_bands_are_ten_and_twenty_five_percent() -> None:
 def test_the_sentence_counts_the_points() -> None:
     good = block(validation({"one": points([1.1, 0.9, 1.1]), "two": points([1.1])}))
     assert good.title == (
-        "Of 4 points that no fit saw, half are predicted within 10.0 % and nine in ten within 10.0 %; 100 % "
-        "lie in their 95 % band."
+        "Of 4 points left out of the fits, half are predicted within 10.0 % and 90 % within 10.0 %; 100 % "
+        "are inside their 95 % band."
     )
     bad = block(validation({"one": points([2.0, 0.5])}))
-    assert "half are predicted within 75.0 %" in bad.title and "0 % lie in" in bad.title
+    assert "half are predicted within 75.0 %" in bad.title and "0 % are inside" in bad.title
     assert "one, 3 points, median error 10.0 %" in good.source
 
 
@@ -84,7 +84,7 @@ def test_the_shipped_points_are_those_that_are_validated() -> None:
     assert large["gpus"].max() == 80 and (large["nodes"] > large["seen_nodes"]).all()
     found = block(validation(frames))
     clusters = marks(found)[0]
-    assert list(clusters.y) == frames["a cluster that no fit saw"]["predicted_s"].tolist()
+    assert list(clusters.y) == frames["a cluster left out of the fit"]["predicted_s"].tolist()
     assert "all-gather of 128 B" in clusters.hovertext[0] and "h100-sxm-ib" in clusters.hovertext[0]
 
 
@@ -96,7 +96,7 @@ def test_sizes_left_out_are_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> N
         return points([1.0])
 
     monkeypatch.setattr(accuracy, "leave_one_size_out", left_out)
-    assert len(held_out_points("h100-sxm-ib")["a size left out"]) == 1
+    assert len(held_out_points("h100-sxm-ib")["a size left out of the fit"]) == 1
     assert seen == [(["h100-sxm-ib"], False, (8,))]
 
 
@@ -143,7 +143,7 @@ def test_the_count_of_claims_follows_the_data() -> None:
     unknown = Judged(found[1].claim, Finding(None, "not measured"), Outcome.CANNOT_SAY)
     drawn = block(claims([fails, unknown]))
     assert drawn.title == "Of 2 claims of papers 1 fails, 1 cannot be judged."
-    assert drawn.source.endswith(f"Not drawn, for want of a number or a band: {unknown.claim.id}.")
+    assert drawn.source.endswith(f"Not drawn, because they have no number or no band: {unknown.claim.id}.")
     assert isinstance(claims([unknown]), Missing)
 
 

@@ -220,7 +220,7 @@ def test_json_tells_what_is_in_the_page(cli: Callable[..., Outcome], tmp_path: P
     told = json.loads(done.out)
     assert told["file"] == str(out) and told["bytes"] == out.stat().st_size
     blocks = {block["name"]: block for block in told["blocks"]}
-    assert "fit one GPU" in blocks["slowdown"]["title"] and blocks["breakdown"]["left_out"] is None
+    assert "fit on one GPU" in blocks["slowdown"]["title"] and blocks["breakdown"]["left_out"] is None
 
 
 def test_a_file_that_is_there_stays(cli: Callable[..., Outcome], page: Path) -> None:

@@ -141,9 +141,7 @@ def test_balance_and_steps_are_those_of_the_document(answer: Planned, shown: Sho
         assert row["step_s"] == pytest.approx(told["time_s"])
         assert row["own_s"] == pytest.approx(sum(v for k, v in row.items() if k[:-2] in shown.shares.names))
     total = shown.shares.total_s
-    busiest = (
-        f"Rank {int(np.argmax(total))} is the busiest, {format_ratio(total.max() / total.mean())} the mean"
-    )
+    busiest = f"Rank {int(np.argmax(total))} is the busiest, with {format_ratio(total.max() / total.mean())} "
     assert balance(shown).title.startswith(busiest)
     own = [row for row in steps(shown).data if row["plan"] == "this plan"]
     assert [(row["step"], row["time_s"]) for row in own] == [(s["name"], s["time_s"]) for s in told["steps"]]
@@ -191,14 +189,14 @@ def test_tables_and_their_next_best_are_those_of_the_document(answer: Planned, s
     assert isinstance(block, Block)
     said = {row["table"]: row["more_s"] for row in block.data}
     least = min(said, key=lambda name: said[name])
-    assert f"that of {least} makes it shorter: −{format_time(-said[least])} with" in block.title
-    assert "shorter" in block.how_to_read
+    assert f"one of {least} makes it faster: −{format_time(-said[least])} with" in block.title
+    assert "faster" in block.how_to_read
     dearer = tuple(
         replace(group, reason=replace(group.reason, more_s=-group.reason.more_s)) if group.reason else group
         for group in answer.groups
     )
     block = others(Shown.of(replace(answer, groups=dearer)))
-    assert isinstance(block, Block) and "shorter" not in block.how_to_read
+    assert isinstance(block, Block) and "faster" not in block.how_to_read
     assert f"cost {least} the most: +{format_time(-said[least])} with" in block.title
     assert said == {g["tables"][0]: g["next_best"]["more_s"] for g in told["groups"] if g["next_best"]}
 
@@ -221,7 +219,7 @@ def test_sentences_change_with_the_data(answer: Planned, shown: Shown) -> None:
     first = replace(cost.rows[0], time_s=100 * cost.time_s)
     changed = replace(cost, rows=(first, *cost.rows[1:]))
     one = Shown(replace(answer, found=replace(answer.found, cost=changed)), shown.shares)
-    assert steps(one).title.startswith("Bucketize indices takes the most")
+    assert steps(one).title.startswith("Bucketize indices takes the largest")
     assert not steps(shown).title.startswith("Bucketize")
 
 
@@ -234,7 +232,7 @@ def test_no_other_scheme_leaves_the_block_out(answer: Planned) -> None:
         for group in answer.groups
     )
     found = others(Shown.of(replace(answer, groups=equal)))
-    assert isinstance(found, Missing) and "longer or shorter" in found.why
+    assert isinstance(found, Missing) and "changes the time" in found.why
 
 
 def test_one_gpu_has_a_page_too(answer: Planned) -> None:
@@ -248,7 +246,7 @@ def test_one_gpu_has_a_page_too(answer: Planned) -> None:
     titles = {name: block.title for name, block in blocks.items() if isinstance(block, Block)}
     assert titles["placements"] == "All 5 tables are data-parallel on 1 GPU."
     assert titles["balance"] == "One GPU does not wait."
-    assert titles["timeline"].startswith("No exchange is left")
+    assert titles["timeline"].startswith("There is no exchange")
     assert plan_card(one).sentence.endswith("on 1 GPU: nothing is sharded.")
 
 

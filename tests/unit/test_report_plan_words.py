@@ -86,7 +86,7 @@ def test_steps_that_take_as_long_are_all_named(answer: Planned) -> None:
     found = replace(answer, found=replace(answer.found, cost=tied))
     assert f"{one} and {two} take " in limits(found) and "100 % of it each" in limits(found)
     title = steps(Shown(found, Shown.of(answer).shares)).title
-    assert title.lower().startswith(f"{one} and {two} take the most of ") and "100 % each" in title
+    assert title.lower().startswith(f"{one} and {two} take the largest part of ") and "100 % each" in title
     alone = replace(cost, rows=(first, *cost.rows[1:]))
     assert longest(alone) == (one, "")
 

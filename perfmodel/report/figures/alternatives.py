@@ -65,10 +65,12 @@ def steps(found: Sequence[Alternative]) -> Block:
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
     best = best_of(list(found))
     rows = tuple(row for each in shown for row in _step_rows(each))
-    title = f"{sentence(best.label)[:-1]} is the fastest that is sold: {format_time(best.time_s)} a batch."
+    title = (
+        f"{sentence(best.label)[:-1]} is the fastest that one can buy: {format_time(best.time_s)} per batch."
+    )
     how = (
-        "A bar is the time of a batch; its steps are in the numbers below. The line is its 95 % band. "
-        "Every GPU brings its own batch, so the fewest GPU-hours are the shortest bar."
+        "Each bar is the time of one batch, and the line is its 95 % band. The numbers below list its steps. "
+        "Each GPU processes its own batch, so the shortest bar needs the fewest GPU-hours."
     )
     return Block(TIMES, title, how, figure, _source(shown), rows)
 
@@ -154,10 +156,11 @@ def costs(found: Sequence[Alternative], currency: str) -> Block:
     figure.update_yaxes(title={"text": "GPU-hours of 10⁹ samples"}, type="log")
     rows = tuple({**_numbers(each), "needed": condition(each, best)} for each in shown)
     least = format_number(best.gpu_hours)
-    title = f"10⁹ samples take {least} GPU-hours or more of what is sold ({best.label})."
+    title = f"10⁹ samples take at least {least} GPU-hours on what one can buy ({best.label})."
     how = (
-        "Lower is cheaper in GPU-hours, further right serves more at once. Hover: GPUs, most energy, money "
-        "where prices were given, and what would have to be true to be as fast."
+        "Points further down need fewer GPU-hours; points further right process more samples per second. "
+        "Hover for GPUs, maximum energy, cost (if prices were given), and what would make it as fast as "
+        "the best."
     )
     return Block(COSTS, title, how, figure, _source(shown), rows)
 
@@ -189,7 +192,7 @@ def winners(cells: Sequence[MapCell]) -> Block | Missing:
     import plotly.graph_objects as go
 
     if not cells:
-        return Missing(MAP, "it was left out with --no-map.")
+        return Missing(MAP, "--no-map left it out.")
     keys = sorted(dict.fromkeys((c.table_bytes, c.ids) for c in cells), key=lambda key: key[0])
     batches = sorted({c.batch for c in cells})
     of = {(c.table_bytes, c.ids, c.batch): c for c in cells}
@@ -230,9 +233,9 @@ def winners(cells: Sequence[MapCell]) -> Block | Missing:
     won = sum(c.winner == most for c in cells)
     title = f"“{most}” takes the fewest GPU-hours in {won} of {len(cells)} cells."
     how = (
-        "A cell names what takes the fewest GPU-hours there: each GPU has its own "
-        f"batch, so the least time of a batch. Hover shows all times and GPUs. {LEGEND} "
-        "The one large memory is left out here."
+        "Each cell names the alternative with the fewest GPU-hours, which is the one with the shortest batch: "
+        f"each GPU processes its own. Hover for all times and GPUs. {LEGEND} The single large memory is not "
+        "part of the map."
     )
     return Block(MAP, title, how, figure, "Modelled with the machines' values below; not measured.", rows)
 

@@ -49,7 +49,10 @@ def breakdown(answers: Sequence[Projection], over: Over = SIZES) -> Block | Miss
         Switch("%", {"y": shares}, {"yaxis": share_axis}),
         Switch(unit, {"y": times}, {"yaxis": time_axis}),
     )
-    how = f"A bar is one batch {over.at} one {over.one}; its parts are steps in their order, the first below."
+    how = (
+        f"Each bar is one batch {over.at} one {over.one}; its segments are the steps, the first at the "
+        "bottom."
+    )
     return Block(NAME, _title(shown, over), how, figure, _source(shown), rows, switches)
 
 
@@ -69,7 +72,7 @@ def _title(shown: Sequence[Projection], over: Over) -> str:
         where = f"{over.everywhere[0].upper()}{over.everywhere[1:]}"
     else:
         where = f"{over.at.capitalize()} {over.name(last)}{over.unit}"
-    return f"{where} the {step} takes the most time: {share} of it {over.last(last)}."
+    return f"{where} the longest step is the {step}: {share} of the time {over.last(last)}."
 
 
 def _longest(answer: Projection) -> StepRow:

@@ -102,8 +102,8 @@ def collectives(
     return Block(
         name,
         _title(series, what, crossing),
-        "Marks are medians of samples with the range of their times; lines are fitted, "
-        "dashed inside the measured sizes and dotted outside; the strip below shows medians over the line.",
+        "Marks are medians of samples, with the range of their times. Lines are fitted curves: dashed inside "
+        "the measured sizes, dotted outside. The lowest strip shows how far the medians are from the curve.",
         figure,
         _source(series),
         tuple(row for s in series for row in _rows(s, collective, gpus)),
@@ -183,7 +183,7 @@ def _title(series: Sequence[_Series], what: str, crossing: Comparison | None) ->
         first, second = (s.label for s in _by_first(series))
         size = crossing.crossover_bytes
         if size is not None:
-            return sentence(f"{what}: {first} is faster below {format_bytes(size)}, {second} from there on")
+            return sentence(f"{what}: {first} is faster below {format_bytes(size)}, {second} above that")
         last = crossing.nccl_s[-1] / crossing.nvshmem_s[-1]
         small = crossing.nccl_s[0] / crossing.nvshmem_s[0]
         if last >= 1:
@@ -198,7 +198,7 @@ def _title(series: Sequence[_Series], what: str, crossing: Comparison | None) ->
     more = f" of {fastest.label}" if len(series) > 1 else ""
     return sentence(
         f"{what} takes at least {floor} and reaches {format_rate(rate)} of bus bandwidth{more}; "
-        f"the curve misses half of the medians by less than {format_fraction(missed)}"
+        f"half of the medians are within {format_fraction(missed)} of the curve"
     )
 
 
@@ -312,7 +312,7 @@ def _marks(s: _Series, gpus: int, group: str) -> Iterator[tuple[dict[str, Any], 
 
 
 def _line_text(s: _Series, size: float, time_s: float, evidence: Evidence) -> str:
-    where = "fitted" if evidence is Evidence.INTERPOLATED else "fitted, outside its samples"
+    where = "fitted" if evidence is Evidence.INTERPOLATED else "fitted, outside the measured sizes"
     return hover([safe(s.label), f"{format_bytes(size)}: {format_time(time_s)}", where])
 
 
@@ -324,8 +324,8 @@ def _point_text(s: _Series, row: Mapping[Any, Any], gpus: int) -> str:
         [
             safe(s.label),
             f"{format_bytes(size)}: {format_time(time)}, {format_rate(rate)} bus",
-            span if count else "median of the fit; its samples are not here",
-            f"{signed(float(row['residual']))} over the fit",
+            span if count else "median from the fit; its samples are not available",
+            f"{signed(float(row['residual']))} from the fit",
             f"measured: {safe(', '.join(s.curve.sources))}",
         ]
     )

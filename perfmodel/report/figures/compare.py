@@ -31,8 +31,8 @@ _MARKS = {
 """Colour and symbol by verdict: those of the faster one."""
 
 INDEPENDENT = (
-    "The interval takes the errors of the two as independent; what both assume alike moves both the same way "
-    "and would make it narrower."
+    "The interval assumes that the errors of A and B are independent. Errors that both share would make it "
+    "narrower."
 )
 """What an interval of two rests on: ``model.differences.apart``."""
 
@@ -131,8 +131,8 @@ def times(pair: Pair, frames: tuple[pd.DataFrame, pd.DataFrame]) -> Block | Miss
     """
     both, axis = compared(*frames, pair.axis.key), pair.axis
     if both.empty:
-        why = "A and B know no table size in common: ask for smaller tables with --table-size."
-        return Missing(TIME, why if axis is BY_SIZE else "A and B know no number of GPUs in common.")
+        why = "A and B have no table size in common: ask for smaller tables with --table-size."
+        return Missing(TIME, why if axis is BY_SIZE else "A and B have no number of GPUs in common.")
     figure = style.new_figure(height=640)
     figure.set_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06, row_heights=[0.64, 0.36])
     rows = _lines(figure, pair, frames, "time_s", ("low_s", "high_s"))
@@ -150,9 +150,9 @@ def times(pair: Pair, frames: tuple[pd.DataFrame, pd.DataFrame]) -> Block | Miss
     return Block(
         TIME,
         _time_title(both, axis),
-        f"Time of a batch {axis.each}; ribbons are 95 % bands. Below: A's time over "
-        "B's with its 95 % interval, in the colour of the faster one where that leaves out 1, grey where it "
-        f"holds 1. {INDEPENDENT} {_dashes(frames)}",
+        f"Time of a batch {axis.each}; ribbons are 95 % bands. Below: A's time divided by B's with its 95 % "
+        "interval, in the colour of the faster one where the interval excludes 1, grey where it includes 1. "
+        f"{INDEPENDENT} {_dashes(frames)}",
         figure,
         _source(pair, frames),
         rows,
@@ -174,8 +174,8 @@ def slowdowns(pair: Pair, frames: tuple[pd.DataFrame, pd.DataFrame]) -> Block | 
     return Block(
         SLOWDOWN,
         slowdown_title(pair),
-        "Time of a batch over that of the same batch in one memory of the same machine: a fast memory makes "
-        f"its own slowdown larger. Ribbons are 95 % bands. {_dashes(frames)}",
+        "Time of a batch, divided by its time on one GPU of the same machine whose memory holds all tables: "
+        f"a faster memory has a larger slowdown. Ribbons are 95 % bands. {_dashes(frames)}",
         figure,
         _source(pair, frames),
         rows,
@@ -191,11 +191,11 @@ def _time_title(both: pd.DataFrame, axis: CompareAxis) -> str:
         return f"A and B take the same time {where}."
     said = [word in (DifferenceVerdict.A, DifferenceVerdict.B) for word in verdicts]
     if not any(said):
-        sure = f"; the interval of their ratio holds 1 {axis.everywhere}, so this cannot be said for sure"
+        sure = f"; but the interval of their ratio includes 1 {axis.everywhere}, so this is not certain"
     elif all(said):
-        sure = f", beyond the interval {axis.everywhere}"
+        sure = f", significantly so {axis.everywhere}"
     else:
-        sure = f"; beyond the interval at {sum(said)} of {len(said)} {points}"
+        sure = f"; significantly so at {sum(said)} of {len(said)} {points}"
     winners = [
         ("B" if ratio > 1 else "A", size) for ratio, size in zip(ratios, sizes, strict=True) if ratio != 1
     ]
@@ -208,20 +208,20 @@ def _time_title(both: pd.DataFrame, axis: CompareAxis) -> str:
         return sentence(f"{winner} is {span} as fast as {'A' if winner == 'B' else 'B'} {where}{sure}")
     if len(runs) == 2:
         size = axis.words(runs[1][1])
-        return sentence(f"{runs[0][0]} is faster below {size}, {runs[1][0]} from there on{sure}")
+        return sentence(f"{runs[0][0]} is faster below {size}, {runs[1][0]} above that{sure}")
     sides = {word[0] for word, sure_of in zip(verdicts, said, strict=True) if sure_of}
     if len(sides) == 1:
         winner = sides.pop()
         sures = [ratio for ratio, sure_of in zip(ratios, said, strict=True) if sure_of]
         gains = [ratio if winner == "B" else 1 / ratio for ratio in sures]
         return sentence(
-            f"{winner} is faster beyond the interval at {sum(said)} of {len(said)} {points} {where}, up "
-            f"to {format_ratio(max(gains))} as fast; at the others it holds 1"
+            f"{winner} is significantly faster at {sum(said)} of {len(said)} {points} {where}, up "
+            f"to {format_ratio(max(gains))} as fast; at the others the interval includes 1"
         )
     ratio = ratios[-1]
     winner, gain = ("B", ratio) if ratio > 1 else ("A", 1 / ratio)
     return sentence(
-        f"which is faster changes {len(runs) - 1} times {where}; at {last} {winner} is {format_ratio(gain)} "
+        f"the faster one changes {len(runs) - 1} times {where}; at {last} {winner} is {format_ratio(gain)} "
         f"as fast{sure}"
     )
 
@@ -230,11 +230,11 @@ def slowdown_title(pair: Pair) -> str:
     """The sentence of ``slowdowns``, at the table size of a pair."""
     size = pair.what
     if max(pair.a.gpus, pair.b.gpus) == 1:
-        return f"Tables of {size} fit one GPU of A and of B, so nothing is slower there."
+        return f"Tables of {size} fit on one GPU of A and of B, so neither is slowed down."
     parts = []
     for letter, _, answer in pair.sides:
         if answer.gpus == 1:
-            parts.append(f"not at all on {letter}, where they fit one GPU")
+            parts.append(f"not at all on {letter}, where they fit on one GPU")
             continue
         low, high = (format_ratio(value) for value in answer.band)
         many = f"{format_count(answer.gpus)} GPUs"

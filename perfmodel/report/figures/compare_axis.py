@@ -58,8 +58,8 @@ BY_SIZE = CompareAxis(
     lambda low, high: f"from {_size(low)} to {_size(high)}" if low != high else f"for {_size(low)}",
     lambda answer: _size(answer.gpu_count.table_bytes),
     lambda low, high: style.bytes_axis(low, high, "bytes of all tables"),
-    "on as many GPUs as each size needs",
-    "no size here needs more than one GPU: ask for larger tables with --table-size.",
+    "on as many GPUs as the tables need",
+    "every size here fits on one GPU: ask for larger tables with --table-size.",
 )
 BY_GPUS = CompareAxis(
     "gpus",

@@ -96,7 +96,7 @@ def constants(pair: Pair) -> Block | Missing:
     found = differing(pair)
     drawn = [one for one in found if one.ratio is not None][:_MOST_DRAWN]
     if not drawn:
-        return Missing(CONSTANTS, "no constant of A differs from that of B.")
+        return Missing(CONSTANTS, "A and B have the same constants.")
     figure = rows_figure(len(drawn), _ROW)
     for index, one in enumerate(drawn):
         for trace in _constant(one, index):
@@ -113,10 +113,10 @@ def constants(pair: Pair) -> Block | Missing:
     return Block(
         CONSTANTS,
         _constants_title(found),
-        "Each bar goes from 1 (the same) to B's value over A's; whiskers are its 95 % interval where it is "
-        "known. On top those that differ beyond it, the farthest first (values of the machines have none "
-        "and count as sure). Point at one for its sources."
-        + (f" Its numbers have {counted(left, 'more constant')}." if left else ""),
+        "Each bar goes from 1 (the same) to B's value divided by A's; whiskers are the 95 % interval, where "
+        "it is known. Significant differences come first, the largest on top; values of the machines have "
+        "no interval and count as significant. Hover for sources."
+        + (f" The numbers below have {counted(left, 'more constant')}." if left else ""),
         figure,
         "; ".join(
             f"{letter}: machine {answer.setting.machine.name}, calibration {', '.join(answer.calibrations)}"
@@ -137,9 +137,9 @@ def _constants_title(found: Sequence[Constant]) -> str:
             parts.append(few + counted(len(own), *words))
     first = next(one for one in found if one.ratio is not None)  # the first that is drawn
     article = "the " if first.kind == "curve" else ""
-    what = "the farthest apart of these is" if first.sure else "the farthest apart, within its interval, is"
+    what = "the largest difference is" if first.sure else "the largest difference, not significant, is"
     return sentence(
-        f"A and B differ for sure in {' and in '.join(parts)}; {what} {article}{first.name}, "
+        f"A and B differ significantly in {', '.join(parts)}; {what} {article}{first.name}, "
         f"{_value(first, first.a)} on A and {_value(first, first.b)} on B"
     )
 
@@ -278,7 +278,7 @@ def needed(pair: Pair, found: Sequence[Need], others: Sequence[Remedy]) -> Block
     """
     (slow, _, loser), (fast, _, winner) = sorted(pair.sides, key=lambda side: -side[2].time_s)
     if loser.time_s == winner.time_s:
-        return Missing(NEEDS, "both take the same time: none has to be faster.")
+        return Missing(NEEDS, "both take the same time: neither has to be faster.")
     if not found and not others:
         return Missing(NEEDS, f"no single value of {slow}'s machine makes it faster by 2 % or more.")
     enough = [one for one in found if one.needed is not None]
@@ -290,19 +290,19 @@ def needed(pair: Pair, found: Sequence[Need], others: Sequence[Remedy]) -> Block
     for kind in sorted(evidence, key=lambda e: e.rank):
         figure.add_trace(legend_mark(str(kind), style.EVIDENCE_COLOURS[kind], "diamond"))
     top = max([2.0, *(one.factor for one in enough)]) if len(enough) == len(found) else MOST
-    ratio_row_axis(figure, 1, top * 1.15, "times as good as it is (×)")
+    ratio_row_axis(figure, 1, top * 1.15, "better by this factor (×)")
     return Block(
         NEEDS,
         _needs_title(slow, fast, winner.time_s, enough, others),
-        f"Each bar is how many times as good one value of {slow}'s machine would have to be for a batch of "
-        f"{format_time(winner.time_s)}, all others as they are; {_colours(list(evidence))}"
+        f"Each bar is the factor by which one value of {slow}'s machine would have to improve for a batch of "
+        f"{format_time(winner.time_s)}, with all other values unchanged; {_colours(list(evidence))}"
         + (
             "."
             if len(enough) == len(found)
-            else f", and a cross at its end: not even {MOST:g} times is enough."
+            else f". A cross at the end of a bar: not even {MOST:g} times is enough."
         ),
         figure,
-        f"{slow} with one value changed is projected in full, as it was asked; {loser.setting.machine.name}, "
+        f"Each bar is a full projection of {slow} with one value changed; {loser.setting.machine.name}, "
         f"calibration {', '.join(loser.calibrations)}.",
         tuple(
             [_need_row(one, winner.time_s) for one in found]
@@ -314,8 +314,8 @@ def needed(pair: Pair, found: Sequence[Need], others: Sequence[Remedy]) -> Block
 def _colours(evidence: Sequence[Evidence]) -> str:
     """What colours say. Limits: one kind of evidence has no legend -> the kind"""
     if len(evidence) == 1:
-        return f"the evidence of every value: {evidence[0]}"
-    return "colours are the evidence of the value"
+        return f"the evidence of every value is {evidence[0]}"
+    return "colours show the evidence of the value"
 
 
 def _needs_title(
@@ -332,11 +332,12 @@ def _needs_title(
         )
     else:
         parts.append(
-            f"no single value of its machine, {MOST:g} times as good, makes {slow} as fast as {fast}"
+            f"improving a single value of its machine, even {MOST:g} times, does not make {slow} as fast "
+            f"as {fast}"
         )
     if others:
         way = others[0]
-        parts.append(f"with its {way.reduction} exchange of bags it would take {format_time(way.time_s)}")
+        parts.append(f"with its {way.reduction} exchange of bags it takes {format_time(way.time_s)}")
     if not enough and not others:
         parts.append(f"it would have to take {format_time(target_s)}")
     return sentence("; ".join(parts))
@@ -346,8 +347,10 @@ def _need_words(one: Need) -> str:
     unit = KEYS[one.key].unit
     now = format_quantity(one.value, unit)
     if one.needed is None:
-        return f"{one.key} = {now}\n{format_time(one.best_s)} with {MOST:g} times as good"
-    return f"{one.key} = {now}\n{format_quantity(one.needed, unit)} would do ({format_ratio(one.factor)})"
+        return f"{one.key} = {now}\n{format_time(one.best_s)} even if {MOST:g} times better"
+    return (
+        f"{one.key} = {now}\n{format_quantity(one.needed, unit)} would be enough ({format_ratio(one.factor)})"
+    )
 
 
 def _need(one: Need, index: int, target_s: float) -> Any:
@@ -358,7 +361,7 @@ def _need(one: Need, index: int, target_s: float) -> Any:
         [
             f"<b>{one.key}</b>: {KEYS[one.key].meaning}",
             *_need_words(one).splitlines(),
-            f"a batch of {format_time(target_s)} is aimed at",
+            f"target: a batch of {format_time(target_s)}",
             f"evidence of the value: {one.evidence}",
         ]
     )

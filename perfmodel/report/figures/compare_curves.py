@@ -135,9 +135,10 @@ def _block(name: str, pair: Pair, cell: _Cell) -> Block:
     return Block(
         name,
         _title(cell, ratio),
-        "Lines are what a projection takes, with 95 % bands, dashed inside the measured sizes and dotted "
-        f"outside. {_marks_words(cell)} Below: A's time over B's with its 95 % interval, in the colour "
-        f"of the faster one where that leaves out 1, grey where it holds 1. {INDEPENDENT}",
+        "Lines are the times that a projection uses, with 95 % bands: dashed inside the measured sizes, "
+        f"dotted outside. {_marks_words(cell)} Below: A's time divided by B's with its 95 % interval, in "
+        "the colour of the faster one where the interval excludes 1, grey where it includes 1. "
+        f"{INDEPENDENT}",
         _figure(pair, cell, (low, ratio, high), rows),
         _source(cell),
         rows,
@@ -147,10 +148,10 @@ def _block(name: str, pair: Pair, cell: _Cell) -> Block:
 def _marks_words(cell: _Cell) -> str:
     """What the marks are, and why lines do not pass through all of them."""
     if all(one.model.borrowed for one in cell.sources):
-        return "No marks: both were measured on other machines."
+        return "There are no marks: both were measured on other machines."
     words = (
-        "Marks are medians of samples; lines go through them, and where more bytes took less time through "
-        "their geometric mean instead."
+        "Marks are medians of samples, and lines go through them. Where a larger message took less time, the "
+        "line goes through the geometric mean of the two."
     )
     lacking = [
         letter
@@ -159,7 +160,10 @@ def _marks_words(cell: _Cell) -> str:
     ]
     if not lacking:
         return words
-    return f"{words} The samples of {' and '.join(lacking)} are not here: its marks are those of the line."
+    return (
+        f"{words} The samples of {' and '.join(lacking)} are not available: its marks are taken from the "
+        "line."
+    )
 
 
 def _title(cell: _Cell, ratio: Floats) -> str:
@@ -176,13 +180,13 @@ def _title(cell: _Cell, ratio: Floats) -> str:
     unsaid = sum(v is DifferenceVerdict.CANNOT_SAY for v in cell.verdicts)
     if not parts:
         middle = float(np.median(ratio))
-        near = f"A's time over B's is {format_ratio(middle)} in the median"
+        near = f"the median of A's time divided by B's is {format_ratio(middle)}"
         return sentence(
-            f"{what}: the interval of their ratio holds 1 at every size, so which is faster cannot be said; "
-            f"{near}"
+            f"{what}: the interval of their ratio includes 1 at every size, so neither is faster for "
+            f"certain; {near}"
         )
     if unsaid:
-        parts.append(f"at {unsaid} of {len(cell.verdicts)} sizes it cannot be said")
+        parts.append(f"at {unsaid} of {len(cell.verdicts)} sizes neither is faster for certain")
     return sentence(f"{what}: {', '.join(parts)}")
 
 

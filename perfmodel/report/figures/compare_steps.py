@@ -50,15 +50,16 @@ def steps(pairs: Sequence[Pair], asked: Pair) -> Block | Missing:
     for index, name in enumerate(names):
         figure.add_trace(_bars(bars, labels, name, index, of_a[index]))
     figure.update_xaxes(type="multicategory", tickangle=0, dividercolor=style.GRID, title={"text": ""})
-    a_axis = style.axis("part of A's time at that size (%)", rangemode="tozero")
+    a_axis = style.axis("relative to A's time at that size (%)", rangemode="tozero")
     time_axis = style.axis(f"time of a batch ({unit})", rangemode="tozero")
     share_axis = style.axis("share of the time (%)", range=[0, 100])
     figure.update_layout(yaxis=a_axis)
     return Block(
         STEPS,
         steps_title(asked),
-        "A bar is one batch at one size of the tables; its parts are steps in their order, the first below. "
-        "Drawn over A's time at each size, so that small sizes are seen too; under it the times themselves.",
+        "Each bar is one batch at one table size; its segments are the steps, the first at the bottom. "
+        "Heights are relative to A's time at that size, so that small sizes can be read too; the times are "
+        "below.",
         figure,
         _source(asked, shares=False),
         tuple(_row(letter, answer, step) for letter, answer in bars for step in answer.steps),
@@ -76,7 +77,7 @@ def step_differences(pair: Pair) -> Block | Missing:
     Limits: everything fits one GPU -> Missing
     """
     if max(pair.a.gpus, pair.b.gpus) == 1:
-        return Missing(DIFFERENCES, "both fit one GPU: nothing is exchanged.")
+        return Missing(DIFFERENCES, "both fit on one GPU: nothing is exchanged.")
     found, batch = differences(pair.a, pair.b), whole(pair.a, pair.b)
     rows = (*found, batch)
     factor, unit = unit_of(max(abs(end) for one in rows for end in one.band))
@@ -93,8 +94,8 @@ def step_differences(pair: Pair) -> Block | Missing:
     return Block(
         DIFFERENCES,
         _differences_title(found, batch, pair.what),
-        "Each bar is a step's time on A less that on B, with the 95 % interval of the difference; "
-        f"grey: it holds 0, and which is faster cannot be said. {INDEPENDENT}",
+        "Each bar is a step's time on A minus its time on B, with the 95 % interval of the difference. "
+        f"Grey: the interval includes 0, so neither is faster for certain. {INDEPENDENT}",
         figure,
         _source(pair),
         tuple(_difference_row(one) for one in rows),
@@ -114,8 +115,8 @@ def steps_title(pair: Pair) -> str:
     if first.name == second.name:
         return sentence(f"for {size} the {short_label(first)} takes {a} of A's time and {b} of B's")
     return sentence(
-        f"for {size} the {short_label(first)} takes the most of A's time ({a}), the {short_label(second)} of "
-        f"B's ({b})"
+        f"for {size} the longest step of A is the {short_label(first)} ({a} of its time), that of B the "
+        f"{short_label(second)} ({b})"
     )
 
 
@@ -123,22 +124,18 @@ def _differences_title(found: tuple[Difference, ...], batch: Difference, size: s
     """Which step gives the most of what one side saves, and in how many that can be said."""
     differing = [one for one in found if one.verdict is not DifferenceVerdict.SAME]
     if not differing or batch.saved_s == 0:
-        return sentence(f"for {size} no step of A takes another time than that of B")
+        return sentence(f"for {size} every step takes the same time on A and B")
     step, share = largest(found, batch.saved_s)
     winner = "B" if batch.saved_s > 0 else "A"
     saved = format_time(abs(batch.saved_s))
     what = "all" if share >= 1 else format_fraction(share)
-    first = f"for {size} the {_short(step)} gives {what} of the {saved} that {winner} saves"
+    first = f"for {size} {winner} saves {saved}, {what} of it in the {_short(step)}"
     back = sum(one.saved_s * batch.saved_s < 0 for one in found)
-    more = (
-        f", and {counted(back, 'other step')} take{'s' if back == 1 else ''} some of it back" if back else ""
-    )
+    more = f", but {counted(back, 'step')} {'is' if back == 1 else 'are'} slower" if back else ""
     said = sum(one.verdict in (DifferenceVerdict.A, DifferenceVerdict.B) for one in differing)
     if said == 0:
-        return sentence(
-            f"{first}{more}; the interval of every step holds 0, so none of it can be said for sure"
-        )
-    lie = "lies beyond its interval" if said == 1 else "lie beyond their intervals"
+        return sentence(f"{first}{more}; the interval of every step includes 0, so none of it is certain")
+    lie = "is significant" if said == 1 else "are significant"
     return sentence(f"{first}{more}; {said} of {counted(len(differing), 'difference')} {lie}")
 
 

@@ -145,11 +145,14 @@ class Shown:
         """What a column is, in a sentence."""
         kind, columns = self.columns
         if kind == EACH:
-            return "A column is a GPU, with its rank below it."
+            return "Each column is a GPU, with its rank below."
         if kind == ALIKE:
-            return "A column is one GPU of the ranks below it, which are alike; the busiest are left."
+            return (
+                "Each column is one GPU of a group of identical ones, whose ranks are below; the busiest "
+                "are on the left."
+            )
         of = f"{len(columns)} of {format_count(self.answer.evaluator.gpus)}"
-        return f"A column is a GPU, with its rank below it: {of}, from the busiest (left) to the least busy."
+        return f"Each column is a GPU, with its rank below: {of}, from the busiest (left) to the least busy."
 
     @property
     def fullest(self) -> int:

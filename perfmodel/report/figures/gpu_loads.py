@@ -73,8 +73,8 @@ def memory(shown: Shown, held: Sequence[Sequence[GpuPiece]]) -> Block:
         switches.reverse()
     figure.update_layout(yaxis=switches[0].layout["yaxis"])
     how = (
-        f"{shown.column_words()} Its blocks are rows by sharding, optimizer state and the two buffers of the "
-        "largest exchange. Tables may not use what is above the line (in the view of the whole GPU)."
+        f"{shown.column_words()} Its blocks are the rows of each sharding, the optimizer state, and the two "
+        "buffers of the largest exchange. Memory above the line is reserved (see the view of the whole GPU)."
     )
     data = [
         {
@@ -171,8 +171,8 @@ def balance(shown: Shown) -> Block:
     figure.update_layout(**levels(lines + shown.bound_level(factor)))
     figure.update_layout(yaxis=style.axis(f"time ({unit})", range=[0, 1.1 * factor * whole]))
     how = (
-        f"{shown.column_words()} A step waits for its busiest GPU; a block is what it would take if every "
-        "GPU had as many bytes as this one."
+        f"{shown.column_words()} Each block is the time that a step would take if every GPU had as many "
+        "bytes as this one. The step really takes as long as its busiest GPU."
     )
     data = [
         {
@@ -193,7 +193,7 @@ def balance_title(shown: Shown) -> str:
     most, mean = int(np.argmax(total)), float(total.mean())
     gpus = counted(total.size, "GPU")
     if shown.shares.waiting <= _SAME:
-        return f"All {gpus} are equally busy: none waits." if total.size > 1 else "One GPU does not wait."
+        return f"All {gpus} are equally busy, so none waits." if total.size > 1 else "One GPU does not wait."
     ratio = format_ratio(float(total[most]) / mean)
     if ratio == format_ratio(1.0):
         return (
@@ -204,7 +204,7 @@ def balance_title(shown: Shown) -> str:
     step = int(np.argmax(lost))
     names, several = shown.named(most)
     return (
-        f"{names.capitalize()} {'are' if several else 'is'} the busiest, {ratio} the mean of "
+        f"{names.capitalize()} {'are' if several else 'is'} the busiest, with {ratio} the mean load of "
         f"{format_count(total.size)}; a GPU waits for {format_fraction(shown.shares.waiting)} of the "
         f"{shown.step_words} on average, most of it in {step_label(shown.shares.names[step])}."
     )

@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 FIGURES = {
-    "slowdown": "the slowdown over table sizes, a line each way to exchange",
+    "slowdown": "slowdown against table size, a line for each exchange of bags",
     "breakdown": "the steps of a batch at several table sizes",
-    "collectives-all-to-all": "the measured all-to-all under its fitted curve",
-    "collectives-reduce-scatter": "the measured reduce-scatter under its fitted curve",
+    "collectives-all-to-all": "the measured all-to-all and its fitted curve",
+    "collectives-reduce-scatter": "the measured reduce-scatter and its fitted curve",
     "libraries": "NCCL and NVSHMEM side by side, and where they cross",
     "links": "NVLink and PCIe side by side",
-    "roofline": "bytes per second of gather and pool over the tables of a GPU",
-    "changes": "what each change leaves of the slowdown",
+    "roofline": "bytes per second of gather and pool against table size",
+    "changes": "the slowdown after each possible change",
     "tornado": "the slowdown with values of the machine halved and doubled",
-    "heat-map": "the slowdown over batch and pooling, and over tables and dim",
+    "heat-map": "slowdown against batch and pooling, and against tables and dim",
     "validation": "predicted against measured times",
-    "claims": "what the paper claims beside what comes out here",
-    "shardings": "every way to shard at every table size, and which wins",
+    "claims": "published claims beside what the model predicts",
+    "shardings": "every sharding at every table size, and which is the fastest",
 }
 """Each name with one line on what is drawn."""
 
@@ -35,7 +35,7 @@ class Others:
 GPUS = Others(
     "the same tables on more and more GPUs",
     {
-        "over-gpus": "slowdown, time and samples per second over numbers of GPUs",
+        "over-gpus": "slowdown, time and samples per second against the number of GPUs",
         "per-table": "a sharding of its own for every table of a model",
         "plan-scaling": "samples per second of a plan on each number of GPUs, and the knee",
     },
@@ -52,17 +52,17 @@ def on_more_gpus(*, model: bool) -> list[str]:
 COMPARED = Others(
     "two machines, or two calibrations",
     {
-        "compare-time": "time over table sizes of A and B, and their ratio",
-        "compare-slowdown": "slowdown over table sizes of A and B",
+        "compare-time": "times of A and B against table size, and their ratio",
+        "compare-slowdown": "slowdown of A and B against table size",
         "compare-steps": "the steps of A and B side by side",
-        "compare-differences": "what each step of one saves",
+        "compare-differences": "what one saves in each step",
         "compare-all-to-all": "the all-to-all of A and B, and their ratio",
         "compare-reduce-scatter": "the same of the reduce-scatter",
         "compare-all-gather": "the same of the all-gather",
         "compare-all-reduce": "the same of the all-reduce",
         "compare-broadcast": "the same of the broadcast",
         "compare-constants": "constants that differ",
-        "compare-needs": "what one value of the slower one would have to be",
+        "compare-needs": "how much better one value of the slower machine would have to be",
     },
     "perfmodel figure {name} --compare h100-sxm-ib h200-sxm-ib",
 )
@@ -70,8 +70,8 @@ PLAN = Others(
     "a plan",
     {
         "placements": "what each GPU holds, by bytes and by time",
-        "steps": "the steps of the plan beside plans without a planner",
-        "timeline": "who runs when, and what overlap hides",
+        "steps": "the steps of the plan beside those of simple plans",
+        "timeline": "what runs when, and what overlap hides",
         "balance": "how long each GPU is busy and waits",
         "memory": "the bytes of each GPU",
         "tables": "which sharding for which table",
@@ -83,9 +83,9 @@ PLAN = Others(
 CHIP = Others(
     "the cores of one chip",
     {
-        "cores": "the time of each core, its tables as blocks, before and after",
-        "buffers": "what the buffers of the cores hold",
-        "ids": "the same mapping with other ids",
+        "cores": "the time of each core and its tables, before and after the search",
+        "buffers": "what the buffers of the cores contain",
+        "ids": "the same mapping with other distributions of ids",
     },
     "perfmodel chip plan --chip ascend-910 --model criteo-kaggle --report cores.html\n"
     "perfmodel figure {name} --page cores.html",
@@ -93,9 +93,9 @@ CHIP = Others(
 SERVICE = Others(
     "a service",
     {
-        "latency": "latencies against load, with the limit",
-        "made-of": "what the 99th percentile is made of at each load",
-        "batches": "what a replica carries at each batch size",
+        "latency": "latency against load, with the limit",
+        "made-of": "the parts of the p99 at each load",
+        "batches": "the highest load of a replica at each batch size",
     },
     "perfmodel load --table-size 10TB --qps 500k --p99 10ms --report load.html\n"
     "perfmodel figure {name} --page load.html",

@@ -123,9 +123,9 @@ def over_gpus(lines: Sequence[SlowdownLine], asked: Projection) -> Block | Missi
     )
     dashes = dash_words(row["main_evidence"] for row in rows)
     how = (
-        "The same tables and samples per GPU on more and more GPUs; the grey line is what one memory that "
-        f"holds all tables would give; ribbons are 95 % bands; {dashes}; "
-        f"the time in one memory is {asked.baseline_evidence}."
+        "The same tables on more and more GPUs, with the same samples per GPU. The grey line is one GPU "
+        f"whose memory holds all tables (evidence: {asked.baseline_evidence}). Ribbons are 95 % bands; "
+        f"{dashes}."
     )
     return Block(NAME, sentence(known, asked), how, figure, source(asked, rows), rows, switches)
 
@@ -134,13 +134,13 @@ def sentence(lines: Sequence[SlowdownLine], asked: Projection) -> str:
     """What the lines say at the number of GPUs of ``asked``, and where the most samples pass."""
     low, high = asked.band
     if asked.gpus == 1 and asked.forward.tier is None:
-        return f"The tables fit one GPU, so nothing is slower there. {_most(lines[0].frame)}"
+        return f"The tables fit on one GPU, so nothing is slower there. {_most(lines[0].frame)}"
     first = f"On {counted(asked.gpus, 'GPU')} a batch takes {format_time(asked.time_s)}, "
     if format_ratio(asked.slowdown) == format_ratio(1.0):
-        return f"{first}as in one memory. {_most(lines[0].frame)}"
+        return f"{first}as on one GPU that holds all tables. {_most(lines[0].frame)}"
     first += (
-        f"{format_ratio(asked.slowdown)} slower than in one memory ({format_ratio(low)} to "
-        f"{format_ratio(high)})"
+        f"{format_ratio(asked.slowdown)} slower than on one GPU that holds all tables ({format_ratio(low)} "
+        f"to {format_ratio(high)})"
     )
     others = [(_at(line.frame, asked.gpus), line.label) for line in lines[1:] if not line.supposed]
     known = [(value, label) for value, label in others if value is not None]
@@ -156,7 +156,10 @@ def _unfit(asked: Projection) -> str:
     if asked.gpu_count.fits:
         return ""
     needs, room = asked.gpu_count.memory_bytes, asked.gpu_count.usable_bytes
-    return f", but it does not fit: {format_bytes(needs, binary=False)} of {format_bytes(room, binary=False)}"
+    return (
+        f", but the tables do not fit: {format_bytes(needs, binary=False)} of "
+        f"{format_bytes(room, binary=False)}"
+    )
 
 
 _SAME = 1e-9
@@ -166,7 +169,7 @@ def _most(frame: pd.DataFrame) -> str:
     """Where the first way passes the most samples, among the numbers of GPUs that it fits."""
     frame = frame[frame["fits"].to_numpy() > 0]
     if frame.empty:
-        return "It fits none of these numbers of GPUs."
+        return "The tables fit on none of these numbers of GPUs."
     rates = frame["batch"].to_numpy() * frame["gpus"].to_numpy() / frame["time_s"].to_numpy()
     at = int(rates.argmax())
     gpus = int(frame["gpus"].to_numpy()[at])

@@ -74,9 +74,9 @@ def placements(shown: Shown, held: Sequence[Sequence[GpuPiece]]) -> Block:
     figure = shown.figure(height=520)
     switches = _draw(figure, shown, pieces)
     how = (
-        f"{shown.column_words()} A block is a shard of a table: its height is its bytes, or its part of the "
-        "GPU's own time. Blocks too low to see are "
-        "drawn as one; grey is what it does and keeps for its own samples."
+        f"{shown.column_words()} Each block is a shard of a table: its height is its bytes, or its share of "
+        "the GPU's own time. Blocks too small to see are merged; grey is time and memory for the GPU's own "
+        "samples."
     )
     rows = [
         _row(shown, column, piece, kind)

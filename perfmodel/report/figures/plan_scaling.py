@@ -47,9 +47,9 @@ def plan_scaling(sizes: Sequence[Size], line: str) -> Block | Missing:
         **switches[0].layout,
     )
     how = (
-        "Each table has a sharding of its own on each number of GPUs: the plan that a search begins with, "
-        "built without chance or clock; the batch of a GPU stays. The dashed rule is the knee. "
-        f"To search on: {line}"
+        "Tables are planned anew for each number of GPUs, with the same batch per GPU. Each point is the "
+        "plan from which a search starts, which is deterministic. The dashed line is the knee. "
+        f"To search further: {line}"
     )
     return Block(NAME, _title(rows, knee), how, figure, source(sizes[0].base, rows), tuple(rows), switches)
 
@@ -160,5 +160,5 @@ def _title(rows: Sequence[dict[str, Any]], knee: int | None) -> str:
         f"the samples per second of {format_count(first['gpus'])}, with {format_ratio(more)} the GPUs"
     )
     if knee is None:
-        return f"{text}; no knee among them."
+        return f"{text}; there is no knee in this range."
     return f"{text}; the knee is at {counted(knee, 'GPU')}."

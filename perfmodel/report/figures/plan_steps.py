@@ -71,8 +71,8 @@ def steps(shown: Shown) -> Block:
         Switch("%", {"y": shares}, {"yaxis": axes[1], "shapes": [], "annotations": []}),
     )
     how = (
-        f"A bar is one {shown.step_words} with one plan, its parts are steps in their order, the first "
-        "below; each takes as long as its busiest GPU needs."
+        f"Each bar is one {shown.step_words} with one plan; its segments are the steps, the first at the "
+        "bottom. A step takes as long as its busiest GPU needs."
     )
     data = tuple(_step_row(row, plan, cost) for plan, cost in plans for row in cost.rows)
     return Block(STEPS, steps_title(shown), how, figure, source(shown), data, switches)
@@ -89,7 +89,7 @@ def steps_title(shown: Shown) -> str:
     names, each = longest(cost)
     links = sum(row.time_s for row in cost.rows if is_communication(row))
     text = (
-        f"{_capital(names)} take{'' if each else 's'} the most of the {format_time(cost.time_s)}, "
+        f"{_capital(names)} take{'' if each else 's'} the largest part of the {format_time(cost.time_s)}, "
         f"{format_fraction(cost.limiting.time_s / cost.time_s)}{each}; "
         f"communication {format_fraction(links / cost.time_s)} in all"
     )

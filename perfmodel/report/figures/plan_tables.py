@@ -65,8 +65,8 @@ def tables(shown: Shown) -> Block:
         ),
     )
     how = (
-        "A marker is a kind of table: equal rows, look-ups and sharding; the larger it is the more tables. "
-        "Of those on the same place some are moved to the right."
+        "Each marker is a group of tables with equal rows, look-ups and sharding; larger markers are larger "
+        "groups. Markers at the same place are moved to the right."
     )
     return Block(TABLES, tables_title(shown), how, figure, source(shown), tuple(_rows(answer)))
 
@@ -113,7 +113,7 @@ def tables_title(shown: Shown) -> str:
 
     most = sorted(by, key=lambda name: -float(size[by[name]].sum()))
     if len(most) == 1:
-        return f"All tables are {most[0]}: no other sharding of one of them is used."
+        return f"All tables are {most[0]}."
     first, second = most[:2]
     text = (
         f"The {_count(by[first], first)} {_are(by[first])} {words(first)}, "
@@ -202,9 +202,9 @@ def others(shown: Shown) -> Block | Missing:
     answer, time_s = shown.answer, shown.answer.found.cost.time_s
     tried = [group for group in answer.groups if group.reason and group.reason.scheme]
     if not tried:
-        return Missing(OTHERS, "no other scheme of any table fits in the memory.")
+        return Missing(OTHERS, "no other scheme of any table fits in memory.")
     if max(abs(_more(group)) for group in tried) < _NOTHING * time_s:
-        return Missing(OTHERS, "no other scheme of a table makes the plan longer or shorter.")
+        return Missing(OTHERS, "no other scheme of any table changes the time of the plan.")
     drawn = sorted(tried, key=lambda group: -abs(_more(group)))[:MOST_GROUPS]
     factor, unit = time_unit(max(abs(_more(group)) for group in drawn))
     slow = [factor * _more(group) for group in drawn]
@@ -248,12 +248,12 @@ def others(shown: Shown) -> Block | Missing:
         switches = (Switch("log", {}, {"xaxis": seconds}), Switch("linear", {}, {"xaxis": linear}))
     left = len(tried) - len(drawn)
     how = (
-        "A row is a table, or equal ones; its colour is its sharding, its place what the plan takes "
-        "longer with its next best one (named beside it), everything else as it is"
-        + (f"; the {len(drawn)} dearest of {len(tried)}." if left else ".")
+        "Each row is a table, or a group of equal ones; its colour is its sharding. It shows how much "
+        "longer the plan takes if only this table uses its next best scheme, which is named beside it"
+        + (f"; the {len(drawn)} costliest of {len(tried)}." if left else ".")
     )
     if min(_more(group) for group in drawn) < -_NOTHING * time_s:
-        how += " Below 0 the plan is shorter with it."
+        how += " Below 0 the plan would be faster with it."
     rows = tuple(_other_row(shown, group) for group in tried)
     return Block(OTHERS, others_title(shown, tried), how, figure, source(shown), rows, switches)
 
@@ -277,7 +277,7 @@ def others_title(shown: Shown, tried: list[AlikeTables]) -> str:
         shortest = min(tried, key=_more)
         name = shown.answer.evaluator.tables.names[shortest.tables[0]]
         text = (
-            f"No other scheme makes this plan longer; that of {name} makes it shorter: "
+            f"No other scheme makes this plan slower; one of {name} makes it faster: "
             f"−{format_time(-_more(shortest))} with {_scheme_words(shortest)}"
         )
     if little:
@@ -309,7 +309,7 @@ def _other_hover(answer: Planned, label: str, group: AlikeTables, time_s: float)
     reason = group.reason
     other = f"next best: {reason.sharding}, {next_best(answer, group)}" if reason else ""
     share = f"{format_fraction(abs(_more(group)) / time_s)} of the time"
-    alike = "" if len(group.tables) == 1 else "one of them placed so, the others as they are"
+    alike = "" if len(group.tables) == 1 else "one of them changed, the others as they are"
     return hover([f"<b>{label}</b>: {group.sharding}, {parts_text(group.scheme)}", other, share, alike])
 
 

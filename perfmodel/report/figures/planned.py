@@ -33,7 +33,7 @@ def per_table(base: Projection, best: Compared, line: str) -> Block | Missing:
         return Missing(NAME, "on one GPU nothing is sharded: ask for more with --gpus.")
     known = PlanTables.load(model, base.forward.ids)
     if len(known) * base.gpus > MOST_PARTS:
-        return Missing(NAME, f"{counted(len(known), 'table')} take a while to plan: {line}")
+        return Missing(NAME, f"planning {counted(len(known), 'table')} takes too long for a page: {line}")
     evaluator = evaluator_of(base, known)
     room = base.gpu_count.usable_bytes
     try:
@@ -46,8 +46,8 @@ def per_table(base: Projection, best: Compared, line: str) -> Block | Missing:
         shown,
         name=NAME,
         title=_title(base.gpus, found.found.cost.time_s, best),
-        how_to_read=f"{shown.title} {shown.how_to_read} This is the plan that a search begins with; "
-        f"to search on: {line}",
+        how_to_read=f"{shown.title} {shown.how_to_read} This is the plan from which a search starts; "
+        f"to search further: {line}",
     )
 
 
@@ -55,11 +55,11 @@ def _title(gpus: int, time_s: float, best: Compared) -> str:
     """Whether tables of their own shardings are faster than all alike, and by how much."""
     where, own = counted(gpus, "GPU"), format_time(time_s)
     if best.answer is None:
-        return f"With a sharding of its own for each table a batch takes {own} on {where}."
+        return f"With a separate sharding for each table, a batch takes {own} on {where}."
     alike = best.answer.time_s
     if abs(time_s / alike - 1) < _SAME:
-        return f"On {where} a sharding of its own for each table is no faster than {best.way} for all: {own}."
-    words = f"With a sharding of its own for each table a batch takes {own} on {where}"
+        return f"On {where} a separate sharding for each table is no faster than {best.way} for all: {own}."
+    words = f"With a separate sharding for each table, a batch takes {own} on {where}"
     if time_s > alike:
         return (
             f"{words}, more than the {format_time(alike)} of {best.way} for all: a longer search is needed."

@@ -73,7 +73,9 @@ def roofline(asked: Projection, samples: pd.DataFrame | None = None) -> Block | 
     Limits: a memory of its own (--local-memory) -> Missing, its rate is only stated
     """
     if asked.forward.memory is not None:
-        return Missing(NAME, "the rate of a stated memory is not modelled by size: leave --local-memory out.")
+        return Missing(
+            NAME, "with --local-memory the rate does not depend on the size of the tables: leave it out."
+        )
     lines = [_line(asked, float(batch), i) for i, batch in enumerate(_batches(asked))]
     points = _points(asked.forward, samples)
     figure = _figure(asked, lines, points)
@@ -144,19 +146,23 @@ def _title(asked: Projection, line: _Line) -> str:
     machine = asked.setting.machine
     rate, ceiling = float(line.rate[-1]), machine.value("gather_bytes_per_s")
     floor = machine.value("launch_floor_s") / float(line.time_s[-1])
-    said = f"tables that fill a GPU are gathered at {format_rate(rate)} with {line.label}"
+    said = f"{line.label} gathers from tables that fill a GPU at {format_rate(rate)}"
     if floor >= 0.5:
-        return sentence(f"{said}: the launch floor takes {format_fraction(floor)} of the time")
-    return sentence(f"{said}, {format_fraction(rate / ceiling)} of what a gather of long rows reaches")
+        return sentence(f"{said}; kernel launches take {format_fraction(floor)} of the time")
+    return sentence(f"{said}, {format_fraction(rate / ceiling)} of the rate for long rows")
 
 
 def _how(points: pd.DataFrame | None, kinds: Sequence[Evidence]) -> str:
-    marks = "marks are gathers timed on this machine" if points is not None else "no gather was timed here"
+    marks = (
+        "marks are gathers timed on this machine"
+        if points is not None
+        else "no gather was timed on this machine"
+    )
     return (
-        "Bytes of rows, ids and bags per second against the bytes of all tables on one GPU; lines are the "
-        f"kernel model with its 95 % band, {marks}. Ceilings: the memory's stated rate, what a gather of "
-        "long rows reaches of it, and the L2 cache, which holds the tables in the shaded part. "
-        f"Lines by evidence: {named_dashes(kinds)}."
+        "Bytes of rows, ids and bags per second against the bytes of all tables on one GPU. Lines are the "
+        f"kernel model with its 95 % band; {marks}. Ceilings: the datasheet's memory rate, the rate of a "
+        "gather of long rows, and the rate of the L2 cache. In the shaded part, the tables fit in L2. "
+        f"Line style by evidence: {named_dashes(kinds)}."
     )
 
 
@@ -233,7 +239,7 @@ def _cache(figure: Any, l2_bytes: float, left: float) -> None:
     figure.add_vrect(x0=left, x1=l2_bytes, fillcolor=shade, line_width=0, layer="below")
     figure.add_annotation(
         x=np.log10(l2_bytes), y=0, yref="y domain", xanchor="left", yanchor="bottom", showarrow=False,
-        text=f"← fit the L2, {format_bytes(l2_bytes, binary=False)}", font={"size": 11},
+        text=f"← fit in L2, {format_bytes(l2_bytes, binary=False)}", font={"size": 11},
     )  # fmt: skip
 
 

@@ -18,9 +18,9 @@ _MARGIN = {"l": 80, "r": 32, "t": 56, "b": 64}
 _QUANTILES = (("p99", 0.99), ("p95", 0.95), ("p50", 0.5))
 _BELOW, _ABOVE = 0.8, 1.25
 WORDS = {
-    "batching": "waits for its batch to fill",
-    "queue": "waits for batches ahead",
-    "pass": "its own pass",
+    "batching": "waiting for the batch to fill",
+    "queue": "waiting for earlier batches",
+    "pass": "the pass itself",
     "stragglers": "the slowest ranks",
 }
 
@@ -53,10 +53,10 @@ def latency(answer: ServiceLoad, rows: Sequence[LoadRow], source: str) -> Block:
         ],
     )
     at = f"at {_rate(answer.asked.load_per_s)} within {format_time(answer.asked.run.quantile(P99))}"
-    title = f"99 % are answered within {format_time(limit)} up to {_rate(most)}; {at}."
+    title = f"Up to {_rate(most)}, 99 % of requests are answered within {format_time(limit)}; {at}."
     how = (
-        "Each point is a simulation of the same service at another load. The dashed line is the limit, the "
-        "dotted one the load that was asked. Beyond the limit the queue grows."
+        "Each point is a simulation of the same service at another load. The dashed line is the limit; the "
+        "dotted line is the requested load. Beyond its capacity, the queue grows without end."
     )
     data = tuple(row.to_dict() for row in rows)
     return Block(LATENCY, title, how, figure, source, data)
@@ -117,8 +117,8 @@ def made_of(answer: ServiceLoad, rows: Sequence[LoadRow], source: str) -> Block:
     asked = answer.asked.run.made_of(P99)
     largest = max(WAITS, key=lambda name: asked[name])
     share = format_fraction(asked[largest] / answer.asked.run.quantile(P99))
-    title = f"At the asked load {share} of the 99th percentile is {largest}: {WORDS[largest]}."
-    how = "Mean parts of the latencies around the 99th percentile, at each load within the limit."
+    title = f"At the requested load, {share} of the p99 is {largest}: {WORDS[largest]}."
+    how = "Mean parts of the latencies around the p99, at each load within the limit."
     data = tuple(
         {"load_per_s": row.load_per_s, **{f"{name}_s": part[name] for name in WAITS}}
         for row, part in zip(within, parts, strict=True)
@@ -153,8 +153,8 @@ def batches(answer: ServiceLoad, source: str) -> Block | Missing:
     )
     most = max(shown, key=lambda each: each.rate_per_s)
     size = counted(most.batch, "sample")
-    title = f"A replica carries most with full batches of {size} a GPU: {_rate(most.rate_per_s)}."
-    how = "Each point has the best wait and the better way to run of those tried, from shorter simulations."
+    title = f"A replica serves the most with full batches of {size} per GPU: {_rate(most.rate_per_s)}."
+    how = "Each point has the best wait, with or without overlap, of those tried in shorter simulations."
     data = tuple(
         {"batch": e.batch, "wait_s": e.rule.wait_s, "overlap": e.rule.overlap, "pass_s": e.pass_s,
          "highest_load_per_s": e.rate_per_s, "capacity_per_s": e.capacity_per_s}

@@ -52,12 +52,12 @@ def shardings(sizes: Sequence[Size], over: Over = SIZES) -> Block | Missing:
     rows = tuple(row for size in spread for row in _rows(size))
     library = library_name(str(spread[0].base.setting.backend))
     how = (
-        f"All of them with {library}: other libraries are in the first figure. "
-        f"A column is a {over.one}; numbers are slowdowns against one memory, darker is faster "
-        "within a column, frames are around the fastest and what is as fast, an empty cell is not possible."
+        f"All use {library}; the first figure has other libraries. Each column is a {over.one}. Numbers are "
+        "slowdowns against one GPU that holds all tables; darker is faster within a column. Frames mark the "
+        "fastest and those as fast. Empty cells are not possible."
     )
     if _UNIQUE in ways:
-        how += f" {_UNIQUE} sends unique rows, which are pooled where they arrive."
+        how += f" {_UNIQUE} sends unique rows, which are pooled at the receiver."
     if never:
         how += f" Not possible {over.nowhere}: {', '.join(each.way for each in never)}."
     return Block(NAME, _title(spread, over, library), how, figure, _source(spread), rows)

@@ -56,7 +56,7 @@ def slowdown(lines: Sequence[SlowdownLine], asked: Projection, marks: Sequence[M
     """
     known = [line for line in lines if (line.frame["gpus"].to_numpy() > 1).any()]
     if not known:
-        return Missing(NAME, "no size here needs more than one GPU: ask for larger tables with --table-size.")
+        return Missing(NAME, "every size here fits on one GPU: ask for larger tables with --table-size.")
     drawn = drawn_of(known, _COLUMNS)
     rows = tuple(row for one in drawn for row in one.rows)
     top = max([row["slowdown_high"] for row in rows] + [mark.slowdown for mark in marks])
@@ -95,12 +95,12 @@ def sentence(lines: Sequence[SlowdownLine], asked: Projection) -> str:
     low, high = asked.band
     size = format_bytes(asked.gpu_count.table_bytes, binary=False)
     if asked.gpus == 1 and asked.forward.tier is None:
-        return f"Tables of {size} fit one GPU, so nothing is slower there."
+        return f"Tables of {size} fit on one GPU, so nothing is slower there."
     below = f" in {asked.forward.tier.place}" if asked.forward.tier is not None else ""
     where = f"{size}{below} on {counted(asked.gpus, 'GPU')}"
     first = (
-        f"Tables of {where} are {format_ratio(asked.slowdown)} slower than in "
-        f"one memory ({format_ratio(low)} to {format_ratio(high)})"
+        f"Tables of {where} are {format_ratio(asked.slowdown)} slower than on "
+        f"one GPU that holds all of them ({format_ratio(low)} to {format_ratio(high)})"
     )
     others = [
         (_at(line.frame, asked.gpu_count.table_bytes), line.label) for line in lines[1:] if not line.supposed
@@ -123,9 +123,8 @@ def _at(frame: pd.DataFrame, table_bytes: float) -> float | None:
 def _how(rows: Sequence[Mapping[str, Any]], asked: Projection) -> str:
     dashes = dash_words(row["main_evidence"] for row in rows)
     return (
-        "Time of a batch on as many GPUs as each size needs, over that of the same batch in one memory; "
-        f"ribbons are 95 % bands; {dashes}; "
-        f"the time in one memory is {asked.baseline_evidence}."
+        "Time of a batch on as many GPUs as the tables need, divided by its time on one GPU whose memory "
+        f"holds all tables (evidence: {asked.baseline_evidence}). Ribbons are 95 % bands; {dashes}."
     )
 
 
@@ -203,7 +202,7 @@ def _size_axes(rows: Sequence[Mapping[str, Any]], first: Drawn) -> dict[str, Any
     left, right = _ends(rows)
     ticks = style.bytes_ticks(left, right, _DECADES)
     lower = {"tickvals": ticks, "ticktext": [style.bytes_tick(size) for size in ticks]}
-    upper = style.bytes_axis(left, right, "GPUs that it takes", side="top", overlaying="x", matches="x")
+    upper = style.bytes_axis(left, right, "GPUs needed", side="top", overlaying="x", matches="x")
     upper |= {"tickvals": ticks, "ticktext": [_gpus_at(first, size) for size in ticks], "showgrid": False}
     return {"xaxis": style.bytes_axis(left, right, "bytes of all tables", **lower), "xaxis2": upper}
 

@@ -64,15 +64,15 @@ def timeline(shown: Shown) -> Block:
     figure = _drawn(bars, shown.whole is not None)
     if shown.whole is None:
         how = (
-            "A bar is a step from its start to its end: a plan's time counts them one after the other. "
-            "--dense adds the dense layers and shows what runs at the same time."
+            "Each bar is a step from its start to its end. The time of a plan counts them one after the "
+            "other. --dense adds the dense layers and shows what overlaps."
         )
     else:
         several = shown.whole.training
-        many = f"{_BATCHES} batches, the first and the last paler" if several else "A batch"
+        many = f"{_BATCHES} batches, with the first and the last paler" if several else "One batch"
         how = (
             f"{many}: one task after the other (top), and overlapped on streams. Exposed communication "
-            "(orange, hatched) has no kernel beside it. The red line is what the end waits for."
+            "(orange, hatched) overlaps with no kernel. The red line is the critical path."
         )
     data = tuple(_bar_row(bar) for bar in bars)
     return Block(TIMELINE, timeline_title(shown), how, figure, source(shown), data)
@@ -85,7 +85,7 @@ def timeline_title(shown: Shown) -> str:
         cost = shown.answer.found.cost
         links = [row for row in cost.rows if is_communication(row)]
         if not links:
-            return f"No exchange is left: kernels take all of the {format_time(cost.time_s)}."
+            return f"There is no exchange: kernels take all of the {format_time(cost.time_s)}."
         time = sum(row.time_s for row in links)
         longest = max(links, key=lambda row: row.time_s)
         return (

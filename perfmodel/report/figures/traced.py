@@ -19,7 +19,7 @@ TRACED_TIMELINE, TRACED_STEPS = "traced-timeline", "traced-steps"
 EXCHANGE, KERNEL, WAIT, OTHER = (
     "exchanges",
     "kernels of the tables",
-    "waits for other ranks",
+    "waiting for other ranks",
     "not of the plan",
 )
 _COLOURS = {
@@ -48,8 +48,8 @@ def traced_timeline(run: ComparedRun) -> Block:
     bars = [*_measured(run, labels), *_predicted(run)]
     rank = run.run.trace.ranks[0]
     how = (
-        f"Above: rank {rank} in the iteration of median length; where it waits in an exchange for others is "
-        "hatched. Below: the steps as they are predicted, one after the other."
+        f"Above: rank {rank} in the iteration of median length; where it waits for other ranks in an "
+        "exchange, it is hatched. Below: the predicted steps, one after the other."
     )
     data = tuple(
         {"row": bar.row, "kind": bar.kind, "name": bar.name, "start_s": bar.start_s, "end_s": bar.end_s}
@@ -63,7 +63,7 @@ def timeline_title(run: ComparedRun) -> str:
     """The whole, what of it is waiting and gaps, and the prediction."""
     parts = [f"{format_time(run.wait_s)} of it waiting for other ranks", f"{format_time(run.idle_s)} in gaps"]
     return (
-        f"The pass took {format_time(run.whole_s)} where {format_time(run.of_steps.time_s)} were predicted: "
+        f"The pass took {format_time(run.whole_s)}; the prediction is {format_time(run.of_steps.time_s)}: "
         f"{' and '.join(parts)}."
     )
 
@@ -164,8 +164,8 @@ def _bar_hover(bar: Bar) -> str:
 def traced_steps(run: ComparedRun) -> Block:
     """Every step: predicted with its band, and what was measured with its spread."""
     how = (
-        "A line is the predicted 95 % band with its centre; a mark is what was measured, the median of the "
-        "iterations with its 10th and 90th percentile: filled inside the band, open outside."
+        "Each line is the predicted 95 % band with its centre. Each mark is the measured median of the "
+        "iterations, with the 10th and the 90th percentile: filled inside the band, open outside."
     )
     data = tuple(
         line.to_dict() | {"reasons": "; ".join(each.words for each in line.reasons)} for line in run.lines
@@ -183,7 +183,10 @@ def steps_title(run: ComparedRun) -> str:
     )
     inside = len(run.lines) - len(outside)
     verb = "is" if inside == 1 else "are"
-    return f"{inside} of {counted(len(run.lines), 'step')} {verb} inside the band; outside most: {worst}."
+    return (
+        f"{inside} of {counted(len(run.lines), 'step')} {verb} inside the band; the furthest outside: "
+        f"{worst}."
+    )
 
 
 def _steps(lines: Sequence[ComparedStep]) -> Any:

@@ -30,8 +30,12 @@ if TYPE_CHECKING:
 VALIDATION, CLAIMS = "validation", "claims"
 _BANDS = (0.25, 0.10)
 _COLUMNS = ("time_s", "predicted_s", "low_s", "high_s", "error")
-_LEFT_OUT, _CLUSTERS, _STEPS = "a size left out", "a cluster that no fit saw", "training steps (MLPerf)"
-_LARGE = "more nodes than the fit saw"
+_LEFT_OUT, _CLUSTERS, _STEPS = (
+    "a size left out of the fit",
+    "a cluster left out of the fit",
+    "training steps (MLPerf)",
+)
+_LARGE = "more nodes than in the fit"
 _MANY_GPUS = 40
 """From so many GPUs on the points beyond the nodes that a fit saw have a mark of their own."""
 _GPUS = 8
@@ -97,7 +101,7 @@ def validation(frames: Mapping[str, pd.DataFrame]) -> Block | Missing:
     """
     kinds = {label: frame for label, frame in frames.items() if len(frame)}
     if not kinds:
-        return Missing(VALIDATION, "nothing was both predicted and measured: perfmodel validate --run latest")
+        return Missing(VALIDATION, "no measurement has a prediction: perfmodel validate --run latest")
     errors = np.concatenate([f["error"].to_numpy(float) for f in kinds.values()])
     inside = np.concatenate([f["inside"].to_numpy(bool) for f in kinds.values()])
     size = np.abs(errors)
@@ -105,12 +109,12 @@ def validation(frames: Mapping[str, pd.DataFrame]) -> Block | Missing:
     return Block(
         VALIDATION,
         sentence(
-            f"of {counted(size.size, 'point')} that no fit saw{_up_to(kinds)}, half are predicted "
-            f"within {half} and nine in ten within {most}; "
-            f"{format_fraction(float(inside.mean()))} lie in their 95 % band"
+            f"of {counted(size.size, 'point')} left out of the fits{_up_to(kinds)}, half are predicted "
+            f"within {half} and 90 % within {most}; "
+            f"{format_fraction(float(inside.mean()))} are inside their 95 % band"
         ),
-        "On the line a prediction is right; the dark band is ±10 %, the light one ±25 %. "
-        "Below: predicted over measured.",
+        "On the line, a prediction is exact; the dark band is ±10 %, the light band ±25 %. "
+        "Below: predicted divided by measured.",
         _figure(kinds),
         _source(kinds),
         tuple(row for label, frame in kinds.items() for row in _rows(label, frame)),
@@ -239,15 +243,16 @@ def claims(found: Sequence[Judged]) -> Block | Missing:
     judged = [one for one in found if one.claim.kind is Kind.CLAIM]
     drawn = [one for one in judged if one.found.value and one.claim.low and one.claim.high]
     if not drawn:
-        return Missing(CLAIMS, "no claim of the paper can be judged: perfmodel validate --paper")
+        return Missing(CLAIMS, "no published claim can be judged: perfmodel validate --paper")
     counts = [(kind, sum(one.outcome is kind for one in judged)) for kind in Outcome]
     said = ", ".join(f"{count} {_WORDS[kind][count != 1]}" for kind, count in counts if count)
     rest = [one.claim.id for one in judged if one not in drawn]
-    more = f" Not drawn, for want of a number or a band: {', '.join(rest)}." if rest else ""
+    more = f" Not drawn, because they have no number or no band: {', '.join(rest)}." if rest else ""
     return Block(
         CLAIMS,
         sentence(f"of {counted(len(judged), 'claim')} of papers {said}"),
-        "Bars are what the claim allows, marks what comes out, both over the middle of the bar.",
+        "Bars are the ranges that the claims allow, marks are the results; both relative to the middle of "
+        "the bar.",
         _claims_figure(drawn),
         "arXiv 2512.05831 and others, evaluated on public measurements: perfmodel validate --paper." + more,
         tuple(_claim_row(one) for one in found),
@@ -263,7 +268,7 @@ def _claims_figure(drawn: Sequence[Judged]) -> Any:
     for kind in dict.fromkeys(one.outcome for one in drawn):
         figure.add_trace(_mark([None], [None], kind, name=str(kind), hoverinfo="skip"))
     over = [value for one in drawn for value in _over_middle(one)]
-    ratio_row_axis(figure, min(over) / 1.3, max(over) * 1.3, "what comes out over the claim (×)")
+    ratio_row_axis(figure, min(over) / 1.3, max(over) * 1.3, "result relative to the claim (×)")
     return figure
 
 

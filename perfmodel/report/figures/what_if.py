@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CHANGES, TORNADO, HEAT_MAP = "changes", "tornado", "heat-map"
-_ONE_GPU = "on one GPU nothing is slower: ask for larger tables with --table-size."
+_ONE_GPU = "the tables fit on one GPU: ask for larger ones with --table-size."
 _PLANES = (("batch", "pooling"), ("table_count", "dim"))
 _NAMES = {"batch": "batch", "pooling": "pooling", "table_count": "tables", "dim": "dim"}
 _SCALE = [[0.0, "#fdf4e3"], [0.5, "#f3bf7d"], [1.0, "#d9772b"]]
@@ -44,7 +44,7 @@ def changes(asked: Projection) -> Block | Missing:
         return Missing(CHANGES, _ONE_GPU)
     found = sorted(sensitivities(asked), key=lambda s: s.after)
     if not found:
-        return Missing(CHANGES, "no change that this program knows makes it faster by 2 % or more.")
+        return Missing(CHANGES, "none of the changes tried here makes it at least 2 % faster.")
     figure = rows_figure(len(found))
     for index, change in enumerate(found):
         for trace in _change(change, index):
@@ -56,11 +56,11 @@ def changes(asked: Projection) -> Block | Missing:
     return Block(
         CHANGES,
         _changes_title(asked.slowdown, found),
-        "What is changed: the exchange of row-wise shards, the library, the machine, or the batch; one at a "
-        "time. Each bar goes from the slowdown as asked to that after the change; whiskers are the 95 % "
-        f"band after it, {_evidence_words([change.evidence for change in found])}.",
+        "One thing is changed at a time: the exchange of row-wise shards, the library, the machine, or the "
+        "batch. Each bar goes from the slowdown now to the slowdown after the change; whiskers are its 95 % "
+        f"band. {_evidence_words([change.evidence for change in found])}",
         figure,
-        _source(asked, "each change is projected in full"),
+        _source(asked, "each bar is a full projection"),
         tuple(_change_row(change) for change in found),
     )
 
@@ -72,7 +72,7 @@ def tornado(asked: Projection) -> Block | Missing:
     found = swings(asked)
     if not found:
         return Missing(
-            TORNADO, "no rate or floor of the machine moves the slowdown by 2 % when it is halved."
+            TORNADO, "halving any rate or floor of the machine changes the slowdown by less than 2 %."
         )
     figure = rows_figure(len(found))
     for index, swing in enumerate(found):
@@ -88,13 +88,13 @@ def tornado(asked: Projection) -> Block | Missing:
         TORNADO,
         sentence(
             f"{kind.meaning} ({format_quantity(top.value, kind.unit)}, {top.evidence}) "
-            f"moves the slowdown most: {format_ratio(top.halved)} with half, {format_ratio(top.doubled)} "
-            "with twice of it"
+            f"changes the slowdown most: {format_ratio(top.halved)} if halved, {format_ratio(top.doubled)} "
+            "if doubled"
         ),
-        "Each bar is the slowdown with one value of the machine halved (circle) and doubled (square); local "
-        "memory is the same machine, so a faster gather can raise the slowdown.",
+        "Each bar is the slowdown with one value of the machine halved (circle) and doubled (square). One "
+        "GPU that holds all tables has the same machine's values, so a faster gather can raise the slowdown.",
         figure,
-        _source(asked, "each value is changed by itself"),
+        _source(asked, "one value is changed at a time"),
         tuple(_swing_row(swing, asked.slowdown) for swing in found),
     )
 
@@ -104,8 +104,8 @@ def _changes_title(before: float, found: Sequence[Sensitivity]) -> str:
     memories = [s for s in found if s.option.startswith("--local-memory")]
     others = [s for s in found if s not in memories]
     first, *rest = [*others[:1], *memories]
-    said = f"{first.label}: this would help most, from {format_ratio(before)} to {format_ratio(first.after)}"
-    return sentence("; ".join([said, *(f"{s.label} leaves {format_ratio(s.after)}" for s in rest)]))
+    said = f"{first.label} would help most: {format_ratio(before)} becomes {format_ratio(first.after)}"
+    return sentence("; ".join([said, *(f"{s.label}: {format_ratio(s.after)}" for s in rest)]))
 
 
 def _ratios(figure: Any, values: Sequence[float], asked: float, count: int) -> None:
@@ -169,7 +169,7 @@ def _swing(s: Swing, before: float, index: int) -> Iterator[Any]:
 
 def _evidence_words(found: Sequence[Evidence]) -> str:
     one = len(set(found)) == 1
-    return f"every one rests on something {found[0]}" if one else "colours its weakest evidence"
+    return f"The weakest evidence of each is {found[0]}." if one else "Colours show its weakest evidence."
 
 
 def _evidence_legend(figure: Any, found: Sequence[Evidence]) -> None:
@@ -260,7 +260,7 @@ def heat_map(asked: Projection, frames: Sequence[pd.DataFrame] = ()) -> Block | 
         return Missing(HEAT_MAP, _ONE_GPU)
     if len(asked.work.groups) > 1:
         return Missing(
-            HEAT_MAP, "the tables of a set have their own pooling and dim: give one kind of table."
+            HEAT_MAP, "the tables of a set have their own pooling and dim: ask about equal tables."
         )
     frames = frames or [plane(asked, *names) for names in _PLANES]
     everything = np.concatenate([f["slowdown"].to_numpy(float) for f in frames])
@@ -287,10 +287,10 @@ def heat_map(asked: Projection, frames: Sequence[pd.DataFrame] = ()) -> Block | 
     return Block(
         HEAT_MAP,
         switches[0].title,
-        "Each cell is the slowdown of the asked tables with two of their values changed; darker is slower, "
-        "and the framed one is what was asked.",
+        "Each cell is the slowdown with two values of the tables changed; darker is slower. The framed cell "
+        "has the values that were asked for.",
         figure,
-        _source(asked, "every cell is projected in full"),
+        _source(asked, "each cell is a full projection"),
         tuple(_cell_row(row) for frame in frames for row in frame.to_dict(orient="records")),
         tuple(switches),
     )
@@ -370,7 +370,9 @@ def _heat_title(frame: pd.DataFrame, names: tuple[str, str]) -> str:
         where = ", ".join(f"{_NAMES[name]} {_value(name, float(cell[name]))}" for name in names)
         return f"{format_ratio(float(cell['slowdown']))} ({where})"
 
-    return sentence(f"other shapes of the same bytes are slowed {words(cells[0])} to {words(cells[-1])}")
+    return sentence(
+        f"for tables of the same size, the slowdown goes from {words(cells[0])} to {words(cells[-1])}"
+    )
 
 
 def _cell_row(row: dict[Any, Any]) -> dict[str, Any]:

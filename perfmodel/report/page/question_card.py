@@ -23,7 +23,7 @@ def question_card(answer: Projection) -> Card:
     count = answer.gpu_count
     if answer.gpus == 1 and answer.forward.tier is None:
         size = format_bytes(count.table_bytes, binary=False)
-        first = f"{format_ratio(answer.slowdown)}: {size} of tables fit one GPU, so nothing is sharded."
+        first = f"{format_ratio(answer.slowdown)}: {size} of tables fit on one GPU, so nothing is sharded."
         times, sure = f"{format_time(answer.time_s)} a batch", ""
     else:
         first = sentence(answer)
