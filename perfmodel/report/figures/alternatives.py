@@ -233,9 +233,9 @@ def winners(cells: Sequence[MapCell]) -> Block | Missing:
     won = sum(c.winner == most for c in cells)
     title = f"“{most}” takes the fewest GPU-hours in {won} of {len(cells)} cells."
     how = (
-        "Each cell names the alternative with the fewest GPU-hours, which is the one with the shortest batch: "
-        f"each GPU processes its own. Hover for all times and GPUs. {LEGEND} The single large memory is not "
-        "part of the map."
+        "Each cell names the alternative with the fewest GPU-hours, which is the one with the shortest "
+        f"batch: each GPU processes its own. Hover for all times and GPUs. {LEGEND} The single large "
+        "memory is not part of the map."
     )
     return Block(MAP, title, how, figure, "Modelled with the machines' values below; not measured.", rows)
 
