@@ -25,6 +25,7 @@ from perfmodel.cli.load_options import (
     StragglersOption,
     TypedLoad,
     WaitOption,
+    check_beside_plan,
 )
 from perfmodel.cli.load_progress import LoadProgress
 from perfmodel.cli.options import (
@@ -51,14 +52,17 @@ from perfmodel.cli.workload import (
     DtypeOption,
     GpusOption,
     IdDtypeOption,
+    LocalMemoryOption,
     ModelOption,
     PayloadOption,
     PoolingOption,
     ReductionOption,
+    RemoteMemoryOption,
     ReserveOption,
     ScenarioOption,
     TableSizeOption,
     TablesOption,
+    TierOption,
     not_counted,
 )
 from perfmodel.errors import BadInputError
@@ -112,6 +116,9 @@ def load(
     kernels: KernelsOption = None,
     host: HostOption = None,
     settings: SetOption = None,
+    local_memory: LocalMemoryOption = None,
+    remote_memory: RemoteMemoryOption = None,
+    tier: TierOption = None,
     calibration: CalibrationOption = None,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
@@ -128,10 +135,14 @@ def load(
       perfmodel load --model mlperf-dlrm-dcnv2 --gpus 16 --qps 2M --p99 2ms
       perfmodel load --model tables.csv --plan plan.json --qps 100k --p99 3ms
       perfmodel load --table-size 10TB --qps 500k --p99 10ms --host eager
+      perfmodel load --table-size 10TB --p99 5ms --tier uvm-caching
       perfmodel load --table-size 10TB --p99 10ms --arrivals times.txt
     """
     one_output(json=as_json, csv=as_csv)
-    check_host(host)
+    memory = {"local_memory": local_memory, "remote_memory": remote_memory}
+    check_host(host, **memory)
+    if plan is not None:
+        check_beside_plan(tier=tier, **memory)
     check_page(report, None, force=force)
     asked = TypedLoad.of(context.params)
     if table_size is None and gpus is None and model is None:

@@ -13,7 +13,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.units import counted, parse_count, parse_named, parse_number, parse_time
 
 if TYPE_CHECKING:
-    from perfmodel.service.service_load import ServiceQuestion
+    from perfmodel.service.sizing import ServiceQuestion
 
 QpsOption = Annotated[
     str | None,
@@ -94,6 +94,19 @@ LoadPageOption = Annotated[
     Path | None,
     typer.Option("--report", metavar="FILE", help="Also write an HTML page: latency against load."),
 ]
+
+
+def check_beside_plan(**options: str | None) -> None:
+    """Limits: an option that says where rows are, beside a plan that says so too -> BadInputError"""
+    for name, value in options.items():
+        if value is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise BadInputError(
+                f"--plan and {option} cannot be combined.",
+                f"a plan says where its rows are: leave {option} out, or --plan.",
+            )
+
+
 _MOST_REPLICAS, _MOST_SAMPLES = 2**20, 2**20
 
 
@@ -151,7 +164,7 @@ class TypedLoad:
     def question(self, served: Any, spread: Any, measured: tuple[int, ...]) -> ServiceQuestion:
         """For a pass. Limits: a wait for a batch of one, a batch that does not fit -> BadInputError"""
         from perfmodel.service.arrivals import Poisson, read_arrivals
-        from perfmodel.service.service_load import ServiceQuestion
+        from perfmodel.service.sizing import ServiceQuestion
 
         arrivals = Poisson(self.seed) if self.arrivals is None else read_arrivals(self.arrivals, self.seed)
         found = ServiceQuestion(

@@ -35,7 +35,7 @@ def load_text(
     """The whole screen. calibration_file  the user's own;  host  whose time is in the pass"""
     parts = [
         headline(answer),
-        rule_line(answer),
+        f"{rule_line(answer)}\n{chosen_by(answer)}",
         load_table(answer),
         made_of(answer.asked),
         batch_table(answer),
@@ -94,8 +94,23 @@ def rule_line(answer: ServiceLoad) -> str:
     chosen = [
         n for n, v in (("--batch", q.batch), ("--wait", q.wait_s), ("--overlap", q.overlap)) if v is not None
     ]
-    how = f"; as given: {', '.join(chosen)}" if chosen else "; the best of those tried"
-    return "\n".join([facts([("Batch", batch + how)]), *overlap_words(answer)])
+    given = f"; as given: {', '.join(chosen)}" if chosen else ""
+    return facts([("Batch", batch + given)])
+
+
+def chosen_by(answer: ServiceLoad) -> str:
+    """What is the best by what, and why overlap is slower where it was asked for."""
+    return "\n".join([facts([("Chosen", choice_words(answer))]), *overlap_words(answer)])
+
+
+def choice_words(answer: ServiceLoad) -> str:
+    """What the batch, the wait and the overlap are the best of."""
+    if answer.question.qps is None:
+        return "of all that were tried, what carries the most within the limit"
+    return (
+        "of all that were tried, the fewest GPUs; of those, the lowest p99 at this load; of what is "
+        "within 5 % of that, the most load"
+    )
 
 
 def overlap_words(answer: ServiceLoad) -> list[str]:
@@ -237,6 +252,7 @@ def footer(
         *([f"assumed: {', '.join(assumed)}"] if assumed else []),
         f"calibration {calibration_file or ', '.join(dict.fromkeys(setting.links.calibrations))}",
         host_words(setting, host),
+        *([q.served.rows] if q.served.rows else []),
         f"times of the pass {q.served.evidence_at(answer.best.batch)}",
         f"arrivals {q.arrivals.name}, seed {q.arrivals.seed}"
         + (", dealt to replicas at random" if answer.replicas > 1 else ""),

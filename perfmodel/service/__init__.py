@@ -57,7 +57,8 @@ def answered(
     from perfmodel.project import project_one
     from perfmodel.project.hosted import check_clock
     from perfmodel.service.served import hosted_pass, projected_pass
-    from perfmodel.service.service_load import ServiceQuestion, service_load
+    from perfmodel.service.service_load import service_load
+    from perfmodel.service.sizing import ServiceQuestion
     from perfmodel.service.stragglers import NONE, measured_ranks, spread_of
 
     if p99_s is None or not p99_s > 0:

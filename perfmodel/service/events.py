@@ -56,6 +56,7 @@ class ServedRequests:
 
     latency_s  of every request that was followed [n];  parts_s  by ``WAITS``, they add up to it
     batches    that were served;  requests  of a batch on average;  grain  requests that each one stands for
+    largest    requests of the largest batch: with a larger full batch the same would have happened
     first_s, last_s  when the first and the last of them came
     """
 
@@ -66,6 +67,7 @@ class ServedRequests:
     grain: int
     first_s: float
     last_s: float
+    largest: int = 0
 
     def quantile(self, q: float) -> float:
         """Latency that a share q of the requests stays below [s]."""
@@ -238,4 +240,5 @@ def _measured(
         rule.grain,
         float(came[0] / per_s),
         float(came[-1] / per_s),
+        int(counts.max()) * rule.grain,
     )

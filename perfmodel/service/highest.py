@@ -144,8 +144,38 @@ def carried(
     return sorted(found, key=lambda each: each.batch)
 
 
+def waits_of(replica: Replica, wait_s: float | None) -> list[float]:
+    """Waits that are tried [s]."""
+    return [share * replica.limit_s for share in WAITS] if wait_s is None else [wait_s]
+
+
+def soonest(
+    replica: Replica, batches: Sequence[int], rate: float, wait_s: float | None, overlap: bool | None
+) -> list[tuple[int, Rule, float]]:
+    """Every batch size, wait and way to run that carries a load within the limit: with its p99 [s], which is
+    from a short simulation.
+
+    rate  requests a second of this replica;  wait_s, overlap  as they are given; None: all
+    A full batch that is never reached changes nothing, so such sizes are simulated once.
+    """
+    found = []
+    for both in (False, True) if overlap is None else (overlap,):
+        for wait in waits_of(replica, wait_s):
+            largest, time = 0, 0.0
+            for batch in sorted(batches, reverse=True):
+                rule = replica.rule(batch, wait, both)
+                if replica.capacity(rule) <= rate or (rule.requests == 1 and wait and wait_s is None):
+                    continue
+                if not largest or rule.requests <= largest:
+                    run = replica.run(rule, rate, QUICK)
+                    largest, time = run.largest, run.quantile(P99)
+                if time <= replica.limit_s:
+                    found.append((batch, rule, time))
+    return found
+
+
 def _of_batch(replica: Replica, batch: int, wait_s: float | None, overlap: bool | None) -> Iterator[Carried]:
-    waits = [share * replica.limit_s for share in WAITS] if wait_s is None else [wait_s]
+    waits = waits_of(replica, wait_s)
     for both in (False, True) if overlap is None else (overlap,):
         best: Rule | None = None
         most = 0.0

@@ -14,10 +14,12 @@ from perfmodel.model import schedule
 from perfmodel.passes.steps import LABELS, STEPS
 from perfmodel.plan.cost import Evaluator
 from perfmodel.plan.placement import Plan
-from perfmodel.project import prepare
+from perfmodel.project import Forward, prepare
 from perfmodel.project.grid import costed
 from perfmodel.project.hosted import host_costs, with_host
 from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.tiers import SSD
+from perfmodel.units import counted, format_bytes, format_rate, format_time
 
 Array = NDArray[np.float64]
 MOST_SAMPLES = 2**16
@@ -48,6 +50,7 @@ class ServedPass:
     samples       of one GPU, n increasing numbers;  gpus  that one pass runs on
     time_s, low_s, high_s  of each step [S, n]: centre and 95 % interval
     evidence      of the pass at each of them;  fits  of each, whether memory holds it
+    rows          where they are, if not in the HBM of the GPUs, and who else may not read them; in words
     """
 
     gpus: int
@@ -58,6 +61,7 @@ class ServedPass:
     high_s: Array
     evidence: tuple[Evidence, ...]
     fits: NDArray[np.bool_]
+    rows: str = ""
 
     @property
     def most_samples(self) -> int:
@@ -129,7 +133,23 @@ def projected_pass(keywords: dict[str, Any], gpus: int, most: int = MOST_SAMPLES
     served = tuple(_served(step.name, step.collective, step.step.is_kernel) for step in steps)
     evidence = tuple(Evidence.from_rank(int(rank)) for rank in found.grid.columns["main_evidence"])
     fits = np.asarray(found.grid.columns["fits"], dtype=np.bool_)
-    return ServedPass(gpus, work.batch, served, time, low, high, evidence, fits)
+    return ServedPass(gpus, work.batch, served, time, low, high, evidence, fits, _rows(forward))
+
+
+def _rows(forward: Forward) -> str:
+    """Where rows are that are not in HBM."""
+    if forward.tier is not None:
+        those = "those" if forward.tier.kind == SSD else "that"
+        where = f"rows in {forward.tier.place} ({forward.tier})"
+        return f"{where}: a replica has {those} of its nodes for itself alone"
+    if forward.memory is None:
+        return ""
+    memory = forward.memory
+    size = format_bytes(memory.capacity_bytes, binary=False)
+    where = f"rows in one memory of {size} at {format_rate(memory.bytes_per_s)}"
+    if not memory.remote:
+        return f"{where} for each GPU"
+    return f"{where} for {counted(memory.sharers, 'GPU')}, {format_time(memory.latency_s)} away"
 
 
 def _served(name: str, collective: str, kernel: bool) -> ServedStep:

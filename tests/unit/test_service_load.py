@@ -24,7 +24,8 @@ from perfmodel.service.arrivals import ArrivalTrace, Poisson, read_arrivals
 from perfmodel.service.events import Rule
 from perfmodel.service.highest import Replica, carried
 from perfmodel.service.served import planned_pass, projected_pass
-from perfmodel.service.service_load import ServiceQuestion, service_load
+from perfmodel.service.service_load import service_load
+from perfmodel.service.sizing import ServiceQuestion
 from perfmodel.service.stragglers import RankDelay, lateness, measured_ranks, spread_of, spread_of_run
 
 ONE = served((IDS, 4e-4, 2e-6), (GATHER, 2e-4, 1e-6), (BAGS, 4e-4, 2e-6), gpus=4)
@@ -254,6 +255,36 @@ def test_a_projected_pass_is_the_projection() -> None:
     assert spread_of(None).evidence is Evidence.ASSUMED
 
 
+def test_the_pass_of_a_tier_or_of_one_memory_is_its_projection(cli: Any) -> None:
+    from perfmodel.project import project_one
+
+    tier: dict[str, Any] = {"table_bytes": 1e12, "tier": "uvm-caching:5%", "distribution": "zipf:1.05"}
+    memory: dict[str, Any] = {"table_bytes": 10e12, "local_memory": (10e12, 3e12, 3e-6, 16)}
+    for asked in (tier, memory):
+        gpus = project_one(**asked).gpus
+        found = projected_pass(asked, gpus, 1024)
+        for batch in (4, 1024):
+            answer = project_one(**asked, batch=batch)
+            assert found.total(batch) == pytest.approx(answer.time_s, rel=2e-3) and answer.gpus == gpus
+    assert "(uvm-caching:5%)" in projected_pass(tier, 1, 4).rows
+    assert "16 GPUs, 3.00 µs away" in found.rows
+    words = (
+        "load",
+        "--table-size",
+        "1TB",
+        "--p99",
+        "5ms",
+        "--batch",
+        "64",
+        "--wait",
+        "0s",
+        "--requests",
+        "10000",
+    )
+    text = " ".join(cli(*words, "--no-overlap", "--tier", "uvm").out.split())
+    assert "rows in host memory (uvm): a replica has that of its nodes for itself alone" in text
+
+
 def test_a_planned_pass_is_the_plan() -> None:
     from perfmodel.plan import PlanTables
     from perfmodel.plan.cost import Evaluator
@@ -319,6 +350,13 @@ def test_in_python_as_on_the_command_line(cli: Any) -> None:
         (("--table-size", "10TB", "--p99", "10ms", "--batch", "1000000000"), "does not fit"),
         (("--table-size", "10TB", "--p99", "10ms", "--plan", "nowhere.json"), "--model"),
         (("--table-size", "10TB", "--p99", "10ms", "--arrivals", "nowhere.txt"), "nowhere.txt"),
+        (
+            ("--model", "criteo-kaggle", "--p99", "1ms", "--plan", "p.json", "--tier", "uvm"),
+            "--plan and --tier",
+        ),
+        (("--table-size", "10TB", "--p99", "1ms", "--tier", "uvm,ssd"), "would both hold all rows"),
+        (("--table-size", "10TB", "--p99", "1ms", "--tier", "uvm-caching:0%"), "more than 0"),
+        (("--table-size", "10TB", "--p99", "9ms", "--tier", "uvm-caching:99%", "--gpus", "8"), "GPU"),
     ],
 )
 def test_what_cannot_be_asked(cli: Any, words: tuple[str, ...], said: str) -> None:

@@ -7,7 +7,14 @@ from html import escape
 
 from perfmodel.passes.settings import Setting
 from perfmodel.report.figures.service import blocks
-from perfmodel.report.load_text import band_words, headline, most_words, rule_line, stragglers
+from perfmodel.report.load_text import (
+    band_words,
+    choice_words,
+    headline,
+    most_words,
+    rule_line,
+    stragglers,
+)
 from perfmodel.report.page.parts import Card, Page, View
 from perfmodel.report.page.question_card import evidence_bar
 from perfmodel.report.page.sources import code, named, values, versions
@@ -44,8 +51,14 @@ def load_card(answer: ServiceLoad, setting: Setting) -> Card:
         f"{replicas} ({setting.machine.name}); {' '.join(rule_line(answer).split()).removeprefix('Batch ')}",
         evidence_bar({q.served.evidence_at(answer.best.batch): 1.0}),
         "",
-        [stragglers(answer), *setting.notes],
+        [f"Chosen: {choice_words(answer)}.", stragglers(answer), *_rows(answer), *setting.notes],
     )
+
+
+def _rows(answer: ServiceLoad) -> list[str]:
+    """Where rows are that are not in HBM."""
+    rows = answer.question.served.rows
+    return [f"{rows[0].upper()}{rows[1:]}."] if rows else []
 
 
 def provenance(answer: ServiceLoad, setting: Setting, command: str) -> str:

@@ -1,0 +1,186 @@
+"""How many replicas a load takes, and the batch, the wait and the way to run that are the best for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from perfmodel.errors import BadInputError
+from perfmodel.service.arrivals import Arrivals, Poisson
+from perfmodel.service.highest import (
+    FOLLOWED,
+    QUICK,
+    Carried,
+    Replica,
+    batches_within,
+    carried,
+    soonest,
+    surely,
+)
+from perfmodel.service.served import ServedPass
+from perfmodel.service.stragglers import NONE, RankDelay, lateness
+from perfmodel.units import counted, format_count, format_per_second, format_time
+
+SLACK = 1e-9
+_MOST_GPUS, _MOST_ROUNDS = 2**20, 12
+_ALIKE = 0.05
+_ROUGH = 0.1  # of the load that a short simulation finds
+_MOST_NEW = 3  # rules that answer as soon, whose highest load is looked for
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceQuestion:
+    """What is asked.
+
+    served   the pass of a replica;  limit_s  of the 99th percentile [s];  qps  requests a second; None: what
+             the replicas carry;  replicas  None: as many as it takes
+    batch    samples of each GPU in a full batch, wait_s  of its first request, overlap  whether two batches
+             overlap; None: the best that is tried
+    samples  of a request;  requests  number of requests that are simulated at each load
+    spread   of ranks;  measured  ranks behind the mean time of each step
+    """
+
+    served: ServedPass
+    limit_s: float
+    qps: float | None = None
+    replicas: int | None = None
+    batch: int | None = None
+    wait_s: float | None = None
+    overlap: bool | None = None
+    samples: float = 1.0
+    arrivals: Arrivals = field(default_factory=Poisson)
+    requests: int = FOLLOWED
+    spread: RankDelay = NONE
+    measured: tuple[int, ...] = ()
+
+    def replica(self, replicas: int, end: str = "") -> Replica:
+        """One of so many; ``low`` or ``high``: with all times and delays at that end of their bands."""
+        served, spread = self.served, self.spread
+        if end:
+            served = served.changed(getattr(served, f"{end}_s"))
+            spread = spread.end(end == "high")
+        late = lateness(spread, self.measured, served.gpus, self.arrivals.seed) if self.measured else None
+        return Replica(served, self.arrivals, self.limit_s, late, self.samples, replicas)
+
+
+def sized(question: ServiceQuestion, tell: Callable[[str], None]) -> tuple[int, Carried, tuple[Carried, ...]]:
+    """The fewest replicas that carry what is asked, the best batch, and all that were tried.
+
+    Poisson arrivals that are dealt stay Poisson, so one search tells it. A trace comes to each of more
+    replicas in another way: then the fewest are sought by trying numbers of them.
+    """
+    replicas = question.replicas or 1
+    gpus = replicas * question.served.gpus
+    if gpus > _MOST_GPUS:
+        raise BadInputError(
+            f"{counted(replicas, 'replica')} of {counted(question.served.gpus, 'GPU')} are "
+            f"{counted(gpus, 'GPU')}: more than this model describes.",
+            f"at most {format_count(_MOST_GPUS)} GPUs.",
+        )
+    best, tried = _best(question, replicas, tell)
+    if question.qps is None or question.replicas is not None:
+        return replicas, best, tried
+    needed = _needed(question, best)
+    if isinstance(question.arrivals, Poisson) or needed <= replicas:
+        return needed, best, tried
+    too_few, enough = replicas, None
+    for _ in range(_MOST_ROUNDS):
+        best, tried = _best(question, needed, tell)
+        likely = _needed(question, best)
+        if likely <= needed:
+            enough = needed, best, tried
+        else:
+            too_few = needed
+        if enough is None:
+            needed = max(likely, needed + 1)
+            continue
+        if enough[0] - too_few == 1:
+            break
+        needed = likely if too_few < likely < enough[0] else max(math.isqrt(too_few * enough[0]), too_few + 1)
+    return enough or (needed, best, tried)
+
+
+def _needed(question: ServiceQuestion, best: Carried) -> int:
+    """Replicas for the asked load. Limits: more GPUs than the model describes -> BadInputError"""
+    load, gpus = question.qps or 0.0, question.served.gpus
+    needed = max(math.ceil(load / best.rate_per_s - SLACK), 1)
+    if needed * gpus > _MOST_GPUS:
+        most = best.rate_per_s * (_MOST_GPUS // gpus)
+        raise BadInputError(
+            f"{format_per_second(load, 'requests')} need {counted(needed, 'replica')} of "
+            f"{counted(gpus, 'GPU')}: more than this model covers.",
+            f"{format_count(_MOST_GPUS)} GPUs carry {format_per_second(most, 'requests')}.",
+        )
+    return needed
+
+
+def _best(
+    question: ServiceQuestion, replicas: int, tell: Callable[[str], None]
+) -> tuple[Carried, tuple[Carried, ...]]:
+    """What is best, and all that was tried.
+
+    Without a load: what carries the most within the limit. With one: the fewest replicas, which what carries
+    the most needs; of all that carries the load on so many, the lowest p99 at this load; of what is as soon
+    within 5 % what carries the most.
+    """
+    replica = question.replica(replicas)
+    fitting = batches_within(question.served, question.limit_s)
+    batches = fitting if question.batch is None else [question.batch]
+    tried = carried(replica, batches, question.wait_s, question.overlap, tell)
+    tell("the most that the best batch carries")
+    best = _most(question, replica, tried)
+    if question.qps is not None:
+        count = question.replicas or max(_needed(question, best), replicas)
+        tell("the batch that answers soonest")
+        soon = _soonest(question, replica, batches, tried, question.qps / count)
+        sure = best if soon is None else surely(replica, soon, question.requests)
+        if sure.rate_per_s * count >= min(question.qps, best.rate_per_s * count):
+            best = sure
+    others = [each for each in tried if each.rule != best.rule]
+    return best, tuple(sorted([*others, best], key=lambda each: each.batch))
+
+
+def _most(question: ServiceQuestion, replica: Replica, tried: Sequence[Carried]) -> Carried:
+    """What carries the most within the limit, from long simulations of those that a short one cannot tell
+    apart. Limits: nothing is carried -> BadInputError"""
+    ranked = sorted(tried, key=lambda each: (-each.rate_per_s, each.batch))
+    best: Carried | None = None
+    for each in ranked:
+        above = best.rate_per_s if best else 0.0
+        if best is None or each.rate_per_s > (1 - _ROUGH) * above:
+            sure = surely(replica, each, question.requests, above)
+            best = sure if sure.rate_per_s > above else best
+    if best is None:
+        raise _nothing(question)
+    return best
+
+
+def _soonest(
+    question: ServiceQuestion, replica: Replica, batches: Sequence[int], tried: Sequence[Carried], rate: float
+) -> Carried | None:
+    """Of all that carries a load the one that answers it soonest; of what is as soon within 5 % the one that
+    carries the most. None: none carries it in a short simulation"""
+    found = soonest(replica, batches, rate, question.wait_s, question.overlap)
+    least = min((time for _, _, time in found), default=0.0)
+    near = {rule: batch for batch, rule, time in found if time <= (1 + _ALIKE) * least}
+    known = [each for each in tried if each.rule in near]
+    new = sorted(near.keys() - {each.rule for each in known}, key=replica.capacity)[-_MOST_NEW:]
+    for rule in new:
+        most, alone = replica.highest(rule, QUICK), question.served.total(near[rule])
+        known.append(Carried(near[rule], rule, most, alone, replica.capacity(rule)))
+    return max(known, key=lambda each: (each.rate_per_s, -each.batch), default=None)
+
+
+def _nothing(question: ServiceQuestion) -> BadInputError:
+    """No load, however small, is answered in time."""
+    named = {
+        f"--batch {question.batch}": question.batch,
+        f"--wait {format_time(question.wait_s or 0)}": question.wait_s,
+    }
+    given = " and ".join(name for name, value in named.items() if value is not None)
+    with_what = f" with {given}" if given else ""
+    return BadInputError(
+        f"no load is answered within {format_time(question.limit_s)}{with_what}.",
+        f"ask for a longer --p99{', or leave ' + given + ' out' if given else ''}.",
+    )
