@@ -1,4 +1,5 @@
-"""What would change a plan: more GPUs, NVLink, memory, shorter bags, more samples; each planned anew."""
+"""What would change a plan: what limits it, more GPUs, NVLink, memory, shorter bags, more samples; each
+planned anew."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import numpy as np
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.plan.carried import as_option, carried, repaired
+from perfmodel.plan.limiting import Limiting, limiting
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.placement import Plan
 from perfmodel.plan.question import Deadline, PlanQuestion
@@ -26,8 +28,9 @@ _LONGER = 6  # times the time limit, in which the changes have time too
 class WhatIf:
     """One change, and the plan with it.
 
-    name       cards, nvlink-domain, memory, payload or batch
-    words      what changes;  option  that makes the change
+    name       of what limits the plan (``plan.limiting``), cards, nvlink-domain, memory, payload or batch
+    limits     whether it is of what limits the plan
+    words      what changes;  option  that makes the change; "" where no option does
     time_s     of the plan with it, a pass; None where there is none, and ``why`` says so
     samples_per_s  of all GPUs
     planned_anew   whether a search looked for another plan; else tables keep their schemes where they fit
@@ -42,6 +45,7 @@ class WhatIf:
     why: str = ""
     planned_anew: bool = False
     longer: str = ""
+    limits: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """SI units."""
@@ -55,11 +59,12 @@ def what_ifs(question: PlanQuestion, answer: Planned, ends: Deadline) -> tuple[W
     Limits: time is up -> ``longer``, and the plan that is known, changed where it does not fit; of very many
             tables no time;  one GPU -> no NVLink domain
     """
-    asked, plan = list(_asked(question, answer)), answer.plan
+    plan, limit = answer.plan, limiting(answer)
+    asked = [*_of_limit(question, limit), *_asked(question, answer)]
     soon, longer = len(plan.placements) <= _SOON, f"--time-limit {_LONGER * question.time_limit_s:g}s"
     found = [
         _known(
-            WhatIf(name, words, option, longer=longer),
+            WhatIf(name, words, option, longer=longer, limits=name == limit.name),
             changed,
             plan if soon or ends.share(1) > 0 else None,
         )
@@ -69,7 +74,23 @@ def what_ifs(question: PlanQuestion, answer: Planned, ends: Deadline) -> tuple[W
         share_s = ends.share(len(asked) - at)
         if share_s > 0 and not isinstance(changed, BadInputError):
             found[at] = _anew(found[at], replace(changed, time_limit_s=share_s), plan)
-    return tuple(found)
+    return (*_of_latency(question, answer, limit), *found)
+
+
+def _of_limit(
+    question: PlanQuestion, limit: Limiting
+) -> Iterator[tuple[str, str, str, PlanQuestion | BadInputError]]:
+    """The change of what limits a plan, where values of the machine make it."""
+    if limit.values:
+        yield limit.name, limit.words, limit.option, _with(question, **limit.values)
+
+
+def _of_latency(question: PlanQuestion, answer: Planned, limit: Limiting) -> Iterator[WhatIf]:
+    """The plan with exchanges of half the latency, where that limits it: it is no value of a machine."""
+    if not limit.values:
+        time_s = answer.found.cost.time_s - limit.saving_s
+        samples = question.batch * question.gpus / time_s
+        yield WhatIf(limit.name, limit.words, "", time_s, samples, limits=True)
 
 
 def _known(what: WhatIf, changed: PlanQuestion | BadInputError, plan: Plan | None) -> WhatIf:

@@ -28,7 +28,8 @@ def what_if_lines(changes: Sequence[WhatIf], answer: Planned) -> str:
         found = ["not searched" if change.longer else "no plan", ""]
         if not change.longer and change.time_s is not None and change.samples_per_s is not None:
             found = [format_time(change.time_s), format_ratio(change.samples_per_s / now)]
-        rows.append([f" {change.words}", *found, unbroken(change.option)])
+        limits = " (the limit)" if change.limits else ""
+        rows.append([f" {change.words}{limits}", *found, unbroken(change.option)])
     headers = ["What would change the plan", "time", "samples/s", ""]
     if not rows:
         return ""

@@ -20,6 +20,7 @@ from perfmodel.plan.carried import carried
 from perfmodel.plan.question import Deadline, PlanQuestion
 from perfmodel.plan.scaling import NEARLY_ALL, ScalePoint, batch_to_begin_with, knee_of, scale, sure_knee
 from perfmodel.plan.starts import Starts
+from perfmodel.plan.limiting import limiting
 from perfmodel.plan.what_ifs import what_ifs
 from perfmodel.report.scaling_text import scaling_text
 from perfmodel.report.what_if_text import what_if_lines
@@ -189,7 +190,7 @@ def test_what_ifs_are_planned_anew(training: bool) -> None:
     asked = question("mlperf-dlrm-dcnv2", 16, time_limit_s=2.0, training=training, most_bytes=20e9, reserve=0)
     answer = asked.answer()
     found = {each.name: each for each in what_ifs(asked, answer, Deadline.after(1.5))}
-    assert list(found) == ["cards", "nvlink-domain", "memory", "payload", "batch"]
+    assert list(found)[1:] == ["cards", "nvlink-domain", "memory", "payload", "batch"]
     fp16 = {**asked.costs, "payload": "fp16"}
     changed = {
         "cards": replace(asked, gpus=32),
@@ -208,6 +209,43 @@ def test_what_ifs_are_planned_anew(training: bool) -> None:
         assert same is None or time_s <= same * (1 + 1e-9)
     assert found["memory"].option == "--max-hbm 40GB"
     assert found["nvlink-domain"].time_s < answer.found.cost.time_s  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "batch", "training", "name"),
+    [
+        ("mlperf-dlrm-dcnv2", 8, 8192, True, "memory-bandwidth"),
+        ("mlperf-dlrm-dcnv2", 64, 16384, True, "network"),
+        ("criteo-kaggle", 16, 64, True, "latency"),
+        ("criteo-kaggle", 1, 64, True, "sorting-launch"),
+    ],
+)
+def test_what_limits_a_plan_is_what_saves_it_most(
+    model: str, gpus: int, batch: int, training: bool, name: str
+) -> None:
+    """Beside the same plan costed on machines with each rate doubled, and with each launch halved."""
+    asked = question(model, gpus, batch=batch, training=training, time_limit_s=0.3)
+    answer = asked.answer()
+    found = limiting(answer)
+    now = answer.found.cost.time_s
+    value = asked.machine.value
+    rates = ("nic", "nvlink", "gather", "bucketize", "local_sum", "l2")
+    changes = [{f"{rate}_bytes_per_s": 2 * value(f"{rate}_bytes_per_s")} for rate in rates]
+    changes += [{key: value(key) / 2} for key in ("launch_floor_s", "bucketize_floor_s")]
+    savings = []
+    for change in changes:
+        time_s = replace(asked, machine=asked.machine.with_overrides(change)).recosted(answer.plan)
+        assert time_s is not None
+        savings.append((now - time_s, change))
+    most, change = max(savings, key=lambda pair: pair[0])
+    assert found.name == name
+    if found.name == "latency":
+        floors = sum(row.floor_s for row in answer.found.cost.rows if row.collective)
+        assert found.saving_s == pytest.approx(floors / 2) and found.saving_s > most
+    else:
+        assert found.values == change and found.saving_s == pytest.approx(most, rel=0.2)
+    first = what_ifs(asked, answer, Deadline.after(0.0))[0]
+    assert first.limits and first.name == name and bool(first.option) == (name != "latency")
 
 
 @pytest.mark.parametrize(
@@ -240,7 +278,8 @@ def test_what_ifs_without_time_are_the_plan_that_is_known(
     """Every change has a time in --json, whatever the clock; on the screen only where a search looked."""
     asked = question("mlperf-dlrm-dcnv2", 16, time_limit_s=1.0, training=training)
     answer = asked.answer()
-    found = what_ifs(asked, answer, Deadline.after(0.0))
+    first, *found = what_ifs(asked, answer, Deadline.after(0.0))
+    assert first.limits and not any(each.limits for each in found)
     assert [each.name for each in found] == ["cards", "nvlink-domain", "memory", "payload", "batch"]
     assert not any(each.planned_anew for each in found)
     time_s = {each.name: each.time_s for each in found}
@@ -253,14 +292,14 @@ def test_what_ifs_without_time_are_the_plan_that_is_known(
         "not searched: the time limit was reached. --time-limit 6s leaves time for it."
     )
     assert {each.longer for each in found} == {"--time-limit 6s"}
-    longer = what_ifs(asked, answer, Deadline(1.5, lambda: 0.0))
+    longer = what_ifs(asked, answer, Deadline(1.5, lambda: 0.0))[1:]
     assert all(each.planned_anew for each in longer)
     for short, long in zip(found, longer, strict=True):
         assert long.time_s is not None and long.time_s <= time_s[short.name] * (1 + 1e-9)  # type: ignore[operator]
     assert "not searched" not in what_if_lines(longer, answer)
 
     monkeypatch.setattr(of_changes, "_SOON", 3)  # so many tables are very many
-    none = what_ifs(asked, answer, Deadline.after(0.0))
+    none = what_ifs(asked, answer, Deadline.after(0.0))[1:]
     assert all(each.time_s is None and each.longer for each in none)
     assert "not searched" in what_if_lines(none, answer)
 
