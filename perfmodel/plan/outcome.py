@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -26,6 +27,7 @@ from perfmodel.plan.two_bounds import ALL_PLANS, LISTED, LISTED_SCHEMES, OF_TORC
 from perfmodel.units import format_bytes
 
 _MOST_REASONS = 400
+_LEAST_REASONS = 40  # of the heaviest tables, however little time there is
 _LEAST = 1e-300  # so that nothing is divided by 0
 _OF_STEP = {
     name: name
@@ -49,7 +51,7 @@ class AlikeTables:
     """Equal tables that are sharded alike.
 
     tables  their indices;  sharding  a name of ``SHARDINGS``;  memory_bytes  on each GPU that holds a part
-    reason  None where there are too many groups to try others for all
+    reason  None where there are too many groups to try others for all of them in the time limit
     """
 
     tables: tuple[int, ...]
@@ -210,7 +212,7 @@ def _scheme(scheme: Scheme) -> dict[str, Any]:
 def outcome_of(search: Search, found: Found) -> Planned:
     """What a search found, with reasons and comparisons."""
     assert search.best is not None
-    return _outcome(search.best, found)
+    return _outcome(search.best, found, search.over)
 
 
 def given_outcome(
@@ -250,22 +252,29 @@ def given_outcome(
     return _outcome(state, found)
 
 
-def _outcome(state: Packing, found: Found) -> Planned:
+def _outcome(state: Packing, found: Found, until: Callable[[], bool] = lambda: False) -> Planned:
     least_s = -np.inf if found.stopped == "given" else 0.0
-    return Planned(state.evaluator, found, _groups(state, found.plan, least_s), _baselines(state))
+    return Planned(state.evaluator, found, _groups(state, found.plan, least_s, until), _baselines(state))
 
 
-def _groups(state: Packing, plan: Plan, least_s: float) -> tuple[AlikeTables, ...]:
+def _groups(state: Packing, plan: Plan, least_s: float, until: Callable[[], bool]) -> tuple[AlikeTables, ...]:
     o = state.options
     keys: dict[tuple[str, int], list[int]] = {}
     for t, placement in enumerate(plan.placements):
         name = placement.sharding(o.gpus, o.domain)
         keys.setdefault((name, int(state.option[t])), []).append(t)
-    samples = [tables[0] for tables in keys.values()]
-    found: list[PlanReason | None] = [*reasons(state, samples[:_MOST_REASONS], least_s)]
-    found += [None] * (len(samples) - len(found))
-    order = list(SHARDINGS)
     size = state.evaluator.tables.rows * state.evaluator.tables.dim
+    read = state.evaluator.tables.pooling * state.evaluator.tables.dim
+    share = size / size.sum() + read / max(read.sum(), _LEAST)
+    heaviest = np.argsort([-share[tables].sum() for tables in keys.values()], kind="stable")[:_MOST_REASONS]
+    samples = [tables[0] for tables in keys.values()]
+    found: list[PlanReason | None] = [None] * len(samples)
+    tried = reasons(state, [samples[at] for at in heaviest], least_s)
+    for done, (at, reason) in enumerate(zip(heaviest, tried, strict=True)):
+        found[at] = reason
+        if done >= _LEAST_REASONS and until():
+            break
+    order = list(SHARDINGS)
     groups = [
         AlikeTables(tuple(tables), name, o.scheme(option), float(o.memory[option]), reason)
         for ((name, option), tables), reason in zip(keys.items(), found, strict=True)

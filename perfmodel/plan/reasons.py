@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,9 +27,10 @@ class PlanReason:
     more_s: float = 0.0
 
 
-def reasons(state: Packing, tables: Sequence[int], least_s: float = 0.0) -> list[PlanReason]:
+def reasons(state: Packing, tables: Sequence[int], least_s: float = 0.0) -> Iterator[PlanReason]:
     """The next best of each of some tables, with ``more_s`` of at least that. The state is left as it was."""
-    return [_reason(state.copy(), table, least_s) for table in tables]
+    for table in tables:
+        yield _reason(state.copy(), table, least_s)
 
 
 def _reason(state: Packing, table: int, least_s: float) -> PlanReason:

@@ -43,6 +43,7 @@ _BOUNDING = 0.5  # of the time, before plans are changed at random
 _CHANGING, _CHANGING_LEAST = 0.65, 0.15  # until when, and how long: the rest is for the bounds
 _LISTED, _LISTED_LEAST = 0.85, 0.1  # the same for the bound of the listed schemes: the rest is for all plans
 _ANSWERING = 0.4  # of the time, at most, is left for the answer
+_REASONS, _REASON_S = 0.1, 0.003  # and for the next best of the tables; of one of them
 _SHAKES, _SHAKEN = 40, 6  # of a turn; tables of one
 _RANKS, _DOMAINS, _SHAKE = "ranks", "domains", "shake"
 _ANNEALED = {_RANKS: (500, (-4.0, -3.0)), _DOMAINS: (1000, (-2.0, -0.7))}
@@ -136,8 +137,10 @@ class Search:
         self.restricted = restrict is not None
         if restrict is not None:
             self.options = self.options.kept(restrict(self.options, evaluator))
+        self.ends = self.deadline
         listing_s = time.monotonic() - self.began  # the answer takes about as long again
-        self.deadline -= min(listing_s, time_limit_s * _ANSWERING)
+        reasons_s = min(_REASON_S * self.options.count.size, time_limit_s * _REASONS)
+        self.deadline -= min(listing_s, time_limit_s * _ANSWERING) + reasons_s
         self.changed_enough: Callable[[], bool] = self.late
         size = self.options.kind_of.size * self.options.gpus
         self.few, self.small = size <= _FEW, size <= _SMALL
@@ -146,6 +149,10 @@ class Search:
     def late(self) -> bool:
         """Whether the time is up."""
         return time.monotonic() >= self.deadline
+
+    def over(self) -> bool:
+        """Whether the time is up for what is said of the plan, too."""
+        return time.monotonic() >= self.ends
 
     def _after(self, share: float) -> Callable[[], bool]:
         """Whether that share of the time is over."""

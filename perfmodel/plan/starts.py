@@ -70,7 +70,8 @@ class Starts:
         self.random = np.random.default_rng(0)
 
     def quick(self) -> None:
-        """One plan with each kind of exchange alone beside copies, and some by saving, whatever the time.
+        """One plan with each kind of exchange alone beside copies, and some by saving, whatever the time;
+        the best are made even while there is time.
 
         Limits: very many tables -> those of them that there is time for, one at the least
         """
@@ -84,7 +85,7 @@ class Starts:
         if few:
             self._in_turn()
             self._by_saving()
-            self._even(_EVENED_SOON, _never)
+            self._even(_EVENED_SOON, self.until)
 
     def _by_saving(self) -> None:
         """Copies that save most per byte beside shards that are small enough.
