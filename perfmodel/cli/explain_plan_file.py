@@ -11,7 +11,7 @@ from perfmodel.cli.explain_collective import only_of
 from perfmodel.cli.ids import ids_of
 from perfmodel.cli.options import advice, calibration_of, check_per_node, library_of, machine_of
 from perfmodel.cli.output import emit, emit_json
-from perfmodel.cli.plan_options import OBJECTIVES, as_made, is_training, numbers_of
+from perfmodel.cli.plan_options import OBJECTIVES, as_made, below_of, is_training, numbers_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, PlanTables
@@ -75,6 +75,7 @@ def explain_step_of_plan(context: typer.Context) -> None:
             optimizer=asked["optimizer"] or ("rowwise-adagrad" if training else "none"),
             training=training,
             sets=sets,
+            below=below_of(None, plan),
         )
         found = explain_plan_step(evaluator, plan, evaluator.cost(plan), asked["step"])
     if asked["as_json"]:

@@ -51,6 +51,7 @@ from perfmodel.cli.plan_options import (
     FORMATS,
     OBJECTIVES,
     BatchOption,
+    BelowOption,
     ConstraintsOption,
     FormatOption,
     GpusOption,
@@ -66,6 +67,7 @@ from perfmodel.cli.plan_options import (
     SeedOption,
     WithoutOption,
     as_made,
+    below_of,
     check_one_plan,
     check_out,
     check_page,
@@ -118,6 +120,7 @@ def plan(
     objective: ObjectiveOption = OBJECTIVES[0],
     max_hbm: MaxHbmOption = None,
     reserve: KeptOption = None,
+    tier: BelowOption = None,
     optimizer: OptimizerOption = None,
     payload: PayloadOption = None,
     alpha: AlphaOption = None,
@@ -154,6 +157,7 @@ def plan(
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 64 --objective throughput --max-hbm 60GB
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 64 --objective throughput --dense dlrm-dcnv2
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 8,16,64,128
+      perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 8 --max-hbm 24GB --tier uvm,uvm-caching
       perfmodel plan --model tables.csv --gpus 16 --machine h200-sxm-ib --out plan.json
       perfmodel plan --model tables.csv --gpus 16 --only 'user_*=row-wise,unique' --out plan.json
       perfmodel plan --model tables.csv --gpus 16 --reserve 20% --format torchrec --out plan.json
@@ -199,6 +203,7 @@ def plan(
             for_torchrec=file_format == "torchrec",
             time_limit_s=numbers["time_limit"],
             seed=seed,
+            below=below_of(tier, given),
             costs=costs_of(
                 {**context.params, "backend": library, "calibration": calibration, "sets": sets},
                 training=training,

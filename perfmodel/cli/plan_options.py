@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfmodel.cli.options import DEFAULT_MACHINE, check_most, count_values
+from perfmodel.cli.options import DEFAULT_MACHINE, check_most, count_values, split_values
 from perfmodel.cli.output import check_named, check_target, note
 from perfmodel.cli.workload import RESERVE, reserve_of
 from perfmodel.errors import BadInputError
+from perfmodel.plan import Plan
+from perfmodel.plan.below_hbm import Below
 from perfmodel.plan.files import read_made_for
 from perfmodel.project.understood import exact_text
 from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import list_machines
 from perfmodel.schema.machine_keys import ALL_KEYS
+from perfmodel.schema.tiers import parse_tiers
 from perfmodel.units import format_bytes, parse_bytes, parse_count, parse_time
 
 if TYPE_CHECKING:
@@ -71,6 +74,16 @@ KeptOption = Annotated[
         metavar="PART",
         help="Share of each GPU's memory reserved for CUDA, NCCL and dense layers (default: 15%; "
         "none with --max-hbm).",
+    ),
+]
+BelowOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tier",
+        metavar="TIERS",
+        help="Memory below the HBM that tables may be in too: uvm (host memory, rows read in place), "
+        "uvm-caching (with a share of the rows cached in HBM: 1, 2, 5, 10, 20 or 50 %), or one share, "
+        "uvm-caching:10%; lfu and prefetch follow a comma: uvm,uvm-caching,lfu.",
     ),
 ]
 OptimizerOption = Annotated[
@@ -242,6 +255,13 @@ def check_one_plan(many: list[int], **others: object) -> None:
             f"--gpus with {len(many)} numbers and {given[0]} cannot be combined.",
             f"{given[0]} is of one plan: give one number of GPUs, e.g. --gpus {many[-1]}.",
         )
+
+
+def below_of(text: str | None, plan: Plan | None) -> Below | None:
+    """Tiers below the HBM that ``--tier`` allows, and those of a plan. Limits: as ``Below.of``"""
+    tiers = parse_tiers(split_values([text], "--tier")) if text is not None else []
+    held = [p.scheme.tier for p in plan.placements] if plan is not None else []
+    return Below.of([*tiers, *dict.fromkeys(held)])
 
 
 def is_training(objective: str) -> bool:

@@ -161,7 +161,7 @@ BELOW_HBM: tuple[Step, ...] = (
     Step("cache_lookup", (_R.CACHE_IDS,), alone=True),
     Step("fetch_rows", (_R.FETCHED, _R.FETCHED_WIRE), alone=True),
     Step("read_ssd", ()),
-    Step("gather_host", (_R.GATHER_DRAM, _R.GATHER_L2, _R.IN_PLACE, _R.IN_PLACE_WIRE)),
+    Step("gather_host", (_R.GATHER_DRAM, _R.GATHER_L2, _R.IN_PLACE, _R.IN_PLACE_WIRE), grouped=True),
     Step("update_host", (_R.UPDATED_BELOW, _R.UPDATED_BELOW_WIRE), alone=True),
 )
 """Steps of a look-up whose rows are in a tier below the HBM; ``gather_host`` instead of the gather. Training

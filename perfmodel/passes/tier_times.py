@@ -53,20 +53,31 @@ class TierTimes:
         """Of rows that cross the link, at its rate or at this GPU's share of the memory behind it [s]."""
         return tiers.link_time(moved, self._value("host_latency_s"), self.rate(moved, wire, sharers))
 
-    def in_place(self, moved: ArrayLike, wire: ArrayLike, sharers: ArrayLike, pool_s: Array) -> Timing:
+    def in_place(
+        self,
+        moved: ArrayLike,
+        wire: ArrayLike,
+        sharers: ArrayLike,
+        pool_s: Array,
+        launches: ArrayLike = 1.0,
+    ) -> Timing:
         """One kernel reads rows over the link and writes bags: the slower of both.
 
-        pool_s  the same gather if all its rows were in HBM [s]
+        pool_s  the same gather if all its rows were in HBM [s];  launches  of kernels like it [-]
         """
-        launch = self._value("launch_floor_s")
+        launch = np.asarray(launches, dtype=np.float64) * self._value("launch_floor_s")
         time = launch + np.maximum(self.crossing_s(moved, wire, sharers), pool_s - launch)
         floor = np.broadcast_to(launch + self._value("host_latency_s"), time.shape)
         return self.timing(time, floor, LINK)
 
-    def fetched(self, moved: Array, wire: Array, sharers: ArrayLike) -> Timing:
-        """Of the rows that a cache has not."""
-        floor = np.where(moved > 0, self._value("host_latency_s"), 0.0)
-        return self.timing(self.crossing_s(moved, wire, sharers), floor, LINK)
+    def fetched(self, moved: Array, wire: Array, sharers: ArrayLike, part: float = 1.0) -> Timing:
+        """Of the rows that a cache has not.
+
+        part  of the rate: while as many rows cross the other way, as those that a cache evicts in training
+        """
+        latency = self._value("host_latency_s")
+        time = tiers.link_time(moved, latency, part * self.rate(moved, wire, sharers))
+        return self.timing(time, np.where(moved > 0, latency, 0.0), LINK)
 
     def timing(self, time: Array, floor: Array, keys: tuple[str, ...]) -> Timing:
         """With the spread of the constants' sources as band, and the weakest evidence."""

@@ -139,7 +139,7 @@ class Annealing:
         self.most, self.dear = np.maximum(most, 1e-9), slope * most
         price = self.average @ slope
         allowed = np.flatnonzero(self.mask)
-        segment = o.group[allowed] * len(Exchange) + o.exchange[allowed]
+        segment = o.group[allowed] * o.families + o.family[allowed]
         self.few = allowed[least_few(segment, price[allowed])]
         self.begin = np.searchsorted(o.group[self.few], np.arange(o.count.size + 1))
 

@@ -145,6 +145,7 @@ class Choosing:
         finite = np.where(np.isfinite(price), self.memory, 0)
         low, high, step = 0.0, np.inf, _STEP
         middle = self.memory_s or float(price[free] @ self.count) / room
+        middle = middle or float(price[dear] @ self.count) / room or 1 / room  # what is free costs nothing
         for _ in range(_TRIALS):
             now = _least(price + middle * finite, self.first)
             if float(self.memory[now] @ self.count) > room:

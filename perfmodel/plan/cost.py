@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,14 @@ from perfmodel.model import bands
 from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.settings import CLUSTER, Setting, clock_of, load_setting
-from perfmodel.passes.steps import BACKWARD, FORWARD, HANDOVER, LABELS, STEPS, Step, StepRow
+from perfmodel.passes.steps import BACKWARD, FORWARD, HANDOVER, LABELS, STEPS, Step, StepRow, with_tiers
+from perfmodel.plan.below_hbm.allowed_tiers import Below, check_machine
 from perfmodel.plan.exchange_sets import ExchangeSets
 from perfmodel.plan.loads import LoadModel, Loads, Resource, ShardLoads, Training
 from perfmodel.plan.memory import MemoryModel, PlanMemory
 from perfmodel.plan.placement import Plan, Scheme
 from perfmodel.plan.tables import PlanTables
-from perfmodel.plan.timing import PassTimes
+from perfmodel.plan.timing import AHEAD, PassTimes
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.workload import id_dtype_bytes
@@ -56,6 +58,7 @@ class Evaluator:
     training       whether a pass is forward and backward, else forward alone
     sets           which tables exchange together: all, or those of TorchRec's ``ExchangeSets``, where bags
                    are all weighted if any are
+    below          tiers that tables may be in beside the HBM; None: all are in HBM
     Steps run one after the other; every step waits for its busiest rank. Kernels and collectives take the
     same functions as ``perfmodel.project``: its row-wise pass is one plan here.
     Limits: unknown names, a batch or a number of GPUs below 1 -> BadInputError
@@ -74,6 +77,7 @@ class Evaluator:
         optimizer: str = "none",
         training: bool = False,
         sets: ExchangeSets | None = None,
+        below: Below | None = None,
     ) -> None:
         for name, value in (("batch", batch), ("gpus", gpus)):
             if value < 1 or value != int(value):
@@ -89,9 +93,15 @@ class Evaluator:
             "payload": payload,
             "optimizer": optimizer,
             "training": training,
+            "below": below,
         }
+        if below is not None:
+            check_machine(setting.machine)
         state = self.basis.constant("optimizer_state_bytes")
         self.memories = MemoryModel(tables, optimizer, state, sets is not None, training)
+        if below is not None:
+            ways = self.basis.constant("cache_ways")
+            self.memories = replace(self.memories, below=below, ways=ways)
         backward = (
             Training(
                 *self.memories.state,
@@ -113,11 +123,15 @@ class Evaluator:
             tables.unique_rows(float(batch)),
             backward,
             sets,
+            below,
         )
         steps = (*FORWARD, *BACKWARD) if training else FORWARD
         steps = sets.steps(steps, weighted=bool(tables.weight_bytes.any())) if sets else steps
         groups = self.model.groups.resources if self.model.groups else ()
-        self.times = PassTimes(self.basis, self.gpus, self.domain, steps, groups)
+        steps = with_tiers(steps) if below is not None else steps
+        prefetch = below is not None and below.prefetch
+        ids = self.model.id_bytes
+        self.times = PassTimes(self.basis, self.gpus, self.domain, steps, groups, prefetch, ids)
 
     @staticmethod
     def on(machine: str | Machine, tables: PlanTables, batch: int, gpus: int, **options: Any) -> Evaluator:
@@ -144,10 +158,11 @@ class Evaluator:
         return self.times.steps
 
     def shard_loads(
-        self, table: ArrayLike, kind: ArrayLike, r: ArrayLike, c: ArrayLike, hot: ArrayLike = 0
+        self, table: ArrayLike, kind: ArrayLike, r: ArrayLike, c: ArrayLike, *more: ArrayLike
     ) -> ShardLoads:
-        """``LoadModel.shard_loads``: table indices, ``Exchange`` codes, row and column parts, hot rows."""
-        return self.model.shard_loads(table, kind, r, c, hot)
+        """``LoadModel.shard_loads``: table indices, ``Exchange`` codes, row and column parts; hot rows, tier
+        and cached share where they are not 0."""
+        return self.model.shard_loads(table, kind, r, c, *more)
 
     def loads(self, plan: Plan, shards: ShardLoads | None = None) -> Loads:
         """Bytes of every resource on every rank.
@@ -172,6 +187,13 @@ class Evaluator:
                 f"the plan is for the tables of {plan.tables.model}, not of {self.tables.model}.",
                 "use the model that it was made for, or plan anew.",
             )
+        if self.model.below is None and plan.tier_codes.any():
+            at = int(np.flatnonzero(plan.tier_codes)[0])
+            raise BadInputError(
+                f"the plan keeps table {plan.tables.names[at]!r} in {plan.placements[at].scheme.tier}, and "
+                "only the HBM may be used here.",
+                "allow it with --tier, e.g. --tier uvm,uvm-caching.",
+            )
 
     def cost(self, plan: Plan) -> StepCost:
         """``step(loads(plan))``."""
@@ -181,27 +203,33 @@ class Evaluator:
         """The time of every step that runs, exactly as a projection takes it, and their sum with its band.
 
         Source: steps add; bands as in ``project.grid.totals``: collectives have one cause of error, kernels
-        another, the two combine in quadrature
+        another, a tier below the HBM a third, and they combine in quadrature
         """
         most = loads.most
         taken = [(step, self.times.exact(step, most)) for step in self.steps]
         taken = [(step, timing) for step, timing in taken if timing.time_s[0] > 0]
         rows = [self._row(step, timing, loads) for step, timing in taken]
         rows += self._handover(taken, most)
+        rows = self.times.overlapped(rows)
         time = sum(row.time_s for row in rows)
         rows = [replace(row, share=row.time_s / time) for row in rows]
-        kern = [row for row in rows if row.is_kernel]
+        kern = [row for row in rows if row.is_kernel and not STEPS[row.name].below_hbm]
         comm = [row for row in rows if not row.is_kernel]
-        down = [sum(row.time_s - row.low_s for row in part) for part in (comm, kern)]
-        up = [sum(row.high_s - row.time_s for row in part) for part in (comm, kern)]
+        below = [row for row in rows if STEPS[row.name].below_hbm]
+        causes = (comm, kern, below) if below else (comm, kern)
+        down: list[Any] = [sum(row.time_s - row.low_s for row in part) for part in causes]
+        up: list[Any] = [sum(row.high_s - row.time_s for row in part) for part in causes]
         evidence = Evidence.weakest(row.evidence for row in rows)
-        low, high = time - bands.quadrature(*down), time + bands.quadrature(*up)
+        low, high = time - reduce(bands.quadrature, down), time + reduce(bands.quadrature, up)
         return StepCost(tuple(rows), time, float(low), float(high), evidence)
 
     def exact_times(self, most: Array) -> Array:
         """Times [...] of many passes as ``step`` takes them, from the busiest ranks' loads [..., K]."""
         times = [(step, self.times.exact(step, most).time_s) for step in self.steps]
         total = np.asarray(sum(time for _, time in times))
+        if self.times.prefetch:
+            ahead = np.asarray(sum(time for step, time in times if step.name in AHEAD))
+            total = np.maximum(ahead, total - ahead)  # a hand-over is not hidden: none is measured with tiers
         known = self.setting.handover
         if not known.known:
             return total
@@ -211,7 +239,13 @@ class Evaluator:
 
     def _row(self, step: Step, timing: Timing, loads: Loads) -> StepRow:
         each = np.max([loads.of(resource) for resource in step.resources], axis=0)
-        if step.gathers:  # the rank that takes longest
+        if step.name == "gather_host" and not loads.of(Resource.IN_PLACE).any():
+            step = STEPS["gather_pool"]  # all of whose rows are in HBM, or in a cache there
+        if step.below_hbm:
+            main = Resource.IN_PLACE if step.name == "gather_host" else step.resources[0]
+            each = loads.of(main)
+            rank = int(np.argmax(each))
+        elif step.gathers:  # the rank that takes longest
             value = self.setting.machine.value
             rates = value("gather_bytes_per_s"), value("l2_bytes_per_s")
             slower = np.max(
@@ -291,10 +325,10 @@ class Evaluator:
         return self.times.parts(most)
 
     def shard_memory(
-        self, table: ArrayLike, r: ArrayLike, c: ArrayLike, hot: ArrayLike = 0
+        self, table: ArrayLike, r: ArrayLike, c: ArrayLike, *more: ArrayLike
     ) -> tuple[Array, Array]:
         """(rows, optimizer's state) of one shard of r x c parts [bytes] (``MemoryModel.shard``)."""
-        return self.memories.shard(table, r, c, hot)
+        return self.memories.shard(table, r, c, *more)
 
     def hot_share(self, table: int, hot: int) -> float:
         """Share of the look-ups of a table that ask for its most popular ``hot`` rows [-]."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.passes.step_resources import Resource
+from perfmodel.passes.steps import Step
 from perfmodel.plan.cost import Evaluator
 
 Array = NDArray[np.float64]
@@ -15,6 +17,22 @@ Ints = NDArray[np.int64]
 _PIECES = 256
 _FIRST_LOG2, _LAST_LOG2 = 8, 48
 _HEAD = _FIRST_LOG2 + 1  # place of the size 2^8
+
+
+_IN_PLACE = (Resource.IN_PLACE, Resource.IN_PLACE_WIRE)
+
+
+def scale_of(evaluator: Evaluator, step: Step, at: int) -> float:
+    """Bytes of a step's resource ``at`` that take as long as one of its first resource."""
+    value = evaluator.setting.machine.value
+    if (step.gathers or step.name == "gather_host") and at == 1:
+        return value("l2_bytes_per_s") / value("gather_bytes_per_s")
+    if not step.below_hbm or at == 0:
+        return 1.0
+    memory, link = evaluator.times.link_rates(step)
+    if step.name == "gather_host":
+        return (memory if at == len(step.resources) - 2 else link) / value("gather_bytes_per_s")
+    return link / memory
 
 
 @dataclass(frozen=True)
@@ -43,20 +61,20 @@ class StepCurves:
         within = 1 + np.arange(_PIECES) / _PIECES
         octaves = np.ldexp(within, np.arange(_FIRST_LOG2, _LAST_LOG2)[:, np.newaxis]).reshape(-1)
         sizes = np.concatenate([2.0 ** np.arange(_FIRST_LOG2), octaves])
-        value = evaluator.setting.machine.value
         step, resource, scale = [], [], []
         steps = (*evaluator.steps, *evaluator.times.apart)
+        where = {(found.resources, found.gathers): found for found in reversed(steps)}
         waits = list(dict.fromkeys((found.resources, found.gathers) for found in steps))
         for p, (resources, gathers) in enumerate(waits):
             for at, name in enumerate(resources):
                 step.append(p)
                 resource.append(int(name))
-                l2 = gathers and at == 1
-                scale.append(value("l2_bytes_per_s") / value("gather_bytes_per_s") if l2 else 1.0)
+                scale.append(scale_of(evaluator, where[resources, gathers], at))
         width = max(resource) + 1
         most = np.zeros((sizes.size, width))
         for k, factor in zip(resource, scale, strict=True):
-            most[:, k] = sizes * factor
+            if k not in _IN_PLACE:  # the gather takes no less without them
+                most[:, k] = sizes * factor
         taken = evaluator.parts(most)
         none = evaluator.parts(np.zeros((1, width)))
         times = np.zeros((len(waits), sizes.size + 1))

@@ -59,7 +59,7 @@ class _Busiest:
     @cached_property
     def _loads(self) -> ShardLoads:
         plan, t = self.plan, np.arange(len(self.evaluator.tables))
-        return self.evaluator.shard_loads(t, plan.kinds, plan.row_parts, plan.col_parts, plan.hot_rows)
+        return self.evaluator.shard_loads(t, *plan.schemes)
 
     @cached_property
     def _held(self) -> Any:

@@ -14,6 +14,7 @@ from perfmodel.plan.cost import Evaluator
 from perfmodel.plan.placement import EXCHANGES, Placement, Plan, Scheme
 from perfmodel.plan.tables import PlanTables
 from perfmodel.schema.files import first_line, invalid_fields, load_json, read_text, shown
+from perfmodel.schema.tiers import HBM, IN_HBM, parse_tier
 from perfmodel.schema.whole_files import write_whole_text
 from perfmodel.units import counted
 
@@ -24,7 +25,10 @@ _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class _Entry(BaseModel):
-    """One table of a plan file; ``sharding`` says in a word what the rest says, or nothing."""
+    """One table of a plan file; ``sharding`` says in a word what the rest says, or nothing.
+
+    memory  hbm, uvm, or uvm-caching with the share of its rows that its cache holds (``parse_tier``)
+    """
 
     model_config = _STRICT
 
@@ -34,6 +38,7 @@ class _Entry(BaseModel):
     row_parts: int = Field(ge=1)
     col_parts: int = Field(ge=1)
     hot_rows: int = Field(default=0, ge=0)
+    memory: str = HBM
     ranks: list[Annotated[int, Field(ge=0, le=_MOST_GPUS)]]
 
 
@@ -96,6 +101,7 @@ def plan_record(plan: Plan, made_for: MadeFor | None = None) -> dict[str, Any]:
                 "row_parts": placement.scheme.row_parts,
                 "col_parts": placement.scheme.col_parts,
                 "hot_rows": placement.scheme.hot_rows,
+                **({} if placement.scheme.tier == IN_HBM else {"memory": str(placement.scheme.tier)}),
                 "ranks": placement.ranks.tolist(),
             }
             for name, placement in zip(plan.tables.names, plan.placements, strict=True)
@@ -181,7 +187,9 @@ def plan_from(document: object, tables: PlanTables, where: str = "given") -> Pla
 
 
 def _placement(entry: _Entry) -> Placement:
-    scheme = Scheme(EXCHANGES[entry.exchange], entry.row_parts, entry.col_parts, entry.hot_rows)
+    tier = IN_HBM if entry.memory == HBM else parse_tier(entry.memory)
+    cut = EXCHANGES[entry.exchange], entry.row_parts, entry.col_parts, entry.hot_rows
+    scheme = Scheme(*cut, tier)
     return Placement.of(scheme, entry.ranks)
 
 

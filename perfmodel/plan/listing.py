@@ -62,6 +62,28 @@ class Listing:
         found = Listing(group[order], exchange, r, c, few, np.zeros(group.size, dtype=bool))
         return found._with(more) if any(more) else found
 
+    def in_tiers(self, tiers: Sequence[tuple[int, float]], *, narrow: bool) -> tuple[Listing, Ints, Array]:
+        """These in each tier below the HBM too, with the tier and the cached share of each [O].
+
+        tiers   (code, share of the rows in a cache), the HBM first
+        narrow  whether a cache has column parts: else its slots are as wide as the widest row of its rank
+        Source: TorchRec has ``fused_uvm`` and ``fused_uvm_caching`` for all shardings but data-parallel;
+                a cache has the hot rows that others keep on every rank
+        """
+        may = (self.exchange != Exchange.DP) & (self.hot == 0)
+        whole = may & ((self.c == 1) | narrow)
+        masks = [
+            (whole if share else may) if code else np.ones(may.size, dtype=bool) for code, share in tiers
+        ]
+        at = np.concatenate([np.flatnonzero(mask) for mask in masks])
+        sizes = [int(mask.sum()) for mask in masks]
+        tier = np.repeat([code for code, _ in tiers], sizes)
+        cached = np.repeat([share for _, share in tiers], sizes)
+        order = np.argsort(self.group[at], kind="stable")
+        at = at[order]
+        columns = (self.group, self.exchange, self.r, self.c, self.hot, self.asked)
+        return Listing(*(column[at] for column in columns)), tier[order], cached[order]
+
     def _with(self, more: Sequence[set[Scheme]]) -> Listing:
         """These and others, of each kind of table last; those that were here already are marked."""
         columns = np.stack([self.exchange, self.r, self.c, self.hot])

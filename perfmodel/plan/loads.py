@@ -19,13 +19,16 @@ from perfmodel.model import kernels
 from perfmodel.model.exchanges import Exchange
 from perfmodel.model.look_ups import Gather
 from perfmodel.passes.basis import row_penalty
-from perfmodel.passes.step_resources import RESOURCES, TOGETHER, Resource
+from perfmodel.passes.step_resources import BELOW, RESOURCES, TOGETHER, Resource
+from perfmodel.plan.below_hbm.allowed_tiers import CACHED, Below
+from perfmodel.plan.below_hbm.tier_loads import Part, TierLoads, add_pooled
 from perfmodel.plan.exchange_sets import ExchangeSets
 from perfmodel.plan.look_up_groups import LookUpGroups
 from perfmodel.plan.placement import Plan, Scheme, check_scheme
 from perfmodel.plan.rank_loads import Loads, ShardLoads
 from perfmodel.plan.skew import AllLookUps
 from perfmodel.plan.tables import PlanTables
+from perfmodel.plan.update_loads import backward
 
 Array = NDArray[np.float64]
 
@@ -69,11 +72,13 @@ class LoadModel:
     unique: Array  # U of each table for the samples of one rank
     training: Training | None = None
     sets: ExchangeSets | None = None  # of TorchRec; None: all tables exchange together
+    below: Below | None = None  # tiers that tables may be in beside the HBM
 
     @property
     def width(self) -> int:
         """K, resources of a pass."""
-        return self.groups.width if self.groups else TOGETHER
+        own = self.groups.width if self.groups else TOGETHER
+        return own if self.below is None else max(own, BELOW[1])
 
     @cached_property
     def groups(self) -> LookUpGroups | None:
@@ -86,39 +91,79 @@ class LoadModel:
         tables = self.tables
         return AllLookUps(tables.ids, tables.rows, tables.pooling, self.batch, float(self.gpus))
 
+    @cached_property
+    def pools(self) -> dict[tuple[tuple[Part, int], ...], dict[Part, float]]:
+        """Misses of caches that were priced before."""
+        return {}
+
+    @cached_property
+    def tiers(self) -> TierLoads | None:
+        """Of tables below the HBM."""
+        return None if self.below is None else TierLoads(self.below, self.constant, self.machine_value)
+
     def shard_loads(
-        self, table: ArrayLike, kind: ArrayLike, r: ArrayLike, c: ArrayLike, hot: ArrayLike = 0
+        self,
+        table: ArrayLike,
+        kind: ArrayLike,
+        r: ArrayLike,
+        c: ArrayLike,
+        hot: ArrayLike = 0,
+        tier: ArrayLike = 0,
+        cached: ArrayLike = 0,
     ) -> ShardLoads:
         """Loads of shards of tables (indices) cut into r x c parts and exchanged so; all broadcast.
 
-        hot  h, rows of each table that every rank has a copy of as well
+        hot     h, rows of each table that every rank has a copy of as well
+        tier    code of where they are (``allowed_tiers.CODES``)
+        cached  share of the rows that a cache of their own has in HBM
 
         Limits: more parts than rows or columns -> BadInputError, for the equations spread ids evenly over
         parts;  whatever else a plan checks is not checked here (``placement.check_scheme``)
         """
-        t, kinds, rows, cols, head = np.broadcast_arrays(
-            np.asarray(table, dtype=np.int64), np.asarray(kind), _array(r), _array(c), _array(hot)
+        t, kinds, rows, cols, head, where, share = np.broadcast_arrays(
+            np.asarray(table, dtype=np.int64),
+            np.asarray(kind),
+            *(_array(x) for x in (r, c, hot)),
+            np.asarray(tier, dtype=np.int64),
+            _array(cached),
         )
         self._check_parts(t, kinds, rows, cols, head)
-        own, everywhere = (np.moveaxis(np.zeros((TOGETHER, *t.shape)), 0, -1) for _ in range(2))
+        width = TOGETHER if self.tiers is None else BELOW[1]
+        own, everywhere = (np.moveaxis(np.zeros((width, *t.shape)), 0, -1) for _ in range(2))
         cut = TableCut(self, t, kinds, rows, cols, head)
         for fill in (_input, _look_up, _look_up_hot, _unique, _dense, _two_level, _partial, _convert):
             fill(cut, own, everywhere)
         if self.training is not None:
-            _backward(cut, self.training, own, everywhere)
+            backward(cut, self.training, own, everywhere)
+        if self.tiers is not None:
+            self.tiers.fill(cut, where, share, own)
+            if self.training is not None:
+                self.tiers.fill_update(cut, where, self.training, own)
         if self.sets is not None and self.groups is not None:
-            own, everywhere = (self.sets.spread(t, kinds, each) for each in (own, everywhere))
+            own, everywhere = (self._spread(t, kinds, each) for each in (own, everywhere))
             everywhere[..., Resource.COPIED_LENGTHS] = _copied_lengths(cut)
             own, everywhere = self.groups.spread(t, own, False), self.groups.spread(t, everywhere, True)
         return ShardLoads(own, everywhere)
+
+    def _spread(self, t: NDArray[np.int64], kind: NDArray[Any], loads: Array) -> Array:
+        """Each where its own set of exchanges is counted."""
+        assert self.sets is not None
+        found = self.sets.spread(t, kind, loads)
+        if self.tiers is None:
+            return found
+        whole = np.moveaxis(np.zeros((self.width, *t.shape)), 0, -1)
+        whole[..., : found.shape[-1]] = found
+        whole[..., BELOW[0] :] = loads[..., BELOW[0] :]
+        return whole
 
     def _check_parts(self, t: NDArray[np.int64], kind: NDArray[Any], r: Array, c: Array, hot: Array) -> None:
         empty = (r > self.tables.rows[t] - hot) | (c > self.tables.dim[t])
         if not empty.any():
             return
-        at, parts = t[empty][0], (int(x[empty][0]) for x in (r, c, hot))
+        at = t[empty][0]
+        row_parts, col_parts, few = (int(x[empty][0]) for x in (r, c, hot))
         rows, dim = int(self.tables.rows[at]), int(self.tables.dim[at])
-        scheme = Scheme(Exchange(int(kind[empty][0])), *parts)
+        scheme = Scheme(Exchange(int(kind[empty][0])), row_parts, col_parts, few)
         check_scheme(self.tables.names[at], rows, dim, scheme, self.gpus, self.domain)
 
     def loads(self, plan: Plan, found: ShardLoads | None = None) -> Loads:
@@ -127,13 +172,14 @@ class LoadModel:
         found  of a shard of each table [T, K], where they are known
         """
         if found is None:
-            t = np.arange(len(plan.tables))
-            found = self.shard_loads(t, plan.kinds, plan.row_parts, plan.col_parts, plan.hot_rows)
+            found = self.shard_loads(np.arange(len(plan.tables)), *plan.schemes)
         values = np.repeat(found.everywhere.sum(axis=0)[:, np.newaxis], plan.gpus, axis=1)
         tables, ranks = plan.shards
         for k in range(self.width):
             if found.own[:, k].any():
                 values[k] += np.bincount(ranks, weights=found.own[tables, k], minlength=plan.gpus)
+        if self.tiers is not None and (plan.tier_codes == CACHED).any():
+            add_pooled(self, plan, values)
         return Loads(values)
 
 
@@ -342,52 +388,6 @@ def _convert(a: TableCut, own: Array, everywhere: Array) -> None:
     came = ex.convert_bytes(a.B * received, a.D, a.v, a.pooled)
     own[..., Resource.CONVERT_OUT] = sent * a.split
     everywhere[..., Resource.CONVERT_IN] = came * a.split
-
-
-def _backward(a: TableCut, training: Training, own: Array, everywhere: Array) -> None:
-    """The update of rows at their holders. Gradients of bags travel as the bags did: the same loads."""
-    asked = ex.requested_rows(a.G, a.U, a.r)
-    arrived = np.where(a.dp, a.B, np.where(a.ub, asked, a.G * a.B * a.q))  # gradients at the holder
-    read, touched, row = a.updated(training)
-    moved = a.traffic(np.maximum(arrived, 1), read, a.elements, touched, row, a.shards, a.pooled)
-    sorted_bytes = ex.deduplicated_bytes(read, np.where(a.dp, 0, touched), a.model.id_bytes)
-    for resource, size in (
-        (Resource.SORT, sorted_bytes),
-        (Resource.UPDATE_DRAM, moved.dram_bytes),
-        (Resource.UPDATE_L2, moved.l2_bytes),
-    ):
-        own[..., resource] = size * ~a.dp
-        everywhere[..., resource] = size * a.dp
-    copied = np.where(a.dp, a.E, a.hot)
-    everywhere[..., Resource.COPIED_GRADIENTS] = ex.copied_gradient_bytes(copied, a.D, a.gradient)
-    _update_hot(a, training, everywhere)
-    _unique_gradients(a, own, everywhere)
-
-
-def _unique_gradients(a: TableCut, own: Array, everywhere: Array) -> None:
-    """Gradients of unique rows, added up from those of the bags before they travel."""
-    if not a.ub.any():
-        return
-    added = a.traffic(
-        np.full(a.U.shape, a.B), a.B * a.L, a.D, a.U, a.D * a.pooled, len(a.model.tables), a.pooled
-    )
-    everywhere[..., Resource.ACCUMULATE_DRAM] = added.dram_bytes * a.ub
-    everywhere[..., Resource.ACCUMULATE_L2] = added.l2_bytes * a.ub
-    everywhere[..., Resource.ROW_GRADIENTS_SENT] = a.U * a.D * a.v * a.ub
-    own[..., Resource.ROW_GRADIENTS_RECEIVED] = ex.requested_rows(a.G, a.U, a.r) * a.elements * a.v * a.ub
-
-
-def _update_hot(a: TableCut, training: Training, everywhere: Array) -> None:
-    """The update of the copies of hot rows, as that of a copied table."""
-    hot = a.hot > 0
-    if not hot.any():
-        return
-    row = ex.update_row_bytes(a.D, a.w, training.per_element, training.per_row) + 2 * a.D * a.pooled
-    bags, read = np.full(a.hot.shape, a.B), a.B * a.hot_L
-    moved = a.traffic(bags, read, a.D, a.hot, row, a.copies, a.pooled)
-    everywhere[..., Resource.SORT] += ex.deduplicated_bytes(read, 0, a.model.id_bytes) * hot
-    everywhere[..., Resource.UPDATE_DRAM] += moved.dram_bytes * hot
-    everywhere[..., Resource.UPDATE_L2] += moved.l2_bytes * hot
 
 
 __all__ = ["RESOURCES", "LoadModel", "Loads", "Resource", "ShardLoads", "TableCut", "Training"]

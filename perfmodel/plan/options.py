@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.model.popularity import popularity_bins
+from perfmodel.plan.below_hbm.allowed_tiers import CODES, Below
 from perfmodel.plan.cost import Evaluator
 from perfmodel.plan.listing import Listing
 from perfmodel.plan.placement import Scheme
 from perfmodel.plan.tables import PlanTables
 from perfmodel.schema.distributions import Distribution
+from perfmodel.schema.tiers import IN_HBM
 from perfmodel.units import format_bytes
 
 Array = NDArray[np.float64]
@@ -38,6 +40,8 @@ class Options:
     average_memory    [O] the same for memory [bytes]
     barred    [Q, G] ranks that may hold no shard of a kind of table; None: any may
     inside    [O] whether all shards must be in one NVLink domain, whichever; None: wherever
+    tier, cached, host  [O] where the shards are, the share of their rows that is cached, and host memory of
+              one [bytes]; None: all are in HBM;  below  the tiers that there are
     """
 
     kind_of: Ints
@@ -59,6 +63,10 @@ class Options:
     domain: int
     barred: NDArray[np.bool_] | None = None
     inside: NDArray[np.bool_] | None = None
+    tier: Ints | None = None
+    cached: Array | None = None
+    host: Array | None = None
+    below: Below | None = None
 
     @property
     def bound_to_ranks(self) -> NDArray[np.bool_]:
@@ -83,7 +91,21 @@ class Options:
     def scheme(self, option: int) -> Scheme:
         """What an option is."""
         kind = Exchange(int(self.exchange[option]))
-        return Scheme(kind, int(self.r[option]), int(self.c[option]), int(self.hot[option]))
+        cut = Scheme(kind, int(self.r[option]), int(self.c[option]), int(self.hot[option]))
+        if self.below is None or self.tier is None or self.cached is None or not self.tier[option]:
+            return cut
+        return replace(cut, tier=self.below.tier(int(self.tier[option]), float(self.cached[option])))
+
+    @property
+    def family(self) -> Ints:
+        """[O] the exchange of each and where its rows are: those that a search compares by their price."""
+        kinds = len(Exchange)
+        return self.exchange if self.tier is None else np.asarray(self.exchange + kinds * self.tier)
+
+    @property
+    def families(self) -> int:
+        """More than any of ``family``."""
+        return len(Exchange) * (1 if self.tier is None else len(CODES))
 
     def of(self, table: int) -> slice:
         """Options of a table."""
@@ -95,6 +117,10 @@ class Options:
         at = self.of(table)
         same = (self.exchange[at] == scheme.kind) & (self.r[at] == scheme.row_parts)
         same &= self.hot[at] == scheme.hot_rows
+        if self.tier is not None and self.cached is not None:
+            same &= (self.tier[at] == CODES[scheme.tier.kind]) & (self.cached[at] == scheme.tier.cached)
+        elif scheme.tier != IN_HBM:
+            return None
         found = np.flatnonzero(same & (self.c[at] == scheme.col_parts))
         return at.start + int(found[0]) if found.size else None
 
@@ -111,8 +137,12 @@ class Options:
                 *("own_memory", "everywhere_memory", "average", "average_memory"),
             )
         }
+        for name in ("tier", "cached", "host"):
+            if getattr(self, name) is not None:
+                some[name] = getattr(self, name)[keep]
         found = Options(self.kind_of, self.count, first, group, gpus=self.gpus, domain=self.domain, **some)
-        return replace(found, barred=self.barred, inside=None if self.inside is None else self.inside[keep])
+        inside = None if self.inside is None else self.inside[keep]
+        return replace(found, barred=self.barred, inside=inside, below=self.below)
 
 
 def options_of(
@@ -136,10 +166,15 @@ def options_of(
     for kind, scheme in zip(kind_of, more, strict=False):
         asked[kind].add(scheme)
     listed = Listing.of(tables.rows[sample], tables.dim[sample], gpus, domain, few, asked)
+    below, tier, cached = evaluator.model.below, None, None
+    if below is not None:
+        shares = {s.tier.cached for each in asked for s in each if s.tier.cached}
+        listed, tier, cached = listed.in_tiers(below.tiers(shares), narrow=below.prefetch)
+    where = () if tier is None or cached is None else (tier, cached)
     group, exchange, r, c, hot_of = listed.group, listed.exchange, listed.r, listed.c, listed.hot
     parts = np.where(exchange == Exchange.DP, 0, r * c)
-    memory = np.sum(evaluator.shard_memory(sample[group], r, c, hot_of), axis=0)
-    loads = evaluator.shard_loads(sample[group], exchange, r, c, hot_of)
+    memory = np.sum(evaluator.shard_memory(sample[group], r, c, hot_of, *where), axis=0)
+    loads = evaluator.shard_loads(sample[group], exchange, r, c, hot_of, *where)
     spread, copied = parts / gpus, parts == 0
     everywhere_rows = np.where(copied, tables.rows[sample[group]], hot_of)
     everywhere_memory = np.sum(evaluator.copied_memory(sample[group], everywhere_rows), axis=0)
@@ -162,6 +197,10 @@ def options_of(
         everywhere_memory + own_memory * spread,
         gpus,
         domain,
+        tier=tier,
+        cached=cached,
+        host=None if tier is None else evaluator.memories.host(sample[group], r, c, tier),
+        below=below,
     )
     return _fitting(found.kept(listed.asked | _worth_copying(found, evaluator)), tables, sample, limit_bytes)
 
@@ -173,6 +212,11 @@ def _worth_copying(o: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
     """
     if not o.hot.any():
         return np.ones(o.hot.size, dtype=bool)
+    if o.tier is not None and o.tier.any():
+        here = o.tier == 0
+        worth: NDArray[np.bool_] = ~here
+        worth[here] = _worth_copying(o.kept(here), evaluator)
+        return worth
     time = evaluator.step_times(o.average * evaluator.tables.rows.size)
     parts_of = np.where((o.exchange == Exchange.SPARSE) & (o.r == 1), Exchange.RB, o.exchange)
     scheme = ((o.group * len(Exchange) + parts_of) * (o.r.max() + 1) + o.r) * (o.c.max() + 1) + o.c
@@ -196,6 +240,11 @@ def hot_rows(ids: Distribution, rows: float) -> tuple[int, ...]:
     return tuple(int(h) for h in np.unique(found) if 1 <= h <= rows / 2)
 
 
+def _or_tiers(found: Options) -> str:
+    """The option that keeps rows below the HBM, where it was not given."""
+    return ", or keep rows in host memory (--tier uvm,uvm-caching)" if found.below is None else ""
+
+
 def _fitting(found: Options, tables: PlanTables, sample: Ints, limit_bytes: float) -> Options:
     fits = found.memory <= limit_bytes
     left = np.bincount(found.group[fits], minlength=found.count.size)
@@ -205,7 +254,7 @@ def _fitting(found: Options, tables: PlanTables, sample: Ints, limit_bytes: floa
         raise BadInputError(
             f"table {name!r} fits nowhere: its smallest shard needs {needs}, "
             f"{more} more than the {room} of a GPU.",
-            "use more GPUs (--gpus) or GPUs with more memory (--max-hbm, --reserve).",
+            f"use more GPUs (--gpus) or GPUs with more memory (--max-hbm, --reserve){_or_tiers(found)}.",
         )
     leanest = np.minimum.reduceat(np.where(fits, found.average_memory, np.inf), found.first[:-1])
     total = float(np.sum(leanest * found.count))
@@ -216,6 +265,6 @@ def _fitting(found: Options, tables: PlanTables, sample: Ints, limit_bytes: floa
         raise BadInputError(
             f"the tables of {tables.model} need {needs}, {more} more than the {room} of {found.gpus} GPUs.",
             f"use {int(np.ceil(total * found.gpus / limit_bytes))} GPUs or more (--gpus), "
-            "or allow more of the memory of each (--max-hbm, --reserve).",
+            f"or allow more of the memory of each (--max-hbm, --reserve){_or_tiers(found)}.",
         )
     return found.kept(fits)

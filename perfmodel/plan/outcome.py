@@ -15,6 +15,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.steps import StepRow
 from perfmodel.plan import torchrec
+from perfmodel.plan.below_hbm.host_memory import check_host
 from perfmodel.plan.bound import RELAXATION
 from perfmodel.plan.cost import Evaluator, StepCost
 from perfmodel.plan.files import MadeFor, plan_record
@@ -117,7 +118,7 @@ class Planned:
         """
         plan, e, tables = self.plan, self.evaluator, np.arange(len(self.plan.tables))
         shards = np.array([p.ranks.size for p in plan.placements], dtype=np.float64)
-        each = e.shard_loads(tables, plan.kinds, plan.row_parts, plan.col_parts, plan.hot_rows)
+        each = e.shard_loads(tables, *plan.schemes)
         own = each.own * (shards / plan.gpus)[:, np.newaxis] + each.everywhere
         loads = np.stack([own[list(group.tables)].sum(axis=0) for group in self.groups])
         time = e.exact_times(2 * loads) - e.exact_times(loads)
@@ -169,6 +170,7 @@ class Planned:
             "search_s": found.seconds,
             "memory_limit_bytes": found.limit_bytes,
             "memory_bytes": memory.total_bytes.tolist(),
+            "host_bytes": memory.host.tolist(),
             "baselines": [
                 {"name": item.name, "time_s": item.time_s, "needs_bytes": item.needs_bytes}
                 for item in self.baselines
@@ -206,6 +208,7 @@ def _scheme(scheme: Scheme) -> dict[str, Any]:
         "row_parts": scheme.row_parts,
         "col_parts": scheme.col_parts,
         "hot_rows": scheme.hot_rows,
+        "memory": str(scheme.tier),
     }
 
 
@@ -235,6 +238,7 @@ def given_outcome(
             f"the plan needs {needs} on rank {at}, {more} more than the {room} of a GPU.",
             "plan anew (without --plan), or allow more memory (--max-hbm, --reserve).",
         )
+    check_host(evaluator, memory.host)
     schemes = [placement.scheme for placement in plan.placements]
     if options is None:
         options = options_of(evaluator, limit_bytes, schemes)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.below_hbm.host_memory import host_of, node_bytes, node_size, of_nodes
 from perfmodel.plan.cost import Evaluator
 from perfmodel.plan.memory import buffer_bytes
 from perfmodel.plan.options import Options
@@ -104,6 +105,14 @@ class Packing:
     def fits(self) -> bool:
         """Whether every rank has room for what it holds."""
         return bool(self.needs().max() <= self.limit_bytes)
+
+    @property
+    def host_fits(self) -> bool:
+        """Whether every node has the host memory for what its ranks keep there."""
+        if self.options.host is None:
+            return True
+        held = of_nodes(host_of(self.options, self.option, self.ranks), node_size(self.evaluator))
+        return bool(held.max() <= node_bytes(self.evaluator))
 
     def copy(self) -> Packing:
         """Another state that may change without this one."""

@@ -6,14 +6,17 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.below_hbm.allowed_tiers import CACHED, CODES
 from perfmodel.plan.tables import PlanTables
 from perfmodel.schema.files import unknown_name
+from perfmodel.schema.tiers import HBM, IN_HBM, Tier
 from perfmodel.units import counted
 
 Ranks = NDArray[np.int64]
@@ -44,12 +47,14 @@ class Scheme:
     kind        ``Exchange`` of what is looked up
     row_parts   r [-];  col_parts  c [-]
     hot_rows    h, its most popular rows: every rank has a copy of them, and the parts hold all others [rows]
+    tier        where the parts are: HBM, or host memory with a share of their rows cached in HBM
     """
 
     kind: Exchange
     row_parts: int = 1
     col_parts: int = 1
     hot_rows: int = 0
+    tier: Tier = IN_HBM
 
     @property
     def parts(self) -> int:
@@ -145,6 +150,13 @@ class Plan:
                 self._check(at, placement)
                 checked.add((shape, id(placement)))
 
+        ways = {(t.policy, t.prefetch) for t in {p.scheme.tier for p in self.placements} if t.cached}
+        if len(ways) > 1:
+            raise BadInputError(
+                "a plan's caches differ in more than their share.",
+                "give all of them one policy, and prefetch or not.",
+            )
+
     def _check(self, at: int, placement: Placement) -> None:
         name = self.tables.names[at]
         rows, dim = int(self.tables.rows[at]), int(self.tables.dim[at])
@@ -200,6 +212,22 @@ class Plan:
         return np.array([p.scheme.hot_rows for p in self.placements], dtype=np.int64)
 
     @cached_property
+    def tier_codes(self) -> Ranks:
+        """Where every table is, shape [T]: 0 for HBM (``below_hbm.allowed_tiers.CODES``)."""
+        return np.array([CODES[p.scheme.tier.kind] for p in self.placements], dtype=np.int64)
+
+    @cached_property
+    def cached_shares(self) -> NDArray[np.float64]:
+        """Share of the rows of every table that its cache is sized for, shape [T]; 0 without a cache."""
+        return np.array([p.scheme.tier.cached or 0.0 for p in self.placements])
+
+    @property
+    def schemes(self) -> tuple[NDArray[Any], ...]:
+        """Exchange, row and column parts, hot rows, tier and cached share of every table, each [T]."""
+        cut = self.kinds, self.row_parts, self.col_parts, self.hot_rows
+        return (*cut, self.tier_codes, self.cached_shares) if self.tier_codes.any() else cut
+
+    @cached_property
     def shards(self) -> tuple[Ranks, Ranks]:
         """(table, rank) of every shard that has one holder, shapes [S]."""
         sizes = [p.ranks.size for p in self.placements]
@@ -215,7 +243,16 @@ def check_scheme(name: str, rows: int, dim: int, scheme: Scheme, gpus: int, doma
     """Whether a table of that shape can be cut so on that many GPUs; BadInputError says why not."""
     r, c, kind, hot = scheme.row_parts, scheme.col_parts, scheme.kind, scheme.hot_rows
     problem: tuple[str, str] | None = None
-    if r < 1 or c < 1:
+    tier = scheme.tier
+    if tier.kind not in CODES:
+        problem = f"rows on {tier.place}", "give hbm, uvm or uvm-caching."
+    elif tier.kind != HBM and kind == Exchange.DP:
+        problem = f"a copy on every GPU with its rows in {tier}", "a copy is in HBM, or another sharding."
+    elif tier.kind != HBM and hot:
+        problem = f"{hot} hot rows on every GPU beside {tier}", "give no hot rows: the cache has them."
+    elif CODES[tier.kind] == CACHED and not 0 < (tier.cached or 0) <= 1:
+        problem = f"a cache of {tier.cached} of its rows", "give more than 0 and at most 1."
+    elif r < 1 or c < 1:
         problem = f"{r} row parts and {c} column parts", "give 1 or more of each."
     elif c > dim:
         problem = f"{c} column parts of {dim} columns", f"give at most {dim} column parts."

@@ -14,6 +14,8 @@ from perfmodel.model import capacity
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.settings import CLUSTER, Setting, load_setting
 from perfmodel.plan import torchrec
+from perfmodel.plan.below_hbm.allowed_tiers import Below
+from perfmodel.plan.below_hbm.host_memory import within_host
 from perfmodel.plan.carried import as_option, carried
 from perfmodel.plan.constraints import Constraints
 from perfmodel.plan.cost import Evaluator
@@ -50,6 +52,7 @@ class PlanQuestion:
     reserve     part of each GPU's memory that tables may not use;  most_bytes  the most that they may use
     rules       what tables must or may not be;  for_torchrec  whether TorchRec must run the plan
     costs       what a plan costs (``costs_of``)
+    below       tiers that tables may be in beside the HBM
     """
 
     tables: PlanTables
@@ -64,6 +67,7 @@ class PlanQuestion:
     time_limit_s: float = 10.0
     seed: int = 0
     costs: Mapping[str, Any] = field(default_factory=dict)
+    below: Below | None = None
 
     @property
     def limit_bytes(self) -> float:
@@ -100,17 +104,18 @@ class PlanQuestion:
         tables = self.constraints.tables if self.constraints else self.tables
         rest = {name: value for name, value in self.costs.items() if name not in _OF_SETTING}
         rest.setdefault("sets", ExchangeSets() if self.for_torchrec else None)
-        return Evaluator(self.setting, tables, self.batch, self.gpus, training=self.training, **rest)
+        rest |= {"training": self.training, "below": self.below}
+        return Evaluator(self.setting, tables, self.batch, self.gpus, **rest)
 
     def options(self, more: Sequence[Scheme] = ()) -> Options:
         """What the tables may be, with one scheme more of each that is allowed.
 
         Limits: tables that fit nowhere, or may be nothing -> BadInputError
         """
-        if self.constraints is None:
-            return options_of(self.evaluator, self.limit_bytes, more)
-        listed = options_of(self.evaluator, self.limit_bytes, more, self.constraints.named())
-        return self.constraints.applied(listed)
+        named = self.constraints.named() if self.constraints else ()
+        listed = options_of(self.evaluator, self.limit_bytes, more, named)
+        listed = self.constraints.applied(listed) if self.constraints else listed
+        return within_host(listed, self.evaluator, self.limit_bytes)
 
     def search(self, watch: Watch = _quiet, more: Sequence[Scheme] = ()) -> Search:
         """A search that has not begun. Limits: as ``options``"""
@@ -121,7 +126,7 @@ class PlanQuestion:
             seed=self.seed,
             restrict=torchrec.runnable if self.for_torchrec else None,
             options=self.options(more),
-            listed=self.for_torchrec,
+            listed=self.for_torchrec or self.below is not None,
             allowed=self.constraints.some_allowed if self.constraints else None,
             watch=watch,
         )

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.cost import Evaluator
 from perfmodel.plan.memory import buffer_bytes
 from perfmodel.plan.options import Options
@@ -127,7 +126,7 @@ class Descent:
         time = self.evaluator.step_times(most)
         price = o.average @ ((time[:-1] - time[-1]) / step)
         allowed = np.flatnonzero(mask)
-        segment = o.group[allowed] * len(Exchange) + o.exchange[allowed]
+        segment = o.group[allowed] * o.families + o.family[allowed]
         kept = np.union1d(
             allowed[least_few(segment, price[allowed])],
             allowed[least_few(segment, o.average_memory[allowed])]

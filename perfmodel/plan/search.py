@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.anneal import Annealing
+from perfmodel.plan.below_hbm.relaxed_caches import as_listed, relaxed_caches
 from perfmodel.plan.carried import repaired
 from perfmodel.plan.cost import Evaluator, StepCost
 from perfmodel.plan.evening import Evening
@@ -125,6 +126,7 @@ class Search:
         self.best: Packing | None = None
         self.best_s = np.inf
         self.bounds: TwoBounds | None = None
+        self.nearest: Ints | None = None  # of each option of the bound, where those are others
         self.tried = 0
         self.kinds: list[int] = []
         self.families: list[Packing] = []
@@ -214,9 +216,10 @@ class Search:
 
     def _bounds(self) -> TwoBounds:
         """Of the plans that there are, not begun."""
+        relaxed, self.nearest = relaxed_caches(self.options, self.evaluator)
         return TwoBounds(
             self.evaluator,
-            self.options,
+            relaxed,
             self.limit_bytes,
             self.best_s,
             self._near,
@@ -304,7 +307,8 @@ class Search:
         solved = self.bounds.listed.solved
         if not self.small and solved & (solved - 1):
             return self.best_s
-        mask = part.among(o, self.bounds.listed.problem.own)
+        mask = part.among(o, self.bounds.curves.units(o.own))
+        relaxed = relaxed if self.nearest is None else as_listed(relaxed, self.nearest)
         for option in roundings(o, relaxed):
             if self.late():
                 break
@@ -389,7 +393,7 @@ class Search:
 
     def _keep(self, state: Packing) -> None:
         time_s = state.time_s
-        if time_s < self.best_s:
+        if time_s < self.best_s and state.host_fits:
             self.best, self.best_s = state.copy(), time_s
             if self.bounds is not None:
                 self.bounds.found(time_s)

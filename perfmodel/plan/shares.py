@@ -86,7 +86,7 @@ class Shares:
         """[T, K] of a shard of each table; and of each table on every rank."""
         plan = self.plan
         t = np.arange(len(plan.tables))
-        found = self.evaluator.shard_loads(t, plan.kinds, plan.row_parts, plan.col_parts, plan.hot_rows)
+        found = self.evaluator.shard_loads(t, *plan.schemes)
         return found.own, found.everywhere
 
     def shards_s(self, tables: Ints, rank: int) -> Array:

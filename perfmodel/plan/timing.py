@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import cast
 
@@ -12,16 +12,20 @@ from numpy.typing import NDArray
 
 from perfmodel.collectives.library import Timing, nothing, untimed
 from perfmodel.model import embedding_bag as eb
+from perfmodel.model.tiers import exposed_time
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.handover import BETWEEN, Sent
 from perfmodel.passes.step_resources import Resource
-from perfmodel.passes.steps import ACROSS, ALL, INSIDE, SPLITS, STEPS, WEIGHTS, Step
+from perfmodel.passes.steps import ACROSS, ALL, INSIDE, SPLITS, STEPS, WEIGHTS, Step, StepRow
+from perfmodel.passes.tier_times import CACHE, TierTimes
 from perfmodel.plan.fast_curve import FastCurve
 
 Array = NDArray[np.float64]
 LAUNCHES = "launches_of_group_"
 """Of the launches of a group of tables, the start of their name among ``PassTimes.parts``."""
 TimeOf = Callable[[Array], Array]
+AHEAD = ("cache_lookup", "fetch_rows")
+"""Steps that run beside the batch before where they are prefetched."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,13 @@ class PassTimes:
     domain: int
     steps: tuple[Step, ...]
     groups: tuple[int, ...] = ()
+    prefetch: bool = False  # whether caches are filled while the batch before runs
+    id_bytes: float = 8.0
+
+    @cached_property
+    def tiers(self) -> TierTimes:
+        """Of the link to host memory."""
+        return TierTimes(self.basis)
 
     def exact(self, step: Step, most: Array) -> Timing:
         """One step at the busiest rank's loads [..., K], with band, floor and evidence; arrays [...]."""
@@ -45,6 +56,8 @@ class PassTimes:
         if step.collective:
             return self._collective(step, self.payload(step, most))
         launches = self.launches(most) if step.grouped else 1.0
+        if step.below_hbm:
+            return self._below(step, x, launches)
         if step.gathers:
             timing = self.basis.gather_timing(x[0], x[1], None, launches=launches)
         elif step.alike == "bucketize":
@@ -69,6 +82,40 @@ class PassTimes:
         """The launches of each group, as steps that ``fast`` adds by themselves."""
         places = (cast("Resource", resource) for resource in self.groups)
         return tuple(Step(f"{LAUNCHES}{at}", (resource,)) for at, resource in enumerate(places))
+
+    def _below(self, step: Step, x: list[Array], launches: Array | float) -> Timing:
+        """A step of rows in host memory, which waits for x."""
+        sharers = self.tiers.sharers(np.full(x[0].shape, float(self.gpus)))
+        if step.name == "gather_host":
+            pool = self.basis.gather_timing(x[0], x[1], None, launches=launches)
+            if not x[2].any():
+                return pool
+            timing = self.tiers.in_place(x[2], x[3], sharers, pool.time_s, launches)
+            return _either(x[2] > 0, timing, pool)
+        if step.name == "cache_lookup":
+            return self.tiers.looked_up(x[0] / self.id_bytes).where(x[0] > 0)
+        both = self.both_ways if step.name == "update_host" or self.training else 1.0
+        return self.tiers.fetched(x[0], x[1], sharers, both)
+
+    @property
+    def training(self) -> bool:
+        """Whether rows that a cache evicts were updated, and go back over the link."""
+        return any(step.name == "update_rows" for step in self.steps)
+
+    @property
+    def both_ways(self) -> float:
+        """Rate of one way while rows cross the other way, over that of one way alone [-]."""
+        return self.basis.constant("link_both_ways_fraction")
+
+    def overlapped(self, rows: list[StepRow]) -> list[StepRow]:
+        """The pass, with what fills the caches beside everything else where it is prefetched."""
+        if not self.prefetch:
+            return rows
+        ahead = sum(row.time_s for row in rows if row.name in AHEAD)
+        other = sum(row.time_s for row in rows if row.name not in AHEAD)
+        left = float(exposed_time(ahead, other)) / ahead if ahead else 1.0
+        shown = [_part(row, left) if row.name in AHEAD else row for row in rows]
+        return [row for row in shown if row.time_s > 0]
 
     def payload(self, step: Step, most: Array) -> Array:
         """Bytes at which a collective takes its curve: the larger of sent and received, or of splits."""
@@ -117,14 +164,21 @@ class PassTimes:
         Within 0.1 % of the sum of ``exact``; 100 000 passes in tens of milliseconds.
         """
         total = np.zeros(most.shape[:-1])
+        if self.prefetch:
+            ahead = np.zeros(most.shape[:-1])
+            for name, time in self._fast.items():
+                (ahead if name in AHEAD else total)[...] += time(most)
+            return np.maximum(total, ahead)
         for time in self._fast.values():
             total += time(most)
         return total
 
     def parts(self, most: Array) -> dict[str, Array]:
         """The same for every step by its name, each rising with its loads; "handover" is in its steps,
-        and what a pass adds between its steps, if anything, is "between_steps"."""
-        return {name: time(most) for name, time in self._fast.items()}
+        and what a pass adds between its steps, if anything, is "between_steps". What is prefetched takes no
+        time here, for it may run beside all the rest."""
+        hidden = AHEAD if self.prefetch else ()
+        return {name: time(most) * (name not in hidden) for name, time in self._fast.items()}
 
     @cached_property
     def _fast(self) -> dict[str, TimeOf]:
@@ -174,6 +228,8 @@ class PassTimes:
         value = self.basis.setting.machine.value
         sizes = step.resources
         floor = 0.0 if step.grouped and self.groups else self._floor(step)
+        if step.below_hbm:
+            return self._fast_below(step)
         if step.gathers:
             t0, dram, l2 = floor, value("gather_bytes_per_s"), value("l2_bytes_per_s")
 
@@ -190,3 +246,48 @@ class PassTimes:
             return np.asarray(floor * (moved > 0) + moved / rate)
 
         return stream
+
+    def _fast_below(self, step: Step) -> TimeOf:
+        value, sizes = self.basis.setting.machine.value, step.resources
+        if step.name == "cache_lookup":
+            t0, each = (self.basis.constant(key) for key in CACHE)
+            return lambda most: t0 * (most[..., sizes[0]] > 0) + most[..., sizes[0]] / self.id_bytes * each
+        memory, link = self.link_rates(step)
+        latency = value("host_latency_s")
+
+        def crossing(most: Array) -> Array:
+            moved, wire = most[..., sizes[-2]], most[..., sizes[-1]]
+            return np.asarray(latency * (moved > 0) + np.maximum(moved / memory, wire / link))
+
+        if step.name != "gather_host":
+            return crossing
+        t0 = 0.0 if self.groups else self._floor(step)
+        dram, l2 = value("gather_bytes_per_s"), value("l2_bytes_per_s")
+
+        def gather(most: Array) -> Array:
+            local = np.maximum(most[..., sizes[0]] / dram, most[..., sizes[1]] / l2)
+            return t0 + np.maximum(local, crossing(most))
+
+        return gather
+
+    def link_rates(self, step: Step) -> tuple[float, float]:
+        """Rates of the memory behind the link, for rows, and of the link, for rows with headers [bytes/s]."""
+        both = self.both_ways if step.name == "update_host" or self.training else 1.0
+        both = 1.0 if step.name == "gather_host" else both
+        value = self.basis.setting.machine.value
+        sharers = float(self.tiers.sharers(float(self.gpus)))
+        link = value("host_link_bytes_per_s") * self.basis.constant("link_packet_fraction")
+        return both * value("host_bytes_per_s") / sharers, both * link
+
+
+def _either(first: NDArray[np.bool_], one: Timing, other: Timing) -> Timing:
+    """One where it is so, else the other; of one configuration, or of times alone."""
+    if first.all():
+        return one
+    return replace(one, time_s=np.where(first, one.time_s, other.time_s))
+
+
+def _part(row: StepRow, left: float) -> StepRow:
+    """That part of a step's time."""
+    low, time, high, floor = (left * x for x in (row.low_s, row.time_s, row.high_s, row.floor_s))
+    return replace(row, low_s=low, time_s=time, high_s=high, floor_s=floor)

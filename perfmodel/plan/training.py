@@ -125,7 +125,7 @@ class CostedPlan:
     def _copied(self) -> Array:
         """Loads [K] of gathers that copies bring to each rank: of tables, and of the hot rows of others."""
         plan, t = self.plan, np.arange(len(self.plan.tables))
-        found = self.evaluator.shard_loads(t, plan.kinds, plan.row_parts, plan.col_parts, plan.hot_rows)
+        found = self.evaluator.shard_loads(t, *plan.schemes)
         return np.asarray(found.everywhere.sum(axis=0))
 
     def _copied_share(self, name: str) -> float:

@@ -23,6 +23,7 @@ from perfmodel.report.terminal import command_lines, facts, paragraph, sides, ta
 from perfmodel.report.training_text import whole_text
 from perfmodel.report.what_if_text import pass_line, what_if_lines
 from perfmodel.schema.files import cell
+from perfmodel.schema.tiers import IN_HBM
 from perfmodel.units import (
     counted,
     format_bytes,
@@ -132,6 +133,8 @@ def gpu_lines(answer: Planned, capped: bool = False) -> str:
         f"(rank {at}: {', '.join(parts)}); {format_bytes(float(total.mean()), binary=False)} on average; "
         f"{kept_words(answer, capped)}"
     )
+    if memory.host.any():
+        fullest += f"; host memory {format_bytes(float(memory.host.sum()), binary=False)}"
     names = dict.fromkeys(each.name for each in e.tables.ids)
     ids = [] if list(names) == ["uniform"] else [("Ids", ", ".join(names))]
     return facts([("GPUs", gpus), ("Memory", fullest), *ids])
@@ -153,6 +156,7 @@ def placements(answer: Planned) -> str:
     folded = copies if len(copies) > _FEW else []
     listed = [group for group in answer.by_weight if group not in folded]
     rows = []
+    tiered = e.model.below is not None
     for group in listed[:_MOST_GROUPS]:
         t = group.tables[0]
         more = f" +{len(group.tables) - 1}" if len(group.tables) > 1 else ""
@@ -165,14 +169,17 @@ def placements(answer: Planned) -> str:
                 EXCHANGE_WORDS[group.scheme.kind],
                 parts_text(group.scheme),
                 ranks_text(answer.ranks(group), e.gpus),
+                *([memory_text(group.scheme)] if tiered else []),
                 format_bytes(group.memory_bytes, binary=False),
                 next_best(answer, group),
             ]
         )
     rows += [_copies(answer, folded)] if folded else []
     headers = ["table", "rows", "dim", "sharding", "exchange", "parts", "ranks", "a GPU", "next best"]
-    text = table(headers, rows, left=(0, 3, 4, 6, 8), drop=(2, 7, 1))
-    left = max(len(listed) - _MOST_GROUPS, 0)
+    headers[7:7] = ["memory"] if tiered else []
+    left = (0, 3, 4, 6, 7, 9) if tiered else (0, 3, 4, 6, 8)
+    text = table(headers, rows, left=left, drop=(2, 8, 1) if tiered else (2, 7, 1))
+    left_out = max(len(listed) - _MOST_GROUPS, 0)
     used = dict.fromkeys(group.scheme.kind for group in answer.groups)
     words = "; ".join(_LEGEND[kind] for kind in used if kind in _LEGEND)
     shorter = " (−: shorter)" if answer.given else ""
@@ -184,7 +191,8 @@ def placements(answer: Planned) -> str:
         nearest += " * beside a copy of its hottest rows on every GPU."
     text += "\n" + paragraph(f"Parts are rows × columns. {nearest} {words}", 1)
     text += "".join(f"\n{line}" for line in [*hot_lines(answer), *uneven_lines(answer)])
-    return text + (f"\n … and {left} more groups of tables (all are in --csv and --json)" if left else "")
+    more = f"\n … and {left_out} more groups of tables (all are in --csv and --json)" if left_out else ""
+    return text + more
 
 
 def _copies(answer: Planned, groups: Sequence[AlikeTables]) -> list[str]:
@@ -192,6 +200,7 @@ def _copies(answer: Planned, groups: Sequence[AlikeTables]) -> list[str]:
     tables = [t for group in groups for t in group.tables]
     rows, dims = answer.evaluator.tables.rows[tables], answer.evaluator.tables.dim[tables]
     held = sum(group.memory_bytes * len(group.tables) for group in groups)
+    tiered = answer.evaluator.model.below is not None
     least, most = f"{dims.min():.0f}", f"{dims.max():.0f}"
     return [
         f"{counted(len(tables), 'table')}",
@@ -201,6 +210,7 @@ def _copies(answer: Planned, groups: Sequence[AlikeTables]) -> list[str]:
         EXCHANGE_WORDS[Exchange.DP],
         "-",
         "all",
+        *(["HBM"] if tiered else []),
         format_bytes(held, binary=False),
         "",
     ]
@@ -236,6 +246,14 @@ def parts_text(scheme: Scheme) -> str:
     """``128×1``, row and column parts; * beside copies of hot rows; - of a copied table."""
     hot = "*" if scheme.hot_rows else ""
     return "-" if scheme.kind == Exchange.DP else f"{scheme.row_parts}×{scheme.col_parts}{hot}"
+
+
+def memory_text(scheme: Scheme) -> str:
+    """``HBM``, ``uvm``, or ``uvm-caching 5 %``: where the rows of a table are, and what its cache has."""
+    tier = scheme.tier
+    if not tier.cached:
+        return "HBM" if tier == IN_HBM else tier.kind
+    return f"{tier.kind} {format_fraction(tier.cached)}"
 
 
 def next_best(answer: Planned, group: AlikeTables) -> str:

@@ -28,6 +28,7 @@ from perfmodel.report.figures.gpu_columns import (
 )
 from perfmodel.report.figures.words import hover, safe
 from perfmodel.report.plan_text import next_best
+from perfmodel.schema.tiers import IN_HBM
 from perfmodel.units import counted, format_count, format_time
 
 NAME = "placements"
@@ -132,9 +133,7 @@ def pieces_of(shown: Shown, rank: int) -> Iterator[GpuPiece]:
 def _shards(shown: Shown, rank: int) -> Iterator[GpuPiece]:
     plan, e = shown.answer.plan, shown.answer.evaluator
     tables = plan.shards[0][plan.shards[1] == rank]
-    rows, state = e.shard_memory(
-        tables, plan.row_parts[tables], plan.col_parts[tables], plan.hot_rows[tables]
-    )
+    rows, state = e.shard_memory(tables, *(column[tables] for column in plan.schemes[1:]))
     times = shown.shares.shards_s(tables, rank)
     for t, row, more, time in zip(tables.tolist(), rows, state, times, strict=True):
         placement = plan.placements[t]
@@ -297,6 +296,8 @@ def _what(shown: Shown, where: str, piece: GpuPiece) -> list[str]:
             f": row part {piece.row_part + 1} of {scheme.row_parts}, "
             f"column part {piece.col_part + 1} of {scheme.col_parts}"
         )
+    if scheme.tier != IN_HBM:
+        size += f"; in host memory ({scheme.tier})"
     return [f"<b>{names[0]}, {piece.sharding}</b> on {where}", size]
 
 

@@ -183,6 +183,7 @@ def _rows(answer: Any) -> list[dict[str, Any]]:
                 "row_parts": scheme.row_parts,
                 "column_parts": scheme.col_parts,
                 "hot_rows": scheme.hot_rows,
+                "memory": str(scheme.tier),
                 "shard_bytes": group.memory_bytes,
                 "ranks": ranks_text(placement.ranks, e.gpus),
                 "next_best": reason.sharding if reason and reason.scheme else "",
