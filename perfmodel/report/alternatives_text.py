@@ -66,7 +66,7 @@ def headlines(found: Sequence[Alternative], best: Alternative) -> list[str]:
     first = f"{best.label} takes the fewest GPU-hours for {size}: {counted(best.gpus, 'GPU')}, "
     first += f"{format_time(best.time_s)} per batch{than}."
     ids = base.forward.ids.name
-    second = f"{format_count(best.batch)} samples a GPU in a batch, ids {ids}"
+    second = f"{format_count(best.batch)} samples per GPU in a batch, ids {ids}"
     close = [each.label for each in found if _overlap(each, best)]
     third = f"bands overlap, so this is not certain against: {', '.join(close)}" if close else ""
     lines = (first[0].upper() + first[1:], second, third)
@@ -226,22 +226,22 @@ def money_words(found: Sequence[Alternative]) -> list[str]:
         if each.answer and each.gpus < each.answer.setting.machine.gpus_per_node
     ]
     if idle:
-        lines[0] += f" The others of the machine are free for other work: in use are {', '.join(idle)}."
+        lines[0] += f" The other GPUs of the machine are free for other work; in use are {', '.join(idle)}."
     missing = [f"{each.unpriced} ({each.label})" for each in found if each.unpriced]
     if missing:
-        lines += [f"No money where the file has no price: {', '.join(missing)}."]
+        lines += [f"No cost is shown where the file has no price: {', '.join(missing)}."]
     return lines
 
 
 def _small_print(found: Sequence[Alternative], currency: str) -> str:
     lines = [
-        "GPU-hours, energy and money are for 10⁹ samples, of the GPUs that are used. "
-        "Energy is that of boards alone, at full power."
+        "GPU-hours, energy and cost are per 10⁹ samples, for the GPUs in use. "
+        "Energy is that of the boards alone, at full power."
     ]
     if currency:
         lines += money_words(found)
     if any(each.stated and each.answer for each in found):
         lines += [HYPOTHETICAL]
     if not currency:
-        lines += ["Money: --prices prices.toml, with a machine's hour and a TB's month."]
+        lines += ["For costs: --prices prices.toml, with prices of a machine per hour and of a TB per month."]
     return "\n".join(paragraph(line) for line in lines)

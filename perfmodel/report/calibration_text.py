@@ -126,7 +126,7 @@ def calibration_text(
 def _told_words(curves: Sequence[Curve]) -> str:
     """How many floors and rates the samples tell; "" where they tell all."""
     told = [interval.known for curve in curves for interval in (curve.alpha_s, curve.beta_bytes_per_s)]
-    return "" if all(told) else f"; they tell {sum(told)} of {len(told)} floors and rates"
+    return "" if all(told) else f"; {sum(told)} of {len(told)} floors and rates are known"
 
 
 def kernels_text(constants: KernelConstants, brief: bool = False) -> str:
@@ -218,9 +218,8 @@ def _unknown_text(item: Calibration, run: Path | None) -> list[str]:
     why = "too few" if few else "they do not reach it, or are too noisy"
     text = (
         f"Unknown {' or '.join(names)}: the samples do not determine it (half its 95 % interval is more than "
-        f"the value): {sizes}, {why}. Inside the range the measured times count, outside it the curve is "
-        "rough. "
-        "To determine it: smaller sizes for the floor, larger ones for the rate"
+        f"the value): {sizes}, {why}. Inside the measured range the measured times are used; outside, the "
+        "curve is rough. To determine it, measure smaller sizes for the floor, larger ones for the rate"
     )
     line = "" if run is None else "\n  " + _more_line(item, vague, run, few)
     return [paragraph(text + (":" if line else ".")) + line]
@@ -252,9 +251,9 @@ def _law_text(law: Law, brief: bool = False) -> str:
     domains = counted(law.fitted_domains, "domain")
     basis = f"fitted on up to {law.fitted_gpus} GPUs in {domains}; scatter {scatter}"
     if not law.sources:
-        basis = "not fitted here: starts from what is known of this machine's kind"
+        basis = "not fitted here: values of machines of this kind"
     elif law.fitted_domains == 1:
-        basis += "; not measured: no sample crossed the network, so these are what is known of its kind"
+        basis += "; not measured: no sample crossed the network, so these are values of networks of its kind"
     if brief:
         return paragraph(title) + "\n" + paragraph(basis, indent=1)
     return (

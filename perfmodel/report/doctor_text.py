@@ -44,7 +44,7 @@ def prospects(host: Host, libraries: Mapping[str, Availability]) -> list[Prospec
     ]
     rows += _cpu(host, usable) if host.device == "cpu" else _gpu(host, usable)
     passes = sorted({"exchange", "torchrec"} & usable)
-    whole = f"by {' and '.join(passes)}, to compare with" if passes else "nothing here runs one"
+    whole = f"by {' and '.join(passes)}, to compare with" if passes else "nothing installed here runs one"
     rows.append(Prospect("whole passes", Evidence.MEASURED if passes else "not checked", whole))
     return rows
 
@@ -66,7 +66,7 @@ def _cpu(host: Host, usable: set[str]) -> list[Prospect]:
         inside,
         Prospect("collectives of more nodes", "nothing known", "unless the job spans them (srun, mpirun)"),
         Prospect(
-            "any GPU", Evidence.TRANSFERRED, "shipped calibrations; nothing measured here goes into them"
+            "any GPU", Evidence.TRANSFERRED, "shipped calibrations, without any measurement of this machine"
         ),
     ]
 

@@ -21,7 +21,7 @@ _DOUBTFUL_MEDIAN = 0.1
 _FASTER_THAN_LIGHT = 1.02  # times are printed with three digits
 _LONG_RANGE = 1e6
 _MOST_NAMED = 3
-_REPLACES = "the file replaces the shipped calibration whole, so these bands can be wider than without it"
+_REPLACES = "the file replaces the whole shipped calibration, so these bands can be wider than without it"
 _GROWTH_OVER_A_LONG_RANGE = 1.5
 _CONTRADICTION = 3.0
 """Shipped cells agree within 2, but for all-to-alls of a PCIe box and of an NVL72 with an old NCCL."""
@@ -75,8 +75,7 @@ def data_doubts(item: Calibration, machine: Machine | None = None) -> list[str]:
         if not law.sources:
             names = ", ".join(law.collectives)
             found.append(
-                f"{names}: no sample; beyond measured cells it rests on what is known of the "
-                f"machine's kind{replaced}"
+                f"{names}: no sample; beyond measured cells it uses values of machines of this kind{replaced}"
             )
     return found
 
@@ -105,7 +104,7 @@ def neighbour_doubts(item: Calibration, machine: Machine) -> list[str]:
             more = f" and {len(near) - _MOST_NAMED} more" if len(near) > _MOST_NAMED else ""
             found.append(
                 f"{_name(curve)}: {format_number(float(np.exp(abs(apart))))} times {word} than its "
-                f"neighbours let expect ({names}{more}): other settings, other cards, or a disturbed run?"
+                f"neighbours suggest ({names}{more}): other settings, other cards, or a disturbed run?"
             )
     return found
 

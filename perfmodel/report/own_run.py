@@ -25,7 +25,7 @@ def own_run_text(passes: pd.DataFrame, steps: pd.DataFrame, verdicts: Sequence[V
         + "\n"
         + table(_HEADERS, rows, left=(0, 1, 7, 11), drop=(7, 9, 2, 0))
         + "\n"
-        + paragraph("held out: no fit has seen it · fitted: it says what a pass does to its steps")
+        + paragraph("held out: not used in any fit · fitted: used to fit how a pass changes its steps")
     ]
     if len(steps):
         named = [

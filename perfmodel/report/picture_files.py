@@ -23,7 +23,7 @@ def check_kaleido() -> None:
     if importlib.util.find_spec("kaleido") is None:
         raise NoHardwareError(
             "a picture needs kaleido, which is not installed.",
-            f"pip install 'kaleido>=1'\nand a Chrome or Chromium. {_WITHOUT}",
+            f"pip install 'kaleido>=1'\nand Chrome or Chromium. {_WITHOUT}",
         )
 
 
@@ -46,7 +46,7 @@ def write_pictures(pictures: Sequence[tuple[Any, Path]], scale: float = SCALE) -
         failed = kaleido.write_fig_from_object_sync(wanted, kopts={"mathjax": False})
     except ChromeNotFoundError:
         raise NoHardwareError(
-            "a picture needs a Chrome or Chromium, and none is here.",
+            "a picture needs Chrome or Chromium, and none was found.",
             f"install one (Debian: apt install chromium), or name it in BROWSER_PATH. {_WITHOUT}",
         ) from None
     except Exception as error:  # kaleido and the browser under it raise of many kinds: none has drawn
@@ -63,5 +63,5 @@ def _not_drawn(error: Exception) -> NoHardwareError:
     said = " ".join(str(first[0] if isinstance(first, tuple) else first).split())[:200]
     return NoHardwareError(
         f"the browser that draws pictures failed: {said or type(error).__name__}",
-        f"try it once more, or name another Chrome or Chromium in BROWSER_PATH. {_WITHOUT}",
+        f"try again, or name another Chrome or Chromium in BROWSER_PATH. {_WITHOUT}",
     )

@@ -131,7 +131,11 @@ def gpu_line(answer: Projection) -> str:
     if answer.forward.memory is not None:
         return text
     given = answer.question is None or "gpus" in answer.question.given
-    no = "does not fit" if given else "fits on no number of GPUs, for more of them leave buffers as large"
+    no = (
+        "does not fit"
+        if given
+        else "fits on no number of GPUs, since the buffers are as large on more of them"
+    )
     fits = "" if count.fits else f"{no}: "
     kept = f"; {format_fraction(count.reserve)} of {format_bytes(count.hbm_bytes, binary=False)} kept free"
     words = facts([("Memory ", f"{fits}{count.memory_words()}{kept if count.reserve else ''}")])
@@ -147,7 +151,7 @@ def kernel_lines(answer: Projection, others: Sequence[OtherKernels]) -> str:
     name = LIBRARY_WORDS.get(setting.kernel_library, setting.kernel_library)
     if setting.kernels is not None:
         told = any(interval.known for interval in setting.kernels.values.values())
-        name += ", timed on this machine" if told else ", by a few look-ups that tell no rate"
+        name += ", timed on this machine" if told else ", from too few look-ups to know a rate"
     else:
         name = f"{name}, from published times" if is_published(setting.machine) else "of the machine file"
     lines = [("Kernels", f"{name}: {format_ratio(answer.slowdown)}")]

@@ -93,7 +93,7 @@ def kernels_text(kernels: pd.DataFrame, left_out: Mapping[str, int]) -> str:
     if len(kernels) > _MOST_RANKS:
         parts.append(f" … and {len(kernels) - _MOST_RANKS} more")
     if rows:
-        parts.append(" ids are taken to be uniform: a trace does not hold them")
+        parts.append(" ids are assumed uniform: a trace does not contain them")
     parts += [f" {count} calls left out: {why}" for why, count in sorted(left_out.items())]
     return "\n".join(parts)
 
@@ -102,7 +102,7 @@ def host_text(kernels: int, launch_s: float, queue_s: float, dry: int) -> str:
     """How long the host takes to launch, and how often the GPU waited for it."""
     return (
         f"The host takes {format_time(launch_s)} to launch one (median); it begins {format_time(queue_s)} "
-        f"later. {format_fraction(dry / kernels)} begin\nat once: there the GPU had waited for the host"
+        f"later. {format_fraction(dry / kernels)} begin\nat once: the GPU had waited for the host"
     )
 
 

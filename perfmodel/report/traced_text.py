@@ -62,12 +62,12 @@ def outside_line(run: ComparedRun) -> str:
 def _ranks(run: ComparedRun) -> str:
     trace = run.run.trace
     ranks = f"{len(trace.ranks)} of {counted(trace.world_size, 'rank')}"
-    steps = counted(len(trace.steps), "step") + " of the profiler, medians over them"
+    steps = counted(len(trace.steps), "step") + " of the profiler; times are medians over them"
     if trace.skipped:
         steps += f"; the first {trace.skipped if trace.skipped > 1 else 'one'} left out as warm-up"
     rows = [("Traces", f"{ranks}; {steps}")]
     if not trace.complete:
-        rows.append(("", "ranks are missing: waits for them are inside the times"))
+        rows.append(("", "ranks are missing: times include the waits for them"))
     return facts(rows)
 
 
@@ -115,8 +115,7 @@ def _whole(run: ComparedRun) -> str:
         ("Whole", f"{format_time(run.whole_s)} on the mean rank: forward and backward pass of the tables"),
         (
             "steps",
-            f"{format_time(run.own_s)} of its steps, the rest of the pass: the mean rank (the sum above: "
-            "the slowest)",
+            f"{format_time(run.own_s)} in the steps of the mean rank (the sum above is of the slowest)",
         ),
         ("waiting", f"{format_time(run.wait_s)} for other ranks ({format_fraction(run.wait_s / whole)})"),
         ("gaps", f"{format_time(run.idle_s)} in which nothing runs ({format_fraction(run.idle_s / whole)})"),
@@ -125,8 +124,8 @@ def _whole(run: ComparedRun) -> str:
         rows.append(
             (
                 "other",
-                f"{format_time(run.other_s)} of kernels and collectives that are no step of the "
-                "plan, only where they run between its steps",
+                f"{format_time(run.other_s)} in kernels and collectives that are not in the plan and run "
+                "between its steps",
             )
         )
     return facts(rows)
@@ -139,12 +138,12 @@ def why(run: ComparedRun) -> str:
     parts = []
     if rows:
         parts.append(
-            paragraph("Why it is outside, what accounts for most first") + "\n" + facts(rows, indent=1)
+            paragraph("Why it is outside, the largest contribution first") + "\n" + facts(rows, indent=1)
         )
     besides = findings_besides(run)
     if besides:
         lines = [(" ", _reason(each)) for each in besides]
-        parts.append(paragraph("Seen in the traces besides") + "\n" + facts(lines, indent=0))
+        parts.append(paragraph("Also seen in the traces") + "\n" + facts(lines, indent=0))
     told = [line for line in run.outside if line.reasons and line.reasons[0].cause is not Cause.CURVE]
     if told:
         lines = [(line.label, line.reasons[0].words) for line in told]
@@ -153,7 +152,7 @@ def why(run: ComparedRun) -> str:
     if bare:
         named = ", ".join(f"{line.label} {format_ratio(line.own_s / line.predicted.time_s)}" for line in bare)
         parts.append(
-            paragraph(f"Outside, and nothing in the traces says why, so it is the prediction: {named}")
+            paragraph(f"Outside, and the traces show no reason, so the prediction is wrong: {named}")
             + "\n"
             + paragraph(
                 "To predict from these traces: perfmodel import TRACES --machine NAME --out mine.json"
@@ -185,12 +184,12 @@ def left_out(run: ComparedRun) -> Iterator[str]:
         size, name = format_bytes(what.payload_bytes), what.collective.replace("_", "-")
         kind = f"{name} of {size} over {what.ranks} ranks"
         each = f"{count / runs:.3g} in a step, {format_time(time / runs)}"
-        yield (f"Not of the plan: {kind} ({each}): {what.why}")
+        yield (f"Not in the plan: {kind} ({each}): {what.why}")
     if len(run.run.left_over) > _MOST_LEFT:
-        yield (f"and {len(run.run.left_over) - _MOST_LEFT} kinds more that are not of the plan (--json)")
+        yield (f"and {len(run.run.left_over) - _MOST_LEFT} more kinds that are not in the plan (--json)")
     others = {name: time for name, time in run.run.other_kernels.items() if time > 0}
     if others:
         named = ", ".join(f"{label_of(name)} {format_time(time)}" for name, time in others.items())
-        yield (f"Kernels of no step, anywhere in a step of the profiler, on the mean rank: {named}")
+        yield (f"Kernels that belong to no step of the plan, on the mean rank: {named}")
     if run.run.trace.unaligned:
-        yield (f"{run.run.trace.unaligned} collectives are left out: the ranks disagree on them")
+        yield (f"{run.run.trace.unaligned} collectives are left out, because their ranks do not match")

@@ -87,7 +87,7 @@ def _origin(dense: Dense | DenseTime, whole: WholeStep) -> str:
     if isinstance(dense, DenseTime):
         if not whole.training:
             return "as given: forward, all of it after the embeddings"
-        less = "gradients are neither reduced nor applied, for their size is not known"
+        less = "gradients are neither reduced nor applied, because their size is unknown"
         return f"as given: forward and backward, all of it after the embeddings; {less}"
     assert whole.forward_flops is not None
     backward = ", twice that backward" if whole.training else ""

@@ -225,10 +225,10 @@ def test_why_something_is_not_simulated_is_said(cli: Any, own: str, monkeypatch:
     words = ("chip", "simulate", "--chip", "ascend-910", "--model", own, "--batch", "1", "--table", "large")
     told = cli(*words).out
     assert "1 sample," in told and "too large" in told and "∞" not in told
-    assert "Too large: the buffers of a core do not hold" in told and "Not simulated: more" not in told
+    assert "Too large: the rows that this way keeps do not fit" in told and "Not simulated: more" not in told
     defaults = {"name": "", "seed": 0, "most": 2.0}
     monkeypatch.setattr("perfmodel.onechip.replay.replay_table.__kwdefaults__", defaults)
-    assert "Not simulated: more than 1 000 000 requests would go out" in " ".join(cli(*words).out.split())
+    assert "Not simulated: more than 1 000 000 requests would be needed" in " ".join(cli(*words).out.split())
 
 
 def test_a_seed_below_nought_is_refused(cli: Any, own: str) -> None:

@@ -72,7 +72,7 @@ def test_the_help_says_whose_samples_they_are() -> None:
 
 def test_what_chance_adds_to_the_busiest_core_is_said() -> None:
     busy = SimpleNamespace(core_s=np.array([20.9e-6, 12e-6]), time_s=24e-6, limit="core", symmetric=False)
-    assert by_chance(busy).startswith(": 20.9 µs on the mean, 3.10 µs more by chance")  # type: ignore[arg-type]
+    assert by_chance(busy).startswith(": 20.9 µs on average, and 3.10 µs more by chance")  # type: ignore[arg-type]
     for other in ({"limit": "memory"}, {"symmetric": True}, {"time_s": 20.9e-6}):
         assert by_chance(SimpleNamespace(**{**vars(busy), **other})) == ""  # type: ignore[arg-type]
 
@@ -122,7 +122,7 @@ def test_a_robust_mapping_depends_less_on_the_ids(model: str, monkeypatch: pytes
     ]
     code, out, _ = asked("--chip", "ascend-910", "--model", model, "--robust", "--time-limit", "100ms")
     assert code == 0
-    assert "made for the worst of the ids below" in " ".join(out.split())
+    assert "optimized for the worst of the distributions below" in " ".join(out.split())
 
 
 def test_a_chip_of_ones_own(model: str, tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_no_bound_is_claimed_where_choices_were_not_all_costed() -> None:
         code, out, _ = asked(*words, *more)
         said = " ".join(out.split())
         assert code == 0
-        assert "time limit ended the costing of choices: no bound" in said
+        assert "There is no bound, because the time limit came before" in said
         assert "No mapping of these cuts" not in said
         assert "or more" not in said
         document = json.loads(asked(*words, *more, "--json")[1])

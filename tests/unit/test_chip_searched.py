@@ -21,7 +21,6 @@ from perfmodel.report.onechip.mapping_text import mapping_text, short_of_time
 from perfmodel.report.onechip.simulated_text import off_words, owned_words
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.workload import Table, TableSet
-from perfmodel.units import format_fraction
 
 
 @cache
@@ -39,7 +38,7 @@ def ended(stopped: str, bound: float) -> ChipAnswer:
 
 def test_a_search_that_ended_far_from_the_bound_says_what_to_ask_for() -> None:
     said = short_of_time(ended("time", 0.5))
-    assert said.startswith("Time was up after 500 ms") and "--time-limit 5s" in said
+    assert said.startswith("The time limit ended the search after 500 ms") and "--time-limit 5s" in said
     assert said in " ".join(mapping_text(ended("time", 0.5)).split("\n\n")[0].split())
     assert said in chip_card(ended("time", 0.5)).notes
 
@@ -51,10 +50,10 @@ def test_nothing_is_said_of_a_search_that_was_at_an_end_or_near_the_bound() -> N
 
 def test_a_mapping_that_is_not_simulated_is_said_to_be_none() -> None:
     found = ended("time", 0.5)
-    assert "as a search of 500 ms found it; --time-limit 5s" in owned_words(found)[0]
+    assert "found by a search of 500 ms; --time-limit 5s" in owned_words(found)[0]
     assert owned_words(replace(found, stopped="no improvement")) == []
     slow = replace(found, symmetric=True, owned_s=3 * found.best_symmetric.time_s)
-    assert "not simulated, as no such mapping was found" in owned_words(slow)[0]
+    assert "not simulated, because none was found" in owned_words(slow)[0]
     assert "--time-limit 5s may find one." in owned_words(slow)[0]
     assert "Time was up" not in owned_words(replace(slow, stopped="no improvement"))[0]
 
@@ -83,7 +82,5 @@ def replayed(way: str, predicted_s: float) -> Replayed:
 def test_a_closed_form_that_is_off_is_named() -> None:
     """Predictions of 1.3 and 0.5 where 1 is simulated; 1.2 is near enough."""
     said = off_words([replayed("GM", 1.3), replayed("L1", 1.2), replayed("GM-UB", 0.5)])
-    assert said == [
-        f"The closed form is off by more than {format_fraction(0.25)}: go by the simulated t GM-UB, t GM."
-    ]
+    assert said == ["The closed form is off by more than 25.0 %: use the simulated time of t GM-UB, t GM."]
     assert off_words([replayed("L1", 1.2), Replayed("t", "GM", 1.0, None)]) == []

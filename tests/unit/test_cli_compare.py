@@ -64,7 +64,7 @@ def test_all_exchanges_are_found_and_the_slow_rank_is_named(asked: list[str], tm
     assert done.code == 6
     assert "the traces are of gloo, and the prediction is for nccl" in " ".join(done.err.split())
     assert "outside its band" in done.out and "rank 1 comes late" in done.out
-    assert "Not of the plan: all-reduce of 8.25 KiB over 2 ranks (1 in a step" in done.out
+    assert "Not in the plan: all-reduce of 8.25 KiB over 2 ranks (1 in a step" in done.out
     assert "no step of the plan is an all-reduce" in " ".join(done.out.split())
     assert done.err.splitlines()[-1].strip().startswith("rank 1 comes late")
     record = json.loads(called(*asked, "--json").out)
@@ -221,8 +221,8 @@ def test_the_parts_of_the_pass_add_up(four: list[str]) -> None:
     parts = ("own_s", "wait_s", "idle_s", "other_kernels_s")
     assert sum(record[name] for name in parts) == pytest.approx(record["whole_s"])
     text = " ".join(called(*four).out.split())
-    assert "of its steps, the rest of the pass" in text
-    assert "only where they run between its steps" in text
+    assert "in the steps of the mean rank" in text
+    assert "not in the plan and run between its steps" in text
 
 
 def test_the_help_gives_the_defaults_that_are_taken(four: list[str]) -> None:

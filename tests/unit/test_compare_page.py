@@ -395,8 +395,10 @@ def test_a_run_that_knows_some_sizes_says_so_for_the_others(
     assert "G = 2, 4" in views["0|0|0|1"]["heads"][0]["times"]
     assert {"missing"} <= set(views["0|0|0|1"]["blocks"][0])
     again = cli(*words, "--table-size", "80GB", "--out", str(tmp_path / "x.html"))
-    is_an_error(again, 3, "G = 2, 4", "known of both: --set hbm_bytes=")
-    line = re.search(r"known of both: (.*?) \((\d) GPUs of A, (\d) GPUs? of B\)", " ".join(again.err.split()))
+    is_an_error(again, 3, "G = 2, 4", "both have an answer for --set hbm_bytes=")
+    line = re.search(
+        r"both have an answer for (.*?) \((\d) GPUs of A, (\d) GPUs? of B\)", " ".join(again.err.split())
+    )
     assert line and int(line[2]) > 1 and int(line[3]) > 1
     more = cli(*words, *line[1].split(), "--json", "--out", str(tmp_path / "y.html"))
     assert more.code == 0, more.err

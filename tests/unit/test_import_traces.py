@@ -185,7 +185,7 @@ def test_traces_of_cpus_go_in_with_the_machine_of_the_cpus(tmp_path: Path) -> No
     line = done.err.split("next: ")[1].strip()
     answer = called(*shlex.split(line)[1:])
     assert answer.code == 0, answer.err
-    assert "timed on this machine" not in answer.out and "a few look-ups that tell no rate" in answer.out
+    assert "timed on this machine" not in answer.out and "too few look-ups to know a rate" in answer.out
     assert "not the calibration's own" not in called("show", str(out), "--check").out
 
 

@@ -134,7 +134,11 @@ def test_colours_tell_kinds_apart_when_pale_and_names_do_not_touch(dense: Shown)
 
 @pytest.mark.parametrize(
     ("stopped", "words"),
-    [("time", "the time limit ended this search"), ("interrupt", "Ctrl-C ended"), ("bound", "is timed")],
+    [
+        ("time", "the time limit ended this search"),
+        ("interrupt", "Ctrl-C ended"),
+        ("bound", "is limited by time"),
+    ],
 )
 def test_the_page_says_how_far_its_command_gives_it_again(answer: Planned, stopped: str, words: str) -> None:
     found = replace(answer, found=replace(answer.found, stopped=stopped))

@@ -57,13 +57,13 @@ def cores(answer: ChipAnswer) -> Block:
     whole, closer = (style.axis(f"time ({unit})", range=[0, high]) for high in (top, close))
     switches = (
         Switch("one scale", {}, {"yaxis": whole}),
-        Switch("closer, before is cut off", {}, {"yaxis": closer}),
+        Switch("closer, before cut off", {}, {"yaxis": closer}),
     )
     figure.update_layout(yaxis=whole)
     how = (
-        f"A column is a core, a block a table on it. With {_BEFORE} every core gathers a slice of the batch "
-        "from every table, all cores at one table at a time. Dashed: the batch, longer than its columns "
-        "where chance or what the cores share decides."
+        f"Each column is a core; each block is a table on it. With {_BEFORE}, every core gathers a slice "
+        "of the batch from every table, and all cores work on the same table at a time. Dashed: the time "
+        "of the batch, which is longer than every column where chance or shared memory limits it."
     )
     return Block(
         NAME, _cores_title(answer), how, figure, chip_source(answer), _cores_data(answer, rows), switches
@@ -76,15 +76,16 @@ def _cores_title(answer: ChipAnswer) -> str:
     ratio = f"{format_ratio(before / after)} as fast"
     if answer.symmetric:
         return (
-            f"{format_time(after)} instead of {format_time(before)} a batch, {ratio}: every core still has a "
-            "slice of every table, each looked up in its best way."
+            f"{format_time(after)} per batch instead of {format_time(before)}, {ratio}: every core still "
+            "has a slice of every table, but each table is looked up in its best way."
         )
     names = list(dict.fromkeys(answer.name_of(block) for block in answer.blocks if block.core == at))
     idle = format_fraction(1 - float(answer.core_s.mean()) / after)
     some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return (
-        f"With tables of their own the cores take {format_time(after)} instead of {format_time(before)}, "
-        f"{ratio}; the busiest, core {at}, has {some}, and a core is idle for {idle} on average."
+        f"With its own tables on each core, a batch takes {format_time(after)} instead of "
+        f"{format_time(before)}, {ratio}; the busiest, core {at}, has {some}, and a core is idle for "
+        f"{idle} on average."
     )
 
 

@@ -48,7 +48,7 @@ def buffers(answer: ChipAnswer) -> Block:
     figure.update_xaxes(title={"text": "core"}, range=[-0.5, count - 0.5], showgrid=False, zeroline=False)
     figure.update_yaxes(title={"text": f"of {format_bytes(room)} (%)"}, range=[0, 104])
     full, at = int(np.sum(held >= 0.99 * room)), int(np.argmax(held))
-    when = "copied once, and they stay" if answer.cost.chip.buffers.persist else "copied again for each batch"
+    when = "copied once and stay there" if answer.cost.chip.buffers.persist else "copied again for each batch"
     if held.max(initial=0) == 0:
         title = "No core keeps rows in its buffer."
     else:
@@ -56,7 +56,7 @@ def buffers(answer: ChipAnswer) -> Block:
             f"Rows take {format_fraction(float(held.mean()) / room)} of the cores' buffers; "
             f"{full} of {count} are full, the fullest (core {at}) has {format_bytes(float(held[at]))}."
         )
-    how = f"A bar is the part of a core's buffer that rows of tables take; they are {when}."
+    how = f"Each bar is the share of a core's buffer that rows of tables take; they are {when}."
     rows = tuple(
         {"core": core, "held_bytes": float(size), "buffer_bytes": room} for core, size in enumerate(held)
     )
@@ -102,19 +102,18 @@ def other_ids(answer: ChipAnswer) -> Block:
             )
         )
     figure.update_layout(
-        xaxis=style.axis("which rows are asked for", type="category"),
+        xaxis=style.axis("distribution of the ids", type="category"),
         yaxis=style.time_axis(min(every) / 1.3, max(every) * 1.3, "time of a batch"),
     )
     own, gathered = (_spread(times[key]) for key in ("time_s", "global_memory_s"))
     worst = max(sensed, key=lambda each: each.time_s)
     title = (
-        f"The worst of these ids take {format_ratio(own)} as long as the best with this mapping, "
-        f"{format_ratio(gathered)} with symmetric-GM; "
-        f"its worst are {worst.ids.name}, {format_time(worst.time_s)}."
+        f"With this mapping, the worst of these ids take {format_ratio(own)} as long as the best, with "
+        f"symmetric-GM {format_ratio(gathered)}; its worst are {worst.ids.name}, {format_time(worst.time_s)}."
     )
     made = "the worst of these ids" if answer.robust else f"ids {answer.ids.name}"
-    how = f"A column is a distribution of ids, a marker a mapping; this one was made for {made}. "
-    how += f"Best symmetric: the best way of each table for ids {answer.ids.name}, in every column the same."
+    how = f"Each column is a distribution of ids, each marker a mapping; this one was optimized for {made}. "
+    how += f"Best symmetric: the best way of each table for ids {answer.ids.name}, the same in every column."
     rows = tuple(
         {
             "distribution": each.ids.name,

@@ -52,7 +52,7 @@ def chip_card(answer: ChipAnswer) -> Card:
     tables = f"{counted(len(answer.tables), 'table')} of {size} on {where}"
     assumed = [f"{key} = {chip.quantity(key)}" for key in sorted(chip.overrides)]
     notes = [tables, *too_large(chip, answer.tables.total_bytes), "Modelled, not measured."]
-    notes += [f"{counted(answer.mapped.tried, 'mapping')} looked at{ended(answer)}."]
+    notes += [f"{counted(answer.mapped.tried, 'mapping')} tried{ended(answer)}."]
     notes += [words for words in [short_of_time(answer)] if words]
     notes += [f"{line}." for line in not_looked_at(answer)]
     notes += [f"Changed for this page: {', '.join(assumed)}."] if assumed else []
@@ -62,23 +62,28 @@ def chip_card(answer: ChipAnswer) -> Card:
 def _left(answer: ChipAnswer) -> str:
     least, gap = answer.bound_s, answer.gap
     if answer.symmetric:
-        own = f"it is that one: with tables of their own, cores would take {format_time(answer.owned_s)}"
+        own = (
+            "it is that one: with its own tables on each core, a batch would take "
+            f"{format_time(answer.owned_s)}"
+        )
         return f"{own}; {_no_bound(answer) if least is None else any_mapping(answer, least)}"
     if least is None or gap is None:
         return (
-            f"it is made for the worst of several ids; {_no_bound(answer)}"
+            f"it is optimized for the worst of several ids; {_no_bound(answer)}"
             if answer.robust
             else _no_bound(answer)
         )
     bound = format_time(least)
     if answer.robust:
-        return f"it is made for the worst of several ids; one for these alone would take {bound} or more"
-    return f"no mapping of these cuts is faster than {bound}: at most {format_fraction(gap)} is left to gain"
+        return (
+            f"it is optimized for the worst of several ids; one for these alone would take at least {bound}"
+        )
+    return f"no mapping of these cuts is faster than {bound}: at most {format_fraction(gap)} can be gained"
 
 
 def _no_bound(answer: ChipAnswer) -> str:
     words = no_bound(answer).rstrip(".")
-    return words if words.startswith("Ctrl") else words[0].lower() + words[1:]
+    return words[0].lower() + words[1:]
 
 
 def provenance(answer: ChipAnswer, command: str) -> str:
@@ -89,7 +94,7 @@ def provenance(answer: ChipAnswer, command: str) -> str:
             f"<p>{named('Chip', chip)}. Tables: {escape(answer.tables.model)}. Modelled, not measured.</p>",
             f"<p>Buffers: {escape(chip.buffers.source)}. {versions()}</p>",
             values(chip, "chip"),
-            "<p>This page again (where the time limit ends the search, a faster computer may find a faster "
+            "<p>To repeat this page (if the time limit ends the search, a faster computer may find a faster "
             f"mapping):</p>{code(command)}",
         ]
     )

@@ -34,7 +34,7 @@ _LEGEND = {
     "GM": "GM: rows are gathered from global memory",
     "L1": "L1: rows stay in the core and are gathered there",
     "GM-UB": "GM-UB: the table streams past bags that stay in the core",
-    "L1-UB": "L1-UB: the same from rows that stay in the core",
+    "L1-UB": "L1-UB: rows that stay in the core stream past bags there",
 }
 
 
@@ -75,7 +75,7 @@ def short_of_time(answer: ChipAnswer) -> str:
     if answer.stopped != "time" or (answer.gap is not None and answer.gap <= _FAR):
         return ""
     return (
-        f"Time was up after {format_time(answer.mapped.seconds)}, before the search was at an end: "
+        f"The time limit ended the search after {format_time(answer.mapped.seconds)}: "
         f"{longer(answer)} may find a faster mapping."
     )
 
@@ -85,35 +85,36 @@ def waits_nowhere(answer: ChipAnswer) -> str:
     loose = answer.in_any_order.seconds
     if loose >= answer.global_memory.time_s * _WORTH_SAYING:
         return ""
-    return (
-        f", {format_ratio(loose / answer.time_s)} as symmetric-GM that waits nowhere ({format_time(loose)})"
-    )
+    return f", {format_ratio(loose / answer.time_s)} as symmetric-GM without waits ({format_time(loose)})"
 
 
 def no_bound(answer: ChipAnswer) -> str:
     """Why nothing is said of other mappings; of a time limit ``short_of_time`` says what would help."""
     if answer.stopped == "interrupt":
-        return "Ctrl-C ended the costing of choices: no bound. A longer search may be faster."
-    return "The time limit ended the costing of choices: no bound."
+        return (
+            "There is no bound, because Ctrl-C came before all choices were costed. A longer search may "
+            "find a faster mapping."
+        )
+    return "There is no bound, because the time limit came before all choices were costed."
 
 
 def bound_words(answer: ChipAnswer) -> str:
     """What could be left to gain, in a sentence or two; without a bound why there is none."""
     least, gap = answer.bound_s, answer.gap
     if answer.symmetric:
-        own = "It is the best symmetric mapping: with tables of their own, cores would take "
+        own = "It is the best symmetric mapping. If each core had its own tables, a batch would take "
         own += format_time(answer.owned_s)
         if least is None:
             return f"{own}. {no_bound(answer)}"
         return f"{own}; {any_mapping(answer, least)}."
-    made = "It is made for the worst of the ids below." if answer.robust else ""
+    made = "It is optimized for the worst of the distributions below." if answer.robust else ""
     if least is None or gap is None:
         return f"{made} {no_bound(answer)}".strip()
     if answer.robust:
-        return f"{made} One for these ids alone would take {format_time(least)} or more."
+        return f"{made} A mapping for these ids alone would take at least {format_time(least)}."
     return (
         f"No mapping of these cuts is faster than {format_time(least)}: "
-        f"at most {format_fraction(gap)} is left to gain."
+        f"at most {format_fraction(gap)} can be gained."
     )
 
 
@@ -121,7 +122,7 @@ def any_mapping(answer: ChipAnswer, least: float) -> str:
     """What a batch takes at least, in a few words; of an answer that takes no more, that it is the best."""
     if least >= answer.time_s:
         return "no mapping of these cuts is faster"
-    return f"whatever the mapping, a batch takes {format_time(least)} or more"
+    return f"with any mapping, a batch takes at least {format_time(least)}"
 
 
 def core_lines(answer: ChipAnswer) -> str:
@@ -158,8 +159,8 @@ def by_chance(answer: ChipAnswer) -> str:
     if answer.symmetric or answer.limit != "core" or answer.time_s <= most * (1 + _WORTH_A_WORD):
         return ""
     return (
-        f": {format_time(most)} on the mean, {format_time(answer.time_s - most)} more by chance "
-        "(misses of the cache and look-ups that fall to one core)"
+        f": {format_time(most)} on average, and {format_time(answer.time_s - most)} more by chance "
+        "(cache misses, and look-ups that happen to go to one core)"
     )
 
 
@@ -185,12 +186,16 @@ def placements(answer: ChipAnswer) -> str:
     used = dict.fromkeys(way.label for group in answer.groups for way in group.ways)
     words = "; ".join(_LEGEND[way] for way in _LEGEND if way in used)
     note = (
-        "Cuts are rows × columns × batch; with GM beside it, of the first rows, which have that share of the "
-        "look-ups. Saves: core time if all rows were gathered, over this one; below 1×, it spares what the "
-        "cores share. The next best way of a table makes a batch so much longer"
+        "Cuts are rows × columns × batch; beside GM, of the first rows, which get that share of the "
+        "look-ups. Saves: core time if all rows were gathered, divided by this one; below 1×, the way "
+        "relieves what the cores share. Next best: how much longer a batch would take with that way"
     )
     shown = [group.reason for group in answer.groups[:_MOST_GROUPS]]
-    note += "." if all(why is None or why.whole for why in shown) else " (~: estimated, time was up)."
+    note += (
+        "."
+        if all(why is None or why.whole for why in shown)
+        else " (~: estimated, because the time limit was reached)."
+    )
     if answer.symmetric:
         note = "Every core looks up a slice of the batch in every table."
     text += "\n" + paragraph(f"{note} {words}.", 1)
@@ -245,7 +250,7 @@ def sensitivity(answer: ChipAnswer) -> str:
     spread = [_spread([getattr(each, name) for each in answer.sensed]) for name in _COLUMNS]
     rows.append(["worst to best", *spread, "", ""])
     headers = ["ids, this mapping", "symmetric-GM", "best symmetric", "this mapping", "speed-up", "limit"]
-    note = f"Best symmetric: the best way of each table for ids {answer.ids.name}, in every line the same."
+    note = f"Best symmetric: the best way of each table for ids {answer.ids.name}, the same in every line."
     return table(headers, rows, left=(0, 5), drop=(2, 5)) + "\n" + paragraph(note, 1)
 
 
@@ -272,7 +277,9 @@ def not_looked_at(answer: ChipAnswer) -> list[str]:
     left = answer.cuts.sample.size - answer.cuts.looked_at
     if left <= 0:
         return []
-    return [f"{counted(left, 'kind')} of tables are left in global memory: time was up (--time-limit)"]
+    return [
+        f"{counted(left, 'kind')} of tables were left in global memory when the time limit ended the search"
+    ]
 
 
 def footer(answer: ChipAnswer) -> str:
@@ -283,7 +290,7 @@ def footer(answer: ChipAnswer) -> str:
     if assumed:
         parts.append("assumed: " + ", ".join(assumed))
     parts += not_looked_at(answer)
-    spent = f"{counted(answer.mapped.tried, 'mapping')} looked at in {format_time(answer.mapped.seconds)}"
+    spent = f"{counted(answer.mapped.tried, 'mapping')} tried in {format_time(answer.mapped.seconds)}"
     spent += ended(answer)
     words = "symmetric: every core looks up a slice of the batch, all cores at one table at a time"
     said = paragraph(f"Modelled, not measured · {words} · {spent}\n{' · '.join(parts)}")

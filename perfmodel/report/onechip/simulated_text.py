@@ -20,13 +20,13 @@ def owned_words(answer: ChipAnswer) -> list[str]:
     late = answer.stopped == "time"
     if not answer.symmetric:
         took = format_time(answer.mapped.seconds)
-        said = f"Cores own tables: as a search of {took} found it; {longer(answer)} may find a faster one."
+        said = f"Cores own tables: found by a search of {took}; {longer(answer)} may find a faster mapping."
         return [said] if late else []
     said = (
-        f"Cores own tables: not simulated, as no such mapping was found that is faster than every core with "
-        f"the best ways ({format_time(answer.owned_s)}, not {format_time(answer.best_symmetric.time_s)})."
+        "Cores own tables: not simulated, because none was found that is faster than the best symmetric "
+        f"mapping ({format_time(answer.owned_s)}, not {format_time(answer.best_symmetric.time_s)})."
     )
-    return [f"{said} Time was up: {longer(answer)} may find one." if late else said]
+    return [f"{said} The time limit ended the search; {longer(answer)} may find one." if late else said]
 
 
 def off_words(found: Sequence[Replayed]) -> list[str]:
@@ -35,7 +35,9 @@ def off_words(found: Sequence[Replayed]) -> list[str]:
     if not off:
         return []
     names = ", ".join(f"{one.what} {one.way}".strip() for one in off)
-    return [f"The closed form is off by more than {format_fraction(_OFF)}: go by the simulated {names}."]
+    return [
+        f"The closed form is off by more than {format_fraction(_OFF)}: use the simulated time of {names}."
+    ]
 
 
 def simulated_text(head: Sequence[tuple[str, str]], found: Sequence[Replayed], notes: Sequence[str]) -> str:
@@ -61,7 +63,7 @@ def simulated_text(head: Sequence[tuple[str, str]], found: Sequence[Replayed], n
     if errors.size > 1:
         said.insert(
             0,
-            f"error: median {100 * np.median(errors):.1f} %, nine of ten within "
+            f"error: median {100 * np.median(errors):.1f} %, 90 % within "
             f"{100 * np.quantile(errors, 0.9):.1f} %, {errors.size} simulated.",
         )
     return "\n\n".join([facts(list(head)), text, *(paragraph(note) for note in said)])
@@ -72,8 +74,8 @@ def _why_not(found: Sequence[Replayed]) -> list[str]:
     left = [one for one in found if one.simulated is None]
     said = []
     if any(np.isinf(one.predicted_s) for one in left):
-        said.append("Too large: the buffers of a core do not hold what that way keeps in them.")
+        said.append("Too large: the rows that this way keeps do not fit in the buffers of a core.")
     if any(np.isfinite(one.predicted_s) for one in left):
         most = format_count(float(MOST_REQUESTS))
-        said.append(f"Not simulated: more than {most} requests would go out; give a smaller --batch.")
+        said.append(f"Not simulated: more than {most} requests would be needed; give a smaller --batch.")
     return said

@@ -24,10 +24,10 @@ def ways_text(found: WaysMap) -> str:
     """The map as text: the fastest way of each cell, and from where each beats GM."""
     chip = found.chip
     columns, element = counted(found.dim, "column"), counted(int(found.element_bytes), "byte")
-    shape = f"{columns} of {element}, {found.pooling:g} a bag"
+    shape = f"{columns} of {element}, {found.pooling:g} per bag"
     head = facts(
         [
-            (chip.name, f"one core that has a whole table; {shape}, ids {found.ids.name}"),
+            (chip.name, f"one core with a whole table; {shape}, ids {found.ids.name}"),
             ("cells", "fastest way; rows down, look-ups of a batch (whole bags) across"),
         ]
     )
@@ -47,8 +47,8 @@ def ways_text(found: WaysMap) -> str:
             head,
             cells,
             paragraph(
-                "look-ups from which a way beats GM, in closed form, without passes and cache; "
-                "never: nowhere in the map above"
+                "number of look-ups above which a way is faster than GM (closed form, without passes and "
+                "cache); never: not within the map above"
             )
             + "\n"
             + below,
@@ -118,7 +118,7 @@ def _part(number: int, part: StepExplained) -> str:
     head = f"{number}. {part.title}: {format_time(part.time_s)}"
     if part.wait_s > 0 and part.busy_s > 0:
         head += (
-            f" ({format_time(part.wait_s)} until the first has come, {format_time(part.busy_s)} after that)"
+            f" ({format_time(part.wait_s)} until the first arrives, {format_time(part.busy_s)} after that)"
         )
     lines = [
         paragraph(head),
@@ -135,10 +135,10 @@ def _sum(found: WayExplained) -> str:
     whole = " + ".join(format_time(part.time_s) for part in found.parts)
     lines = [f"{whole} = {format_time(found.time_s)}, as in chip ways --chip {found.chip.name}"]
     if found.preload_s > 0:
-        lines.append(f"rows that stay are copied once, in {format_time(found.preload_s)}, and not in a batch")
+        lines.append(f"rows that stay are copied once, in {format_time(found.preload_s)}, not in each batch")
     lines.append(
-        f"a batch of nothing else takes {format_time(found.batch_s)}, "
-        f"which {LIMIT_WORDS[found.limit]} decides: what chip simulate --one-core predicts"
+        f"a batch of this table alone takes {format_time(found.batch_s)}, limited by "
+        f"{LIMIT_WORDS[found.limit]}, as chip simulate --one-core predicts"
     )
     return "Together\n" + "\n".join(paragraph(line, indent=_INDENT) for line in lines)
 

@@ -71,8 +71,8 @@ def _of_a_run(asked: Projection | None, item: Calibration, run: Run, folder: Pat
         first = many if open_ones else f"some planned points of run {run.run_id} were never begun"
         what = f" ({_names(open_ones)})" if open_ones else ""
         yield _text(
-            f"Calibration {item.calibration_id} is incomplete: {first}{what}. It is read between "
-            f"or beyond the sizes that are there{_share(asked, open_ones)}. To resume:",
+            f"Calibration {item.calibration_id} is incomplete: {first}{what}. Times are "
+            f"interpolated or extrapolated from the others{_share(asked, open_ones)}. To resume:",
             calibrate_line(folder, *_only(open_ones)),
         )
     for status, words in _STATUS_WORDS.items():
@@ -94,13 +94,13 @@ def _of_a_run(asked: Projection | None, item: Calibration, run: Run, folder: Pat
     if samples is not None and samples != item.sample_count:
         yield _text(
             f"Stale: calibration {item.calibration_id} was fitted to {counted(item.sample_count, 'sample')}, "
-            f"and its run holds {format_count(samples)} now. To fit it again:",
+            f"and its run has {format_count(samples)} now. To fit it again:",
             calibrate_line(folder),
         )
 
 
 _STATUS_WORDS = {
-    Status.NOISY: "stayed noisy: their times count, with wider bands",
+    Status.NOISY: "stayed noisy: their times are used, with wider bands",
     Status.THROTTLED: "ran at a throttled frequency: their times are not used",
     Status.FAILED: "failed: their times are not used",
 }
@@ -196,10 +196,10 @@ def _unknown(asked: Projection | None, item: Calibration, folder: Path | None) -
             f"{'is' if len(steps) == 1 else 'are'} rough at {size} sizes than those measured."
         )
         if folder is None:
-            yield f"{text} More sizes tell it: perfmodel import with more logs."
+            yield f"{text} Logs with more sizes determine it: perfmodel import."
         else:
             line = calibrate_line(folder, "--only", str(item.backend), preset="")
-            yield _text(f"{text} More sizes and less noise tell it:", line)
+            yield _text(f"{text} To measure more sizes with less noise:", line)
 
 
 def _transferred(asked: Projection | None) -> Iterator[str]:

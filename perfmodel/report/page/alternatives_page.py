@@ -41,7 +41,7 @@ def alternatives_page(
     notes = [HYPOTHETICAL]
     notes += [f"{each.label} on {each.machine} is not possible: {each.why}." for each in found if each.why]
     notes += [
-        "GPU-hours, energy and money are for 10⁹ samples, of the GPUs that are used; "
+        "GPU-hours, energy and cost are per 10⁹ samples, for the GPUs in use; "
         "energy is that of boards alone, at full power."
     ]
     notes += money_words(found) if currency else []

@@ -39,9 +39,9 @@ def finding(pair: Pair) -> str:
         what = what.replace(" it", " the difference")
         return (
             f"Cannot say which is faster for {size}: {parts} ({faster}), and the interval of their ratio "
-            f"holds 1; the {name} gives {what}."
+            f"includes 1; the {name} accounts for {what}."
         )
-    return f"{fast} is {faster} as fast as {slow} for {size}: {spent}; the {name} gives {what}."
+    return f"{fast} is {faster} as fast as {slow} for {size}: {spent}; the {name} accounts for {what}."
 
 
 def comparison_card(pair: Pair) -> Card:
@@ -50,7 +50,7 @@ def comparison_card(pair: Pair) -> Card:
     low, middle, high = batch.ratio
     times = "; ".join(f"{letter} {_time(answer)}" for letter, _, answer in pair.sides)
     sure = (
-        f"A's time over B's: {format_ratio(middle)}, 95 % interval {interval_end(low)} – "
+        f"A's time divided by B's: {format_ratio(middle)}, 95 % interval {interval_end(low)} – "
         f"{interval_end(high)} with independent errors"
     )
     alerts = [f"{letter}: {text}" for letter, _, p in pair.sides if (text := question_card(p).alert)]
@@ -73,7 +73,7 @@ def _time(answer: Projection) -> str:
     low, high = answer.totals["low_s"], answer.totals["high_s"]
     slow = format_ratio(answer.slowdown)
     words = f"slowdown {slow}" if answer.gpus > 1 else "on one GPU"
-    return f"{format_time(answer.time_s)} a batch (band {band(low, high)}, {words})"
+    return f"{format_time(answer.time_s)} per batch (band {band(low, high)}, {words})"
 
 
 def _notes(pair: Pair) -> list[str]:
@@ -93,7 +93,7 @@ def _notes(pair: Pair) -> list[str]:
         notes.append(f"a batch is {batch} on each GPU; all GPUs together: {', '.join(many)}")
     clocks = [", ".join(map(str, answer.clocks)) for _, _, answer in pair.sides]
     if clocks[0] != clocks[1]:
-        notes.append(f"times were taken by other clocks: A {clocks[0]}, B {clocks[1]}")
+        notes.append(f"the times have different clocks: A {clocks[0]}, B {clocks[1]}")
     for letter, _, answer in pair.sides:
         notes += [f"{letter}: {note}" for note in answer.notes]
     return notes

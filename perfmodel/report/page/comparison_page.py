@@ -152,7 +152,7 @@ def _provenance(sides: tuple[Side, Side], pair: Pair, command: str) -> str:
             values(machine, "machine"),
             *equations(answer),
         ]
-    return "\n".join([*parts, f"<p>{versions()} This page again, byte for byte:</p>", code(command)])
+    return "\n".join([*parts, f"<p>{versions()} To reproduce this page exactly:</p>", code(command)])
 
 
 def views(sides: tuple[Side, Side], sizes: Selector, workload: tuple[Selector, ...]) -> Iterator[View]:
@@ -175,7 +175,9 @@ def _views_of(
     drawn: tuple[Block | Missing, ...] = ()
     for at, pair in enumerate(found):
         if isinstance(pair, NoCalibrationError) or a is None or b is None:
-            why = pair if isinstance(pair, NoCalibrationError) else NoCalibrationError("no size is known.")
+            why = (
+                pair if isinstance(pair, NoCalibrationError) else NoCalibrationError("no size has an answer.")
+            )
             none = tuple(Missing(name, why.message) for name in _OF_A_VIEW)
             yield View((*chosen, at), (cannot_say(sizes.words[at], why.message),), none)
             continue
@@ -245,9 +247,9 @@ def known_size(sides: tuple[Side, Side], workload: Mapping[str, Any]) -> str:
             with contextlib.suppress(NoCalibrationError):
                 a, b = (side.answer(size, workload).gpus for side in both)
                 if min(a, b) > 1:
-                    words = f"known of both: {option}--table-size {_gigabytes(size)}"
+                    words = f"both have an answer for {option}--table-size {_gigabytes(size)}"
                     return f"{words} ({counted(a, 'GPU')} of A, {counted(b, 'GPU')} of B)."
-    return "no table size and no memory needs two GPUs or more of both and is known of both."
+    return "no table size needs two or more GPUs of both and has an answer for both."
 
 
 _RANKS = (2, 3, 4, 6, 8, 16)

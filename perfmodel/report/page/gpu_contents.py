@@ -63,7 +63,7 @@ def fixed_gpu_blocks(
     """
     for name, build in EVIDENCE.items():
         if name in _OF_ROW_WISE and asked.question and asked.question.sharding:
-            yield Missing(name, "it is known of row-wise shards alone: leave --sharding out.")
+            yield Missing(name, "it is drawn for row-wise sharding only: leave --sharding out.")
         else:
             yield build(asked)
     why = not_compared(asked, options)

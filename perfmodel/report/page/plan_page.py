@@ -170,7 +170,7 @@ def _notes(answer: Planned, whole: WholeStep | None) -> list[str]:
     machine = e.setting.machine
     notes = []
     if answer.found.stopped == "interrupt":
-        notes.append("The search was stopped: this is the best plan that it had found.")
+        notes.append("The search was stopped: this is the best plan found so far.")
     if whole is not None:
         what = "a training step" if whole.training else "a batch"
         notes.append(
@@ -194,7 +194,11 @@ def provenance(answer: Planned, command: str, asked: Sequence[str] = ()) -> str:
     e = answer.evaluator
     machine = e.setting.machine
     names = ", ".join(dict.fromkeys(e.setting.links.calibrations)) or "none"
-    again = "This page again" if answer.given else f"This page again ({_ENDED[answer.found.stopped]} {_KEEP}"
+    again = (
+        "To reproduce this page"
+        if answer.given
+        else f"To repeat this page ({_ENDED[answer.found.stopped]} {_KEEP}"
+    )
     return "\n".join(
         [
             f"<p>{named('Machine', machine)}. Tables: {escape(e.tables.model)}.</p>",
@@ -206,8 +210,8 @@ def provenance(answer: Planned, command: str, asked: Sequence[str] = ()) -> str:
     )
 
 
-_KEEP = "--out plan.json keeps a plan, and --plan plan.json writes the same page of it every time)"
-_OTHERWISE = "part of the search is timed: a slower or faster computer may find another plan."
+_KEEP = "--out plan.json saves a plan, and --plan plan.json always writes the same page of it)"
+_OTHERWISE = "part of the search is limited by time: a slower or faster computer may find another plan."
 _ENDED = {
     "time": "the time limit ended this search: even the same computer may find another plan next time.",
     "interrupt": "Ctrl-C ended this search: it may find another plan next time.",

@@ -30,7 +30,7 @@ def provenance(answer: Projection, command: str) -> str:
         f"<p>{calibrations(answer)} {versions()}</p>",
         values(machine, "machine"),
         *equations(answer),
-        f"<p>This page again, byte for byte:</p>{code(command)}",
+        f"<p>To reproduce this page exactly:</p>{code(command)}",
     ]
     return "\n".join(parts)
 

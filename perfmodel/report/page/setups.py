@@ -183,7 +183,7 @@ def with_reasons(
     return tuple(replace(s, off=off(index, len(s.values))) for index, s in enumerate(selectors))
 
 
-_FULL = "left out: this page has as many combinations as it may"
+_FULL = "left out: the page has reached its limit of combinations"
 
 
 def reason(error: PerfmodelError) -> str:

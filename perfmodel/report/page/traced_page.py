@@ -46,7 +46,7 @@ def traced_card(run: ComparedRun) -> Card:
         f"95 % band {band(predicted.low_s, predicted.high_s)}",
         f"{ranks}, {counted(len(trace.steps), 'iteration')}{skipped}",
         evidence_bar(_evidence(run)),
-        "" if trace.complete else "Ranks are missing in these traces: waits for them are inside the times.",
+        "" if trace.complete else "Ranks are missing in these traces: times include the waits for them.",
         [*why, *besides, *left_out(run)],
     )
 
@@ -85,6 +85,6 @@ def _provenance(run: ComparedRun, command: str) -> str:
             f"<p>Calibrations: {escape(names)}. {versions()}</p>",
             values(machine, "machine"),
             folded(f"Steps ({len(rows)})", table(head, rows)),
-            f"<p>This page again, from the same traces:</p>{code(command)}",
+            f"<p>To reproduce this page from the same traces:</p>{code(command)}",
         ]
     )

@@ -144,7 +144,9 @@ class WrittenPage:
                 if found.data
                 else "it has no data of figures"
             )
-            raise BadInputError(f"{WHAT} {where} is not one of perfmodel: {why}.", expected(WHAT)) from None
+            raise BadInputError(
+                f"{WHAT} {where} was not written by perfmodel: {why}.", expected(WHAT)
+            ) from None
         start = tuple(selector.start for selector in shown.selectors)
         page = WrittenPage(where, unescape(found.title), _sources(found.provenance), shown, start)
         return page if page._key in shown.views else page._without_view()
@@ -162,8 +164,9 @@ class WrittenPage:
             if selector is None or len(selector.words) < 2:
                 several = [f"--{n}" for n, at in named.items() if len(self.shown.selectors[at].words) > 1]
                 raise BadInputError(
-                    f"{WHAT} {self.where} leaves --{name} no choice: it answers what it was asked.",
-                    f"to choose: {', '.join(several) or 'nothing'}; or run it again without --page.",
+                    f"{WHAT} {self.where} has only one value of --{name}.",
+                    f"options with a choice: {', '.join(several) or 'nothing'}; or run it again without "
+                    "--page.",
                 )
             words = [*map(_plain, selector.words)]
             texts = [*map(_plain, selector.texts)]
@@ -182,7 +185,7 @@ class WrittenPage:
         words = [f"{s.label} {s.words[at]}" for s, at in zip(self.shown.selectors, self.chosen, strict=True)]
         raise BadInputError(
             f"{WHAT} {self.where} lacks {', '.join(words) or 'its view'}.",
-            "change one option at a time, or make a page with it.",
+            "change one option at a time, or write a page with this combination.",
         )
 
     @cached_property
@@ -216,8 +219,8 @@ class WrittenPage:
         """
         if not self._as_asked and all(found.name != name for found in self._view.blocks):
             raise BadInputError(
-                f"{name} is of the question as {self.where} was asked, whatever is chosen in it.",
-                "leave out what chooses, or run it again without --page.",
+                f"{name} in {self.where} always shows the question as it was asked: it has no choices.",
+                "leave those options out, or run it again without --page.",
             )
         return self._block(next(found for found in self._blocks if found.name == name))
 
