@@ -13,6 +13,22 @@ from perfmodel.cli.explain_collective import (
     is_collective,
     only_of_collective,
 )
+from perfmodel.cli.explain_load import (
+    GivenArrivalsOption,
+    GivenHostOption,
+    GivenOverlapOption,
+    GivenP99Option,
+    GivenQpsOption,
+    GivenReplicasOption,
+    GivenRequestsOption,
+    GivenSamplesOption,
+    GivenSeedOption,
+    GivenStragglersOption,
+    GivenWaitOption,
+    explain_the_load,
+    is_load,
+    only_of_load,
+)
 from perfmodel.cli.explain_plan_file import explain_step_of_plan, only_of_plan
 from perfmodel.cli.ids import AlphaOption, DistributionOption
 from perfmodel.cli.onechip.old_spellings import (
@@ -63,6 +79,7 @@ from perfmodel.project import Projection
 from perfmodel.project.explain_step import explain_step
 from perfmodel.report.explanation_text import explanation_text
 from perfmodel.report.terminal import paragraph
+from perfmodel.service.highest import FOLLOWED
 
 GivenObjectiveOption = Annotated[
     str | None, typer.Option("--objective", metavar="NAME", help="With --plan: latency or throughput.")
@@ -77,7 +94,7 @@ def explain(
         str,
         typer.Argument(
             help="A step of perfmodel project: reduce-scatter, gather, all-to-all-ids … With --plan, "
-            "a step of that plan. Or collective, for one collective."
+            "a step of that plan. Or collective, for one collective; or load, for a service."
         ),
     ],
     chip: OnChipOption = None,
@@ -112,13 +129,24 @@ def explain(
     local_memory: LocalMemoryOption = None,
     remote_memory: RemoteMemoryOption = None,
     tier: TierOption = None,
+    qps: GivenQpsOption = None,
+    p99: GivenP99Option = None,
+    wait: GivenWaitOption = None,
+    samples: GivenSamplesOption = "1",
+    replicas: GivenReplicasOption = None,
+    overlap: GivenOverlapOption = None,
+    arrivals: GivenArrivalsOption = None,
+    requests: GivenRequestsOption = FOLLOWED,
+    seed: GivenSeedOption = 0,
+    stragglers: GivenStragglersOption = True,
+    host: GivenHostOption = None,
     calibration: CalibrationOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """The equation of one step with your numbers in it, each with unit, source and evidence.
 
     Takes the options of project (default: --table-size 10TB), those of plan with --plan FILE, those of
-    collective for a collective.
+    collective for a collective, those of load for load.
 
     \b
     Examples
@@ -131,6 +159,7 @@ def explain(
       perfmodel explain gather --remote-memory 10TB@3TB/s,shared:16,latency:3us
       perfmodel explain collective --op all_to_all --size 1GiB --gpus 128
       perfmodel explain gather --plan plan.json --model tables.csv --batch 4096
+      perfmodel explain load --table-size 10TB --qps 500k --p99 10ms
     """
     if chip is not None:
         explain_on_chip(context)
@@ -140,6 +169,10 @@ def explain(
         explain_one_collective(context)
         return
     only_of_collective(step, op, size)
+    if is_load(step):
+        explain_the_load(context)
+        return
+    only_of_load(context, step)
     if plan_file is not None:
         explain_step_of_plan(context)
         return

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import typer
 
-from perfmodel.cli.host_option import HostOption, check_host
+from perfmodel.cli.host_option import HostOption
 from perfmodel.cli.ids import AlphaOption, DistributionOption
+from perfmodel.cli.load_answer import answered
 from perfmodel.cli.load_options import (
     ArrivalsOption,
     FullBatchOption,
@@ -23,11 +22,8 @@ from perfmodel.cli.load_options import (
     RequestsOption,
     SamplesOption,
     StragglersOption,
-    TypedLoad,
     WaitOption,
-    check_beside_plan,
 )
-from perfmodel.cli.load_progress import LoadProgress
 from perfmodel.cli.options import (
     BackendOption,
     CalibrationOption,
@@ -39,12 +35,10 @@ from perfmodel.cli.options import (
     KernelsOption,
     MachineOption,
     SetOption,
-    calibration_file,
     one_output,
 )
 from perfmodel.cli.output import emit, emit_json, note, warn, warn_all
 from perfmodel.cli.plan_options import check_page
-from perfmodel.cli.question import Question, question_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import (
     RESERVE,
@@ -65,20 +59,10 @@ from perfmodel.cli.workload import (
     TierOption,
     not_counted,
 )
-from perfmodel.errors import BadInputError
 from perfmodel.passes.settings import Setting
-from perfmodel.project.hosted import check_clock
 from perfmodel.report.load_text import load_text
-from perfmodel.schema.distributions import UNIFORM
 from perfmodel.service.highest import FOLLOWED
-from perfmodel.service.served import MOST_SAMPLES, ServedPass, hosted_pass, planned_pass, projected_pass
-from perfmodel.service.service_load import ServiceLoad, service_load
-from perfmodel.service.stragglers import NONE, measured_ranks, spread_of
-
-if TYPE_CHECKING:
-    from perfmodel.plan.cost import Evaluator
-
-_PLAN_BATCHES = tuple(2**power for power in range(17))
+from perfmodel.service.service_load import ServiceLoad
 
 
 def load(
@@ -139,28 +123,9 @@ def load(
       perfmodel load --table-size 10TB --p99 10ms --arrivals times.txt
     """
     one_output(json=as_json, csv=as_csv)
-    memory = {"local_memory": local_memory, "remote_memory": remote_memory}
-    check_host(host, **memory)
-    if plan is not None:
-        check_beside_plan(tier=tier, **memory)
     check_page(report, None, force=force)
-    asked = TypedLoad.of(context.params)
-    if table_size is None and gpus is None and model is None:
-        raise BadInputError("which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB")
-    question = question_of({**context.params, "batch": None})
-    question.check_gpus()
-    file = calibration_file(question.calibration)
-    with question.advised():
-        setting, served = _planned(plan, question) if plan else _projected(question)
-        if host is not None:
-            check_clock(setting, host)
-            served = hosted_pass(served, host, file)
-        measured = [
-            measured_ranks(setting, s.collective, served.gpus) if s.collective else 0 for s in served.steps
-        ]
-        spread = spread_of(question.calibration if file else None) if stragglers else NONE
-        with contextlib.closing(LoadProgress()) as progress:
-            answer = service_load(asked.question(served, spread, tuple(measured)), progress.tell)
+    asked = answered(context.params)
+    answer, setting, question, file = asked.answer, asked.setting, asked.question, asked.file
     if report is not None:
         _write_page(context, answer, setting, report, question.calibration)
     if as_csv:
@@ -187,37 +152,3 @@ def _write_page(
     command = line.text(without=["report", "force", "as_json", "as_csv"], more=["--report", path.name])
     write(load_page(answer, setting, command, alerts(None, calibration)), path, "html")
     note(f"wrote {path}")
-
-
-def _projected(question: Question) -> tuple[Setting, ServedPass]:
-    """The row-wise pass, on as many GPUs as ``perfmodel project`` takes."""
-    answer = question.answer()
-    keywords = question.keywords("gpus", "batch")
-    return answer.setting, projected_pass(keywords, answer.gpus, MOST_SAMPLES)
-
-
-def _planned(path: Path, question: Question) -> tuple[Setting, ServedPass]:
-    """The forward pass of a plan file."""
-    from perfmodel.plan import PlanTables
-    from perfmodel.plan.cost import Evaluator
-    from perfmodel.plan.torchrec_files import read_any_plan
-
-    if question.tables is None:
-        raise BadInputError(
-            "--plan places the tables of which model?", "give the --model that it was made for."
-        )
-    known = PlanTables.load(question.tables, question.distribution or UNIFORM)
-    given, sets = read_any_plan(path, known)
-    setting = question.setting()
-    ids = {4: "int32", 8: "int64"}[question.id_bytes or 8]
-    rest: dict[str, Any] = {
-        "gpus_per_node": question.gpus_per_node,
-        "id_dtype": ids,
-        "payload": question.payload,
-    }
-
-    def evaluator(batch: int) -> Evaluator:
-        return Evaluator(setting, known, batch, given.gpus, sets=sets, **rest)
-
-    usable = setting.machine.value("hbm_bytes") * (1 - question.reserve)
-    return setting, planned_pass(evaluator, given, usable, _PLAN_BATCHES)

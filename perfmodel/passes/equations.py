@@ -55,6 +55,7 @@ SECTIONS = {
     "perfmodel.passes.settings.OneDomain": "if-all-gpus-were-in-one-domain",
     "perfmodel.plan": "other-shardings",
     "perfmodel.project": "embedding-bag",
+    "perfmodel.service": "what-a-service-sees",
 }
 """Sections of ``docs/model.md`` by the start of a function's name: the longest that fits."""
 

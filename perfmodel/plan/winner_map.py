@@ -119,7 +119,9 @@ class WinnerMap:
         gives is tried: where another way wins there, or the two differ, it lies beside the crossing, and the
         lines go through it.
         """
-        return [each for left, right in itertools.pairwise(self.cells) for each in self._between(left, right)]
+        pairs = itertools.pairwise(self.cells)
+        found = [each for left, right in pairs for each in self._between(left, right)]
+        return sorted(found, key=lambda each: each.table_bytes)
 
     def _between(self, left: MapCell, right: MapCell, depth: int = 6) -> Iterator[Crossing]:
         same = (left.ids, left.table_bytes) == (right.ids, right.table_bytes)

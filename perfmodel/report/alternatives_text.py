@@ -142,13 +142,10 @@ def _least_rate(each: Alternative, rate: float) -> str:
     """Of a memory that is only stated, and would be faster than what is sold."""
     memory = each.memory
     assert memory is not None
-    if memory.sharers > 1:
-        who = f"for its {counted(memory.sharers, 'GPU')} together"
-    else:
-        many = int(memory.bytes_per_s / rate)
-        does = f" (its {format_rate(memory.bytes_per_s)} would do for {format_count(many)} GPUs)"
-        who = "for a GPU" + (does if many > 1 else "")
-    return f"faster, if it can be had: {format_rate(rate)} or more {who} would do"
+    own, many = format_rate(memory.bytes_per_s), int(memory.bytes_per_s / rate)
+    who = f"for its {counted(memory.sharers, 'GPU')} together" if memory.sharers > 1 else "for a GPU"
+    more = f"; its {own} are enough for {format_count(many)} GPUs" if memory.sharers == 1 < many else ""
+    return f"faster, if it can be had: {format_rate(rate)} {who} are enough{more}"
 
 
 def _as_rate(each: Alternative, step: StepRow, factor: float) -> str:
@@ -201,7 +198,7 @@ def _cell(cell: MapCell) -> str:
 
 def crossing_lines(found: Sequence[Crossing]) -> str:
     """Batches at which the winner changes, in closed form."""
-    lines = [crossing_words(each) for each in sorted(found, key=lambda each: each.table_bytes)]
+    lines = [crossing_words(each) for each in found]
     title = paragraph("Crossings of GPU-hours, with the GPUs of both (a + b B = a′ + b′ B)")
     return f"{title}\n{facts(lines, indent=1)}" if lines else ""
 

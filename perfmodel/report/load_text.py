@@ -221,7 +221,8 @@ def closed_forms(answer: ServiceLoad) -> str:
     inside = format_count(answer.asked.to_dict()["requests_inside"])
     words = (
         f"The pass alone takes {format_time(answer.least_s)} at its p99, slowest ranks included. {inside} "
-        "requests are inside on average (Little's law)."
+        "requests are inside on average (Little's law). The equation behind each number: perfmodel explain "
+        "load, with the same options."
     )
     shown = table(["", "closed form", "simulated", ""], rows, left=(0,))
     return f"{paragraph(first)}\n{shown}\n{paragraph(words)}"

@@ -91,6 +91,11 @@ class ServedRequests:
 def simulate(served: ServedPass, rule: Rule, arrivals: Array, late: Lateness | None = None) -> ServedRequests:
     """Serve requests that come at ``arrivals`` [s], increasing.
 
+        begin = max(free, min(a_B, a_1 + w)),   end = begin + t(n) + d,   latency = end - a     [s]
+
+    a  when a request came, a_1 and a_B the first and the last of a full batch;  w  wait;  free  end of the
+    batch before, or with overlap when the first step can begin;  n  requests that have come by then, up to B
+    t  time of their pass;  d  delay of its slowest ranks
     late  delays of the collectives of each batch; of fewer batches than are served they repeat; None: no rank
           is slower than another
     Limits: load -> 0 -> the wait and a pass;  more than can be served -> latencies grow to the end of the run

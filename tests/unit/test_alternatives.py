@@ -87,8 +87,8 @@ def test_a_stated_memory_wins_down_to_the_rate_that_is_said(skewed: dict[str, Al
     assert project_one(**asked, local_memory=(10 * TB, rate)).time_s == pytest.approx(best.time_s, rel=2e-3)
     assert all(each.least_bytes_per_s is None for each in skewed.values() if not each.stated)
     text = " ".join(alternatives_text(list(skewed.values()), [], []).split())
-    said = f"one memory faster, if it can be had: {format_rate(rate)} or more for a GPU"
-    assert f"{said} (its 3 TB/s would do for {int(3e12 / rate)} GPUs) would do" in text
+    said = f"one memory faster, if it can be had: {format_rate(rate)} for a GPU are enough; its 3 TB/s are"
+    assert f"{said} enough for {int(3e12 / rate)} GPUs" in text
 
 
 def test_one_memory_as_it_is_stated_and_one_over_the_network(cli: Any) -> None:
@@ -286,7 +286,7 @@ def test_ctrl_c_in_the_search_for_the_best_plan_ends_the_command(
     def stopped(evaluator: Any, *args: Any, **more: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("perfmodel.plan.search.Cover", stopped)
+    monkeypatch.setattr("perfmodel.plan.search.TwoBounds", stopped)
     found = cli("alternatives", "--model", "criteo-kaggle", "--gpus", "8")
     assert found.code == 130 and found.out == ""
 

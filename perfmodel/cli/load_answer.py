@@ -1,0 +1,101 @@
+"""The answer of ``perfmodel load``, from what was typed: also of ``explain load``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.cli.host_option import check_host
+from perfmodel.cli.load_options import TypedLoad, check_beside_plan
+from perfmodel.cli.load_progress import LoadProgress
+from perfmodel.cli.options import calibration_file
+from perfmodel.cli.question import Question, question_of
+from perfmodel.errors import BadInputError
+from perfmodel.passes.settings import Setting
+from perfmodel.project.hosted import check_clock
+from perfmodel.schema.distributions import UNIFORM
+from perfmodel.service.served import MOST_SAMPLES, ServedPass, hosted_pass, planned_pass, projected_pass
+from perfmodel.service.service_load import ServiceLoad, service_load
+from perfmodel.service.stragglers import NONE, measured_ranks, spread_of
+
+if TYPE_CHECKING:
+    from perfmodel.plan.cost import Evaluator
+
+_PLAN_BATCHES = tuple(2**power for power in range(17))
+
+
+@dataclass(frozen=True, eq=False)
+class LoadAnswer:
+    """The answer, and what it was found for. file  the user's own calibration"""
+
+    answer: ServiceLoad
+    setting: Setting
+    question: Question
+    file: str | None
+
+
+def answered(typed: Mapping[str, Any]) -> LoadAnswer:
+    """Of the parameters of a command by name, as they were typed.
+
+    Limits: values that cannot be used or combined, a load that cannot be carried -> BadInputError
+    """
+    memory = {name: typed[name] for name in ("local_memory", "remote_memory")}
+    host, plan = typed["host"], typed["plan"]
+    check_host(host, **memory)
+    if plan is not None:
+        check_beside_plan(tier=typed["tier"], **memory)
+    asked = TypedLoad.of(typed)
+    if all(typed[name] is None for name in ("table_size", "gpus", "model")):
+        raise BadInputError("which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB")
+    question = question_of({**typed, "batch": None})
+    question.check_gpus()
+    file = calibration_file(question.calibration)
+    with question.advised():
+        setting, served = _planned(plan, question) if plan else _projected(question)
+        if host is not None:
+            check_clock(setting, host)
+            served = hosted_pass(served, host, file)
+        measured = [
+            measured_ranks(setting, s.collective, served.gpus) if s.collective else 0 for s in served.steps
+        ]
+        spread = spread_of(question.calibration if file else None) if typed["stragglers"] else NONE
+        with contextlib.closing(LoadProgress()) as progress:
+            answer = service_load(asked.question(served, spread, tuple(measured)), progress.tell)
+    return LoadAnswer(answer, setting, question, file)
+
+
+def _projected(question: Question) -> tuple[Setting, ServedPass]:
+    """The row-wise pass, on as many GPUs as ``perfmodel project`` takes."""
+    answer = question.answer()
+    keywords = question.keywords("gpus", "batch")
+    return answer.setting, projected_pass(keywords, answer.gpus, MOST_SAMPLES)
+
+
+def _planned(path: Path, question: Question) -> tuple[Setting, ServedPass]:
+    """The forward pass of a plan file."""
+    from perfmodel.plan import PlanTables
+    from perfmodel.plan.cost import Evaluator
+    from perfmodel.plan.torchrec_files import read_any_plan
+
+    if question.tables is None:
+        raise BadInputError(
+            "--plan places the tables of which model?", "give the --model that it was made for."
+        )
+    known = PlanTables.load(question.tables, question.distribution or UNIFORM)
+    given, sets = read_any_plan(path, known)
+    setting = question.setting()
+    ids = {4: "int32", 8: "int64"}[question.id_bytes or 8]
+    rest: dict[str, Any] = {
+        "gpus_per_node": question.gpus_per_node,
+        "id_dtype": ids,
+        "payload": question.payload,
+    }
+
+    def evaluator(batch: int) -> Evaluator:
+        return Evaluator(setting, known, batch, given.gpus, sets=sets, **rest)
+
+    usable = setting.machine.value("hbm_bytes") * (1 - question.reserve)
+    return setting, planned_pass(evaluator, given, usable, _PLAN_BATCHES)

@@ -1,0 +1,270 @@
+"""The numbers of ``perfmodel load``, explained: each with its equation, and the numbers in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from perfmodel.model import queueing
+from perfmodel.passes.equations import Equation
+from perfmodel.service import closed_forms, events, sizing, stragglers
+from perfmodel.service.closed_forms import QUANTILES, ClosedForm
+from perfmodel.service.highest import P99
+from perfmodel.service.service_load import ServiceLoad
+from perfmodel.units import counted, format_count, format_fraction, format_per_second, format_time
+
+
+@dataclass(frozen=True)
+class LoadNumber:
+    """One number that ``load`` prints.
+
+    name  as it is printed;  key  of the same number in ``load --json``;  value  in SI units;  text  with unit
+    equation  behind it;  working  with the numbers in it
+    """
+
+    name: str
+    key: str
+    value: float
+    text: str
+    equation: Equation
+    working: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words."""
+        named = {"name": self.name, "key": self.key, "value": self.value}
+        return {**named, **self.equation.to_dict(), "working": list(self.working)}
+
+
+@dataclass(frozen=True)
+class PassPart:
+    """A step of the pass: its time with one request, at the asked load and in a full batch; its slow ranks.
+
+    measured  ranks that its mean time was measured on, 0: it waits for nobody
+    late_s    mean delay of the slowest beyond those, at the asked load;  late_p99_s  99th percentile
+    """
+
+    name: str
+    label: str
+    one_s: float
+    asked_s: float
+    full_s: float
+    measured: int
+    late_s: float
+    late_p99_s: float
+
+
+@dataclass(frozen=True)
+class LoadExplanation:
+    """All of them."""
+
+    title: str
+    numbers: tuple[LoadNumber, ...]
+    parts: tuple[PassPart, ...]
+    requests: tuple[float, float, float]
+    """Of a batch, behind the times of ``parts``: one, on average at the asked load, of a full one."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words, for JSON."""
+        return {
+            "title": self.title,
+            "numbers": [each.to_dict() for each in self.numbers],
+            "requests": list(self.requests),
+            "steps": [vars(each) for each in self.parts],
+        }
+
+
+def explain_load(answer: ServiceLoad) -> LoadExplanation:
+    """The equation behind each number of the asked load, with the numbers in it."""
+    q, best = answer.question, answer.best
+    load, gpus = format_per_second(answer.asked.load_per_s, "requests"), counted(answer.gpus, "GPU")
+    title = f"{load} on {gpus}: p99 {format_time(answer.asked.run.quantile(P99))}"
+    requests = (1.0, answer.asked.run.requests, float(best.rule.requests))
+    late = stragglers.lateness(q.spread, q.measured, q.served.gpus, q.arrivals.seed) if q.measured else None
+    return LoadExplanation(title, tuple(_numbers(answer)), tuple(_parts(answer, requests, late)), requests)
+
+
+def _numbers(answer: ServiceLoad) -> Iterator[LoadNumber]:
+    yield from _sizes(answer)
+    yield from _latencies(answer)
+    yield from _waits(answer)
+    yield from _slow_ranks(answer)
+
+
+def _sizes(answer: ServiceLoad) -> Iterator[LoadNumber]:
+    """GPUs, load, capacity, batch."""
+    best, asked, served = answer.best, answer.asked, answer.question.served
+    each, most = asked.load_per_s / answer.replicas, best.rate_per_s
+    fewest = Equation.of(sizing.sized, "R = ceil(lambda / lambda_max),   R G GPUs")
+    yield LoadNumber(
+        "GPUs",
+        "gpus",
+        answer.gpus,
+        format_count(answer.gpus),
+        fewest,
+        (
+            f"lambda_max = {_rate(most)}: the most that one replica carries within the limit, simulated",
+            f"R = {_rate(asked.load_per_s)} / {_rate(most)}, rounded up = {format_count(answer.replicas)}"
+            + ("" if answer.question.replicas is None else " (as given)")
+            + f";  R G = {format_count(answer.replicas)} × {format_count(served.gpus)}",
+        ),
+    )
+    gap = best.rule.requests / best.capacity_per_s
+    what = "the schedule of two batches in flight" if best.rule.overlap else "the pass of a full batch"
+    yield LoadNumber(
+        "no limit",
+        "capacity_per_replica_per_s",
+        best.capacity_per_s,
+        _rate(best.capacity_per_s),
+        Equation.of(queueing.batch_capacity),
+        (f"mu = {format_count(best.rule.requests)} / {format_time(gap)} (gap: {what})",),
+    )
+    yield LoadNumber(
+        "used",
+        "asked.utilisation",
+        asked.utilisation,
+        format_fraction(asked.utilisation),
+        Equation.of(queueing.utilisation),
+        (f"rho = {_rate(each)} / {_rate(best.capacity_per_s)} of a replica",),
+    )
+    yield LoadNumber(
+        "batch",
+        "asked.requests_per_batch",
+        asked.run.requests,
+        format_count(asked.run.requests),
+        Equation.of(events.simulate),
+        (f"simulated: {format_count(asked.run.batches)} batches, each with what has come by its begin",),
+    )
+
+
+def _latencies(answer: ServiceLoad) -> Iterator[LoadNumber]:
+    """Percentiles, mean, requests inside."""
+    run, closed = answer.asked.run, {each.name: each for each in answer.closed}
+    for name, q in QUANTILES.items():
+        value, form = run.quantile(q), closed.get(name)
+        working: tuple[str, ...]
+        if form is None:
+            words = "between its closed forms only the simulation answers"
+            equation = Equation.of(events.simulate)
+            working = (f"{words}: {format_time(value)} of {format_count(run.latency_s.size)} requests",)
+        else:
+            equation, working = Equation.of(form.function), (*_steady(answer, form), _beside(form))
+        yield LoadNumber(name, f"asked.{name}_s", value, format_time(value), equation, working)
+    mean = closed.get("mean")
+    if mean is not None:
+        total = "t" if mean.function is queueing.light_load_latency else "t + W"
+        working = (f"{total}, with {_letters(mean)}; {mean.words}", _beside(mean))
+        equation = Equation.of(mean.function)
+        yield LoadNumber("mean", "asked.mean_s", run.mean_s, format_time(run.mean_s), equation, working)
+    inside = float(queueing.requests_inside(answer.asked.load_per_s, run.mean_s))
+    yield LoadNumber(
+        "inside",
+        "asked.requests_inside",
+        inside,
+        format_count(inside),
+        Equation.of(queueing.requests_inside),
+        (f"N = {_rate(answer.asked.load_per_s)} × {format_time(run.mean_s)} (mean latency)",),
+    )
+
+
+def _steady(answer: ServiceLoad, form: ClosedForm) -> Iterator[str]:
+    """Where the t of a percentile is from."""
+    rate, time = form.letters["lambda"], form.letters["t"]
+    asked = rate * time
+    free = float(np.exp(-asked) / (asked + np.exp(-asked)))
+    yield f"t = {format_time(time)}: the pass that serves the {format_count(asked)} requests of lambda t"
+    yield f"lambda = {_rate(rate)}, p = {format_fraction(free)}, q = {form.letters['q']:g}"
+
+
+def _beside(form: ClosedForm) -> str:
+    """Closed form and simulation."""
+    words = {"about": "closed form", "at least": "bound from below", "equal": "closed form"}[form.kind]
+    return f"{words} {format_time(form.closed)}, simulated {format_time(form.simulated)}"
+
+
+def _letters(form: ClosedForm) -> str:
+    texts = []
+    for letter, value in form.letters.items():
+        text = _rate(value) if letter == "lambda" else format_time(value)
+        texts.append(f"{letter} = {format_count(value) if letter == 'B' else text}")
+    return ", ".join(text for text in texts if not text.startswith("s^2"))
+
+
+_PARTS = {
+    "batching": "min(a_B, a_1 + w, begin) - a: until the batch is full, or its first request has waited",
+    "queue": "latency - batching - t(n) - d: for batches ahead, and for their steps",
+    "pass": "t(n) = t_1(n) + t_2(n) + …: all steps of its own batch, each as project times it (table below)",
+    "stragglers": "d = d_1 + d_2 + …: the slowest rank of each collective (below)",
+}
+
+
+def _waits(answer: ServiceLoad) -> Iterator[LoadNumber]:
+    """The parts of the p99."""
+    run = answer.asked.run
+    parts, whole = run.made_of(P99), run.quantile(P99)
+    for name, text in _PARTS.items():
+        value, working = parts[name], [f"mean of the requests around the p99: {format_time(parts[name])}"]
+        if name == "batching":
+            working += [
+                f"{each.words}: at most {format_time(each.closed)} (f = min((B - 1) / lambda, w)), simulated "
+                f"{format_time(each.simulated)}"
+                for each in answer.closed
+                if each.name == "fill"
+            ]
+        if name == "stragglers":
+            working.append(f"all four add up to {format_time(whole)}")
+        equation = Equation.of(events.simulate, text)
+        yield LoadNumber(
+            name, f"asked.{name}_s", value, format_time(max(value, 0.0)), equation, tuple(working)
+        )
+
+
+def _slow_ranks(answer: ServiceLoad) -> Iterator[LoadNumber]:
+    """What the slowest rank adds, and a request that comes alone."""
+    q = answer.question
+    alone = next(each for each in answer.closed if each.name == "alone")
+    working = (f"with {_letters(alone)}: {format_time(alone.closed)}", _beside(alone))
+    equation = Equation.of(queueing.light_load_latency)
+    yield LoadNumber(
+        "a request that comes alone", "closed_forms.alone", alone.closed, format_time(alone.closed),
+        equation, working,
+    )  # fmt: skip
+    spread = q.spread
+    mean = closed_forms.mean_pass(q.replica(1), 1.0)
+    text = f"{Equation.of(stragglers.lateness).text},   s = a + r t"
+    source = f"({spread.evidence}; {spread.source})"
+    floor, share = format_time(spread.floor_s), format_fraction(spread.share)
+    within = f"{format_time(answer.least_s)} or less in 99 % of the cases"
+    words = (
+        f"a = {floor}, r = {share}, G = {q.served.gpus}, g: below {source}",
+        f"alone the pass takes {format_time(mean)} on average, {within}: all its steps with drawn delays",
+    )
+    yield LoadNumber(
+        "the pass alone, p99", "least_latency_s", answer.least_s, format_time(answer.least_s),
+        Equation.of(stragglers.lateness, text), words,
+    )  # fmt: skip
+
+
+def _parts(
+    answer: ServiceLoad, requests: tuple[float, float, float], late: stragglers.Lateness | None
+) -> Iterator[PassPart]:
+    q = answer.question
+    samples = [np.ceil(each * q.samples / q.served.gpus) for each in requests]
+    one, asked, full = q.served.at(samples).T
+    for at, step in enumerate(q.served.steps):
+        ranks = q.measured[at] if q.measured else 0
+        mean, high = 0.0, 0.0
+        if late is not None and ranks and asked[at]:
+            scale = late.floor_s + late.share * float(asked[at])
+            first = float(queueing.slowest_delay(scale, ranks))
+            mean = float(queueing.slowest_delay(scale, q.served.gpus)) - first
+            high = float(queueing.slowest_quantile(scale, q.served.gpus, P99)) - first
+        yield PassPart(
+            step.name, step.label, float(one[at]), float(asked[at]), float(full[at]), ranks, mean, high
+        )
+
+
+def _rate(per_s: float) -> str:
+    return format_per_second(per_s, "requests")
