@@ -1,13 +1,15 @@
-"""What the host does in TorchRec's forward pass: operators counted, and their time on this CPU.
+"""What the host does in TorchRec's forward pass: counted on the module, and its time on this CPU.
 
     python benchmarks/host_time.py            two ranks over gloo; about 20 s
-    python benchmarks/host_time.py --counts   the operators of the row-wise pass, between its collectives
+    python benchmarks/host_time.py --counts   the counts of the row-wise pass, between its collectives
     python benchmarks/host_time.py --json NAME ...   what was counted and timed, of these passes
 
-Counted are the operators that PyTorch's dispatcher sees between one collective and the next: those that run
-a kernel on a GPU (launches), and all. Timed is the processor time of the thread that calls, so that waiting
-for other ranks, and for other programs, is not in it. One pass (two tables, table-wise) tells the time of an
-operator; the others are predicted with it.
+Counted are, between one collective and the next, the operators that PyTorch's dispatcher sees (annotations of
+the profiler too), those of them that run a kernel on a GPU (launches), and the calls of Python functions that
+are not inside an operator or a collective. Timed is the processor time of the thread that calls, so that
+waiting for other ranks, and for other programs, is not in it. Nothing is fitted to a pass: a Python call, an
+operator, a launch and a collective are timed by themselves, in turn with each other as a pass has them
+(``calibrate.passes.host_calls``, as ``perfmodel calibrate`` does), and every pass is predicted.
 """
 
 from __future__ import annotations
@@ -21,12 +23,12 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 RANKS, ROWS, DIM, BATCH, POOLING = 2, 1000, 16, 2, 2
-FITTED = "table-wise, 2 tables"
 CASES: dict[str, list[str]] = {
-    FITTED: ["table_wise"] * 2,
+    "table-wise, 2 tables": ["table_wise"] * 2,
     "row-wise, 1 table": ["row_wise"],
     "row-wise, 8 tables": ["row_wise"] * 8,
     "column-wise, 2 tables": ["column_wise"] * 2,
@@ -82,8 +84,22 @@ def features_of(tables: int) -> Any:
     return torchrec.KeyedJaggedTensor(keys=[f"f{at}" for at in range(tables)], values=ids, lengths=lengths)
 
 
+COLLECTIVES = ("all_to_all_single", "reduce_scatter_tensor", "all_gather_into_tensor", "all_reduce")
+INSIDE_COLLECTIVES = "torch/distributed/c10d_logger.py"
+"""Where PyTorch's collectives begin: a function around each of them."""
+
+
 def counted(run: Callable[[], Any]) -> list[dict[str, Any]]:
-    """Operators and launches before each collective, in order, and after the last."""
+    """Python calls, operators and launches before each collective, in order, and after the last."""
+    parts = operators_of(run)
+    calls = python_of(run)
+    if len(calls) != len(parts):
+        raise SystemExit(f"{len(parts)} parts between collectives, but {len(calls)} in Python")
+    return [{**part, "calls": number} for part, number in zip(parts, calls, strict=True)]
+
+
+def operators_of(run: Callable[[], Any]) -> list[dict[str, Any]]:
+    """Operators and launches of each part, and the collective after it."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     parts: list[dict[str, Any]] = [{"operators": 0, "launches": 0, "collective": ""}]
@@ -94,9 +110,10 @@ def counted(run: Callable[[], Any]) -> list[dict[str, Any]]:
             if func.namespace == "c10d":
                 parts[-1]["collective"] = name.strip("_").removesuffix("_base")
                 parts.append({"operators": 0, "launches": 0, "collective": ""})
-            elif func.namespace != "profiler":
+            else:
                 parts[-1]["operators"] += 1
-                parts[-1]["launches"] += not func.is_view and name not in NO_KERNEL
+                kernel = not func.is_view and name not in NO_KERNEL and func.namespace != "profiler"
+                parts[-1]["launches"] += kernel
             return func(*args, **(kwargs or {}))
 
     with Counting():
@@ -104,14 +121,83 @@ def counted(run: Callable[[], Any]) -> list[dict[str, Any]]:
     return parts
 
 
-def seconds(run: Callable[[], Any], times: int = 200) -> float:
-    """Median of the processor time of this thread [s]."""
+def python_of(run: Callable[[], Any]) -> list[int]:
+    """Calls of Python functions of each part, but for those inside an operator or a collective."""
+    from calibrate.passes.host_calls import INSIDE_OPERATORS
+
+    found, inside = [0], 0
+
+    def saw(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal inside
+        if event == "call":
+            file = frame.f_code.co_filename
+            begins = not inside and file.endswith(INSIDE_COLLECTIVES)
+            begins = begins and getattr(frame.f_locals.get("func"), "__name__", "") in COLLECTIVES
+            if inside or begins or file.endswith(INSIDE_OPERATORS):
+                inside += 1
+            else:
+                found[-1] += 1
+            if begins:
+                found.append(0)
+        elif event == "return" and inside:
+            inside -= 1
+
+    sys.setprofile(saw)
+    run()
+    sys.setprofile(None)
+    return found
+
+
+def seconds(run: Callable[[], Any], times: int = 300) -> float:
+    """Processor time of this thread [s]."""
     found = []
     for _ in range(times):
         begin = time.thread_time()
         run()
         found.append(time.thread_time() - begin)
-    return statistics.median(found[times // 5 :])
+    return usual(found)
+
+
+def usual(times: list[float]) -> float:
+    """Lower quartile, the first fifth left out: other programs on the processor only ever add."""
+    return statistics.quantiles(times[len(times) // 5 :], n=4)[0]
+
+
+def units() -> dict[str, float]:
+    """Time of one Python call, operator, launch and collective, each after work of the other kinds [s]."""
+    import torch
+    import torch.distributed as dist
+
+    from calibrate.passes.host_calls import ROUNDS
+
+    rounds = {name: ROUNDS[name](count, "cpu") for name, count in TIMED.items()}
+    sent, received, part = torch.zeros(64), torch.zeros(64), torch.zeros(64 // RANKS)
+    actions = {
+        **{name: one.run for name, one in rounds.items()},
+        "all_to_all": lambda: dist.all_to_all_single(received, sent, async_op=True).wait(),
+        "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, sent, async_op=True).wait(),
+    }
+    found: dict[str, list[float]] = {name: [] for name in actions}
+    for _ in range(ROUNDS_TIMED):
+        for name, run in actions.items():
+            begin = time.thread_time()
+            run()
+            found[name].append(time.thread_time() - begin)
+    time_s = {name: usual(times) for name, times in found.items()}
+    each = {name: time_s[name] / one.calls for name, one in rounds.items()}
+    exchanges = (3 * time_s["all_to_all"] + time_s["reduce_scatter"]) / 4  # as a pass has them
+    return {
+        "call_s": each["python_calls"],
+        "operator_s": each["operator_calls"],
+        "launch_s": max(each["kernel_calls"] - each["operator_calls"], 0.0),
+        "collective_s": exchanges,
+    }
+
+
+TIMED = {"python_calls": 350, "operator_calls": 26, "kernel_calls": 12}
+"""About half of what a row-wise pass has of each."""
+
+ROUNDS_TIMED = 300
 
 
 def rank_main(rank: int, port: int, only: list[str]) -> dict[str, Any]:
@@ -134,10 +220,7 @@ def rank_main(rank: int, port: int, only: list[str]) -> dict[str, Any]:
             for _ in range(3):
                 run()
             found[name] = {"parts": counted(run), "time_s": seconds(run)}
-        small, sent, received = torch.zeros(8), torch.zeros(RANKS), torch.zeros(RANKS)
-        many = range(100)
-        found["launch_s"] = seconds(lambda: [torch.add(small, small) for _ in many]) / len(many)
-        found["collective_s"] = seconds(lambda: dist.all_to_all_single(received, sent, async_op=True).wait())
+        found["units"] = units()
     dist.barrier()
     return found
 
@@ -166,20 +249,23 @@ def measured(only: list[str]) -> dict[str, Any]:
     return found
 
 
-def totals(parts: list[dict[str, Any]]) -> tuple[int, int, int]:
-    """(operators, launches, collectives) of a pass."""
-    numbers = [sum(part[name] for part in parts) for name in ("operators", "launches")]
-    return numbers[0], numbers[1], sum(bool(part["collective"]) for part in parts)
+def totals(parts: list[dict[str, Any]]) -> tuple[int, int, int, int]:
+    """(Python calls, operators, launches, collectives) of a pass."""
+    calls, operators, launches = (
+        sum(part[name] for part in parts) for name in ("calls", "operators", "launches")
+    )
+    return calls, operators, launches, sum(bool(part["collective"]) for part in parts)
 
 
-def operator_time(case: dict[str, Any], launch_s: float, collective_s: float) -> float:
-    """What an operator takes beside its launch: all else of one pass, spread over its operators [s]."""
-    operators, launches, collectives = totals(case["parts"])
-    return float((case["time_s"] - launches * launch_s - collectives * collective_s) / operators)
+def each_of(units_s: dict[str, float]) -> tuple[float, float, float, float]:
+    """Times in the order of ``totals`` [s]."""
+    return units_s["call_s"], units_s["operator_s"], units_s["launch_s"], units_s["collective_s"]
 
 
 def main() -> None:
     """The tables of the docstring."""
+    from perfmodel.model.issuing import host_time
+
     if "--json" in sys.argv:
         print(json.dumps(measured(sys.argv[sys.argv.index("--json") + 1 :])))
         return
@@ -187,20 +273,21 @@ def main() -> None:
     found = measured(only)
     for part in found["row-wise, 8 tables"]["parts"]:
         before = f"before {part['collective']}" if part["collective"] else "after the last"
-        print(f"{before:24} {part['operators']:3d} operators, {part['launches']:2d} of them launch a kernel")
+        words = f"{part['calls']:3d} Python calls, {part['operators']:3d} operators"
+        print(f"{before:24} {words}, {part['launches']:2d} of them launch a kernel")
     if "--counts" in sys.argv:
         return
-    launch_s, collective_s = found["launch_s"], found["collective_s"]
-    each_s = operator_time(found[FITTED], launch_s, collective_s)
-    times = {"launch": launch_s, "collective": collective_s, "operator": each_s}
-    print("\n" + ", ".join(f"{name} {time_s * 1e6:.2f} us" for name, time_s in times.items()))
-    heads = ("operators", "launches", "collectives", "measured", "predicted")
-    print(f"\n{'pass':34} {heads[0]:>9} {heads[1]:>8} {heads[2]:>11} {heads[3]:>9} {heads[4]:>9}")
+    each = each_of(found["units"])
+    names = ("Python call", "operator", "launch", "collective")
+    print("\n" + ", ".join(f"{name} {t * 1e6:.2f} us" for name, t in zip(names, each, strict=True)))
+    heads = ("calls", "operators", "launches", "collectives", "measured", "predicted")
+    print(f"\n{'pass':34}" + "".join(f"{head:>{len(head) + 2}}" for head in heads))
     for name in CASES:
-        numbers, time_s = totals(found[name]["parts"]), found[name]["time_s"]
-        predicted_s = sum(n * t for n, t in zip(numbers, (each_s, launch_s, collective_s), strict=True))
-        words = f"{time_s * 1e6:6.0f} us {predicted_s * 1e6:6.0f} us {predicted_s / time_s - 1:+7.0%}"
-        print(f"{name:34} {numbers[0]:9d} {numbers[1]:8d} {numbers[2]:11d} {words}")
+        counts, time_s = totals(found[name]["parts"]), found[name]["time_s"]
+        predicted_s = float(host_time(*counts, each))
+        numbers = "".join(f"{n:{len(head) + 2}d}" for n, head in zip(counts, heads, strict=False))
+        words = f"{time_s * 1e6:7.0f} us {predicted_s * 1e6:7.0f} us {predicted_s / time_s - 1:+7.0%}"
+        print(f"{name:34}{numbers}{words}")
 
 
 if __name__ == "__main__":

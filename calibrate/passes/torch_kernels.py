@@ -20,6 +20,7 @@ from calibrate.machine.libraries import install_torch
 from calibrate.machine.local_gpus import find_gpus
 from calibrate.operations import Availability, Place
 from calibrate.passes import lookup
+from calibrate.passes.host_calls import HostOperation
 from calibrate.passes.id_sets import COLD_BYTES, IdSet, draw_sets, table_copies
 from calibrate.passes.pattern_rows import bag_sums, require_exact
 from calibrate.passes.pattern_tables import Borrowed, PatternTables
@@ -28,7 +29,7 @@ from calibrate.planning.kernel_cells import ELEMENT_BYTES, POOLED_BYTES
 from calibrate.providers.host_collectives import CacheClearer, l2_bytes
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import KERNELS, LookupWork, Point, PointKind
+from perfmodel.schema.runs import HOST_CALLS, KERNELS, LookupWork, Point, PointKind
 
 CLOCKS = (Clock.EAGER, Clock.STREAM, Clock.GRAPH)
 _MOST_COPIES = 256
@@ -152,7 +153,7 @@ class TorchKernels:
     """Kernel cells through torch."""
 
     name = "torch"
-    operations: tuple[str, ...] = KERNELS
+    operations: tuple[str, ...] = (*KERNELS, *HOST_CALLS)
 
     def open(self, place: Place, address: Mapping[str, str]) -> None:
         """Take this rank's device: the CPU, or torch's current GPU."""
@@ -171,7 +172,7 @@ class TorchKernels:
     def barrier(self, ranks: Sequence[int]) -> None:
         """Nothing: ranks are kept in step by a library of collectives."""
 
-    def operation(self, point: Point, ranks: Sequence[int]) -> KernelOperation:
+    def operation(self, point: Point, ranks: Sequence[int]) -> KernelOperation | HostOperation:
         """The kernel cell of a point.
 
         Limits: not a kernel, or one that this library lacks -> BadInputError
@@ -180,6 +181,8 @@ class TorchKernels:
             raise BadInputError(
                 f"{self.name} has no kernel {point.operation!r}.", f"it has: {', '.join(self.operations)}."
             )
+        if point.operation in HOST_CALLS:
+            return HostOperation(point.operation, point.work, self._device, gpu=self._gpu)
         seed = zlib.crc32(point.key.encode())
         made: KernelOperation = getattr(self, f"_{point.operation}")(point.work, point.dtype, seed)
         return made
@@ -322,7 +325,9 @@ def torch_availability() -> Availability:
     if importlib.util.find_spec("torch") is None:
         return Availability(False, "torch is not installed", install_torch())
     version = importlib.metadata.version("torch")
-    return Availability(True, version=f"torch {version}", clocks=clocks_here(), operations=KERNELS)
+    return Availability(
+        True, version=f"torch {version}", clocks=clocks_here(), operations=TorchKernels.operations
+    )
 
 
 def clocks_here() -> tuple[Clock, ...]:

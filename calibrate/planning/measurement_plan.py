@@ -20,7 +20,11 @@ from perfmodel.schema.runs import Point, PointKind
 BACKENDS = ("nccl", "nvshmem", "symmetric_memory", "mpi", "shmem", "gloo")
 """Libraries of collectives that can be calibrated, in the order of a plan."""
 
-_CARRIER = {"kernels": "torch", "composed": "exchange"}  # without it there is nothing of the group
+_CARRIER = {
+    "kernels": "torch",
+    "host": "torch",
+    "composed": "exchange",
+}  # without it there is nothing of the group
 LEAST_NOISE = 1e-4
 """Half of an interval that no machine reaches, as a share of the time: an aim below it is a slip."""
 
@@ -34,7 +38,7 @@ _ONE_NODE = ("shmem", "symmetric_memory")  # shared memory and NVLink end at the
 class Request:
     """What was asked.
 
-    only         "mpi", "mpi:all_to_all", "kernels", "kernels:gather_pool", "composed", "composed:torchrec"
+    only         "mpi", "mpi:all_to_all", "kernels", "kernels:gather_pool", "host", "composed"
     ranks        rank counts of the collectives; None: the preset's steps up to the world
     sizes        payloads in bytes; None: 128 B up to what the preset and the memory allow
     backends     libraries; None: the preset's for the device
@@ -299,10 +303,13 @@ def _grid_points(
 ) -> list[Point]:
     """Kernels and whole passes of ``calibrate.planning.kernel_cells`` whose providers run here."""
     grids: list[tuple[str, Callable[[World, str], list[Point]]]] = []
+    from calibrate.planning.host_cells import host_points
     from calibrate.planning.kernel_cells import composed_points, kernel_points
 
     if selection.wants_group("kernels"):
         grids.append(("kernels", kernel_points))
+    if selection.wants_group("host"):
+        grids.append(("host", host_points))
     if selection.wants_group("composed") and world.ranks > 1:
         grids.append(("composed", composed_points))
     for group, grid in grids:
@@ -314,7 +321,7 @@ def _grid_points(
     points: list[Point] = []
     for group, grid in grids:
         for point in grid(world, request.preset):
-            name = point.operation if group == "kernels" else point.implementation
+            name = point.implementation if group == "composed" else point.operation
             wanted_clock = request.clocks is None or point.clock in request.clocks
             if not selection.wants(group, name) or not wanted_clock:
                 continue

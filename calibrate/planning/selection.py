@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS
 from perfmodel.schema.files import unknown_name
-from perfmodel.schema.runs import KERNELS
+from perfmodel.schema.runs import HOST_CALLS, KERNELS
 
 IMPLEMENTATIONS = ("exchange", "torchrec")
 """Whole passes: our own exchange, and TorchRec's."""
 
-_GROUPS = {"kernels": KERNELS, "composed": IMPLEMENTATIONS}
+_GROUPS = {"kernels": KERNELS, "host": HOST_CALLS, "composed": IMPLEMENTATIONS}
 
 
 @dataclass(frozen=True)
 class WantedParts:
-    """Pairs of a group (a library, ``kernels``, ``composed``) and a name in it; "" takes all of the group.
+    """Pairs of a group (a library, ``kernels``, ``host``, ``composed``) and a name in it; "" takes all of it.
 
     No pairs take everything.
     """
@@ -35,7 +35,7 @@ class WantedParts:
         return not self.pairs or (group, "") in self.pairs or (group, name) in self.pairs
 
     def wants_group(self, group: str) -> bool:
-        """Whether anything of ``kernels`` or ``composed`` is taken."""
+        """Whether anything of ``kernels``, ``host`` or ``composed`` is taken."""
         return not self.pairs or any(group == pair[0] for pair in self.pairs)
 
     def wants_backend(self, backend: str) -> bool:

@@ -7,16 +7,15 @@ from typing import Annotated
 import typer
 
 from perfmodel.errors import BadInputError
-from perfmodel.project.hosted import MODES
-from perfmodel.schema.files import unknown_name
+from perfmodel.project.hosted import split_host
 
 HostOption = Annotated[
     str | None,
     typer.Option(
         "--host",
-        metavar="NAME",
+        metavar="NAME[:RUN]",
         help="Include the host that launches the kernels: eager, compiled or graph (default: the "
-        "device alone).",
+        "device alone); eager:latest with times of the host that a run of yours measured.",
     ),
 ]
 
@@ -25,8 +24,7 @@ def check_host(host: str | None, **others: object) -> None:
     """Limits: an unknown name, an output or a way to shard that has no host -> BadInputError"""
     if host is None:
         return
-    if host not in MODES:
-        raise unknown_name("--host", host, MODES)
+    split_host(host)
     given = [f"--{name.removeprefix('as_').replace('_', '-')}" for name, value in others.items() if value]
     if given:
         raise BadInputError(

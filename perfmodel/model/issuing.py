@@ -11,22 +11,24 @@ Array = NDArray[np.float64]
 
 
 def host_time(
+    calls: ArrayLike,
     operators: ArrayLike,
     launches: ArrayLike,
     collectives: ArrayLike,
-    each: tuple[float, float, float],
+    each: tuple[float, float, float, float],
 ) -> Array:
     """Time in which the host issues some work.
 
-        h = n_o t_o + n_l t_l + n_c t_c                                       [s]
+        h = n_p t_p + n_o t_o + n_l t_l + n_c t_c                             [s]
 
-    operators    n_o, calls of the framework's operators, views too [-];  launches  n_l, kernels of them [-]
-    collectives  n_c, collectives of them [-]
-    each         t_o, t_l and t_c: of an operator, a launch and a collective on the host [s]
+    calls        n_p, calls of Python functions, but for those inside an operator or a collective [-]
+    operators    n_o, calls of the framework's operators, views and annotations too [-]
+    launches     n_l, kernels of them [-];  collectives  n_c, collectives of them [-]
+    each         t_p, t_o, t_l and t_c: of a call, an operator, a launch and a collective on the host [s]
     Source: each is work of one thread, so times add; counts by benchmarks/host_time.py
     Limits: nothing -> 0;  only operators -> n_o t_o
     """
-    counts = [np.asarray(n, dtype=np.float64) for n in (operators, launches, collectives)]
+    counts = [np.asarray(n, dtype=np.float64) for n in (calls, operators, launches, collectives)]
     return np.asarray(sum(n * t for n, t in zip(counts, each, strict=True)))
 
 

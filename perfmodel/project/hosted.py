@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.errors import BadInputError
+from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model import bands
 from perfmodel.model.issuing import host_time, issued_ends
 from perfmodel.passes.settings import Setting
 from perfmodel.passes.steps import SPLITS, STEPS, Step
 from perfmodel.project.projection import Projection
+from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.constants import load_service_constants
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.files import unknown_name
-from perfmodel.schema.home import SAMPLES_NAME
-from perfmodel.schema.machine import Quantity
-from perfmodel.schema.run_files import read_run
-from perfmodel.schema.run_folders import run_folder
+from perfmodel.schema.host_fits import HostTimes
+from perfmodel.schema.run_folders import calibrations_of, run_folder
 
 Array = NDArray[np.float64]
 EAGER, COMPILED, GRAPH = "eager", "compiled", "graph"
@@ -32,40 +32,47 @@ _BEFORE = {
     "all_to_all_ids": "before_ids",
     "gather_pool": "before_bags",
 }
-"""What the host does before these steps of a row-wise pass; before another kernel it calls one operator."""
+"""What the host does before these steps of a row-wise pass; for another kernel it calls one operator."""
 
 
 @dataclass(frozen=True)
 class HostCosts:
     """What the host takes for each thing that it issues [s].
 
-    operator, launch, collective  of each;  stretch  of all that it issues until it waits
-    source  of the launch;  evidence  the weakest of those that are not 0
+    call, operator, launch, collective  of each;  stretch  of all that it issues until it waits
+    known  evidence of each constant behind them, by its key
     """
 
     mode: str
+    call_s: float
     operator_s: float
     launch_s: float
     collective_s: float
     stretch_s: float
-    evidence: Evidence
-    source: str
+    known: Mapping[str, Evidence]
+
+    @property
+    def evidence(self) -> Evidence:
+        """The weakest of the constants that are used."""
+        return Evidence.weakest(list(self.known.values()))
+
+    @property
+    def each(self) -> tuple[float, float, float, float]:
+        """As ``issuing.host_time`` takes them."""
+        return self.call_s, self.operator_s, self.launch_s, self.collective_s
 
     def of(self, steps: Sequence[Step]) -> Array:
         """Time that the host takes to issue each step [s]."""
         counts = np.array([_counts(step, last) for step, last in zip(steps, _lasts(steps), strict=True)])
-        each = (self.operator_s, self.launch_s, self.collective_s)
-        operators, launches, collectives = counts.T
-        found = host_time(operators, launches, collectives, each)
+        calls, operators, launches, collectives = counts.T
+        found = host_time(calls, operators, launches, collectives, self.each)
         begins = [True, *_waits(steps)][: len(steps)]
         return found + np.where(begins, self.stretch_s, 0.0)
 
     @property
     def local_s(self) -> float:
         """For the same look-up in local memory, which exchanges nothing [s]."""
-        value = load_service_constants().value
-        each = (self.operator_s, self.launch_s, self.collective_s)
-        return float(host_time(value("operators_local"), value("launches_local"), 0, each)) + self.stretch_s
+        return float(host_time(*_of_stretch("local"), 0, self.each)) + self.stretch_s
 
 
 def _waits(steps: Sequence[Step]) -> list[bool]:
@@ -78,80 +85,108 @@ def _lasts(steps: Sequence[Step]) -> list[bool]:
     return [at == last for at in range(len(steps))]
 
 
-def _counts(step: Step, last: bool) -> tuple[float, float, int]:
-    """(operators, launches, collectives) that the host issues for a step."""
-    value, where = load_service_constants().value, _BEFORE.get(step.alike)
-    exchange = int(bool(step.collective))
+def _of_stretch(where: str) -> tuple[float, float, float]:
+    """(Python calls, operators, launches) of a stretch of the pass."""
+    value = load_service_constants().value
+    return value(f"calls_{where}"), value(f"operators_{where}"), value(f"launches_{where}")
+
+
+def _counts(step: Step, last: bool) -> tuple[float, float, float, int]:
+    """(Python calls, operators, launches, collectives) that the host issues for a step."""
+    where = _BEFORE.get(step.alike)
     if where is None:
-        operators = launches = float(step.is_kernel)
+        one = float(step.is_kernel)
+        found = (one * load_service_constants().value("calls_each"), one, one)
     else:
-        operators, launches = value(f"operators_{where}"), value(f"launches_{where}")
-    if last:
-        operators, launches = (
-            operators + value("operators_after_bags"),
-            launches + value("launches_after_bags"),
-        )
-    return operators, launches, exchange
+        found = _of_stretch(where)
+    more = _of_stretch("after_bags") if last else (0.0, 0.0, 0.0)
+    calls, operators, launches = (a + b for a, b in zip(found, more, strict=True))
+    return calls, operators, launches, int(bool(step.collective))
 
 
-def host_costs(mode: str, calibration: str | None = None, end: int = 0) -> HostCosts:
-    """Of a way to run PyTorch.
+_TIMES = {
+    EAGER: ("host_call_s", "host_operator_s", "host_launch_s", "host_collective_s", ""),
+    COMPILED: ("", "", "host_launch_s", "compiled_collective_s", "compiled_call_s"),
+    GRAPH: ("", "", "", "", "graph_launch_s"),
+}
+"""Constants of a call, an operator, a launch, a collective and a stretch, by mode."""
 
-    mode  one of ``MODES``;  calibration  of one's own run, where launches were timed eagerly
-    end   -1, 0 or 1: the lower end of the 95 % intervals, the centre, the upper end
-    Limits: unknown mode -> BadInputError
+
+def split_host(text: str) -> tuple[str, str | None]:
+    """``eager:latest``: the mode, and the calibration or the run whose times of the host are taken.
+
+    Limits: unknown mode, nothing after the colon -> BadInputError
     """
+    mode, colon, where = text.partition(":")
     if mode not in MODES:
         raise unknown_name("--host", mode, MODES)
+    if colon and not where:
+        raise BadInputError(
+            f"--host {text} names no run after the colon.",
+            f"give a folder or a calibration, for example {mode}:latest, or {mode} alone.",
+        )
+    return mode, where or None
+
+
+def host_costs(host: str, calibration: str | None = None, end: int = 0) -> HostCosts:
+    """Of a way to run PyTorch.
+
+    host  one of ``MODES``, or with the run whose times are taken (``split_host``)
+    calibration  where no run is named: its times are taken, if it has any
+    end   -1, 0 or 1: the lower end of the 95 % intervals, the centre, the upper end
+    Limits: unknown mode, a run that did not time the host -> an error
+    """
+    mode, named = split_host(host)
+    own = _named_times(named) if named else _own_times(calibration)
+    found = [_time(key, own, end) for key in _TIMES[mode]]
+    constants, measured = load_service_constants(), own.values if own else {}
+    known = {
+        key: Evidence.MEASURED if key in measured else constants.quantity(key).evidence
+        for key in _TIMES[mode]
+        if key
+    }
+    call, operator, launch, collective, stretch = found
+    return HostCosts(mode, call, operator, launch, collective, stretch, known)
+
+
+def _time(key: str, own: HostTimes | None, end: int) -> float:
+    """Of one thing [s]: one's own, else the shipped one; 0 for no key.
+
+    An end of an interval is as far as its own error and that of the counts together.
+    """
+    if not key:
+        return 0.0
     constants = load_service_constants()
-    wide = constants.value("normal_quantile_95") * end
-
-    def of(key: str) -> float:
+    z, counted = constants.value("normal_quantile_95"), constants.value("host_counts_log_sd")
+    if own is None or key not in own.values:
         known = constants.quantity(key)
-        return float(known.value * np.exp(wide * (known.log_sd or 0.0)))
-
-    if mode == GRAPH:
-        only = constants.quantity("graph_launch_s")
-        return HostCosts(mode, 0.0, 0.0, 0.0, of("graph_launch_s"), only.evidence, only.source)
-    own = _own_launch(calibration)
-    launch = constants.quantity("host_launch_s") if own is None else own
-    launch_s = of("host_launch_s") if own is None else own.value
-    keys = (
-        ("host_operator_s", "host_collective_s")
-        if mode == EAGER
-        else ("compiled_call_s", "compiled_collective_s")
-    )
-    evidence = Evidence.weakest([launch.evidence, *(constants.quantity(key).evidence for key in keys)])
-    if mode == EAGER:
-        times = (of(keys[0]), launch_s, of(keys[1]), 0.0)
-    else:
-        times = (0.0, launch_s, of(keys[1]), of(keys[0]))
-    return HostCosts(mode, *times, evidence=evidence, source=launch.source)
+        return float(known.value * np.exp(end * z * np.hypot(known.log_sd or 0.0, counted)))
+    one = own.values[key]
+    side = {-1: one.low, 0: one.value, 1: one.high}[end]
+    return float(one.value * np.exp(end * np.hypot(np.log(side / one.value), z * counted)))
 
 
-def _own_launch(calibration: str | None) -> Quantity | None:
-    """Time of an eager call of one small operator, of one's own run; None where it was not timed."""
-    folder = (
-        run_folder(calibration) or run_folder(calibration.rpartition("/")[0] or ".") if calibration else None
-    )
-    if folder is None or not (folder / SAMPLES_NAME).is_file():
+def _own_times(calibration: str | None) -> HostTimes | None:
+    """Of the calibration that a projection uses; None where it has none."""
+    if calibration is None:
         return None
-    run = read_run(folder)
-    kernels = run.kernel_samples()
-    rows = kernels[
-        (kernels["operation"] == "launch_floor")
-        & (kernels["clock"] == str(Clock.EAGER))
-        & (kernels["implementation"] == "torch")
-    ]
-    if rows.empty:
-        return None
-    return Quantity(
-        value=float(rows["time_s"].min()),
-        unit="s",
-        source=f"run {run.run_id}",
-        why="an eager call of the smallest kernel of torch",
-        evidence=Evidence.MEASURED,
-    )
+    folder = run_folder(calibration)
+    return _in_folder(folder) if folder else load_calibration(calibration).host
+
+
+def _in_folder(folder: Path) -> HostTimes | None:
+    found = (one.host for one in calibrations_of(folder).values() if one.host is not None)
+    return next(found, None)
+
+
+def _named_times(where: str) -> HostTimes:
+    """Of a run or a calibration that was named for them. Limits: it has none -> NoCalibrationError"""
+    found = _own_times(where)
+    if found is None:
+        raise NoCalibrationError(
+            f"{where} has no times of the host.", "measure them:\n  perfmodel calibrate --quick"
+        )
+    return found
 
 
 @dataclass(frozen=True)
@@ -215,33 +250,36 @@ class Hosted:
         return {
             "mode": self.costs.mode,
             **{name: getattr(self, name) for name in names},
+            "call_s": self.costs.call_s,
             "operator_s": self.costs.operator_s,
             "launch_s": self.costs.launch_s,
             "collective_s": self.costs.collective_s,
             "evidence": str(self.costs.evidence),
+            "evidence_of": {key: str(evidence) for key, evidence in self.costs.known.items()},
             "steps": [vars(step) for step in self.steps],
         }
 
 
-def hosted(answer: Projection, mode: str, calibration: str | None = None) -> Hosted:
+def hosted(answer: Projection, host: str, calibration: str | None = None) -> Hosted:
     """A projection with the host that issues it.
 
+    host, calibration  as in ``host_costs``
     Limits: one local memory, or times that have the host in them already (eager clock) -> BadInputError
     """
-    check_clock(answer.setting, mode)
+    check_clock(answer.setting, host)
     steps = [STEPS[row.name] for row in answer.steps]
     times = np.array([[row.time_s, row.low_s, row.high_s] for row in answer.steps])
-    costs = [host_costs(mode, calibration, end) for end in (0, -1, 1)]
+    costs = [host_costs(host, calibration, end) for end in (0, -1, 1)]
     shown, total = with_host(costs[0], steps, times[:, 0])
     ends = [float(with_host(one, steps, times[:, 0])[1]) for one in costs[1:]]
     own = [float(with_host(costs[0], steps, times[:, at])[1]) for at in (1, 2)]
     centre = float(total)
     low = centre - float(bands.quadrature(centre - ends[0], centre - own[0]))
     high = centre + float(bands.quadrature(ends[1] - centre, own[1] - centre))
-    host = costs[0].of(steps)
+    issue = costs[0].of(steps)
     rows = tuple(
         HostedStep(row.name, row.label, row.time_s, float(h), _idle(float(t), row.time_s))
-        for row, h, t in zip(answer.steps, host, shown, strict=True)
+        for row, h, t in zip(answer.steps, issue, shown, strict=True)
     )
     base = answer.baseline_time_s
     local = costs[0].local_s + base
@@ -286,13 +324,12 @@ def with_host(costs: HostCosts, steps: Sequence[Step], device: ArrayLike) -> tup
     return np.diff(ends, axis=0, prepend=0.0), ends[-1]
 
 
-def check_clock(setting: Setting, mode: str) -> None:
+def check_clock(setting: Setting, host: str) -> None:
     """Refuse to add the host twice. Limits: times on the eager clock -> BadInputError"""
-    if mode not in MODES:
-        raise unknown_name("--host", mode, MODES)
+    split_host(host)
     clocks = {*setting.links.clocks, setting.kernel_clock}
     if Clock.EAGER in clocks:
         raise BadInputError(
-            f"--host {mode} and times on the eager clock cannot be combined: those have the host in them.",
+            f"--host {host} and times on the eager clock cannot be combined: those have the host in them.",
             "leave --host out, or use --clock stream or graph.",
         )

@@ -5,9 +5,19 @@ from __future__ import annotations
 from perfmodel.project.hosted import Hosted
 from perfmodel.project.ids_ahead import IdsAhead
 from perfmodel.report.terminal import facts, paragraph, sides, table
+from perfmodel.schema.evidence import Evidence
 from perfmodel.units import counted, format_fraction, format_ratio, format_time
 
 _WORDS = {"eager": "an eager host", "compiled": "a compiled pass", "graph": "CUDA graphs"}
+
+
+_NAMES = {
+    "host_call_s": "Python calls",
+    "host_operator_s": "operators",
+    "host_launch_s": "launches",
+    "host_collective_s": "collectives",
+    "graph_launch_s": "graphs",
+}
 
 
 def host_headline(found: Hosted, gpus: int, below: str = "") -> str:
@@ -50,13 +60,16 @@ def host_table(found: Hosted) -> str:
     headers = ["step with the host", "device", "host", "device waits", "slower"]
     costs = found.costs
     each = [
+        ("a Python call", costs.call_s),
         ("an operator", costs.operator_s),
         ("a launch", costs.launch_s),
         ("a collective", costs.collective_s),
     ]
     each.append(("a stretch until the host waits", costs.stretch_s))
     words = ", ".join(f"{name} {format_time(time)}" for name, time in each if time)
-    said = f"On the host {words} ({costs.evidence}); it waits for the device after the exchange of splits."
+    measured = [_NAMES[key] for key, evidence in costs.known.items() if evidence is Evidence.MEASURED]
+    how = f"{costs.evidence}; measured by your own run: {', '.join(measured)}" if measured else costs.evidence
+    said = f"On the host {words} ({how}); it waits for the device after the exchange of splits."
     return f"{table(headers, [*rows, total], left=(0, 4))}\n{paragraph(said)}"
 
 

@@ -34,6 +34,10 @@ _STRICT = ConfigDict(frozen=True, extra="forbid")
 KERNELS = ("gather_pool", "bucketize", "permute", "partial_sum", "copy", "launch_floor")
 """Kernel cells: gather and pool, ids to owners, received ids to table order, sum of partial bags, copies."""
 
+HOST_CALLS = ("python_calls", "operator_calls", "kernel_calls", "graph_calls")
+"""What the host does in a pass: Python functions, operators without and with a kernel, CUDA graphs. The
+``batch`` of their work is the number of calls."""
+
 COMPOSED = ("row_wise",)
 """Whole passes: the row-wise embedding bag, end to end."""
 
@@ -93,7 +97,7 @@ class Point(BaseModel):
     def _known(self) -> Point:
         known = {
             PointKind.COLLECTIVE: SAMPLE_OPERATIONS,
-            PointKind.KERNEL: KERNELS,
+            PointKind.KERNEL: (*KERNELS, *HOST_CALLS),
             PointKind.COMPOSED: COMPOSED,
         }[self.kind]
         if self.operation not in known:

@@ -99,14 +99,14 @@ class ServedPass:
         return self.evidence[int(np.argmin(np.abs(self.samples - samples)))]
 
 
-def hosted_pass(served: ServedPass, mode: str, calibration: str | None = None) -> ServedPass:
+def hosted_pass(served: ServedPass, host: str, calibration: str | None = None) -> ServedPass:
     """The same with the host that issues it: each step takes as long as the device and what it waits.
 
-    mode  one of ``hosted.MODES``;  calibration  of one's own run, where launches were timed
+    host, calibration  as in ``hosted.host_costs``
     """
     steps = [STEPS[step.name] for step in served.steps]
     ends = zip((0, -1, 1), (served.time_s, served.low_s, served.high_s), strict=True)
-    times = [with_host(host_costs(mode, calibration, end), steps, time)[0] for end, time in ends]
+    times = [with_host(host_costs(host, calibration, end), steps, time)[0] for end, time in ends]
     return replace(served, time_s=times[0], low_s=times[1], high_s=times[2])
 
 

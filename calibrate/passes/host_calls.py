@@ -1,0 +1,236 @@
+"""What the host does in a pass, one kind of work at a time: Python, operators, kernels, CUDA graphs.
+
+A pass mixes all of them, so that the code of one leaves the processor's caches before its turn comes again: a
+tight loop of one operator takes a third of what it takes in a pass. Before each timed round the rounds of the
+other kinds run, untimed. How much work a round has is counted, not assumed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from perfmodel.errors import BadInputError
+from perfmodel.schema.runs import LookupWork
+
+Call = Callable[[], Any]
+
+INSIDE_OPERATORS = ("torch/_ops.py",)
+"""Python that belongs to the call of an operator."""
+
+_TENSOR = (4, 8)
+
+
+def python_calls(run: Call, inside: Sequence[str] = INSIDE_OPERATORS) -> int:
+    """Calls of Python functions that ``run`` makes, without those inside functions of files ``inside``."""
+    found = depth = 0
+
+    def saw(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal found, depth
+        if event == "call":
+            if depth or frame.f_code.co_filename.replace("\\", "/").endswith(tuple(inside)):
+                depth += 1
+            else:
+                found += 1
+        elif event == "return" and depth:
+            depth -= 1
+
+    before = sys.getprofile()
+    sys.setprofile(saw)
+    try:
+        run()
+    finally:
+        sys.setprofile(before)
+    return found - 1  # ``run`` itself
+
+
+@dataclass(frozen=True)
+class Round:
+    """Work of one kind. ``run`` returns a tensor that must equal ``expected``;  calls  of that kind."""
+
+    run: Call
+    expected: Any
+    calls: int
+
+
+def python_round(calls: int, device: Any) -> Round:
+    """Python of PyTorch that calls no operator: modules, trees of tensors, parameters, signatures."""
+    import torch
+
+    x = torch.arange(4.0, device=device)
+    modules = torch.nn.Sequential(*[torch.nn.Identity() for _ in range(8)])
+    layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    one = torch.nn.Identity()
+    signature = inspect.signature(torch.nn.functional.embedding_bag)
+    tree = {"bags": [x, {"ids": (x, x)}], "lengths": x}
+    flatten, unflatten = torch.utils._pytree.tree_flatten, torch.utils._pytree.tree_unflatten
+    items: list[Call] = [
+        lambda: modules(x),
+        lambda: unflatten(*flatten(tree)),
+        lambda: list(layer.named_parameters()),
+        lambda: layer.train(False),
+        lambda: signature.bind(x, x, x, None, False).arguments,
+    ]
+    counts = [python_calls(lambda item=item: item()) for item in items]  # type: ignore[misc]
+    single = python_calls(lambda: one(x))
+    chosen: list[Call] = []
+    left, at = calls, 0
+    while left >= max(counts):
+        chosen.append(items[at % len(items)])
+        left -= counts[at % len(items)]
+        at += 1
+    rest = round(left / single)
+
+    def run() -> Any:
+        for item in chosen:
+            item()
+        value = x
+        for _ in range(rest):
+            value = one(value)
+        return value
+
+    return Round(run, x.clone(), calls - left + rest * single)
+
+
+def operator_round(calls: int, device: Any) -> Round:
+    """Operators that run no kernel, in about the mixture of TorchRec's pass: annotations, views, buffers."""
+    import torch
+
+    rows, columns = _TENSOR
+    x = torch.arange(float(rows * columns), device=device).view(rows, columns)
+    small = torch.arange(4.0, device=device)
+    enter = torch.ops.profiler._record_function_enter_new
+    leave = torch.ops.profiler._record_function_exit._RecordFunction
+
+    def one_of_each() -> Any:
+        """``OPERATORS_OF_EACH`` operators."""
+        first, second = enter("pass", None), enter("step", None)
+        flat = x.view(rows * columns)
+        torch.empty(rows, device=device)
+        turned = flat.view(columns, rows).permute(1, 0)
+        leave(second)
+        turned.new_empty(3)
+        part = small.split(2)[0]
+        third = enter("wait", None)
+        part.view(1, 2)
+        leave(third)
+        leave(first)
+        return flat
+
+    def run() -> Any:
+        for _ in range(rounds):
+            flat = one_of_each()
+        return flat
+
+    rounds = max(1, round(calls / OPERATORS_OF_EACH))
+    return Round(run, x.view(-1).clone(), rounds * OPERATORS_OF_EACH)
+
+
+OPERATORS_OF_EACH = 13
+"""Operators of ``operator_round``'s cycle, as PyTorch's dispatcher sees them."""
+
+
+def kernel_round(calls: int, device: Any) -> Round:
+    """Operators that run one small kernel each, of the kinds that TorchRec's pass has."""
+    import torch
+
+    x = torch.ones(4, 8, device=device)
+    ids = torch.arange(8, device=device)
+
+    def cycle(total: Any) -> Any:
+        """``KERNELS_OF_EACH`` kernels."""
+        sums = x.sum(0)
+        both = torch.stack((sums, total))
+        offsets = torch.cumsum(ids, 0)
+        both.index_select(1, ids)
+        offsets.copy_(ids)
+        return torch.zeros_like(sums)
+
+    start = torch.zeros(8, device=device)
+
+    def run() -> Any:
+        total = start
+        for _ in range(rounds):
+            total = cycle(total)
+        return total
+
+    rounds = max(1, round(calls / KERNELS_OF_EACH))
+    return Round(run, start.clone(), rounds * KERNELS_OF_EACH)
+
+
+KERNELS_OF_EACH = 6
+"""Kernels of ``kernel_round``'s cycle."""
+
+
+def graph_round(calls: int, device: Any) -> Round:
+    """Replays of a CUDA graph of one small kernel, on a GPU."""
+    import torch
+
+    x, out = torch.arange(8.0, device=device), torch.zeros(8, device=device)
+    torch.add(x, 1, out=out)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=torch.cuda.Stream(), capture_error_mode="thread_local"):
+        torch.add(x, 1, out=out)
+    torch.cuda.synchronize()
+
+    def run() -> Any:
+        for _ in range(calls):
+            graph.replay()
+        return out
+
+    return Round(run, x + 1, calls)
+
+
+ROUNDS: Mapping[str, Callable[[int, Any], Round]] = {
+    "python_calls": python_round,
+    "operator_calls": operator_round,
+    "kernel_calls": kernel_round,
+    "graph_calls": graph_round,
+}
+_BESIDE = {"python_calls": 300, "operator_calls": 52, "kernel_calls": 12}
+"""Work of the other kinds that runs before a timed round: about half of TorchRec's row-wise pass."""
+
+
+class HostOperation:
+    """Rounds of one kind, timed; those of the others before it.
+
+    Limits: CUDA graphs on a CPU -> BadInputError
+    """
+
+    bytes_sent = 0
+
+    def __init__(self, operation: str, work: LookupWork, device: Any, *, gpu: bool) -> None:
+        if operation == "graph_calls" and not gpu:
+            raise BadInputError("there are no CUDA graphs on a CPU.", "leave graph_calls out.")
+        self._timed = ROUNDS[operation](work.batch, device)
+        self._others = [ROUNDS[name](count, device) for name, count in _BESIDE.items() if name != operation]
+        self._found: Any = None
+
+    def prepare(self, salt: int) -> None:
+        """Forget the last result."""
+        self._found = None
+
+    def before(self) -> None:
+        """The other kinds of work."""
+        for other in self._others:
+            other.run()
+
+    def run(self) -> None:
+        """The round."""
+        self._found = self._timed.run()
+
+    def check(self) -> tuple[int, int]:
+        """(wrong, checked) elements of the result."""
+        expected = self._timed.expected
+        if self._found is None:
+            return int(expected.numel()), int(expected.numel())
+        return int((self._found != expected).sum()), int(expected.numel())
+
+    def steps_s(self) -> Mapping[str, float]:
+        """Nothing."""
+        return {}
