@@ -16,6 +16,7 @@ from perfmodel.passes.settings import CLUSTER, Setting, load_setting
 from perfmodel.plan import torchrec
 from perfmodel.plan.below_hbm.allowed_tiers import Below
 from perfmodel.plan.below_hbm.host_memory import within_host
+from perfmodel.plan.below_hbm.tiered_search import TieredSearch
 from perfmodel.plan.carried import as_option, carried
 from perfmodel.plan.constraints import Constraints
 from perfmodel.plan.cost import Evaluator
@@ -119,7 +120,8 @@ class PlanQuestion:
 
     def search(self, watch: Watch = _quiet, more: Sequence[Scheme] = ()) -> Search:
         """A search that has not begun. Limits: as ``options``"""
-        return Search(
+        kind = Search if self.below is None else TieredSearch
+        return kind(
             self.evaluator,
             self.limit_bytes,
             time_limit_s=self.time_limit_s,

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.anneal import Annealing
-from perfmodel.plan.below_hbm.relaxed_caches import as_listed, relaxed_caches
 from perfmodel.plan.carried import repaired
 from perfmodel.plan.cost import Evaluator, StepCost
 from perfmodel.plan.evening import Evening
@@ -126,7 +125,6 @@ class Search:
         self.best: Packing | None = None
         self.best_s = np.inf
         self.bounds: TwoBounds | None = None
-        self.nearest: Ints | None = None  # of each option of the bound, where those are others
         self.tried = 0
         self.kinds: list[int] = []
         self.families: list[Packing] = []
@@ -214,20 +212,11 @@ class Search:
         """Whether a plan may be better than the best by more than the tolerance."""
         return self.bounds is None or self.bounds.bound_s < self.best_s * (1 - _TOLERANCE)
 
-    def _bounds(self) -> TwoBounds:
-        """Of the plans that there are, not begun."""
-        relaxed, self.nearest = relaxed_caches(self.options, self.evaluator)
-        return TwoBounds(
-            self.evaluator,
-            relaxed,
-            self.limit_bytes,
-            self.best_s,
-            self._near,
-            _TOLERANCE,
-            self.kinds,
-            allowed=self.allowed,
-            wanted=not self.listed,
-        )
+    def _bounds(self, listed: Options | None = None) -> TwoBounds:
+        """Of the plans that there are, not begun. listed  what stands for the options there, if not they"""
+        plans = self.evaluator, listed or self.options, self.limit_bytes, self.best_s, self._near
+        wanted = not self.listed
+        return TwoBounds(*plans, _TOLERANCE, self.kinds, allowed=self.allowed, wanted=wanted)
 
     def constructed(self) -> Plan:
         """The best of the plans that a search begins with: nothing is drawn, so it is the same every time.
@@ -308,7 +297,6 @@ class Search:
         if not self.small and solved & (solved - 1):
             return self.best_s
         mask = part.among(o, self.bounds.curves.units(o.own))
-        relaxed = relaxed if self.nearest is None else as_listed(relaxed, self.nearest)
         for option in roundings(o, relaxed):
             if self.late():
                 break
@@ -393,7 +381,7 @@ class Search:
 
     def _keep(self, state: Packing) -> None:
         time_s = state.time_s
-        if time_s < self.best_s and state.host_fits:
+        if time_s < self.best_s:
             self.best, self.best_s = state.copy(), time_s
             if self.bounds is not None:
                 self.bounds.found(time_s)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, uniform_plan
 from perfmodel.plan.below_hbm import Below
@@ -15,6 +16,7 @@ from perfmodel.schema.tiers import parse_tier
 from perfmodel.schema.workload import Table, TableSet
 
 BOX = "h100-sxm-ib"
+Array = NDArray[np.float64]
 
 
 def table_set(count: int, rows: int, dim: int = 32, pooling: float = 32) -> TableSet:

@@ -1,0 +1,77 @@
+"""Every plan of small tables with tiers below the HBM, priced one by one: what the search and its bound say."""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, ShardLoads
+from perfmodel.plan.below_hbm import Below
+from perfmodel.plan.below_hbm.tiered_search import TieredSearch
+from perfmodel.plan.options import Options, options_of
+from perfmodel.schema.distributions import parse_distribution
+from perfmodel.schema.tiers import parse_tiers
+from perfmodel.schema.workload import Table, TableSet
+
+BOX = "h100-sxm-ib"
+Array = NDArray[np.float64]
+
+
+def few_tables(ids: str) -> PlanTables:
+    """Three tables of unlike size and use."""
+    shapes = ((40_000, 32, 8.0), (20_000, 32, 1.0), (3_000, 32, 20.0))
+    some = tuple(Table(name=f"t{at}", rows=r, dim=d, pooling=p) for at, (r, d, p) in enumerate(shapes))
+    return PlanTables.of(TableSet(name="few", tables=some), parse_distribution(ids))
+
+
+def all_plans_s(evaluator: Evaluator, o: Options, limit_bytes: float) -> Array:
+    """Times of all plans of some options on any ranks that fit, with the caches that ranks share [s]."""
+    most = []
+    for option in product(*(range(o.of(t).start, o.of(t).stop) for t in range(o.kind_of.size))):
+        shards = ShardLoads(o.own[list(option)], o.everywhere[list(option)])
+        for ranks in product(*(_ranks_of(o, at) for at in option)):
+            cut = zip(option, ranks, strict=True)
+            placed = tuple(Placement.of(o.scheme(at), which) for at, which in cut)
+            plan = Plan(evaluator.tables, placed, o.gpus, o.domain)
+            loads = evaluator.loads(plan, shards)
+            if float(evaluator.memory(plan, loads).total_bytes.max()) <= limit_bytes:
+                most.append(loads.most)
+    return evaluator.exact_times(np.array(most))
+
+
+def _ranks_of(o: Options, at: int) -> list[tuple[int, ...]]:
+    if o.parts[at] == 0:
+        return [()]
+    if o.everywhere_held[at]:
+        return [tuple(range(o.gpus))]
+    return list(combinations(range(o.gpus), int(o.parts[at])))
+
+
+@pytest.mark.parametrize(
+    ("ids", "tier", "training"),
+    [
+        ("uniform", "uvm,uvm-caching:10%,lfu,uvm-caching:50%,lfu", False),
+        ("zipf:1.2", "uvm,uvm-caching:10%,uvm-caching:50%", True),
+        ("zipf:1.05", "uvm-caching:10%,lfu,prefetch,uvm-caching:50%,lfu,prefetch", False),
+        ("zipf:1.2", "uvm-caching:20%,lfu", True),
+    ],
+)
+def test_no_plan_of_the_listed_ones_is_below_the_bound_nor_faster_than_what_is_found(
+    ids: str, tier: str, training: bool
+) -> None:
+    """All of them, in a memory that not all tables fit."""
+    below, limit = Below.of(parse_tiers(tier.split(","))), 2.2e6
+    evaluator = Evaluator.on(BOX, few_tables(ids), 256, 2, below=below, training=training)
+    o = options_of(evaluator, limit)
+    whole = (o.exchange == Exchange.RB) & (o.parts == 1)
+    o = o.kept((whole | np.isin(o.exchange, [Exchange.DP, Exchange.RS])) & (o.hot == 0))
+    found = TieredSearch(evaluator, limit, options=o, listed=True, time_limit_s=8).run()
+    times = all_plans_s(evaluator, o, limit)
+    assert any(p.scheme.tier.kind != "hbm" for p in found.plan.placements)
+    assert 0 < found.bound_s <= times.min() * (1 + 1e-9)
+    assert found.cost.time_s <= times.min() * (1 + 1e-6)
+    assert times.size >= 60
