@@ -80,7 +80,19 @@ def _parameter(entry: TorchRecTable, node: int, device: str) -> Any:
         compute_kernel=entry.compute_kernel,
         ranks=list(entry.ranks),
         sharding_spec=EnumerableShardingSpec(shards) if shards else None,
+        cache_params=cache_params(entry),
     )
+
+
+def cache_params(entry: TorchRecTable) -> Any:
+    """TorchRec's ``CacheParams`` of a table; None of one that has no cache."""
+    cache = entry.cache_params
+    if cache is None:
+        return None
+    with quietly():
+        from torchrec.distributed.types import CacheAlgorithm, CacheParams
+    algorithm = CacheAlgorithm[cache.algorithm]
+    return CacheParams(algorithm, cache.load_factor, prefetch_pipeline=cache.prefetch_pipeline)
 
 
 def check(plan: TorchRecPlan, module: Any) -> None:
@@ -134,13 +146,14 @@ def check_job(plan: TorchRecPlan) -> None:
 def topology(plan: TorchRecPlan, *, device: str = "cuda") -> Any:
     """TorchRec's ``Topology``, bandwidths turned into bytes per millisecond.
 
-    Limits: rates are those of a datasheet; host memory is TorchRec's default, for the plan uses none
+    Limits: rates are those of a datasheet; host memory is TorchRec's default where the plan uses none
     """
     with quietly():
         from torchrec.distributed.planner.types import Topology
 
         rates = plan.topology
         pods = plan.domain_gpus // plan.gpus_per_node
+        host = {} if rates.host_bytes is None else {"ddr_cap": rates.host_bytes}
         return Topology(
             world_size=plan.gpus,
             compute_device=device,
@@ -150,6 +163,7 @@ def topology(plan: TorchRecPlan, *, device: str = "cuda") -> Any:
             hbm_mem_bw=rates.hbm_bytes_per_s * _MS,
             intra_host_bw=rates.intra_bytes_per_s * _MS,
             inter_host_bw=rates.inter_bytes_per_s * _MS,
+            **host,
         )
 
 
@@ -164,6 +178,7 @@ def constraints(plan: TorchRecPlan) -> dict[str, Any]:
             compute_kernels=[entry.compute_kernel],
             min_partition=_width(entry),
             pooling_factors=[entry.pooling],
+            cache_params=cache_params(entry),
         )
         for entry in plan.tables
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +15,10 @@ from perfmodel.plan.cost import Evaluator
 from perfmodel.plan.options import Options
 from perfmodel.plan.placement import Placement, Plan, Scheme
 from perfmodel.schema.machine import Machine
+from perfmodel.schema.tiers import Tier
 from perfmodel.schema.torchrec_plan import (
     ShardingType,
+    TorchRecCache,
     TorchRecPlan,
     TorchRecTable,
     TorchRecTopology,
@@ -127,7 +129,7 @@ def torchrec_plan(evaluator: Evaluator, plan: Plan, hbm_bytes: float | None = No
         gpus_per_node=node,
         domain_gpus=plan.domain,
         batch=evaluator.batch,
-        topology=topology(machine, hbm_bytes),
+        topology=topology(machine, hbm_bytes, node if plan.tier_codes.any() else None),
         tables=[_table(plan, at, kind) for at, kind in enumerate(types)],
     )
 
@@ -137,14 +139,20 @@ def write(evaluator: Evaluator, plan: Plan, path: Path, hbm_bytes: float | None 
     write_torchrec_plan(torchrec_plan(evaluator, plan, hbm_bytes), path)
 
 
-def topology(machine: Machine, hbm_bytes: float | None = None) -> TorchRecTopology:
-    """What TorchRec's planner asks of a machine, datasheet values of one GPU and one direction."""
+def topology(
+    machine: Machine, hbm_bytes: float | None = None, sharers: int | None = None
+) -> TorchRecTopology:
+    """What TorchRec's planner asks of a machine, datasheet values of one GPU and one direction.
+
+    sharers  GPUs of a node that share its host memory, where tables are there
+    """
     inside = machine.value("nvlink_bytes_per_s") or machine.value("pcie_bytes_per_s")
     return TorchRecTopology(
         hbm_bytes=int(hbm_bytes or machine.value("hbm_bytes")),
         hbm_bytes_per_s=machine.value("hbm_bytes_per_s"),
         intra_bytes_per_s=inside,
         inter_bytes_per_s=machine.value("nic_bytes_per_s"),
+        host_bytes=int(machine.value("host_bytes") / sharers) if sharers else None,
     )
 
 
@@ -182,11 +190,20 @@ def _table(plan: Plan, at: int, kind: ShardingType) -> TorchRecTable:
         element_bytes=int(tables.element_bytes[at]),
         pooling=float(tables.pooling[at]),
         sharding_type=kind,
-        compute_kernel="dense" if copies else "fused",
+        compute_kernel="dense" if copies else placement.scheme.tier.kernel,  # type: ignore[arg-type]
         ranks=list(range(plan.gpus)) if copies else [rank for rank, _, _ in shards],
         shard_sizes=[size for _, size, _ in shards],
         shard_offsets=[offset for _, _, offset in shards],
+        cache_params=_cache(placement.scheme.tier),
     )
+
+
+def _cache(tier: Tier) -> TorchRecCache | None:
+    """What TorchRec is told of a table's cache; None where it has none."""
+    if not tier.cached:
+        return None
+    policy = cast("Literal['LRU', 'LFU']", tier.policy.upper())
+    return TorchRecCache(load_factor=tier.cached, algorithm=policy, prefetch_pipeline=tier.prefetch)
 
 
 def _shards(placement: Placement, rows: int, dim: int, whole: bool) -> list[tuple[int, list[int], list[int]]]:

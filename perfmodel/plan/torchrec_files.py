@@ -13,6 +13,7 @@ from perfmodel.plan.files import plan_from, read_document
 from perfmodel.plan.placement import Placement, Plan, Scheme
 from perfmodel.plan.tables import PlanTables
 from perfmodel.schema.files import shown
+from perfmodel.schema.tiers import IN_HBM, UVM, UVM_CACHING, Tier
 from perfmodel.schema.torchrec_plan import TorchRecPlan, TorchRecTable, torchrec_plan_from
 
 
@@ -51,10 +52,11 @@ def _by_name(file: TorchRecPlan, tables: PlanTables, where: str) -> list[str]:
 
 def _placement(entry: TorchRecTable, file: TorchRecPlan) -> Placement:
     kind, ranks, domain = entry.sharding_type, entry.ranks, file.domain_gpus
+    tier = _tier(entry)
     if kind == "data_parallel":
         return Placement.of(Scheme(Exchange.DP))
     if kind == "row_wise":
-        return Placement.of(Scheme(Exchange.RS, file.gpus), ranks)
+        return Placement.of(Scheme(Exchange.RS, file.gpus, tier=tier), ranks)
     if kind in ("table_row_wise", "grid_shard"):
         columns, rest = divmod(len(ranks), domain)
         if rest or not columns:
@@ -63,5 +65,13 @@ def _placement(entry: TorchRecTable, file: TorchRecPlan) -> Placement:
                 "its row parts must fill whole domains: write the plan anew.",
             )
         by_row = np.array(ranks).reshape(columns, domain).T.reshape(-1)
-        return Placement.of(Scheme(Exchange.TWO_LEVEL, domain, columns), by_row)
-    return Placement.of(Scheme(Exchange.RB, 1, len(ranks)), ranks)
+        return Placement.of(Scheme(Exchange.TWO_LEVEL, domain, columns, tier=tier), by_row)
+    return Placement.of(Scheme(Exchange.RB, 1, len(ranks), tier=tier), ranks)
+
+
+def _tier(entry: TorchRecTable) -> Tier:
+    """Where its rows are."""
+    cache = entry.cache_params
+    if cache is not None:
+        return Tier(UVM_CACHING, cache.load_factor, cache.algorithm.lower(), cache.prefetch_pipeline)
+    return Tier(UVM, 0.0) if entry.compute_kernel == "fused_uvm" else IN_HBM

@@ -31,6 +31,20 @@ Pair = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_leng
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
+class TorchRecCache(BaseModel):
+    """Of a ``fused_uvm_caching`` table: fields of TorchRec's ``CacheParams``.
+
+    load_factor  share of the rows that the cache is sized for;  prefetch_pipeline  whether the next batch's
+    rows come while this batch runs
+    """
+
+    model_config = _STRICT
+
+    load_factor: float = Field(gt=0, le=1, allow_inf_nan=False)
+    algorithm: Literal["LRU", "LFU"]
+    prefetch_pipeline: bool
+
+
 class TorchRecTable(BaseModel):
     """One table.
 
@@ -46,10 +60,11 @@ class TorchRecTable(BaseModel):
     element_bytes: int = Field(ge=1)
     pooling: float = Field(ge=0, allow_inf_nan=False)
     sharding_type: ShardingType
-    compute_kernel: Literal["dense", "fused"]
+    compute_kernel: Literal["dense", "fused", "fused_uvm", "fused_uvm_caching"]
     ranks: list[Annotated[int, Field(ge=0, le=_MOST_GPUS)]]
     shard_sizes: list[Pair]
     shard_offsets: list[Pair]
+    cache_params: TorchRecCache | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -62,6 +77,10 @@ class TorchRecTable(BaseModel):
         held = sum(rows * columns for rows, columns in self.shard_sizes)
         if shards and held != self.rows * self.dim:
             raise ValueError(f"shards of {held} elements do not make up a table of {self.rows} x {self.dim}")
+        if (self.cache_params is not None) != (self.compute_kernel == "fused_uvm_caching"):
+            raise ValueError(f"compute_kernel {self.compute_kernel} with cache_params {self.cache_params}")
+        if self.compute_kernel.startswith("fused_uvm") and self.sharding_type == "data_parallel":
+            raise ValueError(f"compute_kernel {self.compute_kernel} of a {self.sharding_type} table")
         return self
 
 
@@ -69,6 +88,7 @@ class TorchRecTopology(BaseModel):
     """The hardware, in bytes and bytes per *second*; the loader hands TorchRec bytes per millisecond.
 
     hbm_bytes          that a rank may use;  hbm_bytes_per_s  memory bandwidth of one GPU
+    host_bytes         a rank's share of its node's host memory, where tables are there
     intra_bytes_per_s  of one GPU inside a domain, one direction;  inter_bytes_per_s  between domains
     """
 
@@ -78,6 +98,7 @@ class TorchRecTopology(BaseModel):
     hbm_bytes_per_s: Rate
     intra_bytes_per_s: Rate
     inter_bytes_per_s: Rate
+    host_bytes: int | None = Field(default=None, ge=1)
 
 
 class TorchRecPlan(BaseModel):
@@ -117,8 +138,8 @@ def write_torchrec_plan(plan: TorchRecPlan, path: Path) -> None:
 
 def torchrec_plan_text(plan: TorchRecPlan) -> str:
     """What ``write_torchrec_plan`` writes."""
-    record = plan.model_dump(exclude={"tables"})
-    tables = ",\n".join("  " + json.dumps(entry.model_dump()) for entry in plan.tables)
+    record = plan.model_dump(exclude={"tables"}, exclude_none=True)
+    tables = ",\n".join("  " + json.dumps(entry.model_dump(exclude_none=True)) for entry in plan.tables)
     head = json.dumps(record, indent=1)[:-2]
     return f'{head},\n "tables": [\n{tables}\n ]\n}}\n'
 

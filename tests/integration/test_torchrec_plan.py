@@ -14,6 +14,7 @@ from calibrate import torchrec_plan
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, torchrec
+from perfmodel.schema.tiers import Tier
 from perfmodel.schema.torchrec_plan import TorchRecPlan
 from perfmodel.schema.workload import Table, TableSet
 
@@ -218,3 +219,67 @@ def test_domains_of_several_nodes_are_pods() -> None:
     assert file.tables[0].sharding_type == "table_row_wise"
     spec = torchrec_plan.module_plan(file)["t"].sharding_spec
     assert [str(shard.placement) for shard in spec.shards[:2]] == ["rank:72/cuda:0", "rank:73/cuda:1"]
+
+
+def with_tiers() -> TorchRecPlan:
+    """Tables in HBM, in host memory, and there with caches of different sizes."""
+    below = {"policy": "lfu", "prefetch": True}
+    return plan_of(
+        gpus=2,
+        per_node=2,
+        whole=Placement.of(Scheme(Exchange.RB), [1]),
+        in_place=Placement.of(Scheme(Exchange.RB, tier=Tier("uvm", 0.0)), [0]),
+        few=Placement.of(Scheme(Exchange.RB, tier=Tier("uvm-caching", 0.05, **below)), [1]),  # type: ignore[arg-type]
+        more=Placement.of(Scheme(Exchange.RS, 2, tier=Tier("uvm-caching", 0.2, **below)), [0, 1]),  # type: ignore[arg-type]
+    )
+
+
+def test_tiers_are_torchrecs_kernels_and_cache_params(tmp_path: Path) -> None:
+    """In its ParameterSharding, for its planner, and in the file."""
+    from torchrec.distributed.embedding_types import EmbeddingComputeKernel
+    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+    from torchrec.distributed.planner import EmbeddingShardingPlanner
+    from torchrec.distributed.types import CacheAlgorithm, CacheParams
+    from torchrec_plan_ranks import module_of
+
+    plan = with_tiers()
+    torchrec.write_torchrec_plan(plan, tmp_path / "plan.json")
+    assert torchrec_plan.load(tmp_path / "plan.json") == plan
+    wanted = {
+        "whole": "fused",
+        "in_place": "fused_uvm",
+        "few": "fused_uvm_caching",
+        "more": "fused_uvm_caching",
+    }
+    caches = {
+        name: CacheParams(CacheAlgorithm.LFU, load, prefetch_pipeline=True)
+        for name, load in (("few", 0.05), ("more", 0.2))
+    }
+    topology = torchrec_plan.topology(plan)
+    assert topology.devices[0].storage.ddr == plan.topology.host_bytes == 1e12  # half of 2 TB
+    limits = torchrec_plan.constraints(plan)
+    planner = EmbeddingShardingPlanner(topology=topology, batch_size=plan.batch, constraints=limits)
+    found = planner.plan(module_of(plan, "meta"), [EmbeddingBagCollectionSharder()]).plan[""]
+    for parameters in (torchrec_plan.module_plan(plan), found):
+        for name, kernel in wanted.items():
+            assert EmbeddingComputeKernel(parameters[name].compute_kernel).value == kernel
+            assert parameters[name].cache_params == caches.get(name)
+
+
+def test_a_rank_has_one_cache_of_the_mean_share(tmp_path: Path) -> None:
+    """TorchRec's own grouping of cached tables of one width: what a plan is priced with."""
+    from torchrec.distributed.embedding_sharding import _get_weighted_avg_cache_load_factor
+    from torchrec.distributed.embedding_types import EmbeddingComputeKernel, ShardedEmbeddingTable
+
+    tables = [
+        ShardedEmbeddingTable(
+            num_embeddings=rows,
+            embedding_dim=16,
+            name=str(rows),
+            compute_kernel=EmbeddingComputeKernel.FUSED_UVM_CACHING,
+            fused_params={"cache_load_factor": load},
+        )
+        for rows, load in ((100, 0.05), (300, 0.2))
+    ]
+    rows = 100 * 0.05 + 300 * 0.2
+    assert _get_weighted_avg_cache_load_factor(tables) == pytest.approx(rows / 400)
