@@ -33,21 +33,27 @@ Mask = NDArray[np.bool_]
 _TOLERANCE = 0.01
 _SMALL = 30_000  # tables times GPUs: up to here every plan near the best is improved, above the best one
 _FEW = 4_000  # and up to here schemes are improved one by one before they are chosen at prices
+_DIFFERENT = 60  # different tables, up to which a plan to show is built with more than quick ones
 _PATIENCE = 3  # turns of each plan in a row that do not help
 _STARTING = 0.45  # of the time, at most, for plans to begin with
 _EVENING = 0.2  # and more, until when they are made even
 _DESCENDING = 0.5  # of the time, until when plans are begun from
 _GLANCE = 0.1  # of the time: whether the first plans of few tables are the best already
+_EARLY, _EARLY_LEAST = 0.3, 0.1  # until when many tables are changed at random before the bound, and how long
 _BOUNDING_LEAST = 0.2  # of the time, however long the first plans took
 _BOUNDING = 0.5  # of the time, before plans are changed at random
-_CHANGING, _CHANGING_LEAST = 0.65, 0.15  # until when, and how long: the rest is for the bounds
+_CHANGING, _CHANGING_LEAST = 0.65, 0.25  # until when, and how long: the rest is for the bounds
 _LISTED, _LISTED_LEAST = 0.85, 0.1  # the same for the bound of the listed schemes: the rest is for all plans
 _ANSWERING = 0.4  # of the time, at most, is left for the answer
 _REASONS, _REASON_S = 0.1, 0.003  # and for the next best of the tables; of one of them
 _SHAKES, _SHAKEN = 40, 6  # of a turn; tables of one
 _RANKS, _DOMAINS, _SHAKE = "ranks", "domains", "shake"
-_ANNEALED = {_RANKS: (500, (-4.0, -3.0)), _DOMAINS: (1000, (-2.0, -0.7))}
-"""Rounds of a turn, and its heat as a share of the step's time; a part of two_level is many ranks' work."""
+_ROUNDS = 300  # of a turn of annealing
+_HEATS_LOG10 = ((-3.0, -2.4), (-1.7, -0.9), (-3.6, -3.0), (-2.4, -1.8))
+"""Of a turn of annealing in turn, shares of the step's time: a little heat finds better places, more heat
+another valley."""
+_COOL_LOG10 = (-4.0, -2.7)
+"""The same where tables are many: each is a small share of the step's time."""
 _WORTH_A_FAMILY = 1.3
 """Of the best plan's time: a kind of exchange alone that comes out slower than that is not tried further."""
 _VALLEYS = 4  # of such plans are changed at random beside the best one
@@ -186,6 +192,9 @@ class Search:
                 listed.run(self._after(_GLANCE))
                 if self._open():
                     self._start(_STARTING)
+            if not self.small:  # the bound of many tables takes long, and finds few plans
+                self.changed_enough = self._soon(_EARLY, _EARLY_LEAST)
+                self._anneal()
             listed.run(self._soon(_BOUNDING, _BOUNDING_LEAST))
             if self._open():
                 self.changed_enough = self._soon(_CHANGING, _CHANGING_LEAST)
@@ -223,7 +232,7 @@ class Search:
 
         Limits: as ``run``; many tables -> the quick ones;  a time limit that is reached -> the best so far
         """
-        if self.small:
+        if self.few and self.options.count.size <= _DIFFERENT:
             self._begin()
         else:
             self.starts.quick()
@@ -330,33 +339,37 @@ class Search:
         return None
 
     def _anneal(self) -> None:
-        """Change the best plan at random, and the best of each kind of exchange alone: other valleys.
+        """Change the best plan at random, and in every other turn the best of a kind of exchange alone: other
+        valleys.
 
-        The state whose turn it is, from a heat that is drawn; turns end when none was improved for long.
+        The turns of a plan have a little heat, much, and so on; they end when none helped for long.
         """
         states = [] if self.best is None else [self.best.copy()]
         if self.small:
             near = [state for state in self.families if state.time_s < _WORTH_A_FAMILY * self.best_s]
             states += sorted(near, key=lambda state: state.time_s)[:_VALLEYS]
         every, idle, turn = self._any(), 0, 0
-        for state in states:
-            self._keep(improve(state, every, self.changed_enough))
-        for state in states:
-            self._settled(state)
-        while states and idle < _PATIENCE * len(states) and not self.changed_enough():
-            state = states[turn % len(states)]
-            ways = _ways(state)
-            idle = 0 if self._changed(state, every, ways[turn // len(states) % len(ways)]) else idle + 1
+        turns = [0] * len(states)
+        while states and idle < _PATIENCE * len(states) * len(_HEATS_LOG10) and not self.changed_enough():
+            at = 1 + turn // 2 % (len(states) - 1) if turn % 2 and len(states) > 1 else _fastest(states)
+            state = states[at]
+            if not turns[at]:
+                self._keep(improve(state, every, self.changed_enough))
+                self._settled(state)
+            idle = 0 if self._changed(state, every, turns[at]) else idle + 1
+            turns[at] += 1
             turn += 1
 
-    def _changed(self, state: Packing, every: Mask, way: str) -> bool:
-        """One turn; whether it helped."""
+    def _changed(self, state: Packing, every: Mask, turn: int) -> bool:
+        """A plan's next turn; whether it helped."""
         assert self.bounds is not None
-        if way in _ANNEALED:
-            rounds, heat_log10 = _ANNEALED[way]
-            heat, curves = 10 ** self.random.uniform(*heat_log10), self.bounds.curves
-            annealing = Annealing(state, curves, self.random, every, domains=way == _DOMAINS)
-            better = annealing.run(rounds, self.changed_enough, heat)
+        ways = _ways(state)
+        way, again = ways[turn % len(ways)], turn // len(ways)
+        if way != _SHAKE:
+            heats = _HEATS_LOG10[again % len(_HEATS_LOG10)] if self.small else _COOL_LOG10
+            heat = 10 ** self.random.uniform(*heats)
+            annealing = Annealing(state, self.bounds.curves, self.random, every, domains=way == _DOMAINS)
+            better = annealing.run(_ROUNDS, self.changed_enough, heat)
         else:
             counts = self.random.integers(2, 2 + _SHAKEN, size=_SHAKES)
             better = False
@@ -386,6 +399,10 @@ class Search:
             if self.bounds is not None:
                 self.bounds.found(time_s)
             self.watch(time_s, self.bounds.bound_s if self.bounds else 0.0)
+
+
+def _fastest(states: Sequence[Packing]) -> int:
+    return min(range(len(states)), key=lambda at: states[at].time_s)
 
 
 def _ways(state: Packing) -> list[str]:
