@@ -86,11 +86,10 @@ class TierTimes:
         z = self.basis.constant("normal_quantile_95")
         k = np.exp(z * float(np.hypot.reduce([q.log_sd or 0.0 for q in known])))
         rank = constant(max(q.evidence.rank for q in known), time.shape)
-        code = constant(0, time.shape)
         weakest = max(known, key=lambda q: q.evidence.rank)
-        name = keys[known.index(weakest)]
+        code, limit = constant(0, time.shape), constant(known.index(weakest), time.shape)
         least = np.minimum(floor, time)
-        return Timing(time, time / k, time * k, least, rank, code, (name,), code, (KERNEL_LIBRARY,))
+        return Timing(time, time / k, time * k, least, rank, limit, keys, code, (KERNEL_LIBRARY,))
 
     def _value(self, key: str) -> float:
         return self.basis.setting.machine.value(key)

@@ -16,6 +16,7 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.settings import CLUSTER, Setting, clock_of, load_setting
 from perfmodel.passes.steps import BACKWARD, FORWARD, HANDOVER, LABELS, STEPS, Step, StepRow, with_tiers
+from perfmodel.passes.tier_times import LINK
 from perfmodel.plan.below_hbm.allowed_tiers import Below, check_machine
 from perfmodel.plan.exchange_sets import ExchangeSets
 from perfmodel.plan.loads import LoadModel, Loads, Resource, ShardLoads, Training
@@ -157,6 +158,14 @@ class Evaluator:
         """The steps of a pass, in order."""
         return self.times.steps
 
+    @property
+    def steps_by_name(self) -> dict[str, Step]:
+        """The same by name; a gather that waits for no rows in place is ``gather_pool``."""
+        found = {step.name: step for step in self.steps}
+        if self.model.below is not None:
+            found["gather_pool"] = STEPS["gather_pool"]
+        return found
+
     def shard_loads(
         self, table: ArrayLike, kind: ArrayLike, r: ArrayLike, c: ArrayLike, *more: ArrayLike
     ) -> ShardLoads:
@@ -239,8 +248,8 @@ class Evaluator:
 
     def _row(self, step: Step, timing: Timing, loads: Loads) -> StepRow:
         each = np.max([loads.of(resource) for resource in step.resources], axis=0)
-        if step.name == "gather_host" and not loads.of(Resource.IN_PLACE).any():
-            step = STEPS["gather_pool"]  # all of whose rows are in HBM, or in a cache there
+        if step.name == "gather_host" and timing.limit_names != LINK:
+            step = STEPS["gather_pool"]  # what it reads in place, if anything, takes no longer
         if step.below_hbm:
             main = Resource.IN_PLACE if step.name == "gather_host" else step.resources[0]
             each = loads.of(main)

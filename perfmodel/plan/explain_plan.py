@@ -16,9 +16,10 @@ from perfmodel.passes.equations import Equation
 from perfmodel.passes.explanation import Explanation, Pass, Payload, explained, find_step
 from perfmodel.passes.letters import LETTERS
 from perfmodel.passes.step_resources import WHOLE, Resource
-from perfmodel.passes.steps import STEPS, Step
+from perfmodel.passes.steps import BELOW_HBM, STEPS, Step
 from perfmodel.passes.terms import Term, plain_term, quantity_term
 from perfmodel.plan.alike import Alike
+from perfmodel.plan.below_hbm.explain_tier_step import explain_tier_step
 from perfmodel.plan.cost import Evaluator, StepCost
 from perfmodel.plan.loads import ShardLoads, TableCut
 from perfmodel.plan.placement import Plan
@@ -37,6 +38,7 @@ _ALIASES = {
     "gradients": ("all_to_all_gradients", "all_gather_gradients", "all_to_all_row_gradients"),
 }
 """Other names of the steps that row-wise does not have, beside those of ``passes.explanation.ALIASES``."""
+TIER_STEPS = {step.name for step in BELOW_HBM}
 _EVEN = 1.0005
 """Busiest over mean below which all GPUs have as much."""
 _NAMED = 5
@@ -187,7 +189,9 @@ def _explain(whole: Pass, evaluator: Evaluator, plan: Plan, name: str, what: str
     known = {each.name for each in whole.steps}
     also = (each for each in _ALIASES.get(name.strip().lower(), ()) if each in known)
     step = find_step(whole.steps, next(also, name), what)
-    kinds = {each.name: each for each in evaluator.steps}
+    if step.name in TIER_STEPS:
+        return explain_tier_step(evaluator, plan, step)
+    kinds = evaluator.steps_by_name
     if step.name not in kinds:
         return explained(whole, step, Payload(Equation("0", "", ""), ()))
     kind = kinds[step.name]

@@ -43,7 +43,7 @@ class Shares:
     @staticmethod
     def of(evaluator: Evaluator, plan: Plan, cost: StepCost) -> Shares:
         """Of a plan with what it costs."""
-        loads, steps = evaluator.loads(plan), {step.name: step for step in evaluator.steps}
+        loads, steps = evaluator.loads(plan), evaluator.steps_by_name
         own = [
             _own(evaluator, steps[row.name], loads)
             if row.name in steps
@@ -67,19 +67,28 @@ class Shares:
     @cached_property
     def _rates(self) -> tuple[list[Step], Ints, Array]:
         """Steps that move bytes; of each on every rank the resource that it is taken at, and time a byte."""
-        known = {step.name: step for step in self.evaluator.steps}
+        known = self.evaluator.steps_by_name
         steps = [known[name] for name in self.names if name in known]
         found, rates = [], []
         for at, name in enumerate(self.names):
             if name not in known:
                 continue
             step = known[name]
-            sides = step.resources[:1] if step.gathers else step.resources
-            values = np.stack([self.loads.of(side) for side in sides])
+            sides = step.resources[:1] if step.gathers or step.below_hbm else step.resources
+            sides = (Resource.IN_PLACE,) if name == "gather_host" else sides
+            values = np.stack([self._alone(side) for side in sides])
             found.append(np.array(sides, dtype=np.int64)[values.argmax(axis=0)])
             most = values.max(axis=0)
             rates.append(np.where(most > 0, self.own_s[at] / np.maximum(most, 1e-30), 0.0))
         return steps, np.array(found, dtype=np.int64), np.array(rates)
+
+    def _alone(self, resource: Resource) -> Array:
+        """[G] of a resource; of rows that a cache has not, as many as with a cache for each table."""
+        if resource != Resource.FETCHED:
+            return self.loads.of(resource)
+        tables, ranks = self.plan.shards
+        own = self._bytes[0][tables, resource]
+        return np.asarray(np.bincount(ranks, weights=own, minlength=self.plan.gpus), dtype=np.float64)
 
     @cached_property
     def _bytes(self) -> tuple[Array, Array]:

@@ -32,7 +32,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "all_to_all_request_splits",
         "all_to_all_requests",
     ),
-    "lookup": ("gather_pool", "convert_out"),
+    "lookup": ("cache_lookup", "fetch_rows", "gather_pool", "gather_host", "convert_out"),
     "forward": (
         "all_to_all_rows",
         "reduce_scatter_bags",
@@ -54,7 +54,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "all_gather_gradients",
         "all_to_all_row_gradients",
     ),
-    "update": ("convert_gradients_in", "sort_lookups", "update_rows"),
+    "update": ("convert_gradients_in", "sort_lookups", "update_rows", "update_host"),
     "dp_reduce": ("all_reduce_copies",),
 }
 """Steps of a pass in each part of the pipeline."""
@@ -130,7 +130,7 @@ class CostedPlan:
 
     def _copied_share(self, name: str) -> float:
         """Share of a gather's DRAM bytes on the busiest rank that are of copies."""
-        resource = next(step for step in self.evaluator.steps if step.name == name).resources[0]
+        resource = self.evaluator.steps_by_name[name].resources[0]
         most = float(self.loads.most[resource])
         return float(self._copied[resource]) / most if most > 0 else 0.0
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from perfmodel.model import caching, set_caches, tiers
+from perfmodel.model import exchanges as ex
+from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.equations import Equation
 from perfmodel.passes.explanation import Explanation
 from perfmodel.passes.steps import StepRow
@@ -16,95 +19,124 @@ from perfmodel.schema.tiers import LFU, Tier
 from perfmodel.units import format_bytes, format_rate, format_time
 
 
+@dataclass(frozen=True)
+class Reader:
+    """Who reads a tier.
+
+    basis  constants and machine;  gpus  of the pass;  sharers  GPUs of a node that read at once
+    tier   of the rows, and the policy of the cache
+    both   rate of the link while as many rows cross the other way, over that of one way [-]
+    """
+
+    basis: PassBasis
+    gpus: int
+    sharers: float
+    tier: Tier
+    both: float = 1.0
+
+
 def explain_tier(answer: Projection, step: StepRow, tier: Tier) -> Explanation:
     """Of one of ``steps.BELOW_HBM``."""
     asked = Tiered(answer.forward, tier, answer.forward.ids).asked(answer.work, 0)
-    title = f"{step.label} on {answer.gpus} GPUs of {answer.setting.machine.name}"
-    law = set_caches.lfu_batch_misses if tier.policy == LFU else set_caches.lru_batch_misses
+    sharers = float(min(answer.gpus, answer.gpu_count.gpus_per_node))
+    return explain_asked(Reader(answer.forward, answer.gpus, sharers, tier), step, asked)
+
+
+def explain_asked(reader: Reader, step: StepRow, asked: AskedRows) -> Explanation:
+    """Of one of ``steps.BELOW_HBM``, whoever asks. asked  of the GPU that waits longest"""
+    title = f"{step.label} on {reader.gpus} GPUs of {reader.basis.setting.machine.name}"
+    law = set_caches.lfu_batch_misses if reader.tier.policy == LFU else set_caches.lru_batch_misses
     bytes_of = Equation.of(caching.cold_misses if step.name == GATHER_HOST else law)
     if step.name == CACHE_LOOKUP:
-        time, bytes_of = _looked(answer, step, asked), Equation.of(set_caches.rows_asked)
+        time, bytes_of = _looked(reader, step, asked), Equation.of(set_caches.rows_asked)
     elif step.name == READ_SSD:
-        time = _read(answer, step, asked)
+        time = _read(reader, step, asked)
     else:
-        time = _crossing(answer, step, asked)
-    return Explanation(step, title, bytes_of, time, answer.gpus)
+        time = _crossing(reader, step, asked)
+    if step.name == UPDATE_HOST:
+        bytes_of = Equation.of(ex.update_row_bytes)
+    return Explanation(step, title, bytes_of, time, reader.gpus)
 
 
-def _looked(answer: Projection, step: StepRow, asked: AskedRows) -> TimeParts:
-    floor = answer.forward.constant("cache_floor_s")
+UPDATE_HOST = "update_host"
+
+
+def _looked(reader: Reader, step: StepRow, asked: AskedRows) -> TimeParts:
+    floor = reader.basis.constant("cache_floor_s")
     terms = (
         plain_term("u", asked.distinct, "different rows of a GPU's batch"),
-        *_constants(answer, t0="cache_floor_s", c="cache_row_s"),
+        *_constants(reader, t0="cache_floor_s", c="cache_row_s"),
     )
-    rest = format_time(answer.forward.constant("cache_row_s") * asked.distinct)
-    working = [f"t = {format_time(floor)} + {rest} for the rows = {_whole(floor, answer, asked)}"]
-    return TimeParts((Equation.of(tiers.cache_lookup_time),), terms, (*working, *_prefetched(answer, step)))
+    rest = format_time(reader.basis.constant("cache_row_s") * asked.distinct)
+    working = [f"t = {format_time(floor)} + {rest} for the rows = {_whole(floor, reader, asked)}"]
+    return TimeParts((Equation.of(tiers.cache_lookup_time),), terms, (*working, *_prefetched(reader, step)))
 
 
-def _whole(floor: float, answer: Projection, asked: AskedRows) -> str:
-    return format_time(floor + answer.forward.constant("cache_row_s") * asked.distinct)
+def _whole(floor: float, reader: Reader, asked: AskedRows) -> str:
+    return format_time(floor + reader.basis.constant("cache_row_s") * asked.distinct)
 
 
-def _crossing(answer: Projection, step: StepRow, asked: AskedRows) -> TimeParts:
+def _crossing(reader: Reader, step: StepRow, asked: AskedRows) -> TimeParts:
     moved = asked.in_place_bytes if step.name == GATHER_HOST else asked.missed_bytes
     ratio = moved / asked.wire_bytes if asked.wire_bytes else 1.0
-    value, sharers = answer.setting.machine.value, _sharers(answer)
-    link = value("host_link_bytes_per_s") * answer.forward.constant("link_packet_fraction") * ratio
-    memory = value("host_bytes_per_s") / sharers
+    value, sharers = reader.basis.setting.machine.value, reader.sharers
+    link = reader.both * value("host_link_bytes_per_s") * ratio
+    link *= reader.basis.constant("link_packet_fraction")
+    memory = reader.both * value("host_bytes_per_s") / sharers
     slower = "the link" if link <= memory else "the host memory, shared"
     bytes_time = format_time(moved / min(link, memory))
     terms = (
         Term("x", moved, format_bytes(moved), "", "", "S: rows that cross the link, whole sectors"),
         Term("b / b_wire", ratio, f"{ratio:.3g}", "", "", "of a row, and with the headers of its packets"),
         plain_term("g", sharers, "GPUs of a node that read at once"),
-        *_machine(answer, lambda_="host_latency_s", C="host_link_bytes_per_s", M="host_bytes_per_s"),
-        *_constants(answer, f="link_packet_fraction", a="link_request_bytes", h="link_header_bytes"),
+        *_machine(reader, lambda_="host_latency_s", C="host_link_bytes_per_s", M="host_bytes_per_s"),
+        *_constants(reader, f="link_packet_fraction", a="link_request_bytes", h="link_header_bytes"),
+        *(_constants(reader, k="link_both_ways_fraction") if reader.both < 1 else ()),
     )
+    both = f"R times {reader.both:.3g}, while as many rows cross the other way"
     working = (
         f"R = min({format_rate(link)}, {format_rate(memory)}): {slower}",
+        *([both] if reader.both < 1 else []),
         f"t = {format_time(value('host_latency_s'))} + {bytes_time} for the bytes",
-        *_prefetched(answer, step),
+        *_prefetched(reader, step),
     )
+    if step.name == GATHER_HOST:
+        launch = reader.basis.setting.machine.value("launch_floor_s")
+        working = (*working, f"and {format_time(launch)} for the launch of the kernel")
     return TimeParts((Equation.of(tiers.link_time), Equation.of(tiers.row_rate)), terms, working)
 
 
-def _read(answer: Projection, step: StepRow, asked: AskedRows) -> TimeParts:
-    value, sharers = answer.setting.machine.value, _sharers(answer)
+def _read(reader: Reader, step: StepRow, asked: AskedRows) -> TimeParts:
+    value, sharers = reader.basis.setting.machine.value, reader.sharers
     queue = value("ssd_queue_depth"), value("ssd_latency_s"), value("ssd_bytes_per_s")
     reads = float(tiers.ssd_reads_per_s(value("ssd_reads_per_s"), *queue, value("ssd_block_bytes"))) / sharers
     terms = (
         plain_term("n", asked.blocks, "blocks that are read: rows that the cache has not"),
         plain_term("g", sharers, "GPUs of a node that read at once: each has 1/g of N"),
-        *_machine(answer, IOPS="ssd_reads_per_s", Q="ssd_queue_depth", lambda_="ssd_latency_s"),
-        *_machine(answer, rate="ssd_bytes_per_s", a="ssd_block_bytes"),
+        *_machine(reader, IOPS="ssd_reads_per_s", Q="ssd_queue_depth", lambda_="ssd_latency_s"),
+        *_machine(reader, rate="ssd_bytes_per_s", a="ssd_block_bytes"),
     )
     rest = format_time(asked.blocks / reads)
     working = (
         f"N = {reads:.4g} reads a second and GPU",
         f"t = {format_time(value('ssd_latency_s'))} + {rest} for the reads; rows cross the link beside them",
-        *_prefetched(answer, step),
+        *_prefetched(reader, step),
     )
     return TimeParts((Equation.of(tiers.ssd_time), Equation.of(tiers.ssd_reads_per_s)), terms, working)
 
 
-def _prefetched(answer: Projection, step: StepRow) -> Iterator[str]:
-    tier = answer.forward.tier
-    if tier is not None and tier.prefetch:
+def _prefetched(reader: Reader, step: StepRow) -> Iterator[str]:
+    if reader.tier.prefetch:
         yield f"of it {format_time(step.time_s)} are left to wait for: the rest runs beside the other steps"
 
 
-def _sharers(answer: Projection) -> float:
-    return float(min(answer.gpus, answer.gpu_count.gpus_per_node))
-
-
-def _machine(answer: Projection, **keys: str) -> Iterator[Term]:
+def _machine(reader: Reader, **keys: str) -> Iterator[Term]:
     for symbol, key in keys.items():
-        quantity = answer.setting.machine.quantity(key)
+        quantity = reader.basis.setting.machine.quantity(key)
         yield quantity_term(symbol.rstrip("_"), quantity, f"{key}: {ALL_KEYS[key].meaning}")
 
 
-def _constants(answer: Projection, **keys: str) -> Iterator[Term]:
+def _constants(reader: Reader, **keys: str) -> Iterator[Term]:
     for symbol, key in keys.items():
-        quantity = answer.setting.constants.quantity(key)
+        quantity = reader.basis.setting.constants.quantity(key)
         yield quantity_term(symbol, quantity, f"{key}: {quantity.why}")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
-from perfmodel.passes.steps import STEPS, StepRow
+from perfmodel.passes.steps import LABELS, STEPS, StepRow
 from perfmodel.plan.cost import StepCost
 from perfmodel.plan.listed import table_records
 from perfmodel.plan.outcome import AlikeTables, Baseline, Planned
@@ -323,6 +323,8 @@ def step_label(name: str) -> str:
     ):
         if name.startswith(prefix):
             return f"{words} ({name.removeprefix(prefix).replace('_', ' ')})"
+    if name in STEPS and STEPS[name].below_hbm:
+        return str(LABELS[name])
     return {"gather_pool": "gather + pool", "bucketize": "bucketize indices"}.get(
         name, name.replace("_", " ")
     )
