@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.below_hbm.allowed_tiers import CODES
 from perfmodel.plan.hot_ends import NONE_HOT
 from perfmodel.plan.options import Options
 from perfmodel.plan.placement import EXCHANGES, Placement, Plan, Scheme, check_scheme
 from perfmodel.plan.tables import PlanTables
 from perfmodel.schema.constraint_files import TableRule
 from perfmodel.schema.files import unknown_name
+from perfmodel.schema.tiers import HBM
 
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -37,7 +39,7 @@ _WORDS = {
 }
 _EXCHANGES = {**_WORDS, **{name: kind for name, kind in EXCHANGES.items() if kind != Exchange.DP}}
 _ALSO = {"copies": "data-parallel", "dp": "data-parallel", "copy": "data-parallel"}
-NAMES = (*SHARDINGS, *_WORDS, HOT_ROWS)
+NAMES = (*SHARDINGS, *_WORDS, HOT_ROWS, *CODES)
 """All names that a rule may have."""
 
 
@@ -47,6 +49,7 @@ class Allowed:
 
     shardings, exchanges  names and kinds that it may have;  hot  whether hot rows may be on every rank
     barred                ranks that may hold none of its shards
+    tiers                 kinds of memory that its parts may be in
     rules                 that say so, for messages
     """
 
@@ -59,6 +62,7 @@ class Allowed:
     col_parts: int | None = None
     least_columns: int = 1
     rules: tuple[str, ...] = ()
+    tiers: frozenset[str] | None = None
 
     @property
     def inside(self) -> bool:
@@ -68,6 +72,8 @@ class Allowed:
     def why_not(self, scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
         """Why a table of ``dim`` columns may not be cut so; "" where it may. Ranks: ``barred``"""
         name = sharding_of(scheme, gpus, domain)
+        if self.tiers is not None and scheme.tier.kind not in self.tiers:
+            return f"may not be in {scheme.tier.kind}"
         if scheme.kind == Exchange.DP:
             cut = self.row_parts is not None or self.col_parts is not None
             return "" if self.copies and not cut else "may not be data-parallel"
@@ -167,6 +173,7 @@ class Constraints:
         for none in np.flatnonzero(left == 0):
             at, span = int(sample[none]), range(*_span(options, int(none)))
             could = {sharding_of(options.scheme(o), self.gpus, self.domain) for o in span}
+            could |= {options.scheme(o).tier.kind for o in span} - {HBM}
             why = f"of what fits ({', '.join(sorted(could))}) none is allowed"
             raise _nothing_left(self.tables.names[at], self.allowed[at], why)
         found = replace(options.kept(mask), barred=barred if barred.any() else None)
@@ -276,7 +283,8 @@ def _with(found: Allowed, rule: TableRule, gpus: int) -> Allowed:
     """What is allowed when one more rule holds."""
     shardings, exchanges = found.shardings, found.exchanges
     only, without = ([_known(name, rule) for name in names] for names in (rule.only, rule.without))
-    copies, hot = found.copies, found.hot
+    copies, hot, tiers = found.copies, found.hot, _tiers(found, rule, only, without)
+    only = [name for name in only if name not in CODES]
     if only:
         said = {name for name in only if name in SHARDINGS}
         kinds = {_EXCHANGES[name] for name in only if name in _EXCHANGES}
@@ -318,14 +326,32 @@ def _with(found: Allowed, rule: TableRule, gpus: int) -> Allowed:
         rule.col_parts or found.col_parts,
         max(rule.least_columns or 1, found.least_columns),
         (*found.rules, rule.where),
+        tiers,
     )
+
+
+def _tiers(
+    found: Allowed, rule: TableRule, only: Sequence[str], without: Sequence[str]
+) -> frozenset[str] | None:
+    """Kinds of memory that are allowed when one more rule holds. Limits: copies elsewhere -> BadInputError"""
+    named, gone = ({name for name in names if name in CODES} for names in (only, without))
+    copied = set(only) - named == {"data-parallel"}
+    if copied and named and HBM not in named:
+        raise BadInputError(
+            f"{rule.where}: a copy on every GPU is in HBM, not in {' or '.join(sorted(named))}.",
+            "leave one of them out: of a sharding that is not data-parallel the parts may be there.",
+        )
+    if not named and not gone:
+        return found.tiers
+    before = frozenset(CODES) if found.tiers is None else found.tiers
+    return (before & named if named else before) - gone
 
 
 def _known(name: str, rule: TableRule) -> str:
     """A name as rules have it."""
     plain = name.strip().lower()
     plain = _ALSO.get(plain, plain)
-    if plain in SHARDINGS or plain in _EXCHANGES or plain == HOT_ROWS:
+    if plain in SHARDINGS or plain in _EXCHANGES or plain in (HOT_ROWS, *CODES):
         return plain
-    error = unknown_name("sharding or exchange", name, NAMES)
+    error = unknown_name("sharding, exchange or memory", name, NAMES)
     raise BadInputError(f"{rule.where}: {error.message}", error.next_step)

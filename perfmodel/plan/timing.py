@@ -283,8 +283,8 @@ class PassTimes:
 
 def _either(first: NDArray[np.bool_], one: Timing, other: Timing) -> Timing:
     """One where it is so, else the other; of one configuration, or of times alone."""
-    if first.all():
-        return one
+    if first.all() or not first.any():
+        return one if first.all() else other
     return replace(one, time_s=np.where(first, one.time_s, other.time_s))
 
 

@@ -8,11 +8,31 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, uniform_plan
+from perfmodel.errors import BadInputError
+from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.step_resources import Resource
+from perfmodel.plan import (
+    Evaluator,
+    Placement,
+    Plan,
+    PlanTables,
+    Scheme,
+    plan_from,
+    plan_record,
+    uniform_plan,
+)
 from perfmodel.plan.below_hbm import Below
+from perfmodel.plan.below_hbm.greedy_tiers import greedy_plans
+from perfmodel.plan.below_hbm.relaxed_caches import corners, least_missed
+from perfmodel.plan.below_hbm.tier_loads import Law, law_of, pooled_misses
+from perfmodel.plan.below_hbm.tiered_search import TieredSearch
+from perfmodel.plan.options import Options, options_of
+from perfmodel.plan.question import PlanQuestion
 from perfmodel.project import project_one
+from perfmodel.schema.constraint_files import typed_rules
 from perfmodel.schema.distributions import parse_distribution
-from perfmodel.schema.tiers import parse_tier
+from perfmodel.schema.machine import load_machine
+from perfmodel.schema.tiers import IN_HBM, parse_tier, parse_tiers
 from perfmodel.schema.workload import Table, TableSet
 
 BOX = "h100-sxm-ib"
@@ -49,3 +69,153 @@ def test_tables_that_are_all_in_one_tier_cost_what_a_projection_says(tier: str, 
     most = evaluator.loads(plan).most
     assert float(evaluator.step_times(most)) == pytest.approx(found.time_s, rel=1e-3)
     assert evaluator.exact_times(most[np.newaxis])[0] == pytest.approx(found.time_s, rel=1e-9)
+
+
+def two_tables(ids: str = "uniform") -> PlanTables:
+    """100 000 rows of 128 bytes and 50 000 of 256."""
+    some = (Table("long", 100_000, 32, 4.0), Table("wide", 50_000, 64, 2.0))
+    return PlanTables.of(TableSet("two", some), parse_distribution(ids))
+
+
+def placed(tables: PlanTables, *tiers: str) -> Plan:
+    """Table-wise on ranks 0 and 1."""
+    parsed = [IN_HBM if tier == "hbm" else parse_tier(tier) for tier in tiers]
+    cut = [Scheme(Exchange.RB, tier=tier) for tier in parsed]
+    return Plan(tables, (Placement.of(cut[0], [0]), Placement.of(cut[1], [1])), 2, 2)
+
+
+def on_two(tables: PlanTables, *tiers: str, **more: object) -> Evaluator:
+    return Evaluator.on(BOX, tables, 64, 2, below=Below.of(parse_tiers(tiers)), **more)
+
+
+def test_a_cached_table_has_its_cache_in_hbm_and_its_rows_and_state_in_host_memory() -> None:
+    tables = two_tables()
+    evaluator = on_two(tables, "uvm", "uvm-caching", training=True, optimizer="rowwise-adagrad")
+    memory = evaluator.memory(placed(tables, "uvm-caching:10%", "uvm"))
+    assert memory.rows_bytes.tolist() == [
+        32 * 313 * 256,
+        0,
+    ]  # 10 000 rows, in sets, wide
+    assert memory.optimizer_bytes.tolist() == [0, 0]
+    assert memory.host.tolist() == [100_000 * (128 + 4), 50_000 * (256 + 4)]
+    ahead = on_two(tables, "uvm", "uvm-caching", "prefetch")
+    held = ahead.memory(placed(tables, "uvm-caching:10%,prefetch", "hbm"))
+    assert held.rows_bytes.tolist() == [32 * 313 * 128, 50_000 * 256]  # a cache for each width
+
+
+def test_training_sends_evicted_rows_back_and_updates_host_memory() -> None:
+    """Nine tenths of the rows of a batch, both ways at once; states of 4 bytes are sectors of 32."""
+    tables = two_tables()
+    plan = placed(tables, "uvm-caching:10%", "uvm")
+    evaluator = on_two(tables, "uvm", "uvm-caching", training=True, optimizer="rowwise-adagrad")
+    values, rows = evaluator.loads(plan).values, {row.name: row for row in evaluator.cost(plan).rows}
+    asked, wide = 100_000 * (1 - (1 - 1e-5) ** 512), 50_000 * (1 - (1 - 2e-5) ** 256)
+    missed = float(values[Resource.FETCHED, 0])
+    assert 0.89 * asked * 128 < missed < 0.91 * asked * 128
+    assert rows["fetch_rows"].time_s == pytest.approx(1.3e-6 + missed * 146 / 128 / (0.85 * 0.909 * 64e9))
+    updated = [asked * 32, wide * (256 + 32)]
+    assert values[Resource.UPDATED_BELOW].tolist() == pytest.approx(updated, rel=1e-6)
+    assert rows["update_host"].rank == 1
+    forward = on_two(tables, "uvm", "uvm-caching").cost(plan)
+    alone = next(row for row in forward.rows if row.name == "fetch_rows")
+    assert alone.time_s == pytest.approx(1.3e-6 + missed * 146 / 128 / (0.909 * 64e9))
+
+
+@pytest.mark.parametrize("policy", ["lru", "lfu"])
+def test_tables_of_a_rank_share_a_cache_that_misses_no_less_than_the_bound_says(policy: str) -> None:
+    """Hot and cold tables with the same share: together they miss less than apart, with LFU, and never less
+    than the polygons of the bound allow."""
+    laws = {
+        0: law_of(parse_distribution("zipf:1.2"), 1e5, 2e4),
+        1: law_of(parse_distribution("zipf:1.05"), 3e5, 1e3),
+        2: law_of(parse_distribution("uniform"), 2e4, 5e3),
+        3: law_of(parse_distribution("one-row"), 1e5, 5e3),
+    }
+    for share in (0.01, 0.1, 0.4):
+        parts = tuple(((kind, 1.0, share), 1) for kind in laws)
+        together = sum(pooled_misses(parts, laws, policy, 32.0).values())
+        apart = sum(law.missed(share, policy, 32.0) for law in laws.values())
+        if policy == "lfu":
+            assert together <= apart * (1 + 1e-6)
+        rows = 32 * np.ceil(share * sum(law.all_rows for law in laws.values()) / 32)
+        assert together >= least_together(list(laws.values()), rows) * (1 - 1e-3)
+
+
+def least_together(laws: list[Law], rows: float) -> float:
+    """Of polygons of the bound the best division of so many rows: sides by their slope, steepest first."""
+    sides = []
+    total = 0.0
+    for law in laws:
+        z, m = corners(law)
+        assert np.all(np.diff(z) > 0) and np.all(np.diff(np.diff(m) / np.diff(z)) >= -1e-12)
+        where = np.linspace(0, law.all_rows, 2001)
+        exact = least_missed(law, where)[0]
+        assert np.all(np.interp(where, z, m) <= exact + 1e-6 * exact[0])
+        assert np.interp(0, z, m) == pytest.approx(law.distinct)
+        total += float(m[0])
+        sides += list(zip(np.diff(m) / np.diff(z), np.diff(z), strict=True))
+    for slope, width in sorted(sides):
+        used = min(width, rows)
+        total, rows = total + float(slope) * used, rows - used
+    return total
+
+
+def test_what_is_found_is_no_slower_than_the_greedy_plans() -> None:
+    """Of MLPerf's tables, on fewer GPUs than hold them."""
+    tables = PlanTables.load("mlperf-dlrm-dcnv2", parse_distribution("zipf:1.05"))
+    evaluator = Evaluator.on(BOX, tables, 1024, 2, below=Below.of(parse_tiers(["uvm", "uvm-caching"])))
+    options = options_of(evaluator, 24e9)
+    greedy = list(greedy_plans(evaluator, options, 24e9))
+    times = [evaluator.cost(state.plan()).time_s for state in greedy]
+    found = TieredSearch(evaluator, 24e9, options=options, listed=True, time_limit_s=0.6).run()
+    assert len(greedy) > 20 and found.cost.time_s <= min(times)
+    assert found.memory.total_bytes.max() <= 24e9
+
+
+def question(**more: object) -> PlanQuestion:
+    tables = PlanTables.load("mlperf-dlrm-dcnv2")
+    asked = {"tables": tables, "machine": load_machine(BOX), "gpus": 2, "batch": 1024, "most_bytes": 24e9}
+    return PlanQuestion(**(asked | {"below": Below.of(parse_tiers(["uvm"]))} | more))  # type: ignore[arg-type]
+
+
+def test_what_cannot_be_is_refused_with_the_next_step() -> None:
+    with pytest.raises(BadInputError, match=r"16\.5 GB more than the 40 GB of a node"):
+        question(machine=load_machine(BOX).with_overrides({"host_bytes": 40e9})).options()
+    with pytest.raises(BadInputError) as nowhere:
+        question(below=None).options()
+    assert "--tier uvm,uvm-caching" in nowhere.value.next_step
+    bare = load_machine(BOX)
+    bare = bare.model_copy(update={"values": {k: v for k, v in bare.values.items() if k != "host_bytes"}})
+    with pytest.raises(BadInputError, match="does not say its host_bytes"):
+        question(machine=bare).evaluator  # noqa: B018
+    with pytest.raises(BadInputError, match="differ in more than their share"):
+        Below.of(parse_tiers(["uvm-caching:1%", "uvm-caching:2%", "lfu"]))
+    with pytest.raises(BadInputError, match="a plan has no tables on SSDs"):
+        Below.of(parse_tiers(["ssd:5%"]))
+    with pytest.raises(BadInputError, match="a copy on every GPU with its rows in uvm"):
+        Plan(two_tables(), (Placement.of(Scheme(Exchange.DP, tier=parse_tier("uvm"))),) * 2, 2, 2)
+    with pytest.raises(BadInputError, match="is in HBM, not in uvm"):
+        question(rules=typed_rules(["t0=data-parallel,uvm"], [])).options()
+    with pytest.raises(BadInputError, match="only the HBM may be used here"):
+        Evaluator.on(BOX, two_tables(), 64, 2).loads(placed(two_tables(), "uvm", "uvm"))
+
+
+def test_a_rule_names_the_memory_of_a_table() -> None:
+    rules = typed_rules(["t9=uvm-caching", "t19=hbm"], ["t0=uvm"])
+    below = Below.of(parse_tiers(["uvm", "uvm-caching:5%"]))
+    options = question(rules=rules, below=below, gpus=8).options()
+    kinds = {t: {options.scheme(at).tier.kind for at in _of(options, t)} for t in (0, 9, 19)}
+    assert kinds == {0: {"hbm", "uvm-caching"}, 9: {"uvm-caching"}, 19: {"hbm"}}
+
+
+def _of(options: Options, table: int) -> range:
+    at = options.of(table)
+    return range(at.start, at.stop)
+
+
+def test_a_plan_file_keeps_the_tier_and_the_share() -> None:
+    plan = placed(two_tables(), "uvm-caching:12.5%,lfu,prefetch", "uvm")
+    again = plan_from(plan_record(plan), plan.tables)
+    assert [p.scheme for p in again.placements] == [p.scheme for p in plan.placements]
+    assert plan_record(plan)["placements"][0]["memory"] == "uvm-caching:12.5%,lfu,prefetch"
+    assert "memory" not in plan_record(placed(two_tables(), "hbm", "hbm"))["placements"][0]

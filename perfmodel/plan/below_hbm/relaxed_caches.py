@@ -29,6 +29,7 @@ Ints = NDArray[np.int64]
 
 _TOUCHED = np.geomspace(1e-4, 1, 9)
 """Shares of the rows where the sides of a polygon touch the curve, beside 0."""
+_ALL = 1 - 1e-9  # of the rows
 _FETCH = [Resource.FETCHED, Resource.FETCHED_WIRE]
 
 
@@ -46,12 +47,13 @@ def least_missed(law: Law, held: Array) -> tuple[Array, Array]:
     hits = np.concatenate([[0.0], np.cumsum(q * rows)])
     got = np.interp(held, np.concatenate([[0.0], ends]), hits)
     at = np.minimum(np.searchsorted(ends, held, side="right"), q.size - 1)
-    return np.maximum(hits[-1] - got, 0.0), -q[at]
+    never = (held >= ends[-1]) & (ends[-1] < law.all_rows * _ALL)  # beyond them no row is asked for
+    return np.maximum(hits[-1] - got, 0.0), np.where(never, 0.0, -q[at])
 
 
 def corners(law: Law) -> tuple[Array, Array]:
     """Corners (z, m) [rows] of a polygon that is nowhere above m(z), from z = 0 to all rows."""
-    touched = np.concatenate([[0.0], _TOUCHED[:-1] * law.all_rows])
+    touched = np.concatenate([[0.0], _TOUCHED * law.all_rows])
     missed, slope = least_missed(law, touched)
     keep = np.concatenate([[True], np.diff(slope) > 0])
     z, m, s = touched[keep], missed[keep], slope[keep]
