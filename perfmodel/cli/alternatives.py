@@ -40,6 +40,7 @@ from perfmodel.cli.workload import (
 )
 from perfmodel.errors import BadInputError
 from perfmodel.schema.distributions import UNIFORM
+from perfmodel.units import counted
 
 if TYPE_CHECKING:
     from perfmodel.cli.question import Question
@@ -71,7 +72,7 @@ MapOption = Annotated[
 AlternativesPageOption = Annotated[
     Path | None, typer.Option("--report", metavar="FILE", help="Also write an HTML page.")
 ]
-_PLAN_S, _PROGRESS_AFTER_S = 5.0, 2.0
+_PLAN_S, _PROGRESS_AFTER_S = 3.0, 2.0
 
 
 def alternatives(
@@ -162,10 +163,12 @@ def alternatives(
 def _planner(question: Question) -> Any:
     """The planner's search for a set of tables, as an answer of a projection's kind."""
 
-    def plan(base: Projection) -> Projection:
+    def plan(base: Projection, tiers: tuple[str, ...]) -> tuple[str, Projection]:
         from perfmodel.plan.as_projection import planned_projection
+        from perfmodel.plan.below_hbm.allowed_tiers import Below
         from perfmodel.plan.question import PlanQuestion
         from perfmodel.plan.tables import PlanTables
+        from perfmodel.schema.tiers import HBM, parse_tier
 
         tables = PlanTables.load(str(question.tables), question.distribution or UNIFORM)
         asked = PlanQuestion(
@@ -176,11 +179,14 @@ def _planner(question: Question) -> Any:
             reserve=question.reserve,
             time_limit_s=_PLAN_S,
             costs={"backend": question.backend, "clock": question.clock, "calibration": question.calibration},
+            below=Below.of(map(parse_tier, tiers)),
         )
         found = asked.answer().found
         if found.stopped == "interrupt":
             raise KeyboardInterrupt  # a search keeps its best: the other alternatives are not wanted any more
-        return planned_projection(base, found.plan, found.cost, found.memory)
+        away = sum(each.scheme.tier.kind != HBM for each in found.plan.placements)
+        words = f"planned, {counted(away, 'table')} of {len(tables)} in host memory" if tiers else "planned"
+        return words, planned_projection(base, found.plan, found.cost, found.memory)
 
     return plan
 

@@ -19,13 +19,15 @@ from perfmodel.schema.prices import MEMORY, SSD, Prices
 from perfmodel.schema.table_files import load_tables
 from perfmodel.units import counted, format_bytes, format_rate, format_time
 
-ROW_WISE, BEST, HOST, GH200, GB200, ON_SSD, ONE_MEMORY, REMOTE = (
-    *("row-wise", "best-plan", "host", "gh200", "gb200", "ssd", "one-memory", "remote-memory"),
+ROW_WISE, BEST, HOST, BEST_HOST, GH200, GB200, ON_SSD, ONE_MEMORY, REMOTE = (
+    *("row-wise", "best-plan", "host", "best-plan-host", "gh200", "gb200", "ssd", "one-memory"),
+    "remote-memory",
 )
 _LABELS = {
     ROW_WISE: "row-wise in HBM",
     BEST: "best plan in HBM",
     HOST: "host memory",
+    BEST_HOST: "plan, HBM and host",
     GH200: "GH200 over C2C",
     GB200: "GB200 over C2C",
     ON_SSD: "SSDs",
@@ -43,6 +45,8 @@ _EXCHANGES = {
     "two_level": "two-level exchange",
     "sparse": "sparse exchange",
 }
+Planner = Callable[[Projection, tuple[str, ...]], tuple[str, Projection]]
+"""Words and answer of the best plan on the GPUs of an answer, with tables in these tiers too."""
 ALL_ROWS = 0.9995
 """Share of the rows in HBM, from which on nothing is left for the memory below: it prints as 100 %."""
 _STEPS_OF_GPUS = 6
@@ -52,14 +56,15 @@ _STEPS_OF_GPUS = 6
 def alternatives(
     options: Mapping[str, Any],
     prices: Prices | None = None,
-    best_plan: Callable[[Projection], Projection] | None = None,
+    best_plan: Planner | None = None,
     memory: tuple[float, ...] | None = None,
     remote: tuple[float, ...] | None = None,
 ) -> list[Alternative]:
     """Every alternative for one question, those that are not possible with why.
 
-    options    of ``project_one``, its machine too;  best_plan  finds it, from the row-wise answer;
-               None: the fastest of all shardings that cut every table alike
+    options    of ``project_one``, its machine too
+    best_plan  finds it; None: the fastest of all shardings that cut every table alike, and no row of a plan
+               with tables in HBM and others in host memory
     memory     bytes and bytes/s of the one large memory; None: it holds the tables, at the shipped rate
     remote     the same of one over the network, with its latency [s] and the GPUs that share it; None: no row
     Limits: a question that the row-wise pass cannot have, for another reason than room -> its error
@@ -72,6 +77,7 @@ def alternatives(
         Alternative(ROW_WISE, _LABELS[ROW_WISE], base.setting.machine.name, _row_wise(base), base),
         _tried(BEST, base.setting.machine, lambda: _planned(base, best_plan)),
         _tried(HOST, base.setting.machine, lambda: _in_host(asked, base.gpus)),
+        *([_tried(BEST_HOST, base.setting.machine, lambda: _in_both(asked, best_plan))] if best_plan else []),
         *(_on(name, machines_of(name, asked)) for name in _C2C),
         _tried(ON_SSD, base.setting.machine, lambda: _best_of(_as_needed(asked), [None], (FROM_SSD,))),
         *(_stated(name, asked, base.setting.machine, values) for name, values in stated.items()),
@@ -118,11 +124,15 @@ def _tried(name: str, machine: Machine, find: Callable[[], tuple[str, Projection
     return Alternative(name, label, machine.name, what, answer, stated=stated)
 
 
-def _planned(
-    base: Projection, best_plan: Callable[[Projection], Projection] | None
-) -> tuple[str, Projection]:
+def _in_both(asked: Mapping[str, Any], best_plan: Planner) -> tuple[str, Projection]:
+    """The planner's choice for each table, on the fewest GPUs whose host memory holds all of them."""
+    least = project_one(**_below(_as_needed(asked), IN_PLACE))
+    return best_plan(least, (IN_PLACE, CACHED))
+
+
+def _planned(base: Projection, best_plan: Planner | None) -> tuple[str, Projection]:
     if best_plan is not None:
-        return "planned", best_plan(base)
+        return best_plan(base, ())
     best = winner(compared(base))
     assert best.answer is not None  # row-wise always has one
     return best.way, best.answer

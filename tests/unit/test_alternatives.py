@@ -267,6 +267,31 @@ def test_help_shows_a_price_file_that_can_be_read(cli: Any, tmp_path: Path) -> N
     assert "two rows in HBM" in " ".join(text.split())
 
 
+def test_the_prices_of_the_page_are_those_of_its_example() -> None:
+    """The page's command runs with the file (``tests/test_docs.py``), which is the block above it."""
+    docs = Path(__file__).resolve().parents[2] / "docs"
+    block = (
+        (docs / "formats.md")
+        .read_text(encoding="utf-8")
+        .split("<!-- prices -->\n```toml\n")[1]
+        .split("```")[0]
+    )
+    assert block == (docs / "examples" / "prices.toml").read_text(encoding="utf-8")
+    assert read_prices(docs / "examples" / "prices.toml").tb_month == {"memory": 3000.0, "ssd": 60.0}
+
+
+def test_a_set_of_tables_may_be_in_hbm_and_in_host_memory(cli: Any, tmp_path: Path) -> None:
+    """Some in HBM and the others in host memory beats all in one tier, and all in the HBM of more GPUs."""
+    path = tmp_path / "tables.csv"
+    path.write_text("name,rows,dim,pooling\nbig,160000000,128,1\nsmall,4000000,128,40\nmore,4000000,128,40\n")
+    words = ("alternatives", "--model", str(path), "--no-map", "--json")
+    found = {each["name"]: each for each in json.loads(cli(*words).out)["alternatives"]}
+    both, host, plan = found["best-plan-host"], found["host"], found["best-plan"]
+    assert both["gpus"] == 1 < plan["gpus"] and both["what"] == "planned, 1 table of 3 in host memory"
+    assert both["time_s"] < min(host["time_s"], plan["time_s"])
+    assert "gather_host" in {step["name"] for step in both["steps"]}
+
+
 def test_the_command_answers_in_text_and_json(cli: Any, tmp_path: Path) -> None:
     words = ("alternatives", "--table-size", "1TB", "--no-map", "--machine", "l40s-pcie")
     outcome = cli(*words)
