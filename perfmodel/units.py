@@ -97,7 +97,7 @@ def _ambiguous(text: _Text, prefix: str, binary: bool, *, rate: bool, wanted_rat
         step += f"{digits}{upper}iB ({digits}·{_power_text(2, 10 * power)}) or {digits}{prefix}bit."
     else:
         step = f"write {digits}B or {digits}bit."
-    note = " and a rate, where a size is wanted" if rate and not wanted_rate else ""
+    note = " and a rate, where a size is expected" if rate and not wanted_rate else ""
     return BadInputError(f"{text.subject} is ambiguous{note}: {readings}", step)
 
 
@@ -117,7 +117,7 @@ def _amount(text: _Text, *, rate: bool, kind: str, example: str) -> float:
         raise _ambiguous(text, prefix, binary, rate=bool(per), wanted_rate=rate)
     if bool(per) != rate:
         raise BadInputError(
-            f"{text.subject} is {'a rate' if per else 'a size'}; wanted is {kind}.", f"for example {example}."
+            f"{text.subject} is {'a rate' if per else 'a size'}; expected {kind}.", f"for example {example}."
         )
     if not base and (prefix or rate):
         raise _bare_prefix(text, prefix, rate=rate)

@@ -164,7 +164,8 @@ class Bucketizer:
             shape = None if given is None else (tuple(given.shape), given.dtype)
             if shape != ((count,), dtype) or not given.is_contiguous() or given.device != self.device:
                 raise BadInputError(
-                    f"{name} to bucketize are {shape}.", f"({count},) of {dtype} on {self.device} are wanted."
+                    f"{name} to bucketize are {shape}.",
+                    f"({count},) of {dtype} on {self.device} are expected.",
                 )
 
 
@@ -221,7 +222,7 @@ def _check_types(split: Split, batch: int, id_type: Any, weights: Any) -> None:
     if str(id_type) not in ID_TYPES or batch < 1:
         raise BadInputError(
             f"{batch} samples with ids of {id_type} cannot be bucketized.",
-            f"at least one sample, ids of one of {', '.join(ID_TYPES)} are wanted.",
+            f"at least one sample, ids of one of {', '.join(ID_TYPES)} are expected.",
         )
     known = (None, torch.float32, torch.float16, torch.bfloat16)
     if weights not in known:

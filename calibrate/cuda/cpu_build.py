@@ -31,11 +31,11 @@ CHECKED = ("-g", "-fsanitize=undefined", "-fno-sanitize-recover=undefined")
 """Misaligned accesses, shifts and overflows end the process: for tests."""
 
 RESULTS = {
-    -1: "was given another number of arguments than it has",
-    1: "waits for ever: a barrier that not all of its threads reach, or a signal that does not come",
+    -1: "got the wrong number of arguments",
+    1: "waits forever: a barrier that not all of its threads reach, or a signal that never comes",
     2: "found no memory for its threads",
     3: "asks for more shared memory than a GPU has",
-    4: "stopped itself: it was given what would let it write outside its memory",
+    4: "stopped itself: its arguments would make it write outside its memory",
 }
 
 
@@ -85,7 +85,7 @@ def build(kernels: Sequence[Kernel], *, checked: bool = False) -> CpuLibrary:
     compiler = os.environ.get("CXX") or shutil.which("g++")
     if compiler is None:
         raise NoHardwareError(
-            "there is neither a GPU nor a C++ compiler for the kernels.", "apt install g++, or set CXX."
+            "there is neither a GPU nor a C++ compiler to run the kernels.", "apt install g++, or set CXX."
         )
     ordered = sorted(kernels)
     (source,) = {kernel.source for kernel in ordered}

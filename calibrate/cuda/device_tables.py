@@ -117,7 +117,7 @@ def make_tables(rows: Sequence[Any], dims: Sequence[int] | None = None) -> Devic
             shape = f"shape {tuple(table.shape)} and strides {table.stride()}"
             raise BadInputError(
                 f"table {index} of {shape} has no rows of {dim} columns.",
-                "rows [E, D] are wanted, E and D at least 1, the elements of a row together.",
+                "rows [E, D] are expected, with E and D at least 1 and the elements of a row contiguous.",
             )
     return DeviceTables(tuple(rows), widths, dtype)
 

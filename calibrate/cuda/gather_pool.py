@@ -371,12 +371,12 @@ def _require_ids(tables: DeviceTables, ids: Any, offsets: Any, weights: Any) -> 
     if offsets.numel() < 1 or (offsets.numel() - 1) % count or ids.numel() > _MOST:
         raise BadInputError(
             f"{offsets.numel()} offsets of {ids.numel()} ids do not fit {count} tables.",
-            f"T B + 1 offsets are wanted, and at most {_MOST} ids.",
+            f"T B + 1 offsets are expected, and at most {_MOST} ids.",
         )
     if weights is not None and (weights.dtype != torch.float32 or weights.shape != ids.shape):
         raise BadInputError(
             f"weights {weights.dtype} {tuple(weights.shape)} do not fit the ids.",
-            f"{ids.numel()} of float32 are wanted.",
+            f"{ids.numel()} of float32 are expected.",
         )
 
 
@@ -385,5 +385,5 @@ def _require_out(out: Any, tables: DeviceTables, shape: Sequence[int], dtype: An
     if like != (tuple(shape), dtype, tables.device) or not out.is_contiguous():
         raise BadInputError(
             f"an output {out.dtype} {tuple(out.shape)} on {out.device} does not fit the bags.",
-            f"{dtype} {tuple(shape)} on {tables.device}, in one piece, is wanted.",
+            f"{dtype} {tuple(shape)} on {tables.device}, contiguous, is expected.",
         )

@@ -182,7 +182,7 @@ def read_table(path: Path) -> tuple[TimedVariant, ...]:
         if len(fields) != len(header):
             raise BadInputError(
                 f"{_WHAT} {path}, line {number}: {len(fields)} fields under {len(header)} columns.",
-                "the file may have been cut short; write it anew.",
+                "the file may have been cut short; write it again.",
             )
         try:
             made.append(TimedVariant.model_validate(dict(zip(header, fields, strict=True))))

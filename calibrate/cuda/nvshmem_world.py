@@ -160,7 +160,7 @@ class NvshmemWorld:
         except RuntimeError:
             self._broken = True
             raise RankLostError(
-                f"rank {peer}", f"does not answer for {WAIT_S:g} s", "start all ranks again."
+                f"rank {peer}", f"has not answered for {WAIT_S:g} s", "start all ranks again."
             ) from None
         said: bytes = self._store.get(key)
         return said

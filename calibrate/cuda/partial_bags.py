@@ -45,7 +45,7 @@ def partial_sum(parts: Any, out: Any) -> Any:
         raise BadInputError(
             f"partial bags {tuple(parts.shape)} with strides {parts.stride()} cannot be added into "
             f"{tuple(out.shape)} with strides {out.stride()}.",
-            "[G, bags, D] into [bags, D] is wanted, each bag after the other, G at least 1.",
+            "[G, bags, D] into [bags, D] is expected, each bag after the other, G at least 1.",
         )
     bytes_apart = (parts.stride(0) if sources > 1 else 0) * parts.element_size()
     wide = _wide(parts, out, bytes_apart, out.numel() * parts.element_size())
@@ -85,7 +85,7 @@ class Packer:
         if min(destinations, bags, dim) < 1 or bags >= 2**31 or str(dtype) not in TYPES:
             raise BadInputError(
                 f"{destinations} x {bags} bags of {dim} columns of {dtype} cannot be packed.",
-                f"at least one of each, fewer than 2^31 bags, one of {', '.join(TYPES)} are wanted.",
+                f"at least one of each, fewer than 2^31 bags, one of {', '.join(TYPES)} are expected.",
             )
         self.destinations, self.bags, self.dim, self.dtype = destinations, bags, dim, dtype
         self.device = on_device(device)
@@ -144,7 +144,7 @@ class SparseSum:
         if min(sources, bags, dim) < 1 or sources > 65535 or max(rows, bags) >= 2**31:
             raise BadInputError(
                 f"{rows} packed rows of {sources} sources cannot be added into {bags} bags of {dim} columns.",
-                "at least one of each, fewer than 65536 sources and 2^31 rows or bags are wanted.",
+                "at least one of each, fewer than 65536 sources and 2^31 rows or bags are expected.",
             )
         self.sources, self.bags, self.dim, self.rows = sources, bags, dim, rows
         self.device = on_device(device)
@@ -239,10 +239,10 @@ def _check_tensors(device: Any, *wanted: tuple[str, Any, tuple[int, ...], Any]) 
         if (tuple(given.shape), given.dtype) != (shape, dtype) or not given.is_contiguous():
             raise BadInputError(
                 f"{name} are {tuple(given.shape)} of {given.dtype}.",
-                f"{shape} of {dtype} is wanted, together.",
+                f"{shape} of {dtype}, contiguous, is expected.",
             )
         if given.device != device:
-            raise BadInputError(f"{name} are on {given.device}.", f"{device} is wanted.")
+            raise BadInputError(f"{name} are on {given.device}.", f"{device} is expected.")
 
 
 def _together(parts: Any, out: Any) -> bool:

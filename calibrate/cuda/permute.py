@@ -57,7 +57,7 @@ class Permuter:
         if min(sources, tables, batch) < 1 or sources * tables >= 2**31:
             raise BadInputError(
                 f"{sources} sources, {tables} tables and {batch} samples cannot be permuted.",
-                "at least one of each, fewer than 2^31 sources x tables are wanted.",
+                "at least one of each, fewer than 2^31 sources x tables are expected.",
             )
         self.sources, self.tables, self.batch = sources, tables, batch
         self.device = on_device(device)
@@ -106,7 +106,7 @@ class Permuter:
             raise BadInputError(
                 f"{lengths.numel()} lengths of {lengths.dtype} are not those of "
                 f"{self.sources} sources x {self.tables} tables x {self.batch} samples.",
-                "one int32 each is wanted.",
+                "one int32 each is expected.",
             )
         if not all(given is None or given.is_contiguous() for given in (ids, lengths, weights)):
             raise BadInputError("ids, lengths or weights to permute lie apart.", "use contiguous().")

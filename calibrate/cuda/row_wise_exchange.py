@@ -169,7 +169,7 @@ class RowWiseExchange:
             )
         if foreign:
             raise BadInputError(
-                f"{foreign} ids that rank {world.rank} received are no rows here.",
+                f"{foreign} ids that rank {world.rank} received are not rows of this rank.",
                 "all ranks hold the rows that block_rows says.",
             )
 

@@ -133,7 +133,7 @@ class SharedWorld:
         for peer in range(self.ranks):
             while heard[peer, 0] != self._agreed:
                 if time.monotonic() > deadline or self._heap.left(peer):
-                    what = "died or left" if self._heap.left(peer) else f"does not answer for {WAIT_S:g} s"
+                    what = "died or left" if self._heap.left(peer) else f"has not answered for {WAIT_S:g} s"
                     raise RankLostError(f"rank {peer}", what, _ADVICE)
                 time.sleep(1e-4)
         require_equal(heard[:, 1].tolist(), self.rank)

@@ -52,7 +52,7 @@ class Uniquer:
         if id_type not in (torch.int32, torch.int64) or buckets < 1:
             raise BadInputError(
                 f"ids of {id_type} in {buckets} buckets cannot be told apart.",
-                "torch.int32 or torch.int64, and at least one bucket are wanted.",
+                "torch.int32 or torch.int64, and at least one bucket are expected.",
             )
 
         def empty(count: int, dtype: Any) -> Any:
@@ -104,10 +104,12 @@ class Uniquer:
         given = (tuple(ids.shape), ids.dtype), (tuple(offsets.shape), offsets.dtype)
         wanted = ((self.ids,), self.id_type), ((self.buckets + 1,), torch.int64)
         if given != wanted or not ids.is_contiguous():
-            raise BadInputError(f"ids {given[0]} and offsets {given[1]} were given.", f"{wanted} are wanted.")
+            raise BadInputError(
+                f"ids {given[0]} and offsets {given[1]} were given.", f"{wanted} are expected."
+            )
         if {ids.device, offsets.device} != {self.device}:
             raise BadInputError(
-                f"ids are on {ids.device}, offsets on {offsets.device}.", f"{self.device} is wanted."
+                f"ids are on {ids.device}, offsets on {offsets.device}.", f"{self.device} is expected."
             )
 
 

@@ -216,13 +216,13 @@ def _why_run_unusable(run: LoggedRun) -> str:
     if not run.operation:
         if run.operation_text:
             return f"'{run.operation_text[:40]}' is none of {', '.join(SAMPLE_OPERATIONS)}"
-        return "which collective? the log does not say: give --op"
+        return "the log does not say which collective it is: give --op"
     if run.gpus == 1:
         return "one rank: nothing was sent"
     if not run.gpus:
-        return "how many GPUs? no 'Rank' lines and too few digits: give --gpus"
+        return "the log does not say how many GPUs (no 'Rank' lines, too few digits): give --gpus"
     if not run.gpus_per_node:
-        return "how many nodes? the log does not say: give --gpus-per-node"
+        return "the log does not say how many nodes: give --gpus-per-node"
     if outside := limits_of("sample")["gpus"].refusal(run.gpus):
         return f"the number of GPUs {outside}"
     if run.gpus % run.gpus_per_node:
@@ -242,7 +242,7 @@ def _choose(stacks: list[Stack], wanted: str | None) -> Stack:
     if len(matching) == 1:
         return matching[0]
     if not matching:
-        raise BadInputError(f"--stack {wanted} is none of those in the logs:\n{listed}")
+        raise BadInputError(f"--stack {wanted} is not in the logs:\n{listed}")
     raise BadInputError(
         f"the logs are of {len(matching)} stacks that cannot be one calibration:\n{listed}", _how_to(stacks)
     )

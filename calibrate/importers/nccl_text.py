@@ -212,7 +212,7 @@ def _finish(run: LoggedRun) -> None:
     if run.gpus != max(run.hosts) + 1 and not run.trouble:
         run.trouble = f"{run.gpus} 'Rank' lines for {max(run.hosts) + 1} ranks: the list is cut or repeated"
     if len(set(run.devices)) < len(run.devices) and not run.trouble:
-        run.trouble = "two ranks share one GPU: such times say nothing about a fabric"
+        run.trouble = "two ranks share one GPU: such times say nothing about a network"
     per_host: dict[str, int] = {}
     for host, _bus in run.devices:
         per_host[host] = per_host.get(host, 0) + 1

@@ -85,9 +85,9 @@ def _ranks(host: Host, ranks: int) -> list[MachineDoubt]:
     if ranks <= host.cores:
         return []
     if host.gpus:
-        text = f"{host.cores} cores for {ranks} GPUs: the hosts' threads wait for each other"
-        return [MachineDoubt("cores", text, "give this process more cores: one a GPU at least")]
-    text = f"{ranks} ranks on {host.cores} cores: they take turns, and times are those of the scheduler"
+        text = f"{host.cores} cores for {ranks} GPUs: host threads wait for each other"
+        return [MachineDoubt("cores", text, "give this process more cores: at least one per GPU")]
+    text = f"{ranks} ranks on {host.cores} cores: they take turns, so times depend on the scheduler"
     return [
         MachineDoubt(
             "cores", text, f"--ranks {host.cores}" if host.cores > 1 else "a machine with more cores"
@@ -132,7 +132,7 @@ def _noise(noise: Noise, host: Host) -> list[MachineDoubt]:
     found = []
     if noise.stolen_share > _NOISY_SHARE:
         text = (
-            f"others took {100 * noise.stolen_share:.0f} % of a core during {PROBE_S} s "
+            f"other processes took {100 * noise.stolen_share:.0f} % of a core during {PROBE_S} s "
             f"(longest pause {1e3 * noise.longest_s:.1f} ms)"
         )
         found.append(MachineDoubt("noise", text, "stop them, or expect points that stay noisy"))
@@ -154,14 +154,14 @@ def _battery(root: Path) -> list[MachineDoubt]:
     supplies = (root / "sys/class/power_supply").glob("*/status")
     if not any(_text(path) == "Discharging" for path in supplies):
         return []
-    return [MachineDoubt("power", "on battery: clocks are held down", "plug it in")]
+    return [MachineDoubt("power", "on battery: clocks are limited", "plug it in")]
 
 
 def _container(ranks: int, root: Path) -> list[MachineDoubt]:
     share = cpu_share(root)
     if share is None or share >= ranks + 1:
         return []
-    text = f"this container may use {share:g} cores' time: {ranks} busy ranks are paused when it is spent"
+    text = f"this container may use {share:g} cores' time: {ranks} busy ranks are paused when it is used up"
     return [MachineDoubt("container", text, f"allow it {ranks + 1} (docker run --cpus {ranks + 1})")]
 
 
@@ -210,7 +210,7 @@ def _gpu(gpu: LocalGpu) -> list[MachineDoubt]:
     if held:
         found.append(
             MachineDoubt(
-                name, f"its clock is held down now: {', '.join(held)}", "let it cool, or raise the cap"
+                name, f"its clock is limited now: {', '.join(held)}", "let it cool, or raise the cap"
             )
         )
     elif gpu.throttle_mask & _CLOCKS_SET:
@@ -219,8 +219,10 @@ def _gpu(gpu: LocalGpu) -> list[MachineDoubt]:
         )
     used, busy = gpu.memory_used_bytes or 0.0, gpu.busy_fraction or 0.0
     if busy > _BUSY_GPU or used > _MOST_FOREIGN_BYTES:
-        text = f"others use it: {100 * busy:.0f} % busy, {used / 2**30:.1f} GiB taken"
-        found.append(MachineDoubt(name, text, "wait for them, or choose others with CUDA_VISIBLE_DEVICES"))
+        text = f"other processes use it: {100 * busy:.0f} % busy, {used / 2**30:.1f} GiB taken"
+        found.append(
+            MachineDoubt(name, text, "wait for them, or choose other GPUs with CUDA_VISIBLE_DEVICES")
+        )
     return found
 
 

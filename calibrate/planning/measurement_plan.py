@@ -105,7 +105,7 @@ def make_plan(request: Request, world: World) -> MeasurementPlan:
     left_out: list[NotMeasured] = []
     if world.ranks > 1 and 1 in (request.ranks or ()):
         left_out.append(
-            NotMeasured("1 rank", "nobody to exchange with; --ranks 1 alone times kernels on one")
+            NotMeasured("1 rank", "a single rank exchanges nothing; --ranks 1 alone times kernels")
         )
     backends = _backends(request, selection, preset, world, left_out)
     points = [
@@ -184,7 +184,7 @@ def _backends(
     else:
         wanted = list(preset.backends[world.device])
     if world.ranks == 1:
-        left_out.append(NotMeasured("collectives", "one rank has nobody to exchange with"))
+        left_out.append(NotMeasured("collectives", "one rank exchanges nothing"))
         return []
     usable: list[str] = []
     for name in wanted:
@@ -208,7 +208,7 @@ def _why_not(availability: Availability | None, name: str) -> NotMeasured | None
     if not availability.usable:
         return NotMeasured(name, availability.why_not or "it does not run here", availability.install)
     if availability.functional_only:
-        why = f"its times are no calibration: {availability.functional_only}"
+        why = f"its times are not a calibration: {availability.functional_only}"
         return NotMeasured(name, why, availability.install)
     return None
 

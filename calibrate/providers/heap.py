@@ -179,7 +179,7 @@ class SymmetricHeap:
         if time.monotonic() > deadline_s:
             raise NoHardwareError(
                 f"rank {peer} of the group did not map the symmetric heap.",
-                "see whether that rank still runs.",
+                "check whether that rank still runs.",
             )
         time.sleep(1e-3)
 

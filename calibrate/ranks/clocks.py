@@ -198,7 +198,7 @@ class Cuda:
         try:
             self.synchronize()
         except RuntimeError as problem:
-            raise NoHardwareError(f"the GPU does not answer any more: {error}") from problem
+            raise NoHardwareError(f"the GPU no longer answers: {error}") from problem
 
 
 class Timer:

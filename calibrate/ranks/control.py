@@ -234,7 +234,7 @@ class Coordinator:
         for peer in waiting:
             if peer.rank not in stages:
                 return RankLostError(
-                    peer.name, f"{late}: it is stopped, or stuck in a call that never returns"
+                    peer.name, f"{late}: it was stopped, or is stuck in a call that never returns"
                 )
         least = min(stages.values())
         behind = [peer for peer in waiting if stages[peer.rank] == least]

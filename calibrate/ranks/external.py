@@ -103,7 +103,7 @@ def _number(environ: Mapping[str, str], name: str, default: int | None = None) -
     try:
         return int(text or "")
     except ValueError:
-        raise BadInputError(f"{name}={text!r} in the environment is no number.") from None
+        raise BadInputError(f"{name}={text!r} in the environment is not a number.") from None
 
 
 def _key(job: str) -> bytes:

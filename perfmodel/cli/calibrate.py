@@ -195,7 +195,7 @@ def _limit(text: str | None) -> float | None:
         raise BadInputError(error.message, step) from None
     if seconds < LEAST_LIMIT_S:
         raise BadInputError(
-            f"--time-limit {bare} is over before anything is measured.", f"at least {LEAST_LIMIT_S:g}s."
+            f"--time-limit {bare} is too short to measure anything.", f"at least {LEAST_LIMIT_S:g}s."
         )
     return seconds
 

@@ -198,7 +198,7 @@ def _check_plan(model: str | None, plan_file: Path | None, torchrec_plan: Path |
     if model is None:
         raise BadInputError("which tables?", "give --model, e.g. --model tables.csv")
     if (plan_file is None) == (torchrec_plan is None):
-        both = "both of --plan and --torchrec-plan are given." if plan_file else "which plan ran?"
+        both = "--plan and --torchrec-plan cannot be combined." if plan_file else "which plan ran?"
         raise BadInputError(both, "give --plan FILE, or --torchrec-plan FILE as TorchRec printed it.")
 
 

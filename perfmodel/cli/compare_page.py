@@ -149,9 +149,7 @@ def _refuse(names: Sequence[str], machines: Sequence[bool], typed: Mapping[str, 
     """What a page of two cannot be of."""
     for option in _OF_BOTH:
         if typed[option]:
-            raise BadInputError(
-                f"--compare and --{option} cannot be combined.", "A and B are what --compare names."
-            )
+            raise BadInputError(f"--compare and --{option} cannot be combined.", "--compare names A and B.")
     if names[0] == names[1]:
         raise BadInputError(f"--compare {' '.join(names)}: both are the same.", "name two to compare.")
     if machines[0] == machines[1]:

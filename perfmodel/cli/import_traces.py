@@ -74,8 +74,8 @@ def holds_traces(paths: Sequence[Path]) -> bool:
             next(path for path, kind in found.items() if kind is wanted) for wanted in (True, False)
         )
         raise BadInputError(
-            f"{trace.name} is a trace and {log.name} is none: times of both are not comparable.",
-            "import traces and logs one by one.",
+            f"{trace.name} is a trace and {log.name} is none: their times cannot be compared.",
+            "import traces and logs separately.",
         )
     return any(found.values())
 
@@ -141,7 +141,7 @@ def doubt_cpus(result: TraceSamples, machine: Machine, *, force: bool) -> list[s
     library = result.stack[0].backend
     text = f"the traces are of CPUs ({library}, no GPU in them), and {machine.name} is a machine of GPUs"
     if not force:
-        raise BadInputError(f"{text}.", f"{_machine_of_cpus(library)}\nor --force to take them all the same.")
+        raise BadInputError(f"{text}.", f"{_machine_of_cpus(library)}\nor --force to use them anyway.")
     return [text]
 
 

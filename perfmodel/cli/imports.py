@@ -186,7 +186,7 @@ def _machine_for(name: str | None, gpu: str) -> Machine:
         return load_machine(fitting[0])
     names = ", ".join(fitting or list_machines())
     raise BadInputError(
-        f"which machine? the logs are of {gpu or 'an unnamed GPU'}.",
+        f"the machine is not clear: the logs are of {gpu or 'an unnamed GPU'}.",
         f"give --machine: {names}; or a machine file of your own.",
     )
 
@@ -198,7 +198,7 @@ def doubt_gpu(gpu: str, machine: Machine, *, force: bool) -> list[str]:
             shipped machine -> BadInputError, or ``force``
     """
     if not gpu:
-        return [f"the logs do not name their GPU: they are taken to be of {machine.name}"]
+        return [f"the logs do not name their GPU: assuming {machine.name}"]
     shipped, fitting = machine.name in list_machines(), shipped_with(gpu)
     if machine.name in fitting:
         return []
@@ -212,7 +212,7 @@ def doubt_gpu(gpu: str, machine: Machine, *, force: bool) -> list[str]:
     if shipped and not force:
         name = " or ".join(fitting)
         instead = f"--machine {name}" if fitting else "--machine FILE.toml for a machine with that GPU"
-        raise BadInputError(text + ".", f"{instead}; or --force to take them all the same.")
+        raise BadInputError(text + ".", f"{instead}; or --force to use them anyway.")
     return [text]
 
 
@@ -234,8 +234,8 @@ def _doubt_samples(result: ImportResult, accepted: list[str]) -> list[str]:
     if open_ones:
         words = "\n".join(f"{name}: {text}" for name, text in open_ones.items())
         raise BadInputError(
-            f"these samples are far from anything sold:\n{words}",
-            f"check the units and the log; if it is meant: --accept {','.join([*accepted, *open_ones])}",
+            f"these samples are far from any known hardware:\n{words}",
+            f"check the units and the log; if it is correct: --accept {','.join([*accepted, *open_ones])}",
         )
     warn_all([f"accepted: {name}: {text}" for name, text in doubted.items()])
     return accepted
@@ -289,7 +289,7 @@ def _fit(result: ImportResult, machine: Machine, own_name: str, accepted: list[s
     except ValidationError as error:
         raise BadInputError(
             f"no curve or law fits these samples: {invalid_fields(error, 'fit', 'of them').message}",
-            "look for times that cannot be: too long, too short, or of another unit.",
+            "look for impossible times: too long, too short, or in another unit.",
         ) from None
     return found.model_copy(
         update={"calibration_id": f"{found.calibration_id}+{own_name}", "accepted": accepted}

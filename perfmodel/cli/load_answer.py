@@ -82,7 +82,7 @@ def _planned(path: Path, question: Question) -> tuple[Setting, ServedPass]:
 
     if question.tables is None:
         raise BadInputError(
-            "--plan places the tables of which model?", "give the --model that it was made for."
+            "--plan needs the model whose tables it places.", "give the --model that it was made for."
         )
     known = PlanTables.load(question.tables, question.distribution or UNIFORM)
     given, sets = read_any_plan(path, known)

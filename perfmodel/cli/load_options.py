@@ -103,7 +103,7 @@ def check_beside_plan(**options: str | None) -> None:
             option = f"--{name.replace('_', '-')}"
             raise BadInputError(
                 f"--plan and {option} cannot be combined.",
-                f"a plan says where its rows are: leave {option} out, or --plan.",
+                f"a plan says where its rows are: leave out {option} or --plan.",
             )
 
 
@@ -134,8 +134,8 @@ class TypedLoad:
         wait = None if typed["wait"] is None else parse_time(typed["wait"], "--wait", allow_zero=True)
         if wait is not None and wait >= limit:
             raise BadInputError(
-                f"--wait {typed['wait']} is no shorter than --p99 {typed['p99']}: a request that comes alone "
-                "is late before its pass begins.",
+                f"--wait {typed['wait']} is not shorter than --p99 {typed['p99']}: a single request "
+                "would be late before its pass begins.",
                 "give a shorter --wait, e.g. --wait 0s.",
             )
         replicas = None if typed["replicas"] is None else parse_count(typed["replicas"], "--replicas")

@@ -255,7 +255,7 @@ def fitted(asked: Asked, host: Host, outcome: RunOutcome) -> tuple[list[Calibrat
     except ValidationError as error:
         raise BadInputError(
             f"no curve or law fits this run: {invalid_fields(error, 'fit', 'of it').message}",
-            f"the samples are kept: {outcome.samples}; look for times that cannot be.",
+            f"the samples are kept: {outcome.samples}; look for impossible times.",
         ) from None
     calibrations = []
     for item in fits:
@@ -314,7 +314,9 @@ def _judge_strictly(asked: Asked, outcome: RunOutcome) -> None:
     not_reached = outcome.total - outcome.done
     steps = [f"to resume:\n  {again(asked.typed)}"] if not_reached else []
     if any(counts.values()):
-        steps.append(f"quieten the machine and measure them again:\n  {again(asked.typed)} --fresh")
+        steps.append(
+            f"stop other work on the machine and measure them again:\n  {again(asked.typed)} --fresh"
+        )
     words = [f"{word} {count}" for word, count in (counts | {"not reached": not_reached}).items() if count]
     if words:
         raise TooNoisyError(f"--strict: {', '.join(words)}, of {outcome.total} points.", "\n".join(steps))

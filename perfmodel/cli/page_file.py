@@ -41,7 +41,7 @@ def format_of(out: Path | None, typed: str | None, option: str = "--out") -> str
     if typed is None:
         if named in PICTURES:
             raise BadInputError(
-                f"{option} {out}: a page is no {ending.removeprefix('.').upper()}.",
+                f"{option} {out}: a page is not {ending.removeprefix('.').upper()}.",
                 "its name must end in .html or .md; for one picture, with the same options, e.g. "
                 f"perfmodel figure slowdown --out {out}; perfmodel figure lists the others.",
             )

@@ -195,7 +195,7 @@ def numbers_of(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
             "which tables?", "give --model, e.g. --model mlperf-dlrm-dcnv2 (perfmodel models lists them)"
         )
     if texts["gpus"] is None and plan_file is None:
-        raise BadInputError("how many GPUs?", "give --gpus, e.g. --gpus 128")
+        raise BadInputError("the number of GPUs is missing.", "give --gpus, e.g. --gpus 128")
     gpus = count_values([texts["gpus"]], "--gpus") if texts["gpus"] is not None else []
     check_most("gpus", max(gpus, default=0), "--gpus")
     batch = parse_count(texts["batch"] or _DEFAULT_BATCH, "--batch")

@@ -161,7 +161,7 @@ def check_compared(params: Mapping[str, Any]) -> None:
             raise BadInputError(f"--{name} and --compare cannot be combined.", "leave one of them out.")
     if params["gpus"] is not None and params["model"] is None:
         raise BadInputError(
-            "--compare on numbers of GPUs: of which tables?", "give --model, or leave --gpus out."
+            "--compare with numbers of GPUs needs tables.", "give --model, or leave --gpus out."
         )
 
 

@@ -127,7 +127,7 @@ def _tables(
     unknown = sorted(set(pooling) - known) if isinstance(pooling, Mapping) else []
     if unknown:
         raise BadInputError(
-            f"pooling is given for {unknown[0]!r}, which is no table of the module.",
+            f"pooling is given for {unknown[0]!r}, which is not a table of the module.",
             f"its tables: {', '.join(table.name for table in tables[:8])}.",
         )
     return tables

@@ -46,7 +46,7 @@ class RowPopularity:
             )
         if not (np.isfinite(chance) & (chance >= 0) & np.isfinite(count) & (count > 0)).all():
             raise BadInputError(
-                f"the distribution of {name} has values that are no probabilities or no numbers of rows.",
+                f"the distribution of {name} has values that are not probabilities or not numbers of rows.",
                 "probabilities are 0 or more, numbers of rows above 0.",
             )
         total, every = float(np.sum(chance * count)), float(np.sum(count))

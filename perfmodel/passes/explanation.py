@@ -214,7 +214,7 @@ def _interval_words(setting: Setting, key: str, quantity: Quantity) -> str:
     if interval is None or interval.value != quantity.value:
         return ""
     if not interval.known:
-        return " (unknown: the samples do not tell it)"
+        return " (unknown: the samples do not determine it)"
     low, high = (format_quantity(value, quantity.unit) for value in (interval.low, interval.high))
     return f" ({low} – {high})"
 
@@ -298,4 +298,4 @@ def find_step(steps: tuple[StepRow, ...], name: str, what: str = "projection") -
     listed = ", ".join(step.name.replace("_", "-") for step in found or steps)
     if found:
         raise BadInputError(f"{name!r} means several steps of this {what}.", f"one of: {listed}.")
-    raise BadInputError(f"{name!r} is no step of this {what}.", f"its steps: {listed}.")
+    raise BadInputError(f"{name!r} is not a step of this {what}.", f"its steps: {listed}.")

@@ -249,6 +249,10 @@ def _ring_working(case: LawCase) -> Iterator[str]:
     yield f"{each.name}: {base} + {overlap} = {format_time(times[k])}"
     names = [other.name if several else other.name.split()[-1] for other in found]
     yield from _choice_words(case, names, k, times, [other.choice for other in found])
+    latencies = ", ".join(
+        f"{name} {format_time(one.latency_s)}" for name, one in zip(names, found, strict=True)
+    )
+    yield f"latency without bytes: {latencies}; where NCCL changes protocol, the share of latency jumps"
 
 
 def _choice_words(
@@ -260,14 +264,14 @@ def _choice_words(
     expected = [time * ratio for time, ratio in zip(times, ratios, strict=True)]
     said = ", ".join(f"{name} {format_time(time)}" for name, time in zip(names, expected, strict=True))
     yield f"taken: {names[k]} (against {others})"
-    yield f"NCCL takes what its own table expects to be the fastest, even where it is not: {said}"
+    yield f"NCCL takes what its own table expects to be the fastest, even if it is not: {said}"
     weight = (np.array(expected) / min(expected)) ** -case.steps.choice_sharpness
     share = weight / weight.sum()
     if share[k] < _ALONE:
         shown = [i for i in np.argsort(-share) if share[i] > 1 - _ALONE]
         mean = " + ".join(f"{format_fraction(float(share[i]))} × {format_time(times[i])}" for i in shown)
         law = format_time(case.time(case.payload_bytes))
-        yield f"these are close, so the law is a mean with most weight on the least: {mean} = {law}"
+        yield f"these are close, so the law is a weighted mean of them: {mean} = {law}"
 
 
 # --- pairwise ----------------------------------------------------------------------------------------------

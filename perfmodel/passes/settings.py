@@ -260,7 +260,7 @@ def _with_published(machine: Machine, asked: str | None, constants: Constants) -
         return machine
     if asked != TORCH or not is_published(machine):
         raise NoKernelsError(
-            f"nobody has timed kernels of {asked} on {machine.name}.",
+            f"there are no times of {asked} kernels on {machine.name}.",
             "time them there: perfmodel calibrate --only kernels; or --kernels fbgemm.",
         )
     part, old = constants.quantity("torch_gather_fraction"), machine.quantity("gather_bytes_per_s")

@@ -157,7 +157,7 @@ def _numbers(text: str, path: Path, table: str) -> list[int]:
         found = None
     if not isinstance(found, list) or not all(isinstance(each, int) for each in found):
         raise BadInputError(
-            f"{WHAT} {path}: {shown(text)} of table {shown(table)} is no list of numbers.", _HOW
+            f"{WHAT} {path}: {shown(text)} of table {shown(table)} is not a list of numbers.", _HOW
         )
     return found
 

@@ -113,7 +113,7 @@ def costed(forward: Forward, work: Configs) -> CostedGrid:
     bad = [name for name in ("time_s", "slowdown") if not np.isfinite(columns[name]).all()]
     if bad:
         raise BadInputError(
-            f"the {bad[0].removesuffix('_s')} of this is no finite number.",
+            f"the {bad[0].removesuffix('_s')} of this configuration is not a finite number.",
             "a value given with --set, or in the machine file, is too large or too small.",
         )
     return CostedGrid(Grid(columns, tuple(step.name for step in steps)), base, tuple(steps))

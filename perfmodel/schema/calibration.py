@@ -285,7 +285,7 @@ def read_calibration(path: Path) -> Calibration:
         raise invalid_fields(error, "calibration", str(path)) from None
     if doubted := found.doubts():
         lines = "\n".join(f"calibration {path}: {name}: {words}" for name, words in doubted.items())
-        step = f'if it is meant: write "accepted": {json.dumps([*found.accepted, *doubted])}'
+        step = f'if it is correct: write "accepted": {json.dumps([*found.accepted, *doubted])}'
         raise BadInputError(lines, f"check the logs that it was made of; {step}.")
     return found
 

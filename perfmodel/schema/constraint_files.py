@@ -129,7 +129,7 @@ def _ranks(spans: Iterable[int | str], where: str) -> frozenset[int]:
         first, dash, last = str(span).partition("-")
         ends = [end.strip() for end in ((first, last) if dash else (first, first))]
         if not all(end.isascii() and end.isdigit() and len(end) <= 7 for end in ends):
-            raise BadInputError(f"{where}: ranks {shown(span)} are no ranks.", 'give 3, or "0-7".')
+            raise BadInputError(f"{where}: ranks {shown(span)} are not ranks.", 'give 3, or "0-7".')
         low, high = (int(end) for end in ends)
         if high < low:
             raise BadInputError(f"{where}: ranks {shown(span)} run backwards.", f'give "{high}-{low}".')

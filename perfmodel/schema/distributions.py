@@ -117,7 +117,7 @@ def _bin(path: Path, line: int, row: list[str]) -> tuple[float, float]:
         except ValueError:
             share = math.nan
         if not 0 <= share <= 1:
-            raise BadInputError(f"{where}: {column} {shown(text)} is no share.", "give 0 to 1.")
+            raise BadInputError(f"{where}: {column} {shown(text)} is not a share.", "give 0 to 1.")
         shares.append(share)
     if shares[1] > 0 and shares[0] == 0:
         raise BadInputError(f"{where}: look-ups of no rows.", "give the share of the rows that they ask for.")

@@ -53,8 +53,8 @@ class Limit(BaseModel):
         else:
             return ""
         return (
-            f"{self._text(value)} is {word} than {'a tenth' if word == 'less' else 'ten times'} of anything "
-            f"sold ({self._text(end)}: {self._named(word)})"
+            f"{self._text(value)} is {word} than {'a tenth of' if word == 'less' else 'ten times'} any "
+            f"product's value ({self._text(end)}: {self._named(word)})"
         )
 
     def _named(self, word: str) -> str:

@@ -246,7 +246,7 @@ def _check_domain(machine: Machine) -> None:
 def doubted_values(where: str, doubted: Mapping[str, str], how: str) -> BadInputError:
     """The question about values that are far from anything sold; ``how`` accepts them."""
     lines = "\n".join(f"{where}{key}: {text}" for key, text in doubted.items())
-    return BadInputError(lines, f"check the unit and the number; if it is meant: {how}")
+    return BadInputError(lines, f"check the unit and the number; if it is correct: {how}")
 
 
 def list_machines() -> list[str]:

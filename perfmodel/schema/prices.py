@@ -44,7 +44,7 @@ def read_prices(path: Path) -> Prices:
         known = list_machines() if table == "machine_hour" else [MEMORY, SSD]
         values = document.get(table, {})
         if not isinstance(values, dict):
-            raise BadInputError(f"{_WHAT} {path}: {table} is no table.", f"for example\n{EXAMPLE}")
+            raise BadInputError(f"{_WHAT} {path}: {table} is not a table.", f"for example\n{EXAMPLE}")
         for name, value in values.items():
             if name not in known:
                 raise unknown_name(f"{_WHAT} {path}: {table}", name, known)
@@ -65,7 +65,7 @@ def _price(where: str, value: object, unit: str) -> tuple[float, str]:
     match = _PRICE.fullmatch(value) if isinstance(value, str) else None
     if match is None or match.group(3) != unit:
         raise BadInputError(
-            f"{where} {shown(value)} is no price with its unit.",
+            f"{where} {shown(value)} is not a price with a unit.",
             f'write number, currency and unit, "80 EUR/{unit}"; for example\n{EXAMPLE}',
         )
     return float(match.group(1).replace("_", "").replace(" ", "")), match.group(2)

@@ -67,7 +67,7 @@ def calibrations_of(folder: Path) -> dict[Path, Calibration]:
             found[path] = read_calibration(path)
         except BadInputError as error:
             if (folder / SAMPLES_NAME).is_file():
-                step = f"the samples beside it are kept; to write it anew:\n  {calibrate_line(folder)}"
+                step = f"the samples beside it are kept; to write it again:\n  {calibrate_line(folder)}"
                 raise BadInputError(error.message, step) from None
             raise
     return dict(sorted(found.items(), key=lambda item: preference(item[1])))

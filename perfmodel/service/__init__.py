@@ -62,9 +62,11 @@ def answered(
     from perfmodel.service.stragglers import NONE, measured_ranks, spread_of
 
     if p99_s is None or not p99_s > 0:
-        raise BadInputError(f"p99_s {p99_s} is no limit.", "give a time above 0 s, for example p99_s=10e-3.")
+        raise BadInputError(
+            f"p99_s {p99_s} is not a limit.", "give a time above 0 s, for example p99_s=10e-3."
+        )
     if qps is not None and not qps > 0:
-        raise BadInputError(f"qps {qps} is no load.", "give requests a second, above 0.")
+        raise BadInputError(f"qps {qps} is not a load.", "give requests a second, above 0.")
     own = {name: options.pop(name) for name in _OF_SERVICE if options.get(name) is not None}
     pass_of = {name: value for name, value in options.items() if name not in _OF_SERVICE}
     first = project_one(**pass_of)

@@ -116,7 +116,8 @@ def read_arrivals(path: Path, seed: int = 0) -> ArrivalTrace:
             found[place] = np.nan
         if not np.isfinite(found[place]):
             raise BadInputError(
-                f"{_WHAT} {path}, line {at}: {word[:40]!r} is no time.", "write seconds, for example 0.0125."
+                f"{_WHAT} {path}, line {at}: {word[:40]!r} is not a time.",
+                "write seconds, for example 0.0125.",
             )
     back = np.flatnonzero(np.diff(found) < 0)
     if back.size:

@@ -118,7 +118,7 @@ def test_a_module_that_cannot_be_planned_is_refused() -> None:
         plan_module(torch.nn.Linear(2, 2), batch=8, gpus=8)
     with pytest.raises(BadInputError, match=r"how many GPUs is not known"):
         plan_module(bags_of(1, 100, 16), batch=8)
-    with pytest.raises(BadInputError, match=r"pooling is given for 't7', which is no table"):
+    with pytest.raises(BadInputError, match=r"pooling is given for 't7', which is not a table"):
         plan_module(bags_of(2, 100, 16), batch=8, gpus=8, pooling={"t7": 3.0})
     shared = torchrec.EmbeddingBagConfig(
         name="t", embedding_dim=16, num_embeddings=100, feature_names=["a", "b"]

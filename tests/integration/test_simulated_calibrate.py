@@ -106,7 +106,7 @@ def test_one_gpu_measures_kernels_and_borrows_collectives(
     found = cli("calibrate", "--quick")
     assert found.code == 0, found.err
     assert "Machine   h200-sxm-ib: 1× NVIDIA H200" in found.out and "1 node, 1 rank\n" in found.out
-    assert "one rank has nobody to exchange with" in found.out
+    assert "one rank exchanges nothing" in found.out
     assert "Fitted" not in found.out and "gather_bytes_per_s" in found.out
     assert "not measured here: collectives of h200-sxm-ib/nccl" in found.out
     assert not (folder(tmp_path) / "machine.toml").exists()
@@ -384,7 +384,7 @@ def test_bad_input(ranks: Ranks, cli: Any, words: tuple[str, ...], said: str) ->
 def test_one_rank_among_others_is_said_to_be_left_out(ranks: Ranks, cli: Any) -> None:
     found = cli(*ONLY, "--ranks", "1,2", "--sizes", "1KiB", "--quick", "--plan-only")
     page = " ".join(found.out.split())
-    assert found.code == 0 and "1 rank: nobody to exchange with" in page
+    assert found.code == 0 and "1 rank: a single rank exchanges nothing" in page
     assert "1 size 1 KiB" in page and "1 sizes" not in page
 
 

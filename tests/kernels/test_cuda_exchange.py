@@ -279,7 +279,7 @@ def test_ids_that_are_no_rows_of_the_rank_that_gets_them_are_reported() -> None:
     exchange = RowWiseExchange(world, [torch.ones(10, 4)], Sizes((10,), 4, 2, 20))
     exchange._memory._kept["splits"].fill_(20)
     out = torch.full((2, 1, 4), torch.nan)
-    with pytest.raises(BadInputError, match=r"2 ids that rank 0 received are no rows here"):
+    with pytest.raises(BadInputError, match=r"2 ids that rank 0 received are not rows of this rank"):
         exchange.run(torch.tensor([3, 10, 9, 19]), torch.tensor([2, 2]), out)
     assert out[:, 0, 0].tolist() == [1, 1]
 

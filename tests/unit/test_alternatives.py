@@ -245,9 +245,9 @@ def test_the_page_has_all_of_it(skewed: dict[str, Alternative]) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[machine_hour]\nh100-sxm-ib = 80\n", r"machine_hour.h100-sxm-ib 80 is no price with its unit"),
-        ('[machine_hour]\nh100-sxm-ib = "80 EUR"\n', "is no price with its unit"),
-        ('[tb_month]\nmemory = "80 EUR/h"\n', "is no price with its unit"),
+        ("[machine_hour]\nh100-sxm-ib = 80\n", r"machine_hour.h100-sxm-ib 80 is not a price with a unit"),
+        ('[machine_hour]\nh100-sxm-ib = "80 EUR"\n', "is not a price with a unit"),
+        ('[tb_month]\nmemory = "80 EUR/h"\n', "is not a price with a unit"),
         ('[machine_hour]\nh100-sxm-ib = "1 EUR/h"\nh200-sxm-ib = "1 USD/h"\n', "EUR and USD"),
         ('[machine_hour]\nmine = "1 EUR/h"\n', "mine"),
         ('[hours]\nmine = "1 EUR/h"\n', "hours"),

@@ -137,7 +137,7 @@ def test_a_plan_file_of_ours_is_taken_with_its_batch(
     [
         (("--judge", "all"), ("--judge",)),
         (("--skip", "2"), ("--skip 2 leaves no step of the 2",)),
-        (("--plan", "x.json"), ("both of --plan and --torchrec-plan are given",)),
+        (("--plan", "x.json"), ("--plan and --torchrec-plan cannot be combined",)),
         (("--batch", "0"), ("--batch",)),
     ],
 )
@@ -162,7 +162,7 @@ def test_what_must_be_given(asked: list[str], tmp_path: Path) -> None:
         ("[10000, 32]  | rank:1/cpu\nt1", "[9000, 32]  | rank:1/cpu\nt1", "shards of 608000 elements"),
         ("rank:1/cpu\nt1", "rank:7/cpu\nt1", "on rank 7, in a job of 2"),
         ("rank:1/cpu\nt1", "cpu\nt1", "names no rank"),
-        ("[10000, 0]", "10000", "is no list of numbers"),
+        ("[10000, 0]", "10000", "is not a list of numbers"),
         ("t1    | row_wise", "t2    | row_wise", "does not place table 't1'"),
         (ROW_WISE, "nothing\n", "has no table"),
         (ROW_WISE, "{}", "has no plan in it"),

@@ -105,7 +105,7 @@ def test_ctrl_c_prints_the_best_so_far(model: str, monkeypatch: pytest.MonkeyPat
     ("words", "message"),
     [
         (("--gpus", "8"), "which tables?"),
-        (("--model", "mlperf-dlrm-dcnv2"), "how many GPUs?"),
+        (("--model", "mlperf-dlrm-dcnv2"), "the number of GPUs is missing"),
         (("--model", "mlperf", "--gpus", "8"), "table set 'mlperf' is not known"),
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "0"), "--gpus"),
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--batch", "-1"), "--batch"),

@@ -81,14 +81,14 @@ def test_rounding_of_a_file_is_no_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ("0.5,0.5\n0.5,-0.5", r"line 3: lookup_share '-0.5' is no share"),
+        ("0.5,0.5\n0.5,-0.5", r"line 3: lookup_share '-0.5' is not a share"),
         ("0.5,0.5\n0.6,0.5", r"line 3: row_share sums to 1.1"),
-        ("0.5,0.5\nhalf,0.5", r"line 3: row_share 'half' is no share"),
+        ("0.5,0.5\nhalf,0.5", r"line 3: row_share 'half' is not a share"),
         ("0.5,0.5\n0.5,0.499", r"line 3: lookup_share sums to 0.999 up to here"),
         ("0.5,0.5\n0.5,0.49985", r"line 3: lookup_share sums to 0.99985 up to here"),
         ("0.5,0.5\n0.5", r"line 3: 1 fields instead of 2"),
         ("1,0.5\n0,0.5", r"line 3: look-ups of no rows"),
-        ("1,nan", r"line 2: lookup_share 'nan' is no share"),
+        ("1,nan", r"line 2: lookup_share 'nan' is not a share"),
         ("", r"has 0 bins"),
     ],
 )

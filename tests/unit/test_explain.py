@@ -162,7 +162,7 @@ def test_best_answers_to_reduce_scatter_too() -> None:
 
 @pytest.mark.parametrize("name", ["", " ", "-", "a", "s", "teleport", "scatter", "bags-of", "o"])
 def test_names_of_no_step(name: str) -> None:
-    with pytest.raises(BadInputError, match="no step") as caught:
+    with pytest.raises(BadInputError, match="not a step") as caught:
         find_step(project_one(table_bytes=10e12, reserve=0).steps, name)
     assert "gather-pool" in caught.value.next_step
 

@@ -206,7 +206,7 @@ def test_traces_and_logs_are_not_mixed(tmp_path: Path) -> None:
     log = tmp_path / "all_gather.log"
     log.write_text("# nThread 1\n", encoding="utf-8")
     done = called("import", str(log), *map(str, two_ranks(tmp_path)), "--machine", "h100-sxm-ib")
-    assert done.code == 2 and "times of both are not comparable" in done.err
+    assert done.code == 2 and "their times cannot be compared" in done.err
 
 
 def test_a_trace_without_communication_says_so(tmp_path: Path) -> None:

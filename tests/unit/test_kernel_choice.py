@@ -78,7 +78,7 @@ def test_torchs_published_rate_is_a_part_of_the_datasheets() -> None:
 
 
 def test_kernels_that_nobody_timed_have_no_answer() -> None:
-    with pytest.raises(NoKernelsError, match=r"nobody has timed kernels of perfmodel on h100-sxm-ib"):
+    with pytest.raises(NoKernelsError, match=r"there are no times of perfmodel kernels on h100-sxm-ib"):
         answer(kernels="perfmodel")
     with pytest.raises(BadInputError, match=r"kernels 'cuembed' is not known"):
         answer(kernels="cuembed")

@@ -171,7 +171,7 @@ def test_columns_stay_inside_one_domain(for_torchrec: bool) -> None:
         (["user_a=table-column-wise"], ["user_a=column-wise"], "user_a.*none is allowed"),
         (["geo=ranks:99"], [], "rank 99 does not exist"),
         (["geo=ranks:7-3"], [], "run backwards"),
-        (["geo=ranks:x"], [], "are no ranks"),
+        (["geo=ranks:x"], [], "are not ranks"),
         (["geo="], [], "names nothing"),
         (["geo=row-wise"], ["geo=row-wise"], "geo.*none is allowed"),
         (["geo=ranks:0"], ["geo=ranks:0"], "geo.*no rank is left"),

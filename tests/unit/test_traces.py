@@ -201,12 +201,12 @@ def test_a_cut_trace_is_read_up_to_where_it_is_cut(tmp_path: Path, name: str) ->
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"", "is no trace"),
-        (b'{"answer": 42}', "is no trace"),
-        (b"[1, 2, 3]", "is no trace"),
+        (b"", "is not a trace"),
+        (b'{"answer": 42}', "is not a trace"),
+        (b"[1, 2, 3]", "is not a trace"),
         (
             b'{"distributedInfo": {"rank": 0}, "traceEvents": [{"ph": "X"}, nonsense]}',
-            "is no JSON behind event 1",
+            "is not JSON after event 1",
         ),
         (b'{"traceEvents": []}', "does not say of which rank it is"),
     ],

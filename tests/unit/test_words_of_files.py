@@ -44,8 +44,8 @@ def test_one_reason_of_many_lines_is_said_once(cli: Any, tmp_path: Path) -> None
     log = write(tmp_path, "x.log", "\n".join(rows))
     refused = cli("import", str(log), *BOX)
     words = " ".join(refused.err.split())
-    assert refused.code == 2 and words.count("which collective?") == 1, refused.err
-    assert "7 lines, x.log:1 the first: which collective?" in words
+    assert refused.code == 2 and words.count("which collective it is") == 1, refused.err
+    assert "7 lines, x.log:1 the first: the log does not say which collective it is" in words
 
 
 @pytest.mark.parametrize("copies", [0, 3])

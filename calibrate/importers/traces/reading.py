@@ -109,7 +109,7 @@ def _read(file: Path, progress: Progress | None) -> RankTrace:
                 "trace with torch.profiler, or with NCCL's inspector.",
             )
         if not stream.is_trace:
-            empty = "is cut before its first event" if stream.cut else "is no trace: it has no traceEvents"
+            empty = "is cut before its first event" if stream.cut else "is not a trace: it has no traceEvents"
             raise BadInputError(f"{file.name} {empty}.", f"wanted: {_TRACES}.")
         return read_kineto(stream)
     finally:

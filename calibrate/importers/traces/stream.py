@@ -110,7 +110,7 @@ class TraceStream:
     def _not_json(self, error: Exception) -> BadInputError:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else "not JSON"
         return BadInputError(
-            f"{self.path.name} is no JSON behind event {self.events}: {reason}.",
+            f"{self.path.name} is not JSON after event {self.events}: {reason}.",
             "copy it again from where it was written, or leave it out.",
         )
 

@@ -43,7 +43,7 @@ def plan_without_chip(*, robust: bool) -> None:
     """Limits: an option of ``--on-chip`` without it -> BadInputError"""
     if robust:
         raise BadInputError(
-            "--robust applies to mappings to cores.", "ask perfmodel chip plan, or leave it out."
+            "--robust applies to mappings to cores.", "use perfmodel chip plan, or leave it out."
         )
 
 
@@ -53,11 +53,12 @@ def explain_without_chip(step: str, rows: str | None) -> None:
     if name in _WAYS:
         raise BadInputError(
             f"{name} is a way to look a table up on a core of a chip.",
-            f"say which: perfmodel chip explain {name} {_EXAMPLE}",
+            f"for one table: perfmodel chip explain {name} {_EXAMPLE}",
         )
     if rows is not None:
         raise BadInputError(
-            "--rows applies to a table on a chip.", f"ask of the chip: perfmodel chip explain GM {_EXAMPLE}"
+            "--rows applies to a table on a chip.",
+            f"for a table on a chip: perfmodel chip explain GM {_EXAMPLE}",
         )
 
 

@@ -57,7 +57,7 @@ def compare(
     if not run.steps:
         raise BadInputError(
             "nothing in these traces is a step of this plan: " + _seen_instead(run) + ".",
-            "is it the plan, the tables and the batch of this run?",
+            "check the plan, the tables and the batch of this run.",
         )
     batch = _batch_ratio(run)
     lines = [_exchange_line(run, each, batch) for each in run.plan.exchanges if each.name in run.steps]
