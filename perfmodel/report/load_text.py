@@ -212,10 +212,6 @@ def _tried(answer: ServiceLoad, each: Carried) -> list[str]:
 
 def closed_forms(answer: ServiceLoad) -> str:
     """What holds without a simulation, beside what it finds."""
-    rows = []
-    for each in answer.closed:
-        numbers = (_number(each, each.closed), _number(each, each.simulated))
-        rows.append([each.words, _KINDS[each.kind] + numbers[0], numbers[1], _apart(each)])
     who = "a replica" if answer.replicas > 1 else "the service"
     first = f"Closed forms beside the simulation of {who}, at {rate(answer.asked.load_per_s)}"
     inside = format_count(answer.asked.to_dict()["requests_inside"])
@@ -224,8 +220,20 @@ def closed_forms(answer: ServiceLoad) -> str:
         "requests are inside on average (Little's law). The equation behind each number: perfmodel explain "
         "load, with the same options."
     )
-    shown = table(["", "closed form", "simulated", ""], rows, left=(0,))
+    shown = table(["", *CLOSED_HEAD], closed_rows(answer), left=(0,))
     return f"{paragraph(first)}\n{shown}\n{paragraph(words)}"
+
+
+CLOSED_HEAD = ("closed form", "simulated", "")
+
+
+def closed_rows(answer: ServiceLoad) -> list[list[str]]:
+    """A line each: what, closed form, simulated, how far apart."""
+    rows = []
+    for each in answer.closed:
+        closed, simulated = _number(each, each.closed), _number(each, each.simulated)
+        rows.append([each.words, _KINDS[each.kind] + closed, simulated, _apart(each)])
+    return rows
 
 
 _KINDS = {AT_LEAST: "≥ ", AT_MOST: "≤ ", EQUAL: "", ABOUT: "≈ "}

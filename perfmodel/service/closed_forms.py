@@ -125,6 +125,17 @@ def _of_poisson(
         yield from _percentiles(replica, rule, rate, run)
 
 
+def estimated_quantile(replica: Replica, rule: Rule, rate: float, q: float) -> float | None:
+    """Quantile of the latency where passes take all that wait, one after the other [s].
+
+    Limits: overlap, a wait, batches of one, a trace, or more than can be served -> None
+    """
+    waits = rule.overlap or rule.wait_s or rule.requests == 1
+    if waits or not isinstance(replica.arrivals, Poisson) or rate >= replica.capacity(rule):
+        return None
+    return float(queueing.unlimited_batch_quantile(rate, steady_pass(replica, rule, rate), q))
+
+
 def _percentiles(replica: Replica, rule: Rule, rate: float, run: ServedRequests) -> Iterator[ClosedForm]:
     time = steady_pass(replica, rule, rate)
     for name, q in QUANTILES.items():

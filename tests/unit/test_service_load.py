@@ -386,10 +386,14 @@ def test_the_page_has_what_the_answer_says(tmp_path: Path, cli: Any) -> None:
     assert isinstance(latency, Block)
     assert [row["load_per_s"] for row in latency.data] == sorted(row["load_per_s"] for row in latency.data)
     assert latency.data[-1]["p99_s"] > 3e-3 > latency.data[0]["p99_s"]  # it shows where the limit is passed
+    names = [trace["name"] for trace in latency.figure.to_dict()["data"]]
+    assert names[:3] == ["p99", "p95", "p50"]
     limit, asked = latency.figure.layout.shapes
     assert (limit.y0, asked.x0) == (3e-3, 2e5)
     target = tmp_path / "load.html"
     outcome = cli(*LINE, "--report", str(target))
+    html = target.read_text(encoding="utf-8")
+    assert "p99, closed form" in html and "Closed forms beside the simulation, at 500 k requests/s" in html
     assert outcome.code == 0 and target.stat().st_size > 1e5
     assert cli(*LINE, "--report", str(target)).code == 2  # it exists
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
+from perfmodel.service.closed_forms import estimated_quantile
 from perfmodel.service.events import WAITS
 from perfmodel.service.highest import P99
 from perfmodel.service.service_load import LoadRow, ServiceLoad
@@ -38,6 +39,7 @@ def latency(answer: ServiceLoad, rows: Sequence[LoadRow], source: str) -> Block:
         _line(name, loads, [row.run.quantile(q) for row in rows], at)
         for at, (name, q) in enumerate(_QUANTILES)
     ]
+    traces += _estimated(answer, rows)
     heights = [height for trace in traces for height in trace["y"]] + [limit]
     figure = style.plain_figure(
         traces,
@@ -56,10 +58,29 @@ def latency(answer: ServiceLoad, rows: Sequence[LoadRow], source: str) -> Block:
     title = f"Up to {_rate(most)}, 99 % of requests are answered within {format_time(limit)}; {at}."
     how = (
         "Each point is a simulation of the same service at another load. The dashed line is the limit; the "
-        "dotted line is the requested load. Beyond its capacity, the queue grows without end."
+        "dotted line is the requested load. Beyond its capacity, the queue grows without end. Where passes "
+        "take all that wait, dotted curves are the closed form of the percentiles."
     )
     data = tuple(row.to_dict() for row in rows)
     return Block(LATENCY, title, how, figure, source, data)
+
+
+def _estimated(answer: ServiceLoad, rows: Sequence[LoadRow]) -> list[dict[str, Any]]:
+    """The p99 and the p50 in closed form, where there is one, dashed."""
+    replica, rule = answer.question.replica(answer.replicas), answer.best.rule
+    found = []
+    for at, (name, q) in enumerate(_QUANTILES):
+        loads, times = [], []
+        for row in rows:
+            time = estimated_quantile(replica, rule, row.load_per_s / answer.replicas, q)
+            if time is not None:
+                loads.append(row.load_per_s)
+                times.append(time)
+        if loads and name != "p95":
+            trace = _line(f"{name}, closed form", loads, times, at)
+            trace |= {"mode": "lines", "line": {"color": style.colour(at), "width": 2, "dash": "dot"}}
+            found.append(trace)
+    return found
 
 
 def _line(name: str, loads: Sequence[float], times: Sequence[float], at: int) -> dict[str, Any]:

@@ -8,16 +8,19 @@ from html import escape
 from perfmodel.passes.settings import Setting
 from perfmodel.report.figures.service import blocks
 from perfmodel.report.load_text import (
+    CLOSED_HEAD,
     band_words,
     choice_words,
+    closed_rows,
     headline,
     most_words,
+    rate,
     rule_line,
     stragglers,
 )
 from perfmodel.report.page.parts import Card, Page, View
 from perfmodel.report.page.question_card import evidence_bar
-from perfmodel.report.page.sources import code, named, values, versions
+from perfmodel.report.page.sources import code, named, table, values, versions
 from perfmodel.service.service_load import ServiceLoad, curve
 from perfmodel.units import format_count
 
@@ -71,7 +74,10 @@ def provenance(answer: ServiceLoad, setting: Setting, command: str) -> str:
         [
             f"<p>{named('Machine', setting.machine)}.</p>",
             f"<p>Calibrations: {escape(names)}. {versions()}</p>",
-            f"<p>{escape(how)} Equations: docs/model.md, What a service sees.</p>",
+            f"<p>{escape(how)} Equations: docs/model.md, What a service sees; with these numbers: perfmodel "
+            "explain load.</p>",
+            f"<h3>Closed forms beside the simulation, at {escape(rate(answer.asked.load_per_s))}</h3>",
+            table(("number", *CLOSED_HEAD[:2], "difference"), closed_rows(answer)),
             values(setting.machine, "machine"),
             f"<p>This page again:</p>{code(command)}",
         ]
