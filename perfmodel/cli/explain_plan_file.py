@@ -11,11 +11,12 @@ from perfmodel.cli.explain_collective import only_of
 from perfmodel.cli.ids import ids_of
 from perfmodel.cli.options import advice, calibration_of, check_per_node, library_of, machine_of
 from perfmodel.cli.output import emit, emit_json
-from perfmodel.cli.plan_options import OBJECTIVES, as_made, below_of, is_training, numbers_of
+from perfmodel.cli.plan_options import as_made, below_of, is_training, numbers_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.explain_plan import explain_plan_step
+from perfmodel.plan.question import OBJECTIVES
 from perfmodel.plan.torchrec_files import read_any_plan
 from perfmodel.report.explanation_text import explanation_text
 

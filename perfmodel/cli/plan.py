@@ -49,7 +49,6 @@ from perfmodel.cli.output import (
 from perfmodel.cli.page_file import write
 from perfmodel.cli.plan_options import (
     FORMATS,
-    OBJECTIVES,
     BatchOption,
     BelowOption,
     ConstraintsOption,
@@ -84,7 +83,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.plan import Plan, PlanTables, torchrec, write_plan
 from perfmodel.plan.files import MadeFor
 from perfmodel.plan.outcome import Planned
-from perfmodel.plan.question import Deadline, PlanQuestion, costs_of
+from perfmodel.plan.question import OBJECTIVES, Deadline, PlanQuestion, costs_of
 from perfmodel.plan.torchrec_files import read_any_plan
 from perfmodel.plan.what_ifs import WhatIf, what_ifs
 from perfmodel.report.page.plan_page import plan_page

@@ -16,6 +16,8 @@ from perfmodel.errors import BadInputError
 from perfmodel.plan import Plan
 from perfmodel.plan.below_hbm import Below
 from perfmodel.plan.files import read_made_for
+from perfmodel.plan.question import OBJECTIVES, trains
+from perfmodel.plan.tables import PlanTables
 from perfmodel.project.understood import exact_text
 from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
 from perfmodel.schema.files import unknown_name
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from perfmodel.schema.machine import Machine
 
 _DEFAULT_BATCH = "1024"
-OBJECTIVES = ("latency", "throughput")
 FORMATS = ("plan", "torchrec")
 
 ModelOption = Annotated[
@@ -56,7 +57,7 @@ ObjectiveOption = Annotated[
     typer.Option(
         "--objective",
         metavar="NAME",
-        help="latency: the forward pass; throughput: forward and backward, as in training.",
+        help="latency (or inference): the forward pass; throughput (or training): forward and backward.",
     ),
 ]
 MaxHbmOption = Annotated[
@@ -195,7 +196,11 @@ def numbers_of(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
             "which tables?", "give --model, e.g. --model mlperf-dlrm-dcnv2 (perfmodel models lists them)"
         )
     if texts["gpus"] is None and plan_file is None:
-        raise BadInputError("the number of GPUs is missing.", "give --gpus, e.g. --gpus 128")
+        size = format_bytes(PlanTables.load(texts["model"]).total_bytes, binary=False)
+        raise BadInputError(
+            f"the number of GPUs is missing; the tables have {size}.",
+            "give --gpus, e.g. --gpus 128, or several to compare: --gpus 8,32,128",
+        )
     gpus = count_values([texts["gpus"]], "--gpus") if texts["gpus"] is not None else []
     check_most("gpus", max(gpus, default=0), "--gpus")
     batch = parse_count(texts["batch"] or _DEFAULT_BATCH, "--batch")
@@ -266,9 +271,7 @@ def below_of(text: str | None, plan: Plan | None) -> Below | None:
 
 def is_training(objective: str) -> bool:
     """Whether a pass is forward and backward. Limits: unknown objective -> BadInputError"""
-    if objective not in OBJECTIVES:
-        raise unknown_name("--objective", objective, OBJECTIVES)
-    return objective == "throughput"
+    return trains(objective, "--objective")
 
 
 def limits_of(machine: Machine, max_hbm: str | None, reserve: str | None) -> tuple[float | None, float]:

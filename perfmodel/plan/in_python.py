@@ -14,14 +14,13 @@ from perfmodel.plan.files import MadeFor, write_plan
 from perfmodel.plan.listed import table_records
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.placement import Plan
-from perfmodel.plan.question import Deadline, PlanQuestion, costs_of
+from perfmodel.plan.question import Deadline, PlanQuestion, costs_of, trains
 from perfmodel.plan.scaling import Scaling, scale
 from perfmodel.plan.tables import PlanTables
 from perfmodel.plan.what_ifs import what_ifs
 from perfmodel.project.understood import DEFAULT_MACHINE
 from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
 from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution
-from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.table_files import load_tables, tables_from_frame
 from perfmodel.schema.workload import TableSet
@@ -30,8 +29,6 @@ from perfmodel.units import counted, format_time
 if TYPE_CHECKING:
     import pandas as pd
 
-OBJECTIVES = ("latency", "throughput")
-"""The forward pass; forward and backward, as in training."""
 _RESERVE = 0.15
 
 
@@ -224,8 +221,7 @@ def question_of(
     overrides      machine values to change;  for_torchrec  only shardings that TorchRec has
     Limits: an unknown objective, a number below 1, values that cannot be combined -> BadInputError
     """
-    if objective not in OBJECTIVES:
-        raise unknown_name("objective", objective, OBJECTIVES)
+    training = trains(objective)
     box = load_machine(machine) if isinstance(machine, str) else machine
     if overrides:
         box = box.with_overrides(dict(overrides))
@@ -239,7 +235,6 @@ def question_of(
         )
     if not 0 < time_limit_s < math.inf:
         raise BadInputError(f"time_limit_s {time_limit_s:g} cannot be used.", "seconds above 0, such as 10.")
-    training = objective == OBJECTIVES[1]
     ids = parse_distribution(distribution) if isinstance(distribution, str) else distribution
     of_file = constraints or ()
     if isinstance(of_file, (str, Path)):
@@ -282,4 +277,19 @@ def _table_set(tables: pd.DataFrame | TableSet | str | Path) -> TableSet:
         return tables
     if isinstance(tables, (str, Path)):
         return load_tables(tables)
+    if isinstance(tables, Sequence) or not hasattr(tables, "columns"):
+        tables = _frame_of(tables)
     return tables_from_frame(tables)
+
+
+def _frame_of(tables: Any) -> pd.DataFrame:
+    """A frame of records, or of columns by name. Limits: anything else -> BadInputError"""
+    import pandas as pd
+
+    try:
+        return pd.DataFrame(tables)
+    except (TypeError, ValueError):
+        raise BadInputError(
+            f"tables of type {type(tables).__name__} cannot be used.",
+            "give a pandas frame, a list of dicts, the name of a shipped set, or a file.",
+        ) from None

@@ -28,11 +28,28 @@ from perfmodel.plan.search import Search, Watch
 from perfmodel.plan.tables import PlanTables
 from perfmodel.plan.torchrec_files import plan_of
 from perfmodel.schema.constraint_files import TableRule
+from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine
 
 _OF_SETTING = ("backend", "clock", "scenario", "calibration", "kernels")
 COST_OPTIONS = (*_OF_SETTING, "gpus_per_node", "id_dtype", "payload", "optimizer", "sets")
 """Options that say what a plan costs, by the names that ``Evaluator.on`` has."""
+
+
+OBJECTIVES = ("latency", "throughput")
+"""What is planned: the forward pass, or a training step."""
+_ALSO = {"forward": "latency", "inference": "latency", "training": "throughput", "train": "throughput"}
+
+
+def trains(objective: str, what: str = "objective") -> bool:
+    """Whether a pass is forward and backward; other words for the two are known too.
+
+    what  the name of the option. Limits: unknown objective -> BadInputError
+    """
+    known = _ALSO.get(objective, objective)
+    if known not in OBJECTIVES:
+        raise unknown_name(what, objective, (*OBJECTIVES, *_ALSO))
+    return known == OBJECTIVES[1]
 
 
 def costs_of(given: Mapping[str, Any], *, training: bool) -> dict[str, Any]:

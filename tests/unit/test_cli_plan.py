@@ -105,7 +105,7 @@ def test_ctrl_c_prints_the_best_so_far(model: str, monkeypatch: pytest.MonkeyPat
     ("words", "message"),
     [
         (("--gpus", "8"), "which tables?"),
-        (("--model", "mlperf-dlrm-dcnv2"), "the number of GPUs is missing"),
+        (("--model", "mlperf-dlrm-dcnv2"), "the number of GPUs is missing; the tables have 105 GB"),
         (("--model", "mlperf", "--gpus", "8"), "table set 'mlperf' is not known"),
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "0"), "--gpus"),
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--batch", "-1"), "--batch"),
@@ -298,3 +298,10 @@ def test_negative_pooling_is_refused_with_its_line(tmp_path: Path) -> None:
     assert code == 2
     assert "line 2" in err
     assert "pooling" in err
+
+
+def test_the_usual_words_for_a_training_step() -> None:
+    words = ("--model", "criteo-kaggle", "--gpus", "4", "--time-limit", "300ms")
+    code, out, _ = asked(*words, "--objective", "training")
+    assert code == 0 and out.startswith("A training step is planned")
+    assert "--objective latency" in " ".join(out.split())

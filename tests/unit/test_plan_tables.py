@@ -21,6 +21,7 @@ import perfmodel
 from perfmodel.errors import BadInputError
 from perfmodel.plan import PlanTables, read_plan
 from perfmodel.plan import search as plan_search
+from perfmodel.plan.in_python import question_of
 from perfmodel.schema.table_files import load_tables
 
 FRAME = pd.DataFrame(
@@ -151,3 +152,18 @@ def test_the_import_stays_light() -> None:
     heavy = "('numpy', 'pandas', 'scipy', 'pydantic', 'pyarrow', 'typer')"
     code = f"import sys, perfmodel; dir(perfmodel); assert not [m for m in {heavy} if m in sys.modules]"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_records_are_tables_too_and_other_things_are_refused() -> None:
+    records = [{"name": "a", "rows": 1_000_000, "dim": 64}, {"name": "b", "rows": 2_000, "dim": 16}]
+    found = perfmodel.plan_tables(records, gpus=4, time_limit_s=0.2)
+    assert list(found.tables["table"]) == ["a", "b"]
+    with pytest.raises(BadInputError, match="tables of type int cannot be used"):
+        perfmodel.plan_tables(7, gpus=4)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("words", "training"), [("training", True), ("train", True), ("inference", False), ("forward", False)]
+)
+def test_a_pass_has_its_usual_names(words: str, training: bool) -> None:
+    assert question_of("criteo-kaggle", 4, objective=words).training == training
