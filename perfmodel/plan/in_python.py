@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import BadInputError, naming_arguments
 from perfmodel.passes.settings import CLUSTER
+from perfmodel.plan.below_hbm import Below
 from perfmodel.plan.files import MadeFor, write_plan
 from perfmodel.plan.listed import table_records
 from perfmodel.plan.outcome import Planned
@@ -23,6 +24,7 @@ from perfmodel.schema.constraint_files import TableRule, read_constraints, typed
 from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.table_files import load_tables, tables_from_frame
+from perfmodel.schema.tiers import parse_tiers
 from perfmodel.schema.workload import TableSet
 from perfmodel.units import counted, format_time
 
@@ -209,6 +211,7 @@ def question_of(
     overrides: Mapping[str, float | str] | None = None,
     calibration: str | Path | None = None,
     for_torchrec: bool = False,
+    tier: str | None = None,
     time_limit_s: float = 10.0,
     seed: int = 0,
 ) -> PlanQuestion:
@@ -218,6 +221,7 @@ def question_of(
     reserve        part of each GPU's memory that tables may not use; None: 15 %, none with max_hbm_bytes
     max_hbm_bytes  memory of each GPU that tables may use [bytes]
     only, without  rules as they are typed: ``"user_*=row-wise"``;  constraints  a TOML file, or rules
+    tier           memory below the HBM that tables may be in too: ``"uvm,uvm-caching"``
     overrides      machine values to change;  for_torchrec  only shardings that TorchRec has
     Limits: an unknown objective, a number below 1, values that cannot be combined -> BadInputError
     """
@@ -249,6 +253,7 @@ def question_of(
         most_bytes=max_hbm_bytes,
         rules=(*of_file, *typed_rules(_listed(only), _listed(without))),
         for_torchrec=for_torchrec,
+        below=None if tier is None else Below.of(parse_tiers(tier.split(","))),
         time_limit_s=time_limit_s,
         seed=seed,
         costs=costs_of(

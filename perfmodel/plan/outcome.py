@@ -29,6 +29,7 @@ from perfmodel.units import format_bytes
 
 _MOST_REASONS = 400
 _LEAST_REASONS = 40  # of the heaviest tables, however little time there is
+_TIERS = "in HBM or, but for copies and hot rows, in the tiers that are allowed, any share of a table cached"
 _LEAST = 1e-300  # so that nothing is divided by 0
 _OF_STEP = {
     name: name
@@ -93,7 +94,8 @@ class Planned:
     @property
     def listed_schemes(self) -> str:
         """Which schemes those plans are made of, in words."""
-        return TORCHREC_SCHEMES if self.found.restricted else LISTED_SCHEMES
+        words = TORCHREC_SCHEMES if self.found.restricted else LISTED_SCHEMES
+        return words if self.evaluator.model.below is None else f"{words}; {_TIERS}"
 
     @property
     def all_plans_over(self) -> str:
