@@ -24,7 +24,7 @@ from perfmodel.plan import (
 from perfmodel.plan.below_hbm import Below
 from perfmodel.plan.below_hbm.greedy_tiers import greedy_plans
 from perfmodel.plan.below_hbm.relaxed_caches import corners, least_missed
-from perfmodel.plan.below_hbm.tier_loads import Law, law_of, pooled_misses
+from perfmodel.plan.below_hbm.tier_loads import AskedLaw, law_of, pooled_misses
 from perfmodel.plan.below_hbm.tiered_search import TieredSearch
 from perfmodel.plan.options import Options, options_of
 from perfmodel.plan.question import PlanQuestion
@@ -141,7 +141,7 @@ def test_tables_of_a_rank_share_a_cache_that_misses_no_less_than_the_bound_says(
         assert together >= least_together(list(laws.values()), rows) * (1 - 1e-3)
 
 
-def least_together(laws: list[Law], rows: float) -> float:
+def least_together(laws: list[AskedLaw], rows: float) -> float:
     """Of polygons of the bound the best division of so many rows: sides by their slope, steepest first."""
     sides = []
     total = 0.0

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from perfmodel.passes.step_resources import Resource
 from perfmodel.plan.below_hbm.allowed_tiers import CACHED
-from perfmodel.plan.below_hbm.tier_loads import Law, law_of_kind
+from perfmodel.plan.below_hbm.tier_loads import AskedLaw, law_of_kind
 from perfmodel.plan.cost import Evaluator
 from perfmodel.plan.options import Options
 from perfmodel.plan.problem import Relaxation
@@ -33,7 +33,7 @@ _ALL = 1 - 1e-9  # of the rows
 _FETCH = [Resource.FETCHED, Resource.FETCHED_WIRE]
 
 
-def least_missed(law: Law, held: Array) -> tuple[Array, Array]:
+def least_missed(law: AskedLaw, held: Array) -> tuple[Array, Array]:
     """m(z) [rows] of caches with the z = ``held`` [n] rows that are asked for most, and its slope there [-].
 
         m(z) = sum of q over all rows but the z of the largest q,   q = 1 - exp(-a)     [rows]
@@ -51,7 +51,7 @@ def least_missed(law: Law, held: Array) -> tuple[Array, Array]:
     return np.maximum(hits[-1] - got, 0.0), np.where(never, 0.0, -q[at])
 
 
-def corners(law: Law) -> tuple[Array, Array]:
+def corners(law: AskedLaw) -> tuple[Array, Array]:
     """Corners (z, m) [rows] of a polygon that is nowhere above m(z), from z = 0 to all rows."""
     touched = np.concatenate([[0.0], _TOUCHED * law.all_rows])
     missed, slope = least_missed(law, touched)

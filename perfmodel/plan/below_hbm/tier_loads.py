@@ -97,7 +97,7 @@ class TierLoads:
 
 
 @dataclass(frozen=True)
-class Law:
+class AskedLaw:
     """Of one kind of look-ups, all ranks: rates of its rows, in bins [bins]. ``all_rows``  of the table"""
 
     rate: Array
@@ -117,21 +117,21 @@ class Law:
 
 
 @lru_cache(maxsize=4096)
-def law_of(ids: Distribution, rows: float, draws: float) -> Law:
+def law_of(ids: Distribution, rows: float, draws: float) -> AskedLaw:
     """``draws``  of a batch, all ranks together."""
     p, count = popularity_bins(ids, rows)
     rate = set_caches.asked_rate(p, draws)
-    return Law(rate, count, rows, float(set_caches.rows_asked(rate, count, 1.0)))
+    return AskedLaw(rate, count, rows, float(set_caches.rows_asked(rate, count, 1.0)))
 
 
-def law_of_kind(model: LoadModel, kind: int) -> Law:
+def law_of_kind(model: LoadModel, kind: int) -> AskedLaw:
     """Of a kind of look-ups of a plan."""
     asked = model.look_ups.kinds[kind]
     return law_of(asked.ids, asked.rows, asked.all)
 
 
 @lru_cache(maxsize=65536)
-def _missed(law: Law, share: float, policy: str, ways: float) -> float:
+def _missed(law: AskedLaw, share: float, policy: str, ways: float) -> float:
     sets = share * law.all_rows / ways
     return float(_policy(policy)(law.rate, law.rows, sets, ways).sum())
 
@@ -194,7 +194,7 @@ def _pooled(model: LoadModel, parts: tuple[tuple[Part, int], ...]) -> dict[Part,
 
 
 def pooled_misses(
-    parts: tuple[tuple[Part, int], ...], laws: Mapping[int, Law], policy: str, ways: float
+    parts: tuple[tuple[Part, int], ...], laws: Mapping[int, AskedLaw], policy: str, ways: float
 ) -> dict[Part, float]:
     """Rows that one shard of each part of a cache misses, when all shards share it.
 
