@@ -38,6 +38,7 @@ from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import IdDtypeOption, PayloadOption
 from perfmodel.errors import BadInputError, OutsideBandError
 from perfmodel.plan import Evaluator, Plan, PlanTables, torchrec
+from perfmodel.plan.below_hbm import Below
 from perfmodel.plan.exchange_sets import ExchangeSets
 from perfmodel.plan.files import read_document
 from perfmodel.plan.torchrec_files import plan_of, read_any_plan
@@ -250,7 +251,8 @@ def _plans(
     """The plan that ran, and what costs it; one of our own also as TorchRec runs it, if it can."""
     if plan_file is not None:
         plan, sets = read_any_plan(plan_file, tables)
-        evaluator = Evaluator.on(box, tables, batch, plan.gpus, **how, sets=sets)
+        where = {"sets": sets, "below": Below.of_plan(plan.tiers)}
+        evaluator = Evaluator.on(box, tables, batch, plan.gpus, **how, **where)
         return [(evaluator, plan), *(_in_torchrec(evaluator, plan) if sets is None else [])]
     assert torchrec_plan is not None
     gpus = max(trace.world_size for trace in traces)

@@ -77,6 +77,7 @@ def _projected(question: Question) -> tuple[Setting, ServedPass]:
 def _planned(path: Path, question: Question) -> tuple[Setting, ServedPass]:
     """The forward pass of a plan file."""
     from perfmodel.plan import PlanTables
+    from perfmodel.plan.below_hbm import Below
     from perfmodel.plan.cost import Evaluator
     from perfmodel.plan.torchrec_files import read_any_plan
 
@@ -86,7 +87,7 @@ def _planned(path: Path, question: Question) -> tuple[Setting, ServedPass]:
         )
     known = PlanTables.load(question.tables, question.distribution or UNIFORM)
     given, sets = read_any_plan(path, known)
-    setting = question.setting()
+    setting, below = question.setting(), Below.of_plan(given.tiers)
     ids = {4: "int32", 8: "int64"}[question.id_bytes or 8]
     rest: dict[str, Any] = {
         "gpus_per_node": question.gpus_per_node,
@@ -95,7 +96,7 @@ def _planned(path: Path, question: Question) -> tuple[Setting, ServedPass]:
     }
 
     def evaluator(batch: int) -> Evaluator:
-        return Evaluator(setting, known, batch, given.gpus, sets=sets, **rest)
+        return Evaluator(setting, known, batch, given.gpus, sets=sets, below=below, **rest)
 
     usable = setting.machine.value("hbm_bytes") * (1 - question.reserve)
     return setting, planned_pass(evaluator, given, usable, _PLAN_BATCHES)

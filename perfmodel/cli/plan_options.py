@@ -265,8 +265,7 @@ def check_one_plan(many: list[int], **others: object) -> None:
 def below_of(text: str | None, plan: Plan | None) -> Below | None:
     """Tiers below the HBM that ``--tier`` allows, and those of a plan. Limits: as ``Below.of``"""
     tiers = parse_tiers(split_values([text], "--tier")) if text is not None else []
-    held = [p.scheme.tier for p in plan.placements] if plan is not None else []
-    return Below.of([*tiers, *dict.fromkeys(held)])
+    return Below.of([*tiers, *dict.fromkeys(plan.tiers if plan is not None else ())])
 
 
 def is_training(objective: str) -> bool:

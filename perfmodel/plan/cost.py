@@ -203,6 +203,15 @@ class Evaluator:
                 "only the HBM may be used here.",
                 "allow it with --tier, e.g. --tier uvm,uvm-caching.",
             )
+        below = self.model.below
+        if below is None:
+            return
+        other = [t for t in plan.tiers if t.cached and (t.policy, t.prefetch) != below.way]
+        if other:
+            raise BadInputError(
+                f"the plan has caches like {other[0]}, and here they are {below}.",
+                "name the same policy, and prefetch or not, with --tier.",
+            )
 
     def cost(self, plan: Plan) -> StepCost:
         """``step(loads(plan))``."""

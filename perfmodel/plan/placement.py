@@ -222,6 +222,11 @@ class Plan:
         return np.array([p.scheme.tier.cached or 0.0 for p in self.placements])
 
     @property
+    def tiers(self) -> tuple[Tier, ...]:
+        """Where every table is."""
+        return tuple(p.scheme.tier for p in self.placements)
+
+    @property
     def schemes(self) -> tuple[NDArray[Any], ...]:
         """Exchange, row and column parts, hot rows, tier and cached share of every table, each [T]."""
         cut = self.kinds, self.row_parts, self.col_parts, self.hot_rows

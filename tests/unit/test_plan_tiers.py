@@ -196,6 +196,8 @@ def test_what_cannot_be_is_refused_with_the_next_step() -> None:
         Plan(two_tables(), (Placement.of(Scheme(Exchange.DP, tier=parse_tier("uvm"))),) * 2, 2, 2)
     with pytest.raises(BadInputError, match="is in HBM, not in uvm"):
         question(rules=typed_rules(["t0=data-parallel,uvm"], [])).options()
+    with pytest.raises(BadInputError, match="the plan has caches like uvm-caching:5%,lfu"):
+        on_two(two_tables(), "uvm-caching").loads(placed(two_tables(), "uvm-caching:5%,lfu", "hbm"))
     with pytest.raises(BadInputError, match="only the HBM may be used here"):
         Evaluator.on(BOX, two_tables(), 64, 2).loads(placed(two_tables(), "uvm", "uvm"))
 

@@ -59,6 +59,16 @@ class Below:
         policy, prefetch = ways.pop() if ways else ("lru", False)
         return Below(any(tier.kind == UVM for tier in below), tuple(sorted(shares)), policy, prefetch)
 
+    @property
+    def way(self) -> tuple[str, bool]:
+        """Policy and prefetch of all caches."""
+        return self.policy, self.prefetch
+
+    @staticmethod
+    def of_plan(tiers: Iterable[Tier]) -> Below | None:
+        """Those that the tables of a plan are in; None where all are in HBM."""
+        return Below.of(dict.fromkeys(tiers))
+
     def tiers(self, shares: Iterable[float] = ()) -> list[tuple[int, float]]:
         """(code, share of the rows in a cache) of every tier, the HBM first. shares  that are tried too"""
         every = sorted({*self.shares, *shares})
