@@ -62,7 +62,8 @@ def headlines(found: Sequence[Alternative], best: Alternative) -> list[str]:
     rival, than = rival_of(list(found), best), ""
     if rival is not None:
         ratio, over = rival.time_s / best.time_s, counted(rival.gpus, "GPU")
-        than = f", {format_ratio(ratio)} faster than {rival.label} ({over})"
+        article = "the " if rival.label.startswith("best") else ""
+        than = f", {format_ratio(ratio)} faster than {article}{rival.label} ({over})"
     first = f"{best.label} takes the fewest GPU-hours for {size}: {counted(best.gpus, 'GPU')}, "
     first += f"{format_time(best.time_s)} per batch{than}."
     ids = base.forward.ids.name

@@ -109,7 +109,7 @@ def test_the_crossover_is_in_the_sentence_and_follows_the_data(
     both = block(nccl, nvshmem)
     assert both.title == (
         "All-to-all on 8 GPUs: NVSHMEM 3.3.9 (device) is faster below 79.5 KiB, NCCL 2.29.2 (stream) "
-        "above that."
+        "at larger sizes."
     )
     assert [shape.x0 for shape in both.figure.layout.shapes] == pytest.approx([81386.4] * 3)
     slow = block(nccl, slower(nvshmem, 100))

@@ -67,7 +67,7 @@ def _title(shown: Sequence[Projection], over: Over) -> str:
         first = answer
     step, share = short_label(longest), format_fraction(longest.share)
     if first is not shown[0]:
-        where = f"From {format_count(first.gpus)} GPUs on"
+        where = f"From {format_count(first.gpus)} GPUs on,"
     elif len(shown) > 1:
         where = f"{over.everywhere[0].upper()}{over.everywhere[1:]}"
     else:

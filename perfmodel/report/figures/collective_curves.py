@@ -183,7 +183,7 @@ def _title(series: Sequence[_Series], what: str, crossing: Comparison | None) ->
         first, second = (s.label for s in _by_first(series))
         size = crossing.crossover_bytes
         if size is not None:
-            return sentence(f"{what}: {first} is faster below {format_bytes(size)}, {second} above that")
+            return sentence(f"{what}: {first} is faster below {format_bytes(size)}, {second} at larger sizes")
         last = crossing.nccl_s[-1] / crossing.nvshmem_s[-1]
         small = crossing.nccl_s[0] / crossing.nvshmem_s[0]
         if last >= 1:
@@ -226,7 +226,7 @@ def _figure(series: Sequence[_Series], gpus: int, crossing: Comparison | None) -
     axes = (
         (above, style.time_axis(times.min() / 1.5, times.max() * 1.5)),
         (above, style.rate_axis(rates.min() / 1.5, rates.max() * 2, "bus bandwidth")),
-        (below, style.axis("over the fit (%)", zeroline=True, zerolinecolor=style.RULE)),
+        (below, style.axis("off the curve (%)", zeroline=True, zerolinecolor=style.RULE)),
     )
     layout: dict[str, Any] = {}
     for row, (x, y) in enumerate(axes, 1):

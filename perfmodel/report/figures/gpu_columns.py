@@ -138,7 +138,7 @@ class Shown:
         found = self.answer.found
         if self.answer.given or found.bound_s <= 0:
             return []
-        which = " for TorchRec" if found.restricted else " of the listed schemes"
+        which = " for TorchRec" if found.restricted else "<br>of the listed schemes"
         return [(factor * found.bound_s, f"{format_time(found.bound_s)}:<br>no plan{which}<br>is faster")]
 
     def column_words(self) -> str:
@@ -247,7 +247,7 @@ def size_words(size: float) -> str:
 
 
 def levels(lines: Sequence[tuple[float, str]]) -> dict[str, Any]:
-    """Dashed lines over a figure with words of two lines in its right margin, and that margin.
+    """Dashed lines over a figure with words of a few short lines in its right margin, and that margin.
 
     lines  height on the axis, and words
     Limits: two that are close -> the words of the lower one are lower

@@ -133,7 +133,7 @@ def dash_words(main: Iterable[str]) -> str:
     """
     share = f"{100 * MAIN_SHARE:g} %"
     words = named_dashes(map(Evidence, main))
-    return f"lines by the weakest evidence that more than {share} of the time rests on: {words}"
+    return f"line styles show the weakest evidence behind more than {share} of the time: {words}"
 
 
 def named_dashes(used: Iterable[Evidence]) -> str:

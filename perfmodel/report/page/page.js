@@ -374,7 +374,7 @@
       return;
     }
     await update();
-    if (data.fixed.length) document.getElementById("fixed").before(element("p", {class: "asked"}, "What follows is of the question as it was asked, whatever is chosen above: " + data.question + "."));
+    if (data.fixed.length) document.getElementById("fixed").before(element("p", {class: "asked"}, "The figures below always show the question as it was asked, whatever is chosen above: " + data.question + "."));
     for (const block of data.fixed) await show(document.getElementById("fixed"), block, plotLater);
     addEventListener("beforeprint", plotAll);
     document.documentElement.dataset.ready = "yes";
