@@ -114,11 +114,16 @@ def troubles(found: Any) -> list[str]:
 
 
 def fitted(calibration: dict[str, Any]) -> list[str]:
-    """Constants of the kernels of a calibration, with their intervals."""
-    kernels = calibration.get("kernels")
-    if not kernels:
-        return [f"{calibration.get('calibration_id')}: no kernels were fitted"]
-    lines = [f"Fitted ({calibration['calibration_id']}, clock {kernels['clock']})"]
-    for name, value in sorted(kernels["values"].items()):
-        lines.append(f"  {name:<26}{value['value']:>12.4g}  ({value['low']:.4g} to {value['high']:.4g})")
-    return [*lines, f"  left out, median error {100 * kernels['loo_median']:.1f} %"]
+    """Constants of the kernels and of the host of a calibration, with their intervals."""
+    lines = [f"Fitted ({calibration.get('calibration_id')})"]
+    for part in ("kernels", "host", "host_tier"):
+        found = calibration.get(part)
+        if not found:
+            lines.append(f" {part}: nothing was fitted")
+            continue
+        lines.append(f" {part}" + (f", clock {found['clock']}" if "clock" in found else ""))
+        for name, value in sorted(found["values"].items()):
+            lines.append(f"  {name:<26}{value['value']:>12.4g}  ({value['low']:.4g} to {value['high']:.4g})")
+        error = found.get("loo_median")
+        lines += [] if error is None else [f"  left out, median error {100 * error:.1f} %"]
+    return lines

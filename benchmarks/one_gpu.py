@@ -11,8 +11,9 @@
 Every sitting begins with the check and a smoke test of one kernel, and ends there where one of them fails.
 Sitting "first": functional tests, one process a file, side by side; then one part after the other, for
 timings alone: copies, the L2 cache and launches; gather and pool beside torch; tests that time something; the
-calibration, its projection and summary; one core; the kernel model. Sitting "timings": ids, conversions and
-the exchange; every variant of gather and pool over the whole grid; the calibration once more. Sitting
+calibration of kernels, its projection and summary; one core; the kernel model. Sitting "timings": ids,
+conversions and the exchange; every variant of gather and pool over the whole grid; the calibration of the
+host (its launches, its memory as the GPU reads it), and that of the kernels once more. Sitting
 "sanitizer": each family of kernels on small cases under each tool.
 The archive, <sitting>.tar.gz, is written anew after each part: a cut loses the part under way; parts.txt in
 it says how each part ended. Compiled kernels and installed wheels stay outside it, in build/one_gpu, for the
@@ -47,9 +48,10 @@ MARGIN_S = 60.0
 
 CHECK_S, SMOKE_S, COMPILE_S, TESTS_S, TIMED_TESTS_S = 10.0, 30.0, 50.0, 130.0, 25.0
 CALIBRATE_S, CALIBRATE_LONG_S, STARTING_S, AFTER_S = 40.0, 90.0, 30.0, 15.0
-"""Of the calibration: its time limits; its start, the points under way and the fit; what reads it."""
+"""Of the calibration of kernels: its limits; its start, the points under way and the fit; what reads it."""
 
-DOCTOR_S, FLOORS_S, GATHER_S, ONE_CORE_S, STAGES_S, VARIANTS_S = 30.0, 30.0, 80.0, 40.0, 50.0, 260.0
+CALIBRATE_HOST_S = 30.0
+DOCTOR_S, FLOORS_S, GATHER_S, ONE_CORE_S, STAGES_S, VARIANTS_S = 30.0, 30.0, 80.0, 40.0, 50.0, 210.0
 TEST_LIMIT_S = 60
 """Of one test."""
 
@@ -145,16 +147,19 @@ def timings(asked: Asked) -> Groups:
     )
     more = asked.sized(f"--minutes {VARIANTS_S / 60 - 0.3:.2f}", "--scale 20000 --minutes 0.1")
     yield asked.benchmark("gather", VARIANTS_S, *table, *more)
+    yield calibration(asked, CALIBRATE_HOST_S, "host")
     yield calibration(asked, CALIBRATE_LONG_S)
 
 
-def calibration(asked: Asked, limit_s: float) -> tuple[Part]:
-    """Kernels at every clock, for so long."""
+def calibration(asked: Asked, limit_s: float, only: str = "kernels") -> tuple[Part]:
+    """Kernels at every clock, or the host, for so long; both in one run."""
     words = (
         "--device",
         "cuda",
         "--ranks",
         "1",
+        "--only",
+        only,
         "--out",
         str(asked.results / "runs"),
         *asked.machine,
@@ -163,7 +168,8 @@ def calibration(asked: Asked, limit_s: float) -> tuple[Part]:
     limit = f"--time-limit={limit_s:.0f}s"
     small = (PYTHON, str(ROOT / "tests" / "rehearsal" / "small_calibration.py"))
     line = (*(small if asked.rehearse else PERFMODEL), "calibrate", *words, limit)
-    return (Part("calibrate.json", line, limit_s + STARTING_S),)
+    name = "calibrate.json" if only == "kernels" else f"calibrate_{only}.json"
+    return (Part(name, line, limit_s + STARTING_S),)
 
 
 def sanitizer(asked: Asked) -> Groups:

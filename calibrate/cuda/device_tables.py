@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from calibrate.cuda.host_memory import mapped_address
 from perfmodel.errors import BadInputError
 
 INT8_TAIL_BYTES = 8
@@ -37,16 +38,18 @@ class DeviceTables:
     rows   of each table [E, D], or for int8 [E, row bytes] of uint8: D bytes, fp32 scale, fp32 bias, padding;
            elements of a row lie together, rows may lie apart
     dims   D of each table;  dtype  fp32, fp16, bf16 or int8
+    reader the GPU that reads rows which lie in pinned memory of the host; None: the rows' own device
     """
 
     rows: tuple[Any, ...]
     dims: tuple[int, ...]
     dtype: str
+    reader: Any = None
 
     @property
     def device(self) -> Any:
-        """torch.device of the rows."""
-        return self.rows[0].device
+        """torch.device that looks the rows up."""
+        return self.rows[0].device if self.reader is None else self.reader
 
     @property
     def row_bytes(self) -> tuple[int, ...]:
@@ -62,7 +65,9 @@ class DeviceTables:
         import torch
 
         made = np.zeros(len(self.rows), DESCRIPTOR)
-        made["rows"] = [rows.data_ptr() for rows in self.rows]
+        made["rows"] = [
+            rows.data_ptr() if self.reader is None else mapped_address(rows) for rows in self.rows
+        ]
         made["row_count"] = [rows.shape[0] for rows in self.rows]
         made["row_bytes"] = self.row_bytes
         made["dim"] = self.dims

@@ -196,7 +196,7 @@ _BESIDE = {"python_calls": 300, "operator_calls": 52, "kernel_calls": 12}
 """Work of the other kinds that runs before a timed round: about half of TorchRec's row-wise pass."""
 
 
-class HostOperation:
+class HostRounds:
     """Rounds of one kind, timed; those of the others before it.
 
     Limits: CUDA graphs on a CPU -> BadInputError

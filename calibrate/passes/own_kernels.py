@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from calibrate.cuda.bucketize import Bucketizer
 from calibrate.cuda.cache import source_text
-from calibrate.cuda.device_tables import make_tables
+from calibrate.cuda.device_tables import DeviceTables, make_tables
 from calibrate.cuda.gather_pool import GatherOptions, GatherPool, new_gather_faults, offsets_of
 from calibrate.cuda.gpu_build import INSTALL
+from calibrate.cuda.host_memory import LARGEST_PART, PinnedRows
 from calibrate.cuda.partial_bags import partial_sum
 from calibrate.cuda.permute import Permuter
 from calibrate.cuda.split import row_wise
-from calibrate.operations import Availability
+from calibrate.operations import Availability, Place
 from calibrate.passes.id_sets import IdSet, draw_sets, table_copies
 from calibrate.passes.pattern_rows import bag_sums, require_exact
 from calibrate.passes.pattern_tables import Borrowed
@@ -28,9 +30,10 @@ from calibrate.passes.torch_kernels import (
 )
 from calibrate.planning.kernel_cells import ELEMENT_BYTES
 from calibrate.providers.device_collectives import torch_with_cuda
+from calibrate.ranks.process import host_memory_bytes
 from perfmodel.schema.runs import LookupWork
 
-_OPERATIONS = ("gather_pool", "bucketize", "permute", "partial_sum")
+_OPERATIONS = ("gather_pool", "bucketize", "permute", "partial_sum", "gather_host")
 
 
 def availability() -> Availability:
@@ -75,11 +78,60 @@ class Lookup(Borrowed):
         self.call = None
 
 
+class HostLookup(Borrowed):
+    """A look-up of one table in pinned host memory, prepared anew for each visit."""
+
+    def __init__(self, rows: Any, work: LookupWork, device: Any) -> None:
+        super().__init__(rows)
+        self._work, self._device = work, device
+        self.faults: Any = None
+        self.call: Any = None
+
+    def take(self) -> None:
+        """The table, and its descriptor on the GPU."""
+        super().take()
+        work = self._work
+        reader = self._device if self._device.type == "cuda" else None
+        tables = DeviceTables((self.rows,), (work.dim,), "fp32", reader)
+        self.faults = new_gather_faults(self._device)
+        self.call = GatherPool(tables, work.batch, GatherOptions(layout="table"), work.pooling)
+
+    def give_back(self) -> None:
+        """Table and descriptor go."""
+        super().give_back()
+        self.call = None
+
+
 class OwnKernels(TorchKernels):
     """Rows fp32 or fp16, bags fp32; all tables in one launch."""
 
     name = "perfmodel"
     operations = _OPERATIONS
+
+    def open(self, place: Place, address: Mapping[str, str]) -> None:
+        """Take this rank's device; host memory for rows is taken when it is asked for."""
+        super().open(place, address)
+        self._pinned = PinnedRows(self._device, LARGEST_PART * host_memory_bytes(place.local_ranks))
+
+    def close(self) -> None:
+        """Give the tables back."""
+        super().close()
+        self._pinned.clear()
+
+    def _gather_host(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
+        """The kernel of ``gather_pool``, whose table lies in memory of the host."""
+        lookup = HostLookup(lambda: self._pinned.rows(work.rows, work.dim), work, self._device)
+        sets = [self._set(work, one, dtype, 0) for one in draw_sets(work, dtype, seed)]
+
+        def call(inputs: Inputs) -> Outputs:
+            out = lookup.call.new_out()
+            lookup.call(inputs[0], inputs[1], out, None, lookup.faults)
+            return (out.view(-1, work.dim),)
+
+        def reference(inputs: Inputs) -> Outputs:
+            return (bag_sums(inputs[0].long(), inputs[2], work.dim),)
+
+        return KernelOperation(self._gpu, sets, call, reference, between=self._between(work), table=lookup)
 
     def _gather_pool(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
         joined = work.tables * work.rows

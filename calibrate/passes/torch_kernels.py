@@ -20,7 +20,7 @@ from calibrate.machine.libraries import install_torch
 from calibrate.machine.local_gpus import find_gpus
 from calibrate.operations import Availability, Place
 from calibrate.passes import lookup
-from calibrate.passes.host_calls import HostOperation
+from calibrate.passes.host_calls import HostRounds
 from calibrate.passes.id_sets import COLD_BYTES, IdSet, draw_sets, table_copies
 from calibrate.passes.pattern_rows import bag_sums, require_exact
 from calibrate.passes.pattern_tables import Borrowed, PatternTables
@@ -153,7 +153,7 @@ class TorchKernels:
     """Kernel cells through torch."""
 
     name = "torch"
-    operations: tuple[str, ...] = (*KERNELS, *HOST_CALLS)
+    operations: tuple[str, ...] = (*KERNELS, *HOST_CALLS, "copy_to_device", "copy_to_host")
 
     def open(self, place: Place, address: Mapping[str, str]) -> None:
         """Take this rank's device: the CPU, or torch's current GPU."""
@@ -172,7 +172,7 @@ class TorchKernels:
     def barrier(self, ranks: Sequence[int]) -> None:
         """Nothing: ranks are kept in step by a library of collectives."""
 
-    def operation(self, point: Point, ranks: Sequence[int]) -> KernelOperation | HostOperation:
+    def operation(self, point: Point, ranks: Sequence[int]) -> KernelOperation | HostRounds:
         """The kernel cell of a point.
 
         Limits: not a kernel, or one that this library lacks -> BadInputError
@@ -182,7 +182,7 @@ class TorchKernels:
                 f"{self.name} has no kernel {point.operation!r}.", f"it has: {', '.join(self.operations)}."
             )
         if point.operation in HOST_CALLS:
-            return HostOperation(point.operation, point.work, self._device, gpu=self._gpu)
+            return HostRounds(point.operation, point.work, self._device, gpu=self._gpu)
         seed = zlib.crc32(point.key.encode())
         made: KernelOperation = getattr(self, f"_{point.operation}")(point.work, point.dtype, seed)
         return made
@@ -308,6 +308,27 @@ class TorchKernels:
             return (out.copy_(inputs[0]),)
 
         return KernelOperation(self._gpu, [(source,)], call, lambda inputs: inputs, (out,))
+
+    def _copy_to_device(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
+        return self._copy_over(work, to_device=True)
+
+    def _copy_to_host(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
+        return self._copy_over(work, to_device=False)
+
+    def _copy_over(self, work: LookupWork, *, to_device: bool) -> KernelOperation:
+        """Copies between page-locked memory of the host and the GPU's, of ``work.dim`` bytes."""
+        torch = self._torch
+        there = torch.arange(251, dtype=torch.uint8, device=self._device)
+        there = there.repeat(-(-work.dim // 251))[: work.dim].clone()
+        host = torch.empty(work.dim, dtype=torch.uint8, pin_memory=True)
+        host.copy_(there)
+        source, out = (host, torch.empty_like(there)) if to_device else (there, host)
+        expected = there if to_device else there.cpu()
+
+        def call(inputs: Inputs) -> Outputs:
+            return (out.copy_(inputs[0], non_blocking=True),)
+
+        return KernelOperation(self._gpu, [(source,)], call, lambda inputs: (expected,), (out,))
 
     def _launch_floor(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
         torch = self._torch

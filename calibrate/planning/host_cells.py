@@ -1,7 +1,10 @@
-"""What a calibration times of the host that issues a pass: the cells behind ``--host``."""
+"""What a calibration times of the host: what it does to issue a pass, and its memory as GPUs read it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from calibrate.planning.kernel_cells import ELEMENT_BYTES, payload_bytes
 from calibrate.planning.world import World
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import LookupWork, Point, PointKind
@@ -17,27 +20,74 @@ times that, most of whose code is in the caches. A pass on a quiet machine lies 
 ON_GPUS = ("kernel_calls", "graph_calls")
 
 
-def host_points(world: World, preset: str) -> list[Point]:
-    """Cells of the host, each timed with one host call (eager), on all ranks of a node at once.
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+ROW_BYTES = {
+    "quick": (32, 128, 512),
+    "standard": (32, 64, 96, 128, 256, 512, 1024),
+    "rigorous": (32, 64, 96, 128, 160, 256, 512, 1024),
+}
+TABLE_BYTES = {"quick": (256 * MIB,), "standard": (256 * MIB, GIB), "rigorous": (256 * MIB, GIB, 4 * GIB)}
+"""Of host memory: several times what an L2 cache holds."""
 
-    Every preset has the same: they take a second together. Kernels and CUDA graphs are timed on GPUs: on a
-    CPU, an operator has the time of its kernel in it. Empty without PyTorch.
+LOOKUPS = (64, 2**11, 2**15)
+"""Rows of a call, and as many as fill ``MOST_BYTES``: from the latency to the rate of the link."""
+
+MOST_BYTES = 32 * MIB
+"""Of rows that one call brings over the link: half a millisecond at 64 GB/s."""
+
+BAG_ROWS = 8
+COPIES = (4 * KIB, 64 * KIB, MIB, 16 * MIB, 128 * MIB)
+"""Bytes of a copy."""
+
+
+def host_points(world: World, preset: str) -> list[Point]:
+    """Cells of the host, on all ranks of a node at once.
+
+    Every preset has the same calls; they take a second together, timed one by one (eager). On GPUs also
+    kernels and CUDA graphs (on a CPU, an operator has the time of its kernel in it), and the host tier, back
+    to back (stream): gathers of random rows that lie in pinned host memory, through this project's own
+    kernel, and copies over the link. Empty without PyTorch.
     """
     known = world.providers.get("torch")
     if known is None or not known.usable:
         return []
+    return [*_calls(world), *(_tier(world, preset) if world.device == "cuda" else ())]
+
+
+def _calls(world: World) -> Iterator[Point]:
+    for operation, counts in CALLS.items():
+        if world.device == "cuda" or operation not in ON_GPUS:
+            for calls in counts:
+                yield _point(world, operation, LookupWork(batch=calls), "torch", Clock.EAGER, 0)
+
+
+def _tier(world: World, preset: str) -> Iterator[Point]:
+    for operation in ("copy_to_device", "copy_to_host"):
+        for size in COPIES:
+            if size <= world.memory_bytes / 16:
+                yield _point(world, operation, LookupWork(batch=1, dim=size), "torch", Clock.STREAM, size)
+    if "perfmodel" not in world.providers:
+        return
+    for row in ROW_BYTES[preset]:
+        for size in (one for one in TABLE_BYTES[preset] if one <= world.memory_bytes / 16):
+            for n in (*LOOKUPS, MOST_BYTES // row):
+                dim = row // ELEMENT_BYTES["fp32"]
+                work = LookupWork(batch=max(1, n // BAG_ROWS), pooling=BAG_ROWS, dim=dim, rows=size // row)
+                moved = payload_bytes("gather_pool", work, "fp32")
+                yield _point(world, "gather_host", work, "perfmodel", Clock.STREAM, moved)
+
+
+def _point(
+    world: World, operation: str, work: LookupWork, implementation: str, clock: Clock, moved: int
+) -> Point:
     ranks = min(world.ranks, world.ranks_per_node)
-    return [
-        Point(
-            kind=PointKind.KERNEL,
-            operation=operation,
-            implementation="torch",
-            clock=Clock.EAGER,
-            work=LookupWork(batch=calls),
-            gpus=ranks,
-            gpus_per_node=ranks,
-        )
-        for operation, counts in CALLS.items()
-        if world.device == "cuda" or operation not in ON_GPUS
-        for calls in counts
-    ]
+    return Point(
+        kind=PointKind.KERNEL,
+        operation=operation,
+        implementation=implementation,
+        clock=clock,
+        payload_bytes=moved,
+        work=work,
+        gpus=ranks,
+        gpus_per_node=ranks,
+    )

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS
 from perfmodel.schema.files import unknown_name
-from perfmodel.schema.runs import HOST_CALLS, KERNELS
+from perfmodel.schema.runs import HOST_CALLS, HOST_TIER, KERNELS
 
 IMPLEMENTATIONS = ("exchange", "torchrec")
 """Whole passes: our own exchange, and TorchRec's."""
 
-_GROUPS = {"kernels": KERNELS, "host": HOST_CALLS, "composed": IMPLEMENTATIONS}
+_GROUPS = {"kernels": KERNELS, "host": (*HOST_CALLS, *HOST_TIER), "composed": IMPLEMENTATIONS}
 
 
 @dataclass(frozen=True)

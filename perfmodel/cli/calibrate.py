@@ -28,8 +28,9 @@ def calibrate(
         typer.Option(
             "--only",
             metavar="WHAT",
-            help="Measure only LIBRARY, LIBRARY:COLLECTIVE, kernels, kernels:NAME, host (what the host "
-            "takes to issue a pass) or composed (whole passes). Repeat, or separate with commas.",
+            help="Measure only LIBRARY, LIBRARY:COLLECTIVE, kernels, kernels:NAME, host (what it takes to "
+            "issue a pass, and its memory as GPUs read it) or composed (whole passes). Repeat, or "
+            "separate with commas.",
         ),
     ] = None,
     quick: Annotated[

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from perfmodel.fit.links import rounded
 from perfmodel.schema.evidence import Backend, Clock
-from perfmodel.schema.host_fits import HostTimes
+from perfmodel.schema.host_fits import IssueTimes
 from perfmodel.schema.intervals import Interval
 from perfmodel.schema.run_files import Run
 
@@ -26,7 +26,7 @@ _SMALL_BYTES = 2**20
 """Payloads up to which an eager collective of a GPU takes the host's time, whatever its size."""
 
 
-def fit_host(run: Run) -> HostTimes | None:
+def fit_host(run: Run) -> IssueTimes | None:
     """Times of one Python call, operator, launch and graph, and of a collective of NCCL.
 
         t = exp(mean of ln(T / n))       a launch: kernels less operators          [s]
@@ -55,7 +55,7 @@ def fit_host(run: Run) -> HostTimes | None:
     if collectives:
         values["host_collective_s"] = _interval(np.array(collectives))
     count = sum(times.size for name, times in each.items() if name.endswith("_calls"))
-    return HostTimes(
+    return IssueTimes(
         values=values, processor=run.header.stack.get("cpu", ""), sample_count=count + len(collectives)
     )
 

@@ -9,10 +9,10 @@ from perfmodel.errors import NoCalibrationError
 from perfmodel.fit.build import Identity, fit_calibration, fit_curves
 from perfmodel.fit.context import handovers, passes_to_fit
 from perfmodel.fit.host_calls import fit_host
+from perfmodel.fit.host_tier import fit_host_tier
 from perfmodel.fit.implementations import fit_each
 from perfmodel.schema.calibration import Calibration, list_calibrations, shipped_calibration
 from perfmodel.schema.evidence import COLLECTIVES, LAW_BACKENDS, Backend, Clock, Evidence
-from perfmodel.schema.host_fits import HostTimes
 from perfmodel.schema.intervals import Interval
 from perfmodel.schema.kernel_fits import GPU_L2
 from perfmodel.schema.machine import Machine
@@ -43,7 +43,6 @@ def fit_run(run: Run, machine: Machine, planned: Iterable[Point] = ()) -> list[C
             "measure on a GPU, or without --oversubscribe.",
         )
     samples = run.collective_samples()
-    host = fit_host(run)
     known = samples[samples["backend"].isin(list(Backend)) & samples["collective"].isin(COLLECTIVES)]
     groups = {
         (Backend(backend), Clock(clock)): rows
@@ -51,7 +50,7 @@ def fit_run(run: Run, machine: Machine, planned: Iterable[Point] = ()) -> list[C
     }
     missing = [p for p in (*run.points.values(), *planned) if not run.ended(p.key)]
     if not groups:
-        return [_kernels_alone(run, machine, host, not any(p.kind is PointKind.KERNEL for p in missing))]
+        return [_kernels_alone(run, machine, not any(p.kind is PointKind.KERNEL for p in missing))]
     partial = {(p.backend, p.clock) for p in missing if p.kind is PointKind.COLLECTIVE}
     order = sorted(groups, key=lambda key: (list(Backend).index(key[0]), CLOCK_ORDER.index(key[1])))
     found: list[Calibration] = []
@@ -72,17 +71,19 @@ def fit_run(run: Run, machine: Machine, planned: Iterable[Point] = ()) -> list[C
         calibration = fit_calibration(rows, machine, identity, like=like)
         after = known[(known["backend"] == backend) & (known["clock"] == clock)]
         calibration = _in_use(calibration, after[after["variant"] == AFTER_KERNEL], run, machine, identity)
-        fitted = {**_kernels(run, machine, backend, clock), "host": host}
+        fitted = _kernels(run, machine, backend, clock)
+        fitted |= _host(run, machine, fitted)
         found.append(calibration.model_copy(update=fitted))
     first, *others = sorted(found, key=preference)
     return [first.model_copy(update={"preferred": True}), *others]
 
 
-def _kernels_alone(run: Run, machine: Machine, host: HostTimes | None, complete: bool) -> Calibration:
+def _kernels_alone(run: Run, machine: Machine, complete: bool) -> Calibration:
     """The shipped collectives of the machine with the run's own kernels."""
     shipped = _shipped(machine, machine.defaults.backend)
     kernels = _kernels(run, machine, shipped.backend, shipped.clock) if shipped else {}
-    if shipped is None or not (kernels or host):
+    host = _host(run, machine, kernels)
+    if shipped is None or not (kernels or any(host.values())):
         raise NoCalibrationError(
             f"run {run.run_id} holds no finished point of a collective.",
             "measure some:\n  perfmodel calibrate --quick",
@@ -91,7 +92,7 @@ def _kernels_alone(run: Run, machine: Machine, host: HostTimes | None, complete:
         update={
             "calibration_id": f"{shipped.calibration_id}+{run.run_id}",
             **kernels,
-            "host": host,
+            **host,
             "complete": complete,
             "preferred": True,
             "note": f"collectives of {shipped.calibration_id}, kernels of run {run.run_id}",
@@ -150,6 +151,24 @@ def _kernels(run: Run, machine: Machine, backend: Backend, clock: Clock) -> dict
             first, *others = (one.model_copy(update={"values": {**one.values, **reported}}) for one in found)
             return {"kernels": first, "more_kernels": others}
     return {}
+
+
+def _host(run: Run, machine: Machine, kernels: dict[str, Any]) -> dict[str, Any]:
+    """What the run tells of the host: fields of a calibration, None where it timed nothing of them.
+
+    kernels  of ``_kernels``: the floor of a gather from HBM, of our own kernels where those were timed
+    """
+    fitted = [kernels["kernels"], *kernels["more_kernels"]] if kernels else []
+    floors = {
+        one.implementation: one.values["launch_floor_s"].value
+        for one in fitted
+        if "launch_floor_s" in one.values
+    }
+    floor = floors.get(_OWN_KERNELS, next(iter(floors.values()), None))
+    return {"host": fit_host(run), "host_tier": fit_host_tier(run, machine, floor)}
+
+
+_OWN_KERNELS = "perfmodel"
 
 
 def _with_reported(machine: Machine, run: Run) -> tuple[Machine, dict[str, Interval]]:

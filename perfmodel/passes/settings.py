@@ -13,6 +13,7 @@ from perfmodel.collectives.library import Array, CollectiveTimes, Faster, Librar
 from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
 from perfmodel.model.collectives import bus_factor
 from perfmodel.passes.handover import Handover
+from perfmodel.passes.measured_tier import with_host_tier
 from perfmodel.schema.calibration import Calibration, load_calibration
 from perfmodel.schema.constants import (
     Constants,
@@ -170,7 +171,7 @@ def load_setting(
     notes = of_its_file(machine)
     machine, models = _with_fewer_cards(machine), models or Models()
     fitted: KernelConstants | None = None
-    handover = Handover()
+    handover, constants = Handover(), load_kernel_constants()
     if backend == BEST:
         links, compared = _best(machine, clock, calibration, assumed, models)
         notes = (*notes, *compared)
@@ -180,7 +181,7 @@ def load_setting(
         if own is not None:
             fitted, handover = _chosen(own, kernels), Handover.of(own)
             machine = _with_kernels(machine, own.calibration_id, fitted)
-    constants = load_kernel_constants()
+            machine, constants = with_host_tier(machine, constants, own)
     if fitted is None:
         machine = _with_published(machine, kernels, constants)
     if assumed is not None:

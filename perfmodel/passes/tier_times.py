@@ -68,7 +68,7 @@ class TierTimes:
         launch = np.asarray(launches, dtype=np.float64) * self._value("launch_floor_s")
         time = launch + np.maximum(self.crossing_s(moved, wire, sharers), pool_s - launch)
         floor = np.broadcast_to(launch + self._value("host_latency_s"), time.shape)
-        return self.timing(time, floor, LINK)
+        return self.timing(time, floor, self._link_keys(sharers))
 
     def fetched(self, moved: Array, wire: Array, sharers: ArrayLike, part: float = 1.0) -> Timing:
         """Of the rows that a cache has not.
@@ -77,7 +77,13 @@ class TierTimes:
         """
         latency = self._value("host_latency_s")
         time = tiers.link_time(moved, latency, part * self.rate(moved, wire, sharers))
-        return self.timing(time, np.where(moved > 0, latency, 0.0), LINK)
+        return self.timing(time, np.where(moved > 0, latency, 0.0), self._link_keys(sharers))
+
+    def _link_keys(self, sharers: ArrayLike) -> tuple[str, ...]:
+        """What the rate rests on: the memory behind the link only where a GPU's share of it is slower."""
+        link = self._value("host_link_bytes_per_s") * self.basis.constant("link_packet_fraction")
+        shared = self._value("host_bytes_per_s") / float(np.max(sharers, initial=1.0))
+        return LINK if shared < link else LINK[:2]
 
     def timing(self, time: Array, floor: Array, keys: tuple[str, ...]) -> Timing:
         """With the spread of the constants' sources as band, and the weakest evidence."""

@@ -257,7 +257,7 @@ class Evaluator:
 
     def _row(self, step: Step, timing: Timing, loads: Loads) -> StepRow:
         each = np.max([loads.of(resource) for resource in step.resources], axis=0)
-        if step.name == "gather_host" and timing.limit_names != LINK:
+        if step.name == "gather_host" and timing.limit_names[:1] != LINK[:1]:
             step = STEPS["gather_pool"]  # what it reads in place, if anything, takes no longer
         if step.below_hbm:
             main = Resource.IN_PLACE if step.name == "gather_host" else step.resources[0]

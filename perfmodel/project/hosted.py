@@ -20,7 +20,7 @@ from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.constants import load_service_constants
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.files import unknown_name
-from perfmodel.schema.host_fits import HostTimes
+from perfmodel.schema.host_fits import IssueTimes
 from perfmodel.schema.run_folders import calibrations_of, run_folder
 
 Array = NDArray[np.float64]
@@ -149,7 +149,7 @@ def host_costs(host: str, calibration: str | None = None, end: int = 0) -> HostC
     return HostCosts(mode, call, operator, launch, collective, stretch, known)
 
 
-def _time(key: str, own: HostTimes | None, end: int) -> float:
+def _time(key: str, own: IssueTimes | None, end: int) -> float:
     """Of one thing [s]: one's own, else the shipped one; 0 for no key.
 
     An end of an interval is as far as its own error and that of the counts together.
@@ -166,7 +166,7 @@ def _time(key: str, own: HostTimes | None, end: int) -> float:
     return float(one.value * np.exp(end * np.hypot(np.log(side / one.value), z * counted)))
 
 
-def _own_times(calibration: str | None) -> HostTimes | None:
+def _own_times(calibration: str | None) -> IssueTimes | None:
     """Of the calibration that a projection uses; None where it has none."""
     if calibration is None:
         return None
@@ -174,12 +174,12 @@ def _own_times(calibration: str | None) -> HostTimes | None:
     return _in_folder(folder) if folder else load_calibration(calibration).host
 
 
-def _in_folder(folder: Path) -> HostTimes | None:
+def _in_folder(folder: Path) -> IssueTimes | None:
     found = (one.host for one in calibrations_of(folder).values() if one.host is not None)
     return next(found, None)
 
 
-def _named_times(where: str) -> HostTimes:
+def _named_times(where: str) -> IssueTimes:
     """Of a run or a calibration that was named for them. Limits: it has none -> NoCalibrationError"""
     found = _own_times(where)
     if found is None:

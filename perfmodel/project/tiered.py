@@ -113,7 +113,8 @@ class Tiered:
         shape = work.gpus.shape
         tables = tuple(tuple(float(np.broadcast_to(x, shape)[at]) for x in one) for one in columns)
         value = self._value
-        link = value("host_latency_s"), value("host_link_bytes_per_s"), value("sector_bytes")
+        sector = self._constant("link_sector_bytes")
+        link = value("host_latency_s"), value("host_link_bytes_per_s"), sector
         packet = self._constant("link_request_bytes"), self._constant("link_header_bytes")
         block = value("ssd_block_bytes") if self.tier.kind == SSD else 1.0
         ways = self._constant("cache_ways")

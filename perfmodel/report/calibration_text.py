@@ -12,6 +12,7 @@ import numpy as np
 from perfmodel.model.curves import anchored_time
 from perfmodel.model.differences import log_span
 from perfmodel.model.laws import NETWORK_UNKNOWNS
+from perfmodel.report.host_calibration import host_parts
 from perfmodel.report.terminal import facts, paragraph, table
 from perfmodel.schema.calibration import Calibration, Curve, Law
 from perfmodel.schema.intervals import Interval
@@ -120,6 +121,7 @@ def calibration_text(
         parts += _unknown_text(item, run)
     parts += [_law_text(law, brief) for law in item.laws]
     parts += [kernels_text(item.kernels, brief)] if item.kernels is not None else []
+    parts += host_parts(item)
     return "\n\n".join(parts)
 
 

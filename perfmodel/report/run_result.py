@@ -18,7 +18,7 @@ from perfmodel.report.terminal import facts, table
 from perfmodel.schema.calibration import Calibration, Curve
 from perfmodel.schema.evidence import SAMPLES_ONLY
 from perfmodel.schema.intervals import Interval
-from perfmodel.schema.runs import HOST_CALLS, Finish, Point, PointKind, Status
+from perfmodel.schema.runs import HOST_CALLS, HOST_TIER, Finish, Point, PointKind, Status
 from perfmodel.units import (
     counted,
     format_bytes,
@@ -258,7 +258,7 @@ def outcome_warnings(outcome: RunOutcome, retry: Callable[[str, bool], str]) -> 
 
 
 def _group(point: Point) -> str:
-    kernels = "host" if point.operation in HOST_CALLS else "kernels"
+    kernels = "host" if point.operation in (*HOST_CALLS, *HOST_TIER) else "kernels"
     return {PointKind.COLLECTIVE: point.backend, PointKind.KERNEL: kernels, PointKind.COMPOSED: "composed"}[
         point.kind
     ]

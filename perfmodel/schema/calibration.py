@@ -23,7 +23,7 @@ from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
 from perfmodel.schema.files import first_line, invalid_fields, load_json, read_text, shown, unknown_name
 from perfmodel.schema.home import LATEST
-from perfmodel.schema.host_fits import HostTimes
+from perfmodel.schema.host_fits import HostTier, IssueTimes
 from perfmodel.schema.intervals import STRICT, Bytes, Interval, LogSd, Positive, Ranks, Seconds, Share, Whole
 from perfmodel.schema.kernel_fits import KernelConstants
 from perfmodel.schema.limits import far_from_sold, limits_of
@@ -31,7 +31,7 @@ from perfmodel.schema.whole_files import cannot_write, write_whole_text
 
 SCHEMA_VERSION = 1
 UNKNOWN_VERSION = "unknown"  # of a library, where neither the file nor an option says it
-_OPTIONAL = ("kernels", "more_kernels", "after_kernel", "handover_s", "accepted", "host")
+_OPTIONAL = ("kernels", "more_kernels", "after_kernel", "handover_s", "accepted", "host", "host_tier")
 """Fields that a file without them does not mention."""
 _FOLDER = "calibrations"
 _SUFFIX = ".json"
@@ -158,7 +158,7 @@ class Calibration(BaseModel):
     after_kernel  curves of collectives that were timed right after something that cleared the caches
     handover_s    by step of a whole pass: how much longer it takes there than its curve (after a kernel where
                   there is one) says; ``between_steps``: what the pass takes beyond its steps
-    host          times of what the host does to issue a pass
+    host          times of what the host does to issue a pass;  host_tier  its memory, as a GPU reads it
     """
 
     model_config = STRICT
@@ -185,7 +185,8 @@ class Calibration(BaseModel):
     more_kernels: list[KernelConstants] = []
     after_kernel: list[Curve] = []
     handover_s: Mapping[str, Interval] = {}
-    host: HostTimes | None = None
+    host: IssueTimes | None = None
+    host_tier: HostTier | None = None
 
     @model_validator(mode="after")
     def _distinct(self) -> Calibration:

@@ -1,4 +1,4 @@
-"""What a calibration says of the host that issues a pass: times measured on the machine itself."""
+"""What a calibration says of the host: its times to issue a pass, and its memory as GPUs read it."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, model_validator
 
-from perfmodel.schema.intervals import STRICT, Interval, Whole
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.intervals import STRICT, Interval, LogSd, Share, Whole
 from perfmodel.schema.limits import limits_of
 
 HOST_KEYS = ("host_call_s", "host_operator_s", "host_launch_s", "host_collective_s", "graph_launch_s")
 """Service constants that samples can tell: of a Python call, an operator, a launch, a collective, a graph."""
 
 
-class HostTimes(BaseModel):
+class IssueTimes(BaseModel):
     """Times of what the host does, each with its 95 % interval.
 
     values  by service constant, of ``HOST_KEYS``; they stand for the shipped ones
@@ -27,10 +28,57 @@ class HostTimes(BaseModel):
     sample_count: Whole
 
     @model_validator(mode="after")
-    def _known(self) -> HostTimes:
+    def _known(self) -> IssueTimes:
         if unknown := [key for key in self.values if key not in HOST_KEYS]:
             raise ValueError(f"unknown times of the host {unknown}")
         longest = limits_of("sample")["time_s"].most
         if long := [key for key, interval in self.values.items() if interval.value > longest]:
             raise ValueError(f"values.{long[0]}.value: at most {longest:g} s")
+        return self
+
+
+TIER_KEYS = (
+    "link_bytes_per_s",
+    "host_latency_s",
+    "link_header_bytes",
+    "link_sector_bytes",
+    "copy_to_device_bytes_per_s",
+    "copy_to_host_bytes_per_s",
+)
+"""What samples of the host tier can tell. ``link_bytes_per_s`` is f C of ``tiers.row_rate``: the rate of the
+link that reads of rows fill, headers counted."""
+
+
+class HostTier(BaseModel):
+    """Host memory as one GPU reads it over its link, each value with its 95 % interval.
+
+    values  by name, of ``TIER_KEYS``;  untold  names that the samples do not tell
+    log_sd, loo_median, loo_p90  of the gathers from host memory that are left out of the fit
+    low_row_bytes, high_row_bytes  rows that were timed;  ranks  GPUs of the node that read at once
+    """
+
+    model_config = STRICT
+
+    values: Mapping[str, Interval]
+    untold: list[str] = []
+    log_sd: LogSd
+    sample_count: Whole
+    loo_median: Share | None
+    loo_p90: Share | None
+    low_row_bytes: Whole
+    high_row_bytes: Whole
+    ranks: Whole
+    clock: Clock
+
+    @model_validator(mode="after")
+    def _known(self) -> HostTier:
+        if unknown := [key for key in (*self.values, *self.untold) if key not in TIER_KEYS]:
+            raise ValueError(f"unknown values of the host tier {unknown}")
+        for key, name in (
+            ("host_latency_s", "host_latency_s"),
+            ("link_bytes_per_s", "host_link_bytes_per_s"),
+        ):
+            refused = limits_of("machine")[name].refusal(self.values[key].value) if key in self.values else ""
+            if refused:
+                raise ValueError(f"values.{key}: {refused}")
         return self

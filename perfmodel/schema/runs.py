@@ -38,6 +38,9 @@ HOST_CALLS = ("python_calls", "operator_calls", "kernel_calls", "graph_calls")
 """What the host does in a pass: Python functions, operators without and with a kernel, CUDA graphs. The
 ``batch`` of their work is the number of calls."""
 
+HOST_TIER = ("gather_host", "copy_to_device", "copy_to_host")
+"""The tier below the HBM: rows of pinned host memory, read in place by a gather, and copies over the link."""
+
 COMPOSED = ("row_wise",)
 """Whole passes: the row-wise embedding bag, end to end."""
 
@@ -97,7 +100,7 @@ class Point(BaseModel):
     def _known(self) -> Point:
         known = {
             PointKind.COLLECTIVE: SAMPLE_OPERATIONS,
-            PointKind.KERNEL: (*KERNELS, *HOST_CALLS),
+            PointKind.KERNEL: (*KERNELS, *HOST_CALLS, *HOST_TIER),
             PointKind.COMPOSED: COMPOSED,
         }[self.kind]
         if self.operation not in known:

@@ -112,6 +112,10 @@ class FakeTorch(ModuleType):
         )
 
     @staticmethod
+    def empty(*size: Any, pin_memory: bool = False, **kwargs: Any) -> Any:
+        return real.empty(*size, **kwargs)
+
+    @staticmethod
     def device(kind: str, index: int = 0) -> Any:
         return real.device("cpu")
 

@@ -9,6 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from calibrate.cuda.host_memory import PinnedRows  # noqa: E402
 from calibrate.operations import Place  # noqa: E402
 from calibrate.passes import lookup, own_kernels, reference  # noqa: E402
 from calibrate.passes.fbgemm_kernels import FbgemmKernels  # noqa: E402
@@ -151,6 +152,28 @@ def test_other_kernels_are_exact(library: type[TorchKernels], kernel: str) -> No
         operation.run()
     wrong, checked = operation.check()
     assert wrong == 0 and checked > 0
+
+
+@pytest.mark.parametrize("pooling", [1, 8, 2.5])
+def test_rows_of_host_memory_are_gathered_exactly(pooling: float) -> None:
+    """The kernel of a GPU reads them through pointers of the host; here both are one memory."""
+    made = opened(OwnKernels)
+    for dim in (8, 24, 256):  # 32, 96 and 1024 bytes
+        work = LookupWork(batch=9, pooling=pooling, dim=dim, rows=4000)
+        operation = made.operation(point("gather_host", work), [0])
+        for salt in range(2):
+            operation.prepare(salt)
+            operation.before()
+            operation.run()
+            assert operation.check() == (0, 9 * dim)
+
+
+def test_no_more_host_memory_is_taken_than_a_quarter_of_what_is_free() -> None:
+    made = PinnedRows(torch.device("cpu"), most_bytes=4 * 100 * 8)
+    first = made.rows(100, 8)
+    assert made.rows(50, 16).data_ptr() == first.data_ptr()  # widths take turns
+    with pytest.raises(BadInputError, match="page-locked host memory"):
+        made.rows(101, 8)
 
 
 def test_our_own_kernels_are_timed_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,7 @@ def test_every_kernel_at_every_clock_through_a_whole_run(tmp_path: Path) -> None
     assert {(kernel, clock) for kernel in KERNELS for clock in clocks[1:]} <= seen
     assert ("launch_floor", Clock.EAGER) in seen
     assert {(name, Clock.EAGER) for name in HOST_CALLS} <= seen
+    assert {(f"copy_to_{end}", Clock.STREAM) for end in ("device", "host")} <= seen
 
 
 def test_two_ranks_on_one_gpu_measure_nothing(tmp_path: Path) -> None:

