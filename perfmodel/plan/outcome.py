@@ -29,7 +29,7 @@ from perfmodel.units import format_bytes
 
 _MOST_REASONS = 400
 _LEAST_REASONS = 40  # of the heaviest tables, however little time there is
-_TIERS = "in HBM or, but for copies and hot rows, in the tiers that are allowed, any share of a table cached"
+_TIERS = "each in HBM or in a tier of --tier, with any share of its rows cached"
 _LEAST = 1e-300  # so that nothing is divided by 0
 _OF_STEP = {
     name: name

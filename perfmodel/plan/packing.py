@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan.below_hbm.host_memory import host_of, node_bytes, node_size, of_nodes
+from perfmodel.plan.below_hbm.host_memory import host_fits, host_of
 from perfmodel.plan.cost import Evaluator
 from perfmodel.plan.memory import buffer_bytes
 from perfmodel.plan.options import Options
@@ -111,8 +111,7 @@ class Packing:
         """Whether every node has the host memory for what its ranks keep there."""
         if self.options.host is None:
             return True
-        held = of_nodes(host_of(self.options, self.option, self.ranks), node_size(self.evaluator))
-        return bool(held.max() <= node_bytes(self.evaluator))
+        return host_fits(self.evaluator, host_of(self.options, self.option, self.ranks))
 
     def copy(self) -> Packing:
         """Another state that may change without this one."""

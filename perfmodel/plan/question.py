@@ -15,7 +15,7 @@ from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.settings import CLUSTER, Setting, load_setting
 from perfmodel.plan import torchrec
 from perfmodel.plan.below_hbm.allowed_tiers import Below
-from perfmodel.plan.below_hbm.host_memory import within_host
+from perfmodel.plan.below_hbm.host_memory import host_fits, within_host
 from perfmodel.plan.below_hbm.tiered_search import TieredSearch
 from perfmodel.plan.carried import as_option, carried
 from perfmodel.plan.constraints import Constraints
@@ -189,7 +189,8 @@ class PlanQuestion:
         if (plan.gpus, plan.domain) != (e.gpus, e.domain):
             return None
         loads = e.loads(plan)
-        if float(e.memory(plan, loads).total_bytes.max()) > self.limit_bytes:
+        memory = e.memory(plan, loads)
+        if float(memory.total_bytes.max()) > self.limit_bytes or not host_fits(e, memory.host):
             return None
         return float(e.exact_times(loads.most[np.newaxis])[0])
 

@@ -221,3 +221,16 @@ def test_a_plan_file_keeps_the_tier_and_the_share() -> None:
     assert [p.scheme for p in again.placements] == [p.scheme for p in plan.placements]
     assert plan_record(plan)["placements"][0]["memory"] == "uvm-caching:12.5%,lfu,prefetch"
     assert "memory" not in plan_record(placed(two_tables(), "hbm", "hbm"))["placements"][0]
+
+
+@pytest.mark.parametrize("tier", ["uvm", "uvm-caching:10%"])
+def test_tables_of_one_model_in_one_tier_cost_what_a_projection_says(tier: str) -> None:
+    """MLPerf's on two GPUs, all of which have rows for both; their cache is one."""
+    ids, name = "zipf:1.05", "mlperf-dlrm-dcnv2"
+    answer = project_one(
+        tables=name, gpus=2, tier=tier, batch=1024, distribution=ids, overrides={"hbm_bytes": 200e9}
+    )
+    tables = PlanTables.load(name, parse_distribution(ids))
+    evaluator = Evaluator.on(BOX, tables, 1024, 2, below=Below.of([parse_tier(tier)]))
+    found = evaluator.cost(in_tier(uniform_plan(tables, "row-wise", 2, evaluator.domain), tier))
+    assert found.time_s == pytest.approx(answer.time_s, rel=1e-6)

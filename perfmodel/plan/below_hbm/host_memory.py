@@ -45,14 +45,20 @@ def host_of(options: Options, option: NDArray[np.int64], ranks: Sequence[NDArray
     return found
 
 
+def host_fits(evaluator: Evaluator, host: Array) -> bool:
+    """Whether every node has the host memory that its ranks [G] need."""
+    if not host.any():
+        return True
+    return bool(of_nodes(host, node_size(evaluator)).max() <= node_bytes(evaluator))
+
+
 def check_host(evaluator: Evaluator, host: Array) -> None:
     """Limits: a node that needs more than it has -> BadInputError: which, and by how much"""
-    if not host.any():
+    if host_fits(evaluator, host):
         return
-    nodes, room = of_nodes(host, node_size(evaluator)), node_bytes(evaluator)
+    nodes = of_nodes(host, node_size(evaluator))
     at = int(np.argmax(nodes))
-    if nodes[at] > room:
-        raise too_small(f"node {at}", float(nodes[at]), room)
+    raise too_small(f"node {at}", float(nodes[at]), node_bytes(evaluator))
 
 
 def too_small(what: str, needs: float, room: float) -> BadInputError:

@@ -6,6 +6,7 @@ with the caches that ranks share (``tier_loads.add_pooled``), and shares are cha
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +27,7 @@ _RIVALS = 12
 """Plans that were best in turn, the last ones, that are priced with shared caches."""
 _CHANGES = 400
 """Changes of one table that are priced at most, about 5 ms each."""
+_POLISHING = 0.1  # of the time, for shared caches
 _LESS = 1e-9
 
 
@@ -37,6 +39,8 @@ class TieredSearch(Search):
         self.nearest: Ints | None = None
         self.greedy: list[Packing] = []
         self.rivals: list[Packing] = []
+        self.ends = self.deadline
+        self.deadline -= _POLISHING * (self.deadline - self.began)
 
     def _begin(self) -> None:
         self.greedy = list(greedy_plans(self.evaluator, self.options, self.limit_bytes))
@@ -61,10 +65,21 @@ class TieredSearch(Search):
 
     def _answer(self, stopped: str) -> Found:
         rivals = [state for state in (*self.rivals, *self.greedy) if state.host_fits]
-        if rivals:
-            priced = [(self._exact_s(state), at) for at, state in enumerate(rivals)]
-            self.best = self._polished(rivals[min(priced)[1]].copy())
+        rivals.sort(key=lambda state: state.time_s)
+        best_s, best = np.inf, self.best
+        for at, state in enumerate(rivals):
+            if at >= _RIVALS and self._ended():
+                break
+            time_s = self._exact_s(state)
+            if time_s < best_s:
+                best_s, best = time_s, state
+        if best is not None:
+            self.best = self._polished(best.copy())
         return super()._answer(stopped)
+
+    def _ended(self) -> bool:
+        """Whether the time is up for changes too."""
+        return time.monotonic() >= self.ends
 
     def _exact_s(self, state: Packing) -> float:
         """Time with shared caches [s]; none where a rank has no room."""
@@ -78,12 +93,12 @@ class TieredSearch(Search):
         """The plan with tables in other tiers, cut as they are, while that makes it faster."""
         best_s, left = self._exact_s(state), _CHANGES
         better = True
-        while better and left > 0:
+        while better:
             better = False
             for table, option in list(_changes(state)):
-                if left <= 0:
-                    break
                 left -= 1
+                if left <= 0 or self._ended():
+                    return state
                 other = _changed(state, table, option)
                 if not (other.fits and other.host_fits):
                     continue
