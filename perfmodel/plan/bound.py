@@ -98,7 +98,7 @@ class Bounding:
         self.known = np.union1d(self.known, relaxed.chosen[relaxed.share > 0])
         self.best_s = min(self.best_s, self.found(part, relaxed))
         parts = [] if bound >= self.best_s else self._split(number, part, relaxed)
-        if not parts and relaxed.finer and bound < self.best_s:  # only smaller boxes can raise it
+        if not parts and relaxed.finer and bound < self.best_s:  # nothing else can raise it
             relaxed = solve(self.known[self.problem.alive[self.known]])
             bound = max(bound, relaxed.bound_s if relaxed else bound)
             parts = self._split(number, part, relaxed) if relaxed and bound < self.best_s else []

@@ -19,11 +19,12 @@ from perfmodel.plan.below_hbm.host_memory import check_host
 from perfmodel.plan.bound import RELAXATION
 from perfmodel.plan.cost import Evaluator, StepCost
 from perfmodel.plan.files import MadeFor, plan_record
+from perfmodel.plan.found import Found
 from perfmodel.plan.options import Options, options_of
 from perfmodel.plan.packing import Packing, pack
 from perfmodel.plan.placement import SHARDINGS, Plan, Scheme, uniform_plan
 from perfmodel.plan.reasons import PlanReason, reasons
-from perfmodel.plan.search import Found, Search
+from perfmodel.plan.search import Search
 from perfmodel.plan.two_bounds import ALL_PLANS, LISTED, LISTED_SCHEMES, OF_TORCHREC, TORCHREC_SCHEMES
 from perfmodel.units import format_bytes
 

@@ -79,7 +79,7 @@ class Relaxation:
     sizes    [J] largest load of a rank in the relaxed optimum;  everywhere  [J] what all ranks have of it
     step_s   [P] what each step is thought to take [s]
     room     what all the memory that there is once more would save [s]
-    finer    whether boxes of schemes could still be split
+    finer    whether more programs, or smaller boxes of schemes, could raise the bound
     """
 
     bound_s: float

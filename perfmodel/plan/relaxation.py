@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.options import Options
 from perfmodel.plan.problem import Problem, Relaxation, Subspace
 from perfmodel.plan.tangents import TO_US
 
@@ -35,6 +36,10 @@ _SLACK = 1e-4  # of the program's value: what a tangent must be above it to coun
 _SHARDS = 4  # kinds of table, of each resource, whose shards may count in the next program
 _HALVINGS = 8  # of boxes for one price
 _RISE = 1e-3  # of the value: what halving boxes must have brought to go on
+_CARE, _RISEN = (
+    0.1,
+    0.25,
+)  # of how far a bound is below what it must reach: what it may be off, and rise
 _KEPT = 4  # programs in which a row need not count before it is left out
 _PENALTY_US = 1e7  # of a rank's memory that is too much by all of it
 
@@ -211,7 +216,7 @@ class Master:
             price += problem.everywhere[here] @ of.everywhere
         price *= problem.count[group]
         for q in np.flatnonzero(of.held.any(axis=1)):
-            at = np.flatnonzero(group == q)
+            at = slice(o.first[q], o.first[q + 1]) if isinstance(o, Options) else np.flatnonzero(group == q)
             price[at] += problem.own[here][at] @ of.held[q]
         price[~self.mask[here]] = np.inf
         return price
@@ -265,7 +270,8 @@ def relax(
     """Solve the relaxed problem of one part of all plans; boxes of schemes are split where that matters.
 
     known      options to begin with;  until  whether to end early
-    tolerance  of the bound, as a share;  stop_s  no need to know more than that it is above [s]
+    tolerance  of the bound, as a share;  stop_s  no need to know more than that it is above [s]; with
+               patience, a bound far below that need not come near its optimum: its part is split further
     patience   programs in a row within the tolerance that need not raise the bound: boxes are split in each
     Limits: a table that can be sharded in no way of the part -> None
     """
@@ -273,7 +279,7 @@ def relax(
     columns = master.begin(known)
     if columns is None:
         return None
-    best, mark, still = -np.inf, -np.inf, 0
+    best, mark, before, still = -np.inf, -np.inf, -np.inf, 0
     master.tighten(np.isin(master.chosen, columns[0]).astype(np.float64), master.chosen)
     while True:
         share, dual, room, value = master.solve()
@@ -282,15 +288,18 @@ def relax(
         tight = not master.tighten(share, chosen)
         columns.append(column)
         best = max(best, bound)
+        left = _CARE * max(1 - best / (stop_s * TO_US), 0) if np.isfinite(stop_s + patience) else 0.0
+        rough = best >= value * (1 - left) and best - before <= _RISEN * left * abs(best)
+        before = best
         near, more = best >= value * (1 - tolerance), master.add(column)
         rose = best - mark > _RISE * abs(best)
         mark, still = (best, 0) if rose or not near else (mark, still + 1)
         settled = tight and (near or not more) and not finer
-        if best >= stop_s * TO_US or until() or settled or still >= patience:
+        if best >= stop_s * TO_US or until() or settled or rough or still >= patience:
             break
     at, shards, everywhere = master.sizes(share, chosen)
     floor = np.where(part.floor > 0, everywhere + part.floor, 0)
     sizes = np.maximum(np.maximum(at, shards.max(axis=0)), floor)
     step_s, room_s = master.step_times(sizes) / TO_US, room / TO_US
     found = np.stack(columns)
-    return Relaxation(best / TO_US, chosen, share, found, sizes, everywhere, step_s, room_s, finer)
+    return Relaxation(best / TO_US, chosen, share, found, sizes, everywhere, step_s, room_s, finer or rough)

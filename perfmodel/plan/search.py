@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +12,10 @@ from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.anneal import Annealing
 from perfmodel.plan.carried import repaired
-from perfmodel.plan.cost import Evaluator, StepCost
+from perfmodel.plan.cost import Evaluator
 from perfmodel.plan.evening import Evening
+from perfmodel.plan.found import Found
 from perfmodel.plan.improve import improve, shake
-from perfmodel.plan.memory import PlanMemory
 from perfmodel.plan.options import Options, options_of
 from perfmodel.plan.packing import Packing, pack
 from perfmodel.plan.placement import Plan
@@ -36,14 +35,16 @@ _FEW = 4_000  # and up to here schemes are improved one by one before they are c
 _DIFFERENT = 60  # different tables, up to which a plan to show is built with more than quick ones
 _PATIENCE = 3  # turns of each plan in a row that do not help
 _STARTING = 0.45  # of the time, at most, for plans to begin with
-_EVENING = 0.2  # and more, until when they are made even
+_STARTING_S, _STARTING_LEAST = 1.5, 0.3  # and of a longer time: so many seconds, and so much of that share
+_EVENING = 0.45  # of that time more, until when they are made even
 _DESCENDING = 0.5  # of the time, until when plans are begun from
 _GLANCE = 0.1  # of the time: whether the first plans of few tables are the best already
 _EARLY, _EARLY_LEAST = 0.3, 0.1  # until when many tables are changed at random before the bound, and how long
-_BOUNDING_LEAST = 0.2  # of the time, however long the first plans took
+_BOUNDING_LEAST = 0.15  # of the time, however long the first plans took
 _BOUNDING = 0.5  # of the time, before plans are changed at random
-_CHANGING, _CHANGING_LEAST = 0.65, 0.25  # until when, and how long: the rest is for the bounds
-_LISTED, _LISTED_LEAST = 0.85, 0.1  # the same for the bound of the listed schemes: the rest is for all plans
+_CHANGING, _CHANGING_LEAST = 0.65, 0.2  # until when, and how long: the rest is for the bounds
+_LISTED, _LISTED_LEAST = 0.8, 0.1  # the same for the bound of the listed schemes: the rest is for all plans
+_STALLED, _RISE = 0.1, 0.002  # of the time: a bound that has risen by no more leaves the rest to others
 _ANSWERING = 0.4  # of the time, at most, is left for the answer
 _REASONS, _REASON_S = 0.1, 0.003  # and for the next best of the tables; of one of them
 _SHAKES, _SHAKEN = 40, 6  # of a turn; tables of one
@@ -54,47 +55,13 @@ _HEATS_LOG10 = ((-3.0, -2.4), (-1.7, -0.9), (-3.6, -3.0), (-2.4, -1.8))
 another valley."""
 _COOL_LOG10 = (-4.0, -2.7)
 """The same where tables are many: each is a small share of the step's time."""
+_NEAR = 0.2  # of the time since bounds were begun, at most, for plans near their optima
 _WORTH_A_FAMILY = 1.3
 """Of the best plan's time: a kind of exchange alone that comes out slower than that is not tried further."""
 _VALLEYS = 4  # of such plans are changed at random beside the best one
 _WORTH_A_TRY = 1.02  # of the best plan's time: what is slower is not improved
 _ROOMS = (1.0, 0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6)
 """Shares of the memory that schemes are chosen for, when shards of uneven size do not fill all of it."""
-
-STOPPED = ("bound", "no improvement", "time", "interrupt", "given")
-"""Why a search ended; ``given``: there was none, and ``bound_s`` is 0."""
-
-
-@dataclass(frozen=True, eq=False)
-class Found:
-    """A plan, what it costs, and how good it can be.
-
-    bound_s      no plan of the listed schemes takes less (``options_of``) [s];  stopped  one of ``STOPPED``
-    all_plans_s  no plan at all takes less [s]; 0: not known yet;  None: nobody asked
-    restricted   whether they hold for the plans of a ``Restriction`` alone
-    """
-
-    plan: Plan
-    cost: StepCost
-    memory: PlanMemory
-    limit_bytes: float
-    bound_s: float
-    stopped: str
-    seconds: float
-    tried: int
-    restricted: bool = False
-    all_plans_s: float | None = None
-
-    @property
-    def gap(self) -> float:
-        """How much longer the plan takes than the bound, as a share of the plan's time."""
-        return max(1 - self.bound_s / self.cost.time_s, 0.0)
-
-    @property
-    def all_plans_gap(self) -> float | None:
-        """The same of the bound over all plans."""
-        return None if self.all_plans_s is None else max(1 - self.all_plans_s / self.cost.time_s, 0.0)
-
 
 Watch = Callable[[float, float], None]
 Restriction = Callable[[Options, Evaluator], Mask]
@@ -136,6 +103,8 @@ class Search:
         self.families: list[Packing] = []
         self.better: dict[tuple[float, bytes, bytes], Ints] = {}  # where schemes lead, by room and mask
         self.first: Ints | None = None  # schemes [T] that are tried besides
+        self.bounds_began = self.began
+        self.near_s = 0.0  # spent on plans near the optima of bounds
         self.packed: dict[bytes, bool] = {}  # whether schemes could be packed
         self.allowed = allowed
         self.listed = options is not None or restrict is not None if listed is None else listed
@@ -148,6 +117,7 @@ class Search:
         reasons_s = min(_REASON_S * self.options.count.size, time_limit_s * _REASONS)
         self.deadline -= min(listing_s, time_limit_s * _ANSWERING) + reasons_s
         self.changed_enough: Callable[[], bool] = self.late
+        self.bounded_enough: Callable[[], bool] = self.late
         size = self.options.kind_of.size * self.options.gpus
         self.few, self.small = size <= _FEW, size <= _SMALL
         self.starts = Starts(evaluator, self.options, limit_bytes, self._keep, self.late)
@@ -171,10 +141,24 @@ class Search:
         until = min(max(self.began + whole * share, now + whole * least), self.deadline)
         return lambda: time.monotonic() >= until
 
+    def _bound(self, share: float, least: float) -> None:
+        """Raise the bound of the listed schemes, with ``_soon``, as long as it rises."""
+        assert self.bounds is not None
+        listed, long_s = self.bounds.listed, _STALLED * (self.deadline - self.began)
+        mark_s, since, until = listed.bound_s, time.monotonic(), self._soon(share, least)
+
+        def over() -> bool:
+            nonlocal mark_s, since
+            if listed.bound_s > mark_s * (1 + _RISE):
+                mark_s, since = listed.bound_s, time.monotonic()
+            return until() or time.monotonic() > since + long_s
+
+        self.bounded_enough = until
+        listed.run(over)
+
     def _as_long_again(self) -> Callable[[], bool]:
         """Whether the search takes twice as long as up to now."""
-        now = time.monotonic()
-        until = min(2 * now - self.began, self.deadline)
+        until = min(2 * time.monotonic() - self.began, self.deadline)
         return lambda: time.monotonic() >= until
 
     def run(self) -> Found:
@@ -186,7 +170,7 @@ class Search:
         stopped = "no improvement"
         try:
             self._begin()
-            self.bounds = self._bounds()
+            self.bounds, self.bounds_began = self._bounds(), time.monotonic()
             listed = self.bounds.listed
             if self.few:
                 listed.run(self._after(_GLANCE))
@@ -195,12 +179,12 @@ class Search:
             if not self.small:  # the bound of many tables takes long, and finds few plans
                 self.changed_enough = self._soon(_EARLY, _EARLY_LEAST)
                 self._anneal()
-            listed.run(self._soon(_BOUNDING, _BOUNDING_LEAST))
+            self._bound(_BOUNDING, _BOUNDING_LEAST)
             if self._open():
                 self.changed_enough = self._soon(_CHANGING, _CHANGING_LEAST)
                 self._anneal()
                 unsettled = self.changed_enough()
-                listed.run(self._soon(_LISTED, _LISTED_LEAST))
+                self._bound(_LISTED, _LISTED_LEAST)
                 self.bounds.widen(self.late)
                 if unsettled and self._open():  # no bound can rise any further: the rest is for plans
                     self.changed_enough = self.late
@@ -293,7 +277,9 @@ class Search:
     def _start(self, share: float) -> dict[int, float]:
         """Plans chosen at prices; the time of the fastest with each kind of exchange alone [s]."""
         starts = self.starts
-        starts.until, starts.until_even = self._after(share), self._after(share + _EVENING)
+        seconds = share * (self.deadline - self.began)
+        share = max(min(share, share * _STARTING_S / max(seconds, _STARTING_S)), share * _STARTING_LEAST)
+        starts.until, starts.until_even = self._after(share), self._after(share * (1 + _EVENING))
         starts.run()
         self.families += [] if self.few else starts.states()
         return starts.families()
@@ -303,13 +289,14 @@ class Search:
         o = self.options
         assert self.bounds is not None
         solved = self.bounds.listed.solved
-        if not self.small and solved & (solved - 1):
-            return self.best_s
+        began = time.monotonic()
+        busy = self.near_s > _NEAR * (began - self.bounds_began) and not self.few
         mask = part.among(o, self.bounds.curves.units(o.own))
-        for option in roundings(o, relaxed):
-            if self.late():
+        for option in () if busy or (not self.small and solved & (solved - 1)) else roundings(o, relaxed):
+            if self.bounded_enough():
                 break
             self._try(option, mask)
+        self.near_s += time.monotonic() - began
         self.watch(self.best_s, self.bounds.bound_s)
         return self.best_s
 
@@ -322,7 +309,7 @@ class Search:
             descent = Descent(self.evaluator, self.options, self.limit_bytes * room)
             start = room, option.tobytes(), mask.tobytes()
             if start not in self.better:
-                self.better[start] = descent.run(option, mask, self.late)
+                self.better[start] = descent.run(option, mask, self.bounded_enough)
             better = self.better[start]
             packed = self.packed.get(better.tobytes())
             if packed:
@@ -333,7 +320,7 @@ class Search:
                 self.packed[better.tobytes()] = state is not None
                 if state is not None:
                     if self.bounds and self.small and state.time_s < self.best_s * _WORTH_A_TRY:
-                        state = improve(state, mask, self.late)
+                        state = improve(state, mask, self.bounded_enough)
                     self._keep(state)
                     return state
         return None

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from perfmodel.plan.below_hbm.greedy_tiers import greedy_plans
 from perfmodel.plan.below_hbm.relaxed_caches import as_listed, relaxed_caches
+from perfmodel.plan.found import Found
 from perfmodel.plan.options import Options
 from perfmodel.plan.packing import Packing
 from perfmodel.plan.problem import Relaxation, Subspace
-from perfmodel.plan.search import Found, Search
+from perfmodel.plan.search import Search
 from perfmodel.plan.two_bounds import TwoBounds
 
 Ints = NDArray[np.int64]
