@@ -198,7 +198,7 @@ def test_the_best_is_compared_with_the_best_of_the_other_side(skewed: dict[str, 
     ]
     assert rival.time_s <= min(ways) < skewed["row-wise"].time_s
     text = " ".join(headline(found, best).split())
-    assert "faster than best plan in HBM (152 GPUs)" in text and "than row-wise" not in text
+    assert "faster than the best plan in HBM (152 GPUs)" in text and "than row-wise" not in text
     assert "flat exchange (reduce-scatter)" in skewed["row-wise"].what
     in_hbm = rival_of(found, skewed["best-plan"])
     assert in_hbm is skewed["host"]
