@@ -53,6 +53,8 @@ _ROUNDS = 300  # of a turn of annealing
 _HEATS_LOG10 = ((-3.0, -2.4), (-1.7, -0.9), (-3.6, -3.0), (-2.4, -1.8))
 """Of a turn of annealing in turn, shares of the step's time: a little heat finds better places, more heat
 another valley."""
+_HOT_FEW, _HOT_LOG10 = 12, (-1.2, -0.5)
+"""The same up to so few tables, each a large share of the step's time: every other turn, with more rounds."""
 _COOL_LOG10 = (-4.0, -2.7)
 """The same where tables are many: each is a small share of the step's time."""
 _NEAR = 0.2  # of the time since bounds were begun, at most, for plans near their optima
@@ -354,9 +356,10 @@ class Search:
         way, again = ways[turn % len(ways)], turn // len(ways)
         if way != _SHAKE:
             heats = _HEATS_LOG10[again % len(_HEATS_LOG10)] if self.small else _COOL_LOG10
-            heat = 10 ** self.random.uniform(*heats)
+            hot = state.option.size <= _HOT_FEW and again % 2 == 0
+            heat = 10 ** self.random.uniform(*(_HOT_LOG10 if hot else heats))
             annealing = Annealing(state, self.bounds.curves, self.random, every, domains=way == _DOMAINS)
-            better = annealing.run(_ROUNDS, self.changed_enough, heat)
+            better = annealing.run(3 * _ROUNDS if hot else _ROUNDS, self.changed_enough, heat)
         else:
             counts = self.random.integers(2, 2 + _SHAKEN, size=_SHAKES)
             better = False
