@@ -10,7 +10,8 @@ Run:    python benchmarks/planner.py            five table sets at 8, 64 and 128
 Every plan is scored twice: by this program's calibrated model ("step ms"), and by TorchRec's own
 EmbeddingPerfEstimator for the same machine ("theirs ms"; "-": it has no such sharding). All planners get the
 same tables, batch, machine and memory; rows stay in GPU memory, and ids are uniform. "found s" is when our
-search had the plan that it gave; the rest of its time went into the bound and into plans that were no better.
+search had the plan that it gave; the rest of its time went into bounds and into plans that were no better.
+"gap %" is how far it is, at most, above the best plan of the listed schemes (docs/commands.md).
 Without TorchRec its columns and rows are missing, which is said. Plans for TorchRec, its planner's and ours,
 are costed as TorchRec runs them: one set of exchanges for each sharding type in use. Three rows are our
 search kept to what TorchRec can run:

@@ -75,7 +75,7 @@ def test_quick_run() -> None:
     assert re.search(
         r"By our model TorchRec's plan takes \d\.\d\d x, mean .* as long as ours by both\.", second
     )
-    assert re.search(r"Gap of ours to the bound: \d+\.\d %", second)
+    assert re.search(r"Gap of ours to the bound of the listed schemes: \d+\.\d %", second)
     assert re.search(r"Gap of ours by its score to a bound of TorchRec's score: \d+\.\d %", second)
 
 
