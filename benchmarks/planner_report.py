@@ -153,7 +153,8 @@ def _sooner(known: list[dict[str, Row]], name: str, score: str) -> Iterator[str]
 def _gaps(named: list[dict[str, Row]]) -> Iterator[str]:
     gaps = [100 * rows[OURS].gap for rows in named if rows[OURS].gap is not None]
     if gaps:
-        yield f"Gap of ours to the bound of the listed schemes: {sum(gaps) / len(gaps):.1f} %, mean, {max(gaps):.1f} % at most."
+        spread = f"{sum(gaps) / len(gaps):.1f} %, mean, {max(gaps):.1f} % at most"
+        yield f"Gap of ours to the bound of the listed schemes: {spread}."
     gaps = [100 * rows[BY_SCORE].torchrec_gap for rows in named if BY_SCORE in rows and rows[BY_SCORE].plan_s]
     if gaps:
         spread = f"{sum(gaps) / len(gaps):.1f} %, mean, {max(gaps):.1f} % at most"
