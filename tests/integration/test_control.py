@@ -134,7 +134,9 @@ def test_a_rank_that_does_not_even_say_where_it_is_is_named(
 
     threading.Thread(target=stopped, daemon=True).start()
     team.coordinator.gather(2, 5)
-    with pytest.raises(RankLostError, match=r"^rank 1 has not answered .* stopped, or stuck in a call"):
+    with pytest.raises(
+        RankLostError, match=r"^rank 1 has not answered .* was stopped, or is stuck in a call"
+    ):
         team.coordinator.ask({0: {}, 1: {}}, 0.2)
     frozen.set()
 

@@ -218,13 +218,13 @@ def test_options_choose_in_the_page(
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (("slowdown", "--pooling", "8"), 2, ("--pooling no choice", "--table-size, --batch")),
+        (("slowdown", "--pooling", "8"), 2, ("only one value of --pooling", "--table-size, --batch")),
         (("slowdown", "--batch", "5"), 2, ("--batch '5'", "1024, 4096")),
         (("slowdown", "--batch", "9"), 2, ("lacks table size 10 TB, batch 9",)),
         (("slowdown", "--batch", "1024,4096"), 2, ("one value",)),
         (("slowdown", "--draw", "2 GPUs"), 2, ("known: 4GPUs",)),
         (("links",), 3, ("links cannot be drawn: nothing was measured.",)),
-        (("links", "--batch", "4096"), 2, ("links is of the question as", "without --page")),
+        (("links", "--batch", "4096"), 2, ("always shows the question as", "without --page")),
         (("slowdown", "--compare", "a", "b"), 2, ("has only one value of --compare",)),
     ],
 )
@@ -273,7 +273,7 @@ def test_one_of_a_comparison(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ("--compare", "h100-sxm-ib", "h200-sxm-ib", "--table-size", "10TB", "--batch", "1024")
     done = cli("figure", "compare-differences", *asked, "--pooling", "32", "--dim", "32", "--json")
     told = json.loads(done.out)
-    assert told["title"].startswith("For 10 TB the reduce-scatter")
+    assert told["title"].startswith("For 10 TB B saves")
     assert told["columns"][:3] == ["step", "a_s", "b_s"]
 
 

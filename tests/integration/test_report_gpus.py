@@ -118,7 +118,7 @@ def test_a_picture_of_each(
     monkeypatch.setattr("perfmodel.cli.pictures.check_kaleido", lambda: None)
     words = (*WORDS, "--gpus", "16", "--sharding", "grid", "--format", "svg", "--out", str(tmp_path / "a"))
     done = cli("report", *words)
-    assert done.code == 0 and "changes is left out: it is known of row-wise shards alone" in done.err
+    assert done.code == 0 and "changes is left out: it is drawn for row-wise sharding only" in done.err
     drawn = {"over-gpus", "breakdown", "links", "shardings", "per-table", "plan-scaling"}
     assert {path.name for path in (tmp_path / "a").iterdir()} == {f"{name}.svg" for name in drawn}
     is_an_error(cli("report", *words), 2, "over-gpus.svg exists already")
@@ -166,7 +166,7 @@ def test_numbers_of_gpus_that_are_not_possible_are_left_out(
             ("--sharding", "grid", "--gpus", "16", "--reduction", "sparse"),
             ("--sharding grid and --reduction",),
         ),
-        (("--gpus", "8", "--compare", "h100-sxm-ib", "h200-sxm-ib"), ("--compare on numbers of GPUs",)),
+        (("--gpus", "8", "--compare", "h100-sxm-ib", "h200-sxm-ib"), ("--compare with numbers of GPUs",)),
     ],
 )
 def test_what_no_page_can_be_of(
@@ -199,7 +199,7 @@ def test_tables_of_their_own_shardings_are_compared_with_all_alike() -> None:
     block = per_table(base(16), best, "perfmodel plan --again")
     assert isinstance(block, Block) and best.answer is not None
     assert f"as fast as {best.way} for all" in block.title and "on 16 GPUs" in block.title
-    assert block.how_to_read.endswith("to search on: perfmodel plan --again")
+    assert block.how_to_read.endswith("to search further: perfmodel plan --again")
     assert len(block.data) == 26
     slow = per_table(base(16), sooner(best, 1e-6), "perfmodel plan --again")
     assert isinstance(slow, Block) and "more than the 1.00 µs" in slow.title

@@ -67,7 +67,7 @@ def test_more_sharers_wait_longer_and_no_card_makes_up_for_it() -> None:
 def test_the_command_asks_the_same_and_says_what_it_was(cli: Any) -> None:
     words = ("project", "--table-size", "10TB", "--remote-memory", FAR)
     done = cli(*words)
-    assert "fit one memory that 16 GPUs share" in done.out and "3.00 µs away" in done.out
+    assert "fit in one memory that 16 GPUs share" in done.out and "3.00 µs away" in done.out
     answer = one(10 * TB, 3e12, 3e-6, 16)
     assert answer.question is not None
     assert answer.question.arguments() == ["--table-size", "10TB", "--remote-memory", FAR]
