@@ -19,6 +19,7 @@ from perfmodel.plan.alternatives import ALL_ROWS, GB200, GH200, HOST, ON_SSD, RO
 from perfmodel.plan.as_projection import compared
 from perfmodel.project import prepare, project_one
 from perfmodel.project.grid import project_grid
+from perfmodel.schema.workload import TableSet
 
 Array = NDArray[np.float64]
 
@@ -49,6 +50,10 @@ CUTS = {
     if way != ONE_WAY and way.removeprefix("row-wise-") not in WAYS
 }
 """The other shardings that cut all tables alike, by the words of the map: ``ub`` is row-wise-ub."""
+
+
+MOST_CUT = 640
+"""Tables, from which on ``CUTS`` are left out: each table is dealt to GPUs, in every cell."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +194,9 @@ def _cell(ids: str, size: float, batches: list[int], at: int, columns: Mapping[s
 
 def _with_cuts(cell: MapCell, asked: Mapping[str, Any], cuts: list[str]) -> MapCell:
     """With the other shardings, each on the GPUs of row-wise."""
-    if not cuts or (asked.get("reduction") or "auto") != "auto":
+    tables = asked.get("tables")
+    many = isinstance(tables, TableSet) and len(tables.tables) > MOST_CUT
+    if many or not cuts or (asked.get("reduction") or "auto") != "auto":
         return cell
     times, gpus = dict(cell.times), dict(cell.gpus)
     try:
