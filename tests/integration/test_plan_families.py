@@ -15,7 +15,7 @@ from perfmodel.plan.exchange_sets import ExchangeSets
 from perfmodel.plan.search import Restriction, Search
 
 SAMPLES, LIMIT = 65_536, 68e9
-LOOKS, OF_ONE = 600, 0.15
+LOOKS, OF_ONE = 1500, 0.15
 """How often a search looks at the clock: its time, on a machine of any speed; one kind gets 1.5 s of 10."""
 
 
