@@ -44,7 +44,7 @@ _BOUNDING_LEAST = 0.15  # of the time, however long the first plans took
 _BOUNDING = 0.5  # of the time, before plans are changed at random
 _CHANGING, _CHANGING_LEAST = 0.65, 0.2  # until when, and how long: the rest is for the bounds
 _LISTED, _LISTED_LEAST = 0.8, 0.1  # the same for the bound of the listed schemes: the rest is for all plans
-_STALLED, _RISE = 0.1, 0.002  # of the time: a bound that has risen by no more leaves the rest to others
+_STALLED, _RISE, _PARTS = 0.1, 0.002, 50  # of the time: a bound of many parts that rises no more is left
 _ANSWERING = 0.4  # of the time, at most, is left for the answer
 _REASONS, _REASON_S = 0.1, 0.003  # and for the next best of the tables; of one of them
 _SHAKES, _SHAKEN = 40, 6  # of a turn; tables of one
@@ -153,15 +153,14 @@ class Search:
             nonlocal mark_s, since
             if listed.bound_s > mark_s * (1 + _RISE):
                 mark_s, since = listed.bound_s, time.monotonic()
-            return until() or time.monotonic() > since + long_s
+            return until() or (listed.solved >= _PARTS and time.monotonic() > since + long_s)
 
         self.bounded_enough = until
         listed.run(over)
 
     def _as_long_again(self) -> Callable[[], bool]:
         """Whether the search takes twice as long as up to now."""
-        until = min(2 * time.monotonic() - self.began, self.deadline)
-        return lambda: time.monotonic() >= until
+        return self._soon(0.0, (time.monotonic() - self.began) / max(self.deadline - self.began, 1e-9))
 
     def run(self) -> Found:
         """The best plan.
@@ -287,14 +286,13 @@ class Search:
         return starts.families()
 
     def _near(self, part: Subspace, relaxed: Relaxation) -> float:
-        """Plans near the relaxed optimum of a part of all plans; of many tables of fewer and fewer parts."""
+        """Plans near the relaxed optimum of a part of all plans; of many tables none."""
         o = self.options
         assert self.bounds is not None
-        solved = self.bounds.listed.solved
         began = time.monotonic()
         busy = self.near_s > _NEAR * (began - self.bounds_began) and not self.few
         mask = part.among(o, self.bounds.curves.units(o.own))
-        for option in () if busy or (not self.small and solved & (solved - 1)) else roundings(o, relaxed):
+        for option in roundings(o, relaxed) if self.small and not busy else ():
             if self.bounded_enough():
                 break
             self._try(option, mask)
