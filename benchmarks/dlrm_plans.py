@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from perfmodel.plan import plan_record
-from perfmodel.plan.search import Search
+from perfmodel.plan.searching.search import Search
 from perfmodel.validate.dlrm_inputs import load_inputs, planned
 from perfmodel.validate.other_papers import load_other_papers, throughput_case
 

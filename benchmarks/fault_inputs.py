@@ -200,7 +200,7 @@ def _of_tables() -> list[Reader]:
 
 def _of_plans() -> list[Reader]:
     from perfmodel.plan.files import read_plan
-    from perfmodel.plan.tables import PlanTables
+    from perfmodel.plan.pricing.tables import PlanTables
     from perfmodel.schema.torchrec_plan import read_torchrec_plan
 
     model = PlanTables.load("criteo-kaggle")

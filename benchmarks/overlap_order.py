@@ -18,11 +18,11 @@ import numpy as np
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Plan
-from perfmodel.plan.dense import Dense, dense_of
-from perfmodel.plan.options import Options, options_of
-from perfmodel.plan.packing import Packing, Scale, place
-from perfmodel.plan.search import Restriction, Search
-from perfmodel.plan.training import CostedPlan
+from perfmodel.plan.choices.options import Options, options_of
+from perfmodel.plan.pricing.dense import Dense, dense_of
+from perfmodel.plan.pricing.training import CostedPlan
+from perfmodel.plan.searching.packing import Packing, Scale, place
+from perfmodel.plan.searching.search import Restriction, Search
 from perfmodel.report.terminal import table
 from perfmodel.units import format_time
 from perfmodel.validate.dlrm_inputs import Case, load_inputs

@@ -64,12 +64,13 @@ from planner_worker import Worker
 from calibrate.passes import torchrec_pass
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan import Evaluator, Loads, Plan, torchrec, uniform_plan
-from perfmodel.plan import search as plan_search
-from perfmodel.plan.exchange_sets import ExchangeSets
-from perfmodel.plan.memory import PlanMemory
-from perfmodel.plan.placement import Placement, Scheme
-from perfmodel.plan.search import Restriction, Search
+from perfmodel.plan import Evaluator, Loads, Plan, uniform_plan
+from perfmodel.plan.for_torchrec import runnable as torchrec
+from perfmodel.plan.pricing.exchange_sets import ExchangeSets
+from perfmodel.plan.pricing.memory import PlanMemory
+from perfmodel.plan.pricing.placement import Placement, Scheme
+from perfmodel.plan.searching import search as plan_search
+from perfmodel.plan.searching.search import Restriction, Search
 
 _TO_MS, _TO_GB = 1e3, 1e-9
 _SLACK = 0.01  # of the best score, where TorchRec has no plan

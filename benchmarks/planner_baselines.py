@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, Scheme
-from perfmodel.plan.listing import schemes
+from perfmodel.plan.choices.listing import schemes
 
 Array = NDArray[np.float64]
 

@@ -22,12 +22,13 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.passes.steps import Step
-from perfmodel.plan import Evaluator, Placement, Plan, torchrec
-from perfmodel.plan.improve import improve, put_back, shake
-from perfmodel.plan.loads import Loads, Resource
-from perfmodel.plan.options import Options, options_of
-from perfmodel.plan.packing import Packing
-from perfmodel.plan.search import Found, Search, Watch
+from perfmodel.plan import Evaluator, Placement, Plan
+from perfmodel.plan.choices.options import Options, options_of
+from perfmodel.plan.for_torchrec import runnable as torchrec
+from perfmodel.plan.pricing.loads import Loads, Resource
+from perfmodel.plan.searching.improve import improve, put_back, shake
+from perfmodel.plan.searching.packing import Packing
+from perfmodel.plan.searching.search import Found, Search, Watch
 
 Array = NDArray[np.float64]
 

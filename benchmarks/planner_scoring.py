@@ -7,7 +7,7 @@ import time
 from planner_cases import DRAWN, tables_of
 
 from perfmodel.plan import Evaluator
-from perfmodel.plan.options import options_of
+from perfmodel.plan.choices.options import options_of
 
 _TABLES, _GPUS, _BATCH = 1000, 128, 1024
 _RUNS = 6  # the first ones warm up

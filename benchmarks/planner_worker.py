@@ -11,7 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
 
-from perfmodel.plan import Evaluator, Plan, torchrec
+from perfmodel.plan import Evaluator, Plan
+from perfmodel.plan.for_torchrec import runnable as torchrec
 
 WORKER = Path(__file__).with_name("planner_torchrec.py")
 _START_S = 60  # to import TorchRec and to enumerate

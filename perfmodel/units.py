@@ -1,8 +1,7 @@
 """Parse and format sizes, rates, times and counts: the only place that does either.
 
-Inside the program everything is SI (bytes, bytes per second, seconds). ``10TB`` is 10·10¹² bytes and
-``10TiB`` is 10·2⁴⁰; a spelling that people read in two ways (``10Tb``, ``400Gbps``, ``1M``) is refused with
-both readings.
+Inside the program everything is SI (bytes, bytes per second, seconds). ``10TB`` is 10·10¹² bytes, ``10TiB``
+10·2⁴⁰; a spelling that people read in two ways (``10Tb``, ``400Gbps``, ``1M``) is refused with both.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ from perfmodel.units import counted
 
 if TYPE_CHECKING:
     from perfmodel.cli.question import Question
-    from perfmodel.plan.one_alternative import Alternative
-    from perfmodel.plan.winner_map import Crossing, MapCell
+    from perfmodel.plan.other_ways.one_alternative import Alternative
+    from perfmodel.plan.other_ways.winner_map import Crossing, MapCell
     from perfmodel.project import Projection
 
 MostGpusOption = Annotated[
@@ -126,9 +126,9 @@ def alternatives(
     if table_size is None and model is None:
         raise BadInputError("which tables?", "give --table-size or --model, e.g. --table-size 10TB")
     from perfmodel.cli.plan_progress import PlanProgress
-    from perfmodel.plan.alternatives import alternatives as find
-    from perfmodel.plan.alternatives import read_once
-    from perfmodel.plan.winner_map import winner_map
+    from perfmodel.plan.other_ways.alternatives import alternatives as find
+    from perfmodel.plan.other_ways.alternatives import read_once
+    from perfmodel.plan.other_ways.winner_map import winner_map
     from perfmodel.schema.prices import read_prices
 
     known = read_prices(prices) if prices is not None else None
@@ -165,9 +165,9 @@ def _planner(question: Question) -> Any:
 
     def plan(base: Projection, tiers: tuple[str, ...]) -> tuple[str, Projection]:
         from perfmodel.plan.as_projection import planned_projection
-        from perfmodel.plan.below_hbm.allowed_tiers import Below
+        from perfmodel.plan.pricing.allowed_tiers import Below
+        from perfmodel.plan.pricing.tables import PlanTables
         from perfmodel.plan.question import PlanQuestion
-        from perfmodel.plan.tables import PlanTables
         from perfmodel.schema.tiers import HBM, parse_tier
 
         tables = PlanTables.load(str(question.tables), question.distribution or UNIFORM)
@@ -210,9 +210,9 @@ def _write_page(
 def _document(
     found: list[Alternative], cells: list[MapCell], crossed: list[Crossing], currency: str
 ) -> dict[str, Any]:
-    from perfmodel.plan.alternatives import best_of, rival_of
-    from perfmodel.plan.conditions import needed
-    from perfmodel.plan.one_alternative import SAMPLES
+    from perfmodel.plan.other_ways.alternatives import best_of, rival_of
+    from perfmodel.plan.other_ways.conditions import needed
+    from perfmodel.plan.other_ways.one_alternative import SAMPLES
 
     best = best_of(found)
     rival = rival_of(found, best)

@@ -37,12 +37,13 @@ from perfmodel.cli.plan_options import (
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import IdDtypeOption, PayloadOption
 from perfmodel.errors import BadInputError, OutsideBandError
-from perfmodel.plan import Evaluator, Plan, PlanTables, torchrec
-from perfmodel.plan.below_hbm import Below
-from perfmodel.plan.exchange_sets import ExchangeSets
+from perfmodel.plan import Evaluator, Plan, PlanTables
 from perfmodel.plan.files import read_document
-from perfmodel.plan.torchrec_files import plan_of, read_any_plan
-from perfmodel.plan.torchrec_printed import read_printed_plan
+from perfmodel.plan.for_torchrec import runnable as torchrec
+from perfmodel.plan.for_torchrec.files import plan_of, read_any_plan
+from perfmodel.plan.for_torchrec.printed import read_printed_plan
+from perfmodel.plan.pricing.allowed_tiers import Below
+from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.report.terminal import page_width, wrapped
 from perfmodel.report.traced_text import traced_text
 from perfmodel.schema.files import unknown_name

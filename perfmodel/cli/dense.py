@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfmodel.plan.dense import Dense, DenseTime, dense_of
-from perfmodel.plan.training import CostedPlan, WholeStep
+from perfmodel.plan.pricing.dense import Dense, DenseTime, dense_of
+from perfmodel.plan.pricing.training import CostedPlan, WholeStep
 
 if TYPE_CHECKING:
     from perfmodel.plan.outcome import Planned

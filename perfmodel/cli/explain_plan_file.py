@@ -16,8 +16,8 @@ from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.explain_plan import explain_plan_step
+from perfmodel.plan.for_torchrec.files import read_any_plan
 from perfmodel.plan.question import OBJECTIVES
-from perfmodel.plan.torchrec_files import read_any_plan
 from perfmodel.report.explanation_text import explanation_text
 
 _MEANT = (

@@ -22,7 +22,7 @@ from perfmodel.service.service_load import ServiceLoad, service_load
 from perfmodel.service.stragglers import NONE, measured_ranks, spread_of
 
 if TYPE_CHECKING:
-    from perfmodel.plan.cost import Evaluator
+    from perfmodel.plan.pricing.cost import Evaluator
 
 _PLAN_BATCHES = tuple(2**power for power in range(17))
 
@@ -77,9 +77,9 @@ def _projected(question: Question) -> tuple[Setting, ServedPass]:
 def _planned(path: Path, question: Question) -> tuple[Setting, ServedPass]:
     """The forward pass of a plan file."""
     from perfmodel.plan import PlanTables
-    from perfmodel.plan.below_hbm import Below
-    from perfmodel.plan.cost import Evaluator
-    from perfmodel.plan.torchrec_files import read_any_plan
+    from perfmodel.plan.for_torchrec.files import read_any_plan
+    from perfmodel.plan.pricing.allowed_tiers import Below
+    from perfmodel.plan.pricing.cost import Evaluator
 
     if question.tables is None:
         raise BadInputError(

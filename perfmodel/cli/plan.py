@@ -80,18 +80,19 @@ from perfmodel.cli.plan_scaling import print_scaling
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import IdDtypeOption, PayloadOption, ScenarioOption
 from perfmodel.errors import BadInputError
-from perfmodel.plan import Plan, PlanTables, torchrec, write_plan
+from perfmodel.plan import Plan, PlanTables, write_plan
 from perfmodel.plan.files import MadeFor
+from perfmodel.plan.for_torchrec import runnable as torchrec
+from perfmodel.plan.for_torchrec.files import read_any_plan
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import OBJECTIVES, Deadline, PlanQuestion, costs_of
-from perfmodel.plan.torchrec_files import read_any_plan
 from perfmodel.plan.what_ifs import WhatIf, what_ifs
 from perfmodel.report.page.plan_page import plan_page
 from perfmodel.report.plan_text import plan_csv, plan_text
 from perfmodel.units import format_fraction, format_time
 
 if TYPE_CHECKING:
-    from perfmodel.plan.training import WholeStep
+    from perfmodel.plan.pricing.training import WholeStep
 
 _OF_EXPLAIN = (
     *("model", "batch", "alpha", "distribution", "payload", "id_dtype", "machine", "backend", "clock"),

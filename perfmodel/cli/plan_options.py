@@ -14,10 +14,10 @@ from perfmodel.cli.output import check_named, check_target, note
 from perfmodel.cli.workload import RESERVE, reserve_of
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Plan
-from perfmodel.plan.below_hbm import Below
 from perfmodel.plan.files import read_made_for
+from perfmodel.plan.pricing.allowed_tiers import Below
+from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.plan.question import OBJECTIVES, trains
-from perfmodel.plan.tables import PlanTables
 from perfmodel.project.understood import exact_text
 from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
 from perfmodel.schema.files import unknown_name

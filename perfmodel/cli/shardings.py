@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.cli.output import emit, emit_json, note, warn
 from perfmodel.cli.workload import ALL, ROW_WISE
 from perfmodel.errors import BadInputError
-from perfmodel.plan.alike import WAYS
 from perfmodel.plan.as_projection import Compared, compared, evaluator_of, winner
 from perfmodel.plan.explain_plan import explain_alike_step
+from perfmodel.plan.pricing.alike import WAYS
 from perfmodel.plan.sizes import Size, by_size
 from perfmodel.report.projection_text import projection_text
 from perfmodel.report.shardings_text import shardings_text

@@ -253,7 +253,7 @@ def checked_sharding(
     """
     if name is None:
         return None
-    from perfmodel.plan.alike import way_named
+    from perfmodel.plan.pricing.alike import way_named
 
     way = ALL if name.strip().lower() == ALL else way_named(name)
     memory = {"--local-memory": local_memory, "--remote-memory": remote_memory}

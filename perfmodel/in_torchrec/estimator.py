@@ -18,11 +18,11 @@ from torchrec.distributed.planner.types import (
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.steps import BACKWARD, STEPS
-from perfmodel.plan.cost import Evaluator
-from perfmodel.plan.exchange_sets import ExchangeSets
-from perfmodel.plan.placement import Scheme
-from perfmodel.plan.tables import PlanTables
-from perfmodel.plan.timing import LAUNCHES
+from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.plan.pricing.exchange_sets import ExchangeSets
+from perfmodel.plan.pricing.placement import Scheme
+from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.plan.pricing.timing import LAUNCHES
 from perfmodel.project.understood import DEFAULT_MACHINE
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.workload import Table, TableSet

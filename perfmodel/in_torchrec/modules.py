@@ -13,8 +13,8 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from calibrate import torchrec_plan
 from perfmodel.errors import BadInputError
+from perfmodel.plan.for_torchrec.runnable import torchrec_plan as plan_for_torchrec
 from perfmodel.plan.in_python import question_of
-from perfmodel.plan.torchrec import torchrec_plan as plan_for_torchrec
 from perfmodel.project.understood import DEFAULT_MACHINE
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.torchrec_plan import TorchRecPlan, torchrec_plan_from

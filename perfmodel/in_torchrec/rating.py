@@ -10,8 +10,8 @@ from torchrec.distributed.planner.types import PerfModel, ShardingOption
 from perfmodel.in_torchrec.estimator import TO_MS, PerfmodelEstimator, scheme_of
 from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.step_resources import SHARDING_TYPES, Resource
-from perfmodel.plan.cost import Evaluator
-from perfmodel.plan.exchange_sets import ExchangeSets
+from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 
 
 class PerfmodelRating(PerfModel):  # type: ignore[misc]  # TorchRec has no types

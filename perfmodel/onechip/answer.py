@@ -26,7 +26,7 @@ from perfmodel.onechip.reasons import MappingReason
 from perfmodel.onechip.search import search
 from perfmodel.onechip.symmetric import Symmetric, best_symmetric, global_memory, symmetric
 from perfmodel.onechip.work import Batch, CoreWork
-from perfmodel.plan.tables import PlanTables
+from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.schema.chip import Chip
 from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution, zipf
 from perfmodel.units import counted, format_bytes

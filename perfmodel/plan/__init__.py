@@ -1,10 +1,10 @@
 """Plans: which rank holds which part of which table, what a step of it costs, and what limits it."""
 
-from perfmodel.plan.cost import Evaluator, StepCost
 from perfmodel.plan.files import plan_from, plan_record, read_plan, write_plan
-from perfmodel.plan.loads import RESOURCES, Loads, ShardLoads
-from perfmodel.plan.memory import PlanMemory
-from perfmodel.plan.placement import (
+from perfmodel.plan.pricing.cost import Evaluator, StepCost
+from perfmodel.plan.pricing.loads import RESOURCES, Loads, ShardLoads
+from perfmodel.plan.pricing.memory import PlanMemory
+from perfmodel.plan.pricing.placement import (
     EXCHANGES,
     SHARDINGS,
     Placement,
@@ -12,7 +12,7 @@ from perfmodel.plan.placement import (
     Scheme,
     uniform_plan,
 )
-from perfmodel.plan.tables import PlanTables
+from perfmodel.plan.pricing.tables import PlanTables
 
 __all__ = [
     "EXCHANGES",

@@ -11,11 +11,11 @@ from perfmodel.errors import BadInputError
 from perfmodel.model import bands, bounds
 from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.steps import StepRow
-from perfmodel.plan.alike import ROW_WISE, WAYS, Alike, Impossible, best_alike
-from perfmodel.plan.cost import Evaluator, StepCost
-from perfmodel.plan.memory import PlanMemory
-from perfmodel.plan.placement import Plan
-from perfmodel.plan.tables import PlanTables
+from perfmodel.plan.pricing.alike import ROW_WISE, WAYS, Alike, Impossible, best_alike
+from perfmodel.plan.pricing.cost import Evaluator, StepCost
+from perfmodel.plan.pricing.memory import PlanMemory
+from perfmodel.plan.pricing.placement import Plan
+from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.project.inputs import Configs
 from perfmodel.project.projection import Projection
 from perfmodel.schema.distributions import UNIFORM, Distribution

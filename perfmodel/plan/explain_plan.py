@@ -18,12 +18,12 @@ from perfmodel.passes.letters import LETTERS
 from perfmodel.passes.step_resources import WHOLE, Resource
 from perfmodel.passes.steps import BELOW_HBM, STEPS, Step
 from perfmodel.passes.terms import Term, plain_term, quantity_term
-from perfmodel.plan.alike import Alike
-from perfmodel.plan.below_hbm.explain_tier_step import explain_tier_step
-from perfmodel.plan.cost import Evaluator, StepCost
-from perfmodel.plan.loads import ShardLoads, TableCut
-from perfmodel.plan.placement import Plan
-from perfmodel.plan.step_equations import BY_DOMAIN, EVERY_RANK, GATHERS, MEANINGS, side
+from perfmodel.plan.explain_tier_step import explain_tier_step
+from perfmodel.plan.pricing.alike import Alike
+from perfmodel.plan.pricing.cost import Evaluator, StepCost
+from perfmodel.plan.pricing.loads import ShardLoads, TableCut
+from perfmodel.plan.pricing.placement import Plan
+from perfmodel.plan.pricing.step_equations import BY_DOMAIN, EVERY_RANK, GATHERS, MEANINGS, side
 from perfmodel.project.explain_step import pass_of
 from perfmodel.project.projection import Projection
 from perfmodel.units import format_bytes, format_number, format_time

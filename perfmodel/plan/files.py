@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perfmodel.errors import BadInputError
-from perfmodel.plan.cost import Evaluator
-from perfmodel.plan.placement import EXCHANGES, Placement, Plan, Scheme
-from perfmodel.plan.tables import PlanTables
+from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.plan.pricing.placement import EXCHANGES, Placement, Plan, Scheme
+from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.schema.files import first_line, invalid_fields, load_json, read_text, shown
 from perfmodel.schema.tiers import HBM, IN_HBM, parse_tier
 from perfmodel.schema.whole_files import write_whole_text

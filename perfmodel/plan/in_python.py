@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import BadInputError, naming_arguments
 from perfmodel.passes.settings import CLUSTER
-from perfmodel.plan.below_hbm import Below
 from perfmodel.plan.files import MadeFor, write_plan
 from perfmodel.plan.listed import table_records
 from perfmodel.plan.outcome import Planned
-from perfmodel.plan.placement import Plan
+from perfmodel.plan.pricing.allowed_tiers import Below
+from perfmodel.plan.pricing.placement import Plan
+from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.plan.question import Deadline, PlanQuestion, costs_of, trains
 from perfmodel.plan.scaling import Scaling, scale
-from perfmodel.plan.tables import PlanTables
 from perfmodel.plan.what_ifs import what_ifs
 from perfmodel.project.understood import DEFAULT_MACHINE
 from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules

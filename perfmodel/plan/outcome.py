@@ -14,18 +14,24 @@ from numpy.typing import NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.steps import StepRow
-from perfmodel.plan import torchrec
-from perfmodel.plan.below_hbm.host_memory import check_host
-from perfmodel.plan.bound import RELAXATION
-from perfmodel.plan.cost import Evaluator, StepCost
+from perfmodel.plan.bounding.bound import RELAXATION
+from perfmodel.plan.bounding.two_bounds import (
+    ALL_PLANS,
+    LISTED,
+    LISTED_SCHEMES,
+    OF_TORCHREC,
+    TORCHREC_SCHEMES,
+)
+from perfmodel.plan.choices.host_memory import check_host
+from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.files import MadeFor, plan_record
-from perfmodel.plan.found import Found
-from perfmodel.plan.options import Options, options_of
-from perfmodel.plan.packing import Packing, pack
-from perfmodel.plan.placement import SHARDINGS, Plan, Scheme, uniform_plan
-from perfmodel.plan.reasons import PlanReason, reasons
-from perfmodel.plan.search import Search
-from perfmodel.plan.two_bounds import ALL_PLANS, LISTED, LISTED_SCHEMES, OF_TORCHREC, TORCHREC_SCHEMES
+from perfmodel.plan.for_torchrec import runnable as torchrec
+from perfmodel.plan.pricing.cost import Evaluator, StepCost
+from perfmodel.plan.pricing.placement import SHARDINGS, Plan, Scheme, uniform_plan
+from perfmodel.plan.searching.found import Found
+from perfmodel.plan.searching.packing import Packing, pack
+from perfmodel.plan.searching.reasons import PlanReason, reasons
+from perfmodel.plan.searching.search import Search
 from perfmodel.units import format_bytes
 
 _MOST_REASONS = 400

@@ -13,20 +13,20 @@ import numpy as np
 from perfmodel.model import capacity
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.settings import CLUSTER, Setting, load_setting
-from perfmodel.plan import torchrec
-from perfmodel.plan.below_hbm.allowed_tiers import Below
-from perfmodel.plan.below_hbm.host_memory import host_fits, within_host
-from perfmodel.plan.below_hbm.tiered_search import TieredSearch
-from perfmodel.plan.carried import as_option, carried
-from perfmodel.plan.constraints import Constraints
-from perfmodel.plan.cost import Evaluator
-from perfmodel.plan.exchange_sets import ExchangeSets
-from perfmodel.plan.options import Options, options_of
+from perfmodel.plan.choices.constraints import Constraints
+from perfmodel.plan.choices.host_memory import host_fits, within_host
+from perfmodel.plan.choices.options import Options, options_of
+from perfmodel.plan.for_torchrec import runnable as torchrec
+from perfmodel.plan.for_torchrec.files import plan_of
 from perfmodel.plan.outcome import Planned, given_outcome, outcome_of
-from perfmodel.plan.placement import Plan, Scheme
-from perfmodel.plan.search import Search, Watch
-from perfmodel.plan.tables import PlanTables
-from perfmodel.plan.torchrec_files import plan_of
+from perfmodel.plan.pricing.allowed_tiers import Below
+from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.plan.pricing.exchange_sets import ExchangeSets
+from perfmodel.plan.pricing.placement import Plan, Scheme
+from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.plan.searching.carried import as_option, carried
+from perfmodel.plan.searching.search import Search, Watch
+from perfmodel.plan.searching.tiered_search import TieredSearch
 from perfmodel.schema.constraint_files import TableRule
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.plan.outcome import Planned
-from perfmodel.plan.placement import Plan
+from perfmodel.plan.pricing.placement import Plan
 from perfmodel.plan.question import Deadline, PlanQuestion
 
 Array = NDArray[np.float64]

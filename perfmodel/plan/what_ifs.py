@@ -11,11 +11,11 @@ import numpy as np
 
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.passes.settings import CLUSTER
-from perfmodel.plan.carried import as_option, carried, repaired
 from perfmodel.plan.limiting import Limiting, limiting
 from perfmodel.plan.outcome import Planned
-from perfmodel.plan.placement import Plan
+from perfmodel.plan.pricing.placement import Plan
 from perfmodel.plan.question import Deadline, PlanQuestion
+from perfmodel.plan.searching.carried import as_option, carried, repaired
 from perfmodel.project.understood import exact_text
 from perfmodel.units import format_bytes, format_count
 

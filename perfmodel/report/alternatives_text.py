@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Sequence
 
 from perfmodel.passes.steps import StepRow
-from perfmodel.plan.alternatives import best_of, rival_of
-from perfmodel.plan.conditions import needed
-from perfmodel.plan.one_alternative import Alternative
-from perfmodel.plan.winner_map import Crossing, MapCell
+from perfmodel.plan.other_ways.alternatives import best_of, rival_of
+from perfmodel.plan.other_ways.conditions import needed
+from perfmodel.plan.other_ways.one_alternative import Alternative
+from perfmodel.plan.other_ways.winner_map import Crossing, MapCell
 from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import facts, page_width, paragraph, table
 from perfmodel.units import (

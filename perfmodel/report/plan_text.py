@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.steps import LABELS, STEPS, StepRow
-from perfmodel.plan.cost import StepCost
 from perfmodel.plan.listed import table_records
 from perfmodel.plan.outcome import AlikeTables, Baseline, Planned
-from perfmodel.plan.placement import Scheme
-from perfmodel.plan.training import WholeStep
+from perfmodel.plan.pricing.cost import StepCost
+from perfmodel.plan.pricing.placement import Scheme
+from perfmodel.plan.pricing.training import WholeStep
 from perfmodel.plan.what_ifs import WhatIf
 from perfmodel.report.bound_text import bound_words
 from perfmodel.report.projection_text import band, origin
@@ -359,7 +359,7 @@ def limits(answer: Planned) -> str:
 
 def footer(answer: Planned, calibration_file: str | None) -> str:
     """Where the numbers come from, and what the bound assumes."""
-    from perfmodel.plan.bound import RELAXATION
+    from perfmodel.plan.bounding.bound import RELAXATION
 
     e, found = answer.evaluator, answer.found
     machine = e.setting.machine

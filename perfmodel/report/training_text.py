@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from perfmodel.model.dense import DenseModel
-from perfmodel.plan.dense import Dense, DenseTime
-from perfmodel.plan.training import WholeStep
+from perfmodel.plan.pricing.dense import Dense, DenseTime
+from perfmodel.plan.pricing.training import WholeStep
 from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import facts, paragraph, sides, table
 from perfmodel.schema.dense import load_rates

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model import schedule
 from perfmodel.passes.steps import LABELS, STEPS
-from perfmodel.plan.cost import Evaluator
-from perfmodel.plan.placement import Plan
+from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.plan.pricing.placement import Plan
 from perfmodel.project import Forward, prepare
 from perfmodel.project.grid import costed
 from perfmodel.project.hosted import host_costs, with_host

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.errors import BadInputError
-from perfmodel.plan.alike import Alike, best_alike
-from perfmodel.plan.dense import Dense
-from perfmodel.plan.training import CostedPlan, WholeStep, embedding_communication_s
+from perfmodel.plan.pricing.alike import Alike, best_alike
+from perfmodel.plan.pricing.dense import Dense
+from perfmodel.plan.pricing.training import CostedPlan, WholeStep, embedding_communication_s
 from perfmodel.units import format_fraction, format_ratio
 from perfmodel.validate.dlrm_dense import FAR, FAR_GPUS, dense_of, left_out_shares, stored
 from perfmodel.validate.dlrm_inputs import (

@@ -10,8 +10,8 @@ from functools import lru_cache
 import numpy as np
 
 from perfmodel.errors import BadInputError
-from perfmodel.plan.dense import Dense, from_file
-from perfmodel.plan.training import CostedPlan
+from perfmodel.plan.pricing.dense import Dense, from_file
+from perfmodel.plan.pricing.training import CostedPlan
 from perfmodel.schema.dense import load_dense
 from perfmodel.validate.dlrm_inputs import Case, Inputs, load_inputs, mlperf_case, mlperf_steps
 

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from perfmodel import resources
 from perfmodel.model.dense import BACKWARD, GivenFlops
 from perfmodel.onechip.answer import answer_on
-from perfmodel.plan.dense import on_machine
-from perfmodel.plan.tables import PlanTables
-from perfmodel.plan.training import CostedPlan
+from perfmodel.plan.pricing.dense import on_machine
+from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.plan.pricing.training import CostedPlan
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.files import invalid_fields, read_toml

@@ -11,7 +11,7 @@ from perfmodel.onechip.answer import COMPARED, answer_on
 from perfmodel.onechip.mapping import mapping_of
 from perfmodel.onechip.reasons import others
 from perfmodel.onechip.search import _by
-from perfmodel.plan.tables import PlanTables
+from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.schema.chip import Chip, load_chip
 from perfmodel.schema.distributions import zipf
 from perfmodel.schema.workload import Table, TableSet

@@ -15,9 +15,10 @@ from cli_calls import called
 from oracles import environment
 
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, torchrec, write_plan
-from perfmodel.plan.exchange_sets import ExchangeSets
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, write_plan
 from perfmodel.plan.files import MadeFor
+from perfmodel.plan.for_torchrec import runnable as torchrec
+from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.schema.workload import Table, TableSet
 
 pytest.importorskip("torch")

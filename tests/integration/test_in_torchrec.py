@@ -14,9 +14,10 @@ import pytest
 
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan import Evaluator, PlanTables, Scheme, torchrec, uniform_plan
-from perfmodel.plan.exchange_sets import ExchangeSets
-from perfmodel.plan.options import options_of
+from perfmodel.plan import Evaluator, PlanTables, Scheme, uniform_plan
+from perfmodel.plan.choices.options import options_of
+from perfmodel.plan.for_torchrec import runnable as torchrec
+from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.schema.workload import Table, TableSet
 
 pytest.importorskip("torch")

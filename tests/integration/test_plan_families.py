@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan import Evaluator, PlanTables, torchrec
-from perfmodel.plan import search as plan_search
-from perfmodel.plan.exchange_sets import ExchangeSets
-from perfmodel.plan.search import Restriction, Search
+from perfmodel.plan import Evaluator, PlanTables
+from perfmodel.plan.for_torchrec import runnable as torchrec
+from perfmodel.plan.pricing.exchange_sets import ExchangeSets
+from perfmodel.plan.searching import search as plan_search
+from perfmodel.plan.searching.search import Restriction, Search
 
 SAMPLES, LIMIT = 65_536, 68e9
 LOOKS, OF_ONE = 1500, 0.15

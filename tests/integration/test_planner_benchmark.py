@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, torchrec, uniform_plan
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
+from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.schema.workload import Table, TableSet
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"

@@ -12,9 +12,10 @@ import pytest
 
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, torchrec, uniform_plan
-from perfmodel.plan.options import Options
-from perfmodel.plan.packing import Packing, Scale, place
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
+from perfmodel.plan.choices.options import Options
+from perfmodel.plan.for_torchrec import runnable as torchrec
+from perfmodel.plan.searching.packing import Packing, Scale, place
 from perfmodel.schema.workload import Table, TableSet
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"

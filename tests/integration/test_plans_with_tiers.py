@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, ShardLoads
-from perfmodel.plan.below_hbm import Below
-from perfmodel.plan.below_hbm.tiered_search import TieredSearch
-from perfmodel.plan.options import Options, options_of
+from perfmodel.plan.choices.options import Options, options_of
+from perfmodel.plan.pricing.allowed_tiers import Below
+from perfmodel.plan.searching.tiered_search import TieredSearch
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.tiers import parse_tiers
 from perfmodel.schema.workload import Table, TableSet

@@ -16,8 +16,9 @@ import pytest
 from oracles import environment
 
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, torchrec
-from perfmodel.plan.exchange_sets import ExchangeSets
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
+from perfmodel.plan.for_torchrec import runnable as torchrec
+from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.schema.workload import Table, TableSet
 
 pytest.importorskip("torch")

@@ -19,11 +19,11 @@ if __name__ == "__main__":
 from oracles.plan_files import Case, any_entry, descended
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, PlanTables
-from perfmodel.plan.bound import Bounding
-from perfmodel.plan.cover import Cover
-from perfmodel.plan.curves import StepCurves
-from perfmodel.plan.options import options_of
-from perfmodel.plan.problem import Problem
+from perfmodel.plan.bounding.bound import Bounding
+from perfmodel.plan.bounding.cover import Cover
+from perfmodel.plan.bounding.curves import StepCurves
+from perfmodel.plan.bounding.problem import Problem
+from perfmodel.plan.choices.options import options_of
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.workload import Table, TableSet
 

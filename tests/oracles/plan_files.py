@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.plan import Evaluator, PlanTables, plan_from
-from perfmodel.plan.options import hot_rows
+from perfmodel.plan.choices.options import hot_rows
 
 Entry = dict[str, Any]
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan.cost import Evaluator
-from perfmodel.plan.memory import buffer_bytes
-from perfmodel.plan.options import Options, options_of
-from perfmodel.plan.packing import Packing, in_domains, on_all
+from perfmodel.plan.choices.options import Options, options_of
+from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.plan.pricing.memory import buffer_bytes
+from perfmodel.plan.searching.packing import Packing, in_domains, on_all
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

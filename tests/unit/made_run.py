@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
-from perfmodel.plan.exchange_sets import ExchangeSets
+from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.schema.traces import (
     KernelFamily,
     RankTrace,

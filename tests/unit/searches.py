@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfmodel.plan.search import Search
+from perfmodel.plan.searching.search import Search
 
 
 def counted_clock(patch: pytest.MonkeyPatch) -> None:

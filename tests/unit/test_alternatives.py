@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from perfmodel.errors import BadInputError
-from perfmodel.plan import winner_map as maps
-from perfmodel.plan.alternatives import alternatives, best_of, rival_of
-from perfmodel.plan.conditions import needed
-from perfmodel.plan.one_alternative import Alternative
-from perfmodel.plan.winner_map import CUTS, WAYS, Crossing, MapCell, WinnerMap, winner_map
+from perfmodel.plan.other_ways import winner_map as maps
+from perfmodel.plan.other_ways.alternatives import alternatives, best_of, rival_of
+from perfmodel.plan.other_ways.conditions import needed
+from perfmodel.plan.other_ways.one_alternative import Alternative
+from perfmodel.plan.other_ways.winner_map import CUTS, WAYS, Crossing, MapCell, WinnerMap, winner_map
 from perfmodel.project import project, project_one
 from perfmodel.report.alternatives_text import alternatives_text, crossing_lines, headline, map_table
 from perfmodel.report.page.alternatives_page import alternatives_page
@@ -312,7 +312,7 @@ def test_ctrl_c_in_the_search_for_the_best_plan_ends_the_command(
     def stopped(evaluator: Any, *args: Any, **more: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("perfmodel.plan.search.TwoBounds", stopped)
+    monkeypatch.setattr("perfmodel.plan.searching.search.TwoBounds", stopped)
     found = cli("alternatives", "--model", "criteo-kaggle", "--gpus", "8")
     assert found.code == 130 and found.out == ""
 

@@ -13,10 +13,10 @@ from oracles.plan_files import Case, any_entry, every_plan
 
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import EXCHANGES, Evaluator, PlanTables, read_plan
-from perfmodel.plan.cover import C1, C2, EXCHANGE, GROUP, H1, H2, R1, R2, Cover
-from perfmodel.plan.options import options_of
-from perfmodel.plan.search import Search
-from perfmodel.plan.two_bounds import TwoBounds
+from perfmodel.plan.bounding.cover import C1, C2, EXCHANGE, GROUP, H1, H2, R1, R2, Cover
+from perfmodel.plan.bounding.two_bounds import TwoBounds
+from perfmodel.plan.choices.options import options_of
+from perfmodel.plan.searching.search import Search
 from perfmodel.schema.distributions import UNIFORM, parse_distribution
 from perfmodel.schema.workload import Table, TableSet
 

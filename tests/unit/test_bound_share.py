@@ -9,14 +9,14 @@ import pytest
 from searches import counted_clock
 
 from perfmodel.plan import Evaluator, PlanTables
-from perfmodel.plan import bound as plan_bound
-from perfmodel.plan import search as plan_search
-from perfmodel.plan.bound import Bounding
-from perfmodel.plan.cover import Cover
-from perfmodel.plan.curves import StepCurves
-from perfmodel.plan.problem import Problem, Relaxation, Subspace
-from perfmodel.plan.relaxation import Master, relax
-from perfmodel.plan.search import Search
+from perfmodel.plan.bounding import bound as plan_bound
+from perfmodel.plan.bounding.bound import Bounding
+from perfmodel.plan.bounding.cover import Cover
+from perfmodel.plan.bounding.curves import StepCurves
+from perfmodel.plan.bounding.problem import Problem, Relaxation, Subspace
+from perfmodel.plan.bounding.relaxation import Master, relax
+from perfmodel.plan.searching import search as plan_search
+from perfmodel.plan.searching.search import Search
 
 MACHINE = "h100-sxm-ib"
 LIMIT = 68e9

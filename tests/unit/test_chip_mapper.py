@@ -20,7 +20,7 @@ from perfmodel.onechip.mapper import Mapper
 from perfmodel.onechip.packing import MappingState, pack, place
 from perfmodel.onechip.slicing import Ints, Slicing, numbers
 from perfmodel.onechip.working import kept_for_work, pack_together
-from perfmodel.plan.tables import PlanTables
+from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import UNIFORM
 

@@ -28,7 +28,7 @@ from perfmodel.onechip.symmetric import (
     symmetric,
 )
 from perfmodel.onechip.work import WAYS, Batch, CoreWork, Way
-from perfmodel.plan.tables import PlanTables
+from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.report.onechip.mapping_text import mapping_text
 from perfmodel.schema.chip import Chip, load_chip
 from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution, parse_distribution, zipf

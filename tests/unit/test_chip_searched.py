@@ -15,7 +15,7 @@ from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.replay import Replayed
 from perfmodel.onechip.search import Searched, search
 from perfmodel.onechip.simulate import Simulated
-from perfmodel.plan.tables import PlanTables
+from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.report.onechip.mapping_page import chip_card
 from perfmodel.report.onechip.mapping_text import mapping_text, short_of_time
 from perfmodel.report.onechip.simulated_text import off_words, owned_words

@@ -14,7 +14,7 @@ from cli_calls import planned as asked
 from searches import searched_once
 
 from perfmodel.plan import PlanTables, plan_record, read_plan, uniform_plan
-from perfmodel.plan.search import Search
+from perfmodel.plan.searching.search import Search
 from perfmodel.schema.torchrec_plan import read_torchrec_plan
 
 TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000000,64,5,other\n"

@@ -17,7 +17,7 @@ from cli_calls import planned as asked
 from searches import searched_once
 
 from perfmodel.cli import run
-from perfmodel.plan.search import Search
+from perfmodel.plan.searching.search import Search
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000000,64,5,other\n"

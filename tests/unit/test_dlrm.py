@@ -26,9 +26,9 @@ from perfmodel.model.dense import (
 )
 from perfmodel.passes.steps import BACKWARD, FORWARD, WEIGHTS
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
-from perfmodel.plan.dense import Dense
-from perfmodel.plan.loads import Exchange
-from perfmodel.plan.training import PARTS, CostedPlan, embedding_communication_s
+from perfmodel.plan.pricing.dense import Dense
+from perfmodel.plan.pricing.loads import Exchange
+from perfmodel.plan.pricing.training import PARTS, CostedPlan, embedding_communication_s
 from perfmodel.schema.dense import load_rates
 from perfmodel.schema.workload import Table, TableSet
 from perfmodel.validate import dlrm, dlrm_dense

@@ -9,11 +9,12 @@ import pytest
 
 from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.step_resources import TOGETHER, WHOLE, Resource
-from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, torchrec
-from perfmodel.plan.dense import DenseTime
-from perfmodel.plan.exchange_sets import ExchangeSets
-from perfmodel.plan.search import Search
-from perfmodel.plan.training import CostedPlan
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
+from perfmodel.plan.for_torchrec import runnable as torchrec
+from perfmodel.plan.pricing.dense import DenseTime
+from perfmodel.plan.pricing.exchange_sets import ExchangeSets
+from perfmodel.plan.pricing.training import CostedPlan
+from perfmodel.plan.searching.search import Search
 from perfmodel.schema.workload import Table, TableSet
 
 SHAPES = ((4000, 16, 4.0), (900_000, 32, 2.0), (60, 16, 1.0), (2_000_000, 64, 8.0))

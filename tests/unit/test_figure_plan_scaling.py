@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from perfmodel.plan.as_projection import compared, evaluator_of
+from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.plan.scaling import knee_of
-from perfmodel.plan.search import Search
+from perfmodel.plan.searching.search import Search
 from perfmodel.plan.sizes import Size
-from perfmodel.plan.tables import PlanTables
 from perfmodel.project import project_one
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.plan_scaling import plan_scaling

@@ -16,7 +16,7 @@ from perfmodel.model import capacity
 from perfmodel.passes.settings import load_setting
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.as_projection import compared, winner
-from perfmodel.plan.placement import uniform_plan
+from perfmodel.plan.pricing.placement import uniform_plan
 from perfmodel.project import Projection, prepare, project, project_one
 from perfmodel.project.fitting import gpu_memory
 from perfmodel.project.sensitivity import sensitivities

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perfmodel.plan import PlanTables, plan_from
-from perfmodel.plan.placement import EXCHANGES, SHARDINGS
+from perfmodel.plan.pricing.placement import EXCHANGES, SHARDINGS
 from perfmodel.schema import machine
 from perfmodel.schema.dense import load_dense
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS

@@ -15,9 +15,9 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.explanation import Explanation
 from perfmodel.passes.steps import StepRow
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
-from perfmodel.plan.alike import Alike, best_alike
 from perfmodel.plan.as_projection import compared, evaluator_of
 from perfmodel.plan.explain_plan import explain_alike_step
+from perfmodel.plan.pricing.alike import Alike, best_alike
 from perfmodel.project import Projection, project_one
 from perfmodel.project.explain_step import explain_step
 

@@ -12,14 +12,14 @@ from searches import counted_clock
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Plan, PlanTables, Scheme
-from perfmodel.plan.bound import Bounding
-from perfmodel.plan.curves import StepCurves
-from perfmodel.plan.options import Options, options_of
-from perfmodel.plan.packing import Packing, in_domains
-from perfmodel.plan.problem import Problem, Relaxation, Subspace
-from perfmodel.plan.relaxation import relax
-from perfmodel.plan.search import Search
-from perfmodel.plan.tangents import TO_US, Tangents
+from perfmodel.plan.bounding.bound import Bounding
+from perfmodel.plan.bounding.curves import StepCurves
+from perfmodel.plan.bounding.problem import Problem, Relaxation, Subspace
+from perfmodel.plan.bounding.relaxation import relax
+from perfmodel.plan.bounding.tangents import TO_US, Tangents
+from perfmodel.plan.choices.options import Options, options_of
+from perfmodel.plan.searching.packing import Packing, in_domains
+from perfmodel.plan.searching.search import Search
 from perfmodel.schema.workload import Table, TableSet
 
 MACHINE = "h100-sxm-ib"

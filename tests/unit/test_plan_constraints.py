@@ -13,7 +13,7 @@ import pytest
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Placement, Plan, PlanTables, Scheme
-from perfmodel.plan.placement import check_scheme
+from perfmodel.plan.pricing.placement import check_scheme
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
 from perfmodel.schema.distributions import UNIFORM, zipf

@@ -11,7 +11,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.model import messages
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
-from perfmodel.plan.loads import Resource
+from perfmodel.plan.pricing.loads import Resource
 from perfmodel.project import project_one
 from perfmodel.schema.distributions import parse_distribution, zipf
 from perfmodel.schema.workload import Table, TableSet

@@ -18,16 +18,17 @@ from searches import counted_clock
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, read_plan, torchrec, write_plan
-from perfmodel.plan.bound import Bounding
-from perfmodel.plan.curves import StepCurves
-from perfmodel.plan.dense import dense_of
-from perfmodel.plan.loads import Resource
-from perfmodel.plan.options import HOT_SHARES, hot_rows, options_of
-from perfmodel.plan.problem import Problem, Subspace
-from perfmodel.plan.relaxation import relax
-from perfmodel.plan.search import Search
-from perfmodel.plan.training import CostedPlan
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, read_plan, write_plan
+from perfmodel.plan.bounding.bound import Bounding
+from perfmodel.plan.bounding.curves import StepCurves
+from perfmodel.plan.bounding.problem import Problem, Subspace
+from perfmodel.plan.bounding.relaxation import relax
+from perfmodel.plan.choices.options import HOT_SHARES, hot_rows, options_of
+from perfmodel.plan.for_torchrec import runnable as torchrec
+from perfmodel.plan.pricing.dense import dense_of
+from perfmodel.plan.pricing.loads import Resource
+from perfmodel.plan.pricing.training import CostedPlan
+from perfmodel.plan.searching.search import Search
 from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution, zipf
 from perfmodel.schema.workload import Table, TableSet
 

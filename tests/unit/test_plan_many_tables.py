@@ -10,12 +10,13 @@ import pytest
 from test_plan_starts import distinct
 
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan import Evaluator, PlanTables, Scheme, packing
-from perfmodel.plan import search as plan_search
-from perfmodel.plan.options import options_of
+from perfmodel.plan import Evaluator, PlanTables, Scheme
+from perfmodel.plan.choices.options import options_of
 from perfmodel.plan.outcome import outcome_of
-from perfmodel.plan.packing import Packing, pack
-from perfmodel.plan.search import Search
+from perfmodel.plan.searching import packing
+from perfmodel.plan.searching import search as plan_search
+from perfmodel.plan.searching.packing import Packing, pack
+from perfmodel.plan.searching.search import Search
 from perfmodel.schema.workload import Table, TableSet
 
 MACHINE = "h100-sxm-ib"

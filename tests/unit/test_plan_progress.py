@@ -12,7 +12,7 @@ from perfmodel.cli import output, plan_progress
 from perfmodel.cli.output import ProgressBar
 from perfmodel.cli.plan_progress import PlanProgress
 from perfmodel.plan import Evaluator, PlanTables
-from perfmodel.plan.search import Search
+from perfmodel.plan.searching.search import Search
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from test_plan_starts import distinct
 
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
-from perfmodel.plan.search import Search
+from perfmodel.plan.searching.search import Search
 
 MACHINE, LIMIT = "h100-sxm-ib", 68e9
 GPUS = {False: (8, 128), True: (16, 128)}

@@ -16,11 +16,11 @@ from searches import counted_clock
 
 from perfmodel.plan import PlanTables
 from perfmodel.plan import what_ifs as of_changes
-from perfmodel.plan.carried import carried
 from perfmodel.plan.limiting import limiting
 from perfmodel.plan.question import Deadline, PlanQuestion
 from perfmodel.plan.scaling import NEARLY_ALL, ScalePoint, batch_to_begin_with, knee_of, scale, sure_knee
-from perfmodel.plan.starts import Starts
+from perfmodel.plan.searching.carried import carried
+from perfmodel.plan.searching.starts import Starts
 from perfmodel.plan.what_ifs import what_ifs
 from perfmodel.report.scaling_text import scaling_text
 from perfmodel.report.what_if_text import what_if_lines

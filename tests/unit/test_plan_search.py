@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, PlanTables, Scheme
-from perfmodel.plan import search as plan_search
-from perfmodel.plan.anneal import Annealing
-from perfmodel.plan.bound import Bounding
-from perfmodel.plan.curves import StepCurves
-from perfmodel.plan.improve import _recut_one, placed, promising, put_back, shake
-from perfmodel.plan.loads import RESOURCES, Resource
-from perfmodel.plan.moves import Moves
-from perfmodel.plan.options import options_of
-from perfmodel.plan.packing import Packing, Scale, pack
-from perfmodel.plan.schemes import Descent
-from perfmodel.plan.search import Found, Search
+from perfmodel.plan.bounding.bound import Bounding
+from perfmodel.plan.bounding.curves import StepCurves
+from perfmodel.plan.choices.options import options_of
+from perfmodel.plan.pricing.loads import RESOURCES, Resource
+from perfmodel.plan.searching import search as plan_search
+from perfmodel.plan.searching.anneal import Annealing
+from perfmodel.plan.searching.improve import _recut_one, placed, promising, put_back, shake
+from perfmodel.plan.searching.moves import Moves
+from perfmodel.plan.searching.packing import Packing, Scale, pack
+from perfmodel.plan.searching.schemes import Descent
+from perfmodel.plan.searching.search import Found, Search
 from perfmodel.schema.workload import Table, TableSet
 
 Mask = NDArray[np.bool_]

@@ -8,8 +8,8 @@ import pytest
 from perfmodel.model.exchanges import Exchange
 from perfmodel.model.schedule import COMPUTE, NETWORK, Task, schedule
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
-from perfmodel.plan.shares import Shares
-from perfmodel.plan.step_equations import bytes_equation
+from perfmodel.plan.pricing.shares import Shares
+from perfmodel.plan.pricing.step_equations import bytes_equation
 from perfmodel.schema.distributions import zipf
 from perfmodel.schema.workload import Table, TableSet
 

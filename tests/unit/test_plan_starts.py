@@ -11,14 +11,14 @@ import pytest
 
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, PlanTables, Scheme
-from perfmodel.plan.choosing import Choosing
-from perfmodel.plan.evening import Evening
-from perfmodel.plan.improve import put_back
-from perfmodel.plan.loads import Resource
-from perfmodel.plan.memory import buffer_bytes
-from perfmodel.plan.options import Options, options_of
-from perfmodel.plan.packing import Packing, in_domains, pack
-from perfmodel.plan.starts import Starts
+from perfmodel.plan.choices.options import Options, options_of
+from perfmodel.plan.pricing.loads import Resource
+from perfmodel.plan.pricing.memory import buffer_bytes
+from perfmodel.plan.searching.choosing import Choosing
+from perfmodel.plan.searching.evening import Evening
+from perfmodel.plan.searching.improve import put_back
+from perfmodel.plan.searching.packing import Packing, in_domains, pack
+from perfmodel.plan.searching.starts import Starts
 from perfmodel.schema.workload import Table, TableSet
 
 MACHINE = "h100-sxm-ib"

@@ -20,8 +20,8 @@ import pytest
 import perfmodel
 from perfmodel.errors import BadInputError
 from perfmodel.plan import PlanTables, read_plan
-from perfmodel.plan import search as plan_search
 from perfmodel.plan.in_python import question_of
+from perfmodel.plan.searching import search as plan_search
 from perfmodel.schema.table_files import load_tables
 
 FRAME = pd.DataFrame(

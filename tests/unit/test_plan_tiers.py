@@ -21,13 +21,13 @@ from perfmodel.plan import (
     plan_record,
     uniform_plan,
 )
-from perfmodel.plan.below_hbm import Below
-from perfmodel.plan.below_hbm.greedy_tiers import greedy_plans
-from perfmodel.plan.below_hbm.relaxed_caches import corners, least_missed
-from perfmodel.plan.below_hbm.tier_loads import AskedLaw, law_of, pooled_misses
-from perfmodel.plan.below_hbm.tiered_search import TieredSearch
-from perfmodel.plan.options import Options, options_of
+from perfmodel.plan.bounding.relaxed_caches import corners, least_missed
+from perfmodel.plan.choices.options import Options, options_of
+from perfmodel.plan.pricing.allowed_tiers import Below
+from perfmodel.plan.pricing.tier_loads import AskedLaw, law_of, pooled_misses
 from perfmodel.plan.question import PlanQuestion
+from perfmodel.plan.searching.greedy_tiers import greedy_plans
+from perfmodel.plan.searching.tiered_search import TieredSearch
 from perfmodel.project import project_one
 from perfmodel.schema.constraint_files import typed_rules
 from perfmodel.schema.distributions import parse_distribution

@@ -10,8 +10,9 @@ import pytest
 
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, torchrec, uniform_plan
-from perfmodel.plan.options import options_of
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
+from perfmodel.plan.choices.options import options_of
+from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.schema.torchrec_plan import read_torchrec_plan, write_torchrec_plan
 from perfmodel.schema.workload import Table, TableSet
 

@@ -10,7 +10,7 @@ from test_plan_cost import MACHINE, MIXED, mixed_plan, tables_of
 
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, Scheme, uniform_plan
-from perfmodel.plan.loads import Resource
+from perfmodel.plan.pricing.loads import Resource
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import load_machine
 

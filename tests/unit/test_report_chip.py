@@ -15,7 +15,7 @@ from cli_calls import mapped
 
 from perfmodel.onechip import blocks as blocks_module
 from perfmodel.onechip.answer import ChipAnswer, answer_on
-from perfmodel.plan.tables import PlanTables
+from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.report.onechip import cores_figure as columns_of
 from perfmodel.report.onechip import mapping_figures as figures
 from perfmodel.report.onechip.mapping_page import chip_card, chip_page

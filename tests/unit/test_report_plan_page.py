@@ -16,9 +16,9 @@ import pytest
 
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
-from perfmodel.plan.dense import dense_of
 from perfmodel.plan.outcome import Planned, given_outcome
-from perfmodel.plan.training import CostedPlan, WholeStep
+from perfmodel.plan.pricing.dense import dense_of
+from perfmodel.plan.pricing.training import CostedPlan, WholeStep
 from perfmodel.report.figures import gpu_columns as gpus_of
 from perfmodel.report.figures import placements as pieces
 from perfmodel.report.figures.block import Block, Missing

@@ -12,10 +12,10 @@ from cli_calls import planned as asked
 
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
-from perfmodel.plan.dense import dense_of
 from perfmodel.plan.outcome import Planned, given_outcome
-from perfmodel.plan.search import Search
-from perfmodel.plan.training import CostedPlan, WholeStep
+from perfmodel.plan.pricing.dense import dense_of
+from perfmodel.plan.pricing.training import CostedPlan, WholeStep
+from perfmodel.plan.searching.search import Search
 from perfmodel.report.figures import gpu_columns as gpus_of
 from perfmodel.report.figures.gpu_columns import ALIKE, EACH, Column, Shown, runs
 from perfmodel.report.figures.gpu_loads import balance, memory

@@ -12,7 +12,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.other_choices import choices_at
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
-from perfmodel.plan.exchange_sets import ExchangeSets
+from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.schema.traces import KernelFamily
 from perfmodel.schema.workload import Table, TableSet
 from perfmodel.validate.traced.causes import Cause

@@ -87,7 +87,7 @@ def plan(
             "which tables?", "give --model, e.g. --model mlperf-dlrm-dcnv2 (perfmodel models lists them)"
         )
     from perfmodel.onechip.answer import answer_on
-    from perfmodel.plan.tables import PlanTables
+    from perfmodel.plan.pricing.tables import PlanTables
     from perfmodel.units import parse_count, parse_time
 
     samples = parse_count(batch or _DEFAULT_BATCH, "--batch")

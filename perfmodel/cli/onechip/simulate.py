@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from perfmodel.onechip.cost import ChipCost
     from perfmodel.onechip.replay import Replayed
     from perfmodel.onechip.traces import Trace
-    from perfmodel.plan.tables import PlanTables
+    from perfmodel.plan.pricing.tables import PlanTables
 
 _DEFAULT_BATCH = "512"
 _MOST_LOOK_UPS = 5_000_000
@@ -83,7 +83,7 @@ def simulate(
     from perfmodel.onechip.popular import popularities
     from perfmodel.onechip.replay import replay_mappings
     from perfmodel.onechip.traces import draw, read_trace
-    from perfmodel.plan.tables import PlanTables
+    from perfmodel.plan.pricing.tables import PlanTables
     from perfmodel.report.onechip.simulated_text import off_words, owned_words, simulated_text
     from perfmodel.units import counted, parse_count, parse_time
 

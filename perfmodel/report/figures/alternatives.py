@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfmodel.passes.steps import STEPS, StepRow
-from perfmodel.plan.alternatives import best_of
-from perfmodel.plan.one_alternative import Alternative
-from perfmodel.plan.winner_map import MapCell
+from perfmodel.plan.other_ways.alternatives import best_of
+from perfmodel.plan.other_ways.one_alternative import Alternative
+from perfmodel.plan.other_ways.winner_map import MapCell
 from perfmodel.report.alternatives_text import LEGEND, condition
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing

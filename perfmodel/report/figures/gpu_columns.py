@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.plan.outcome import AlikeTables, Planned
-from perfmodel.plan.placement import SHARDINGS
-from perfmodel.plan.shares import Shares
-from perfmodel.plan.training import WholeStep
+from perfmodel.plan.pricing.placement import SHARDINGS
+from perfmodel.plan.pricing.shares import Shares
+from perfmodel.plan.pricing.training import WholeStep
 from perfmodel.report.figures import style
 from perfmodel.typed_sizes import is_binary
 from perfmodel.units import format_bytes, format_count, format_time

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.model import exchanges as ex
-from perfmodel.plan.memory import PlanMemory
+from perfmodel.plan.pricing.memory import PlanMemory
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Switch
 from perfmodel.report.figures.gpu_columns import (

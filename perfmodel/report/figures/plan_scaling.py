@@ -7,10 +7,10 @@ from typing import Any
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.plan.as_projection import evaluator_of, winner
+from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.plan.scaling import knee_of
-from perfmodel.plan.search import Search
+from perfmodel.plan.searching.search import Search
 from perfmodel.plan.sizes import Size
-from perfmodel.plan.tables import PlanTables
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
 from perfmodel.report.figures.line_traces import source

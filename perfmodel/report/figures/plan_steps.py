@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from perfmodel.passes.steps import StepRow
-from perfmodel.plan.cost import StepCost
-from perfmodel.plan.training import is_communication
+from perfmodel.plan.pricing.cost import StepCost
+from perfmodel.plan.pricing.training import is_communication
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Switch
 from perfmodel.report.figures.gpu_columns import Shown, levels, source, time_unit

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.plan.outcome import AlikeTables, Planned
-from perfmodel.plan.placement import SHARDINGS, Scheme
+from perfmodel.plan.pricing.placement import SHARDINGS, Scheme
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
 from perfmodel.report.figures.gpu_columns import Shown, colour_of, size_words, source, time_unit

@@ -7,8 +7,8 @@ from dataclasses import replace
 from perfmodel.errors import PerfmodelError
 from perfmodel.plan.as_projection import Compared, evaluator_of
 from perfmodel.plan.outcome import given_outcome
-from perfmodel.plan.search import Search
-from perfmodel.plan.tables import PlanTables
+from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.plan.searching.search import Search
 from perfmodel.project import Projection
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.gpu_columns import Shown

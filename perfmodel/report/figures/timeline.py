@@ -8,7 +8,7 @@ from typing import Any
 
 from perfmodel.model.pipeline import in_line
 from perfmodel.model.schedule import NETWORK, Schedule, Steady, alone, steady
-from perfmodel.plan.training import WholeStep, is_communication
+from perfmodel.plan.pricing.training import WholeStep, is_communication
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.gpu_columns import Shown, source, time_unit

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from perfmodel.plan.alternatives import best_of
-from perfmodel.plan.one_alternative import Alternative
-from perfmodel.plan.winner_map import Crossing, MapCell
+from perfmodel.plan.other_ways.alternatives import best_of
+from perfmodel.plan.other_ways.one_alternative import Alternative
+from perfmodel.plan.other_ways.winner_map import Crossing, MapCell
 from perfmodel.report.alternatives_text import (
     HYPOTHETICAL,
     condition,

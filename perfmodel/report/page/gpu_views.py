@@ -97,7 +97,7 @@ class GpuLines(Lines):
 class GpuViewsAsked(ViewsAsked):
     """All that the views of such a page are of; ``sizes`` are numbers of GPUs.
 
-    sharding  a name of ``perfmodel.plan.alike.WAYS``; None: row-wise
+    sharding  a name of ``perfmodel.plan.pricing.alike.WAYS``; None: row-wise
     """
 
     tables: FixedTables

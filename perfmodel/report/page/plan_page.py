@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.files import MadeFor, plan_record
 from perfmodel.plan.outcome import Planned
-from perfmodel.plan.training import WholeStep
+from perfmodel.plan.pricing.training import WholeStep
 from perfmodel.report.bound_text import bound_words
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.gpu_columns import Shown
@@ -223,7 +223,7 @@ _ENDED = {
 
 def _equations(answer: Planned, asked: Sequence[str]) -> str:
     """The steps, and the command that writes the equation of each with its numbers."""
-    from perfmodel.plan.step_equations import MEANINGS, bytes_equation
+    from perfmodel.plan.pricing.step_equations import MEANINGS, bytes_equation
 
     known = {step.name: step for step in answer.evaluator.steps}
     rows = []

@@ -8,9 +8,9 @@ from html import escape
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.passes.explanation import Explanation
-from perfmodel.plan.alike import Alike, best_alike
 from perfmodel.plan.as_projection import evaluator_of
 from perfmodel.plan.explain_plan import explain_alike_step
+from perfmodel.plan.pricing.alike import Alike, best_alike
 from perfmodel.project import Projection
 from perfmodel.project.explain_step import explain_step
 from perfmodel.report.explanation_text import explanation_text

@@ -13,8 +13,8 @@ from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.model import bands
 from perfmodel.passes.other_choices import choices_at
 from perfmodel.passes.steps import HANDOVER, INSIDE, STEPS, StepRow
-from perfmodel.plan.cost import Evaluator
-from perfmodel.plan.placement import Plan
+from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.plan.pricing.placement import Plan
 from perfmodel.schema.traces import RankTrace
 from perfmodel.validate.traced import causes
 from perfmodel.validate.traced.causes import Cause, Reason

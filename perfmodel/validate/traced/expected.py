@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.steps import ALL, BACKWARD, INSIDE, LABELS, STEPS, Step, StepRow
-from perfmodel.plan.cost import Evaluator, StepCost
-from perfmodel.plan.loads import Loads
-from perfmodel.plan.placement import Plan
+from perfmodel.plan.pricing.cost import Evaluator, StepCost
+from perfmodel.plan.pricing.loads import Loads
+from perfmodel.plan.pricing.placement import Plan
 from perfmodel.schema.traces import KernelFamily
 
 Array = NDArray[np.float64]

@@ -1,0 +1,1 @@
+"""A time that no plan beats."""

@@ -1,0 +1,208 @@
+"""A time that no plan beats: the relaxed problem, branched on which kinds of exchange a plan uses.
+
+A kind in use costs the latency of its collectives once, however little it carries, so its curve starts with
+a step that a convex relaxation would not see. Every plan either uses a kind or does not, copies so many
+tables of a kind or more, has a shard or an exchange above some size or has not: both are solved, until no
+part of all plans can hold a better one.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.bounding.cover import Cover
+from perfmodel.plan.bounding.problem import Problem, Relaxation, Subspace
+from perfmodel.plan.bounding.relaxation import relax
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+RELAXATION = (
+    "linear: shares of the schemes of each table, of any parts and hot rows in boxes that are split where it "
+    "matters, loads and memory spread evenly over the ranks but for the largest shard, convex hulls of the "
+    "curves; branched on the kinds of exchange in use, the numbers of copies, the sizes of exchanges and of "
+    "the largest shard"
+)
+"""What the bound assumes, in words."""
+
+_SHARE = 1e-6
+_FIRST = 100  # more than a part is split in
+_WORTH = 1e-4  # of the bound: what a split must promise
+_ROUGH = 0.05
+_PATIENCE = 5  # programs in a row that do not raise the bound of a part that can be split
+_MANY = 150
+_SIZE_WORTH = 0.1  # of what the largest shard takes longer than is thought: it may be cut further
+
+
+class Bounding:
+    """Lower bounds of all plans, best first; each part also shows where good plans are.
+
+    found(part, relaxed) -> s  is called with every part that is solved, and says how long the best plan known
+    takes now;  kinds  of exchange, those first that are likely to be in good plans
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        found: Callable[[Subspace, Relaxation], float],
+        tolerance: float,
+        kinds: Sequence[int] = (),
+    ) -> None:
+        self.problem, self.found, self.tolerance = problem, found, tolerance
+        self.best_s = problem.most_s
+        whole = Subspace.whole(problem)
+        self.first = by_kinds(whole, kinds)  # what all plans are split in
+        self.open = [(problem.least_s(whole), 0, whole)]
+        self.known: Ints = np.zeros(0, dtype=np.int64)
+        self.closed_s = np.inf  # least bound of the parts that are not split further
+        self.solving_s = np.inf  # bound of the part that is being solved, or was when the search was stopped
+        self.solved = 0
+
+    @property
+    def bound_s(self) -> float:
+        """No plan takes less [s], unless it is the one that is known."""
+        return min(self.best_s, self.closed_s, self.solving_s, self.open[0][0] if self.open else np.inf)
+
+    def run(self, until: Callable[[], bool]) -> None:
+        """Split parts until none can hold a plan that is better by more than the tolerance."""
+        while self.open and self.bound_s < self.best_s * (1 - self.tolerance) and not until():
+            if self.open[0][0] > self.closed_s:
+                break  # no split can raise the bound any more
+            self.solving_s = self.open[0][0]
+            above_s, number, part = heapq.heappop(self.open)
+            self._solve(above_s, number, part, until)
+            self.solving_s = np.inf
+
+    def _solve(self, above_s: float, number: int, part: Subspace, until: Callable[[], bool]) -> None:
+        tolerance = self.tolerance if self.problem.count.size > _MANY else self.tolerance / 4
+        if number == 0 and len(self.first) > 1:
+            tolerance = _ROUGH  # all plans at once: their parts are solved next
+        stop_s = self.best_s * (1 - self.tolerance / 2)
+        known = self.known[self.problem.alive[self.known]]
+        solve = partial(relax, self.problem, part, tolerance=tolerance, stop_s=stop_s, until=until)
+        relaxed = solve(known, patience=_PATIENCE)
+        if relaxed is None:
+            return
+        self.solved += 1
+        bound = max(above_s, relaxed.bound_s)
+        if bound >= self.best_s:
+            return
+        self.solving_s = bound
+        self.known = np.union1d(self.known, relaxed.chosen[relaxed.share > 0])
+        self.best_s = min(self.best_s, self.found(part, relaxed))
+        parts = [] if bound >= self.best_s else self._split(number, part, relaxed)
+        if not parts and relaxed.finer and bound < self.best_s:  # nothing else can raise it
+            relaxed = solve(self.known[self.problem.alive[self.known]])
+            bound = max(bound, relaxed.bound_s if relaxed else bound)
+            parts = self._split(number, part, relaxed) if relaxed and bound < self.best_s else []
+        if not parts:
+            self.closed_s = min(self.closed_s, bound)
+        for at, child in enumerate(parts):
+            above_s = max(bound, self.problem.least_s(child))
+            heapq.heappush(self.open, (above_s, 1 + _FIRST * self.solved + at, child))
+
+    def _split(self, number: int, part: Subspace, relaxed: Relaxation) -> list[Subspace]:
+        if number == 0 and len(self.first) > 1:
+            return self.first
+        return split(self.problem, part, relaxed)
+
+
+def by_kinds(whole: Subspace, kinds: Sequence[int]) -> list[Subspace]:
+    """All plans by the first of these kinds that they use: those that use it, and none before it."""
+    parts = []
+    for kind in kinds:
+        one = np.arange(whole.allowed.size) == kind
+        if (whole.allowed & one).any():
+            parts.append(replace(whole, forced=whole.forced | one))
+            whole = replace(whole, allowed=whole.allowed & ~one)
+    return [*parts, whole]
+
+
+def split(problem: Problem, part: Subspace, relaxed: Relaxation) -> list[Subspace]:
+    """Parts that hold the same plans between them, and not this relaxed optimum; none where it is a plan."""
+    used = relaxed.share > _SHARE
+    chosen, share = relaxed.chosen[used], relaxed.share[used]
+    by_kind = _by_kind(problem, part, chosen, share)
+    if by_kind:
+        return by_kind
+    tried = (
+        _by_copies(problem, part, relaxed),
+        _by_curve(problem, part, relaxed),
+        _by_size(problem, part, relaxed, chosen),
+    )
+    worth, parts = max(tried, key=lambda found: found[0])
+    return parts if worth > _WORTH * relaxed.bound_s else []
+
+
+def _by_kind(problem: Problem, part: Subspace, chosen: Ints, share: Array) -> list[Subspace]:
+    """On the kind of exchange that is used most without having been paid for."""
+    o = problem.options
+    used = np.bincount(o.exchange[chosen], share * problem.count[o.group[chosen]], len(Exchange))
+    used[part.forced | (np.arange(used.size) == Exchange.DP)] = 0
+    if not used.any():
+        return []
+    one = np.arange(used.size) == np.argmax(used)
+    return [replace(part, forced=part.forced | one), replace(part, allowed=part.allowed & ~one)]
+
+
+def _by_copies(problem: Problem, part: Subspace, relaxed: Relaxation) -> tuple[float, list[Subspace]]:
+    """On the number of copied tables of one kind, where it is not whole; and what that is worth [s]."""
+    o = problem.options
+    copied = o.exchange[relaxed.chosen] == Exchange.DP
+    at = relaxed.chosen[copied]
+    tables = relaxed.share[copied] * problem.count[o.group[at]]
+    odd = np.abs(tables - np.rint(tables))
+    worth = np.where(odd > 1e-4, odd, 0) * o.everywhere_memory[at] / problem.limit_bytes * relaxed.room
+    if not worth.any():
+        return 0.0, []
+    pick = int(np.argmax(worth))
+    kind, count = o.group[at[pick]], problem.count[o.group[at[pick]]]
+    one = np.arange(o.count.size) == kind
+    more = np.where(one, np.ceil(tables[pick]) / count, part.fewest)
+    fewer = np.where(one, np.floor(tables[pick]) / count, part.most)
+    return float(worth[pick]), [replace(part, fewest=more), replace(part, most=fewer)]
+
+
+def _by_size(
+    problem: Problem, part: Subspace, relaxed: Relaxation, chosen: Ints
+) -> tuple[float, list[Subspace]]:
+    """On the largest shard, where one in use is larger than the optimum allows for; and by how much [s]."""
+    if isinstance(problem.options, Cover):
+        chosen = chosen[~problem.options.mixed[chosen]]
+    curves, own = problem.curves, problem.own[chosen].max(axis=0, initial=0)
+    place = np.searchsorted(curves.sizes, np.stack([relaxed.sizes, relaxed.everywhere + own]))
+    place = np.minimum(place, curves.sizes.size - 1)
+    more = curves.times[curves.step, place[1]] - curves.times[curves.step, place[0]]
+    j = int(np.argmax(more))
+    room = relaxed.sizes[j] - relaxed.everywhere[j]
+    if more[j] <= 0 or own[j] <= room:
+        return 0.0, []
+    one = np.arange(own.size) == j
+    middle = np.sqrt(max(room, own[j] * _SHARE) * own[j])
+    small = replace(part, cap=np.where(one, middle, part.cap))
+    large = replace(part, floor=np.where(one, np.maximum(part.floor, middle), part.floor))
+    return float(more[j]) * _SIZE_WORTH, [small, large]
+
+
+def _by_curve(problem: Problem, part: Subspace, relaxed: Relaxation) -> tuple[float, list[Subspace]]:
+    """On the size of a step whose time is furthest above the hull of its curve; and by how much [s]."""
+    curves = problem.curves
+    most = np.zeros(len(curves.times))
+    np.maximum.at(most, curves.step, relaxed.sizes)
+    place = np.clip(curves.at_most(most), part.first, part.last)
+    more = np.where(place > 0, curves.times[np.arange(place.size), place] - relaxed.step_s, 0)
+    inside = (place > np.maximum(part.first, 1)) & (place < part.last)
+    more = np.where(inside, more, 0)
+    p = int(np.argmax(more))
+    if more[p] <= 0:
+        return 0.0, []
+    one = np.arange(place.size) == p
+    small = replace(part, last=np.where(one, place, part.last))
+    return float(more[p]), [small, replace(part, first=np.where(one, place + 1, part.first))]

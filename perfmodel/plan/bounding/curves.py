@@ -1,0 +1,121 @@
+"""The steps of a pass as rising curves of one size each: what a bound needs to know of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.passes.step_resources import Resource
+from perfmodel.passes.steps import Step
+from perfmodel.plan.pricing.cost import Evaluator
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_PIECES = 256
+_FIRST_LOG2, _LAST_LOG2 = 8, 48
+_HEAD = _FIRST_LOG2 + 1  # place of the size 2^8
+
+
+_IN_PLACE = (Resource.IN_PLACE, Resource.IN_PLACE_WIRE)
+
+
+def scale_of(evaluator: Evaluator, step: Step, at: int) -> float:
+    """Bytes of a step's resource ``at`` that take as long as one of its first resource."""
+    value = evaluator.setting.machine.value
+    if (step.gathers or step.name == "gather_host") and at == 1:
+        return value("l2_bytes_per_s") / value("gather_bytes_per_s")
+    if not step.below_hbm or at == 0:
+        return 1.0
+    memory, link = evaluator.times.link_rates(step)
+    if step.name == "gather_host":
+        return (memory if at == len(step.resources) - 2 else link) / value("gather_bytes_per_s")
+    return link / memory
+
+
+@dataclass(frozen=True)
+class StepCurves:
+    """P times that rise with u = the most of some resources, each in the units of ``scale``.
+
+    Each is of a step, or of those together that wait for the same: bags, and their gradients.
+
+    sizes   [M] values of u, rising from 0;  times  [P, M] least time where u is at or above each size [s]
+    step, resource   [J] resource ``resource[j]`` is waited for by step ``step[j]``
+    scale   [J] bytes of the resource that are as much as one byte of the step's first resource
+    Limits: ``times`` at sizes[m] is the step's time at sizes[m - 1] (or above it, where that is less): never
+            more than at any u from there on, 1/256 octave of slack;  u = 0 -> 0, or the launch of the gather;
+            sizes are where ``FastCurve`` is exact
+    """
+
+    sizes: Array
+    times: Array
+    step: Ints
+    resource: Ints
+    scale: Array
+
+    @staticmethod
+    def of(evaluator: Evaluator) -> StepCurves:
+        """Of a pass; a step that never runs here takes no time."""
+        within = 1 + np.arange(_PIECES) / _PIECES
+        octaves = np.ldexp(within, np.arange(_FIRST_LOG2, _LAST_LOG2)[:, np.newaxis]).reshape(-1)
+        sizes = np.concatenate([2.0 ** np.arange(_FIRST_LOG2), octaves])
+        step, resource, scale = [], [], []
+        steps = (*evaluator.steps, *evaluator.times.apart)
+        where = {(found.resources, found.gathers): found for found in reversed(steps)}
+        waits = list(dict.fromkeys((found.resources, found.gathers) for found in steps))
+        for p, (resources, gathers) in enumerate(waits):
+            for at, name in enumerate(resources):
+                step.append(p)
+                resource.append(int(name))
+                scale.append(scale_of(evaluator, where[resources, gathers], at))
+        width = max(resource) + 1
+        most = np.zeros((sizes.size, width))
+        for k, factor in zip(resource, scale, strict=True):
+            if k not in _IN_PLACE:  # the gather takes no less without them
+                most[:, k] = sizes * factor
+        taken = evaluator.parts(most)
+        none = evaluator.parts(np.zeros((1, width)))
+        times = np.zeros((len(waits), sizes.size + 1))
+        for found in steps:
+            if found.name in taken:
+                p = waits.index((found.resources, found.gathers))
+                at_least = np.minimum.accumulate(taken[found.name][::-1])[::-1]
+                times[p, 0] += none[found.name][0]
+                times[p, 1:] += np.concatenate([at_least[:1], at_least[:-1]])
+        return StepCurves(
+            np.concatenate([[0.0], sizes]), times, np.array(step), np.array(resource), np.array(scale)
+        )
+
+    def units(self, loads: Array) -> Array:
+        """Loads [..., K] of all resources as those [..., J] that steps wait for, in their units."""
+        return np.asarray(loads[..., self.resource] / self.scale)
+
+    def least(self, slope: Array, first: Ints, last: Ints) -> Array:
+        """Of every step the least of time - slope u, shape [P].
+
+        slope  [P] seconds for a byte;  first, last  [P] places of the sizes that count
+        """
+        value = self.times - slope[:, np.newaxis] * self.sizes
+        at = np.arange(self.sizes.size)
+        value[(at < first[:, np.newaxis]) | (at > last[:, np.newaxis])] = np.inf
+        return np.asarray(value.min(axis=1))
+
+    def between(self, step: Ints, u: Array) -> Array:
+        """Times [..., n] of some steps [n] where u is as given [..., n]; between two sizes on a line.
+
+        Limits: u = 0 -> the first of ``times``;  within 0.1 % of ``Evaluator.parts``
+        """
+        half, exponent = np.frexp(np.maximum(u, 2.0**_FIRST_LOG2))  # half .. 1 times 2^exponent
+        place = (exponent - 1 - _FIRST_LOG2 + 2 * half - 1) * _PIECES
+        low = np.minimum(place.astype(np.int64), self.sizes.size - _HEAD - 3)
+        part = place - low
+        at = low + _HEAD + 1
+        line = self.times[step, at] * (1 - part) + self.times[step, at + 1] * part
+        small = np.minimum(np.searchsorted(self.sizes, u), _HEAD)
+        return np.where(u < self.sizes[_HEAD], self.times[step, small], line)
+
+    def at_most(self, size: Array) -> Ints:
+        """[P] the last of ``sizes`` that matters where u is at most ``size`` [P]."""
+        return np.minimum(np.searchsorted(self.sizes, size), self.sizes.size - 1)

@@ -1,0 +1,177 @@
+"""What a relaxed problem is about: all plans or some of them, loads and curves; and what one came to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.bounding.cover import Cover
+from perfmodel.plan.bounding.curves import StepCurves
+from perfmodel.plan.bounding.growing import Growing
+from perfmodel.plan.bounding.tangents import Tangents
+from perfmodel.plan.choices.options import Options
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Subspace:
+    """Some of all plans.
+
+    allowed, forced  [6] kinds of exchange that a plan may use, and that it does use
+    cap, floor       [J] no shard has more of a resource than ``cap``; some rank has ``floor`` in one shard
+    fewest, most     [Q] share of the tables of each kind that every rank has a copy of
+    first, last      [P] places among ``StepCurves.sizes`` that the busiest rank's loads are at
+    """
+
+    allowed: Mask
+    forced: Mask
+    cap: Array
+    floor: Array
+    fewest: Array
+    most: Array
+    first: Ints
+    last: Ints
+
+    @staticmethod
+    def whole(problem: Problem) -> Subspace:
+        """All plans."""
+        kinds, o = len(Exchange), problem.options
+        used = np.isin(np.arange(kinds), o.exchange)
+        J, Q = problem.own.shape[1], o.count.size
+        return Subspace(
+            used,
+            np.zeros(kinds, dtype=bool),
+            np.full(J, np.inf),
+            np.zeros(J),
+            np.zeros(Q),
+            np.ones(Q),
+            np.zeros(len(problem.curves.times), dtype=np.int64),
+            problem.last,
+        )
+
+    def options(self, problem: Problem) -> Mask:
+        """[O] options that its plans may use."""
+        return problem.alive & self.among(problem.options, problem.own)
+
+    def among(self, o: Options | Cover, own: Array) -> Mask:
+        """[O] which of some options its plans may use; own [O, J] of a shard, in units of u."""
+        fits = (own <= self.cap).all(axis=1) if np.isfinite(self.cap).any() else np.ones(len(own), dtype=bool)
+        if isinstance(o, Cover):
+            fits |= o.mixed  # with more hot rows a shard is smaller
+        copied = o.exchange == Exchange.DP
+        possible = np.where(copied, self.most[o.group] > 0, self.fewest[o.group] < 1)
+        return np.asarray(self.allowed[o.exchange] & fits & possible)
+
+
+@dataclass(eq=False)
+class Relaxation:
+    """What a relaxed problem came to.
+
+    bound_s  no plan of these kinds of exchange takes less [s]
+    chosen   [n] options that were looked at;  share  [n] of each in the relaxed optimum
+    columns  [m, Q] an option for every kind of table: what the multipliers preferred on the way
+    sizes    [J] largest load of a rank in the relaxed optimum;  everywhere  [J] what all ranks have of it
+    step_s   [P] what each step is thought to take [s]
+    room     what all the memory that there is once more would save [s]
+    finer    whether more programs, or smaller boxes of schemes, could raise the bound
+    """
+
+    bound_s: float
+    chosen: Ints
+    share: Array
+    columns: Ints
+    sizes: Array
+    everywhere: Array
+    step_s: Array
+    room: float
+    finer: bool = False
+
+
+@dataclass(eq=False)
+class Problem:
+    """Tables, curves and room of all relaxed problems of one search."""
+
+    options: Options | Cover
+    curves: StepCurves
+    limit_bytes: float
+    most_s: float  # of a plan that is known: no better one has a step that takes longer
+    last: Ints = field(init=False)
+    tangents: Tangents = field(init=False)
+    binding: Ints = field(init=False)
+
+    def __post_init__(self) -> None:
+        times = self.curves.times
+        rest = times.min(axis=1).sum() - times.min(axis=1)
+        at = [
+            np.searchsorted(line, max(self.most_s - more, 0), "right")
+            for line, more in zip(times, rest, strict=True)
+        ]
+        self.last = np.minimum(np.array(at), self.curves.sizes.size - 1)
+        self.tangents = Tangents(self.curves)
+        self.binding = np.zeros((0, 3), dtype=np.int64)  # rows of the last linear program that counted
+        self.count = self.options.count.astype(np.float64)
+        self._own, self._everywhere, self._average = (
+            Growing(self.curves.units(loads)) for loads in self._loads(0)
+        )
+        self._taken()
+
+    def _loads(self, first: int) -> list[Array]:
+        o = self.options
+        return [loads[first:] for loads in (o.own, o.everywhere, o.average)]
+
+    def _taken(self) -> None:
+        """[O, J]: of one table in the units of u; own of one shard, everywhere of a table."""
+        o = self.options
+        self.own, self.everywhere, self.average = (
+            of.rows for of in (self._own, self._everywhere, self._average)
+        )
+        self.alive: Mask = o.alive if isinstance(o, Cover) else np.ones(o.group.size, dtype=bool)
+        alive = np.flatnonzero(self.alive)
+        self.order: Ints = alive[np.argsort(o.group[alive], kind="stable")]
+        self.first = np.searchsorted(o.group[self.order], np.arange(o.count.size))
+
+    def least(self, value: Array) -> tuple[Array, Ints]:
+        """Of every kind of table the least of ``value`` [O], and the option that has it, shape [Q]."""
+        least, at = least_of(value[self.order], np.append(self.first, self.order.size))
+        return least, self.order[at]
+
+    def split(self, at: Ints) -> bool:
+        """Split boxes of the cover that hold several schemes; False where none does."""
+        o = self.options
+        if not isinstance(o, Cover) or not (o.several[at] & o.alive[at]).any():
+            return False
+        before = o.group.size
+        o.split(at)
+        for of, loads in zip((self._own, self._everywhere, self._average), self._loads(before), strict=True):
+            of.add(self.curves.units(loads))
+        self._taken()
+        return True
+
+    def least_s(self, part: Subspace) -> float:
+        """The latency of the steps that every plan of a part has [s]."""
+        forced = self.forced_steps(part.forced, part.options(self))
+        return float(np.where(forced, self.curves.times[:, 1], self.curves.times[:, 0]).sum())
+
+    def forced_steps(self, forced: Mask, mask: Mask) -> Mask:
+        """[P] steps that run whenever the kinds of ``forced`` are in use."""
+        steps = np.zeros(len(self.curves.times), dtype=bool)
+        for kind in np.flatnonzero(forced):
+            at = (self.options.exchange == kind) & mask
+            if at.any():
+                steps[self.curves.step[(self.average[at] > 0).all(axis=0)]] = True
+        return steps
+
+
+def least_of(value: Array, first: Ints) -> tuple[Array, Ints]:
+    """Of every kind of table the least value [Q] and the option [Q] that has it; the first of equal ones."""
+    least = np.minimum.reduceat(value, first[:-1])
+    group = np.repeat(np.arange(least.size), np.diff(first))
+    at = np.flatnonzero(value == least[group])
+    _, where = np.unique(group[at], return_index=True)
+    return least, at[where]

@@ -1,0 +1,158 @@
+"""Options for a bound: what a cached table misses at the least, however the caches of a rank are shared.
+
+Before a batch a cache of X rows has row i with chance x_i, and sum x_i <= X; the batch asks for row i with
+chance q_i, whatever it has. So it misses
+
+    sum over i of q_i (1 - x_i)  >=  sum over its tables of m_t(z_t),   sum z_t <= X       [rows]
+
+with z_t = sum of x_i over the rows of table t, and m_t(z) what a table misses whose z rows of the largest q
+are there. m_t is convex and falls. A mix of cached shares in a linear program may not be below it: the
+options are the corners of a polygon under m_t, whose sides touch it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.passes.step_resources import Resource
+from perfmodel.plan.bounding.problem import Relaxation
+from perfmodel.plan.choices.options import Options
+from perfmodel.plan.pricing.allowed_tiers import CACHED
+from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.plan.pricing.tier_loads import AskedLaw, law_of_kind
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_TOUCHED = np.geomspace(1e-4, 1, 9)
+"""Shares of the rows where the sides of a polygon touch the curve, beside 0."""
+_ALL = 1 - 1e-9  # of the rows
+_FETCH = [Resource.FETCHED, Resource.FETCHED_WIRE]
+
+
+def least_missed(law: AskedLaw, held: Array) -> tuple[Array, Array]:
+    """m(z) [rows] of caches with the z = ``held`` [n] rows that are asked for most, and its slope there [-].
+
+        m(z) = sum of q over all rows but the z of the largest q,   q = 1 - exp(-a)     [rows]
+
+    Source: derived above: no cache of z rows misses fewer; Belady's argument for independent batches
+    Limits: z = 0 -> all rows that a batch asks for;  z = all rows -> 0;  uniform ids -> a straight line
+    """
+    order = np.argsort(-law.rate, kind="stable")
+    q, rows = -np.expm1(-law.rate[order]), law.rows[order]
+    ends = np.cumsum(rows)
+    hits = np.concatenate([[0.0], np.cumsum(q * rows)])
+    got = np.interp(held, np.concatenate([[0.0], ends]), hits)
+    at = np.minimum(np.searchsorted(ends, held, side="right"), q.size - 1)
+    never = (held >= ends[-1]) & (ends[-1] < law.all_rows * _ALL)  # beyond them no row is asked for
+    return np.maximum(hits[-1] - got, 0.0), np.where(never, 0.0, -q[at])
+
+
+def corners(law: AskedLaw) -> tuple[Array, Array]:
+    """Corners (z, m) [rows] of a polygon that is nowhere above m(z), from z = 0 to all rows."""
+    touched = np.concatenate([[0.0], _TOUCHED * law.all_rows])
+    missed, slope = least_missed(law, touched)
+    keep = np.concatenate([[True], np.diff(slope) > 0])
+    z, m, s = touched[keep], missed[keep], slope[keep]
+    level = m - s * z  # of each side at z = 0
+    between = (level[1:] - level[:-1]) / (s[:-1] - s[1:])
+    ends = np.append(between, law.all_rows)
+    at = np.append(level[1:] + s[1:] * between, max(level[-1] + s[-1] * law.all_rows, 0.0))
+    return np.append(0.0, ends), np.append(level[0], np.maximum(at, 0.0))
+
+
+def relaxed_caches(options: Options, evaluator: Evaluator) -> tuple[Options, Ints | None]:
+    """The options with the corners of each cached table in place of its shares, and which of the options
+    each of them is most like [O']; None where there are no caches.
+
+    Of one shard nothing is said of its misses, nor of its rows in a cache: they may be anything.
+    """
+    o = options
+    if o.tier is None or o.cached is None or not (o.tier == CACHED).any():
+        return o, None
+    cached = np.flatnonzero(o.tier == CACHED)
+    cuts = np.stack([o.group, o.exchange, o.r, o.c])[:, cached]
+    _, first, of = np.unique(cuts, axis=1, return_index=True, return_inverse=True)
+    sample, model = evaluator.tables.kinds[0], evaluator.model
+    found = {
+        int(q): corners(law_of_kind(model, int(model.look_ups.of[sample[q]]))) for q in np.unique(cuts[0])
+    }
+    base = cached[first]
+    counts = [found[int(q)][0].size for q in o.group[base]]
+    at = np.concatenate([np.flatnonzero(o.tier != CACHED), np.repeat(base, counts)])
+    plain = at.size - sum(counts)
+    shares = (
+        np.concatenate([found[int(q)][0] for q in o.group[base]])
+        / evaluator.tables.rows[sample[o.group[at[plain:]]]]
+    )
+    missed = np.concatenate([found[int(q)][1] for q in o.group[base]])
+    nearest = at.copy()
+    for place, cut in enumerate(np.repeat(np.arange(first.size), counts)):
+        same = cached[of.reshape(-1) == cut]
+        nearest[plain + place] = same[np.argmin(np.abs(o.cached[same] - shares[place]))]
+    relaxed = _with_corners(o, evaluator, at, plain, shares, missed)
+    order = np.argsort(relaxed.group, kind="stable")
+    return _ordered(relaxed, order), nearest[order]
+
+
+def _with_corners(
+    o: Options, evaluator: Evaluator, at: Ints, plain: int, shares: Array, missed: Array
+) -> Options:
+    """Options ``at``, from the one numbered ``plain`` on with these shares and misses of the whole table."""
+    tables, sample = evaluator.tables, evaluator.tables.kinds[0]
+    own, average = o.own[at], o.average[at]
+    own_memory, average_memory = o.own_memory[at], o.average_memory[at]
+    new, t = at[plain:], sample[o.group[at[plain:]]]
+    tiers = evaluator.model.tiers
+    assert tiers is not None
+    row = tables.dim[t] * tables.element_bytes[t]
+    for resource, each in zip(_FETCH, tiers.row_bytes(row / o.c[new]), strict=True):
+        own[plain:, resource] = 0.0
+        average[plain:, resource] = missed / o.r[new] * each * o.parts[new] / o.gpus
+    own_memory[plain:] = 0.0
+    average_memory[plain:] = o.everywhere_memory[new] + shares * tables.rows[t] * row / o.gpus
+    assert o.cached is not None and o.tier is not None
+    cached = o.cached[at]
+    cached[plain:] = shares
+    return replace(
+        o,
+        group=o.group[at],
+        exchange=o.exchange[at],
+        r=o.r[at],
+        c=o.c[at],
+        hot=o.hot[at],
+        parts=o.parts[at],
+        own=own,
+        everywhere=o.everywhere[at],
+        own_memory=own_memory,
+        everywhere_memory=o.everywhere_memory[at],
+        average=average,
+        average_memory=average_memory,
+        tier=o.tier[at],
+        cached=cached,
+        host=None,
+        inside=None if o.inside is None else o.inside[at],
+    )
+
+
+def _ordered(o: Options, order: Ints) -> Options:
+    """Those of one kind of table side by side."""
+    names = (
+        *("exchange", "r", "c", "hot", "parts", "own", "everywhere", "own_memory"),
+        *("everywhere_memory", "average", "average_memory", "tier", "cached"),
+        *(() if o.inside is None else ("inside",)),
+    )
+    ordered = {name: getattr(o, name)[order] for name in names}
+    group = o.group[order]
+    return replace(o, group=group, first=np.searchsorted(group, np.arange(o.count.size + 1)), **ordered)
+
+
+def as_listed(relaxed: Relaxation, nearest: Ints) -> Relaxation:
+    """The same with the options that are most like those of the relaxed problem."""
+    used = relaxed.share > 0
+    at, place = np.unique(nearest[relaxed.chosen[used]], return_inverse=True)
+    share = np.bincount(place, relaxed.share[used]).astype(np.float64)
+    return replace(relaxed, chosen=at, share=share, columns=nearest[relaxed.columns])

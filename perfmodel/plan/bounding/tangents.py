@@ -1,0 +1,47 @@
+"""Lines under the curves of steps: what a linear program knows of them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.plan.bounding.curves import StepCurves
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+TO_US = 1e6
+"""Linear programs count in microseconds."""
+
+_SLOPES_LOG2 = np.arange(6, 42, 0.75)
+
+
+class Tangents:
+    """Lines under the curves: time >= slope u + cut, in us; those of each range of sizes are found once."""
+
+    def __init__(self, curves: StepCurves) -> None:
+        self.sizes, self.times = curves.sizes, curves.times * TO_US
+        at = 2.0**_SLOPES_LOG2
+        place = np.searchsorted(curves.sizes, np.stack([at, 2 * at]))
+        self.chords = np.maximum((self.times[:, place[1]] - self.times[:, place[0]]) / at, 0)
+        self.known: dict[tuple[int, int, int], tuple[Array, Array]] = {}
+
+    def of(self, first: Ints, last: Ints) -> tuple[Array, Array]:
+        """Slopes and cuts [P, I] of curves where u is among the sizes ``first`` .. ``last`` [P]."""
+        found = []
+        for p in range(len(self.times)):
+            key = p, int(first[p]), int(last[p])
+            if key not in self.known:
+                self.known[key] = self._lines(*key)
+            found.append(self.known[key])
+        return np.stack([slope for slope, _ in found]), np.stack([cut for _, cut in found])
+
+    def _lines(self, p: int, first: int, last: int) -> tuple[Array, Array]:
+        here = slice(first, last + 1)
+        line, sizes = self.times[p, here], self.sizes[here]
+        ends = [0.0, 0.0, 0.0]  # flat, and the first and the last edge of the hull
+        if sizes.size > 1:
+            ends[1] = max(np.min((line[1:] - line[0]) / (sizes[1:] - sizes[0])), 0)
+            ends[2] = max(np.max((line[-1] - line[:-1]) / (sizes[-1] - sizes[:-1])), 0)
+        slope = np.concatenate([ends, self.chords[p]])
+        return slope, np.min(line - slope[:, np.newaxis] * sizes, axis=1)

@@ -1,0 +1,1 @@
+"""What may be chosen for each table: shardings, parts, hot rows, memory, constraints."""

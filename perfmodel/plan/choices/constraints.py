@@ -1,0 +1,357 @@
+"""Which plans are allowed: shardings, exchanges, parts and ranks that some tables must have or may not."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import BadInputError
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.choices.hot_ends import NONE_HOT
+from perfmodel.plan.choices.options import Options
+from perfmodel.plan.pricing.allowed_tiers import CODES
+from perfmodel.plan.pricing.placement import EXCHANGES, Placement, Plan, Scheme, check_scheme
+from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.schema.constraint_files import TableRule
+from perfmodel.schema.files import unknown_name
+from perfmodel.schema.tiers import HBM
+
+Mask = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+COLUMN_WISE = "column-wise"
+_INSIDE = "table-column-wise"
+HOT_ROWS = "hot-rows"
+SHARDINGS = (
+    *("data-parallel", "table-wise", COLUMN_WISE, "row-wise", "table-row-wise", _INSIDE, "grid", "3d"),
+)
+"""Names of shardings in a rule. Column-wise allows columns inside one domain too."""
+_WORDS = {
+    "bags": Exchange.RB,
+    "reduced": Exchange.RS,
+    "sparse": Exchange.SPARSE,
+    "two-level": Exchange.TWO_LEVEL,
+    "unique": Exchange.UB,
+}
+_EXCHANGES = {**_WORDS, **{name: kind for name, kind in EXCHANGES.items() if kind != Exchange.DP}}
+_ALSO = {"copies": "data-parallel", "dp": "data-parallel", "copy": "data-parallel"}
+NAMES = (*SHARDINGS, *_WORDS, HOT_ROWS, *CODES)
+"""All names that a rule may have."""
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """What one table may be; ``None`` of a set: anything.
+
+    shardings, exchanges  names and kinds that it may have;  hot  whether hot rows may be on every rank
+    barred                ranks that may hold none of its shards
+    tiers                 kinds of memory that its parts may be in
+    rules                 that say so, for messages
+    """
+
+    shardings: frozenset[str] | None = None
+    exchanges: frozenset[Exchange] | None = None
+    copies: bool = True
+    hot: bool = True
+    barred: frozenset[int] = frozenset()
+    row_parts: int | None = None
+    col_parts: int | None = None
+    least_columns: int = 1
+    rules: tuple[str, ...] = ()
+    tiers: frozenset[str] | None = None
+
+    @property
+    def inside(self) -> bool:
+        """Whether column parts must all be in one NVLink domain."""
+        return self.shardings is not None and _INSIDE in self.shardings and COLUMN_WISE not in self.shardings
+
+    def why_not(self, scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
+        """Why a table of ``dim`` columns may not be cut so; "" where it may. Ranks: ``barred``"""
+        name = sharding_of(scheme, gpus, domain)
+        if self.tiers is not None and scheme.tier.kind not in self.tiers:
+            return f"may not be in {scheme.tier.kind}"
+        if scheme.kind == Exchange.DP:
+            cut = self.row_parts is not None or self.col_parts is not None
+            return "" if self.copies and not cut else "may not be data-parallel"
+        if name == COLUMN_WISE and self.inside:
+            if scheme.col_parts > domain:
+                return f"may not have {scheme.col_parts} column parts: a domain has {domain} GPUs"
+        elif self.shardings is not None and name not in self.shardings:
+            return f"may not be {name}"
+        if self.exchanges is not None and scheme.kind not in self.exchanges:
+            return f"may not be exchanged by {scheme.kind.name.lower()}"
+        if scheme.hot_rows and not self.hot:
+            return "may not have hot rows on every GPU"
+        for wanted, found, what in (
+            (self.row_parts, scheme.row_parts, "row parts"),
+            (self.col_parts, scheme.col_parts, "column parts"),
+        ):
+            if wanted is not None and found != wanted:
+                return f"must have {wanted} {what}, not {found}"
+        if scheme.col_parts > 1 and dim // scheme.col_parts < self.least_columns:
+            return f"must have {self.least_columns} columns or more in a part, not {dim // scheme.col_parts}"
+        return ""
+
+
+@dataclass(frozen=True, eq=False)
+class Constraints:
+    """What every table of a plan may be.
+
+    tables   with those apart that look alike and may not be the same (``PlanTables.apart``)
+    allowed  [T] of each
+    """
+
+    tables: PlanTables
+    allowed: tuple[Allowed, ...]
+    gpus: int
+    domain: int
+
+    @staticmethod
+    def of(rules: Sequence[TableRule], tables: PlanTables, gpus: int, domain: int) -> Constraints:
+        """Rules for some tables on G GPUs in domains of g. All rules that name a table hold together.
+
+        Limits: unknown names, a pattern that names no table, ranks that do not exist, rules that leave
+                nothing of a table -> BadInputError that names the rule
+        """
+        found = [Allowed() for _ in range(len(tables))]
+        for rule in rules:
+            named = [at for at, name in enumerate(tables.names) if fnmatch.fnmatchcase(name, rule.pattern)]
+            if not named:
+                error = unknown_name("table", rule.pattern, tables.names)
+                raise BadInputError(f"{rule.where}: {error.message}", error.next_step[:400])
+            _check_ranks(rule, gpus)
+            for at in named:
+                found[at] = _with(found[at], rule, gpus)
+        for at, each in enumerate(found):
+            if len(each.barred) == gpus:
+                raise _nothing_left(tables.names[at], each, "no rank is left for it")
+        classes = {each: at for at, each in enumerate(dict.fromkeys(found))}
+        apart = np.array([classes[each] for each in found], dtype=np.float64)
+        return Constraints(replace(tables, apart=apart), tuple(found), gpus, domain)
+
+    def named(self) -> list[set[Scheme]]:
+        """Schemes of each kind of table [Q] that rules name exactly, whatever parts a search looks at."""
+        sample, _, _ = self.tables.kinds
+        return [set(self._pinned(int(t))) for t in sample]
+
+    def _pinned(self, t: int) -> list[Scheme]:
+        each, rows, dim = self.allowed[t], int(self.tables.rows[t]), int(self.tables.dim[t])
+        if each.row_parts is None and each.col_parts is None:
+            return []
+        found = []
+        for kind in Exchange:
+            scheme = Scheme(kind, each.row_parts or 1, each.col_parts or 1)
+            try:
+                check_scheme(self.tables.names[t], rows, dim, scheme, self.gpus, self.domain)
+            except BadInputError:
+                continue
+            if not each.why_not(scheme, dim, self.gpus, self.domain):
+                found.append(scheme)
+        return found
+
+    def applied(self, options: Options) -> Options:
+        """The options that are allowed, with the ranks that each kind of table may not use.
+
+        Limits: none left of a table -> BadInputError that names it, its rules and what it could be
+        """
+        sample, _, _ = self.tables.kinds
+        dims = self.tables.dim[sample]
+        barred = np.zeros((options.count.size, self.gpus), dtype=bool)
+        for q, t in enumerate(sample):
+            barred[q, sorted(self.allowed[int(t)].barred)] = True
+        mask = np.array(
+            [
+                not self._refused(int(sample[q]), options, at, int(dims[q]), barred[q])
+                for at, q in enumerate(options.group)
+            ]
+        )
+        left = np.bincount(options.group[mask], minlength=options.count.size)
+        for none in np.flatnonzero(left == 0):
+            at, span = int(sample[none]), range(*_span(options, int(none)))
+            could = {sharding_of(options.scheme(o), self.gpus, self.domain) for o in span}
+            could |= {options.scheme(o).tier.kind for o in span} - {HBM}
+            why = f"of what fits ({', '.join(sorted(could))}) none is allowed"
+            raise _nothing_left(self.tables.names[at], self.allowed[at], why)
+        found = replace(options.kept(mask), barred=barred if barred.any() else None)
+        held = np.array([self.allowed[int(t)].inside for t in sample])[found.group]
+        inside = held & (found.r == 1) & (found.c > 1) & (self.domain < self.gpus)
+        return replace(found, inside=inside if inside.any() else None)
+
+    def _refused(self, t: int, options: Options, at: int, dim: int, barred: Mask) -> bool:
+        """Whether an option may not be: by its scheme, or because its shards have too few ranks."""
+        scheme = options.scheme(at)
+        if self.allowed[t].why_not(scheme, dim, self.gpus, self.domain):
+            return True
+        if not barred.any():
+            return False
+        if scheme.kind == Exchange.DP or scheme.hot_rows:
+            return True  # every rank would hold some of it
+        free = int(np.sum(~barred))
+        if scheme.kind == Exchange.TWO_LEVEL:
+            free = int(np.sum(~barred.reshape(-1, self.domain).any(axis=1))) * self.domain
+        return scheme.parts > free
+
+    def some_allowed(self, boxes: Ints) -> Mask:
+        """[n] whether any scheme of boxes (``plan.cover``) may be; where that is not clear, it may.
+
+        Source: a bound over more plans than are allowed is one of those that are
+        """
+        sample, _, _ = self.tables.kinds
+        dims = self.tables.dim[sample]
+        return np.array(
+            [self._box_allowed(int(sample[q]), int(dims[q]), box) for q, *box in boxes.tolist()], dtype=bool
+        )
+
+    def _box_allowed(self, t: int, dim: int, box: Sequence[int]) -> bool:
+        kind, r1, r2, c1, c2, h1, _, what = box
+        each, everywhere = self.allowed[t], bool(self.allowed[t].barred)
+        cut = each.row_parts is not None or each.col_parts is not None
+        if kind == Exchange.DP:
+            return each.copies and not cut and not everywhere
+        if (h1 > 0 or what >= NONE_HOT) and (not each.hot or everywhere):
+            return False
+        if each.exchanges is not None and kind not in each.exchanges:
+            return False
+        if not r1 <= (each.row_parts or r1) <= r2 or not c1 <= (each.col_parts or c1) <= c2:
+            return False
+        if c1 > 1 and dim // c1 < each.least_columns:
+            return False
+        if r1 * c1 > self.gpus - len(each.barred):
+            return False
+        return each.shardings is None or bool(self._names_of(kind, r1, r2, c1, c2) & each.shardings)
+
+    def _names_of(self, kind: int, r1: int, r2: int, c1: int, c2: int) -> set[str]:
+        """Names of shardings that schemes of a box have, and perhaps more."""
+        found = {"3d"} if r2 > 1 else set()
+        if r1 == 1:
+            found |= {"table-wise"} if c1 == 1 else set()
+            found |= {COLUMN_WISE} if c2 > 1 else set()
+            found |= {_INSIDE} if c2 > 1 and c1 <= self.domain else set()
+        if r2 >= self.gpus and c1 == 1:
+            found |= {"row-wise"} | ({"table-wise"} if self.gpus == 1 else set())
+        if kind == Exchange.TWO_LEVEL and r1 <= self.domain <= r2:
+            found |= {"table-row-wise", "grid"}
+        return found
+
+    def check(self, plan: Plan) -> None:
+        """Limits: a table of the plan is what it may not be -> BadInputError that names it and the rule"""
+        for t, (name, placement) in enumerate(zip(plan.tables.names, plan.placements, strict=True)):
+            each, scheme = self.allowed[t], placement.scheme
+            why = each.why_not(scheme, int(plan.tables.dim[t]), plan.gpus, plan.domain)
+            everywhere = scheme.kind == Exchange.DP or scheme.hot_rows > 0
+            held = set(range(plan.gpus)) if everywhere else set(placement.ranks.tolist())
+            if not why and each.inside and placement.sharding(plan.gpus, plan.domain) == COLUMN_WISE:
+                why = "" if plan.domain >= plan.gpus else "may not have columns in several NVLink domains"
+            if not why and held & each.barred:
+                why = f"may not be on rank {min(held & each.barred)}"
+            if why:
+                raise BadInputError(
+                    f"the plan breaks a constraint: table {name!r} {why}.",
+                    f"{'; '.join(each.rules)} says so: change the plan, or the constraint.",
+                )
+
+
+def sharding_of(scheme: Scheme, gpus: int, domain: int) -> str:
+    """Its name among ``SHARDINGS``, wherever its shards are."""
+    ranks = np.zeros(0, dtype=np.int64) if scheme.kind == Exchange.DP else np.arange(scheme.parts)
+    name = Placement(scheme, ranks).sharding(gpus, domain)
+    return COLUMN_WISE if name == _INSIDE else name
+
+
+def _span(options: Options, kind: int) -> tuple[int, int]:
+    return int(options.first[kind]), int(options.first[kind + 1])
+
+
+def _nothing_left(name: str, allowed: Allowed, why: str) -> BadInputError:
+    return BadInputError(
+        f"table {name!r}: {why}.",
+        f"{'; '.join(allowed.rules)} leaves nothing: allow more, or give it other GPUs (--gpus).",
+    )
+
+
+def _check_ranks(rule: TableRule, gpus: int) -> None:
+    beyond = [rank for rank in sorted(rule.ranks | rule.without_ranks) if rank >= gpus]
+    if beyond:
+        raise BadInputError(f"{rule.where}: rank {beyond[0]} does not exist.", f"ranks are 0 to {gpus - 1}.")
+
+
+def _with(found: Allowed, rule: TableRule, gpus: int) -> Allowed:
+    """What is allowed when one more rule holds."""
+    shardings, exchanges = found.shardings, found.exchanges
+    only, without = ([_known(name, rule) for name in names] for names in (rule.only, rule.without))
+    copies, hot, tiers = found.copies, found.hot, _tiers(found, rule, only, without)
+    only = [name for name in only if name not in CODES]
+    if only:
+        said = {name for name in only if name in SHARDINGS}
+        kinds = {_EXCHANGES[name] for name in only if name in _EXCHANGES}
+        copies &= "data-parallel" in said
+        if said and (said != {"data-parallel"} or not kinds):
+            shardings = frozenset(said) & (frozenset(SHARDINGS) if shardings is None else shardings)
+        if kinds:
+            exchanges = frozenset(kinds) & (frozenset(Exchange) if exchanges is None else exchanges)
+        if HOT_ROWS in only:
+            raise BadInputError(f"{rule.where}: {HOT_ROWS} are beside a sharding.", "forbid them, or not.")
+    gone = {name for name in without if name in SHARDINGS}
+    if _INSIDE in gone:
+        raise BadInputError(
+            f"{rule.where}: {_INSIDE} is a case of {COLUMN_WISE}, and cannot be forbidden alone.",
+            f"forbid {COLUMN_WISE}, or name the ranks that the table may use.",
+        )
+    if COLUMN_WISE in gone:
+        gone.add(_INSIDE)
+    if gone:
+        shardings = (frozenset(SHARDINGS) if shardings is None else shardings) - gone
+    dropped = {_EXCHANGES[name] for name in without if name in _EXCHANGES}
+    if dropped:
+        exchanges = (frozenset(Exchange) if exchanges is None else exchanges) - dropped
+    for name in ("row_parts", "col_parts"):
+        before, now = getattr(found, name), getattr(rule, name)
+        if before and now and before != now:
+            text = f"{rule.where}: {name} {now}, but {before} was said before."
+            raise BadInputError(text, "say one of them.")
+    barred = found.barred | rule.without_ranks
+    if rule.ranks:
+        barred |= frozenset(range(gpus)) - rule.ranks
+    return Allowed(
+        shardings,
+        exchanges,
+        copies and "data-parallel" not in without,
+        hot and HOT_ROWS not in without,
+        barred,
+        rule.row_parts or found.row_parts,
+        rule.col_parts or found.col_parts,
+        max(rule.least_columns or 1, found.least_columns),
+        (*found.rules, rule.where),
+        tiers,
+    )
+
+
+def _tiers(
+    found: Allowed, rule: TableRule, only: Sequence[str], without: Sequence[str]
+) -> frozenset[str] | None:
+    """Kinds of memory that are allowed when one more rule holds. Limits: copies elsewhere -> BadInputError"""
+    named, gone = ({name for name in names if name in CODES} for names in (only, without))
+    copied = set(only) - named == {"data-parallel"}
+    if copied and named and HBM not in named:
+        raise BadInputError(
+            f"{rule.where}: a copy on every GPU is in HBM, not in {' or '.join(sorted(named))}.",
+            "leave one of them out: of a sharding that is not data-parallel the parts may be there.",
+        )
+    if not named and not gone:
+        return found.tiers
+    before = frozenset(CODES) if found.tiers is None else found.tiers
+    return (before & named if named else before) - gone
+
+
+def _known(name: str, rule: TableRule) -> str:
+    """A name as rules have it."""
+    plain = name.strip().lower()
+    plain = _ALSO.get(plain, plain)
+    if plain in SHARDINGS or plain in _EXCHANGES or plain in (HOT_ROWS, *CODES):
+        return plain
+    error = unknown_name("sharding, exchange or memory", name, NAMES)
+    raise BadInputError(f"{rule.where}: {error.message}", error.next_step)

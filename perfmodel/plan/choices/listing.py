@@ -1,0 +1,154 @@
+"""Schemes of many kinds of table as columns: those of equal width are written down once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.pricing.placement import HOT, Scheme
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+NARROWEST = 4
+"""Columns of the narrowest column part that is considered: 16 bytes of fp32, one load of a GPU thread."""
+
+_ANY_ROWS = 1 << 62
+
+
+@dataclass(frozen=True, eq=False)
+class Listing:
+    """Schemes of kinds of table, those of one kind side by side; arrays [O].
+
+    group  the kind of table;  exchange, r, c, hot  the scheme;  asked  whether it was asked for by name
+    """
+
+    group: Ints
+    exchange: Ints
+    r: Ints
+    c: Ints
+    hot: Ints
+    asked: Mask
+
+    @staticmethod
+    def of(
+        rows: Array,
+        dim: Array,
+        gpus: int,
+        domain: int,
+        hot: Sequence[Sequence[int]],
+        more: Sequence[set[Scheme]],
+    ) -> Listing:
+        """All schemes of Q kinds of table, as ``schemes`` orders them.
+
+        rows, dim  [Q];  hot  [Q] numbers of hot rows of each;  more  [Q] schemes that are options too
+        """
+        shape = np.stack([dim, [len(few) for few in hot]]).astype(np.int64)
+        parts = [
+            _of_shape(
+                np.flatnonzero((shape == same[:, np.newaxis]).all(axis=0)), rows, same, gpus, domain, hot
+            )
+            for same in np.unique(shape, axis=1).T
+        ]
+        group, columns = (np.concatenate(each, axis=-1) for each in zip(*parts, strict=True))
+        order = np.argsort(group, kind="stable")
+        exchange, r, c, few = columns[:, order]
+        found = Listing(group[order], exchange, r, c, few, np.zeros(group.size, dtype=bool))
+        return found._with(more) if any(more) else found
+
+    def in_tiers(self, tiers: Sequence[tuple[int, float]], *, narrow: bool) -> tuple[Listing, Ints, Array]:
+        """These in each tier below the HBM too, with the tier and the cached share of each [O].
+
+        tiers   (code, share of the rows in a cache), the HBM first
+        narrow  whether a cache has column parts: else its slots are as wide as the widest row of its rank
+        Source: TorchRec has ``fused_uvm`` and ``fused_uvm_caching`` for all shardings but data-parallel;
+                a cache has the hot rows that others keep on every rank
+        """
+        may = (self.exchange != Exchange.DP) & (self.hot == 0)
+        whole = may & ((self.c == 1) | narrow)
+        masks = [
+            (whole if share else may) if code else np.ones(may.size, dtype=bool) for code, share in tiers
+        ]
+        at = np.concatenate([np.flatnonzero(mask) for mask in masks])
+        sizes = [int(mask.sum()) for mask in masks]
+        tier = np.repeat([code for code, _ in tiers], sizes)
+        cached = np.repeat([share for _, share in tiers], sizes)
+        order = np.argsort(self.group[at], kind="stable")
+        at = at[order]
+        columns = (self.group, self.exchange, self.r, self.c, self.hot, self.asked)
+        return Listing(*(column[at] for column in columns)), tier[order], cached[order]
+
+    def _with(self, more: Sequence[set[Scheme]]) -> Listing:
+        """These and others, of each kind of table last; those that were here already are marked."""
+        columns = np.stack([self.exchange, self.r, self.c, self.hot])
+        kind = np.repeat(np.arange(len(more)), [len(each) for each in more])
+        new = [[s.kind, s.row_parts, s.col_parts, s.hot_rows] for each in more for s in sorted(each)]
+        both = np.column_stack([columns, np.array(new, dtype=np.int64).T])
+        group = np.concatenate([self.group, kind])
+        _, first, of = np.unique(np.vstack([group, both]), axis=1, return_index=True, return_inverse=True)
+        asked = np.zeros(first.size, dtype=bool)
+        asked[of.reshape(-1)[self.group.size :]] = True
+        order = np.lexsort((first, group[first]))
+        at = first[order]
+        exchange, r, c, few = both[:, at]
+        return Listing(group[at], exchange, r, c, few, asked[order])
+
+
+def _of_shape(
+    kinds: Ints, rows: Array, shape: Ints, gpus: int, domain: int, hot: Sequence[Sequence[int]]
+) -> tuple[Ints, Ints]:
+    """(kind of table [n], columns [4, n]) of kinds of table as wide, with as many numbers of hot rows."""
+    dim, slots = (int(x) for x in shape)
+    exchange, r, c, slot = _template(dim, slots, gpus, domain)
+    few = np.array([[0, *hot[q]] for q in kinds], dtype=np.int64)[:, slot]
+    which, at = np.nonzero(r <= rows[kinds, np.newaxis] - few)
+    return kinds[which], np.stack([exchange[at], r[at], c[at], few[which, at]])
+
+
+@lru_cache(maxsize=256)
+def _template(dim: int, slots: int, gpus: int, domain: int) -> tuple[Ints, Ints, Ints, Ints]:
+    """Exchange, row parts, column parts and number of the hot rows (0: none) of tables that have all rows."""
+    found = list(schemes(_ANY_ROWS, dim, gpus, domain, range(1, slots + 1)))
+    columns = np.array([(s.kind, s.row_parts, s.col_parts, s.hot_rows) for s in found], dtype=np.int64).T
+    columns.flags.writeable = False
+    exchange, r, c, slot = columns
+    return exchange, r, c, slot
+
+
+def schemes(rows: int, dim: int, gpus: int, domain: int, hot: Sequence[int] = ()) -> Iterator[Scheme]:
+    """All schemes of a table that are considered, dp first.
+
+    hot  numbers of hot rows that every rank may have a copy of, beside row parts or column parts alone
+    Limits: one rank -> dp and one shard;  never more row parts than rows, or shards than ranks
+    """
+    yield Scheme(Exchange.DP)
+    powers = {1 << k for k in range(gpus.bit_length()) if 1 << k <= gpus}
+    row_parts = sorted(r for r in {*powers, *_domains(gpus, domain), gpus} if r <= rows)
+    widths = sorted({c for c in range(1, dim // NARROWEST + 1) if dim % c == 0 or c in powers} | {1})
+    for r in row_parts:
+        for c in widths:
+            if r * c > gpus:
+                break
+            yield Scheme(Exchange.RB, r, c)
+            if r > 1:
+                yield Scheme(Exchange.SPARSE, r, c)
+            if gpus > 1:
+                yield Scheme(Exchange.UB, r, c)
+                few = hot if 1 in (r, c) else ()
+                yield from (Scheme(kind, r, c, h) for h in few for kind in HOT if r <= rows - h)
+            if domain > 1 and gpus % domain == 0 and r % domain == 0:
+                yield Scheme(Exchange.TWO_LEVEL, r, c)
+    if 1 < gpus <= rows:
+        yield Scheme(Exchange.RS, gpus)
+
+
+def _domains(gpus: int, domain: int) -> set[int]:
+    """Row parts that fill 1, 2, 4 ... NVLink domains."""
+    whole = gpus // domain
+    return {domain << k for k in range(whole.bit_length()) if 1 << k <= whole}

@@ -1,0 +1,270 @@
+"""Every way to cut and exchange every table, with its loads: what a search chooses from."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import BadInputError
+from perfmodel.model.exchanges import Exchange
+from perfmodel.model.popularity import popularity_bins
+from perfmodel.plan.choices.listing import Listing
+from perfmodel.plan.pricing.allowed_tiers import CODES, Below
+from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.plan.pricing.placement import Scheme
+from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.schema.distributions import Distribution
+from perfmodel.schema.tiers import IN_HBM
+from perfmodel.units import format_bytes
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+HOT_SHARES = (0.5, 0.75, 0.9, 0.97)
+"""Shares of a table's look-ups whose rows may be on every rank."""
+
+
+@dataclass(frozen=True, eq=False)
+class Options:
+    """Ways to shard Q kinds of table: arrays over O options, those of one kind side by side.
+
+    kind_of   [T] which of the Q kinds of table each table is; equal tables are of one kind
+    count     [Q] tables of each kind;  first  [Q + 1] where the options of each kind begin
+    group     [O] kind of table of each option;  exchange, r, c, hot, parts  [O] the scheme; parts 0 for dp
+    own, everywhere   [O, K] ``ShardLoads`` [bytes]
+    own_memory, everywhere_memory   [O] memory of one shard, and of what every rank has a copy of [bytes]
+    average   [O, K] loads of a rank if the shards were spread evenly [bytes]
+    average_memory    [O] the same for memory [bytes]
+    barred    [Q, G] ranks that may hold no shard of a kind of table; None: any may
+    inside    [O] whether all shards must be in one NVLink domain, whichever; None: wherever
+    tier, cached, host  [O] where the shards are, the share of their rows that is cached, and host memory of
+              one [bytes]; None: all are in HBM;  below  the tiers that there are
+    """
+
+    kind_of: Ints
+    count: Ints
+    first: Ints
+    group: Ints
+    exchange: Ints
+    r: Ints
+    c: Ints
+    hot: Ints
+    parts: Ints
+    own: Array
+    everywhere: Array
+    own_memory: Array
+    everywhere_memory: Array
+    average: Array
+    average_memory: Array
+    gpus: int
+    domain: int
+    barred: NDArray[np.bool_] | None = None
+    inside: NDArray[np.bool_] | None = None
+    tier: Ints | None = None
+    cached: Array | None = None
+    host: Array | None = None
+    below: Below | None = None
+
+    @property
+    def bound_to_ranks(self) -> NDArray[np.bool_]:
+        """[T] tables that some ranks may hold nothing of, or whose shards must be in one domain."""
+        bound = np.zeros(self.count.size, dtype=bool)
+        if self.barred is not None:
+            bound |= np.any(self.barred, axis=1)
+        if self.inside is not None:
+            bound[self.group[self.inside]] = True
+        return bound[self.kind_of]
+
+    @property
+    def memory(self) -> Array:
+        """[O] of a rank that holds a shard [bytes]."""
+        return self.own_memory + self.everywhere_memory
+
+    @property
+    def everywhere_held(self) -> NDArray[np.bool_]:
+        """[O] whether every rank holds as much: a copy, or a shard of its own."""
+        return np.asarray((self.parts == 0) | (self.parts == self.gpus))
+
+    def scheme(self, option: int) -> Scheme:
+        """What an option is."""
+        kind = Exchange(int(self.exchange[option]))
+        cut = Scheme(kind, int(self.r[option]), int(self.c[option]), int(self.hot[option]))
+        if self.below is None or self.tier is None or self.cached is None or not self.tier[option]:
+            return cut
+        return replace(cut, tier=self.below.tier(int(self.tier[option]), float(self.cached[option])))
+
+    @property
+    def family(self) -> Ints:
+        """[O] the exchange of each and where its rows are: those that a search compares by their price."""
+        kinds = len(Exchange)
+        return self.exchange if self.tier is None else np.asarray(self.exchange + kinds * self.tier)
+
+    @property
+    def families(self) -> int:
+        """More than any of ``family``."""
+        return len(Exchange) * (1 if self.tier is None else len(CODES))
+
+    def of(self, table: int) -> slice:
+        """Options of a table."""
+        kind = self.kind_of[table]
+        return slice(int(self.first[kind]), int(self.first[kind + 1]))
+
+    def find(self, table: int, scheme: Scheme) -> int | None:
+        """The option of a table that is this scheme."""
+        at = self.of(table)
+        same = (self.exchange[at] == scheme.kind) & (self.r[at] == scheme.row_parts)
+        same &= self.hot[at] == scheme.hot_rows
+        if self.tier is not None and self.cached is not None:
+            same &= (self.tier[at] == CODES[scheme.tier.kind]) & (self.cached[at] == scheme.tier.cached)
+        elif scheme.tier != IN_HBM:
+            return None
+        found = np.flatnonzero(same & (self.c[at] == scheme.col_parts))
+        return at.start + int(found[0]) if found.size else None
+
+    def kept(self, keep: NDArray[np.bool_]) -> Options:
+        """Some of the options. Limits: a kind of table must keep at least one"""
+        if keep.all():
+            return self
+        group = self.group[keep]
+        first = np.searchsorted(group, np.arange(self.count.size + 1))
+        some = {
+            name: getattr(self, name)[keep]
+            for name in (
+                *("exchange", "r", "c", "hot", "parts", "own", "everywhere"),
+                *("own_memory", "everywhere_memory", "average", "average_memory"),
+            )
+        }
+        for name in ("tier", "cached", "host"):
+            if getattr(self, name) is not None:
+                some[name] = getattr(self, name)[keep]
+        found = Options(self.kind_of, self.count, first, group, gpus=self.gpus, domain=self.domain, **some)
+        inside = None if self.inside is None else self.inside[keep]
+        return replace(found, barred=self.barred, inside=inside, below=self.below)
+
+
+def options_of(
+    evaluator: Evaluator,
+    limit_bytes: float,
+    more: Sequence[Scheme] = (),
+    named: Sequence[Collection[Scheme]] = (),
+) -> Options:
+    """All options of the tables of ``evaluator`` whose shards fit a rank of ``limit_bytes``.
+
+    Row parts are powers of two, whole NVLink domains and all ranks; column parts divide the columns into
+    parts of ``NARROWEST`` or more. Hot rows are on every rank where that would save time, all tables alike.
+    more   a scheme for each table [T] that is an option too, whatever its parts
+    named  schemes of each kind of table [Q] that are options too
+    Limits: a table that fits in no way -> BadInputError: by how much
+    """
+    tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
+    sample, kind_of, count = tables.kinds
+    few = [hot_rows(tables.ids[at], float(tables.rows[at])) for at in sample]
+    asked = [set(each) for each in named] or [set[Scheme]() for _ in sample]
+    for kind, scheme in zip(kind_of, more, strict=False):
+        asked[kind].add(scheme)
+    listed = Listing.of(tables.rows[sample], tables.dim[sample], gpus, domain, few, asked)
+    below, tier, cached = evaluator.model.below, None, None
+    if below is not None:
+        shares = {s.tier.cached for each in asked for s in each if s.tier.cached}
+        listed, tier, cached = listed.in_tiers(below.tiers(shares), narrow=below.prefetch)
+    where = () if tier is None or cached is None else (tier, cached)
+    group, exchange, r, c, hot_of = listed.group, listed.exchange, listed.r, listed.c, listed.hot
+    parts = np.where(exchange == Exchange.DP, 0, r * c)
+    memory = np.sum(evaluator.shard_memory(sample[group], r, c, hot_of, *where), axis=0)
+    loads = evaluator.shard_loads(sample[group], exchange, r, c, hot_of, *where)
+    spread, copied = parts / gpus, parts == 0
+    everywhere_rows = np.where(copied, tables.rows[sample[group]], hot_of)
+    everywhere_memory = np.sum(evaluator.copied_memory(sample[group], everywhere_rows), axis=0)
+    own_memory = np.where(copied, 0, memory)
+    found = Options(
+        kind_of,
+        count,
+        np.searchsorted(group, np.arange(count.size + 1)),
+        group,
+        exchange,
+        r,
+        c,
+        hot_of,
+        parts,
+        loads.own,
+        loads.everywhere,
+        own_memory,
+        everywhere_memory,
+        loads.everywhere + loads.own * spread[:, np.newaxis],
+        everywhere_memory + own_memory * spread,
+        gpus,
+        domain,
+        tier=tier,
+        cached=cached,
+        host=None if tier is None else evaluator.memories.host(sample[group], r, c, tier),
+        below=below,
+    )
+    return _fitting(found.kept(listed.asked | _worth_copying(found, evaluator)), tables, sample, limit_bytes)
+
+
+def _worth_copying(o: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
+    """[O] options without hot rows, and those that beat the same without, if all tables were such tables.
+
+    Copies of hot rows need more memory, never less: they must save time.
+    """
+    if not o.hot.any():
+        return np.ones(o.hot.size, dtype=bool)
+    if o.tier is not None and o.tier.any():
+        here = o.tier == 0
+        worth: NDArray[np.bool_] = ~here
+        worth[here] = _worth_copying(o.kept(here), evaluator)
+        return worth
+    time = evaluator.step_times(o.average * evaluator.tables.rows.size)
+    parts_of = np.where((o.exchange == Exchange.SPARSE) & (o.r == 1), Exchange.RB, o.exchange)
+    scheme = ((o.group * len(Exchange) + parts_of) * (o.r.max() + 1) + o.r) * (o.c.max() + 1) + o.c
+    _, of = np.unique(scheme, return_inverse=True)
+    without = np.full(of.max() + 1, np.inf)
+    without[of[o.hot == 0]] = time[o.hot == 0]
+    return np.asarray((o.hot == 0) | (time < without[of]))
+
+
+def hot_rows(ids: Distribution, rows: float) -> tuple[int, ...]:
+    """Numbers of hot rows of a table that are considered: those that get ``HOT_SHARES`` of its look-ups.
+
+    Whole rows, and no more than half of the table.
+    Limits: uniform ids -> none
+    """
+    if ids.uniform:
+        return ()
+    p, count = popularity_bins(ids, rows)
+    share, below = np.cumsum(p * count), np.cumsum(count)
+    found = np.ceil(np.interp(HOT_SHARES, np.append(0, share), np.append(0, below)) - 1e-6)
+    return tuple(int(h) for h in np.unique(found) if 1 <= h <= rows / 2)
+
+
+def _or_tiers(found: Options) -> str:
+    """The option that keeps rows below the HBM, where it was not given."""
+    return ", or keep rows in host memory (--tier uvm,uvm-caching)" if found.below is None else ""
+
+
+def _fitting(found: Options, tables: PlanTables, sample: Ints, limit_bytes: float) -> Options:
+    fits = found.memory <= limit_bytes
+    left = np.bincount(found.group[fits], minlength=found.count.size)
+    for q in np.flatnonzero(left == 0):
+        name, least = tables.names[sample[q]], float(found.memory[found.group == q].min())
+        needs, room, more = (format_bytes(x, binary=False) for x in (least, limit_bytes, least - limit_bytes))
+        raise BadInputError(
+            f"table {name!r} fits nowhere: its smallest shard needs {needs}, "
+            f"{more} more than the {room} of a GPU.",
+            f"use more GPUs (--gpus) or GPUs with more memory (--max-hbm, --reserve){_or_tiers(found)}.",
+        )
+    leanest = np.minimum.reduceat(np.where(fits, found.average_memory, np.inf), found.first[:-1])
+    total = float(np.sum(leanest * found.count))
+    if total > limit_bytes:
+        needs, room, more = (
+            format_bytes(x * found.gpus, binary=False) for x in (total, limit_bytes, total - limit_bytes)
+        )
+        raise BadInputError(
+            f"the tables of {tables.model} need {needs}, {more} more than the {room} of {found.gpus} GPUs.",
+            f"use {int(np.ceil(total * found.gpus / limit_bytes))} GPUs or more (--gpus), "
+            f"or allow more of the memory of each (--max-hbm, --reserve){_or_tiers(found)}.",
+        )
+    return found.kept(fits)

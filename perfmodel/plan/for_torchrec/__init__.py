@@ -1,0 +1,1 @@
+"""Plans that TorchRec runs, and the files that it reads and prints."""

@@ -1,0 +1,77 @@
+"""Plan files of either kind: our own, or one for TorchRec with the exchanges that TorchRec runs for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from perfmodel.errors import BadInputError
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.files import plan_from, read_document
+from perfmodel.plan.pricing.exchange_sets import ExchangeSets
+from perfmodel.plan.pricing.placement import Placement, Plan, Scheme
+from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.schema.files import shown
+from perfmodel.schema.tiers import IN_HBM, UVM, UVM_CACHING, Tier
+from perfmodel.schema.torchrec_plan import TorchRecPlan, TorchRecTable, torchrec_plan_from
+
+
+def read_any_plan(path: Path, tables: PlanTables) -> tuple[Plan, ExchangeSets | None]:
+    """A plan of these tables, and the sets of exchanges that TorchRec runs where it is a file for TorchRec.
+
+    Limits: as ``read_plan``
+    """
+    document = read_document(path)
+    if isinstance(document, dict) and document.get("kind") == "torchrec-plan":
+        file = torchrec_plan_from(document, str(path))
+        return plan_of(file, tables, str(path)), ExchangeSets(tuple(_by_name(file, tables, str(path))))
+    return plan_from(document, tables, str(path)), None
+
+
+def plan_of(file: TorchRecPlan, tables: PlanTables, where: str = "given") -> Plan:
+    """A plan for TorchRec as ours.
+
+    Limits: other tables, or shards that no plan has (two on one rank) -> BadInputError that names the table
+    """
+    if file.tables_fingerprint != tables.fingerprint:
+        raise BadInputError(
+            f"plan file {where} is for the tables of {shown(file.model)}, not for those of {tables.model}.",
+            f"use it with {shown(file.model)} as it was, or plan {tables.model} anew.",
+        )
+    entries = {entry.table: entry for entry in file.tables}
+    placements = tuple(_placement(entries[name], file) for name in tables.names)
+    return Plan(tables, placements, file.gpus, file.domain_gpus)
+
+
+def _by_name(file: TorchRecPlan, tables: PlanTables, where: str) -> list[str]:
+    """Sharding types in the order of the tables."""
+    types = {entry.table: entry.sharding_type for entry in file.tables}
+    return [types[name] for name in tables.names]
+
+
+def _placement(entry: TorchRecTable, file: TorchRecPlan) -> Placement:
+    kind, ranks, domain = entry.sharding_type, entry.ranks, file.domain_gpus
+    tier = _tier(entry)
+    if kind == "data_parallel":
+        return Placement.of(Scheme(Exchange.DP))
+    if kind == "row_wise":
+        return Placement.of(Scheme(Exchange.RS, file.gpus, tier=tier), ranks)
+    if kind in ("table_row_wise", "grid_shard"):
+        columns, rest = divmod(len(ranks), domain)
+        if rest or not columns:
+            raise BadInputError(
+                f"table {shown(entry.table)} is {kind} on {len(ranks)} ranks, in domains of {domain}.",
+                "its row parts must fill whole domains: write the plan anew.",
+            )
+        by_row = np.array(ranks).reshape(columns, domain).T.reshape(-1)
+        return Placement.of(Scheme(Exchange.TWO_LEVEL, domain, columns, tier=tier), by_row)
+    return Placement.of(Scheme(Exchange.RB, 1, len(ranks), tier=tier), ranks)
+
+
+def _tier(entry: TorchRecTable) -> Tier:
+    """Where its rows are."""
+    cache = entry.cache_params
+    if cache is not None:
+        return Tier(UVM_CACHING, cache.load_factor, cache.algorithm.lower(), cache.prefetch_pipeline)
+    return Tier(UVM, 0.0) if entry.compute_kernel == "fused_uvm" else IN_HBM

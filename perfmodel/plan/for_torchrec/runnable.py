@@ -1,0 +1,222 @@
+"""Plans for TorchRec: which ones it can run, and the file that its loader reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import BadInputError
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.choices.options import Options
+from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.plan.pricing.placement import Placement, Plan, Scheme
+from perfmodel.schema.machine import Machine
+from perfmodel.schema.tiers import Tier
+from perfmodel.schema.torchrec_plan import (
+    ShardingType,
+    TorchRecCache,
+    TorchRecPlan,
+    TorchRecTable,
+    TorchRecTopology,
+    write_torchrec_plan,
+)
+
+_COLUMNS = 4
+"""FBGEMM reads rows in vectors of four elements: column parts are multiples."""
+
+_UNKNOWN = {
+    Exchange.SPARSE: "TorchRec exchanges all partial bags, not only the non-empty ones",
+    Exchange.UB: "TorchRec exchanges bags, not unique rows",
+}
+
+
+def why_not(scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
+    """Why TorchRec cannot run a table of ``dim`` columns cut so; "" where it can.
+
+    Source: TorchRec 1.8: row-wise is over all ranks, table-row-wise and grid over one domain's
+    """
+    kind, r, c = scheme.kind, scheme.row_parts, scheme.col_parts
+    if scheme.hot_rows:
+        return "TorchRec has a row once, not hot rows on every GPU besides"
+    if kind in _UNKNOWN:
+        return _UNKNOWN[kind]
+    if kind == Exchange.RB and r > 1:
+        return f"TorchRec has no {r} row parts on any ranks"
+    if kind == Exchange.TWO_LEVEL and r > domain:
+        return f"TorchRec reduces in two levels inside one domain of {domain} GPUs, not over {r} row parts"
+    if c > 1 and (dim % c or dim // c % _COLUMNS):
+        return f"TorchRec's column parts are equal multiples of {_COLUMNS} columns, not {dim} / {c}"
+    return ""
+
+
+def runnable(options: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
+    """[O] which options TorchRec can run: the mask that keeps a search to them (``Options.kept``).
+
+    Limits: a table that fits in none of them -> BadInputError
+    """
+    tables = evaluator.tables
+    _, sample = np.unique(options.kind_of, return_index=True)
+    dims = tables.dim[sample][options.group]
+    odd = options.domain % _node(evaluator) > 0 or options.domain >= options.gpus  # then it is row-wise
+    inside = options.exchange == Exchange.TWO_LEVEL
+    mask = np.array(
+        [
+            not (odd and inside[at])
+            and not why_not(options.scheme(at), int(dim), options.gpus, options.domain)
+            for at, dim in enumerate(dims)
+        ]
+    )
+    left = np.bincount(options.group[mask], minlength=options.count.size)
+    for kind in np.flatnonzero(left == 0):
+        raise BadInputError(
+            f"table {tables.names[sample[kind]]!r} fits in no sharding that TorchRec has.",
+            "use more GPUs, allow more memory of each, or plan without TorchRec.",
+        )
+    return mask
+
+
+def sharding_type(placement: Placement, gpus: int, domain: int) -> ShardingType:
+    """TorchRec's name of a placement that it can run."""
+    scheme = placement.scheme
+    if scheme.kind == Exchange.DP:
+        return "data_parallel"
+    if scheme.row_parts == 1:
+        return cast("ShardingType", placement.sharding(gpus, domain).replace("-", "_"))
+    if scheme.kind == Exchange.RS or (scheme.row_parts, scheme.col_parts) == (gpus, 1):
+        return "row_wise"  # in one domain, two levels are one
+    return "table_row_wise" if scheme.col_parts == 1 else "grid_shard"
+
+
+_WIDER: dict[ShardingType, ShardingType] = {
+    "table_wise": "column_wise",
+    "table_column_wise": "column_wise",
+    "table_row_wise": "grid_shard",
+}
+"""Sharding types that are a case of another: a whole table is one column part."""
+
+
+def merged_types(types: Sequence[ShardingType]) -> list[ShardingType]:
+    """Sharding types of the tables of a plan, as few as say the same.
+
+    Source: TorchRec runs one set of exchanges for each sharding type in use (``ExchangeSets``)
+    Limits: no column part -> table_wise and table_row_wise stay;  one -> column_wise, grid_shard of all alike
+    """
+    cut = {_WIDER.get(name, name) for name in types if name in ("column_wise", "table_column_wise")}
+    cut |= {name for name in types if name == "grid_shard"}
+    return [_WIDER[name] if _WIDER.get(name) in cut else name for name in types]
+
+
+def torchrec_plan(evaluator: Evaluator, plan: Plan, hbm_bytes: float | None = None) -> TorchRecPlan:
+    """A plan as TorchRec needs it.
+
+    hbm_bytes  that a rank may use: all that it has, unless given
+    Row parts of one domain, or of all, are alike: they are given to its ranks in order, as TorchRec does.
+    Limits: a sharding that TorchRec does not have, or GPUs of a domain that are no whole nodes where rows are
+            split inside one -> BadInputError that names the table
+    """
+    machine, gpus, node = evaluator.setting.machine, plan.gpus, _node(evaluator)
+    types = merged_types([_kind(plan, at, node) for at in range(len(plan.tables))])
+    return TorchRecPlan(
+        schema_version=1,
+        kind="torchrec-plan",
+        model=plan.tables.model,
+        tables_fingerprint=plan.tables.fingerprint,
+        gpus=gpus,
+        gpus_per_node=node,
+        domain_gpus=plan.domain,
+        batch=evaluator.batch,
+        topology=topology(machine, hbm_bytes, node if plan.tier_codes.any() else None),
+        tables=[_table(plan, at, kind) for at, kind in enumerate(types)],
+    )
+
+
+def write(evaluator: Evaluator, plan: Plan, path: Path, hbm_bytes: float | None = None) -> None:
+    """``torchrec_plan`` in a JSON file."""
+    write_torchrec_plan(torchrec_plan(evaluator, plan, hbm_bytes), path)
+
+
+def topology(
+    machine: Machine, hbm_bytes: float | None = None, sharers: int | None = None
+) -> TorchRecTopology:
+    """What TorchRec's planner asks of a machine, datasheet values of one GPU and one direction.
+
+    sharers  GPUs of a node that share its host memory, where tables are there
+    """
+    inside = machine.value("nvlink_bytes_per_s") or machine.value("pcie_bytes_per_s")
+    return TorchRecTopology(
+        hbm_bytes=int(hbm_bytes or machine.value("hbm_bytes")),
+        hbm_bytes_per_s=machine.value("hbm_bytes_per_s"),
+        intra_bytes_per_s=inside,
+        inter_bytes_per_s=machine.value("nic_bytes_per_s"),
+        host_bytes=int(machine.value("host_bytes") / sharers) if sharers else None,
+    )
+
+
+def _node(evaluator: Evaluator) -> int:
+    """GPUs of a node."""
+    own = evaluator.basis.gpus_per_node or evaluator.setting.machine.count("gpus_per_node")
+    return min(own, evaluator.gpus)
+
+
+def _kind(plan: Plan, at: int, node: int) -> ShardingType:
+    """TorchRec's name of how a table is cut; BadInputError where it has none."""
+    placement, name = plan.placements[at], plan.tables.names[at]
+    how = placement.scheme
+    problem = why_not(how, int(plan.tables.dim[at]), plan.gpus, plan.domain)
+    if not problem:
+        kind = sharding_type(placement, plan.gpus, plan.domain)
+        if kind not in ("table_row_wise", "grid_shard") or plan.domain % node == 0:
+            return kind
+        problem = f"TorchRec splits rows inside whole nodes of {node} GPUs, not in domains of {plan.domain}"
+    raise BadInputError(
+        f"table {name!r} is {how.kind.name.lower()} with {how.row_parts} x {how.col_parts} parts: {problem}.",
+        "plan with the shardings that TorchRec has (--format torchrec), or use the plan without TorchRec.",
+    )
+
+
+def _table(plan: Plan, at: int, kind: ShardingType) -> TorchRecTable:
+    tables, placement = plan.tables, plan.placements[at]
+    rows, dim = int(tables.rows[at]), int(tables.dim[at])
+    copies = kind == "data_parallel"
+    shards = [] if copies else _shards(placement, rows, dim, whole=kind == "row_wise")
+    return TorchRecTable(
+        table=tables.names[at],
+        rows=rows,
+        dim=dim,
+        element_bytes=int(tables.element_bytes[at]),
+        pooling=float(tables.pooling[at]),
+        sharding_type=kind,
+        compute_kernel="dense" if copies else placement.scheme.tier.kernel,  # type: ignore[arg-type]
+        ranks=list(range(plan.gpus)) if copies else [rank for rank, _, _ in shards],
+        shard_sizes=[size for _, size, _ in shards],
+        shard_offsets=[offset for _, _, offset in shards],
+        cache_params=_cache(placement.scheme.tier),
+    )
+
+
+def _cache(tier: Tier) -> TorchRecCache | None:
+    """What TorchRec is told of a table's cache; None where it has none."""
+    if not tier.cached:
+        return None
+    policy = cast("Literal['LRU', 'LFU']", tier.policy.upper())
+    return TorchRecCache(load_factor=tier.cached, algorithm=policy, prefetch_pipeline=tier.prefetch)
+
+
+def _shards(placement: Placement, rows: int, dim: int, whole: bool) -> list[tuple[int, list[int], list[int]]]:
+    """(rank, [rows, columns], [first row, first column]), column part by column part.
+
+    Source: TorchRec gives every row part ceil(rows / parts), what is left to the last, and the rest nothing
+    """
+    r, c = placement.scheme.row_parts, placement.scheme.col_parts
+    block, width = -(-rows // r), dim // c
+    starts = [min(i * block, rows) for i in range(r + 1)]
+    found = []
+    for j, column in enumerate(placement.ranks.reshape(r, c).T):
+        for i, rank in enumerate(np.sort(column) if r > 1 or whole else column):
+            size = [starts[i + 1] - starts[i], width]
+            found.append((int(rank), size, [starts[i], j * width]))
+    return found

@@ -1,0 +1,1 @@
+"""What else one could do than shard over the GPU memory of many GPUs."""

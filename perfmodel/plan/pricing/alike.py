@@ -1,0 +1,282 @@
+"""Every table sharded alike: the fastest plan of each way to shard that fits, or why none does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import PerfmodelError
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.pricing.cost import Evaluator, StepCost
+from perfmodel.plan.pricing.loads import ShardLoads
+from perfmodel.plan.pricing.memory import PlanMemory
+from perfmodel.plan.pricing.placement import SHARDINGS, Placement, Plan, Scheme, check_scheme
+from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.schema.files import unknown_name
+from perfmodel.units import format_bytes
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_EXCHANGES = {
+    "row-wise-two-level": Exchange.TWO_LEVEL,
+    "row-wise-sparse": Exchange.SPARSE,
+    "row-wise-ub": Exchange.UB,
+}
+WAYS: dict[str, str] = {
+    **SHARDINGS,
+    "row-wise-two-level": "rows over all GPUs; bags reduced inside each NVLink domain, then across",
+    "row-wise-sparse": "rows over all GPUs; only bags that are not empty are sent",
+    "row-wise-ub": "rows over all GPUs; unique rows are sent, and pooled where they arrive",
+}
+"""Ways to shard all tables alike: the shardings with their usual exchange, row-wise with three others."""
+ROW_WISE = "row-wise"
+_SHORT = {"two-level": "row-wise-two-level", "sparse": "row-wise-sparse", "ub": "row-wise-ub"}
+_TRIED = 4  # schemes of a way that fit and are dealt to GPUs
+_ROUNDING = 1e-6  # row parts are whole rows: the largest has up to a row more
+
+
+def way_named(name: str) -> str:
+    """One of ``WAYS``; ``two-level``, ``sparse`` and ``ub`` are those exchanges of row-wise.
+
+    Limits: unknown name -> BadInputError
+    """
+    wanted = name.strip().lower().replace("_", "-")
+    wanted = _SHORT.get(wanted, wanted)
+    if wanted not in WAYS:
+        raise unknown_name("sharding", name, [*WAYS, "all"])
+    return wanted
+
+
+def schemes_of(way: str, gpus: int, domain: int, dim: int) -> list[Scheme]:
+    """The schemes that a way stands for: parts by powers of two, and as many as go.
+
+    gpus  G;  domain  g, ranks of an NVLink domain;  dim  elements of the widest row
+    Limits: a way that needs more GPUs, domains or columns than there are -> none
+    """
+    if way in _EXCHANGES:
+        return [Scheme(_EXCHANGES[way], gpus)]
+    most = {"column-wise": min(dim, gpus), "table-column-wise": min(dim, domain)}
+    most["grid"] = min(dim, gpus // domain)
+    if way in most:
+        return [Scheme.named(way, gpus, domain, col_parts=c) for c in _powers(2, most[way])]
+    if way == "3d":
+        return [
+            Scheme.named(way, gpus, domain, r, c)
+            for c in _powers(1, min(dim, gpus // 2))
+            for r in _powers(2, gpus // c)
+        ]
+    return [Scheme.named(way, gpus, domain)]
+
+
+def _powers(least: int, most: int) -> list[int]:
+    """Powers of two from ``least`` to ``most``, and ``most`` itself."""
+    found = [1 << k for k in range(most.bit_length()) if least <= 1 << k <= most]
+    return found if most < least or most in found else [*found, most]
+
+
+@dataclass(frozen=True, eq=False)
+class Alike:
+    """The fastest plan of one way. ``scheme`` of the tables that are not copied."""
+
+    way: str
+    scheme: Scheme
+    plan: Plan
+    cost: StepCost
+    memory: PlanMemory
+
+    @property
+    def copied(self) -> int:
+        """Tables on every rank although the way is another: they have fewer rows than row parts."""
+        copies = sum(p.scheme.kind == Exchange.DP for p in self.plan.placements)
+        return 0 if self.scheme.kind == Exchange.DP else copies
+
+
+@dataclass(frozen=True)
+class Impossible:
+    """A way that these tables, GPUs and curves do not allow."""
+
+    way: str
+    why: str
+
+
+def best_alike(evaluator: Evaluator, way: str, usable_bytes: float) -> Alike | Impossible:
+    """All tables sharded in one way: the fastest of its schemes that fits ``usable_bytes`` of each rank.
+
+    Of many schemes those four that fit and promise most are dealt out. Rows, optimizer state and exchange
+    buffers count, as in a projection.
+    Tables are dealt largest first, by memory and by work, and the faster of the two plans is taken.
+    """
+    if way in _OF_DOMAINS and evaluator.gpus % evaluator.domain:
+        return Impossible(way, f"{evaluator.gpus} GPUs do not fill NVLink domains of {evaluator.domain} GPUs")
+    best: Alike | None = None
+    whys: list[tuple[float, str]] = []
+    fitting = 0
+    for scheme in _promising(evaluator, way):
+        if fitting == _TRIED:
+            break
+        try:
+            found = list(_costed(evaluator, way, scheme, usable_bytes))
+        except PerfmodelError as error:
+            whys.append((np.inf, error.message.rstrip(".")))
+            continue
+        good = [each for each in found if isinstance(each, Alike)]
+        whys += [each for each in found if not isinstance(each, Alike)]
+        fitting += bool(good)
+        best = min([*good, *([best] if best else [])], key=lambda each: each.cost.time_s, default=None)
+    if best is not None:
+        return best
+    return Impossible(way, min(whys)[1] if whys else _nothing_to_cut(evaluator, way))
+
+
+def _promising(evaluator: Evaluator, way: str) -> list[Scheme]:
+    """The schemes of a way, best first by their time with shards spread evenly."""
+    tables = evaluator.tables
+    schemes = schemes_of(way, evaluator.gpus, evaluator.domain, int(tables.dim.max()))
+    if len(schemes) <= _TRIED:
+        return schemes
+    sample, _, count = tables.kinds
+    kinds, r, c = (np.stack(x) for x in zip(*(_columns(_cuts(tables, s)) for s in schemes), strict=True))
+    each = evaluator.shard_loads(sample, kinds, r, c)  # [schemes, kinds of table, K]
+    parts = (np.where(kinds == Exchange.DP, 0, r * c) * count)[..., np.newaxis]
+    own = np.maximum((each.own * parts).sum(axis=1) / evaluator.gpus, each.own.max(axis=1))
+    everywhere = (each.everywhere * count[:, np.newaxis]).sum(axis=1)
+    times = evaluator.exact_times(own + everywhere)
+    return [schemes[k] for k in np.argsort(times, kind="stable")]
+
+
+def _cuts(tables: PlanTables, scheme: Scheme) -> list[Scheme]:
+    """The scheme of each kind of table."""
+    sample, _, _ = tables.kinds
+    return [_cut(scheme, int(tables.rows[at]), int(tables.dim[at])) for at in sample]
+
+
+def _columns(cut: list[Scheme]) -> tuple[Ints, Ints, Ints]:
+    """Exchanges, row parts and column parts of schemes."""
+    kinds, r, c = zip(*((s.kind, s.row_parts, s.col_parts) for s in cut), strict=True)
+    return np.array(kinds), np.array(r), np.array(c)
+
+
+def _nothing_to_cut(evaluator: Evaluator, way: str) -> str:
+    """Why a way has no scheme here."""
+    gpus = evaluator.gpus
+    if gpus == 1:
+        return "there is one GPU"
+    if evaluator.tables.dim.max() == 1:
+        return "rows of one element have no columns to cut"
+    return f"all {gpus} GPUs are in one NVLink domain: that is table-row-wise"
+
+
+_OF_DOMAINS = ("table-row-wise", "table-column-wise", "grid", "row-wise-two-level")
+
+
+def _too_much(evaluator: Evaluator, plan: Plan, usable: float) -> tuple[float, str] | None:
+    """(bytes, why) where a rank has more rows and optimizer state than it may."""
+    most = float(np.sum(evaluator.memories.held(plan), axis=0).max())
+    if most <= usable * (1 + _ROUNDING):
+        return None
+    t = np.arange(len(evaluator.tables))
+    each = np.sum(evaluator.shard_memory(t, plan.row_parts, plan.col_parts), axis=0)
+    at = int(np.argmax(each))
+    part, room, need = (format_bytes(x, binary=False) for x in (float(each[at]), usable, most))
+    scheme = plan.placements[at].scheme
+    if scheme.kind == Exchange.DP and each.size > 1:
+        return most, f"every GPU would hold {need} of tables, and has room for {room}"
+    if each[at] <= usable:
+        return most, f"a GPU would hold {need} of tables, and has room for {room}"
+    if scheme.parts <= 1:
+        return most, f"one table is {part}, larger than a GPU ({room})"
+    parts = f"{scheme.row_parts} × {scheme.col_parts} parts" if scheme.row_parts > 1 else ""
+    parts = parts or f"{scheme.col_parts} column parts"
+    if scheme.col_parts == 1:
+        parts = f"{scheme.row_parts} row parts"
+    return most, f"{parts} of one table are {part} each, larger than a GPU ({room})"
+
+
+def _costed(
+    evaluator: Evaluator, way: str, scheme: Scheme, usable_bytes: float
+) -> Iterator[Alike | tuple[float, str]]:
+    """Plans of one scheme, tables dealt by their memory and by what their holders do: each with its cost, or
+    why it does not fit."""
+    tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
+    sample, kind_of, _ = tables.kinds
+    cut = _cuts(tables, scheme)
+    for at, each in sorted(zip(sample.tolist(), cut, strict=True)):
+        check_scheme(tables.names[at], int(tables.rows[at]), int(tables.dim[at]), each, gpus, domain)
+    kinds, r, c = _columns(cut)
+    weights = [np.sum(evaluator.shard_memory(sample, r, c), axis=0)]
+    shards: ShardLoads | None = None
+    if sample.size > 1:  # of equal tables every order is the same
+        shards = evaluator.shard_loads(sample, kinds, r, c)
+        work = shards.own.sum(axis=1)
+        weights += [work] if np.ptp(weights[0]) or np.ptp(work) else []
+    for weight in weights:
+        plan = Plan(tables, tuple(_dealt(way, cut, kind_of, weight, gpus, domain)), gpus, domain)
+        over = _too_much(evaluator, plan, usable_bytes)
+        if over:
+            yield over
+            continue
+        shards = shards or evaluator.shard_loads(sample, kinds, r, c)
+        loads = evaluator.loads(plan, shards.at(kind_of))
+        memory = evaluator.memory(plan, loads)
+        most = float(memory.total_bytes.max())
+        if most > usable_bytes * (1 + _ROUNDING):
+            need, room = (format_bytes(x, binary=False) for x in (most, usable_bytes))
+            yield most, f"with its exchange buffers a GPU would hold {need}, and has room for {room}"
+            continue
+        yield Alike(way, scheme, plan, evaluator.step(loads), memory)
+
+
+def _cut(scheme: Scheme, rows: int, dim: int) -> Scheme:
+    """The scheme of one table: copies of what has fewer rows than row parts; no more parts than columns."""
+    if scheme.row_parts > rows:
+        return Scheme(Exchange.DP)
+    return Scheme(scheme.kind, scheme.row_parts, min(scheme.col_parts, dim))
+
+
+def _dealt(
+    way: str, cut: list[Scheme], kind_of: Ints, weight: Array, gpus: int, domain: int
+) -> list[Placement]:
+    """Ranks for every table [T], the heaviest shards first, to the ranks (or domains) with the least weight.
+
+    cut, weight   of each kind of table [Q]
+    Tables of one kind that begin with as much on every rank are dealt in rounds, each like the first. Equal
+    placements are one object.
+    """
+    held, placed = np.zeros(gpus), dict[int, Placement]()
+    made: dict[tuple[Scheme, bytes], Placement] = {}
+    order = np.argsort(-weight[kind_of], kind="stable")
+    for run in np.split(order, np.flatnonzero(np.diff(kind_of[order])) + 1):
+        scheme, each = cut[kind_of[run[0]]], float(weight[kind_of[run[0]]])
+        even, dealt = not np.ptp(held), list[Placement]()
+        while len(dealt) < run.size:
+            ranks = _lightest(way, scheme, held, gpus, domain)
+            held[ranks] += each
+            dealt.append(made.setdefault((scheme, ranks.tobytes()), Placement.of(scheme, ranks)))
+            if even and len(dealt) * scheme.parts % gpus == 0 and not np.ptp(held):
+                break
+        placed |= {at: dealt[n % len(dealt)] for n, at in enumerate(run.tolist())}
+        if len(placed) < order.size:
+            for n in range(len(dealt), run.size):
+                held[dealt[n % len(dealt)].ranks] += each
+    return [placed[at] for at in range(order.size)]
+
+
+def _lightest(way: str, scheme: Scheme, held: Array, gpus: int, domain: int) -> Ints:
+    if scheme.parts == gpus and scheme.col_parts == 1:
+        return np.arange(gpus)
+    if scheme.kind == Exchange.TWO_LEVEL:
+        each = scheme.row_parts // domain
+        chosen = np.argsort(held.reshape(-1, domain).sum(axis=1), kind="stable")[: each * scheme.col_parts]
+        ranks = np.sort(chosen).reshape(-1, each)[:, :, np.newaxis] * domain + np.arange(domain)
+        return np.asarray(ranks.reshape(scheme.col_parts, -1).T.reshape(-1))
+    if scheme.parts == 1:
+        return np.array([np.argmin(held)])
+    first = 0
+    if way == "table-column-wise":
+        first = int(np.argmin(held.reshape(-1, domain).sum(axis=1))) * domain
+        held = held[first : first + domain]
+    return np.sort(np.argsort(held, kind="stable")[: scheme.parts]) + first

@@ -1,0 +1,375 @@
+"""What a plan costs: the time of every step with its band, who is busiest, and the memory of every rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from perfmodel.collectives.library import Timing
+from perfmodel.errors import BadInputError
+from perfmodel.model import bands
+from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.basis import PassBasis
+from perfmodel.passes.settings import CLUSTER, Setting, clock_of, load_setting
+from perfmodel.passes.steps import BACKWARD, FORWARD, HANDOVER, LABELS, STEPS, Step, StepRow, with_tiers
+from perfmodel.passes.tier_times import LINK
+from perfmodel.plan.pricing.allowed_tiers import Below, check_machine
+from perfmodel.plan.pricing.exchange_sets import ExchangeSets
+from perfmodel.plan.pricing.loads import LoadModel, Loads, Resource, ShardLoads, Training
+from perfmodel.plan.pricing.memory import MemoryModel, PlanMemory
+from perfmodel.plan.pricing.placement import Plan, Scheme
+from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.plan.pricing.timing import AHEAD, PassTimes
+from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.machine import Machine, load_machine
+from perfmodel.schema.workload import id_dtype_bytes
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """A pass: its steps one after the other, and their sum with its band."""
+
+    rows: tuple[StepRow, ...]
+    time_s: float
+    low_s: float
+    high_s: float
+    evidence: Evidence
+
+    @property
+    def limiting(self) -> StepRow:
+        """The longest step."""
+        return max(self.rows, key=lambda row: row.time_s)
+
+
+class Evaluator:
+    """Costs plans of some tables on one setting.
+
+    setting        machine, libraries and constants (``passes.settings.load_setting``)
+    tables         T tables
+    batch          B, samples of one rank [-];  gpus  G ranks [-]
+    gpus_per_node  ranks of a node, where they are fewer than the machine's
+    id_dtype       of the ids;  payload  dtype of bags in exchanges: None as pooled, else one of ``PAYLOADS``
+    optimizer      whose state is kept: a key of ``memory.OPTIMIZERS``
+    training       whether a pass is forward and backward, else forward alone
+    sets           which tables exchange together: all, or those of TorchRec's ``ExchangeSets``, where bags
+                   are all weighted if any are
+    below          tiers that tables may be in beside the HBM; None: all are in HBM
+    Steps run one after the other; every step waits for its busiest rank. Kernels and collectives take the
+    same functions as ``perfmodel.project``: its row-wise pass is one plan here.
+    Limits: unknown names, a batch or a number of GPUs below 1 -> BadInputError
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        tables: PlanTables,
+        batch: int,
+        gpus: int,
+        *,
+        gpus_per_node: int | None = None,
+        id_dtype: str = "int64",
+        payload: str | None = None,
+        optimizer: str = "none",
+        training: bool = False,
+        sets: ExchangeSets | None = None,
+        below: Below | None = None,
+    ) -> None:
+        for name, value in (("batch", batch), ("gpus", gpus)):
+            if value < 1 or value != int(value):
+                raise BadInputError(f"{name} {value} cannot be used.", "it must be a whole number above 0.")
+        if sets is not None and tables.partly_weighted:
+            tables = tables.all_weighted()
+        self.setting, self.tables, self.batch, self.gpus = setting, tables, int(batch), int(gpus)
+        self.basis = PassBasis(setting, gpus_per_node, payload)
+        self.domain = int(self.basis.domain(np.asarray(float(gpus))))
+        self._asked = {
+            "gpus_per_node": gpus_per_node,
+            "id_dtype": id_dtype,
+            "payload": payload,
+            "optimizer": optimizer,
+            "training": training,
+            "below": below,
+        }
+        if below is not None:
+            check_machine(setting.machine)
+        state = self.basis.constant("optimizer_state_bytes")
+        self.memories = MemoryModel(tables, optimizer, state, sets is not None, training)
+        if below is not None:
+            ways = self.basis.constant("cache_ways")
+            self.memories = replace(self.memories, below=below, ways=ways)
+        backward = (
+            Training(
+                *self.memories.state,
+                self.memories.copied_state,
+                tables.unique_rows(float(batch) * gpus),
+            )
+            if training
+            else None
+        )
+        self.model = LoadModel(
+            tables,
+            float(self.batch),
+            self.gpus,
+            self.domain,
+            self.basis.constant,
+            setting.machine.value,
+            float(id_dtype_bytes(id_dtype)),
+            self.basis.sent_element_bytes,
+            tables.unique_rows(float(batch)),
+            backward,
+            sets,
+            below,
+        )
+        steps = (*FORWARD, *BACKWARD) if training else FORWARD
+        steps = sets.steps(steps, weighted=bool(tables.weight_bytes.any())) if sets else steps
+        groups = self.model.groups.resources if self.model.groups else ()
+        steps = with_tiers(steps) if below is not None else steps
+        prefetch = below is not None and below.prefetch
+        ids = self.model.id_bytes
+        self.times = PassTimes(self.basis, self.gpus, self.domain, steps, groups, prefetch, ids)
+
+    @staticmethod
+    def on(machine: str | Machine, tables: PlanTables, batch: int, gpus: int, **options: Any) -> Evaluator:
+        """On a machine by name; options: those of ``question.COST_OPTIONS``, training."""
+        box = load_machine(machine) if isinstance(machine, str) else machine
+        picked = {
+            "backend": box.default_backend,
+            "clock": None,
+            "scenario": CLUSTER,
+            "calibration": None,
+            "kernels": None,
+        }
+        asked = {name: options.pop(name, default) for name, default in picked.items()}
+        return Evaluator(load_setting(box, **asked), tables, batch, gpus, **options)
+
+    def exchanging(self, sets: ExchangeSets | None) -> Evaluator:
+        """The same but for which tables exchange together."""
+        asked: dict[str, Any] = {**self._asked, "sets": sets}
+        return Evaluator(self.setting, self.tables, self.batch, self.gpus, **asked)
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of a pass, in order."""
+        return self.times.steps
+
+    @property
+    def steps_by_name(self) -> dict[str, Step]:
+        """The same by name; a gather that waits for no rows in place is ``gather_pool``."""
+        found = {step.name: step for step in self.steps}
+        if self.model.below is not None:
+            found["gather_pool"] = STEPS["gather_pool"]
+        return found
+
+    def shard_loads(
+        self, table: ArrayLike, kind: ArrayLike, r: ArrayLike, c: ArrayLike, *more: ArrayLike
+    ) -> ShardLoads:
+        """``LoadModel.shard_loads``: table indices, ``Exchange`` codes, row and column parts; hot rows, tier
+        and cached share where they are not 0."""
+        return self.model.shard_loads(table, kind, r, c, *more)
+
+    def loads(self, plan: Plan, shards: ShardLoads | None = None) -> Loads:
+        """Bytes of every resource on every rank.
+
+        shards  of each table, where they are known
+        Limits: a plan for other GPUs or tables -> BadInputError
+        """
+        self._check(plan)
+        return self.model.loads(plan, shards)
+
+    def _check(self, plan: Plan) -> None:
+        if (plan.gpus, plan.domain) != (self.gpus, self.domain):
+            change = "leave out --gpus, for a plan brings its own"
+            if plan.gpus == self.gpus:
+                change = "name the machine and --gpus-per-node that it was made for"
+            raise BadInputError(
+                f"the plan is for {plan.gpus} GPUs in NVLink domains of {plan.domain}.",
+                f"here are {self.gpus} in domains of {self.domain}: {change}; or plan anew without --plan.",
+            )
+        if plan.tables.fingerprint != self.tables.fingerprint:
+            raise BadInputError(
+                f"the plan is for the tables of {plan.tables.model}, not of {self.tables.model}.",
+                "use the model that it was made for, or plan anew.",
+            )
+        if self.model.below is None and plan.tier_codes.any():
+            at = int(np.flatnonzero(plan.tier_codes)[0])
+            raise BadInputError(
+                f"the plan keeps table {plan.tables.names[at]!r} in {plan.placements[at].scheme.tier}, and "
+                "only the HBM may be used here.",
+                "allow it with --tier, e.g. --tier uvm,uvm-caching.",
+            )
+        below = self.model.below
+        if below is None:
+            return
+        other = [t for t in plan.tiers if t.cached and (t.policy, t.prefetch) != below.way]
+        if other:
+            raise BadInputError(
+                f"the plan has caches like {other[0]}, and here they are {below}.",
+                "name the same policy, and prefetch or not, with --tier.",
+            )
+
+    def cost(self, plan: Plan) -> StepCost:
+        """``step(loads(plan))``."""
+        return self.step(self.loads(plan))
+
+    def step(self, loads: Loads) -> StepCost:
+        """The time of every step that runs, exactly as a projection takes it, and their sum with its band.
+
+        Source: steps add; bands as in ``project.grid.totals``: collectives have one cause of error, kernels
+        another, a tier below the HBM a third, and they combine in quadrature
+        """
+        most = loads.most
+        taken = [(step, self.times.exact(step, most)) for step in self.steps]
+        taken = [(step, timing) for step, timing in taken if timing.time_s[0] > 0]
+        rows = [self._row(step, timing, loads) for step, timing in taken]
+        rows += self._handover(taken, most)
+        rows = self.times.overlapped(rows)
+        time = sum(row.time_s for row in rows)
+        rows = [replace(row, share=row.time_s / time) for row in rows]
+        kern = [row for row in rows if row.is_kernel and not STEPS[row.name].below_hbm]
+        comm = [row for row in rows if not row.is_kernel]
+        below = [row for row in rows if STEPS[row.name].below_hbm]
+        causes = (comm, kern, below) if below else (comm, kern)
+        down: list[Any] = [sum(row.time_s - row.low_s for row in part) for part in causes]
+        up: list[Any] = [sum(row.high_s - row.time_s for row in part) for part in causes]
+        evidence = Evidence.weakest(row.evidence for row in rows)
+        low, high = time - reduce(bands.quadrature, down), time + reduce(bands.quadrature, up)
+        return StepCost(tuple(rows), time, float(low), float(high), evidence)
+
+    def exact_times(self, most: Array) -> Array:
+        """Times [...] of many passes as ``step`` takes them, from the busiest ranks' loads [..., K]."""
+        times = [(step, self.times.exact(step, most).time_s) for step in self.steps]
+        total = np.asarray(sum(time for _, time in times))
+        if self.times.prefetch:
+            ahead = np.asarray(sum(time for step, time in times if step.name in AHEAD))
+            total = np.maximum(ahead, total - ahead)  # a hand-over is not hidden: none is measured with tiers
+        known = self.setting.handover
+        if not known.known:
+            return total
+        collectives = [(step, time) for step, time in times if step.collective]
+        sent = [self.times.sent(step, self.times.payload(step, most), time) for step, time in collectives]
+        return total + known.times(sent)[1]
+
+    def _row(self, step: Step, timing: Timing, loads: Loads) -> StepRow:
+        each = np.max([loads.of(resource) for resource in step.resources], axis=0)
+        if step.name == "gather_host" and timing.limit_names[:1] != LINK[:1]:
+            step = STEPS["gather_pool"]  # what it reads in place, if anything, takes no longer
+        if step.below_hbm:
+            main = Resource.IN_PLACE if step.name == "gather_host" else step.resources[0]
+            each = loads.of(main)
+            rank = int(np.argmax(each))
+        elif step.gathers:  # the rank that takes longest
+            value = self.setting.machine.value
+            rates = value("gather_bytes_per_s"), value("l2_bytes_per_s")
+            slower = np.max(
+                [loads.of(x) / rate for x, rate in zip(step.resources, rates, strict=True)], axis=0
+            )
+            rank, each = int(np.argmax(slower)), loads.of(step.resources[0])
+        else:
+            rank = int(np.argmax(each))
+        if step.splits:
+            each = np.full(self.gpus, self.times.splits_bytes)
+        return self._line(
+            step,
+            timing.library_names[int(timing.library[0])],
+            tuple(float(t[0]) for t in (timing.time_s, timing.low_s, timing.high_s, timing.floor_s)),
+            Evidence.from_rank(int(timing.evidence[0])),
+            timing.limit_names[int(timing.limit[0])],
+            (float(each[rank]), float(each.mean()), rank),
+        )
+
+    def _line(
+        self,
+        step: Step,
+        library: str,
+        times: tuple[float, ...],
+        evidence: Evidence,
+        limit: str,
+        sizes: tuple[float, float, int],
+    ) -> StepRow:
+        """A step with its (own, low, high, floor) times and its (busiest, mean) bytes and busiest rank."""
+        time, low, high, floor = times
+        size, mean, rank = sizes
+        return StepRow(
+            name=step.name,
+            label=LABELS[step.name],
+            collective=step.collective,
+            library=library,
+            payload_bytes=size,
+            time_s=time,
+            share=0.0,
+            low_s=low,
+            high_s=high,
+            floor_s=floor,
+            clock=self.setting.kernel_clock if step.is_kernel else clock_of(self.setting, library),
+            evidence=evidence,
+            limit=limit,
+            mean_bytes=mean,
+            rank=rank,
+        )
+
+    def _handover(self, taken: list[tuple[Step, Timing]], most: Array) -> list[StepRow]:
+        """What a pass adds to its collectives, where a calibration measured it."""
+        known = self.setting.handover
+        if not known.known:
+            return []
+        sent = [
+            self.times.sent(step, self.times.payload(step, most), timing.time_s)
+            for step, timing in taken
+            if step.collective
+        ]
+        low, time, high, rank = known.times(sent)
+        evidence = Evidence.from_rank(int(rank[0]))
+        if not time[0]:
+            return []
+        numbers = float(time[0]), float(low[0]), float(high[0]), float(time[0])
+        none = (0.0, 0.0, 0)
+        return [self._line(STEPS[HANDOVER], self.setting.backend, numbers, evidence, HANDOVER, none)]
+
+    def step_times(self, most: Array) -> Array:
+        """Times [...] of many passes from the busiest ranks' loads [..., K]: for a search, without bands.
+
+        Within 0.1 % of ``step(...).time_s``; 100 000 passes in tens of milliseconds.
+        """
+        return self.times.fast(most)
+
+    def parts(self, most: Array) -> dict[str, Array]:
+        """The same for every step by its name (``PassTimes.parts``)."""
+        return self.times.parts(most)
+
+    def shard_memory(
+        self, table: ArrayLike, r: ArrayLike, c: ArrayLike, *more: ArrayLike
+    ) -> tuple[Array, Array]:
+        """(rows, optimizer's state) of one shard of r x c parts [bytes] (``MemoryModel.shard``)."""
+        return self.memories.shard(table, r, c, *more)
+
+    def hot_share(self, table: int, hot: int) -> float:
+        """Share of the look-ups of a table that ask for its most popular ``hot`` rows [-]."""
+        asked = self.model.look_ups
+        return asked.kinds[int(asked.of[table])].hot_share(hot)
+
+    def fullest_part(self, table: int, scheme: Scheme) -> float:
+        """Look-ups of the fullest row part of a table over those of the mean one, which is what is counted.
+
+        Limits: one row part, or unique rows, which each rank asks for once -> 1
+        """
+        if scheme.row_parts == 1 or scheme.kind == Exchange.UB:
+            return 1.0
+        asked = self.model.look_ups
+        return asked.kinds[int(asked.of[table])].fullest(scheme.hot_rows, scheme.row_parts)
+
+    def copied_memory(self, table: ArrayLike, hot: ArrayLike) -> tuple[Array, Array]:
+        """(rows, optimizer's state) of copies of hot rows [bytes] (``MemoryModel.copies``)."""
+        return self.memories.copies(table, hot)
+
+    def memory(self, plan: Plan, loads: Loads | None = None) -> PlanMemory:
+        """Bytes of every rank of a plan; ``loads`` if they are known already."""
+        return self.memories.ranks(plan, loads or self.loads(plan), self.times)
+
+
+__all__ = ["Evaluator", "PlanMemory", "Resource", "StepCost"]

@@ -1,0 +1,101 @@
+"""Which tables exchange together: all of them, or in TorchRec those of each sharding type by themselves.
+
+    time of the exchanges = sum over the sharding types s in use of
+                            t_splits(8 k G) + t_lengths(S_s) + t_ids(S_s) + t_weights(S_s) + t_bags(S_s)   [s]
+
+    S_s  bytes of the busiest rank in the tables of s alone [bytes];  k G  numbers of a splits exchange [-],
+         one number more of each peer where bags are weighted
+Source: TorchRec 1.8, ``ShardedEmbeddingBagCollection`` makes one input dist, one lookup and one output dist
+        for each sharding type; tests/integration/test_torchrec_counts.py counts them in real modules
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.step_resources import BY_TYPE, SHARDING_TYPES, TOGETHER, Resource
+from perfmodel.passes.steps import STEPS, WEIGHTS, Step, by_type
+from perfmodel.plan.pricing.placement import Plan
+
+Array = NDArray[np.float64]
+
+_BY_EXCHANGE = {Exchange.RS: "row_wise", Exchange.TWO_LEVEL: "table_row_wise"}
+"""Types of an exported plan: whole tables and column parts are one type, and so is all that has row parts in
+a domain (``torchrec.sharding_types``)."""
+
+
+@dataclass(frozen=True)
+class ExchangeSets:
+    """TorchRec's sets of exchanges.
+
+    types  sharding type of each of T tables, as TorchRec names them, in a plan that somebody made;
+           None: those that an exported plan has, by the exchange of a table
+    """
+
+    types: tuple[str, ...] | None = None
+
+    @property
+    def shardings(self) -> tuple[str, ...]:
+        """Types that may have exchanges of their own."""
+        if self.types is None:
+            return tuple(_BY_EXCHANGE.values())
+        return tuple(name for name in SHARDING_TYPES if name in self.types)
+
+    @property
+    def width(self) -> int:
+        """K, resources of a pass: those of all tables together, and those of the types."""
+        own = [resource for name in self.shardings for resource in BY_TYPE[name].values()]
+        return max(own, default=Resource.COPIED_LENGTHS) + 1
+
+    @cached_property
+    def _place(self) -> NDArray[np.int64]:
+        """[T] place of each table's type among ``shardings``, -1 of one that has no exchanges of its own."""
+        places = {name: at for at, name in enumerate(self.shardings)}
+        return np.array([places.get(name, -1) for name in self.types or ()], dtype=np.int64)
+
+    def spread(self, table: NDArray[np.int64], kind: NDArray[Any], loads: Array) -> Array:
+        """Loads [..., K] of tables that are exchanged so, each where its own set is counted, from those of
+        all tables together."""
+        found = np.moveaxis(np.zeros((self.width, *loads.shape[:-1])), 0, -1)
+        found[..., :TOGETHER] = loads[..., :TOGETHER]
+        for at, name in enumerate(self.shardings):
+            here = kind == _KIND_OF[name] if self.types is None else self._place[table] == at
+            for whole, own in BY_TYPE[name].items():
+                found[..., own] = np.where(here, loads[..., whole], 0)
+                found[..., whole] = np.where(here, 0, found[..., whole])
+        return found
+
+    def tables_of(self, plan: Plan) -> dict[str, int]:
+        """Sharding types that exchange in a plan, and how many of its tables each has."""
+        found = Counter(name for name in self.named(plan) if name != "data_parallel")
+        return dict(sorted(found.items()))
+
+    def named(self, plan: Plan) -> tuple[str, ...]:
+        """[T] sharding type of each table."""
+        names = {Exchange.RS: "row_wise", Exchange.DP: "data_parallel"}
+        cut = plan.col_parts > 1
+        whole = "column_wise" if cut[plan.kinds == Exchange.RB].any() else "table_wise"
+        rows = "grid_shard" if cut[plan.kinds == Exchange.TWO_LEVEL].any() else "table_row_wise"
+        names |= {Exchange.RB: whole, Exchange.TWO_LEVEL: rows}
+        return self.types or tuple(names.get(Exchange(kind), "") for kind in plan.kinds.tolist())
+
+    def steps(self, steps: tuple[Step, ...], *, weighted: bool) -> tuple[Step, ...]:
+        """The steps of a pass with those of each set; gradients of copies are reduced where they are kept.
+
+        weighted  whether ids have weights, which are exchanged after them
+        """
+        if weighted:
+            after = steps.index(STEPS["all_to_all_ids"]) + 1
+            steps = (*steps[:after], WEIGHTS, *steps[after:])
+        kept = (replace(step, in_place=step.collective == "all_reduce") for step in steps)
+        return by_type(tuple(kept), self.shardings)
+
+
+_KIND_OF = {name: kind for kind, name in _BY_EXCHANGE.items()}

@@ -1,0 +1,91 @@
+"""Which tables TorchRec looks up in one launch: those of one sharding type and one data type.
+
+    launches of a look-up, of its sort and of its update = number of the groups in use     [-]
+
+Without TorchRec all tables of a rank are one launch: a kernel may look up tables of any batch and any type.
+Source: TorchRec 1.8, ``group_tables`` makes one fused kernel (TBE) of the tables of a sharding type that have
+        one data type and one compute kernel; tests/integration/test_torchrec_counts.py counts them
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.passes.step_resources import BY_TYPE, Resource
+from perfmodel.plan.pricing.exchange_sets import ExchangeSets
+from perfmodel.plan.pricing.placement import Plan
+from perfmodel.plan.pricing.tables import PlanTables
+
+Array = NDArray[np.float64]
+
+_WHOLE = "table_wise"
+_COPIED = "data_parallel"
+
+
+@dataclass(frozen=True, eq=False)
+class LookUpGroups:
+    """The groups of tables in TorchRec's sets.
+
+    Counted are those of a rank that has tables of all groups in use; others launch fewer.
+    """
+
+    sets: ExchangeSets
+    tables: PlanTables
+
+    @cached_property
+    def _of_type(self) -> dict[str, int]:
+        """For each sharding type the resource that every rank has of its tables, and of no others."""
+        found = {_WHOLE: int(Resource.LENGTHS_SENT)}
+        found |= {name: int(BY_TYPE[name][Resource.LENGTHS_SENT]) for name in self.sets.shardings}
+        return found | {_COPIED: int(Resource.COPIED_LENGTHS)}
+
+    @cached_property
+    def _code(self) -> NDArray[np.int64]:
+        """[T] of each table's data type."""
+        return np.asarray(np.unique(self.tables.element_bytes, return_inverse=True)[1])
+
+    @property
+    def _several(self) -> int:
+        """How many data types there are, where they are several; else 0."""
+        count = int(self._code.max()) + 1
+        return count if count > 1 else 0
+
+    @property
+    def width(self) -> int:
+        """K, resources of a pass: where there are several data types, one for each group besides."""
+        return len(Resource) + len(self._of_type) * self._several if self._several else self.sets.width
+
+    @property
+    def resources(self) -> tuple[int, ...]:
+        """Of each group what every rank has of it where a plan uses it, and nothing where not."""
+        if not self._several:
+            return tuple(self._of_type.values())
+        return tuple(range(len(Resource), self.width))
+
+    def spread(self, table: NDArray[np.int64], loads: Array, everywhere: bool) -> Array:
+        """Loads [..., K] of shards, or that every rank has, with room for those of the groups, which every
+        rank has."""
+        if not self._several:
+            return loads
+        found = np.moveaxis(np.zeros((self.width, *loads.shape[:-1])), 0, -1)
+        found[..., : loads.shape[-1]] = loads
+        place = iter(self.resources)
+        for resource, code in product(self._of_type.values(), range(self._several)):
+            here = everywhere & (self._code[table] == code)
+            found[..., next(place)] = np.where(here, loads[..., resource], 0)
+        return found
+
+    def tables_of(self, plan: Plan) -> dict[str, int]:
+        """The groups that a plan uses, in words, and how many of its tables each has."""
+        types = self.sets.named(plan)
+        bits = 8 * self.tables.element_bytes
+        found: dict[str, int] = {}
+        for at, name in enumerate(types):
+            words = name.replace("_", "-") + (f" of {bits[at]:.0f} bits" if self._several else "")
+            found[words] = found.get(words, 0) + 1
+        return dict(sorted(found.items()))

@@ -1,0 +1,207 @@
+"""The memory of every rank: rows, optimizer state, exchange buffers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from perfmodel.errors import BadInputError
+from perfmodel.model import capacity
+from perfmodel.model import exchanges as ex
+from perfmodel.plan.pricing.allowed_tiers import CACHED, Below
+from perfmodel.plan.pricing.loads import Loads
+from perfmodel.plan.pricing.placement import Plan
+from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.plan.pricing.timing import PassTimes
+from perfmodel.schema.files import unknown_name
+from perfmodel.units import format_bytes
+
+Array = NDArray[np.float64]
+
+OPTIMIZERS: dict[str, tuple[int, int]] = {
+    "none": (0, 0),
+    "sgd": (0, 0),
+    "rowwise-adagrad": (0, 1),
+    "adagrad": (1, 0),
+    "adam": (2, 0),
+}
+"""fp32 numbers of state of each optimizer: for every element, and for every row of a shard (FBGEMM)."""
+
+
+@dataclass(frozen=True)
+class PlanMemory:
+    """Bytes of every rank, [G]: rows, the optimizer's state, the two buffers of the largest exchange; and of
+    host memory.
+
+    optimizer_bytes  with the gradients of copies, where those are kept from step to step
+    """
+
+    rows_bytes: Array
+    optimizer_bytes: Array
+    buffer_bytes: Array
+    host_bytes: Array | None = None  # of rows below the HBM with their optimizer's state
+
+    @property
+    def total_bytes(self) -> Array:
+        """All together, [G]."""
+        return self.rows_bytes + self.optimizer_bytes + self.buffer_bytes
+
+    @property
+    def host(self) -> Array:
+        """Bytes of host memory of every rank, [G]."""
+        return np.zeros(self.rows_bytes.shape) if self.host_bytes is None else self.host_bytes
+
+    def check(self, limit_bytes: float) -> None:
+        """Limits: a rank that needs more than ``limit_bytes`` -> BadInputError: which, and by how much"""
+        total = self.total_bytes
+        at, over = int(np.argmax(total)), int(np.sum(total > limit_bytes))
+        if not over:
+            return
+        needs, room, more = (
+            format_bytes(x, binary=False)
+            for x in (float(total[at]), limit_bytes, float(total[at]) - limit_bytes)
+        )
+        raise BadInputError(
+            f"rank {at} needs {needs}, {more} more than the {room} that it may use "
+            f"({over} of {total.size} ranks do not fit).",
+            "split large tables further, use more GPUs, or allow more memory.",
+        )
+
+
+@dataclass(frozen=True)
+class MemoryModel:
+    """Memory of tables under an optimizer; ``state_bytes`` is one number of its state [bytes].
+
+    below     tiers that tables may be in beside the HBM: their rows and state are in host memory
+    torchrec  copies are as TorchRec keeps them: one dense parameter of one dimension, whose optimizer has a
+              state for every element (of rowwise Adagrad: Adagrad's), and whose gradient stays where DDP
+              reduces it;  training  whether there are gradients
+    Source: TorchRec 1.8, ``BatchedDenseEmbeddingBag`` in ``DistributedDataParallel`` with
+            ``gradient_as_bucket_view``
+    Limits: unknown optimizer -> BadInputError
+    """
+
+    tables: PlanTables
+    optimizer: str
+    state_bytes: float
+    torchrec: bool = False
+    training: bool = False
+    below: Below | None = None
+    ways: float = 1.0  # rows of a set of a cache
+
+    def __post_init__(self) -> None:
+        if self.optimizer not in OPTIMIZERS:
+            raise unknown_name("optimizer", self.optimizer, OPTIMIZERS)
+
+    @property
+    def state(self) -> tuple[float, float]:
+        """Bytes of the optimizer's state for every element, and for every row of a shard."""
+        per_element, per_row = OPTIMIZERS[self.optimizer]
+        return per_element * self.state_bytes, per_row * self.state_bytes
+
+    @property
+    def copied_state(self) -> tuple[float, float]:
+        """The same of tables that every rank has a copy of."""
+        per_element, per_row = self.state
+        return (per_element or per_row, 0.0) if self.torchrec else (per_element, per_row)
+
+    def shard(
+        self,
+        table: ArrayLike,
+        r: ArrayLike,
+        c: ArrayLike,
+        hot: ArrayLike = 0,
+        tier: ArrayLike = 0,
+        cached: ArrayLike = 0,
+    ) -> tuple[Array, Array]:
+        """(rows, optimizer's state) of one shard of r x c parts in HBM [bytes]; arrays broadcast (dp: 1 x 1).
+
+        hot     rows of the table that every rank has a copy of (``copies``): they are not in the parts
+        tier    below the HBM: rows of a cache of its own alone;  cached  share of the rows that it has
+        """
+        t = np.asarray(table, dtype=np.int64)
+        rows, state = self._held(t, self.tables.rows[t] - np.asarray(hot), r, c, self.state)
+        if self.below is None:
+            return rows, state
+        here = np.asarray(tier) == 0
+        slot = self.slot_bytes[t]
+        if self.below.prefetch:
+            slot = ex.part_elements(self.tables.dim[t], c) * self.tables.element_bytes[t]
+        cache = self.cache_rows(t, r, cached) * slot * (np.asarray(tier) == CACHED)
+        return np.where(here, rows, cache), np.where(here, state, 0.0)
+
+    def cache_rows(self, table: ArrayLike, r: ArrayLike, cached: ArrayLike) -> Array:
+        """Rows of a cache of one shard's own: whole sets."""
+        held = np.asarray(cached) * self.tables.rows[np.asarray(table)] / np.asarray(r)
+        return np.asarray(self.ways * np.ceil(held / self.ways))
+
+    @cached_property
+    def slot_bytes(self) -> Array:
+        """Of a row of each table's cache [T]: as long as the longest row that may be in it.
+
+        Source: TorchRec has caches for each width only where they are prefetched (``tier_loads.cache_keys``)
+        """
+        tables = self.tables
+        row = tables.dim * tables.element_bytes
+        return np.array([row[tables.element_bytes == width].max() for width in tables.element_bytes])
+
+    def host(self, table: ArrayLike, r: ArrayLike, c: ArrayLike, tier: ArrayLike) -> Array:
+        """Host memory of one shard with its optimizer's state [bytes]; 0 of a table in HBM."""
+        t = np.asarray(table, dtype=np.int64)
+        rows, state = self._held(t, self.tables.rows[t], r, c, self.state)
+        return np.where(np.asarray(tier) > 0, rows + state, 0.0)
+
+    def copies(self, table: ArrayLike, hot: ArrayLike) -> tuple[Array, Array]:
+        """(rows, optimizer's state and kept gradients) of the copy of some rows on every rank [bytes].
+
+        Limits: 0 rows -> 0;  all rows -> of a table that every rank has
+        """
+        t = np.asarray(table, dtype=np.int64)
+        rows, state = self._held(t, np.asarray(hot, dtype=np.float64), 1, 1, self.copied_state)
+        return rows, state + (rows if self.torchrec and self.training else 0.0)
+
+    def _held(
+        self, t: NDArray[np.int64], rows: ArrayLike, r: ArrayLike, c: ArrayLike, state: tuple[float, float]
+    ) -> tuple[Array, Array]:
+        per_element, per_row = state
+        elements = ex.part_elements(self.tables.dim[t], c)
+        width = self.tables.element_bytes[t]
+        held = ex.shard_bytes(rows, r, elements, width, 0, 0)
+        return held, ex.shard_bytes(rows, r, elements, width, per_element, per_row) - held
+
+    def held(self, plan: Plan) -> tuple[Array, Array]:
+        """(rows, optimizer's state) of every rank of a plan [bytes], each [G]."""
+        tables, ranks = plan.shards
+        whole = np.array([p.ranks.size == 0 for p in plan.placements])
+        t, sums = np.arange(len(self.tables)), []
+        shards = self.shard(t, *plan.schemes[1:])
+        copies = self.copies(t, np.where(whole, self.tables.rows, plan.hot_rows))
+        for part, copied in zip(shards, copies, strict=True):
+            sums.append(np.bincount(ranks, weights=part[tables], minlength=plan.gpus) + np.sum(copied))
+        return sums[0], sums[1]
+
+    def ranks(self, plan: Plan, loads: Loads, times: PassTimes) -> PlanMemory:
+        """Bytes of every rank of a plan with these loads."""
+        buffers = buffer_bytes(loads.values, times)
+        if not plan.tier_codes.any():
+            return PlanMemory(*self.held(plan), buffers)
+        tables, which = plan.shards
+        host = self.host(np.arange(len(self.tables)), plan.row_parts, plan.col_parts, plan.tier_codes)
+        below = np.asarray(np.bincount(which, weights=host[tables], minlength=plan.gpus), np.float64)
+        return PlanMemory(*self.held(plan), buffers, below)
+
+
+def buffer_bytes(values: Array, times: PassTimes) -> Array:
+    """Send and receive buffer of the largest collective on every rank [G], from loads [K, G]."""
+    exchanges: list[tuple[Array, Array]] = []
+    for step in times.steps:
+        if not step.collective or step.splits or step.in_place:
+            continue
+        sides = [values[resource] for resource in step.resources]
+        if len(sides) == 1:  # a reduce-scatter leaves each rank its part
+            sides.append(sides[0] / times.group(step)[0])
+        exchanges.append((sides[0], sides[1]))
+    return np.broadcast_to(capacity.buffer_bytes(*exchanges), values.shape[-1:])

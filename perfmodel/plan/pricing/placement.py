@@ -1,0 +1,324 @@
+"""What a plan says: of every table how it is cut, how its rows come back, and which rank holds which part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import BadInputError
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.pricing.allowed_tiers import CACHED, CODES
+from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.schema.files import unknown_name
+from perfmodel.schema.tiers import HBM, IN_HBM, Tier
+from perfmodel.units import counted
+
+Ranks = NDArray[np.int64]
+
+EXCHANGES: dict[str, Exchange] = {kind.name.lower(): kind for kind in Exchange}
+"""Exchanges by their name in a plan file: dp, rb, rs, sparse, two_level, ub."""
+
+HOT = (Exchange.RB, Exchange.SPARSE, Exchange.UB)
+"""Exchanges of tables whose hot rows may be on every rank as well."""
+
+SHARDINGS: dict[str, str] = {
+    "data-parallel": "a copy on every GPU",
+    "table-wise": "the whole table on one GPU",
+    "column-wise": "columns over any GPUs",
+    "row-wise": "rows over all GPUs",
+    "table-row-wise": "rows inside one NVLink domain",
+    "table-column-wise": "columns inside one NVLink domain",
+    "grid": "columns over NVLink domains, rows inside each",
+    "3d": "row parts and column parts on any GPUs",
+}
+"""Names of the ways to cut a table, as TorchRec and EMBark call them."""
+
+
+@dataclass(frozen=True, order=True)
+class Scheme:
+    """How one table is cut and exchanged; which ranks hold the parts is a ``Placement``.
+
+    kind        ``Exchange`` of what is looked up
+    row_parts   r [-];  col_parts  c [-]
+    hot_rows    h, its most popular rows: every rank has a copy of them, and the parts hold all others [rows]
+    tier        where the parts are: HBM, or host memory with a share of their rows cached in HBM
+    """
+
+    kind: Exchange
+    row_parts: int = 1
+    col_parts: int = 1
+    hot_rows: int = 0
+    tier: Tier = IN_HBM
+
+    @property
+    def parts(self) -> int:
+        """Shards, r c; 0 of a table that is on every rank."""
+        return 0 if self.kind == Exchange.DP else self.row_parts * self.col_parts
+
+    @staticmethod
+    def named(name: str, gpus: int, domain: int, row_parts: int = 1, col_parts: int = 1) -> Scheme:
+        """The scheme that one of ``SHARDINGS`` stands for, with its usual exchange.
+
+        gpus  G;  domain  g, ranks of one NVLink domain (G where one domain holds all)
+        row_parts  used by 3d alone;  col_parts  by column-wise, table-column-wise, grid and 3d
+        Limits: unknown name -> BadInputError;  one domain -> table-row-wise is row-wise
+        """
+        known = {
+            "data-parallel": Scheme(Exchange.DP),
+            "table-wise": Scheme(Exchange.RB),
+            "column-wise": Scheme(Exchange.RB, 1, col_parts),
+            "row-wise": Scheme(Exchange.RS, gpus),
+            "table-row-wise": Scheme(Exchange.TWO_LEVEL, domain),
+            "table-column-wise": Scheme(Exchange.RB, 1, col_parts),
+            "grid": Scheme(Exchange.TWO_LEVEL, domain, col_parts),
+            "3d": Scheme(Exchange.RB, row_parts, col_parts),
+        }
+        if name not in known:
+            raise unknown_name("sharding", name, SHARDINGS)
+        return known[name]
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """One table's scheme and who holds its shards.
+
+    ranks  [r c]: the rank of row part i and column part j is ``ranks[i c + j]``; empty for data-parallel
+    """
+
+    scheme: Scheme
+    ranks: Ranks
+
+    @staticmethod
+    def of(scheme: Scheme, ranks: Iterable[int] = ()) -> Placement:
+        """From any integers."""
+        return Placement(scheme, np.fromiter(ranks, dtype=np.int64))
+
+    def sharding(self, gpus: int, domain: int) -> str:
+        """Its name among ``SHARDINGS``."""
+        kind, r, c = self.scheme.kind, self.scheme.row_parts, self.scheme.col_parts
+        if kind == Exchange.DP:
+            return "data-parallel"
+        if (r, c) == (1, 1):
+            return "table-wise"
+        if r == 1:
+            inside = domain < gpus and np.ptp(self.ranks // domain) == 0
+            return "table-column-wise" if inside else "column-wise"
+        if (r, c) == (gpus, 1):
+            return "row-wise"
+        if kind == Exchange.TWO_LEVEL and r == domain:
+            return "table-row-wise" if c == 1 else "grid"
+        return "3d"
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Placements of all tables on G ranks, checked when it is made.
+
+    gpus    G;  domain  g, ranks of one NVLink domain: ranks d g .. d g + g - 1 are domain d
+    Limits: more row parts than rows, more column parts than columns, a rank that does not exist or holds two
+            shards of one table, row-wise that is not on all ranks, two_level that does not fill whole
+            domains -> BadInputError that names the table
+    """
+
+    tables: PlanTables
+    placements: tuple[Placement, ...]
+    gpus: int
+    domain: int
+
+    def __post_init__(self) -> None:
+        if self.gpus < 1 or self.domain < 1:
+            raise BadInputError(
+                f"a plan for {self.gpus} GPUs in domains of {self.domain} cannot be.",
+                "give 1 or more of each.",
+            )
+        if len(self.placements) != len(self.tables):
+            raise BadInputError(
+                f"{counted(len(self.placements), 'placement')} for the "
+                f"{counted(len(self.tables), 'table')} of {self.tables.model}.",
+                "give one for every table.",
+            )
+        checked = set()  # of equal tables that are placed alike, one
+        shapes = zip(self.tables.rows.tolist(), self.tables.dim.tolist(), strict=True)
+        for at, (shape, placement) in enumerate(zip(shapes, self.placements, strict=True)):
+            if (shape, id(placement)) not in checked:
+                self._check(at, placement)
+                checked.add((shape, id(placement)))
+
+        ways = {(t.policy, t.prefetch) for t in {p.scheme.tier for p in self.placements} if t.cached}
+        if len(ways) > 1:
+            raise BadInputError(
+                "a plan's caches differ in more than their share.",
+                "give all of them one policy, and prefetch or not.",
+            )
+
+    def _check(self, at: int, placement: Placement) -> None:
+        name = self.tables.names[at]
+        rows, dim = int(self.tables.rows[at]), int(self.tables.dim[at])
+        check_scheme(name, rows, dim, placement.scheme, self.gpus, self.domain)
+        ranks, scheme = placement.ranks, placement.scheme
+        if ranks.shape != (scheme.parts,):
+            raise BadInputError(
+                f"table {name!r}: {counted(ranks.size, 'rank')} for {counted(scheme.parts, 'shard')}.",
+                "give the rank of every shard (none for data-parallel).",
+            )
+        if ranks.size == 0:
+            return
+        if ranks.min() < 0 or ranks.max() >= self.gpus:
+            wrong = ranks.min() if ranks.min() < 0 else ranks.max()
+            raise BadInputError(
+                f"table {name!r}: rank {wrong} does not exist.", f"ranks are 0 to {self.gpus - 1}."
+            )
+        if np.unique(ranks).size < ranks.size:
+            raise BadInputError(
+                f"table {name!r}: one rank holds two of its shards.", "give every shard a rank of its own."
+            )
+        if scheme.kind == Exchange.TWO_LEVEL:
+            self._check_domains(name, ranks.reshape(scheme.row_parts, scheme.col_parts))
+
+    def _check_domains(self, name: str, ranks: Ranks) -> None:
+        """Every column part fills whole domains: as many ranks in each of its domains as there are."""
+        for column in ranks.T:
+            _, counts = np.unique(column // self.domain, return_counts=True)
+            if (counts != self.domain).any():
+                raise BadInputError(
+                    f"table {name!r}: two_level has {counts.min()} of the {self.domain} ranks of a domain.",
+                    "its row parts must fill whole NVLink domains, for all of them reduce together.",
+                )
+
+    @cached_property
+    def kinds(self) -> NDArray[np.int8]:
+        """``Exchange`` of every table, shape [T]."""
+        return np.array([p.scheme.kind for p in self.placements], dtype=np.int8)
+
+    @cached_property
+    def row_parts(self) -> Ranks:
+        """r of every table, shape [T]."""
+        return np.array([p.scheme.row_parts for p in self.placements], dtype=np.int64)
+
+    @cached_property
+    def col_parts(self) -> Ranks:
+        """c of every table, shape [T]."""
+        return np.array([p.scheme.col_parts for p in self.placements], dtype=np.int64)
+
+    @cached_property
+    def hot_rows(self) -> Ranks:
+        """Rows of every table that are on every rank as well, shape [T]."""
+        return np.array([p.scheme.hot_rows for p in self.placements], dtype=np.int64)
+
+    @cached_property
+    def tier_codes(self) -> Ranks:
+        """Where every table is, shape [T]: 0 for HBM (``allowed_tiers.CODES``)."""
+        return np.array([CODES[p.scheme.tier.kind] for p in self.placements], dtype=np.int64)
+
+    @cached_property
+    def cached_shares(self) -> NDArray[np.float64]:
+        """Share of the rows of every table that its cache is sized for, shape [T]; 0 without a cache."""
+        return np.array([p.scheme.tier.cached or 0.0 for p in self.placements])
+
+    @property
+    def tiers(self) -> tuple[Tier, ...]:
+        """Where every table is."""
+        return tuple(p.scheme.tier for p in self.placements)
+
+    @property
+    def schemes(self) -> tuple[NDArray[Any], ...]:
+        """Exchange, row and column parts, hot rows, tier and cached share of every table, each [T]."""
+        cut = self.kinds, self.row_parts, self.col_parts, self.hot_rows
+        return (*cut, self.tier_codes, self.cached_shares) if self.tier_codes.any() else cut
+
+    @cached_property
+    def shards(self) -> tuple[Ranks, Ranks]:
+        """(table, rank) of every shard that has one holder, shapes [S]."""
+        sizes = [p.ranks.size for p in self.placements]
+        return np.repeat(np.arange(len(sizes)), sizes), np.concatenate([p.ranks for p in self.placements])
+
+    def replaced(self, at: int, placement: Placement) -> Plan:
+        """This plan with table ``at`` placed otherwise."""
+        placements = (*self.placements[:at], placement, *self.placements[at + 1 :])
+        return Plan(self.tables, placements, self.gpus, self.domain)
+
+
+def check_scheme(name: str, rows: int, dim: int, scheme: Scheme, gpus: int, domain: int) -> None:
+    """Whether a table of that shape can be cut so on that many GPUs; BadInputError says why not."""
+    r, c, kind, hot = scheme.row_parts, scheme.col_parts, scheme.kind, scheme.hot_rows
+    problem: tuple[str, str] | None = None
+    tier = scheme.tier
+    if tier.kind not in CODES:
+        problem = f"rows on {tier.place}", "give hbm, uvm or uvm-caching."
+    elif tier.kind != HBM and kind == Exchange.DP:
+        problem = f"a copy on every GPU with its rows in {tier}", "a copy is in HBM, or another sharding."
+    elif tier.kind != HBM and hot:
+        problem = f"{hot} hot rows on every GPU beside {tier}", "give no hot rows: the cache has them."
+    elif CODES[tier.kind] == CACHED and not 0 < (tier.cached or 0) <= 1:
+        problem = f"a cache of {tier.cached} of its rows", "give more than 0 and at most 1."
+    elif r < 1 or c < 1:
+        problem = f"{r} row parts and {c} column parts", "give 1 or more of each."
+    elif c > dim:
+        problem = f"{c} column parts of {dim} columns", f"give at most {dim} column parts."
+    elif hot < 0:
+        problem = f"{hot} hot rows", "give 0 or more."
+    elif hot and kind not in HOT:
+        names = ", ".join(each.name.lower() for each in HOT)
+        problem = f"{kind.name.lower()} with {hot} hot rows", f"hot rows go with {names}."
+    elif hot and r > rows - hot:
+        problem = f"{r} row parts beside {hot} hot rows of {rows}", "give fewer hot rows or row parts."
+    elif r > rows:
+        problem = (
+            f"{r} row parts of {rows} rows",
+            "give fewer row parts, or place it data-parallel or table-wise.",
+        )
+    elif kind == Exchange.DP and (r, c) != (1, 1):
+        problem = f"dp in {r} x {c} parts", "a table on every GPU is not cut."
+    elif r * c > gpus:
+        problem = f"{r} x {c} shards on {gpus} GPUs", "every shard needs a GPU of its own."
+    elif kind == Exchange.RS and (r, c) != (gpus, 1):
+        problem = (
+            f"rs with {r} x {c} parts",
+            f"a reduce-scatter over all needs {gpus} row parts and 1 column part.",
+        )
+    elif kind == Exchange.TWO_LEVEL and gpus % domain:
+        problem = f"two_level on {gpus} GPUs in domains of {domain}", "it needs whole NVLink domains."
+    elif kind == Exchange.TWO_LEVEL and r % domain:
+        problem = f"two_level with {r} row parts", f"give a multiple of the {domain} GPUs of a domain."
+    if problem:
+        raise BadInputError(f"table {name!r} cannot be cut so: {problem[0]}.", problem[1])
+
+
+def uniform_plan(tables: PlanTables, name: str, gpus: int, domain: int, col_parts: int = 1) -> Plan:
+    """Every table sharded alike, tables dealt to GPUs (or domains) in turn; a start, not a good plan.
+
+    name  of ``SHARDINGS``. Tables with fewer rows than row parts are data-parallel, as in a projection.
+    Limits: unknown name -> BadInputError
+    """
+    placements: list[Placement] = []
+    at, again = 0, math.lcm(gpus, max(gpus // domain, 1) * domain)  # turns after which ranks come again
+    usual = Scheme.named(name, gpus, domain, col_parts=col_parts)
+    made: dict[tuple[Scheme, int], tuple[Placement, int]] = {}
+    for rows in tables.rows.tolist():
+        scheme = Scheme(Exchange.DP) if usual.row_parts > rows else usual
+        turn = at % again
+        if (scheme, turn) not in made:
+            ranks, step = _dealt(name, scheme, turn, gpus, domain)
+            made[scheme, turn] = Placement.of(scheme, ranks), step
+        placement, step = made[scheme, turn]
+        placements.append(placement)
+        at += step
+    return Plan(tables, tuple(placements), gpus, domain)
+
+
+def _dealt(name: str, scheme: Scheme, at: int, gpus: int, domain: int) -> tuple[Sequence[int], int]:
+    """Ranks of the next table, and by how much the dealer moves on."""
+    count = scheme.parts
+    if scheme.kind == Exchange.TWO_LEVEL:
+        groups = [(at + j) % (gpus // domain) for j in range(scheme.col_parts)]
+        return [d * domain + i for i in range(scheme.row_parts) for d in groups], scheme.col_parts
+    if name == "table-column-wise" and domain < gpus:
+        whole = gpus // domain
+        return [at % whole * domain + (at // whole * count + j) % domain for j in range(count)], 1
+    return [(at + j) % gpus for j in range(count)], count

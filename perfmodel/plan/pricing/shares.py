@@ -1,0 +1,120 @@
+"""Whose time it is: of each GPU at its own bytes, and of each shard and copy that it holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.passes.steps import Step
+from perfmodel.plan.pricing.cost import Evaluator, StepCost
+from perfmodel.plan.pricing.loads import Loads, Resource
+from perfmodel.plan.pricing.placement import Plan
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_OF_COPIES = (Resource.GATHER_DRAM, Resource.SORT, Resource.UPDATE_DRAM, Resource.COPIED_GRADIENTS)
+"""What every rank has of a table that is cut only because of the copies of its hot rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """Times of a plan by GPU and by what the GPU holds.
+
+    names   of the S steps that take time, in order;  step_s [S]  their times: those of the busiest GPU
+    own_s   [S, G] what each step would take if every GPU had as many bytes as this one: the rest of a
+            step it waits
+    A shard's part of a GPU's step is its part of the bytes that the step is taken at.
+    Source: the curves of the steps (``PassTimes.exact``); the hand-over is the same on every GPU
+    Limits: alike GPUs -> ``own_s`` is ``step_s`` on all;  shards, copies and what a GPU does for its own
+            samples add up to ``own_s`` without the hand-over
+    """
+
+    evaluator: Evaluator
+    plan: Plan
+    loads: Loads
+    names: tuple[str, ...]
+    step_s: Array
+    own_s: Array
+
+    @staticmethod
+    def of(evaluator: Evaluator, plan: Plan, cost: StepCost) -> Shares:
+        """Of a plan with what it costs."""
+        loads, steps = evaluator.loads(plan), evaluator.steps_by_name
+        own = [
+            _own(evaluator, steps[row.name], loads)
+            if row.name in steps
+            else np.full(evaluator.gpus, row.time_s)
+            for row in cost.rows
+        ]
+        names, times = tuple(row.name for row in cost.rows), np.array([row.time_s for row in cost.rows])
+        return Shares(evaluator, plan, loads, names, times, np.minimum(np.array(own), times[:, np.newaxis]))
+
+    @property
+    def total_s(self) -> Array:
+        """Of all steps, [G]."""
+        return np.asarray(self.own_s.sum(axis=0))
+
+    @property
+    def waiting(self) -> float:
+        """Share of the time that a GPU waits for busier ones, on average [-]. Limits: alike GPUs -> 0"""
+        whole = float(self.step_s.sum())
+        return 1 - float(self.total_s.mean()) / whole if whole > 0 else 0.0
+
+    @cached_property
+    def _rates(self) -> tuple[list[Step], Ints, Array]:
+        """Steps that move bytes; of each on every rank the resource that it is taken at, and time a byte."""
+        known = self.evaluator.steps_by_name
+        steps = [known[name] for name in self.names if name in known]
+        found, rates = [], []
+        for at, name in enumerate(self.names):
+            if name not in known:
+                continue
+            step = known[name]
+            sides = step.resources[:1] if step.gathers or step.below_hbm else step.resources
+            sides = (Resource.IN_PLACE,) if name == "gather_host" else sides
+            values = np.stack([self._alone(side) for side in sides])
+            found.append(np.array(sides, dtype=np.int64)[values.argmax(axis=0)])
+            most = values.max(axis=0)
+            rates.append(np.where(most > 0, self.own_s[at] / np.maximum(most, 1e-30), 0.0))
+        return steps, np.array(found, dtype=np.int64), np.array(rates)
+
+    def _alone(self, resource: Resource) -> Array:
+        """[G] of a resource; of rows that a cache has not, as many as with a cache for each table."""
+        if resource != Resource.FETCHED:
+            return self.loads.of(resource)
+        tables, ranks = self.plan.shards
+        own = self._bytes[0][tables, resource]
+        return np.asarray(np.bincount(ranks, weights=own, minlength=self.plan.gpus), dtype=np.float64)
+
+    @cached_property
+    def _bytes(self) -> tuple[Array, Array]:
+        """[T, K] of a shard of each table; and of each table on every rank."""
+        plan = self.plan
+        t = np.arange(len(plan.tables))
+        found = self.evaluator.shard_loads(t, *plan.schemes)
+        return found.own, found.everywhere
+
+    def shards_s(self, tables: Ints, rank: int) -> Array:
+        """Times of shards of these tables on a rank [s], shape of ``tables``."""
+        _, resources, rates = self._rates
+        own = self._bytes[0][tables][..., resources[:, rank]]
+        return np.asarray(own @ rates[:, rank])
+
+    def copies_s(self, rank: int) -> Array:
+        """Times of the copies of tables, or of their hot rows, on a rank [s], shape [T]; 0 without copies."""
+        _, resources, rates = self._rates
+        everywhere = self._bytes[1][:, resources[:, rank]]
+        whole = np.array([placement.ranks.size == 0 for placement in self.plan.placements])
+        of_copies = np.isin(resources[:, rank], _OF_COPIES) & (self.plan.hot_rows > 0)[:, np.newaxis]
+        return np.asarray((everywhere * (whole[:, np.newaxis] | of_copies)) @ rates[:, rank])
+
+
+def _own(evaluator: Evaluator, step: Step, loads: Loads) -> Array:
+    """Times of one step at the bytes of each rank, [G]. Limits: a rank that has none of it -> 0"""
+    each = np.max([loads.of(resource) for resource in step.resources], axis=0)
+    timing = evaluator.times.exact(step, loads.values.T)
+    return np.asarray(np.where((each > 0) | step.always, timing.time_s, 0.0))

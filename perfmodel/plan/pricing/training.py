@@ -1,0 +1,334 @@
+"""A step of a plan with its dense layers: the parts of the overlap pipeline, and what overlap gains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model import bands
+from perfmodel.model.pipeline import Parts, forward_overlapped, in_line, overlapped
+from perfmodel.model.schedule import Steady, alone, steady
+from perfmodel.passes.steps import SPLITS, STEPS, StepRow
+from perfmodel.plan.pricing.cost import Evaluator, StepCost
+from perfmodel.plan.pricing.dense import PARTS as DENSE_PARTS
+from perfmodel.plan.pricing.dense import Dense, DenseTime
+from perfmodel.plan.pricing.loads import Loads
+from perfmodel.plan.pricing.placement import Plan
+
+Array = NDArray[np.float64]
+
+PARTS: dict[str, tuple[str, ...]] = {
+    "bucketize": ("bucketize", "deduplicate"),
+    "keys": (
+        "all_to_all_splits",
+        "all_to_all_lengths",
+        "all_to_all_ids",
+        "all_to_all_weights",
+        "all_to_all_request_splits",
+        "all_to_all_requests",
+    ),
+    "lookup": ("cache_lookup", "fetch_rows", "gather_pool", "gather_host", "convert_out"),
+    "forward": (
+        "all_to_all_rows",
+        "reduce_scatter_bags",
+        "reduce_scatter_inside",
+        "reduce_scatter_across",
+        "all_to_all_across",
+        "all_to_all_bags",
+        "all_to_all_sparse_bags",
+        "handover",
+    ),
+    "pool": ("convert_in", "local_sum", "pool_unique_rows"),
+    "unpool": ("convert_gradients_out", "accumulate_row_gradients"),
+    "backward": (
+        "all_to_all_gradients",
+        "all_to_all_sparse_gradients",
+        "all_to_all_gradients_across",
+        "all_gather_across",
+        "all_gather_inside",
+        "all_gather_gradients",
+        "all_to_all_row_gradients",
+    ),
+    "update": ("convert_gradients_in", "sort_lookups", "update_rows", "update_host"),
+    "dp_reduce": ("all_reduce_copies",),
+}
+"""Steps of a pass in each part of the pipeline."""
+
+EMBEDDING_COMMUNICATION = ("keys", "forward", "backward", "dp_reduce")
+DENSE_REDUCE = "dense reduce"
+"""The one task of communication that is not of the embeddings."""
+
+Pick = Callable[[StepRow], float]
+
+
+def centre(row: StepRow) -> float:
+    """A step's own time."""
+    return row.time_s
+
+
+@dataclass(frozen=True, eq=False)
+class CostedPlan:
+    """A plan with what it costs."""
+
+    evaluator: Evaluator
+    plan: Plan
+    loads: Loads
+    cost: StepCost
+
+    @staticmethod
+    def of(evaluator: Evaluator, plan: Plan) -> CostedPlan:
+        """Limits: a plan for other GPUs or tables -> BadInputError"""
+        loads = evaluator.loads(plan)
+        return CostedPlan(evaluator, plan, loads, evaluator.step(loads))
+
+    @property
+    def training(self) -> bool:
+        """Whether a step is forward and backward."""
+        return self.evaluator.model.training is not None
+
+    def parts(self, dense: Dense | DenseTime, pick: Pick = centre) -> Parts:
+        """Times of the parts of a step.
+
+        pick  takes a step's time, or an end of its band
+        Limits: an evaluator without training -> nothing is backward, updated or reduced
+        """
+        times = self._times(pick)
+        sums = {part: sum(times.get(name, 0.0) for name in names) for part, names in PARTS.items()}
+        owned = (("lookup", "gather_pool", "dp_lookup"), ("update", "update_rows", "dp_update"))
+        for part, name, own in owned:
+            sums[own] = times[name] * self._copied_share(name) if name in times else 0.0
+            sums[part] -= sums[own]
+        return Parts(**sums, **_dense_times(self.evaluator, dense, self.training))
+
+    def _times(self, pick: Pick) -> dict[str, float]:
+        """Of every step of all tables; TorchRec's of each sharding type are added up, and its pipeline sends
+        the splits of all types in one.
+
+        Source: TorchRec 1.8, ``TrainPipelineSparseDist`` through ``FusedKJTListSplitsAwaitable``
+        """
+        times: dict[str, float] = {}
+        splits = [row for row in self.cost.rows if STEPS[row.name].splits]
+        for row in self.cost.rows:
+            name = STEPS[row.name].whole or row.name
+            times[name] = times.get(name, 0.0) + pick(row)
+        if self.evaluator.model.sets is not None and self.training and len(splits) > 1:
+            fused = self.evaluator.times.all_splits(len(splits)) / sum(row.time_s for row in splits)
+            times[SPLITS] = fused * sum(pick(row) for row in splits)
+        return times
+
+    @cached_property
+    def _copied(self) -> Array:
+        """Loads [K] of gathers that copies bring to each rank: of tables, and of the hot rows of others."""
+        plan, t = self.plan, np.arange(len(self.plan.tables))
+        found = self.evaluator.shard_loads(t, *plan.schemes)
+        return np.asarray(found.everywhere.sum(axis=0))
+
+    def _copied_share(self, name: str) -> float:
+        """Share of a gather's DRAM bytes on the busiest rank that are of copies."""
+        resource = self.evaluator.steps_by_name[name].resources[0]
+        most = float(self.loads.most[resource])
+        return float(self._copied[resource]) / most if most > 0 else 0.0
+
+    def step(self, dense: Dense | DenseTime, pick: Pick = centre, *, overlap: bool = True) -> Steady:
+        """Training: consecutive batches; else one batch alone."""
+        tasks = (overlapped if self.training else forward_overlapped)(self.parts(dense, pick))
+        return (steady if self.training else alone)(tasks if overlap else in_line(tasks))
+
+    def band(self, dense: Dense | DenseTime, time: float) -> tuple[float, float]:
+        """95 % band of the overlapped step [s]: fabric, kernels and dense layers err apart.
+
+        The all-reduce of dense gradients errs with the fabric, their optimizer with the kernels.
+
+        time  ``step(dense).step_s``
+        """
+        ends = []
+        for end, other in (("low_s", 1 - dense.error), ("high_s", 1 + dense.error)):
+            moved = [self._at_end(dense, end, comm) - time for comm in (True, False)]
+            moved.append(self._with_dense(dense, other) - time)
+            both = bands.quadrature(moved[0], moved[1])
+            ends.append(float(bands.quadrature(both, moved[2])))
+        return time - ends[0], time + ends[1]
+
+    def _at_end(self, dense: Dense | DenseTime, end: str, communication: bool) -> float:
+        """The overlapped step with the fabric, or the kernels, at an end of their bands [s]."""
+        parts = self.parts(dense, _one_end(end, communication))
+        if self.training:
+            elements = float(self.evaluator.tables.dim.sum())
+            if communication:
+                size = dense.reduced_bytes(elements)
+                parts = replace(parts, dense_reduce=_reduce_time(self.evaluator, size, end))
+            else:
+                parts = replace(parts, dense_update=_update_time(self.evaluator, dense, elements, end))
+        return self._overlapped(parts)
+
+    def _overlapped(self, parts: Parts) -> float:
+        tasks = (overlapped if self.training else forward_overlapped)(parts)
+        return (steady if self.training else alone)(tasks).step_s
+
+    def _with_dense(self, dense: Dense | DenseTime, over: float) -> float:
+        """The overlapped step with dense layers that take ``over`` times as long [s]."""
+        parts = self.parts(dense)
+        return self._overlapped(replace(parts, **{name: getattr(parts, name) * over for name in DENSE_PARTS}))
+
+
+def _one_end(end: str, communication: bool) -> Pick:
+    """Takes the end of the band of the fabric's steps, or of the kernels', and the centre of the others."""
+
+    def pick(row: StepRow) -> float:
+        return float(getattr(row, end)) if is_communication(row) == communication else row.time_s
+
+    return pick
+
+
+@dataclass(frozen=True, eq=False)
+class WholeStep:
+    """A step of a plan with its dense layers: training in a steady state, or one forward pass alone.
+
+    found  overlapped;  low_s, high_s  its 95 % band [s];  forward_flops  of the dense layers, one sample
+    """
+
+    dense: Dense | DenseTime
+    parts: Parts
+    found: Steady
+    low_s: float
+    high_s: float
+    training: bool
+    forward_flops: float | None
+    reduced_bytes: float
+
+    @staticmethod
+    def of(costed: CostedPlan, dense: Dense | DenseTime) -> WholeStep:
+        """The step of a plan."""
+        found = costed.step(dense)
+        low_s, high_s = costed.band(dense, found.step_s)
+        elements = float(costed.evaluator.tables.dim.sum())
+        flops = None
+        if isinstance(dense, Dense):
+            flops = dense.model.bottom_flops() + dense.model.top_flops(elements)
+        several = costed.training and costed.evaluator.gpus > 1
+        return WholeStep(
+            dense,
+            costed.parts(dense),
+            found,
+            low_s,
+            high_s,
+            costed.training,
+            flops,
+            dense.reduced_bytes(elements) if several else 0.0,
+        )
+
+    @property
+    def dense_s(self) -> float:
+        """Dense layers, forward and backward, without the reduction and the use of their gradients [s]."""
+        p = self.parts
+        return p.bottom + p.bottom_backward + p.top + p.top_backward
+
+    @property
+    def communication_s(self) -> float:
+        """All communication of the embeddings, hidden or not [s]."""
+        return embedding_communication_s(self.parts)
+
+    @property
+    def exposed_s(self) -> float:
+        """What of it is not hidden behind compute [s]."""
+        exposed = sum(time for name, time in self.found.exposed().items() if name != DENSE_REDUCE)
+        return min(exposed, self.communication_s)
+
+    def tasks(self) -> list[dict[str, Any]]:
+        """Each task of a batch that takes time: name, stream, device, time_s, exposed_s (None of compute),
+        path_s (of it on the critical path)."""
+        exposed, path = self.found.exposed(), self.found.on_path()
+        return [
+            {
+                "task": task.name,
+                "stream": task.stream,
+                "device": task.device,
+                "time_s": task.duration_s,
+                "exposed_s": exposed.get(task.name),
+                "path_s": path[task.name],
+            }
+            for task in self.found.tasks
+            if task.duration_s > 0
+        ]
+
+    def to_dict(self, samples: float) -> dict[str, Any]:
+        """The public schema of ``--json``: SI units. ``samples`` of all GPUs in a step."""
+        found, dense = self.found, self.dense
+        return {
+            "dense": getattr(dense, "name", "") or None,
+            "dense_s": self.dense_s,
+            "dense_forward_flops": self.forward_flops,
+            "dense_flops_per_s": getattr(dense, "flops_per_s", None),
+            "dense_efficiency": getattr(dense, "efficiency", None),
+            "dense_reduced_bytes": self.reduced_bytes,
+            "serial_s": found.serial_s,
+            "step_s": found.step_s,
+            "low_s": self.low_s,
+            "high_s": self.high_s,
+            "samples_per_s": samples / found.step_s,
+            "communication_s": self.communication_s,
+            "exposed_s": self.exposed_s,
+            "serial_share": self.communication_s / found.serial_s,
+            "exposed_share": self.exposed_s / found.step_s,
+            "tasks": self.tasks(),
+            "timeline": found.timeline(),
+        }
+
+
+def _dense_times(evaluator: Evaluator, dense: Dense | DenseTime, training: bool) -> dict[str, float]:
+    elements = float(evaluator.tables.dim.sum())
+    machine = evaluator.setting.machine
+    rates = machine.value("local_sum_bytes_per_s"), machine.value("launch_floor_s")
+    times = dense.times(elements, evaluator.batch, *rates)
+    if not training:
+        times = _forward(dense, times)
+    return {
+        **times,
+        "dense_reduce": _reduce_time(evaluator, dense.reduced_bytes(elements)) if training else 0.0,
+        "dense_update": _update_time(evaluator, dense, elements) if training else 0.0,
+    }
+
+
+def _forward(dense: Dense | DenseTime, times: dict[str, float]) -> dict[str, float]:
+    """The times of a forward pass alone; a given time is all of it."""
+    if isinstance(dense, DenseTime):
+        return {**times, "top": dense.time_s, "top_backward": 0.0}
+    return {**times, "bottom_backward": 0.0, "top_backward": 0.0}
+
+
+def _reduce_time(evaluator: Evaluator, size: float, end: str = "time_s") -> float:
+    """All-reduce of the gradients of the dense layers, or an end of its band; 0 on one GPU."""
+    if size == 0:
+        return 0.0
+    node, gpus = evaluator.basis.gpus_per_node, np.array([float(evaluator.gpus)])
+    timing = evaluator.setting.links.timing("all_reduce", np.array([size]), gpus, node)
+    return float(getattr(timing, end)[0])
+
+
+def _update_time(
+    evaluator: Evaluator, dense: Dense | DenseTime, elements: float, end: str = "time_s"
+) -> float:
+    """Optimizer of the dense layers, a kernel like the local sum: that of the tables, with its state for
+    every weight (of rowwise Adagrad, Adagrad's)."""
+    per_element, per_row = evaluator.memories.state
+    moved = dense.updated_bytes(elements, per_element or per_row)
+    if moved == 0:
+        return 0.0
+    constants = ("launch_floor_s", "local_sum_bytes_per_s")
+    timing = evaluator.basis.stream_timing("local_sum", np.array([moved]), *constants)
+    return float(getattr(timing, end)[0])
+
+
+def embedding_communication_s(parts: Parts) -> float:
+    """All communication of the embeddings, hidden or not [s]."""
+    return float(sum(getattr(parts, name) for name in EMBEDDING_COMMUNICATION))
+
+
+def is_communication(row: StepRow) -> bool:
+    """Whether a step's error is the fabric's, and not a kernel's."""
+    return bool(row.collective) or row.name == "handover"

@@ -1,0 +1,62 @@
+"""Loads of the backward pass: gradients that arrive, look-ups sorted by row, rows updated."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model import exchanges as ex
+from perfmodel.passes.step_resources import Resource
+
+if TYPE_CHECKING:
+    from perfmodel.plan.pricing.loads import TableCut, Training
+
+Array = NDArray[np.float64]
+
+
+def backward(a: TableCut, training: Training, own: Array, everywhere: Array) -> None:
+    """The update of rows at their holders. Gradients of bags travel as the bags did: the same loads."""
+    asked = ex.requested_rows(a.G, a.U, a.r)
+    arrived = np.where(a.dp, a.B, np.where(a.ub, asked, a.G * a.B * a.q))  # gradients at the holder
+    read, touched, row = a.updated(training)
+    moved = a.traffic(np.maximum(arrived, 1), read, a.elements, touched, row, a.shards, a.pooled)
+    sorted_bytes = ex.deduplicated_bytes(read, np.where(a.dp, 0, touched), a.model.id_bytes)
+    for resource, size in (
+        (Resource.SORT, sorted_bytes),
+        (Resource.UPDATE_DRAM, moved.dram_bytes),
+        (Resource.UPDATE_L2, moved.l2_bytes),
+    ):
+        own[..., resource] = size * ~a.dp
+        everywhere[..., resource] = size * a.dp
+    copied = np.where(a.dp, a.E, a.hot)
+    everywhere[..., Resource.COPIED_GRADIENTS] = ex.copied_gradient_bytes(copied, a.D, a.gradient)
+    _update_hot(a, training, everywhere)
+    _unique_gradients(a, own, everywhere)
+
+
+def _unique_gradients(a: TableCut, own: Array, everywhere: Array) -> None:
+    """Gradients of unique rows, added up from those of the bags before they travel."""
+    if not a.ub.any():
+        return
+    added = a.traffic(
+        np.full(a.U.shape, a.B), a.B * a.L, a.D, a.U, a.D * a.pooled, len(a.model.tables), a.pooled
+    )
+    everywhere[..., Resource.ACCUMULATE_DRAM] = added.dram_bytes * a.ub
+    everywhere[..., Resource.ACCUMULATE_L2] = added.l2_bytes * a.ub
+    everywhere[..., Resource.ROW_GRADIENTS_SENT] = a.U * a.D * a.v * a.ub
+    own[..., Resource.ROW_GRADIENTS_RECEIVED] = ex.requested_rows(a.G, a.U, a.r) * a.elements * a.v * a.ub
+
+
+def _update_hot(a: TableCut, training: Training, everywhere: Array) -> None:
+    """The update of the copies of hot rows, as that of a copied table."""
+    hot = a.hot > 0
+    if not hot.any():
+        return
+    row = ex.update_row_bytes(a.D, a.w, training.per_element, training.per_row) + 2 * a.D * a.pooled
+    bags, read = np.full(a.hot.shape, a.B), a.B * a.hot_L
+    moved = a.traffic(bags, read, a.D, a.hot, row, a.copies, a.pooled)
+    everywhere[..., Resource.SORT] += ex.deduplicated_bytes(read, 0, a.model.id_bytes) * hot
+    everywhere[..., Resource.UPDATE_DRAM] += moved.dram_bytes * hot
+    everywhere[..., Resource.UPDATE_L2] += moved.l2_bytes * hot

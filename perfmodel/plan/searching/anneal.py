@@ -1,0 +1,300 @@
+"""Shards moved and swapped, tables cut anew, at random, worse for a while where that may pay: annealing.
+
+Many random changes are looked at together. One that shortens the step is made; else those that leave it as
+it is, of different ranks, so that a plan drifts where several are equally fast; else perhaps one that costs a
+little, less and less as time goes on.
+Source: Kirkpatrick, Gelatt and Vecchi, Science 220 (1983)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.bounding.curves import StepCurves
+from perfmodel.plan.searching.improve import put_back
+from perfmodel.plan.searching.moves import others
+from perfmodel.plan.searching.packing import Packing, in_domains, on_all
+from perfmodel.plan.searching.schemes import least_few
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_MOVES, _RECUTS = 256, 24  # changes looked at together
+_MOST_LOADS = 200_000  # of all recuts looked at together
+_SWAPS = 0.5  # of the moves
+_EVERY = 4  # rounds: one of them cuts tables anew
+_PRICED = 64  # rounds between two looks at what schemes cost
+_LESS = 1e-9
+_SLOPE = 0.05  # of a load, to find what more of it costs
+_SHARP = 3  # times squared: the fullest resource of a rank counts most
+_NOISE = 0.3  # of a rank's score, so that equal tables do not always go to the same ranks
+_DUST = 1e-3  # bytes, of loads that were added and taken away again
+
+
+class Annealing:
+    """Changes a state; shards of tables that have ranks of their own stay as they are.
+
+    mask  [O] options that tables may change to
+    domains  whether parts of two_level move, by whole domains; else all other shards, by ranks
+    """
+
+    def __init__(
+        self,
+        state: Packing,
+        curves: StepCurves,
+        random: np.random.Generator,
+        mask: Mask,
+        *,
+        domains: bool = False,
+    ) -> None:
+        o = self.options = state.options
+        self.each = o.domain if domains else 1  # ranks of a place
+        self.domains = domains
+        self.state, self.curves, self.random = state, curves, random
+        self.mask = mask & ~o.bound_to_ranks[np.unique(o.kind_of, return_index=True)[1]][o.group]
+        self.option = state.option.copy()
+        self.ranks = [np.asarray(of) for of in state.ranks]
+        some = np.concatenate([np.flatnonzero(self.mask), self.option])
+        used = (o.own[some] + o.everywhere[some]).any(axis=0)[curves.resource]
+        used &= curves.times[curves.step, -1] > 0
+        order = np.flatnonzero(used)
+        self.resource, self.scale = curves.resource[order], curves.scale[order]
+        self.steps, self.starts = np.unique(curves.step[order], return_index=True)
+        self.own = o.own[:, self.resource] / self.scale
+        self.everywhere = o.everywhere[:, self.resource] / self.scale
+        self.average = o.average[:, self.resource] / self.scale
+        self.base = state.base[self.resource] / self.scale
+        self.held = state.held[:, self.resource] / self.scale
+        self.memory = state.memory.copy()
+        self.room = state.limit_bytes - float((state.needs() - state.memory).max())
+        self.holds = np.zeros((self.option.size, o.gpus), dtype=bool)
+        self._index()
+
+    def _index(self) -> None:
+        """What may go to any place, shards to ranks or parts to domains: their tables and places."""
+        o = self.options
+        held = ~o.everywhere_held[self.option]
+        together = o.exchange[self.option] == Exchange.TWO_LEVEL
+        tables = np.flatnonzero(held & (together == self.domains) & ~o.bound_to_ranks)
+        places = [np.unique(self.ranks[table] // self.each) for table in tables]
+        self.table = np.repeat(tables, [of.size for of in places])
+        self.place = np.concatenate([*places, np.zeros(0, dtype=np.int64)])
+        self.size, self.weight = self.own[self.option[self.table]], o.own_memory[self.option[self.table]]
+        self.holds[:] = False
+        for table in np.flatnonzero(held):
+            self.holds[table, self.ranks[table]] = True
+
+    def run(self, rounds: int, until: Callable[[], bool], heat: float) -> bool:
+        """Anneal from ``heat`` [share of the time] to none; whether the state is faster than it was.
+
+        A state that is not is left as it was.
+        """
+        now = self.time()
+        first = best = now
+        kept = self.option.copy(), self._ranks()
+        for at in range(rounds):
+            if at % _PRICED == 0:
+                if until():
+                    break
+                self._price()
+            warm = heat * first * (1 - at / rounds) ** 2
+            now = self._recut(now, warm) if at % _EVERY == 0 else self._move(now, warm)
+            if now < best * (1 - _LESS):
+                best = now
+                kept = self.option.copy(), self._ranks()
+        return best < first * (1 - _LESS) and self._made(*kept)
+
+    def _ranks(self) -> list[Ints]:
+        """Of every table, as ``Placement.ranks`` orders them."""
+        ranks = list(self.ranks)
+        tables, first = np.unique(self.table, return_index=True)
+        for table, at in zip(tables, np.split(self.place, first[1:]), strict=False):
+            own = int(self.option[table])
+            ranks[table] = in_domains(np.sort(at), self.options, own) if self.domains else at.copy()
+        return ranks
+
+    def time(self) -> float:
+        """Of the state now [s], without the steps that nothing here changes."""
+        return float(self.times(self.base + self.held.max(axis=0)))
+
+    def times(self, most: Array) -> Array:
+        """Times [...] of the busiest rank's loads [..., J]."""
+        u = np.maximum.reduceat(most, self.starts, axis=-1)
+        return np.asarray(self.curves.between(self.steps, u).sum(axis=-1))
+
+    def _price(self) -> None:
+        """Schemes of each kind of table that cost little at present, and what loads weigh."""
+        o = self.options
+        most = self.base + self.held.max(axis=0)
+        each = np.repeat(most[np.newaxis], most.size + 1, axis=0)
+        step = np.maximum(most, most.max() * 1e-6) * _SLOPE
+        each[np.arange(most.size), np.arange(most.size)] += step
+        time = self.times(each)
+        slope = (time[:-1] - time[-1]) / step
+        self.most, self.dear = np.maximum(most, 1e-9), slope * most
+        price = self.average @ slope
+        allowed = np.flatnonzero(self.mask)
+        segment = o.group[allowed] * o.families + o.family[allowed]
+        self.few = allowed[least_few(segment, price[allowed])]
+        self.begin = np.searchsorted(o.group[self.few], np.arange(o.count.size + 1))
+
+    def _move(self, now: float, warm: float) -> float:
+        """Shards to other places, and exchanged."""
+        random, shards, places = self.random, self.table.size, len(self.held) // self.each
+        if not shards or places < 2:
+            return now
+        one = random.integers(shards, size=_MOVES)
+        other = np.where(random.random(_MOVES) < _SWAPS, random.integers(shards, size=_MOVES), -1)
+        source = self.place[one]
+        target = np.where(other >= 0, self.place[other], random.integers(places, size=_MOVES))
+        possible = (source != target) & ~self.holds[self.table[one], target * self.each]
+        possible &= (other < 0) | ~self.holds[self.table[other], source * self.each]
+        one, other, source, target = (x[possible] for x in (one, other, source, target))
+        if not one.size:
+            return now
+        swapped = (other >= 0)[:, np.newaxis]
+        change = self.size[one] - self.size[other] * swapped
+        held = self.held.reshape(places, self.each, -1).max(axis=1)
+        memory = self.memory.reshape(places, self.each).max(axis=1)
+        left, right = held[source] - change, held[target] + change
+        weight = self.weight[one] - self.weight[other] * swapped[:, 0]
+        fits = (memory[target] + weight <= self.room) | (weight <= 0)
+        fits &= (memory[source] - weight <= self.room) | (weight >= 0)
+        most = self.base + np.maximum(others(held, source, target), np.maximum(left, right))
+        time = np.where(fits, self.times(most), np.inf)
+        chosen = self._chosen(time, now, warm, source, target)
+        for i in chosen:
+            self._shift(int(one[i]), int(source[i]), int(target[i]))
+            if other[i] >= 0:
+                self._shift(int(other[i]), int(target[i]), int(source[i]))
+        return float(time[chosen[0]]) if chosen.size == 1 else self.time()  # several may be faster together
+
+    def _chosen(self, time: Array, now: float, warm: float, source: Ints, target: Ints) -> Ints:
+        """Which of the moves are made."""
+        best = int(np.argmin(time))
+        if time[best] < now * (1 - _LESS):
+            return np.array([best])
+        free = self._apart(time <= now * (1 + _LESS), source, target)
+        if free.size:
+            return free
+        return np.flatnonzero(time <= now + warm * self.random.exponential(size=time.size))[:1]
+
+    def _apart(self, free: Mask, source: Ints, target: Ints) -> Ints:
+        """Of moves that cost nothing those of different places."""
+        at = np.flatnonzero(free)
+        places = np.stack([source[at], target[at]], axis=1).reshape(-1)
+        _, first = np.unique(places, return_index=True)
+        alone = np.zeros(places.size, dtype=bool)
+        alone[first] = True
+        return at[alone.reshape(-1, 2).all(axis=1)]
+
+    def _shift(self, shard: int, source: int, target: int) -> None:
+        table = self.table[shard]
+        self.place[shard] = target
+        for place, sign in ((source, -1), (target, 1)):
+            ranks = slice(place * self.each, (place + 1) * self.each)
+            self.holds[table, ranks] = sign > 0
+            self.held[ranks] += sign * self.size[shard]
+            self.memory[ranks] += sign * self.weight[shard]
+
+    def _recut(self, now: float, warm: float) -> float:
+        """Tables cut or exchanged otherwise, on ranks that are not full."""
+        table, option = self._cheap_schemes()
+        if not table.size:
+            return now
+        base, held, memory = self._without(table)
+        base = base + self.everywhere[option]
+        memory += self.options.everywhere_memory[option][:, np.newaxis]
+        taken = self._ranks_for(option, base, held, memory)
+        whole = self.options.everywhere_held[option] & (self.options.parts[option] > 0)
+        base = base + self.own[option] * whole[:, np.newaxis]
+        held += taken[:, :, np.newaxis] * self.own[option][:, np.newaxis]
+        memory += (taken | whole[:, np.newaxis]) * self.options.own_memory[option][:, np.newaxis]
+        time = self.times(base + held.max(axis=1))
+        time[memory.max(axis=1) > np.maximum(self.room, self.memory.max())] = np.inf
+        best = int(np.argmin(time))
+        if time[best] >= now * (1 - _LESS):
+            accepted = np.flatnonzero(time <= now + warm * self.random.exponential(size=time.size))
+            if not accepted.size:
+                return now
+            best = int(accepted[0])
+        self.ranks = self._ranks()
+        self.ranks[table[best]] = self._places(int(option[best]), np.flatnonzero(taken[best]))
+        self.option[table[best]] = option[best]
+        self.base, self.held, self.memory = base[best], held[best], memory[best]
+        self._index()
+        return float(time[best])
+
+    def _cheap_schemes(self) -> tuple[Ints, Ints]:
+        """Tables and, for each, one of the schemes that cost little at present: [n] of each."""
+        recuts = int(np.clip(_MOST_LOADS // self.held.size, 2, _RECUTS))
+        table = self.random.integers(self.option.size, size=recuts)
+        kind = self.options.kind_of[table]
+        many = self.begin[kind + 1] - self.begin[kind]
+        table, kind, many = (x[many > 0] for x in (table, kind, many))
+        return table, self.few[self.begin[kind] + self.random.integers(many)]
+
+    def _ranks_for(self, option: Ints, base: Array, held: Array, memory: Array) -> Mask:
+        """Which ranks [n, G] get a shard of each scheme: the emptiest, roughly; whole domains of two_level.
+
+        Limits: a copy, or a shard on every rank -> none
+        """
+        o = self.options
+        loads = held + (base + self.own[option])[:, np.newaxis]
+        score = loads / self.most
+        for _ in range(_SHARP):
+            score = score * score
+        score = (score @ self.dear) * (1 + _NOISE * self.random.random(held.shape[:2]))
+        score[memory + o.own_memory[option][:, np.newaxis] > self.room] = np.inf
+        parts = np.where(o.everywhere_held[option], 0, o.parts[option])
+        taken = _least(score, parts)
+        two = o.exchange[option] == Exchange.TWO_LEVEL
+        if two.any():
+            domains = score[two].reshape(int(two.sum()), -1, o.domain).sum(axis=2)
+            taken[two] = np.repeat(_least(domains, parts[two] // o.domain), o.domain, axis=1)
+        return taken
+
+    def _places(self, option: int, ranks: Ints) -> Ints:
+        """Ranks of the parts of a table, in the order of a placement."""
+        o = self.options
+        if o.everywhere_held[option]:
+            return on_all(o, option)
+        if o.exchange[option] == Exchange.TWO_LEVEL:
+            return in_domains(np.unique(ranks // o.domain), o, option)
+        return ranks
+
+    def _without(self, table: Ints) -> tuple[Array, Array, Array]:
+        """Loads of all ranks [n, J], of each rank [n, G, J] and memory [n, G] with one table taken away."""
+        o, option = self.options, self.option[table]
+        whole = (o.everywhere_held[option] & (o.parts[option] > 0))[:, np.newaxis]
+        at, own = self.holds[table], o.own_memory[option][:, np.newaxis]
+        base = self.base - self.everywhere[option] - self.own[option] * whole
+        held = self.held - at[:, :, np.newaxis] * self.own[option][:, np.newaxis]
+        memory = self.memory - o.everywhere_memory[option][:, np.newaxis] - own * (at | whole)
+        return np.where(base > _DUST, base, 0), np.where(held > _DUST, held, 0), memory
+
+    def _made(self, option: Ints, ranks: list[Ints]) -> bool:
+        """The state with its tables so, if it fits and is faster."""
+        state, before = self.state, self.state.time_s
+        old = [(t, int(state.option[t]), np.asarray(state.ranks[t])) for t in range(option.size)]
+        changed = [x for x in old if x[1] != option[x[0]] or not np.array_equal(x[2], ranks[x[0]])]
+        for t, _, _ in changed:
+            state.clear(t)
+            put_back(state, t, int(option[t]), ranks[t])
+        if state.fits and state.time_s < before * (1 - _LESS):
+            return True
+        for t, own, at in changed:
+            state.clear(t)
+            put_back(state, t, own, at)
+        return False
+
+
+def _least(score: Array, count: Ints) -> Mask:
+    """Where the ``count`` [n] least of each row of ``score`` [n, m] are."""
+    place = np.argsort(np.argsort(score, axis=1, kind="stable"), axis=1, kind="stable")
+    return np.asarray(place < count[:, np.newaxis])

@@ -1,0 +1,98 @@
+"""Schemes by a simple rule: copies of the tables that save most per byte, others cut until small.
+
+Three numbers decide: the share of the memory for copies, how large a shard may be, and the exchange of
+tables that must be cut by rows. Where memory is dear and tables are alike this is hard to beat, and quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.bounding.problem import least_of
+from perfmodel.plan.choices.options import Options
+from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.plan.searching.packing import balance
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_COPIES = (0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9, 0.97)
+"""Shares of a rank's memory that copies may take."""
+_SHARDS = (np.inf, 2.0, 1.0, 0.5, 0.25)
+"""Largest work of a shard, over that of a rank in balance."""
+_ROOM = 0.5  # of what copies leave: the largest shard
+_STEP = 0.1  # of a load, to find what a byte costs
+_COLUMN = 1e3  # row parts that a column part counts as: few columns, then as few rows as there is room for
+_WORK, _MEMORY = 1e9, 1e18
+"""Row parts that a shard with twice the work counts as, and one with too many bytes."""
+
+
+def by_saving(evaluator: Evaluator, options: Options, limit_bytes: float, count: int) -> list[Ints]:
+    """The fastest ``count`` choices [T] if shards are spread evenly, fastest first."""
+    found: dict[bytes, tuple[float, Ints]] = {}
+    for option in _choices(evaluator, options, limit_bytes):
+        key = option.tobytes()
+        if key not in found:
+            found[key] = float(evaluator.step_times(balance(options, option))), option
+    return [option for _, option in sorted(found.values(), key=lambda each: each[0])[:count]]
+
+
+def _choices(evaluator: Evaluator, o: Options, limit_bytes: float) -> Iterator[Ints]:
+    price = _price(evaluator, o)
+    sample = evaluator.tables.kinds[0]
+    whole = evaluator.shard_loads(sample, Exchange.RB, 1, 1)
+    work = whole.own @ price
+    size = np.sum(evaluator.shard_memory(sample, 1, 1), axis=0)
+    spread = work / o.gpus + whole.everywhere @ price
+    copied, copy = least_of(np.where(o.exchange == Exchange.DP, o.everywhere @ price, np.inf), o.first)
+    each, plain = work[o.group] / o.c, o.hot == 0
+    kinds = [int(kind) for kind in np.unique(o.exchange) if kind != Exchange.DP]
+    for share in _COPIES:
+        copies = _copies(
+            np.where(np.isfinite(copied), spread - copied, 0), size, o.count, share * limit_bytes
+        )
+        room = limit_bytes - float(copies @ size)
+        rest = float((o.count - copies) @ work)
+        for shard, kind in product(_SHARDS, kinds):
+            mask = plain & ((o.exchange == kind) | ((o.exchange == Exchange.RB) & (o.r == 1)))
+            most = shard * rest / o.gpus if rest > 0 else np.inf
+            over = _WORK * np.maximum(each / most - 1, 0) + _MEMORY * (o.own_memory > _ROOM * room)
+            parts = _COLUMN * o.c + o.r + over
+            least, cut = least_of(np.where(mask, parts, np.inf), o.first)
+            if np.isfinite(least[copies < o.count]).all():
+                yield _of_tables(o, copies, copy, cut)
+
+
+def _price(evaluator: Evaluator, o: Options) -> Array:
+    """Seconds a byte of every resource [K], near the loads of whole tables that are spread evenly."""
+    sample = evaluator.tables.kinds[0]
+    whole = evaluator.shard_loads(sample, Exchange.RB, 1, 1)
+    copy = evaluator.shard_loads(sample, Exchange.DP, 1, 1)
+    mean = np.maximum(o.count @ (whole.own / o.gpus + whole.everywhere), o.count @ copy.everywhere)
+    step = np.maximum(_STEP * mean, 1.0)
+    more = evaluator.step_times(mean + np.diag(step))
+    return np.asarray((more - evaluator.step_times(mean)) / step)
+
+
+def _copies(saving: Array, size: Array, count: Ints, room_bytes: float) -> Ints:
+    """How many tables of each kind [Q] are copied: those that save most per byte, as many as fit."""
+    copies = np.zeros_like(count)
+    for q in np.argsort(-saving / size, kind="stable"):
+        if saving[q] > 0:
+            copies[q] = min(count[q], int(room_bytes // size[q]))
+            room_bytes -= float(copies[q] * size[q])
+    return copies
+
+
+def _of_tables(o: Options, copies: Ints, copy: Ints, cut: Ints) -> Ints:
+    """The option of every table [T]: the first of a kind are copied."""
+    order = np.argsort(o.kind_of, kind="stable")
+    begins = np.cumsum(o.count) - o.count
+    of_kind = np.empty_like(order)
+    of_kind[order] = np.arange(order.size) - np.repeat(begins, o.count)
+    return np.asarray(np.where(of_kind < copies[o.kind_of], copy[o.kind_of], cut[o.kind_of]))

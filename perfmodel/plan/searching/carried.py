@@ -1,0 +1,65 @@
+"""The schemes of a plan on other GPUs: what a search there may begin with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.choices.options import Options
+from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.plan.pricing.placement import Plan, Scheme
+from perfmodel.plan.searching.packing import Packing, pack
+from perfmodel.plan.searching.schemes import Descent
+
+Ints = NDArray[np.int64]
+
+_ROOMS = (1.0, 0.95, 0.85, 0.7)
+"""Shares of the memory that schemes are changed for until their shards can be packed."""
+
+
+def carried(plan: Plan, gpus: int, domain: int) -> list[Scheme]:
+    """The same schemes on other GPUs in other domains: over all where they were over all."""
+    tables = zip(plan.tables.rows.tolist(), plan.placements, strict=True)
+    before = plan.gpus, plan.domain
+    return [_carried(placement.scheme, int(rows), before, (gpus, domain)) for rows, placement in tables]
+
+
+def as_option(o: Options, schemes: list[Scheme]) -> Ints:
+    """The option of every table [T] that is its scheme, or the one that needs least memory where none is."""
+    found = [o.find(t, scheme) for t, scheme in enumerate(schemes)]
+    return np.array([_leanest(o, t) if at is None else at for t, at in enumerate(found)])
+
+
+def repaired(evaluator: Evaluator, o: Options, option: Ints, limit_bytes: float) -> Packing | None:
+    """These schemes [T] on ranks; where they do not fit, others that need less memory at the least cost.
+
+    Limits: nothing that is tried fits -> None
+    """
+    every = np.ones(o.group.size, dtype=bool)
+    for room in _ROOMS:
+        state = pack(evaluator, o, option, limit_bytes)
+        if state is not None:
+            return state
+        option = Descent(evaluator, o, room * limit_bytes).run(option, every, lambda: False)
+    return pack(evaluator, o, option, limit_bytes)
+
+
+def _carried(scheme: Scheme, rows: int, before: tuple[int, int], now: tuple[int, int]) -> Scheme:
+    """before, now  GPUs, and GPUs of a domain"""
+    gpus, domain = now
+    kind, r = scheme.kind, scheme.row_parts
+    if kind != Exchange.DP and r == before[0]:
+        r = min(gpus, rows - scheme.hot_rows)
+    if kind == Exchange.TWO_LEVEL and (gpus % domain or r % domain):
+        kind = Exchange.RB
+    if kind == Exchange.RS and r != gpus:
+        kind = Exchange.RB
+    return replace(scheme, kind=kind, row_parts=r)
+
+
+def _leanest(o: Options, table: int) -> int:
+    at = o.of(table)
+    return int(at.start + o.average_memory[at].argmin())

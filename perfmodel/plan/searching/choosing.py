@@ -1,0 +1,204 @@
+"""A scheme for every table at prices: what a byte of each resource costs in time, and a byte of memory.
+
+At the optimum of loads that are spread evenly, each table takes the scheme that is cheapest at the slopes of
+the steps' times there, with memory at a price at which what is chosen just fits: the multiplier of the
+relaxed problem. Slopes depend on what is chosen, so both are found in turn.
+Source: Everett, Operations Research 11 (1963): multipliers; Frank and Wolfe (1956): slopes in turn
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.plan.choices.options import Options
+from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.plan.pricing.memory import buffer_bytes
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_ROUNDS = 8  # in which slopes are taken
+_TRIALS, _STEP, _NEAR = 30, 1.5, 1.0002  # of the price of memory; how far apart at first, and in the end
+_SLOPE = 0.01  # of a load, to find what more of it costs
+_UNEVEN = 1.1  # loads of shards on the busiest rank over the mean: the side of an exchange that is waited for
+_LEAST = 1e-3  # of the largest load: what is used less is priced as if it were that
+_OF_MEMORY = 0.2  # of the memory of a rank: a shard may need so much where it may have all of its work
+_EXCEPT = 1.001  # of a table's smallest shard: no table is without a scheme
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """Schemes of all tables.
+
+    option  [T];  time_s  if shards are spread evenly, or as the largest one alone
+    loads   [2, K] what every rank has, and what its shards bring on average [bytes]
+    """
+
+    option: Ints
+    time_s: float
+    loads: Array
+
+
+@dataclass(frozen=True, eq=False)
+class _Few:
+    """Options [n] (places among those that may be chosen) and how many tables have each [n]."""
+
+    at: Ints
+    tables: Array
+
+
+class Choosing:
+    """Chooses among some options: all of them, or those of some exchanges.
+
+    mask  [O] what may be chosen: every kind of table must have one
+    """
+
+    def __init__(self, evaluator: Evaluator, options: Options, mask: Mask) -> None:
+        self.evaluator, self.options = evaluator, options
+        o, at = options, np.flatnonzero(mask)
+        self.option, self.group = at, o.group[at]
+        self.first = np.searchsorted(self.group, np.arange(o.count.size))
+        self.used = np.flatnonzero((o.average[at] > 0).any(axis=0))
+        self.own, self.everywhere, self.average = (
+            np.asfortranarray(values[at][:, self.used]) for values in (o.own, o.everywhere, o.average)
+        )
+        self.memory, self.own_memory = o.average_memory[at], o.own_memory[at]
+        self.spread = np.where(o.everywhere_held[at], 0, o.parts[at] / o.gpus)
+        self.count = o.count.astype(np.float64)
+        self.memory_s = 0.0  # what a byte costs, as it was found last
+        self.leanest = _Few(_least(self.memory, self.first), self.count)
+
+    def run(
+        self, room_bytes: float, shard: float, start: Array | None, until: Callable[[], bool]
+    ) -> Choice | None:
+        """The best choice of all rounds in ``room_bytes`` of a rank.
+
+        shard  the largest shard, over what a rank holds in balance [-]: larger ones are not chosen
+        start  loads [2, K] at which prices are taken first
+        Limits: what is chosen for memory alone does not fit -> None
+        """
+        best: Choice | None = None
+        loads = self._loads(self.leanest) if start is None else start[:, self.used]
+        held = np.inf
+        for at in range(_ROUNDS):
+            slope = self._slopes(loads)
+            price, each = self.average @ slope, self.own @ slope
+            room = room_bytes - self._buffers(loads)
+            small = self._small(each, shard * held, shard * room * _OF_MEMORY)
+            chosen = self._within(np.where(small, price, np.inf), np.where(small, self.memory, np.inf), room)
+            if chosen is None:
+                return best
+            now = self._loads(chosen)
+            found = self._choice(chosen, now)
+            if (best is None or found.time_s < best.time_s) and (at or not np.isfinite(shard)):
+                best = found
+            balance = float((each * self.spread)[chosen.at] @ chosen.tables)
+            held = balance if np.isinf(held) else (held + balance) / 2
+            loads = loads + (now - loads) * (1.0 if at == 0 else 2 / (at + 2))
+            if until():
+                break
+        return best
+
+    def _loads(self, chosen: _Few) -> Array:
+        """What every rank has of the resources in use, and what shards bring on average, [2, J]."""
+        everywhere = chosen.tables @ self.everywhere[chosen.at]
+        return np.stack([everywhere, chosen.tables @ self.average[chosen.at] - everywhere])
+
+    def _all(self, loads: Array) -> Array:
+        """Loads of all resources [..., K] of those in use [..., J]."""
+        whole = np.zeros((*loads.shape[:-1], self.options.own.shape[1]))
+        whole[..., self.used] = loads
+        return whole
+
+    def _slopes(self, loads: Array) -> Array:
+        """Seconds a byte of the resources in use [J]."""
+        most = loads[0] + _UNEVEN * np.maximum(loads[1], 0)
+        most = np.maximum(most, _LEAST * most.max())
+        more = _SLOPE * most
+        time = self.evaluator.step_times(self._all(np.vstack([most + np.diag(more), most])))
+        return np.asarray((time[:-1] - time[-1]) / more)
+
+    def _buffers(self, loads: Array) -> float:
+        most = self._all(loads.sum(axis=0))
+        return float(buffer_bytes(most[:, np.newaxis], self.evaluator.times)[0])
+
+    def _small(self, each: Array, most: float, most_bytes: float) -> Mask:
+        """Options [n] whose shards are no larger than ``most`` [s, bytes], or the smallest of their table."""
+        if not np.isfinite(most) or most <= 0:
+            return np.ones(each.size, dtype=bool)
+        size = np.where(self.spread > 0, np.maximum(each / most, self.own_memory / most_bytes), np.inf)
+        least = np.minimum.reduceat(size, self.first) * _EXCEPT
+        return np.asarray((self.spread == 0) | (size <= np.maximum(1, least[self.group])))
+
+    def _within(self, price: Array, memory: Array, room: float) -> _Few | None:
+        """The cheapest options that fit together: memory costs as much as it must."""
+        free, dear = _least(price, self.first), _least(memory, self.first)
+        if float(memory[free] @ self.count) <= room:
+            return _Few(free, self.count)
+        if float(memory[dear] @ self.count) > room:
+            return None
+        finite = np.where(np.isfinite(price), self.memory, 0)
+        low, high, step = 0.0, np.inf, _STEP
+        middle = self.memory_s or float(price[free] @ self.count) / room
+        middle = middle or float(price[dear] @ self.count) / room or 1 / room  # what is free costs nothing
+        for _ in range(_TRIALS):
+            now = _least(price + middle * finite, self.first)
+            if float(self.memory[now] @ self.count) > room:
+                low, free = middle, now
+            else:
+                high, dear = middle, now
+            if low > 0 and high < np.inf and high < low * _NEAR:
+                break
+            if np.isinf(high):
+                middle, step = low * step, step * step
+            elif not low:
+                middle, step = high / step, step * step
+            else:
+                middle = np.sqrt(low * high)
+        self.memory_s = middle
+        return self._filled(price, free, dear, room - float(self.memory[dear] @ self.count))
+
+    def _filled(self, price: Array, free: Ints, dear: Ints, left: float) -> _Few:
+        """Of ``dear`` [Q] as many tables as there is room for cut as in ``free``, those that gain most."""
+        differ = np.flatnonzero(free != dear)
+        more = self.memory[free[differ]] - self.memory[dear[differ]]
+        gain = price[dear[differ]] - price[free[differ]]
+        good = (more > 0) & (gain > 0)
+        order = differ[good][np.argsort(-(gain[good] / more[good]), kind="stable")]
+        tables = np.zeros(self.count.size)
+        for q in order:
+            each = self.memory[free[q]] - self.memory[dear[q]]
+            tables[q] = min(self.count[q], left // each)
+            left -= tables[q] * each
+        return _Few(np.concatenate([dear, free[order]]), np.concatenate([self.count - tables, tables[order]]))
+
+    def _choice(self, chosen: _Few, loads: Array) -> Choice:
+        some = chosen.tables > 0
+        at = chosen.at[some]
+        apart = self.own[at] * (self.spread[at] > 0)[:, np.newaxis]
+        most = loads[0] + np.maximum(loads[1], apart.max(axis=0))
+        time = float(self.evaluator.step_times(self._all(most)))
+        return Choice(self._option(at, chosen.tables[some]), time, self._all(loads))
+
+    def _option(self, at: Ints, tables: Array) -> Ints:
+        """Of every table [T]: equal ones that are cut alike are neighbours."""
+        o = self.options
+        order = np.argsort(self.group[at], kind="stable")
+        each = np.repeat(self.option[at[order]], tables[order].astype(np.int64))
+        option = np.empty(o.kind_of.size, dtype=np.int64)
+        option[np.argsort(o.kind_of, kind="stable")] = each
+        return option
+
+
+def _least(value: Array, first: Ints) -> Ints:
+    """Where the least value of every kind of table is [Q], the first of equals; ``first`` [Q] begins each."""
+    least = np.minimum.reduceat(value, first)
+    each = np.diff(np.append(first, value.size))
+    at = np.flatnonzero(value == np.repeat(least, each))
+    place = np.searchsorted(at, first)
+    return at[place]

@@ -1,0 +1,201 @@
+"""Loads of the ranks made even: in each round many shards move or change places, each pair of ranks once.
+
+A step waits for its busiest rank, and steps wait for different ones. So what falls is a sum over ranks of
+high powers of their loads, weighed by the time that each load costs: a smooth stand-in for the maximum.
+Parts of two_level move by whole domains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.pricing.memory import buffer_bytes
+from perfmodel.plan.searching.improve import put_back
+from perfmodel.plan.searching.packing import Packing
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_POWERS = (3, 4, 5)  # squarings: of the 8th, 16th and 32nd power
+_ROUNDS = 40  # of each
+_FULL, _PARTNERS, _EMPTY = (
+    192,
+    192,
+    64,
+)  # shards that may leave, shards for which they change, places they go to
+_OF_PLACE = 16  # shards of one place
+_MADE = 400  # best changes of a round that are looked at
+_LOWER, _HIGHER = 0.1, 0.2  # of a load, to find what less and more of it changes
+_LESS = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class _Units:
+    """What moves as one: shards, or the parts of a table in a domain.
+
+    table, place  [n];  size  [n, J] loads over the most that a rank holds;  weight  [n] memory [bytes]
+    """
+
+    table: Ints
+    place: Ints
+    size: Array
+    weight: Array
+
+
+class Evening:
+    """Changes where the shards of a state are, not how tables are cut.
+
+    Tables that some ranks may hold nothing of stay where they are.
+    """
+
+    def __init__(self, state: Packing, random: np.random.Generator) -> None:
+        self.state, self.random = state, random
+        o = self.o = state.options
+        self.cols = np.flatnonzero(state.held.any(axis=0))
+        buffers = buffer_bytes((state.base + state.held).T, state.evaluator.times)
+        self.room = state.limit_bytes - float(buffers.max())
+        apart = ~o.everywhere_held[state.option] & ~o.bound_to_ranks
+        two = o.exchange[state.option] == Exchange.TWO_LEVEL
+        self.movable = [(np.flatnonzero(apart & ~two), 1), (np.flatnonzero(apart & two), o.domain)]
+
+    def run(self, until: Callable[[], bool]) -> bool:
+        """Whether the state is faster than it was; it keeps the fastest that was met."""
+        if not self.cols.size:
+            return False
+        state = self.state
+        first = best = state.time_s
+        kept = list(state.ranks)
+        for squarings in _POWERS:
+            for _ in range(_ROUNDS):
+                made = 0 if until() else sum(self._round(squarings, *of) for of in self.movable if of[0].size)
+                now = state.time_s if made else best
+                if now < best * (1 - _LESS) and state.fits:
+                    best, kept = now, list(state.ranks)
+                if not made:
+                    break
+        self._restore(kept)
+        return best < first * (1 - _LESS)
+
+    def _restore(self, kept: list[Ints | None]) -> None:
+        state = self.state
+        for table, ranks in enumerate(kept):
+            if ranks is not state.ranks[table]:
+                assert ranks is not None
+                option = int(state.option[table])
+                state.clear(table)
+                put_back(state, table, option, ranks)
+
+    def _weights(self) -> tuple[Array, Array]:
+        """The most that ranks hold [J], and the time that it costs [J] where it is a little less or more."""
+        state = self.state
+        most, held = state.most, state.held.max(axis=0)
+        held[held <= 0] = 1.0
+        changed = np.repeat(most[np.newaxis], 2 * self.cols.size + 1, axis=0)
+        n = np.arange(self.cols.size)
+        changed[n, self.cols] -= _LOWER * held[self.cols]
+        changed[n + n.size, self.cols] += _HIGHER * held[self.cols]
+        time = state.evaluator.step_times(np.maximum(changed, 0))
+        weight = (time[-1] - time[: n.size]) / _LOWER + (time[n.size : -1] - time[-1]) / _HIGHER
+        return held[self.cols], np.maximum(weight, weight.max() * 1e-4)
+
+    def _round(self, squarings: int, tables: Ints, each: int) -> int:
+        """Many changes at once; how many. ``each``  ranks of a place"""
+        held, weight = self._weights()
+        load = (self.state.held[:, self.cols] / held).reshape(-1, each, self.cols.size)
+        score = _power(load, squarings) @ weight
+        full = score.sum(axis=1)
+        units = self._units(tables, each, held)
+        order = np.lexsort((-(units.size @ weight), units.place, -full[units.place]))
+        place = units.place[order]
+        begins = np.flatnonzero(np.diff(place, prepend=-1))
+        of_place = np.arange(order.size) - np.repeat(begins, np.diff(np.append(begins, order.size)))
+        leave = order[of_place < _OF_PLACE][:_FULL]
+        back = order[order.size // 4 :]
+        if back.size > _PARTNERS:
+            back = np.sort(self.random.choice(back, _PARTNERS, replace=False))
+        empty = np.argsort(full, kind="stable")[:_EMPTY]
+        moves = self._gains(units, leave, empty, None, load, full, weight, squarings)
+        swaps = self._gains(units, leave, units.place[back], back, load, full, weight, squarings)
+        return self._make(units, np.concatenate([moves, swaps], axis=1), each)
+
+    def _units(self, tables: Ints, each: int, held: Array) -> _Units:
+        state, o = self.state, self.o
+        places = [np.unique(state.ranks[t] // each) if each > 1 else state.ranks[t] for t in tables]
+        table = np.repeat(tables, [of.size for of in places])
+        option = state.option[table]
+        size = o.own[option][:, self.cols] / held
+        return _Units(table, np.concatenate(places), size, o.own_memory[option])
+
+    def _gains(
+        self,
+        units: _Units,
+        leave: Ints,
+        to: Ints,
+        back: Ints | None,
+        load: Array,
+        full: Array,
+        weight: Array,
+        squarings: int,
+    ) -> Array:
+        """Changes that help, [4, n]: gain, unit, place, unit that comes back or -1."""
+        source = units.place[leave]
+        change = units.size[leave][:, np.newaxis]
+        heavier = units.weight[leave][:, np.newaxis]
+        if back is not None:
+            change = change - units.size[back]
+            heavier = heavier - units.weight[back]
+        change = change[:, :, np.newaxis]
+        left = np.maximum(load[source][:, np.newaxis] - change, 0)
+        right = np.maximum(load[to][np.newaxis] + change, 0)
+        after = ((_power(left, squarings) + _power(right, squarings)) @ weight).sum(axis=-1)
+        gain = full[source][:, np.newaxis] + full[to] - after
+        memory = self.state.memory.reshape(load.shape[:2]).max(axis=1)
+        fits = (memory[to] + heavier <= self.room) & (memory[source][:, np.newaxis] - heavier <= self.room)
+        good = fits & (gain > _LESS * full.max()) & (source[:, np.newaxis] != to)
+        u, d = np.nonzero(good)
+        comes = np.full(u.size, -1) if back is None else back[d]
+        return np.stack([gain[u, d], leave[u], to[d], comes])
+
+    def _make(self, units: _Units, changes: Array, each: int) -> int:
+        """The best changes of places that no better one touches."""
+        touched: set[int] = set()
+        made = 0
+        order = np.argsort(-changes[0], kind="stable")[:_MADE]
+        for unit, to, back in changes[1:, order].T.astype(np.int64).tolist():
+            source = int(units.place[unit])
+            if source in touched or to in touched:
+                continue
+            moves = [(int(units.table[unit]), source, to)]
+            if back >= 0:
+                moves.append((int(units.table[back]), to, source))
+            if not all(self._free(table, target, each) for table, _, target in moves):
+                continue
+            if len({table for table, _, _ in moves}) < len(moves):
+                continue
+            for table, start, target in moves:
+                self._shift(table, start, target, each)
+            touched |= {source, to}
+            made += 1
+        return made
+
+    def _free(self, table: int, target: int, each: int) -> bool:
+        ranks = self.state.ranks[table]
+        assert ranks is not None
+        return not (ranks // each == target).any()
+
+    def _shift(self, table: int, source: int, target: int, each: int) -> None:
+        """The part of a table on one place to another that holds none of it."""
+        for rank in range(each):
+            self.state.move(table, source * each + rank, target * each + rank)
+
+
+def _power(value: Array, squarings: int) -> Array:
+    for _ in range(squarings):
+        value = value * value
+    return value

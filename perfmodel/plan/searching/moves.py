@@ -1,0 +1,161 @@
+"""Moves and swaps of shards between ranks: all that may help are tried at once, the best one is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.pricing.memory import buffer_bytes
+from perfmodel.plan.searching.packing import Packing, Scale
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_FULLEST = 4  # ranks that shards are moved away from in one round
+_EMPTIEST = 32  # ranks that they are moved to
+_MOST_SHARDS = 24  # of one rank
+_LESS = 1e-9
+_TOP = 3  # fullest ranks that are looked at: two may be those that change
+
+
+class Moves:
+    """Rebalances a state: one shard to another rank, or two shards of two ranks exchanged.
+
+    A move counts if the step's time falls, or if it stays and the ranks' loads become more even (``Scale``):
+    where several ranks are equally full, one move alone does not show in the time.
+    Shards that move together (two_level), or that some ranks may not hold, stay where they are.
+    """
+
+    def __init__(self, state: Packing, scale: Scale) -> None:
+        self.state, self.scale = state, scale
+        o = state.options
+        self.holds = np.zeros((state.option.size, o.gpus), dtype=bool)
+        free = ~o.everywhere_held[state.option] & (o.exchange[state.option] != Exchange.TWO_LEVEL)
+        free &= ~o.bound_to_ranks
+        self.movable = free
+        for table in np.flatnonzero(free):
+            self.holds[table, state.ranks[table]] = True
+
+    def run(self, rounds: int, until: Callable[[], bool]) -> int:
+        """Make moves until none helps; how many were made."""
+        if not self.movable.any():
+            return 0
+        for made in range(rounds):
+            if until() or not (self._move() or self._swap()):
+                return made
+        return rounds
+
+    def _fullest(self) -> Ints:
+        """Ranks that some step waits for, the dearest steps first."""
+        held, weight = self.state.held, self.scale.weight
+        order = [k for k in np.argsort(-weight, kind="stable") if weight[k] > 0 and held[:, k].any()]
+        ranks = [int(np.argmax(held[:, k])) for k in order]
+        ranks.append(int(np.argmax(self.scale.score(self.state.base + held))))
+        return np.array(list(dict.fromkeys(ranks))[:_FULLEST])
+
+    def _emptiest(self) -> Ints:
+        score = self.scale.score(self.state.base + self.state.held)
+        return np.argsort(score, kind="stable")[:_EMPTIEST]
+
+    def _shards(self, rank: int) -> Ints:
+        """Tables with a shard on a rank, of equal shards one, the largest first."""
+        tables = np.flatnonzero(self.holds[:, rank])
+        option = self.state.option[tables]
+        _, first = np.unique(option, return_index=True)
+        size = self.scale.score(self.state.options.own[option[first]])
+        return tables[first[np.argsort(-size, kind="stable")]][:_MOST_SHARDS]
+
+    def _move(self) -> bool:
+        """The best move of one shard."""
+        to = self._emptiest()
+        found = []
+        for rank in self._fullest():
+            tables = self._shards(int(rank))
+            t, d = (x.reshape(-1) for x in np.meshgrid(tables, to, indexing="ij"))
+            possible = ~self.holds[t, d] & (d != rank)
+            t, d = t[possible], d[possible]
+            found.append(np.stack([np.full(t.size, rank), t, d, np.full(t.size, -1)]))
+        return self._best(np.concatenate(found, axis=1))
+
+    def _swap(self) -> bool:
+        """The best exchange of two shards."""
+        found = []
+        to = self._emptiest()
+        for rank in self._fullest():
+            tables = self._shards(int(rank))
+            for other in to:
+                if other == rank:
+                    continue
+                back = self._shards(int(other))
+                t, s = (x.reshape(-1) for x in np.meshgrid(tables, back, indexing="ij"))
+                differ = self.state.option[t] != self.state.option[s]
+                possible = differ & ~self.holds[t, other] & ~self.holds[s, rank]
+                t, s = t[possible], s[possible]
+                found.append(np.stack([np.full(t.size, rank), t, np.full(t.size, other), s]))
+        return bool(found) and self._best(np.concatenate(found, axis=1))
+
+    def _best(self, moves: Ints) -> bool:
+        """Make the best of moves [4, n] (from, table, to, table that comes back or -1), if one helps."""
+        if not moves.size:
+            return False
+        state = self.state
+        time, uneven, fits = self.value(moves)
+        now = state.time_s
+        faster = fits & (time < now * (1 - _LESS))
+        better = faster if faster.any() else fits & (time <= now * (1 + _LESS)) & (uneven < 0)
+        if not better.any():
+            return False
+        order = np.lexsort((uneven, np.where(better, time, np.inf)))
+        self.make(*(int(x) for x in moves[:, order[0]]))
+        return True
+
+    def value(self, moves: Ints) -> tuple[Array, Array, NDArray[np.bool_]]:
+        """Of every move the step's time [s], by how much the unevenness changes, and whether it fits; [n].
+
+        Only two ranks change: the busiest of the others is one of the three busiest now.
+        """
+        state, o = self.state, self.state.options
+        source, table, target, back = moves
+        load, weight = o.own[state.option[table]], o.own_memory[state.option[table]]
+        returns = np.where(back >= 0, state.option[back], 0)
+        load = load - o.own[returns] * (back >= 0)[:, np.newaxis]
+        weight = weight - o.own_memory[returns] * (back >= 0)
+        left, right = state.held[source] - load, state.held[target] + load
+        most = state.base + np.maximum(others(state.held, source, target), np.maximum(left, right))
+        uneven = np.zeros(table.size)
+        for rank, after in ((source, left), (target, right)):
+            uneven += self.scale.score(state.base + after)
+            uneven -= self.scale.score(state.base + state.held[rank])
+        fits = np.ones(table.size, dtype=bool)
+        for rank, after, sign in ((source, left, -1), (target, right, 1)):
+            needs = state.memory[rank] + sign * weight
+            needs = needs + buffer_bytes((state.base + after).T, state.evaluator.times)
+            fits &= needs <= state.limit_bytes
+        scale = self.scale.weight.sum()
+        return state.evaluator.step_times(most), np.where(np.abs(uneven) > 1e-9 * scale, uneven, 0), fits
+
+    def make(self, source: int, table: int, target: int, back: int) -> None:
+        """Make one move."""
+        for shard, gone, new in ((table, source, target), (back, target, source)):
+            if shard < 0:
+                continue
+            ranks = self.state.ranks[shard]
+            assert ranks is not None
+            self.state.move(shard, gone, new)
+            self.holds[shard, gone], self.holds[shard, new] = False, True
+
+
+def others(held: Array, one: Ints, other: Ints) -> Array:
+    """The most that ranks other than two hold of each resource, [n, K].
+
+    held  [G, K];  one, other  [n] the two: the busiest of the rest is one of the three busiest of all
+    Limits: no other rank -> 0
+    """
+    count = min(_TOP, len(held))
+    top = np.argpartition(-held, count - 1, axis=0)[:count]
+    values = np.take_along_axis(held, top, axis=0)
+    taken = (top == one[:, np.newaxis, np.newaxis]) | (top == other[:, np.newaxis, np.newaxis])
+    return np.asarray(np.where(taken, 0, values).max(axis=1))

@@ -1,0 +1,313 @@
+"""Shards on ranks: the state of a search, with the loads and the memory of every rank kept up to date."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.choices.host_memory import host_fits, host_of
+from perfmodel.plan.choices.options import Options
+from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.plan.pricing.memory import buffer_bytes
+from perfmodel.plan.pricing.placement import Placement, Plan
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_SHARPNESS = 3  # ranks are compared by the 2^3 th powers of their loads: the busiest ones decide
+_AT_ONCE = 8  # of the ranks, one part gets shards of equal tables at once
+_LAST_ROUNDS = 2  # of many equal tables that are placed one by one
+_DUST_BYTES = 1e-3  # what is left of sums of floats that cancel
+
+
+class Packing:
+    """A plan while it is searched: some tables may have no ranks yet.
+
+    option  [T] of each table, -1: none yet;  ranks  of each table as in ``Placement.ranks``, None: not yet
+    base    [K] what every rank has [bytes];  held  [G, K] what its own shards bring to each rank besides
+    memory  [G] rows and optimizer state [bytes]
+    """
+
+    def __init__(self, evaluator: Evaluator, options: Options, limit_bytes: float) -> None:
+        self.evaluator, self.options, self.limit_bytes = evaluator, options, limit_bytes
+        tables, resources = options.kind_of.size, options.own.shape[1]
+        self.option: Ints = np.full(tables, -1, dtype=np.int64)
+        self.ranks: list[Ints | None] = [None] * tables
+        self.base = np.zeros(resources)
+        self.held = np.zeros((options.gpus, resources))
+        self.memory = np.zeros(options.gpus)
+
+    def choose(self, tables: Sequence[int] | Ints, option: Ints) -> None:
+        """Cut tables that have no scheme yet as ``option`` says; those that every rank holds are placed."""
+        o = self.options
+        self.option[tables] = option
+        self.base = self.base + o.everywhere[option].sum(axis=0)
+        fixed = o.everywhere_held[option]
+        self.base += o.own[option[fixed & (o.parts[option] > 0)]].sum(axis=0)
+        self.memory += o.everywhere_memory[option].sum() + o.own_memory[option[fixed]].sum()
+        everywhere = {int(at): on_all(o, int(at)) for at in np.unique(option[fixed])}
+        for table, at in zip(np.asarray(tables).tolist(), option.tolist(), strict=True):
+            self.ranks[table] = everywhere.get(at)
+
+    def put(self, table: int, ranks: Ints) -> None:
+        """The shards of a table on these ranks."""
+        self.ranks[table] = ranks
+        at = self.option[table]
+        self.held[ranks] += self.options.own[at]
+        self.memory[ranks] += self.options.own_memory[at]
+
+    def clear(self, table: int) -> None:
+        """Take a table off all ranks."""
+        o, at, ranks = self.options, int(self.option[table]), self.ranks[table]
+        self.base -= o.everywhere[at]
+        self.memory -= o.everywhere_memory[at]
+        if o.everywhere_held[at]:
+            self.base -= o.own[at] * (o.parts[at] > 0)
+            self.memory -= o.own_memory[at]
+        elif ranks is not None:
+            self.held[ranks] -= o.own[at]
+            self.memory[ranks] -= o.own_memory[at]
+            self.held[ranks] *= self.held[ranks] > _DUST_BYTES
+        self.base *= self.base > _DUST_BYTES
+        self.option[table], self.ranks[table] = -1, None
+
+    def move(self, table: int, source: int, target: int) -> None:
+        """One shard of a table from a rank to one that holds none of it."""
+        ranks, at = self.ranks[table], self.option[table]
+        assert ranks is not None
+        self.ranks[table] = np.where(ranks == source, target, ranks)
+        self.held[source] -= self.options.own[at]
+        self.held[source] *= self.held[source] > _DUST_BYTES
+        self.held[target] += self.options.own[at]
+        self.memory[source] -= self.options.own_memory[at]
+        self.memory[target] += self.options.own_memory[at]
+
+    @property
+    def most(self) -> Array:
+        """The busiest rank's loads, [K]."""
+        return np.asarray(self.base + self.held.max(axis=0))
+
+    @property
+    def time_s(self) -> float:
+        """Time of the step, as ``Evaluator.step_times`` has it."""
+        return float(self.evaluator.step_times(self.most))
+
+    def needs(self) -> Array:
+        """Memory of every rank with its buffers, [G]."""
+        return self.memory + buffer_bytes((self.base + self.held).T, self.evaluator.times)
+
+    @property
+    def fits(self) -> bool:
+        """Whether every rank has room for what it holds."""
+        return bool(self.needs().max() <= self.limit_bytes)
+
+    @property
+    def host_fits(self) -> bool:
+        """Whether every node has the host memory for what its ranks keep there."""
+        if self.options.host is None:
+            return True
+        return host_fits(self.evaluator, host_of(self.options, self.option, self.ranks))
+
+    def copy(self) -> Packing:
+        """Another state that may change without this one."""
+        other = Packing(self.evaluator, self.options, self.limit_bytes)
+        other.option, other.ranks = self.option.copy(), list(self.ranks)
+        other.base, other.held, other.memory = self.base.copy(), self.held.copy(), self.memory.copy()
+        return other
+
+    def plan(self) -> Plan:
+        """The plan that this is, all of its tables placed."""
+        o, placements = self.options, []
+        made: dict[tuple[int, bytes], Placement] = {}  # equal placements are one object
+        for at, ranks in zip(self.option.tolist(), self.ranks, strict=True):
+            assert ranks is not None
+            key = at, ranks.tobytes()
+            if key not in made:
+                made[key] = Placement(o.scheme(at), ranks)
+            placements.append(made[key])
+        return Plan(self.evaluator.tables, tuple(placements), o.gpus, o.domain)
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """What a load on a rank weighs: its part of the step's time if the fullest rank had as much.
+
+    target  [K] loads of a rank in balance, or of the largest shard
+    weight  [K] time that twice as much costs
+    sharpness  squarings of a load: how much more the fullest counts than the others; 0: all alike
+    """
+
+    target: Array
+    weight: Array
+    sharpness: int = _SHARPNESS
+
+    @staticmethod
+    def of(evaluator: Evaluator, target: Array) -> Scale:
+        """Of a balance of loads [K]."""
+        most = np.repeat(target[np.newaxis], target.size + 1, axis=0)
+        most[np.arange(target.size), np.arange(target.size)] *= 2
+        time = evaluator.step_times(most)
+        return Scale(np.where(target > 0, target, 1), (time[:-1] - time[-1]) * (target > 0))
+
+    def score(self, loads: Array) -> Array:
+        """How full ranks are, [...] of loads [..., K]."""
+        share: Array = loads / self.target
+        for _ in range(self.sharpness):
+            share = share * share
+        return np.asarray(share @ self.weight)
+
+
+def balance(options: Options, option: Ints) -> Array:
+    """Loads of a rank [K] if shards were spread evenly, or what one shard has where that is more."""
+    everywhere = options.everywhere[option].sum(axis=0)
+    largest = everywhere + options.own[option].max(axis=0)
+    return np.asarray(np.maximum(options.average[option].sum(axis=0), largest))
+
+
+def pack(
+    evaluator: Evaluator, options: Options, option: Ints, limit_bytes: float, sharpness: int = _SHARPNESS
+) -> Packing | None:
+    """Tables cut as ``option`` [T] says on the ranks that become fullest least, largest shards first.
+
+    sharpness  as ``Scale.sharpness``
+    Limits: no rank has the room for a shard -> None
+    """
+    state = Packing(evaluator, options, limit_bytes)
+    state.choose(range(option.size), option)
+    scale = replace(Scale.of(evaluator, balance(options, option)), sharpness=sharpness)
+    size = scale.score(options.own[option] + state.base) + 1e-9 * options.own_memory[option] / limit_bytes
+    order = np.lexsort((option, -size))
+    order = order[~options.everywhere_held[option[order]]]
+    for run in np.split(order, np.flatnonzero(np.diff(option[order])) + 1):
+        at = _in_rounds(state, run, scale)
+        while at < run.size:
+            placed = _together(state, run[at:], scale)
+            if not placed:
+                return None
+            at += placed
+    return state if state.fits else None
+
+
+def _together(state: Packing, tables: Ints, scale: Scale) -> int:
+    """Place one of several equal tables, or more on as many ranks: how many; 0 where none has room."""
+    o, option = state.options, int(state.option[tables[0]])
+    count = min(tables.size, o.gpus // (_AT_ONCE * int(o.parts[option])))
+    if _inside(o, option):
+        count = 1
+    if count < 2 or tables.size < 2 * count:
+        ranks = place(state, option, scale)
+        if ranks is not None:
+            state.put(int(tables[0]), ranks)
+        return int(ranks is not None)
+    order = _emptiest(state, option, scale)
+    each = int(o.parts[option])
+    each = each // o.domain if o.exchange[option] == Exchange.TWO_LEVEL else each
+    count = min(count, order.size // each)
+    for n in range(count):
+        chosen = np.sort(order[n * each : (n + 1) * each])
+        two = o.exchange[option] == Exchange.TWO_LEVEL
+        state.put(int(tables[n]), in_domains(chosen, o, option) if two else chosen)
+    return count
+
+
+def _in_rounds(state: Packing, tables: Ints, scale: Scale) -> int:
+    """Deal the first of many equal tables in turn, as many shards to each rank; how many tables.
+
+    As many are left as make ranks even again that were not, and a few rounds more.
+    """
+    o = state.options
+    if not tables.size:
+        return 0
+    at = int(state.option[tables[0]])
+    each, places = int(o.parts[at]), o.gpus
+    if o.exchange[at] == Exchange.TWO_LEVEL:
+        each, places = each // o.domain, o.gpus // o.domain
+    period = places // math.gcd(each, places)  # tables after which all ranks have as many shards
+    shards = period * each // places
+    used = (o.own[at] > 0) & (scale.weight > 0)
+    short = ((state.held.max(axis=0) - state.held)[:, used] / o.own[at][used]).max(axis=1, initial=0)
+    left = int(np.ceil(short.sum() / max(o.parts[at], 1))) + _LAST_ROUNDS * period
+    rounds = (tables.size - left) // period
+    room = state.limit_bytes - float(state.needs().max())
+    if o.own_memory[at] > 0:
+        rounds = min(rounds, int(room / 2 / (o.own_memory[at] * shards)))
+    if rounds <= 0 or _inside(o, at) or (o.barred is not None and o.barred[o.group[at]].any()):
+        return 0
+    turns = [_turn(o, at, n * each, each, places) for n in range(period)]
+    for n, table in enumerate(tables[: rounds * period].tolist()):
+        state.ranks[table] = turns[n % period]
+    state.held += o.own[at] * (rounds * shards)
+    state.memory += o.own_memory[at] * (rounds * shards)
+    return rounds * period
+
+
+def _turn(o: Options, option: int, first: int, each: int, places: int) -> Ints:
+    """Ranks of a table that gets ``each`` of the places in turn, from the ``first``."""
+    chosen = np.sort(np.arange(first, first + each) % places)
+    return in_domains(chosen, o, option) if o.exchange[option] == Exchange.TWO_LEVEL else chosen
+
+
+def place(state: Packing, option: int, scale: Scale) -> Ints | None:
+    """Ranks for the shards of a table whose scheme is chosen: those that are least full with one of them.
+
+    Limits: too few ranks with room -> None
+    """
+    o = state.options
+    order = _emptiest(state, option, scale)
+    if o.exchange[option] == Exchange.TWO_LEVEL:
+        each = int(o.parts[option]) // o.domain
+        return in_domains(np.sort(order[:each]), o, option) if order.size >= each else None
+    each = int(o.parts[option])
+    if _inside(o, option):
+        return _in_one_domain(order, each, o.domain)
+    return np.asarray(np.sort(order[:each])) if order.size >= each else None
+
+
+def _inside(o: Options, option: int) -> bool:
+    """Whether all shards must be in one domain."""
+    return o.inside is not None and bool(o.inside[option])
+
+
+def _in_one_domain(order: Ints, count: int, domain: int) -> Ints | None:
+    """The first ``count`` ranks of one domain in this order: of that which has so many first."""
+    before: dict[int, list[int]] = {}
+    for rank in order.tolist():
+        ranks = before.setdefault(rank // domain, [])
+        ranks.append(rank)
+        if len(ranks) == count:
+            return np.sort(np.array(ranks, dtype=np.int64))
+    return None
+
+
+def _emptiest(state: Packing, option: int, scale: Scale) -> Ints:
+    """Ranks with room for a shard, or domains, those first that are least full with one."""
+    o = state.options
+    loads = state.base + state.held + o.own[option]
+    score = scale.score(loads)
+    needs = state.memory + o.own_memory[option] + buffer_bytes(loads.T, state.evaluator.times)
+    score[needs > state.limit_bytes] = np.inf
+    if o.barred is not None:
+        score[o.barred[o.group[option]]] = np.inf
+    if o.exchange[option] == Exchange.TWO_LEVEL:
+        score = score.reshape(-1, o.domain).sum(axis=1)
+    order = np.argsort(score, kind="stable")
+    return np.asarray(order[: int(np.isfinite(score).sum())])
+
+
+def on_all(o: Options, option: int) -> Ints:
+    """Ranks of the parts of a table that every rank has one of; none of a copy."""
+    if o.exchange[option] == Exchange.TWO_LEVEL:
+        return in_domains(np.arange(o.gpus // o.domain), o, option)
+    return np.arange(o.parts[option])
+
+
+def in_domains(chosen: Ints, o: Options, option: int) -> Ints:
+    """Ranks of the parts of a table on these domains, as ``Placement.ranks`` orders them."""
+    each, columns = int(o.r[option]) // o.domain, int(o.c[option])
+    ranks = chosen.reshape(columns, each)[:, :, np.newaxis] * o.domain + np.arange(o.domain)
+    return np.asarray(ranks.reshape(columns, -1).T.reshape(-1))

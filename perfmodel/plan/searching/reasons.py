@@ -1,0 +1,67 @@
+"""Why a table is sharded as it is: what the plan would take with the next best scheme instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.plan.pricing.placement import Placement, Scheme
+from perfmodel.plan.searching.packing import Packing, Scale, place
+
+_TRIED = 6
+
+
+@dataclass(frozen=True)
+class PlanReason:
+    """The next best scheme of some equal tables, tried with the other tables left where they are.
+
+    scheme   None where no other one fits in memory;  sharding  its name
+    more_s   how much longer the plan takes with it for one of the tables [s]; below 0: how much less
+    """
+
+    scheme: Scheme | None
+    sharding: str = ""
+    more_s: float = 0.0
+
+
+def reasons(state: Packing, tables: Sequence[int], least_s: float = 0.0) -> Iterator[PlanReason]:
+    """The next best of each of some tables, with ``more_s`` of at least that. The state is left as it was."""
+    for table in tables:
+        yield _reason(state.copy(), table, least_s)
+
+
+def _reason(state: Packing, table: int, least_s: float) -> PlanReason:
+    o, now_s = state.options, state.time_s
+    own, at = int(state.option[table]), state.options.of(table)
+    state.clear(table)
+    best: tuple[float, int, NDArray[np.int64]] | None = None
+    for option in _likely(state, at, own):
+        state.choose([table], np.array([option]))
+        ranks = state.ranks[table]
+        if ranks is None:
+            ranks = place(state, option, Scale.of(state.evaluator, state.most + o.own[option]))
+            if ranks is not None:
+                state.put(table, ranks)
+        if ranks is not None and state.fits and (best is None or state.time_s < best[0]):
+            best = state.time_s, option, ranks
+        state.clear(table)
+    if best is None:
+        return PlanReason(None)
+    scheme = o.scheme(best[1])
+    return PlanReason(
+        scheme, Placement(scheme, best[2]).sharding(o.gpus, o.domain), max(best[0] - now_s, least_s)
+    )
+
+
+def _likely(state: Packing, at: slice, own: int) -> list[int]:
+    """Options of a table by the time that the plan takes at least with each."""
+    o = state.options
+    held = state.held.mean(axis=0) * (o.parts[at] > 0)[:, np.newaxis]
+    most = np.maximum(state.most, state.base + o.everywhere[at] + np.maximum(o.own[at], held))
+    most = np.maximum(most, state.base + state.held.mean(axis=0) + o.average[at])
+    time = state.evaluator.step_times(np.maximum(most, state.most + o.everywhere[at]))
+    order = [at.start + int(i) for i in np.argsort(time, kind="stable") if at.start + i != own]
+    return order[:_TRIED]

@@ -1,0 +1,174 @@
+"""A scheme for every table at loads that are spread evenly: what packing starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.plan.choices.options import Options
+from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.plan.pricing.memory import buffer_bytes
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_ROUNDS = 100
+_FEW = 6  # schemes of a table and an exchange that are tried in a round
+_SLOPE = 0.05
+_NEARLY = 0.95
+_TOO_MUCH_S = 1e3  # for a rank that would need twice its memory
+
+
+class Descent:
+    """Improves schemes in rounds: the best change of every table, as many as pay together.
+
+    A plan's time is estimated from loads that are spread evenly, or that one shard has where that is more; so
+    is its memory. Loads and memory stand side by side: arrays [..., K + 1].
+    room_bytes  of a rank, for rows, optimizer state and buffers
+    """
+
+    def __init__(self, evaluator: Evaluator, options: Options, room_bytes: float) -> None:
+        self.evaluator, self.options, self.room_bytes = evaluator, options, room_bytes
+        o = options
+        self.average = np.column_stack([o.average, o.average_memory])
+        self.everywhere = np.column_stack([o.everywhere, o.everywhere_memory])
+        self.own = np.column_stack([o.own, o.own_memory])
+
+    def estimate(self, average: Array, everywhere: Array, largest: Array) -> tuple[Array, Array]:
+        """Times [...], and what does not fit as a share of the room [...]."""
+        most = np.maximum(average, everywhere + largest)
+        columns = np.moveaxis(average[..., :-1], -1, 0).reshape(average.shape[-1] - 1, -1)
+        buffers = buffer_bytes(columns, self.evaluator.times).reshape(average.shape[:-1])
+        over = np.maximum(most[..., -1] + buffers - self.room_bytes, 0) / self.room_bytes
+        return self.evaluator.step_times(most[..., :-1]), np.asarray(over)
+
+    def value(self, option: Ints) -> float:
+        """Time of a scheme for every table [T], with what does not fit made dear [s]."""
+        time, over = self.estimate(
+            self.average[option].sum(axis=0),
+            self.everywhere[option].sum(axis=0),
+            self.own[option].max(axis=0),
+        )
+        return float(time + _TOO_MUCH_S * over)
+
+    def run(self, option: Ints, mask: Mask, until: Callable[[], bool]) -> Ints:
+        """Better schemes [T] than ``option``, of those in ``mask`` [O]."""
+        option, value = option.copy(), self.value(option)
+        for _ in range(_ROUNDS):
+            if until():
+                break
+            tables, better = self._best_changes(option, mask)
+            tried = self._prefixes(option, tables, better)
+            if not tried.size or tried.min() >= value * (1 - 1e-9):
+                break
+            at = int(np.argmin(tried))
+            option[tables[: at + 1]] = better[: at + 1]
+            value = self.value(option)
+        return option
+
+    def _best_changes(self, option: Ints, mask: Mask) -> tuple[Ints, Ints]:
+        """Tables by what their best change gains, and that change: of one alone, or of all that are alike."""
+        o = self.options
+        alike = o.kind_of * o.group.size + option  # equal tables that are cut alike
+        _, sample, of, count = np.unique(alike, return_index=True, return_inverse=True, return_counts=True)
+        average = self.average[option].sum(axis=0)
+        which, to = self._candidates(option[sample], o.kind_of[sample], mask, average)
+        again = np.flatnonzero(count[which] > 1)
+        tables = np.concatenate([np.ones(which.size), count[which[again]]])
+        which, to = np.concatenate([which, which[again]]), np.concatenate([to, to[again]])
+        gain, freed, over = self._gains(option, sample, count, which, to, tables)
+        gain /= tables
+        if over > 0:  # what frees memory at the least cost
+            good = freed > 0
+            gain = np.where(gain < 0, gain / np.maximum(freed / tables, 1e-12), gain)
+        else:
+            good = (gain > 0) & (freed >= 0)
+        order = np.lexsort((-gain, which))
+        order = order[good[order]]
+        best = order[np.unique(which[order], return_index=True)[1]]  # of each sample that has candidates
+        place = np.full(sample.size, -1)
+        place[which[best]] = best
+        changed = np.flatnonzero(place[of] >= 0)
+        change = place[of[changed]]
+        by_gain = np.lexsort((of[changed], -gain[change]))
+        return changed[by_gain], to[change[by_gain]]
+
+    def _gains(
+        self, option: Ints, sample: Ints, count: Ints, which: Ints, to: Ints, tables: Array
+    ) -> tuple[Array, Array, float]:
+        """What changing ``tables`` of the samples ``which`` gains [s], what of the excess of memory it frees
+        (shares of the room; below 0 where it adds one), and that excess now."""
+        away, own = option[sample][which], self.own[option[sample]]
+        average, everywhere = self.average[option].sum(axis=0), self.everywhere[option].sum(axis=0)
+        now, over = self.estimate(average, everywhere, own.max(axis=0))
+        first, second = largest_two(own)
+        last = (tables == count[which])[:, np.newaxis]  # none of its kind stays as it was
+        rest = np.where(last & (self.own[away] >= first), second, first)
+        many = tables[:, np.newaxis]
+        time, still = self.estimate(
+            average + many * (self.average[to] - self.average[away]),
+            everywhere + many * (self.everywhere[to] - self.everywhere[away]),
+            np.maximum(rest, self.own[to]),
+        )
+        gain = np.asarray(now - time)
+        return np.where(gain > now * 1e-9, gain, np.minimum(gain, 0)), over - still, float(over)
+
+    def _candidates(self, option: Ints, kind: Ints, mask: Mask, average: Array) -> tuple[Ints, Ints]:
+        """(which sample, option to try): of every exchange those that cost least at present slopes."""
+        o = self.options
+        average, memory = average[:-1], float(average[-1])
+        most = np.repeat(average[np.newaxis], average.size + 1, axis=0)
+        step = np.maximum(average, average.max() * 1e-6) * _SLOPE
+        most[np.arange(average.size), np.arange(average.size)] += step
+        time = self.evaluator.step_times(most)
+        price = o.average @ ((time[:-1] - time[-1]) / step)
+        allowed = np.flatnonzero(mask)
+        segment = o.group[allowed] * o.families + o.family[allowed]
+        kept = np.union1d(
+            allowed[least_few(segment, price[allowed])],
+            allowed[least_few(segment, o.average_memory[allowed])]
+            if memory > self.room_bytes * _NEARLY
+            else allowed[:0],
+        )
+        begin, end = np.searchsorted(o.group[kept], kind), np.searchsorted(o.group[kept], kind, "right")
+        which = np.repeat(np.arange(kind.size), end - begin)
+        at = np.arange(which.size) - np.repeat(np.cumsum(end - begin) - (end - begin), end - begin)
+        to = kept[begin[which] + at]
+        other = to != option[which]
+        return which[other], to[other]
+
+    def _prefixes(self, option: Ints, tables: Ints, better: Ints) -> Array:
+        """Times after the first change, the first two ..."""
+        if not tables.size:
+            return np.zeros(0)
+        now = option[tables]
+        average, everywhere = (
+            values[option].sum(axis=0) + np.cumsum(values[better] - values[now], axis=0)
+            for values in (self.average, self.everywhere)
+        )
+        left = np.ones(option.size, dtype=bool)
+        left[tables] = False
+        rest = np.vstack([self.own[option[left]], np.zeros((1, self.own.shape[1]))]).max(axis=0)
+        new = np.maximum.accumulate(self.own[better], axis=0)
+        later = np.maximum.accumulate(self.own[now[::-1]], axis=0)[::-1][1:]
+        later = np.vstack([later, rest[np.newaxis]])
+        time, over = self.estimate(average, everywhere, np.maximum(np.maximum(new, later), rest))
+        return np.asarray(time + _TOO_MUCH_S * over)
+
+
+def largest_two(own: Array) -> tuple[Array, Array]:
+    """The largest and the second largest of each column [K]; 0 where there is none."""
+    padded = np.concatenate([own, np.zeros((2, own.shape[1]))])
+    top = np.partition(padded, -2, axis=0)[-2:]
+    return top[1], top[0]
+
+
+def least_few(segment: Ints, value: Array) -> Ints:
+    """Where the ``_FEW`` least values of every segment are."""
+    order = np.lexsort((value, segment))
+    sorted_segment = segment[order]
+    start = np.searchsorted(sorted_segment, sorted_segment)
+    return order[np.arange(order.size) - start < _FEW]

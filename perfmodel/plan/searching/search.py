@@ -1,0 +1,400 @@
+"""The search for a plan: strong constructions first, then moves, until bound, time or nothing better."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import BadInputError
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.bounding.problem import Relaxation, Subspace
+from perfmodel.plan.bounding.two_bounds import TwoBounds
+from perfmodel.plan.choices.options import Options, options_of
+from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.plan.pricing.placement import Plan
+from perfmodel.plan.searching.anneal import Annealing
+from perfmodel.plan.searching.carried import repaired
+from perfmodel.plan.searching.evening import Evening
+from perfmodel.plan.searching.found import Found
+from perfmodel.plan.searching.improve import improve, shake
+from perfmodel.plan.searching.packing import Packing, pack
+from perfmodel.plan.searching.rounding import leanest, roundings
+from perfmodel.plan.searching.schemes import Descent
+from perfmodel.plan.searching.starts import Starts
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_TOLERANCE = 0.01
+_SMALL = 30_000  # tables times GPUs: up to here every plan near the best is improved, above the best one
+_FEW = 4_000  # and up to here schemes are improved one by one before they are chosen at prices
+_DIFFERENT = 60  # different tables, up to which a plan to show is built with more than quick ones
+_PATIENCE = 3  # turns of each plan in a row that do not help
+_STARTING = 0.45  # of the time, at most, for plans to begin with
+_STARTING_S, _STARTING_LEAST = 1.5, 0.3  # and of a longer time: so many seconds, and so much of that share
+_EVENING = 0.45  # of that time more, until when they are made even
+_DESCENDING = 0.5  # of the time, until when plans are begun from
+_GLANCE = 0.1  # of the time: whether the first plans of few tables are the best already
+_EARLY, _EARLY_LEAST = 0.3, 0.1  # until when many tables are changed at random before the bound, and how long
+_BOUNDING_LEAST = 0.15  # of the time, however long the first plans took
+_BOUNDING = 0.5  # of the time, before plans are changed at random
+_CHANGING, _CHANGING_LEAST = 0.65, 0.2  # until when, and how long: the rest is for the bounds
+_LISTED, _LISTED_LEAST = 0.8, 0.1  # the same for the bound of the listed schemes: the rest is for all plans
+_STALLED, _RISE, _PARTS = 0.1, 0.002, 50  # of the time: a bound of many parts that rises no more is left
+_ANSWERING = 0.4  # of the time, at most, is left for the answer
+_REASONS, _REASON_S = 0.1, 0.003  # and for the next best of the tables; of one of them
+_SHAKES, _SHAKEN = 40, 6  # of a turn; tables of one
+_RANKS, _DOMAINS, _SHAKE = "ranks", "domains", "shake"
+_ROUNDS = 300  # of a turn of annealing
+_HEATS_LOG10 = ((-3.0, -2.4), (-1.7, -0.9), (-3.6, -3.0), (-2.4, -1.8))
+"""Of a turn of annealing in turn, shares of the step's time: a little heat finds better places, more heat
+another valley."""
+_HOT_FEW, _HOT_LOG10 = 12, (-1.2, -0.5)
+"""The same up to so few tables, each a large share of the step's time: every other turn, with more rounds."""
+_COOL_LOG10 = (-4.0, -2.7)
+"""The same where tables are many: each is a small share of the step's time."""
+_NEAR = 0.2  # of the time since bounds were begun, at most, for plans near their optima
+_WORTH_A_FAMILY = 1.3
+"""Of the best plan's time: a kind of exchange alone that comes out slower than that is not tried further."""
+_VALLEYS = 4  # of such plans are changed at random beside the best one
+_WORTH_A_TRY = 1.02  # of the best plan's time: what is slower is not improved
+_ROOMS = (1.0, 0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6)
+"""Shares of the memory that schemes are chosen for, when shards of uneven size do not fill all of it."""
+
+Watch = Callable[[float, float], None]
+Restriction = Callable[[Options, Evaluator], Mask]
+"""Which options [O] a plan may use; every table must keep one."""
+
+
+class Search:
+    """One search; ``run`` gives the answer, and what was best when it is interrupted.
+
+    options  that plans may use, with their loads and memory: ``options_of`` all that fit, unless given
+    allowed  whether any scheme of boxes may be, of the bound over all plans (``Cover``); None: all may
+    listed   whether there is no bound over all plans: where options are given or restricted
+    Source: of ``evaluator`` the search asks ``step_times``, ``tables`` and, of ``times``, the exchanges that
+            need buffers; the bound ``parts`` and ``steps``; the answer ``loads``, ``step`` and ``memory``
+    """
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        limit_bytes: float,
+        *,
+        time_limit_s: float = 10.0,
+        seed: int = 0,
+        restrict: Restriction | None = None,
+        options: Options | None = None,
+        listed: bool | None = None,
+        allowed: Callable[[Ints], Mask] | None = None,
+        watch: Watch = lambda best_s, bound_s: None,
+    ) -> None:
+        self.evaluator, self.limit_bytes, self.watch = evaluator, limit_bytes, watch
+        self.began = time.monotonic()
+        self.deadline = self.began + time_limit_s
+        self.random = np.random.default_rng(seed)
+        self.best: Packing | None = None
+        self.best_s = np.inf
+        self.bounds: TwoBounds | None = None
+        self.tried = 0
+        self.kinds: list[int] = []
+        self.families: list[Packing] = []
+        self.better: dict[tuple[float, bytes, bytes], Ints] = {}  # where schemes lead, by room and mask
+        self.first: Ints | None = None  # schemes [T] that are tried besides
+        self.bounds_began = self.began
+        self.near_s = 0.0  # spent on plans near the optima of bounds
+        self.packed: dict[bytes, bool] = {}  # whether schemes could be packed
+        self.allowed = allowed
+        self.listed = options is not None or restrict is not None if listed is None else listed
+        self.options = options or options_of(evaluator, limit_bytes)
+        self.restricted = restrict is not None
+        if restrict is not None:
+            self.options = self.options.kept(restrict(self.options, evaluator))
+        self.ends = self.deadline
+        listing_s = time.monotonic() - self.began  # the answer takes about as long again
+        reasons_s = min(_REASON_S * self.options.count.size, time_limit_s * _REASONS)
+        self.deadline -= min(listing_s, time_limit_s * _ANSWERING) + reasons_s
+        self.changed_enough: Callable[[], bool] = self.late
+        self.bounded_enough: Callable[[], bool] = self.late
+        size = self.options.kind_of.size * self.options.gpus
+        self.few, self.small = size <= _FEW, size <= _SMALL
+        self.starts = Starts(evaluator, self.options, limit_bytes, self._keep, self.late)
+
+    def late(self) -> bool:
+        """Whether the time is up."""
+        return time.monotonic() >= self.deadline
+
+    def over(self) -> bool:
+        """Whether the time is up for what is said of the plan, too."""
+        return time.monotonic() >= self.ends
+
+    def _after(self, share: float) -> Callable[[], bool]:
+        """Whether that share of the time is over."""
+        until = self.began + (self.deadline - self.began) * share
+        return lambda: time.monotonic() >= until
+
+    def _soon(self, share: float, least: float) -> Callable[[], bool]:
+        """Whether that share of the time is over, and as much as ``least`` of it from now on."""
+        now, whole = time.monotonic(), self.deadline - self.began
+        until = min(max(self.began + whole * share, now + whole * least), self.deadline)
+        return lambda: time.monotonic() >= until
+
+    def _bound(self, share: float, least: float) -> None:
+        """Raise the bound of the listed schemes, with ``_soon``, as long as it rises."""
+        assert self.bounds is not None
+        listed, long_s = self.bounds.listed, _STALLED * (self.deadline - self.began)
+        mark_s, since, until = listed.bound_s, time.monotonic(), self._soon(share, least)
+
+        def over() -> bool:
+            nonlocal mark_s, since
+            if listed.bound_s > mark_s * (1 + _RISE):
+                mark_s, since = listed.bound_s, time.monotonic()
+            return until() or (listed.solved >= _PARTS and time.monotonic() > since + long_s)
+
+        self.bounded_enough = until
+        listed.run(over)
+
+    def _as_long_again(self) -> Callable[[], bool]:
+        """Whether the search takes twice as long as up to now."""
+        return self._soon(0.0, (time.monotonic() - self.began) / max(self.deadline - self.began, 1e-9))
+
+    def run(self) -> Found:
+        """The best plan.
+
+        Limits: no plan fits in memory -> BadInputError;  Ctrl-C -> the best so far, KeyboardInterrupt
+                before there is one
+        """
+        stopped = "no improvement"
+        try:
+            self._begin()
+            self.bounds, self.bounds_began = self._bounds(), time.monotonic()
+            listed = self.bounds.listed
+            if self.few:
+                listed.run(self._after(_GLANCE))
+                if self._open():
+                    self._start(_STARTING)
+            if not self.small:  # the bound of many tables takes long, and finds few plans
+                self.changed_enough = self._soon(_EARLY, _EARLY_LEAST)
+                self._anneal()
+            self._bound(_BOUNDING, _BOUNDING_LEAST)
+            if self._open():
+                self.changed_enough = self._soon(_CHANGING, _CHANGING_LEAST)
+                self._anneal()
+                unsettled = self.changed_enough()
+                self._bound(_LISTED, _LISTED_LEAST)
+                self.bounds.widen(self.late)
+                if unsettled and self._open():  # no bound can rise any further: the rest is for plans
+                    self.changed_enough = self.late
+                    self._anneal()
+            else:
+                self.bounds.widen(self._as_long_again())
+            if not self._open():
+                stopped = "bound"
+        except KeyboardInterrupt:
+            if self.best is None:
+                raise
+            stopped = "interrupt"
+        if stopped == "no improvement" and self.late():
+            stopped = "time"
+        return self._answer(stopped)
+
+    def _open(self) -> bool:
+        """Whether a plan may be better than the best by more than the tolerance."""
+        return self.bounds is None or self.bounds.bound_s < self.best_s * (1 - _TOLERANCE)
+
+    def _bounds(self, listed: Options | None = None) -> TwoBounds:
+        """Of the plans that there are, not begun. listed  what stands for the options there, if not they"""
+        plans = self.evaluator, listed or self.options, self.limit_bytes, self.best_s, self._near
+        wanted = not self.listed
+        return TwoBounds(*plans, _TOLERANCE, self.kinds, allowed=self.allowed, wanted=wanted)
+
+    def constructed(self) -> Plan:
+        """The best of the plans that a search begins with: nothing is drawn, so it is the same every time.
+
+        Limits: as ``run``; many tables -> the quick ones;  a time limit that is reached -> the best so far
+        """
+        if self.few and self.options.count.size <= _DIFFERENT:
+            self._begin()
+        else:
+            self.starts.quick()
+        return self._answer("given").plan
+
+    def _answer(self, stopped: str) -> Found:
+        if self.best is None:
+            raise BadInputError(
+                f"no plan was found that fits the memory of {self.options.gpus} GPUs.",
+                "use more GPUs (--gpus), more memory (--max-hbm, --reserve) or more time (--time-limit).",
+            )
+        plan = self.best.plan()
+        loads = self.evaluator.loads(plan)
+        cost = self.evaluator.step(loads)
+        bound_s = min(self.bounds.bound_s if self.bounds else 0.0, cost.time_s)
+        all_plans_s = None if self.listed else self.bounds.all_plans_s or 0.0 if self.bounds else 0.0
+        seconds = time.monotonic() - self.began
+        memory = self.evaluator.memory(plan, loads)
+        tried = self.tried + self.starts.tried
+        return Found(
+            *(plan, cost, memory, self.limit_bytes, bound_s, stopped, seconds, tried),
+            restricted=self.restricted,
+            all_plans_s=all_plans_s,
+        )
+
+    def _begin(self) -> None:
+        """Plans with one kind of exchange alone, and with several; of few tables each is improved first.
+
+        The quick ones come before all else: bounds, listings and improvements may take all the time there is.
+        """
+        o = self.options
+        kinds = [int(kind) for kind in np.unique(o.exchange) if kind != Exchange.DP]
+        self.starts.quick()
+        self._try_first()
+        times = self.starts.families() if self.few else self._start(_STARTING)
+        early = self._after(_DESCENDING)
+        for some in ([], *([kind] for kind in kinds), kinds):
+            if self.best is not None and (not self.small or early()):
+                break
+            mask = np.isin(o.exchange, [Exchange.DP, *some])
+            start = leanest(o, mask)
+            state = None if start is None else self._try(start, mask)
+            if state is not None:
+                kind = some[0] if len(some) == 1 else -1
+                times[kind] = min(state.time_s, times.get(kind, np.inf))
+                self.families.append(state.copy())
+        self.kinds = sorted(kinds, key=lambda kind: times.get(kind, np.inf))
+
+    def _try_first(self) -> None:
+        """The schemes that were given, changed where they do not fit, and shards moved where that helps."""
+        if self.first is None:
+            return
+        self.tried += 1
+        state = repaired(self.evaluator, self.options, self.first, self.limit_bytes)
+        if state is not None:
+            self._keep(improve(state, self._any(), self._after(_GLANCE)))
+
+    def _start(self, share: float) -> dict[int, float]:
+        """Plans chosen at prices; the time of the fastest with each kind of exchange alone [s]."""
+        starts = self.starts
+        seconds = share * (self.deadline - self.began)
+        share = max(min(share, share * _STARTING_S / max(seconds, _STARTING_S)), share * _STARTING_LEAST)
+        starts.until, starts.until_even = self._after(share), self._after(share * (1 + _EVENING))
+        starts.run()
+        self.families += [] if self.few else starts.states()
+        return starts.families()
+
+    def _near(self, part: Subspace, relaxed: Relaxation) -> float:
+        """Plans near the relaxed optimum of a part of all plans; of many tables none."""
+        o = self.options
+        assert self.bounds is not None
+        began = time.monotonic()
+        busy = self.near_s > _NEAR * (began - self.bounds_began) and not self.few
+        mask = part.among(o, self.bounds.curves.units(o.own))
+        for option in roundings(o, relaxed) if self.small and not busy else ():
+            if self.bounded_enough():
+                break
+            self._try(option, mask)
+        self.near_s += time.monotonic() - began
+        self.watch(self.best_s, self.bounds.bound_s)
+        return self.best_s
+
+    def _try(self, option: Ints, mask: Mask) -> Packing | None:
+        """Improve these schemes and pack them, in less and less memory until they fit.
+
+        Limits: never, or all that comes of it was packed before -> None
+        """
+        for room in _ROOMS:
+            descent = Descent(self.evaluator, self.options, self.limit_bytes * room)
+            start = room, option.tobytes(), mask.tobytes()
+            if start not in self.better:
+                self.better[start] = descent.run(option, mask, self.bounded_enough)
+            better = self.better[start]
+            packed = self.packed.get(better.tobytes())
+            if packed:
+                return None
+            if packed is None:
+                self.tried += 1
+                state = pack(self.evaluator, self.options, better, self.limit_bytes)
+                self.packed[better.tobytes()] = state is not None
+                if state is not None:
+                    if self.bounds and self.small and state.time_s < self.best_s * _WORTH_A_TRY:
+                        state = improve(state, mask, self.bounded_enough)
+                    self._keep(state)
+                    return state
+        return None
+
+    def _anneal(self) -> None:
+        """Change the best plan at random, and in every other turn the best of a kind of exchange alone: other
+        valleys.
+
+        The turns of a plan have a little heat, much, and so on; they end when none helped for long.
+        """
+        states = [] if self.best is None else [self.best.copy()]
+        if self.small:
+            near = [state for state in self.families if state.time_s < _WORTH_A_FAMILY * self.best_s]
+            states += sorted(near, key=lambda state: state.time_s)[:_VALLEYS]
+        every, idle, turn = self._any(), 0, 0
+        turns = [0] * len(states)
+        while states and idle < _PATIENCE * len(states) * len(_HEATS_LOG10) and not self.changed_enough():
+            at = 1 + turn // 2 % (len(states) - 1) if turn % 2 and len(states) > 1 else _fastest(states)
+            state = states[at]
+            if not turns[at]:
+                self._keep(improve(state, every, self.changed_enough))
+                self._settled(state)
+            idle = 0 if self._changed(state, every, turns[at]) else idle + 1
+            turns[at] += 1
+            turn += 1
+
+    def _changed(self, state: Packing, every: Mask, turn: int) -> bool:
+        """A plan's next turn; whether it helped."""
+        assert self.bounds is not None
+        ways = _ways(state)
+        way, again = ways[turn % len(ways)], turn // len(ways)
+        if way != _SHAKE:
+            heats = _HEATS_LOG10[again % len(_HEATS_LOG10)] if self.small else _COOL_LOG10
+            hot = state.option.size <= _HOT_FEW and again % 2 == 0
+            heat = 10 ** self.random.uniform(*(_HOT_LOG10 if hot else heats))
+            annealing = Annealing(state, self.bounds.curves, self.random, every, domains=way == _DOMAINS)
+            better = annealing.run(3 * _ROUNDS if hot else _ROUNDS, self.changed_enough, heat)
+        else:
+            counts = self.random.integers(2, 2 + _SHAKEN, size=_SHAKES)
+            better = False
+            for count in counts:
+                better |= not self.changed_enough() and shake(state, every, self.random, int(count))
+        if better:
+            self._keep(improve(state, every, self.changed_enough))
+            self._settled(state)
+        return better
+
+    def _settled(self, state: Packing) -> None:
+        """Make an improved plan even, improve it again, until that does not help; keep the best.
+
+        Other schemes leave ranks uneven, and even ranks leave room for other schemes.
+        """
+        while not self.changed_enough() and Evening(state, self.random).run(self.changed_enough):
+            self._keep(improve(state, self._any(), self.changed_enough))
+
+    def _any(self) -> Mask:
+        """Every option is allowed."""
+        return np.ones(self.options.group.size, dtype=bool)
+
+    def _keep(self, state: Packing) -> None:
+        time_s = state.time_s
+        if time_s < self.best_s:
+            self.best, self.best_s = state.copy(), time_s
+            if self.bounds is not None:
+                self.bounds.found(time_s)
+            self.watch(time_s, self.bounds.bound_s if self.bounds else 0.0)
+
+
+def _fastest(states: Sequence[Packing]) -> int:
+    return min(range(len(states)), key=lambda at: states[at].time_s)
+
+
+def _ways(state: Packing) -> list[str]:
+    """How a plan is changed at random in turn: what moves there, and some tables anew."""
+    o = state.options
+    two = o.exchange[state.option[~o.everywhere_held[state.option]]] == Exchange.TWO_LEVEL
+    return [*([] if two.size and two.all() else [_RANKS]), *([_DOMAINS] if two.any() else []), _SHAKE]

@@ -1,0 +1,248 @@
+"""Plans that a search begins with: chosen at prices, packed, made even; by families of exchanges.
+
+A kind of exchange in use costs the latency of its collectives, so plans with one kind beside copies are tried
+first, then pairs of the best kinds, then all. How large a shard may be decides how even ranks can be, and
+how much room is left aside whether shards fit: several of both are tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.choices.options import Options
+from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.plan.pricing.placement import Scheme
+from perfmodel.plan.searching.by_saving import by_saving
+from perfmodel.plan.searching.choosing import Choice, Choosing
+from perfmodel.plan.searching.evening import Evening
+from perfmodel.plan.searching.packing import Packing, balance, pack
+from perfmodel.plan.searching.schemes import Descent
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Until = Callable[[], bool]
+Keep = Callable[[Packing], None]
+
+_FIRST = (0.7, 0.35)  # largest shards of each family, over what a rank holds in balance
+_MORE = (0.5, 1.0, 0.25, 2.0, 0.12)  # of the best families
+_ROOMS = (0.985, 0.95, 0.9, 0.8)
+"""Shares of the memory that schemes are chosen for, until their shards can be packed."""
+_WORTH = 1.25  # of the best plan's time: slower families are not tried further
+_FAMILIES = 3  # that are tried further, and of whose kinds pairs are made
+_IMPROVED = 256  # kinds of table, up to which schemes are also improved one by one
+_QUICK = 1_000  # tables, up to which each kind of exchange alone is tried whatever the time
+_SAVING = 16  # plans by saving per byte that are packed, while they may be the best
+_SHARP: tuple[tuple[int, ...], ...] = ((), (0,))  # of packing them: as usual, and by all loads alike
+_EVENED_SOON = 2  # quick plans that are made even
+_EVENED, _WORTH_EVENING = 5, 1.05  # packed plans that are made even: how many, and how far from the best
+
+
+class Starts:
+    """All starts of one search.
+
+    keep   is told of every plan;  until  whether to try no more;  evened  whether to make no more plans even
+    tried  plans that were packed
+    """
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        options: Options,
+        limit_bytes: float,
+        keep: Keep,
+        until: Until,
+        evened: Until | None = None,
+    ) -> None:
+        self.evaluator, self.options, self.limit_bytes = evaluator, options, limit_bytes
+        self.keep, self.until, self.until_even = keep, until, evened or until
+        self.tried = 0
+        self.choosing: dict[tuple[int, ...], Choosing | None] = {}
+        self.start: dict[tuple[int, ...], Choice] = {}
+        self.found: list[tuple[float, tuple[int, ...], Packing]] = []
+        self.evened: set[int] = set()
+        self.done: set[tuple[tuple[int, ...], float]] = set()
+        self.seen: dict[bytes, bool] = {}  # whether schemes could be packed
+        self.random = np.random.default_rng(0)
+
+    def quick(self) -> None:
+        """One plan with each kind of exchange alone beside copies, and some by saving, whatever the time;
+        the best are made even while there is time.
+
+        Limits: very many tables -> those of them that there is time for, one at the least
+        """
+        few = self.options.kind_of.size <= _QUICK
+        for family in self._singles():
+            if not (few or not self.found) and self.until():
+                return
+            self._try(family, _FIRST[0], _never if few else self.until, improved=False)
+            if self.options.count.size > _IMPROVED:  # it would come out the same again
+                self.done.add((family, _FIRST[0]))
+        if few:
+            self._in_turn()
+            self._by_saving()
+            self._even(_EVENED_SOON, self.until)
+
+    def _by_saving(self) -> None:
+        """Copies that save most per byte beside shards that are small enough.
+
+        Limits: an evaluator of another score, which has no loads of whole tables -> none
+        """
+        if not isinstance(self.evaluator, Evaluator):
+            return
+        for option in by_saving(self.evaluator, self.options, self.limit_bytes, _SAVING):
+            if float(self.evaluator.step_times(balance(self.options, option))) >= self._best_s():
+                return
+            for sharpness in _SHARP:
+                self.tried += 1
+                state = pack(self.evaluator, self.options, option, self.limit_bytes, *sharpness)
+                if state is not None:
+                    self._found(state)
+
+    def _in_turn(self) -> None:
+        """Each table whole on one GPU after the other. Limits: one that may not be, or no room -> none"""
+        o, whole = self.options, Scheme(Exchange.RB)
+        found = [o.find(t, whole) for t in range(o.kind_of.size)]
+        if None in found or o.barred is not None:
+            return
+        self.tried += 1
+        state = Packing(self.evaluator, o, self.limit_bytes)
+        state.choose(range(o.kind_of.size), np.array(found))
+        for t in range(o.kind_of.size):
+            if state.ranks[t] is None:
+                state.put(t, np.array([t % o.gpus]))
+        if state.fits:
+            self._found(state)
+
+    def _found(self, state: Packing) -> None:
+        kinds = np.unique(self.options.exchange[state.option])
+        family = tuple(int(kind) for kind in kinds if kind != Exchange.DP)
+        self.found.append((state.time_s, family, state))
+        self.keep(state)
+
+    def _singles(self) -> list[tuple[int, ...]]:
+        kinds = [int(kind) for kind in np.unique(self.options.exchange) if kind != Exchange.DP]
+        return [(kind,) for kind in kinds] or [()]
+
+    def run(self) -> None:
+        """Try families of exchanges, the best of them in more ways, and make the best plans even."""
+        singles = self._singles()
+        self._families(singles, _FIRST)
+        order = sorted(family[0] for family in self._best(singles) if family)
+        mixed = [some for count in (2, 3) for some in combinations(order, count)]
+        self._families(mixed, _FIRST[::-1])
+        best = self._best([*singles, *mixed])
+        self._families(best[:1], _MORE[:2])
+        self._even(1, self.until_even)
+        self._families(best, _MORE)
+        self._even(_EVENED, self.until_even)
+
+    def families(self) -> dict[int, float]:
+        """Kinds of exchange that were tried alone, and the time of the fastest plan of each [s]."""
+        found: dict[int, float] = {}
+        for time_s, of, _ in self.found:
+            if len(of) == 1:
+                found[of[0]] = min(time_s, found.get(of[0], np.inf))
+        return found
+
+    def states(self) -> list[Packing]:
+        """The fastest plan of each family, as it was packed."""
+        best: dict[tuple[int, ...], Packing] = {}
+        for _, family, state in sorted(self.found, key=_time):
+            best.setdefault(family, state)
+        return list(best.values())
+
+    def _families(self, families: Sequence[tuple[int, ...]], shards: Sequence[float]) -> None:
+        for shard in shards:
+            for family in families:
+                if self.found and self.until():
+                    return
+                if (family, shard) not in self.done:
+                    self.done.add((family, shard))
+                    self._try(family, shard, self.until, improved=self.options.count.size <= _IMPROVED)
+
+    def _best(self, families: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+        """The families with the fastest plans, best first; those far behind are left out."""
+        time = {
+            family: min((t for t, of, _ in self.found if of == family), default=np.inf) for family in families
+        }
+        order = sorted(families, key=lambda family: time[family])[:_FAMILIES]
+        return [family for family in order if time[family] < _WORTH * time[order[0]]]
+
+    def _try(self, family: tuple[int, ...], shard: float, until: Until, *, improved: bool) -> None:
+        """One plan of a family, in less and less of the memory until its shards can be packed.
+
+        improved  whether also with schemes improved one by one
+        """
+        choosing = self._choosing(family)
+        if choosing is None:
+            return
+        for room in _ROOMS:
+            before = self.start.get(family)
+            room_bytes = room * self.limit_bytes
+            choice = choosing.run(room_bytes, shard, None if before is None else before.loads, until)
+            if choice is None:
+                return
+            self.start[family] = choice
+            packed = self._pack(choice.option, choice.time_s, family)
+            if improved:
+                packed |= self._improved(choice.option, room_bytes, family)
+            if packed or until():
+                return
+
+    def _improved(self, option: Ints, room_bytes: float, family: tuple[int, ...]) -> bool:
+        """The same with one scheme after the other changed where that helps; whether that is packed."""
+        descent = Descent(self.evaluator, self.options, room_bytes)
+        mask = np.isin(self.options.exchange, [Exchange.DP, *family])
+        better = descent.run(option, mask, self.until)
+        return self._pack(better, descent.value(better), family)
+
+    def _pack(self, option: Ints, time_s: float, family: tuple[int, ...]) -> bool:
+        """Whether schemes that take ``time_s`` if shards are spread evenly are packed, or not worth it."""
+        key = option.tobytes()
+        if time_s > _WORTH * self._best_s():
+            return True
+        if key in self.seen:
+            return self.seen[key]
+        self.tried += 1
+        state = pack(self.evaluator, self.options, option, self.limit_bytes)
+        self.seen[key] = state is not None
+        if state is not None:
+            self.found.append((state.time_s, family, state))
+            self.keep(state)
+        return state is not None
+
+    def _choosing(self, family: tuple[int, ...]) -> Choosing | None:
+        """Limits: a kind of table that cannot be exchanged so, nor copied -> None"""
+        if family not in self.choosing:
+            o = self.options
+            mask = np.isin(o.exchange, [Exchange.DP, *family])
+            every = np.bincount(o.group[mask], minlength=o.count.size).all()
+            self.choosing[family] = Choosing(self.evaluator, o, mask) if every else None
+        return self.choosing[family]
+
+    def _best_s(self) -> float:
+        return min((found[0] for found in self.found), default=np.inf)
+
+    def _even(self, count: int, until: Until) -> None:
+        """The fastest plans that were packed, made even where that was not done before."""
+        for time_s, _, state in sorted(self.found, key=_time)[:count]:
+            if until() or time_s > _WORTH_EVENING * self._best_s():
+                return
+            if id(state) not in self.evened:
+                self.evened.add(id(state))
+                even = state.copy()  # what is uneven yet may be improved in other ways
+                if Evening(even, self.random).run(until):
+                    self.keep(even)
+
+
+def _never() -> bool:
+    return False
+
+
+def _time(found: tuple[float, tuple[int, ...], Packing]) -> float:
+    return found[0]

@@ -1,0 +1,134 @@
+"""The search for a plan whose tables may be below the HBM.
+
+Its moves price caches of each table's own. Before the answer the best plans, and the greedy ones, are priced
+with the caches that ranks share (``tier_loads.add_pooled``), and shares are changed where that helps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.plan.bounding.problem import Relaxation, Subspace
+from perfmodel.plan.bounding.relaxed_caches import as_listed, relaxed_caches
+from perfmodel.plan.bounding.two_bounds import TwoBounds
+from perfmodel.plan.choices.options import Options
+from perfmodel.plan.searching.found import Found
+from perfmodel.plan.searching.greedy_tiers import greedy_plans
+from perfmodel.plan.searching.packing import Packing
+from perfmodel.plan.searching.search import Search
+
+Ints = NDArray[np.int64]
+
+_RIVALS = 12
+"""Plans that were best in turn, the last ones, that are priced with shared caches."""
+_CHANGES = 400
+"""Changes of one table that are priced at most, about 5 ms each."""
+_POLISHING = 0.1  # of the time, for shared caches
+_LESS = 1e-9
+
+
+class TieredSearch(Search):
+    """As ``Search``; its bound holds whatever caches share (``relaxed_caches``)."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.nearest: Ints | None = None
+        self.greedy: list[Packing] = []
+        self.rivals: list[Packing] = []
+        self.ends = self.deadline
+        self.deadline -= _POLISHING * (self.deadline - self.began)
+
+    def _begin(self) -> None:
+        self.greedy = list(greedy_plans(self.evaluator, self.options, self.limit_bytes))
+        for state in self.greedy:
+            self._keep(state)
+        super()._begin()
+
+    def _keep(self, state: Packing) -> None:
+        if not state.host_fits:
+            return
+        before = self.best
+        super()._keep(state)
+        if self.best is not before and self.best is not None:
+            self.rivals = [*self.rivals, self.best][-_RIVALS:]
+
+    def _bounds(self, listed: Options | None = None) -> TwoBounds:
+        listed, self.nearest = relaxed_caches(self.options, self.evaluator)
+        return super()._bounds(listed)
+
+    def _near(self, part: Subspace, relaxed: Relaxation) -> float:
+        return super()._near(part, relaxed if self.nearest is None else as_listed(relaxed, self.nearest))
+
+    def _answer(self, stopped: str) -> Found:
+        rivals = [state for state in (*self.rivals, *self.greedy) if state.host_fits]
+        rivals.sort(key=lambda state: state.time_s)
+        best_s, best = np.inf, self.best
+        for at, state in enumerate(rivals):
+            if at >= _RIVALS and self._ended():
+                break
+            time_s = self._exact_s(state)
+            if time_s < best_s:
+                best_s, best = time_s, state
+        if best is not None:
+            self.best = self._polished(best.copy())
+        return super()._answer(stopped)
+
+    def _ended(self) -> bool:
+        """Whether the time is up for changes too."""
+        return time.monotonic() >= self.ends
+
+    def _exact_s(self, state: Packing) -> float:
+        """Time with shared caches [s]; none where a rank has no room."""
+        plan = state.plan()
+        loads = self.evaluator.loads(plan)
+        if float(self.evaluator.memory(plan, loads).total_bytes.max()) > self.limit_bytes:
+            return np.inf
+        return float(self.evaluator.exact_times(loads.most[np.newaxis])[0])
+
+    def _polished(self, state: Packing) -> Packing:
+        """The plan with tables in other tiers, cut as they are, while that makes it faster."""
+        best_s, left = self._exact_s(state), _CHANGES
+        better = True
+        while better:
+            better = False
+            for table, option in list(_changes(state)):
+                left -= 1
+                if left <= 0 or self._ended():
+                    return state
+                other = _changed(state, table, option)
+                if not (other.fits and other.host_fits):
+                    continue
+                time_s = self._exact_s(other)
+                if time_s < best_s * (1 - _LESS):
+                    state, best_s, better = other, time_s, True
+        return state
+
+
+def _changes(state: Packing) -> Iterator[tuple[int, int]]:
+    """Tables, the largest first, and options of theirs that differ in the tier alone."""
+    o = state.options
+    assert o.tier is not None and o.cached is not None
+    size = state.evaluator.tables.rows * state.evaluator.tables.dim
+    for t in np.argsort(-size, kind="stable").tolist():
+        own, at = int(state.option[t]), o.of(t)
+        alike = np.ones(at.stop - at.start, dtype=bool)
+        for column in (o.exchange, o.r, o.c, o.hot):
+            alike &= column[at] == column[own]
+        for option in at.start + np.flatnonzero(alike):
+            if option != own:
+                yield t, int(option)
+
+
+def _changed(state: Packing, table: int, option: int) -> Packing:
+    """With one table in another tier on the same ranks."""
+    other, ranks = state.copy(), state.ranks[table]
+    other.clear(table)
+    other.choose([table], np.array([option]))
+    if other.ranks[table] is None and ranks is not None:
+        other.put(table, ranks)
+    return other
