@@ -21,32 +21,32 @@ _SUFFIX = ".toml"
 _WHAT = "chip file"
 
 CHIP_KEYS: dict[str, ValueKey] = {
-    "cores": ValueKey("count", False, "cores that work side by side"),
+    "cores": ValueKey("count", False, "cores that work in parallel"),
     "local_bytes": ValueKey("byte", False, "local buffer (L1) of a core, where rows stay"),
     "vector_bytes": ValueKey("byte", False, "vector buffer (UB) of a core, where bags are summed"),
-    "core_bytes_per_s": ValueKey("byte/s", False, "most that one core takes from global memory as rows"),
+    "core_bytes_per_s": ValueKey("byte/s", False, "highest rate of rows from global memory to one core"),
     "dma_bytes_per_s": ValueKey("byte/s", False, "long copies of one core from or to global memory"),
     "local_bytes_per_s": ValueKey("byte/s", False, "rows that one core gathers from its local buffer"),
     "vector_bytes_per_s": ValueKey("byte/s", False, "rows that one core gathers from its vector buffer"),
     "local_to_vector_bytes_per_s": ValueKey(
-        "byte/s", True, "from the local to the vector buffer of a core; 0 = it gathers in place"
+        "byte/s", True, "from the local to the vector buffer of a core; 0 = rows are gathered in place"
     ),
-    "row_issue_s": ValueKey("s", True, "a core asks for one row (GM, L1) after the other; 0 = side by side"),
-    "id_s": ValueKey("s", True, "a core looks at one id of a pass; 0 = ids come sorted by chunk"),
-    "row_latency_s": ValueKey("s", False, "from a row's request to its first byte from global memory"),
-    "rows_in_flight": ValueKey("count", False, "rows that one core has requested and not yet got"),
+    "row_issue_s": ValueKey("s", True, "time between two row requests of a core (GM, L1); 0 = in parallel"),
+    "id_s": ValueKey("s", True, "time to check one id in a pass; 0 = ids are sorted by chunk"),
+    "row_latency_s": ValueKey("s", False, "time from the request of a row to its first byte, global memory"),
+    "rows_in_flight": ValueKey("count", False, "row requests of one core in flight"),
     "access_bytes": ValueKey("byte", False, "smallest read from global memory"),
     "gm_bytes_per_s": ValueKey("byte/s", False, "global memory, all cores together"),
-    "gm_size_bytes": ValueKey("byte", True, "size of global memory; 0 = not said"),
+    "gm_size_bytes": ValueKey("byte", True, "size of global memory; 0 = not given"),
     "channels": ValueKey("count", False, "channels of global memory; a row is in one of them"),
     "cache_bytes": ValueKey("byte", True, "cache that all cores share; 0 = none"),
     "cache_bytes_per_s": ValueKey("byte/s", True, "cache, all cores together; 0 = none"),
     "cache_slices": ValueKey("count", True, "slices of the cache; a row is in one of them; 0 = none"),
-    "cache_latency_s": ValueKey("s", True, "from a row's request to its first byte from the cache; 0 = none"),
+    "cache_latency_s": ValueKey("s", True, "time from the request of a row to its first byte, cache; 0 = none"),
     "core_cache_bytes": ValueKey("byte", True, "cache of a core, for rows from global memory (GM); 0 = none"),
     "core_cache_bytes_per_s": ValueKey("byte/s", True, "rows that one core gathers from its cache; 0 = none"),
     "core_cache_latency_s": ValueKey(
-        "s", True, "from a row's request to its first byte from the core's cache; 0 = none"
+        "s", True, "time from the request of a row to its first byte, core's cache; 0 = none"
     ),
 }
 """Every value that a chip has; a file may leave out the size of its memory and a core's cache, no other."""

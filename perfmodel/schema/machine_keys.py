@@ -67,14 +67,14 @@ TIER_KEYS: dict[str, ValueKey] = {
     "host_link_bytes_per_s": ValueKey(
         "byte/s", False, "link from a GPU to its host (PCIe, C2C), one direction, datasheet"
     ),
-    "host_latency_s": ValueKey("s", False, "from a GPU's read of host memory to its data"),
+    "host_latency_s": ValueKey("s", False, "time from a GPU's read of host memory until the data arrives"),
     "ssd_bytes": ValueKey("byte", False, "SSDs of one node"),
-    "ssd_bytes_per_s": ValueKey("byte/s", False, "reads from one node's SSDs, one after the other"),
+    "ssd_bytes_per_s": ValueKey("byte/s", False, "sequential reads from one node's SSDs"),
     "ssd_reads_per_s": ValueKey("1/s", False, "random reads of one block from one node's SSDs, IOPS"),
     "ssd_block_bytes": ValueKey("byte", False, "smallest read from an SSD"),
     "ssd_latency_s": ValueKey("s", False, "one random read from an SSD"),
-    "ssd_queue_depth": ValueKey("count", False, "reads under way on one node's SSDs"),
-    "board_w": ValueKey("W", False, "highest power of one GPU's board"),
+    "ssd_queue_depth": ValueKey("count", False, "reads in flight on one node's SSDs"),
+    "board_w": ValueKey("W", False, "maximum power of one GPU's board"),
 }
 """What a machine may also say: memory below the HBM, and power. A question that needs one says so."""
 
