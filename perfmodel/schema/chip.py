@@ -33,7 +33,7 @@ CHIP_KEYS: dict[str, ValueKey] = {
     ),
     "row_issue_s": ValueKey("s", True, "time between two row requests of a core (GM, L1); 0 = in parallel"),
     "id_s": ValueKey("s", True, "time to check one id in a pass; 0 = ids are sorted by chunk"),
-    "row_latency_s": ValueKey("s", False, "time from the request of a row to its first byte, global memory"),
+    "row_latency_s": ValueKey("s", False, "time from a row request to its first byte, global memory"),
     "rows_in_flight": ValueKey("count", False, "row requests of one core in flight"),
     "access_bytes": ValueKey("byte", False, "smallest read from global memory"),
     "gm_bytes_per_s": ValueKey("byte/s", False, "global memory, all cores together"),
@@ -42,11 +42,11 @@ CHIP_KEYS: dict[str, ValueKey] = {
     "cache_bytes": ValueKey("byte", True, "cache that all cores share; 0 = none"),
     "cache_bytes_per_s": ValueKey("byte/s", True, "cache, all cores together; 0 = none"),
     "cache_slices": ValueKey("count", True, "slices of the cache; a row is in one of them; 0 = none"),
-    "cache_latency_s": ValueKey("s", True, "time from the request of a row to its first byte, cache; 0 = none"),
+    "cache_latency_s": ValueKey("s", True, "time from a row request to its first byte, cache; 0 = none"),
     "core_cache_bytes": ValueKey("byte", True, "cache of a core, for rows from global memory (GM); 0 = none"),
     "core_cache_bytes_per_s": ValueKey("byte/s", True, "rows that one core gathers from its cache; 0 = none"),
     "core_cache_latency_s": ValueKey(
-        "s", True, "time from the request of a row to its first byte, core's cache; 0 = none"
+        "s", True, "time from a row request to its first byte, core's cache; 0 = none"
     ),
 }
 """Every value that a chip has; a file may leave out the size of its memory and a core's cache, no other."""
