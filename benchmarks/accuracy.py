@@ -2,7 +2,7 @@
 
 Run:    python benchmarks/accuracy.py            prints the tables (about 2 minutes)
         python benchmarks/accuracy.py --write    also puts them into docs/accuracy.md and docs/model.md, and
-                                                 the points of the report's picture into data/validation
+                                                 what the report's pages show of them into data/validation
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from perfmodel.report.terminal import table
 from perfmodel.schema.evidence import Backend
 from perfmodel.schema.priors import load_priors
 from perfmodel.units import format_bytes
-from perfmodel.validate import Kind, accuracy, band_parts, crossover, dlrm, left_out, measured, validate
+from perfmodel.validate import Kind, accuracy, band_parts, crossover, dlrm, kept, left_out, measured, validate
 from perfmodel.validate.measured import summary
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -266,6 +266,7 @@ def main() -> int:
     if options.write:
         write(made)
         left_out.save_large_left_out(large_groups())
+        kept.save()
     return 0
 
 

@@ -16,7 +16,7 @@ from perfmodel.report.figures.validation import claims
 from perfmodel.report.figures.what_if import tornado
 from perfmodel.report.picture_files import write_pictures
 from perfmodel.report.static import printed
-from perfmodel.validate import judged_claims
+from perfmodel.validate.kept import claims_found
 
 pytestmark = [
     pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine: apt install chromium"),
@@ -29,7 +29,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Block, Pa
     """All by one browser, which takes most of the time (4 s)."""
     folder = tmp_path_factory.mktemp("pictures")
     asked = [project_one(table_bytes=size) for size in (1e12, 10e12, 100e12)]
-    blocks = [breakdown(asked), tornado(asked[1]), claims(judged_claims())]
+    blocks = [breakdown(asked), tornado(asked[1]), claims(claims_found())]
     found = {b.name: (b, folder / f"{b.name}.svg") for b in blocks if isinstance(b, Block)}
     pictures = [(printed(block), path) for block, path in found.values()]
     write_pictures([*pictures, (pictures[0][0], folder / "small.png"), (pictures[0][0], folder / "a.pdf")], 1)

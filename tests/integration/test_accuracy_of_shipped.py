@@ -14,7 +14,7 @@ import pytest
 
 from perfmodel.fit.shipped import fit_entry
 from perfmodel.schema.calibration import shipped_calibration
-from perfmodel.validate import accuracy, band_parts, left_out, measured, validate
+from perfmodel.validate import accuracy, band_parts, kept, left_out, measured, validate
 from perfmodel.validate.verdicts import load_bands
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,6 +63,17 @@ def test_the_points_of_the_picture_are_those_of_a_fresh_fit() -> None:
     assert set(fresh["nodes"]) == {8} and set(fresh["seen_nodes"]) == {4}
     for name in ("time_s", "predicted_s", "low_s", "high_s"):
         assert own[name].tolist() == pytest.approx(fresh[name].tolist(), rel=0.02), (
+            "benchmarks/accuracy.py --write"
+        )
+
+
+def test_sizes_left_out_are_those_of_a_fresh_fit() -> None:
+    fresh = kept.fresh_sizes_left_out()
+    stored = pd.concat([kept.sizes_left_out(name) for name in accuracy.IN_NODE_MACHINES])
+    for name in ("machine", "collective", "gpus", "payload_bytes", "sources"):
+        assert stored[name].tolist() == fresh[name].tolist(), "benchmarks/accuracy.py --write"
+    for name in ("time_s", "predicted_s", "low_s", "high_s"):
+        assert stored[name].tolist() == pytest.approx(fresh[name].tolist(), rel=2e-3), (
             "benchmarks/accuracy.py --write"
         )
 

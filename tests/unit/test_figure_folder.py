@@ -7,14 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from cli_calls import Outcome, is_an_error
 
 from perfmodel.cli import choices
 from perfmodel.errors import NoHardwareError
 from perfmodel.project import Projection, project_one
-from perfmodel.report.figures import Missing, validation
+from perfmodel.report.figures import Missing
 from perfmodel.report.figures.names import FIGURES
 from perfmodel.report.figures.what_if import changes, tornado
 from perfmodel.report.page import question_page
@@ -87,7 +86,6 @@ def test_a_browser_that_fails_leaves_nothing(cli: Cli, tmp_path: Path, monkeypat
 
 def test_every_figure_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    monkeypatch.setattr(validation.accuracy, "leave_one_size_out", lambda *_, **__: pd.DataFrame())
     typed = {**dict.fromkeys(_OPTIONS), "table_size": "1GB", "id_dtype": "int64", "reserve": "0"}
     asked = choices.page_question({**typed, "scenario": "cluster", "reduction": "sparse"})
     sizes, selectors = choices.only(asked)

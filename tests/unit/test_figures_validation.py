@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.validation import claims, held_out_points, own_run_points, validation
-from perfmodel.validate import Judged, Kind, Outcome, accuracy, judged_claims, left_out, validate
+from perfmodel.validate import Judged, Kind, Outcome, accuracy, judged_claims, kept, left_out, validate
 from perfmodel.validate.own import compare_run, judged
 from perfmodel.validate.verdicts import Finding
 
@@ -88,16 +89,30 @@ def test_the_shipped_points_are_those_that_are_validated() -> None:
     assert "all-gather of 128 B" in clusters.hovertext[0] and "h100-sxm-ib" in clusters.hovertext[0]
 
 
-def test_sizes_left_out_are_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Any] = []
+def test_sizes_left_out_are_of_the_machine() -> None:
+    found = held_out_points("h200-sxm-ib")["a size left out of the fit"]
+    assert set(found["machine"]) == {"h200-sxm-ib"} and set(found["gpus"]) == {8} and len(found) > 50
 
-    def left_out(machines: Any, alpha_beta: bool, gpus: Any) -> pd.DataFrame:
-        seen.append((machines, alpha_beta, gpus))
-        return points([1.0])
 
-    monkeypatch.setattr(accuracy, "leave_one_size_out", left_out)
-    assert len(held_out_points("h100-sxm-ib")["a size left out of the fit"]) == 1
-    assert seen == [(["h100-sxm-ib"], False, (8,))]
+@pytest.mark.parametrize("name", ["claims", "steps"])
+def test_what_is_kept_is_what_is_computed(name: str) -> None:
+    """Sizes left out are compared in tests/integration: they are fitted again."""
+    hint = "python benchmarks/accuracy.py --write"
+    if name == "steps":
+        fresh, stored = kept.fresh_steps_left_out(), kept.steps_left_out()
+        assert stored["system"].tolist() == fresh["system"].tolist(), hint
+        for column in ("gpus", "time_s", "predicted_s", "low_s", "high_s"):
+            assert stored[column].tolist() == pytest.approx(fresh[column].tolist(), rel=1e-3), hint
+        return
+    for one, other in zip(kept.claims_found(), judged_claims(), strict=True):
+        assert (one.claim, one.outcome) == (other.claim, other.outcome), hint
+        assert one.found.value == pytest.approx(other.found.value, rel=1e-3), hint
+        assert _NUMBER.sub("#", one.found.words) == _NUMBER.sub("#", other.found.words), hint
+        numbers = [[float(n) for n in _NUMBER.findall(each.found.words)] for each in (one, other)]
+        assert numbers[0] == pytest.approx(numbers[1], rel=0.01), hint
+
+
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
 def test_passes_of_an_own_run(tmp_path: Path) -> None:
@@ -121,7 +136,7 @@ def test_claims_are_those_of_validate() -> None:
 
 
 def test_marks_of_claims_are_over_the_middle_of_their_band() -> None:
-    found = judged_claims()
+    found = kept.claims_found()
     drawn = block(claims(found))
     least = next(one for one in found if one.claim.check == "figure_9_least")
     mark = next(t for t in marks(drawn) if t.name == least.claim.id)
@@ -138,7 +153,7 @@ def test_marks_of_claims_are_over_the_middle_of_their_band() -> None:
 
 
 def test_the_count_of_claims_follows_the_data() -> None:
-    found = [one for one in judged_claims() if one.claim.kind is Kind.CLAIM][:2]
+    found = [one for one in kept.claims_found() if one.claim.kind is Kind.CLAIM][:2]
     fails = replace(found[0], outcome=Outcome.FAILS)
     unknown = Judged(found[1].claim, Finding(None, "not measured"), Outcome.CANNOT_SAY)
     drawn = block(claims([fails, unknown]))
@@ -149,7 +164,7 @@ def test_the_count_of_claims_follows_the_data() -> None:
 
 def test_words_of_a_claim_do_not_reach_the_mark_above() -> None:
     """Words end 0.17 of a row above their bar; a line has 17 px, and the mark above reaches 7 px down."""
-    figure = block(claims(judged_claims())).figure
+    figure = block(claims(kept.claims_found())).figure
     low, high = figure.layout.yaxis.range[1], figure.layout.yaxis.range[0]
     row = (figure.layout.height - figure.layout.margin.t - figure.layout.margin.b) / (high - low)
     lines = max(note.text.count("<br>") + 1 for note in figure.layout.annotations)

@@ -8,7 +8,6 @@ import gzip
 import json
 import re
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from perfmodel.cli.choices import measured_sizes, page_question
 from perfmodel.collectives.library import Faster, Library
 from perfmodel.passes.settings import OneDomain
 from perfmodel.project import project_one
-from perfmodel.report.figures import Block, Missing, evidence_figures, style
+from perfmodel.report.figures import Block, Missing, style
 from perfmodel.report.page import assemble, contents, lines, markdown
 from perfmodel.report.page.assemble import Page, block_data, script_safe
 from perfmodel.report.page.contents import FIXED
@@ -43,10 +42,9 @@ LARGEST = 6_000_000
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick() -> Iterator[None]:
-    """Shardings at three sizes, sizes left out once a machine: what is in these blocks has its own tests."""
+    """Shardings at three sizes: what is in this block has its own tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(contents, "SIZES", contents.SIZES[::3])
-        patch.setattr(evidence_figures, "held_out_points", cache(evidence_figures.held_out_points))
         yield
 
 

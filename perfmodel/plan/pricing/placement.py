@@ -144,11 +144,16 @@ class Plan:
                 "give one for every table.",
             )
         checked = set()  # of equal tables that are placed alike, one
+        placed = set[int]()  # of tables that are placed alike, one
         shapes = zip(self.tables.rows.tolist(), self.tables.dim.tolist(), strict=True)
         for at, (shape, placement) in enumerate(zip(shapes, self.placements, strict=True)):
             if (shape, id(placement)) not in checked:
-                self._check(at, placement)
+                name = self.tables.names[at]
+                check_scheme(name, int(shape[0]), int(shape[1]), placement.scheme, self.gpus, self.domain)
                 checked.add((shape, id(placement)))
+            if id(placement) not in placed:
+                self._check_ranks(at, placement)
+                placed.add(id(placement))
 
         ways = {(t.policy, t.prefetch) for t in {p.scheme.tier for p in self.placements} if t.cached}
         if len(ways) > 1:
@@ -157,11 +162,8 @@ class Plan:
                 "give all of them one policy, and prefetch or not.",
             )
 
-    def _check(self, at: int, placement: Placement) -> None:
-        name = self.tables.names[at]
-        rows, dim = int(self.tables.rows[at]), int(self.tables.dim[at])
-        check_scheme(name, rows, dim, placement.scheme, self.gpus, self.domain)
-        ranks, scheme = placement.ranks, placement.scheme
+    def _check_ranks(self, at: int, placement: Placement) -> None:
+        name, ranks, scheme = self.tables.names[at], placement.ranks, placement.scheme
         if ranks.shape != (scheme.parts,):
             raise BadInputError(
                 f"table {name!r}: {counted(ranks.size, 'rank')} for {counted(scheme.parts, 'shard')}.",

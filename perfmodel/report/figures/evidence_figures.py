@@ -19,8 +19,8 @@ from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.run_files import read_run
 from perfmodel.units import counted
-from perfmodel.validate import judged_claims
 from perfmodel.validate.crossover import GPUS, MACHINE
+from perfmodel.validate.kept import claims_found
 from perfmodel.validate.points import run_of
 
 if TYPE_CHECKING:
@@ -124,6 +124,6 @@ EVIDENCE: Mapping[str, Callable[[Projection], Block | Missing]] = {
     "tornado": tornado,
     "heat-map": heat_map,
     "validation": _validation,
-    "claims": lambda _: claims(judged_claims()),
+    "claims": lambda _: claims(claims_found()),
 }
 """What makes each of ``evidence_blocks``, by its name."""

@@ -16,8 +16,7 @@ from perfmodel.report.figures.row_layout import BAR, ratio_row_axis, row_words, 
 from perfmodel.report.figures.words import collective_name, hover, safe, sentence, signed
 from perfmodel.schema.evidence import COLLECTIVES
 from perfmodel.units import counted, format_bytes, format_fraction, format_time
-from perfmodel.validate import Kind, Outcome, accuracy, dlrm, left_out
-from perfmodel.validate.measured import preferred_entries
+from perfmodel.validate import Kind, Outcome, accuracy, kept, left_out
 from perfmodel.validate.own import compare_run, judged
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ _LEFT_OUT, _CLUSTERS, _STEPS = (
 _LARGE = "more nodes than in the fit"
 _MANY_GPUS = 40
 """From so many GPUs on the points beyond the nodes that a fit saw have a mark of their own."""
-_GPUS = 8
 _PASSES = "whole passes of this run"
 _ROW = 78
 """Pixels: three lines of words and the bar of a claim do not reach the row above."""
@@ -58,21 +56,19 @@ _WORDS = {
 def held_out_points(machine: str) -> dict[str, pd.DataFrame]:
     """What the shipped data can be asked without a new fit of laws: frames for ``validation``, by kind.
 
-    Every size of this machine, on 8 GPUs, left out of its curve (1 s); two-node clusters that informed no
-    fit; more nodes than a fit saw, of all machines, as data/validation keeps them; training steps of MLPerf,
-    each machine predicted with what the others set.
+    Every size of this machine, on 8 GPUs, left out of its curve; two-node clusters that informed no fit;
+    more nodes than a fit saw, of all machines; training steps of MLPerf, each machine predicted with what the
+    others set. All but the clusters are kept in data/validation.
     Limits: a machine without a preferred calibration -> without its sizes
     """
     frames = {}
-    if machine in preferred_entries() and machine in accuracy.IN_NODE_MACHINES:
-        frames[_LEFT_OUT] = accuracy.leave_one_size_out([machine], alpha_beta=False, gpus=(_GPUS,))
+    if machine in accuracy.IN_NODE_MACHINES:
+        frames[_LEFT_OUT] = kept.sizes_left_out(machine)
     frames[_CLUSTERS] = accuracy.other_clusters()
     large = left_out.stored_large_left_out()
     many, few = large[large["gpus"] >= _MANY_GPUS], large[large["gpus"] < _MANY_GPUS]
     frames |= {f"{_gpus_of(part)}: {_LARGE}": part for part in (few, many)}
-    steps = dlrm.unseen_frame()
-    steps = steps.drop(columns="machine").rename(columns={"measured_s": "time_s"})
-    frames[_STEPS] = steps.assign(error=steps["ratio"] - 1)
+    frames[_STEPS] = kept.steps_left_out()
     return frames
 
 
@@ -237,7 +233,7 @@ def _rows(label: str, frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
 def claims(found: Sequence[Judged]) -> Block | Missing:
     """What the paper claims beside what comes out here, each over the middle of its own band.
 
-    found  of ``validate.judged_claims``; comparisons and self-checks are in the data only
+    found  of ``validate.kept.claims_found``; comparisons and self-checks are in the data only
     Limits: claims without a number or a band are told below the figure; none with one -> Missing
     """
     judged = [one for one in found if one.claim.kind is Kind.CLAIM]

@@ -1,0 +1,88 @@
+"""What every page shows of the shipped data alone, kept in ``data/validation`` so that no page waits for it.
+
+``python benchmarks/accuracy.py --write`` writes the files, and tests compare them with a fresh computation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from math import isnan
+from typing import TYPE_CHECKING
+
+from perfmodel import resources
+from perfmodel.validate import accuracy, dlrm, judged_claims, measured
+from perfmodel.validate.verdicts import Finding, Judged, load_claims
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas as pd
+
+GPUS = 8
+"""Sizes are left out of the curves of so many GPUs."""
+_PREDICTED = ("time_s", "predicted_s", "low_s", "high_s")
+_SIZES = ("machine", "collective", "gpus", "payload_bytes", "sources", *_PREDICTED)
+_STEPS = ("system", "gpus", *_PREDICTED)
+
+
+def fresh_sizes_left_out(machines: Collection[str] = accuracy.IN_NODE_MACHINES) -> pd.DataFrame:
+    """Every size on ``GPUS`` GPUs, left out of its curve (0.6 s a machine)."""
+    points = accuracy.leave_one_size_out(machines, alpha_beta=False, gpus=(GPUS,))
+    return points[list(_SIZES)].reset_index(drop=True)
+
+
+def fresh_steps_left_out() -> pd.DataFrame:
+    """MLPerf's training steps, each machine predicted with what the others set (2 s)."""
+    return dlrm.unseen_frame().rename(columns={"measured_s": "time_s"})[list(_STEPS)]
+
+
+def sizes_left_out(machine: str) -> pd.DataFrame:
+    """``fresh_sizes_left_out`` of one machine as it was kept, with error, inside and size.
+
+    Limits: a machine without such cells -> no row
+    """
+    points = measured.judged(_read("sizes_left_out.csv"))
+    return points[points["machine"] == machine].reset_index(drop=True)
+
+
+def steps_left_out() -> pd.DataFrame:
+    """``fresh_steps_left_out`` as it was kept, with error and inside."""
+    points = _read("steps_left_out.csv")
+    time = points["time_s"]
+    inside = (points["low_s"] <= time) & (time <= points["high_s"])
+    return points.assign(error=points["predicted_s"] / time - 1, inside=inside)
+
+
+def claims_found() -> list[Judged]:
+    """``judged_claims`` with the findings as they were kept (fresh: 2 s)."""
+    found: Mapping[str, Finding] = {
+        row["check"]: Finding(None if isnan(row["value"]) else row["value"], row["words"])
+        for row in _read("claims_found.csv").to_dict("records")
+    }
+    claims = [(claim, found[claim.check]) for claim in load_claims().claim]
+    return [Judged(claim, one, claim.judge(one.value)) for claim, one in claims]
+
+
+def save() -> None:
+    """Write all three files afresh."""
+    import pandas as pd
+
+    found = {one.claim.check: one.found for one in judged_claims()}
+    rows = [{"check": check, "value": one.value, "words": one.words} for check, one in found.items()]
+    _write(pd.DataFrame(rows), "claims_found.csv")
+    _write(fresh_sizes_left_out(), "sizes_left_out.csv")
+    _write(fresh_steps_left_out(), "steps_left_out.csv")
+
+
+def _write(frame: pd.DataFrame, name: str) -> None:
+    frame.to_csv(_path(name), index=False, lineterminator="\n")
+
+
+def _read(name: str) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.read_csv(_path(name))
+
+
+def _path(name: str) -> Path:
+    return resources.data_path("validation", name)
