@@ -126,13 +126,13 @@ def check_job(plan: TorchRecPlan) -> None:
         if not dist.is_initialized():
             return
         ranks = dist.get_world_size()
-        here = {"GPUs": ranks, "GPUs a node": get_local_size(ranks)}
+        here = {"GPUs": ranks, "GPUs per node": get_local_size(ranks)}
         if any(entry.sharding_type in _INSIDE for entry in plan.tables):
-            here["GPUs a domain"] = get_topology_group_world_size(ranks)
+            here["GPUs per domain"] = get_topology_group_world_size(ranks)
     planned = {
         "GPUs": plan.gpus,
-        "GPUs a node": plan.gpus_per_node,
-        "GPUs a domain": plan.domain_gpus,
+        "GPUs per node": plan.gpus_per_node,
+        "GPUs per domain": plan.domain_gpus,
     }
     for what, count in here.items():
         if count != planned[what]:

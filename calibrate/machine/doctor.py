@@ -183,7 +183,7 @@ def _memory(ranks: int, root: Path) -> list[MachineDoubt]:
     if not known or min(known) >= ranks * _LEAST_MEMORY_BYTES:
         return []
     text = f"this container may use {min(known) // 2**20} MiB of memory: large messages will be left out"
-    return [MachineDoubt("memory", text, "allow it 1 GiB a rank")]
+    return [MachineDoubt("memory", text, "allow it 1 GiB per rank")]
 
 
 def gpu_findings(gpus: Sequence[LocalGpu]) -> list[MachineDoubt]:

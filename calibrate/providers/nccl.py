@@ -128,6 +128,6 @@ def share_gpu(version: tuple[int, ...], ranks: int, gpus: int) -> None:
         found = ".".join(map(str, version))
         raise NoHardwareError(
             f"{ranks} ranks share {gpus} GPU{'s' if gpus > 1 else ''}, and NCCL {found} cannot do that.",
-            f"start one rank a GPU; NCCL 2.30 can share one with {SHARE_VARIABLE}=1, as a functional check.",
+            f"start one rank per GPU; NCCL 2.30 can share one ({SHARE_VARIABLE}=1) as a functional check.",
         )
     os.environ[SHARE_VARIABLE] = "1"

@@ -69,7 +69,7 @@ class Nvshmem(DeviceCollectives):
             raise NoHardwareError(
                 f"{place.local_ranks} ranks share {gpus} GPUs: "
                 "NVSHMEM's team collectives end a process that shares its GPU.",
-                "start one rank a GPU.",
+                "start one rank per GPU.",
             )
         dist = torch_world.join(place, address)
         import nvshmem.bindings as bindings

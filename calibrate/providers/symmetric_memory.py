@@ -52,7 +52,7 @@ class SymmetricMemory(DeviceCollectives):
         if place.local_ranks > gpus:
             raise NoHardwareError(
                 f"{place.local_ranks} ranks share {gpus} GPUs: symmetric memory joins different GPUs.",
-                "start one rank a GPU.",
+                "start one rank per GPU.",
             )
         self._dist, self._symmetric = torch_world.join(place, address), symmetric
         self._place, self._rank = place, place.rank

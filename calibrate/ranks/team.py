@@ -26,7 +26,7 @@ WELCOME_S = 120.0
 OPEN_S = 180.0
 """How long the ranks may take to import a library and to join the job through it."""
 
-ONE_A_GPU = "start one rank a GPU (--ranks 1 where there is one GPU)."
+ONE_A_GPU = "start one rank per GPU (--ranks 1 if there is one GPU)."
 
 CLOSE_S = 5.0
 _LEAST_S = 1.0

@@ -66,7 +66,7 @@ def import_(
         typer.Argument(
             help="Logs: nccl-tests text or -J JSON, NVSHMEM perftest, CSV with the columns collective, "
             "payload_bytes, gpus and time_s. Or traces of torch.profiler (.json, .json.gz) or of NCCL's "
-            "inspector, one a rank, or their folder."
+            "inspector, one per rank, or their folder."
         ),
     ],
     machine: Annotated[

@@ -208,7 +208,7 @@ def predict_collectives(
     machine  a shipped name, the path of a TOML file, or a Machine
     Returns the frame with time_s, low_s, high_s (95 % interval), algbw_bytes_per_s, busbw_bytes_per_s,
     evidence and clock added; same rows, same order. Raises BadInputError for a missing column, an unknown
-    collective, a size below one byte a peer; NoCalibrationError where nothing is known.
+    collective, a size below one byte per peer; NoCalibrationError where nothing is known.
     """
     where = machine if isinstance(machine, Machine) else load_machine(machine)
     if calibration is None or str(calibration) in list_calibrations():
@@ -330,7 +330,7 @@ def _check_per_peer(collective: str, size: Floats, ranks: Floats) -> None:
     if short.any():
         i = int(np.argmax(short))
         raise BadInputError(
-            f"{size[i]:g} B of {collective} over {ranks[i]:g} ranks is less than one byte a peer: "
+            f"{size[i]:g} B of {collective} over {ranks[i]:g} ranks is less than one byte per peer: "
             "it would time an empty call.",
             f"the smallest size here is {ranks[i]:g} B.",
         )

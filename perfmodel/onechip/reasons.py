@@ -97,8 +97,8 @@ def because(cuts: Cuts, choice: int, table: int) -> str:
     if cut.way == Way.GM_UB:
         asked = cost.batch * float(cost.tables.pooling[table])
         if asked >= rows:
-            return f"{format_number(asked / rows)} look-ups a row"
-        return f"{format_number(rows / asked)} rows a look-up"
+            return f"{format_number(asked / rows)} look-ups per row"
+        return f"{format_number(rows / asked)} rows per look-up"
     held, share = _resident(cuts, choice, table)
     words = f"{format_bytes(held)} {'stay' if cost.chip.buffers.persist else 'are copied'}"
     return words if share >= 1 else f"{words}: {format_fraction(share)}"

@@ -212,7 +212,7 @@ def shards_text(found: Alike) -> str:
     r, c = scheme.row_parts, scheme.col_parts
     words = [f"{n} {name} parts" for n, name in ((r, "row"), (c, "column")) if n > 1]
     most = format_bytes(float(found.memory.rows_bytes.max()), binary=False)
-    return f"{' × '.join(words) or 'whole tables'}, at most {most} a GPU"
+    return f"{' × '.join(words) or 'whole tables'}, at most {most} per GPU"
 
 
 def _notes(found: Alike) -> Iterator[str]:

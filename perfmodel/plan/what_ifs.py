@@ -146,14 +146,14 @@ def _asked(q: PlanQuestion, answer: Planned) -> Iterator[tuple[str, str, str, Pl
         costs = {**q.costs, "payload": "fp16"}
         yield "payload", "bags sent as fp16", "--payload fp16", replace(q, costs=costs)
     batch = _MORE_SAMPLES * q.batch
-    words = f"samples a GPU {format_count(q.batch)} → {format_count(batch)}"
+    words = f"samples per GPU {format_count(q.batch)} → {format_count(batch)}"
     yield "batch", words, f"--batch {batch}", replace(q, batch=batch)
 
 
 def _memory(q: PlanQuestion) -> tuple[str, str, str, PlanQuestion | BadInputError]:
     """Twice the memory of each GPU, or twice what --max-hbm allows."""
     if q.most_bytes is not None and 2 * q.most_bytes <= q.machine.value("hbm_bytes"):
-        words = f"memory {_size(q.most_bytes)} → {_size(2 * q.most_bytes)} a GPU"
+        words = f"memory {_size(q.most_bytes)} → {_size(2 * q.most_bytes)} per GPU"
         option = f"--max-hbm {exact_text(2 * q.most_bytes, 'byte')}"
         return "memory", words, option, replace(q, most_bytes=2 * q.most_bytes)
     whole = q.machine.value("hbm_bytes")
@@ -162,7 +162,7 @@ def _memory(q: PlanQuestion) -> tuple[str, str, str, PlanQuestion | BadInputErro
     if q.most_bytes is not None and not isinstance(changed, BadInputError):
         changed = replace(changed, most_bytes=2 * q.most_bytes)
         option += f" --max-hbm {exact_text(2 * q.most_bytes, 'byte')}"
-    return "memory", f"memory {_size(whole)} → {_size(2 * whole)} a GPU", option, changed
+    return "memory", f"memory {_size(whole)} → {_size(2 * whole)} per GPU", option, changed
 
 
 def _size(value: float) -> str:

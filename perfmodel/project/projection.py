@@ -67,7 +67,7 @@ class GpuCount:
         named = [("cache" if self.tier else "rows", self.rows_bytes, rows)]
         named += [("exchange buffers", self.buffer_bytes, buffers)]
         parts = ", ".join(f"{name} {text}" for name, size, text in named if size) or "no rows, no buffers"
-        return f"{total} of {usable} a GPU: {parts}"
+        return f"{total} of {usable} per GPU: {parts}"
 
     def __str__(self) -> str:
         room = self.usable_bytes
@@ -92,7 +92,7 @@ class GpuCount:
         each, ratio = format_bytes(self.tier_bytes, binary=False), self.table_bytes / self.tier_bytes
         where = counted(self.gpus, "GPU") if self.rule == "given" else format_count(self.gpus)
         rule = "as given" if self.rule == "given" else self.rule
-        return f"{size} ÷ {each} of {self.tier} a node = {ratio:.3g}  →  {where} ({rule})"
+        return f"{size} ÷ {each} of {self.tier} per node = {ratio:.3g}  →  {where} ({rule})"
 
 
 @dataclass(frozen=True)

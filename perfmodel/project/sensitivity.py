@@ -172,7 +172,7 @@ def _below(p: Projection) -> Iterator[Sensitivity]:
     if tier.kind == SSD:
         reads = 2 * machine.value("ssd_reads_per_s")
         text = f"ssd_reads_per_s={reads:.12g}"
-        yield from _changed(p, "SSDs of twice as many reads a second", {"ssd_reads_per_s": reads}, text)
+        yield from _changed(p, "SSDs with twice the reads per second", {"ssd_reads_per_s": reads}, text)
         return
     yield from _doubled(p, "host link", "host_link_bytes_per_s")
 

@@ -118,7 +118,7 @@ def _read(reader: Reader, step: StepRow, asked: AskedRows) -> TimeParts:
     )
     rest = format_time(asked.blocks / reads)
     working = (
-        f"N = {reads:.4g} reads a second and GPU",
+        f"N = {reads:.4g} reads per second and GPU",
         f"t = {format_time(value('ssd_latency_s'))} + {rest} for the reads; rows cross the link beside them",
         *_prefetched(reader, step),
     )

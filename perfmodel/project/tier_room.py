@@ -99,7 +99,7 @@ def _check_nodes(work: Configs, nodes: Array, node: int, room: float, tier: Tier
         raise BadInputError(
             f"{size} of tables need {counted(int(nodes[at]), 'node')} of {each} of {tier.place}; "
             f"{counted(int(work.gpus[at]), 'GPU')} are in {int(np.ceil(work.gpus[at] / node))}.",
-            f"use at least {int((nodes[at] - 1) * node + 1)} GPUs, fewer a node (--gpus-per-node), or a "
+            f"use at least {int((nodes[at] - 1) * node + 1)} GPUs, fewer per node (--gpus-per-node), or a "
             "smaller --table-size.",
         )
 
@@ -145,7 +145,7 @@ def _cached(forward: Forward, work: Configs, tier: Tier) -> Configs:
         )
         most = f"at most {format_fraction(float(np.floor(1000 * fits) / 1000))} fits here"
         raise BadInputError(
-            f"a cache of {format_fraction(share)} of the rows is {cache} a GPU, above the "
+            f"a cache of {format_fraction(share)} of the rows is {cache} per GPU, above the "
             f"{usable} of its HBM less {buffers} of exchange buffers.",
             f"{most}; or more GPUs, a smaller --batch or --reserve." if fits > 0 else "a smaller --batch.",
         )

@@ -195,7 +195,7 @@ def misses_words(basis: PassBasis, tier: Tier, ids: Distribution, work: Configs)
         return
     missed, part = asked.missed, asked.missed / asked.distinct if asked.distinct else 0.0
     yield (
-        f"of {format_count(lookups)} look-ups a GPU {format_count(asked.distinct)} rows are different, and "
+        f"{format_count(lookups)} look-ups per GPU read {format_count(asked.distinct)} distinct rows; "
         f"{format_count(missed)} ({format_fraction(part)}) are not in the cache"
     )
     if tier.kind == SSD:

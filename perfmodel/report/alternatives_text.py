@@ -83,7 +83,7 @@ def _overlap(each: Alternative, best: Alternative) -> bool:
 
 def side_by_side(found: Sequence[Alternative], currency: str) -> str:
     """One line an alternative; below them those that are not possible, and why."""
-    headers = ["alternative", "GPUs", "time/batch", "95 % band", "samples/s", "a GPU", "GPU-h", "kWh ≤"]
+    headers = ["alternative", "GPUs", "time/batch", "95 % band", "samples/s", "per GPU", "GPU-h", "kWh ≤"]
     rows = [_row(each, currency) for each in found if each.answer]
     text = table([*headers, currency], rows, drop=(5, 3))
     how = [(each.label, f"{each.what}, on {each.machine}; {_known(each)}") for each in found if each.answer]
@@ -144,9 +144,9 @@ def _least_rate(each: Alternative, rate: float) -> str:
     memory = each.memory
     assert memory is not None
     own, many = format_rate(memory.bytes_per_s), int(memory.bytes_per_s / rate)
-    who = f"for its {counted(memory.sharers, 'GPU')} together" if memory.sharers > 1 else "for a GPU"
-    more = f"; its {own} are enough for {format_count(many)} GPUs" if memory.sharers == 1 < many else ""
-    return f"faster, if it can be had: {format_rate(rate)} {who} are enough{more}"
+    who = f"for its {counted(memory.sharers, 'GPU')} together" if memory.sharers > 1 else "per GPU"
+    more = f"; its {own} is enough for {format_count(many)} GPUs" if memory.sharers == 1 < many else ""
+    return f"faster, if it exists: {format_rate(rate)} {who} is enough{more}"
 
 
 def _as_rate(each: Alternative, step: StepRow, factor: float) -> str:

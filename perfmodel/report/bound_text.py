@@ -18,13 +18,13 @@ def bound_words(answer: Planned) -> str:
     """How much better a plan of the listed schemes can be, and any plan; and which schemes those are."""
     found = answer.found
     if answer.given:
-        return "This plan was given: without --plan, a search says how much better one can be."
+        return "This plan was given. Without --plan, a search shows how much faster a plan can be."
     stopped = STOPPED[found.stopped]
     if not found.bound_s:
-        return f"How much better a plan can be is not known ({stopped})."
+        return f"How much faster a plan can be is not known ({stopped})."
     words = (
         f"No {answer.bound_over.replace('plans', 'plan', 1)} is faster than {format_time(found.bound_s)}: "
-        f"at most {format_fraction(found.gap)} is left to gain ({stopped})."
+        f"at most {format_fraction(found.gap)} of the time can be saved ({stopped})."
     )
     whose = "TorchRec's shardings" if found.restricted else "Listed"
     return " ".join([words, *all_plans_words(answer), f"{whose}: {answer.listed_schemes}."])

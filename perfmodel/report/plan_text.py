@@ -106,7 +106,7 @@ def headline(answer: Planned) -> str:
 def compared_with(item: Baseline, time_s: float) -> str:
     """``2.68× as fast as table-wise (319 µs)``, or that it does not fit."""
     if item.time_s is None:
-        return f"{item.name} would need {format_bytes(item.needs_bytes, binary=False)} on a GPU"
+        return f"{item.name} would need {format_bytes(item.needs_bytes, binary=False)} on one GPU"
     return f"{format_ratio(item.time_s / time_s)} as fast as {item.name} ({format_time(item.time_s)})"
 
 
@@ -175,7 +175,7 @@ def placements(answer: Planned) -> str:
             ]
         )
     rows += [_copies(answer, folded)] if folded else []
-    headers = ["table", "rows", "dim", "sharding", "exchange", "parts", "ranks", "a GPU", "next best"]
+    headers = ["table", "rows", "dim", "sharding", "exchange", "parts", "ranks", "per GPU", "next best"]
     headers[7:7] = ["memory"] if tiered else []
     left = (0, 3, 4, 6, 7, 9) if tiered else (0, 3, 4, 6, 8)
     text = table(headers, rows, left=left, drop=(2, 8, 1) if tiered else (2, 7, 1))

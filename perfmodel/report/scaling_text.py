@@ -50,7 +50,7 @@ def scaling_table(found: Scaling) -> str:
         "GPUs",
         "time",
         "samples/s",
-        "a GPU",
+        "per GPU",
         "each more",
         "memory",
         "longest step",
@@ -88,42 +88,43 @@ def _rate(samples_per_s: float) -> str:
 def sentences(found: Scaling) -> str:
     """How to read the table; the knee, and the batch to begin with."""
     each = (
-        "Each more: samples a second that each further GPU adds since the row above, over what one GPU did "
-        "there on average. Memory is of the fullest GPU. To gain: what a faster plan of the listed schemes "
-        "may save of the time, at most, - where the time was too short to say; ~ marks times of which that "
-        f"is more than {format_fraction(ROUGH)}. Batch: the least power of two with which this plan has "
-        f"{format_fraction(NEARLY_ALL)} of the samples a second that it has with any batch that fits."
+        "Each more: samples per second that each GPU added since the row above brings, divided by the "
+        "average per GPU in that row. Memory is that of the fullest GPU. To gain: the share of the time that "
+        "a faster plan of the listed schemes can save at most; - if the time limit was too short to know. ~ "
+        f"marks times of which more than {format_fraction(ROUGH)} might be saved. Batch: the smallest power "
+        f"of two with which this plan reaches {format_fraction(NEARLY_ALL)} of its highest samples per "
+        "second with any batch that fits."
     )
     words = [knee_words(found), batch_words(found), each]
     return "\n".join(paragraph(text) for text in words if text)
 
 
 def knee_words(found: Scaling) -> str:
-    """Where more GPUs stop to pay."""
+    """The number of GPUs from which more of them hardly pay."""
     numbers = [point.gpus for point in found.planned]
     if len(numbers) < 2:
-        return "Knee: a second number of GPUs that fits is needed to see one."
+        return "Knee: this needs at least two numbers of GPUs on which the tables fit."
     half = "half" if HALF == 1 / 2 else format_fraction(HALF)
     if found.unsure:
         where = " and ".join(format_count(gpus) for gpus in found.unsure)
         return (
-            f"Knee: not known yet, since more than {format_fraction(ROUGH)} may be left to gain on {where} "
-            "GPUs. A longer --time-limit finds faster plans, or shows that there are none."
+            f"Knee: not known yet, because more than {format_fraction(ROUGH)} of the time might be saved "
+            f"on {where} GPUs. A longer --time-limit finds faster plans, or shows that there are none."
         )
     if found.knee is None:
         most = format_count(numbers[-1])
-        return f"No knee up to {most} GPUs: each further one adds {half} of a GPU before it, or more."
+        return f"No knee up to {most} GPUs: each added GPU brings at least {half} of the average before it."
     at = next(point for point in found.planned if point.gpus == found.knee)
     after = next(point for point in found.planned if point.gpus > found.knee)
     words = (
-        f"Knee at {counted(at.gpus, 'GPU')}: up to {format_count(after.gpus)}, each further one adds less "
-        f"than {half} of what one of the {format_count(at.gpus)} does."
+        f"Knee at {counted(at.gpus, 'GPU')}: from there to {format_count(after.gpus)}, each added GPU brings "
+        f"less than {half} of the average of the {format_count(at.gpus)}."
     )
     best = max(found.planned, key=lambda point: point.samples_per_s)
     if best.gpus > at.gpus and best.samples_per_s > at.samples_per_s:
         more = format_ratio(best.samples_per_s / at.samples_per_s)
         least = format_count(at.gpus)
-        words += f" {format_count(best.gpus)} GPUs have {more} the samples a second of {least}."
+        words += f" {format_count(best.gpus)} GPUs have {more} the samples per second of {least}."
     return words
 
 
@@ -138,9 +139,9 @@ def batch_words(found: Scaling) -> str:
     gain = format_ratio(point.batch_samples_per_s / point.samples_per_s)
     where = f"on {counted(point.gpus, 'GPU')}"
     if point.batch == now:
-        return f"Batch: {format_count(now)} samples on each GPU are enough {where}."
+        return f"Batch: {format_count(now)} samples per GPU are enough {where}."
     return (
-        f"Batch: {format_count(point.batch)} samples on each GPU to begin with {where}: {gain} the samples a "
+        f"Batch: start with {format_count(point.batch)} samples per GPU {where}: {gain} the samples per "
         f"second of {format_count(now)} (--batch {point.batch})."
     )
 

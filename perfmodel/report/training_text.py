@@ -69,7 +69,7 @@ def _tasks(whole: WholeStep) -> str:
 
 def _dense(whole: WholeStep) -> str:
     """What the dense layers are, and what is assumed about them."""
-    text = f"{format_time(whole.dense_s)} a batch on each GPU, {_origin(whole.dense, whole)}"
+    text = f"{format_time(whole.dense_s)} per batch on each GPU, {_origin(whole.dense, whole)}"
     if whole.reduced_bytes:
         text += f"; their gradients, {format_bytes(whole.reduced_bytes, binary=False)}, are all-reduced"
     return facts([("Dense", text + _error(whole.dense))])
@@ -96,7 +96,7 @@ def _origin(dense: Dense | DenseTime, whole: WholeStep) -> str:
     rates, known = load_rates(), isinstance(dense.model, DenseModel)
     evidence = (rates.products if known else rates.efficiency).evidence
     return (
-        f"{what}{format_flops(whole.forward_flops)} a sample forward{backward}{after}, "
+        f"{what}{format_flops(whole.forward_flops)} per sample forward{backward}{after}, "
         f"{'products ' if known else ''}at {format_fraction(dense.efficiency)} of "
         f"{format_flops(dense.flops_per_s)}/s (datasheet; the share is {evidence}, "
         "from MLPerf's training steps)"

@@ -70,4 +70,4 @@ def test_two_ranks_on_one_gpu_measure_nothing(tmp_path: Path) -> None:
         pytest.raises(NoHardwareError, match="2 ranks share 1 GPU") as caught,
     ):
         session.calibrate(options(tmp_path), team, Silent())
-    assert "one rank a GPU" in caught.value.next_step
+    assert "one rank per GPU" in caught.value.next_step

@@ -199,7 +199,7 @@ def test_a_job_on_other_ranks_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(dist, "get_world_size", lambda: 4)
     torchrec_plan.module_plan(plan)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    with pytest.raises(BadInputError, match=r"for 2 GPUs a node, and this job has 4"):
+    with pytest.raises(BadInputError, match=r"for 2 GPUs per node, and this job has 4"):
         torchrec_plan.module_plan(plan)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.setenv("TORCHREC_RESOLVED_POD_SIZE", "2")

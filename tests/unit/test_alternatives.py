@@ -87,7 +87,7 @@ def test_a_stated_memory_wins_down_to_the_rate_that_is_said(skewed: dict[str, Al
     assert project_one(**asked, local_memory=(10 * TB, rate)).time_s == pytest.approx(best.time_s, rel=2e-3)
     assert all(each.least_bytes_per_s is None for each in skewed.values() if not each.stated)
     text = " ".join(alternatives_text(list(skewed.values()), [], []).split())
-    said = f"one memory faster, if it can be had: {format_rate(rate)} for a GPU are enough; its 3 TB/s are"
+    said = f"one memory faster, if it exists: {format_rate(rate)} per GPU is enough; its 3 TB/s is"
     assert f"{said} enough for {int(3e12 / rate)} GPUs" in text
 
 

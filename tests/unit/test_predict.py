@@ -271,7 +271,7 @@ def test_choice_of_calibration() -> None:
     [
         ({"collective": ["all_to_all"], "payload_bytes": [1]}, "gpus"),
         ({"collective": ["gossip"], "payload_bytes": [64], "gpus": [8]}, "gossip"),
-        ({"collective": ["all_to_all"], "payload_bytes": [4], "gpus": [8]}, "less than one byte a peer"),
+        ({"collective": ["all_to_all"], "payload_bytes": [4], "gpus": [8]}, "less than one byte per peer"),
         ({"collective": ["all_to_all"], "payload_bytes": [-4], "gpus": [8]}, "payload_bytes"),
         ({"collective": ["all_to_all"], "payload_bytes": ["x"], "gpus": [8]}, "not a number"),
         ({"collective": ["all_to_all"], "payload_bytes": [64], "gpus": [0]}, "gpus"),

@@ -65,7 +65,7 @@ def test_without_a_share_the_cache_fills_what_the_buffers_leave() -> None:
     count = answer.gpu_count
     assert (answer.gpus, count.needed, count.fits) == (40, 40, True)  # 5 nodes of 2 TB
     assert count.memory_bytes == pytest.approx(68e9)
-    assert "10 TB ÷ 2 TB of host memory a node = 5  →  40 (whole nodes of 8)" in str(count)
+    assert "10 TB ÷ 2 TB of host memory per node = 5  →  40 (whole nodes of 8)" in str(count)
     assert answer.totals["memory_bytes"] == pytest.approx(68e9)
 
 
@@ -143,7 +143,7 @@ def test_names_of_torchrec_and_fbgemm_are_read() -> None:
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"tier": "uvm-caching:50%"}, r"a cache of 50.0 % of the rows is 500 GB a GPU, above the 68 GB"),
+        ({"tier": "uvm-caching:50%"}, r"a cache of 50.0 % of the rows is 500 GB per GPU, above the 68 GB"),
         ({"tier": "uvm", "gpus": 8, "table_bytes": 10 * TB}, r"need 5 nodes of 2 TB of host memory"),
         ({"tier": "uvm", "table_bytes": None, "gpus": 8}, r"needs the size of the tables"),
         ({"tier": "uvm", "local_memory": (TB, 3e12)}, r"would both hold all rows"),

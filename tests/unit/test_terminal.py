@@ -43,7 +43,7 @@ def test_long_names_are_folded_before_numbers(monkeypatch: pytest.MonkeyPatch, c
     monkeypatch.setenv("COLUMNS", columns)
     name, next_best = "item_history_category_id_embedding_v2" * 2, unbroken("+7.49 µs unique 64×1*")
     row = [name, "100 000 000", "64", "data-parallel", "1.73 GB", next_best]
-    text = table(["table", "rows", "dim", "sharding", "a GPU", "next best"], [row], left=(0, 3, 5))
+    text = table(["table", "rows", "dim", "sharding", "per GPU", "next best"], [row], left=(0, 3, 5))
     assert max(map(len, text.splitlines())) <= int(columns)
     for number in ("100 000 000", "1.73 GB", "+7.49 µs"):
         assert number in text, text

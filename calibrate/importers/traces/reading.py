@@ -31,7 +31,7 @@ _STRAY = 0.2
 """Of the time between two collectives: ends on two ranks that stray further are of different ones.
 Real ones: 0.5 us (NCCL on eight V100) to 80 us (gloo, four processes on two cores), 3 % of that time."""
 
-_TRACES = "traces of torch.profiler (.json, .json.gz) or of NCCL's inspector (.log), one file a rank"
+_TRACES = "traces of torch.profiler (.json, .json.gz) or of NCCL's inspector (.log), one file per rank"
 
 
 def trace_files(paths: Sequence[str | Path]) -> list[Path]:
@@ -123,7 +123,7 @@ def _require_one_run(traces: Sequence[RankTrace]) -> None:
         if one.rank == other.rank:
             raise BadInputError(
                 f"{one.file} and {other.file} are both of rank {one.rank}.",
-                "give one trace a rank, of one run.",
+                "give one trace per rank, of one run.",
             )
     for one in traces[1:]:
         for what, own, theirs in (

@@ -152,7 +152,7 @@ def costs(found: Sequence[Alternative], currency: str) -> Block:
                 name=each.label,
             )
         )
-    figure.update_xaxes(title={"text": "samples a second, all GPUs"}, type="log")
+    figure.update_xaxes(title={"text": "samples per second, all GPUs"}, type="log")
     figure.update_yaxes(title={"text": "GPU-hours of 10⁹ samples"}, type="log")
     rows = tuple({**_numbers(each), "needed": condition(each, best)} for each in shown)
     least = format_number(best.gpu_hours)
@@ -169,7 +169,7 @@ def _cost_words(each: Alternative, best: Alternative, currency: str) -> list[str
     energy = each.energy_kwh
     return [
         f"<b>{safe(each.label)}</b>: {safe(each.what)}",
-        f"{format_count(each.gpus)} GPUs, {format_time(each.time_s)} a batch",
+        f"{format_count(each.gpus)} GPUs, {format_time(each.time_s)} per batch",
         f"{format_per_second(each.samples_per_s, 'samples')}, {format_number(each.gpu_hours)} GPU-hours",
         f"at most {format_number(energy)} kWh" if energy is not None else "",
         f"{format_number(each.cost)} {currency}" if each.cost is not None else "",

@@ -152,7 +152,7 @@ def _hover(answer: Projection, over: Over, step: StepRow) -> list[str]:
     return [
         " on ".join(over.place(answer)),
         time,
-        f"{size} a GPU, {step.library}, {step.clock} clock",
+        f"{size} per GPU, {step.library}, {step.clock} clock",
         str(step.evidence),
     ]
 

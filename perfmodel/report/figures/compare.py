@@ -296,7 +296,7 @@ def _line_text(label: str, row: Mapping[Any, Any]) -> str:
         [
             f"<b>{safe(label)}</b>",
             f"{size} on {format_count(float(row['gpus']))} GPUs",
-            f"{format_time(float(row['time_s']))} a batch, band {low} – {high}",
+            f"{format_time(float(row['time_s']))} per batch, band {low} – {high}",
             f"slowdown {slow[0]}, band {slow[1]} – {slow[2]}",
             f"evidence: {evidence_words(row)}",
         ]

@@ -233,7 +233,7 @@ def _bar_text(letter: str, answer: Projection, step: StepRow) -> str:
             f"{_size(answer.gpu_count.table_bytes)} on {format_count(answer.gpus)} GPUs",
             f"{format_time(step.time_s)} ({format_fraction(step.share)})",
             f"band {band(step.low_s, step.high_s)}",
-            f"{format_bytes(step.payload_bytes)} a GPU, {step.library}, {step.clock} clock",
+            f"{format_bytes(step.payload_bytes)} per GPU, {step.library}, {step.clock} clock",
             f"evidence: {step.evidence}",
         ]
     )

@@ -275,5 +275,5 @@ def source(shown: Shown) -> str:
     ids = ", ".join(dict.fromkeys(each.name for each in e.tables.ids))
     return (
         f"Modelled: machine {e.setting.machine.name}, calibration {names}, ids {ids}, "
-        f"{format_count(e.batch)} samples a GPU; weakest evidence: {shown.answer.found.cost.evidence}."
+        f"{format_count(e.batch)} samples per GPU; weakest evidence: {shown.answer.found.cost.evidence}."
     )

@@ -250,4 +250,5 @@ def _words(row: Row) -> Iterator[str]:
     yield from (format_time(row[name]) for name in ("time_s", "baseline_time_s"))
     yield samples_words(row["samples_per_s"])
     yield evidence_words(row)
-    yield f"{format_bytes(row['memory_bytes'], binary=False)} a GPU{'' if row['fits'] else ': does not fit'}"
+    size = format_bytes(row["memory_bytes"], binary=False)
+    yield f"{size} per GPU{'' if row['fits'] else ': does not fit'}"

@@ -36,7 +36,7 @@ def plan_scaling(sizes: Sequence[Size], line: str) -> Block | Missing:
         return Missing(NAME, "plans on two numbers of GPUs are needed: give more with --gpus.")
     numbers, rates = [row["gpus"] for row in rows], [row["samples_per_s"] for row in rows]
     knee = knee_of(numbers, rates)
-    switches = tuple(_switch(rows, each, words) for each, words in ((False, "samples/s"), (True, "a GPU")))
+    switches = tuple(_switch(rows, each, words) for each, words in ((False, "samples/s"), (True, "per GPU")))
     figure = style.plain_figure(
         [_trace(rows, name, values, at) for at, (name, values) in enumerate(_heights(rows, False).items())],
         height=_HEIGHT,
@@ -131,15 +131,15 @@ def _trace(
 
 
 _HOVER = (
-    "<b>%{fullData.name}</b><br>%{customdata[0]}<br>%{customdata[1]} samples per second, %{customdata[2]} a "
-    "GPU<br>%{customdata[3]} %{customdata[4]}<extra></extra>"
+    "<b>%{fullData.name}</b><br>%{customdata[0]}<br>%{customdata[1]} samples per second, "
+    "%{customdata[2]} per GPU<br>%{customdata[3]} %{customdata[4]}<extra></extra>"
 )
 
 
 def _switch(rows: Sequence[dict[str, Any]], each: bool, words: str) -> Switch:
     lines = _heights(rows, each)
     known = [value for values in lines.values() for value in values if value is not None]
-    title = "samples per second of a GPU" if each else "samples per second"
+    title = "samples per second and GPU" if each else "samples per second"
     axis = style.log_axis(_BELOW * min(known), _ABOVE * max(known), samples_tick, title)
     return Switch(words, {"y": list(lines.values())}, {"yaxis": axis})
 

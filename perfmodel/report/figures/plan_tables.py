@@ -144,7 +144,7 @@ def _table_hover(shown: Shown, sharding: str, found: list[tuple[AlikeTables, lis
     lines = [
         f"<b>{names}{more}</b>: {sharding}",
         f"{format_count(float(t.rows[first]))} rows × {dims}, {format_number(float(t.pooling[first]))} "
-        "look-ups a bag",
+        "look-ups per bag",
     ]
     for group, mine in found[:3]:
         where = _where(ranks_text(shown.answer.ranks(group), shown.answer.evaluator.gpus))

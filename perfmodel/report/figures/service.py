@@ -187,7 +187,7 @@ def batches(answer: ServiceLoad, source: str) -> Block | Missing:
 def _carries(name: str, sizes: Sequence[float], rates: Sequence[float], at: int) -> dict[str, Any]:
     words = [[format_count(size), _rate(rate)] for size, rate in zip(sizes, rates, strict=True)]
     found = _line(name, sizes, rates, at)
-    hover = "<b>%{fullData.name}</b><br>%{customdata[0]} a GPU: %{customdata[1]}<extra></extra>"
+    hover = "<b>%{fullData.name}</b><br>%{customdata[0]} per GPU: %{customdata[1]}<extra></extra>"
     return {**found, "customdata": words, "hovertemplate": hover}
 
 

@@ -146,7 +146,7 @@ def _hover(size: Size, each: Compared, over: Over) -> str:
     low, high = answer.band
     return (
         f"{head}{format_ratio(answer.slowdown)}, band {format_ratio(low)} – {format_ratio(high)}<br>"
-        f"{format_time(answer.time_s)} a batch; {format_bytes(each.memory_bytes, binary=False)} a GPU<br>"
+        f"{format_time(answer.time_s)} per batch; {format_bytes(each.memory_bytes, binary=False)} per GPU<br>"
         f"longest: {short_label(longest)}, {format_fraction(longest.share)}<br>evidence: {answer.evidence}"
     )
 

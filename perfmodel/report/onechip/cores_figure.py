@@ -305,7 +305,7 @@ def _frame(figure: Any, answer: ChipAnswer, factor: float, unit: str) -> None:
             type="line", xref=axis, yref=f"y{at}", x0=-0.5, x1=last, y0=level, y1=level, line=line
         )
         figure.add_annotation(
-            text=f"{name}: {format_time(time_s)} a batch", showarrow=False, xref=f"{axis} domain", x=0,
+            text=f"{name}: {format_time(time_s)} per batch", showarrow=False, xref=f"{axis} domain", x=0,
             xanchor="left", yref=f"y{at} domain", y=1.01, yanchor="bottom",
         )  # fmt: skip
 

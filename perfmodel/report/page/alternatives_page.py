@@ -22,7 +22,7 @@ from perfmodel.report.page.sources import code, folded, named, table, values, ve
 from perfmodel.report.projection_text import band
 from perfmodel.units import format_count, format_number, format_time
 
-_HEAD = ("alternative", "how", "GPUs", "time of a batch", "95 % band", "samples/s", "a GPU", "GPU-hours")
+_HEAD = ("alternative", "how", "GPUs", "time per batch", "95 % band", "samples/s", "per GPU", "GPU-hours")
 
 
 def alternatives_page(

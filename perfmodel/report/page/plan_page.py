@@ -119,8 +119,8 @@ def _against(answer: Planned) -> str:
     best = min(fitting, key=lambda item: item.time_s or 0.0)
     ratio = (best.time_s or 0.0) / answer.found.cost.time_s
     if format_ratio(ratio) == format_ratio(1.0):
-        return f"as fast as all tables {best.name}"
-    return f"{format_ratio(ratio)} as fast as all tables {best.name}"
+        return f"as fast as {best.name} sharding of all tables"
+    return f"{format_ratio(ratio)} as fast as {best.name} sharding of all tables"
 
 
 def _bounds(answer: Planned) -> str:

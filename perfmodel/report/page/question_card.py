@@ -24,11 +24,11 @@ def question_card(answer: Projection) -> Card:
     if answer.gpus == 1 and answer.forward.tier is None:
         size = format_bytes(count.table_bytes, binary=False)
         first = f"{format_ratio(answer.slowdown)}: {size} of tables fit on one GPU, so nothing is sharded."
-        times, sure = f"{format_time(answer.time_s)} a batch", ""
+        times, sure = f"{format_time(answer.time_s)} per batch", ""
     else:
         first = sentence(answer)
         times = (
-            f"{format_time(answer.time_s)} a batch, instead of {format_time(answer.baseline_time_s)} "
+            f"{format_time(answer.time_s)} per batch, instead of {format_time(answer.baseline_time_s)} "
             f"on one GPU; {format_ratio(answer.totals['throughput_ratio'])} its samples per second"
         )
         sure = _sure(answer)
