@@ -25,16 +25,15 @@ from perfmodel.schema.constants import (
 from perfmodel.schema.evidence import Backend, Clock, Evidence
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.kernel_fits import IMPLEMENTATIONS, KernelConstants
-from perfmodel.schema.machine import Machine, Quantity
+from perfmodel.schema.machine import Machine, Quantity, copied_rates
 from perfmodel.schema.machine_keys import KEYS
+from perfmodel.schema.memory_rates import FOLLOW_MEMORY
 from perfmodel.units import format_number
 
 CLUSTER = "cluster"
 BEST = "best"
 TORCH = "torch"
 BACKENDS = (*(str(b) for b in Backend), BEST)
-FOLLOW_MEMORY = ("gather_bytes_per_s", "bucketize_bytes_per_s", "local_sum_bytes_per_s")
-"""Rates of kernels that are a part of the memory's rate."""
 
 
 def list_scenarios() -> list[str]:
@@ -184,6 +183,7 @@ def load_setting(
             machine, constants = with_host_tier(machine, constants, own)
     if fitted is None:
         machine = _with_published(machine, kernels, constants)
+    notes = (*notes, *of_another_memory(machine))
     if assumed is not None:
         machine, constants = _under(assumed, machine), constants.replaced(assumed.constants)
     machine, following = _with_memory_rates(machine, assumed)
@@ -217,6 +217,21 @@ def of_its_file(machine: Machine) -> tuple[str, ...]:
     return (
         f"the machine file has the name of the shipped {machine.name} and other values ({words}): what was "
         "measured there is rescaled to them; give the file a name of its own if it is another machine",
+    )
+
+
+def of_another_memory(machine: Machine) -> tuple[str, ...]:
+    """What is said of a copied file with another memory, whose kernels' rates are still the shipped ones."""
+    like, rates = copied_rates(machine)
+    if not rates:
+        return ()
+    memory = machine.quantity("hbm_bytes_per_s")
+    before = memory.model_copy(update={"value": machine.original("hbm_bytes_per_s")})
+    is_are = "is that" if len(rates) == 1 else "are those"
+    typed = " ".join(f"--set {key}={rate:g}" for key, rate in rates.items())
+    return (
+        f"{', '.join(rates)} of {machine.name} {is_are} of {like}, whose memory has another rate than "
+        f"hbm_bytes_per_s = {before}; the same part of this rate, for the file or to type: {typed}",
     )
 
 

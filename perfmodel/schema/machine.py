@@ -18,6 +18,7 @@ from perfmodel.schema.evidence import Backend, Clock, Evidence
 from perfmodel.schema.files import invalid_fields, looks_like_path, read_toml, unknown_name
 from perfmodel.schema.limits import limits_of
 from perfmodel.schema.machine_keys import ALL_KEYS, KEYS, TIER_KEYS
+from perfmodel.schema.memory_rates import MEMORY_RATE, above_memory, copied, scaled
 
 OVERRIDE_SOURCE = "--set"
 _FOLDER = "machines"
@@ -326,4 +327,45 @@ def read_machine(path: Path) -> Machine:
         )
     if machine.links.like and machine.links.like not in list_machines():
         raise unknown_name(f"machine file {path}: links.like", machine.links.like, list_machines())
+    if machine.name not in list_machines():  # else it is rescaled as a change of the shipped one
+        _check_memory_rates(machine, path)
     return machine
+
+
+def _check_memory_rates(machine: Machine, path: Path) -> None:
+    """Refuse kernels that are faster than the memory.
+
+    Limits: like no shipped machine, the memory's rate timed or assumed, as in the file of a run -> accepted
+    """
+    stated = machine.quantity(MEMORY_RATE).evidence is Evidence.DATASHEET
+    faster = above_memory(machine.values)
+    if not faster or not (stated or machine.links.like):
+        return
+    words = ", ".join(f"{key} {machine.quantity(key)}" for key in faster)
+    like = _shipped(machine.links.like)
+    if like is None:
+        hint = "write what the kernels reach of this memory."
+    else:
+        rates = "; ".join(
+            f"[values.{key}] value = {scaled(key, machine.values, like.values):g}"
+            for key in dict.fromkeys((*faster, *copied(machine.values, like.values)))
+        )
+        hint = f"the same part of it as on {like.name}: {rates}"
+    raise BadInputError(
+        f"machine file {path}: {words}: more than the memory gives, "
+        f"{MEMORY_RATE} {machine.quantity(MEMORY_RATE)}.",
+        f"correct {MEMORY_RATE}, or lower the rates of the kernels: {hint}",
+    )
+
+
+def copied_rates(machine: Machine) -> tuple[str, dict[str, float]]:
+    """Of a file with a name of its own: the machine that it is like, and its rates that are those there.
+
+    Each with the same part of this machine's memory rate [bytes/s], without those that were set.
+    Limits: a shipped name, a machine like none, the same memory rate -> no rates
+    """
+    like = _shipped(machine.links.like)
+    if like is None or machine.name in list_machines():
+        return "", {}
+    own = machine.unchanged().values
+    return like.name, {key: scaled(key, own, like.values) for key in copied(own, like.values)}
