@@ -74,7 +74,7 @@ KeptOption = Annotated[
         "--reserve",
         metavar="PART",
         help="Share of each GPU's memory reserved for CUDA, NCCL and dense layers (default: 15%; "
-        "none with --max-hbm).",
+        "none with --max-hbm), and of the host memory for the system.",
     ),
 ]
 BelowOption = Annotated[
@@ -271,6 +271,11 @@ def below_of(text: str | None, plan: Plan | None) -> Below | None:
 def is_training(objective: str) -> bool:
     """Whether a pass is forward and backward. Limits: unknown objective -> BadInputError"""
     return trains(objective, "--objective")
+
+
+def host_reserve_of(reserve: str | None) -> float:
+    """Part of the host memory that tables may not use: --max-hbm says nothing of it."""
+    return reserve_of(RESERVE if reserve is None else reserve)
 
 
 def limits_of(machine: Machine, max_hbm: str | None, reserve: str | None) -> tuple[float | None, float]:

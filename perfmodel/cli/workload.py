@@ -58,7 +58,8 @@ ReserveOption = Annotated[
     typer.Option(
         "--reserve",
         metavar="PART",
-        help="Share of each GPU's memory reserved for CUDA, NCCL and dense layers.",
+        help="Share of each GPU's memory reserved for CUDA, NCCL and dense layers, and of the host memory "
+        "for the system.",
     ),
 ]
 RESERVE = "15%"

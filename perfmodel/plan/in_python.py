@@ -218,7 +218,8 @@ def question_of(
     """The question of ``plan_tables``; each option is the one of ``perfmodel plan`` with its name.
 
     batch          samples of one GPU;  distribution  of ids, for tables without one of their own
-    reserve        part of each GPU's memory that tables may not use; None: 15 %, none with max_hbm_bytes
+    reserve        part of each GPU's memory, and of the host memory, that tables may not use; None: 15 %,
+                   but with max_hbm_bytes none of the GPU's
     max_hbm_bytes  memory of each GPU that tables may use [bytes]
     only, without  rules as they are typed: ``"user_*=row-wise"``;  constraints  a TOML file, or rules
     tier           memory below the HBM that tables may be in too: ``"uvm,uvm-caching"``
@@ -229,6 +230,7 @@ def question_of(
     box = load_machine(machine) if isinstance(machine, str) else machine
     if overrides:
         box = box.with_overrides(dict(overrides))
+    kept_of_hosts = _RESERVE if reserve is None else reserve
     if reserve is None:
         reserve = _RESERVE if max_hbm_bytes is None else 0.0
     whole = box.value("hbm_bytes")
@@ -250,6 +252,7 @@ def question_of(
         batch=batch,
         training=training,
         reserve=reserve,
+        host_reserve=kept_of_hosts,
         most_bytes=max_hbm_bytes,
         rules=(*of_file, *typed_rules(_listed(only), _listed(without))),
         for_torchrec=for_torchrec,

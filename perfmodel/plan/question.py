@@ -68,6 +68,7 @@ class PlanQuestion:
 
     batch       samples of one GPU;  training  whether a pass is forward and backward
     reserve     part of each GPU's memory that tables may not use;  most_bytes  the most that they may use
+    host_reserve  the same of the host memory; None: as much as of the GPUs'
     rules       what tables must or may not be;  for_torchrec  whether TorchRec must run the plan
     costs       what a plan costs (``costs_of``)
     below       tiers that tables may be in beside the HBM
@@ -79,6 +80,7 @@ class PlanQuestion:
     batch: int
     training: bool = False
     reserve: float = 0.0
+    host_reserve: float | None = None
     most_bytes: float | None = None
     rules: tuple[TableRule, ...] = ()
     for_torchrec: bool = False
@@ -122,7 +124,9 @@ class PlanQuestion:
         tables = self.constraints.tables if self.constraints else self.tables
         rest = {name: value for name, value in self.costs.items() if name not in _OF_SETTING}
         rest.setdefault("sets", ExchangeSets() if self.for_torchrec else None)
-        rest |= {"training": self.training, "below": self.below}
+        kept = self.reserve if self.host_reserve is None else self.host_reserve
+        below = self.below and replace(self.below, host_reserve=kept)
+        rest |= {"training": self.training, "below": below}
         return Evaluator(self.setting, tables, self.batch, self.gpus, **rest)
 
     def options(self, more: Sequence[Scheme] = ()) -> Options:

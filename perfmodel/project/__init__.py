@@ -96,7 +96,7 @@ def _read(
     work = _work(workload, tables, values, seen, reserve, node, memory)
     if memory is None:
         usable = float(capacity.usable_bytes(chosen.machine.value("hbm_bytes"), reserve))
-        work = replace(work, usable_bytes=usable)
+        work = replace(work, usable_bytes=usable, reserve=reserve)
     return forward, work, node
 
 

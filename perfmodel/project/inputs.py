@@ -68,6 +68,7 @@ class Configs:
     filled: bool = False  # no table size was given: the tables fill the memory
     usable_bytes: float = np.inf  # of a GPU: what tables and exchanges may use
     cached: Array | None = None  # share of the rows in HBM, where all of them are in a tier below it
+    reserve: float = 0.0  # of the memory of GPUs and hosts: what tables may not use
 
     def __len__(self) -> int:
         return self.gpus.size
@@ -97,7 +98,7 @@ class Configs:
         table_bytes, gpus, needed, batch, ids = cut
         groups = tuple(group.part(span) for group in self.groups)
         cached = None if self.cached is None else self.cached[span]
-        kept = (self.given_gpus, self.filled, self.usable_bytes, cached)
+        kept = (self.given_gpus, self.filled, self.usable_bytes, cached, self.reserve)
         return Configs(table_bytes, gpus, needed, batch, ids, groups, *kept)
 
 

@@ -18,12 +18,12 @@ from perfmodel.project.costs import TWO_LEVEL, Forward, fullest_part
 from perfmodel.project.fitting import gpu_memory
 from perfmodel.project.grid import CostedGrid
 from perfmodel.project.inputs import Configs
-from perfmodel.project.tier_room import tier_bytes
+from perfmodel.project.tier_room import tier_bytes, tier_room
 from perfmodel.project.tiered import misses_words, tier_record
 from perfmodel.project.timed import TimedStep
 from perfmodel.project.understood import Understood
 from perfmodel.schema.evidence import Clock, Evidence
-from perfmodel.units import counted, format_bytes, format_count, format_rate, format_ratio
+from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_rate, format_ratio
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,6 +52,7 @@ class GpuCount:
     fits: bool = True  # whether both are within the usable memory
     tier: str = ""  # below the HBM, that holds all rows: host memory, SSDs
     tier_bytes: float = 0.0  # of a node
+    tier_usable_bytes: float = 0.0  # of these: what tables may use
 
     @property
     def memory_bytes(self) -> float:
@@ -88,11 +89,16 @@ class GpuCount:
         return f"{size} ÷ {usable} = {times}  →  {format_count(self.gpus)} ({self.rule})"
 
     def _of_nodes(self, size: str) -> str:
-        """``10 TB ÷ 2 TB of host memory a node = 5  →  40 (whole nodes of 8)``."""
-        each, ratio = format_bytes(self.tier_bytes, binary=False), self.table_bytes / self.tier_bytes
+        """``10 TB ÷ 1.70 TB of host memory per node (85.0 % of 2 TB) = 5.88  →  48 (whole nodes of 8)``."""
+        room = self.tier_usable_bytes
+        each, ratio = format_bytes(room, binary=False), self.table_bytes / room
+        kept = ""
+        if room < self.tier_bytes:
+            share = format_fraction(room / self.tier_bytes)
+            kept = f" ({share} of {format_bytes(self.tier_bytes, binary=False)})"
         where = counted(self.gpus, "GPU") if self.rule == "given" else format_count(self.gpus)
         rule = "as given" if self.rule == "given" else self.rule
-        return f"{size} ÷ {each} of {self.tier} per node = {ratio:.3g}  →  {where} ({rule})"
+        return f"{size} ÷ {each} of {self.tier} per node{kept} = {ratio:.3g}  →  {where} ({rule})"
 
 
 @dataclass(frozen=True)
@@ -256,7 +262,9 @@ def _gpu_count(forward: Forward, work: Configs, reserve: float) -> GpuCount:
     held = gpu_memory(forward, work)
     rows, buffers = float(held.rows_bytes[0]), float(held.buffer_bytes[0])
     good = bool(capacity.fits(rows + buffers, work.usable_bytes))
-    below = ("", 0.0) if forward.tier is None else (forward.tier.place, tier_bytes(machine, forward.tier))
+    below: tuple[str, float, float] = ("", 0.0, 0.0)
+    if (tier := forward.tier) is not None:
+        below = tier.place, tier_bytes(machine, tier), tier_room(machine, tier, reserve)
     counts = (gpus, needed, rule, size, hbm, usable, reserve, node, size / gpus)
     return GpuCount(*counts, rows, buffers, good, *below)
 

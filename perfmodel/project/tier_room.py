@@ -27,6 +27,16 @@ def tier_bytes(machine: Machine, tier: Tier) -> float:
     return machine.value("ssd_bytes" if tier.kind == SSD else "host_bytes")
 
 
+def tier_room(machine: Machine, tier: Tier, reserve: float) -> float:
+    """What tables may use of it: all of the SSDs, and host memory without what is reserved.
+
+    reserve  part of the memory that tables may not use, as of the HBM
+    Limits: a machine that does not say it -> BadInputError
+    """
+    whole = tier_bytes(machine, tier)
+    return whole if tier.kind == SSD else float(capacity.usable_host_bytes(whole, reserve))
+
+
 def check_tier(tier: Tier, memory: object, given: Mapping[str, Any]) -> None:
     """Refuse what a tier excludes: one local memory, tables whose size nobody says."""
     if memory is not None:
@@ -54,7 +64,7 @@ def placed(forward: Forward, work: Configs, node: int) -> Configs:
     tier = forward.tier
     if tier is None:
         return work
-    room = tier_bytes(forward.setting.machine, tier)
+    room = tier_room(forward.setting.machine, tier, work.reserve)
     nodes = _nodes(work, room)
     if work.given_gpus:
         _check_nodes(work, nodes, node, room, tier)
@@ -66,7 +76,7 @@ def has_room(forward: Forward, work: Configs, node: int) -> NDArray[np.bool_]:
     tier = forward.tier
     if tier is None:
         return np.ones(len(work), dtype=bool)
-    nodes = _nodes(work, tier_bytes(forward.setting.machine, tier))
+    nodes = _nodes(work, tier_room(forward.setting.machine, tier, work.reserve))
     enough = np.ceil(work.gpus / node) >= nodes if work.given_gpus else np.ones(len(work), dtype=bool)
     if tier.kind == UVM:
         return np.asarray(enough)

@@ -40,7 +40,7 @@ def skewed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Alternative]:
 def test_every_alternative_of_10_tb_is_there(skewed: dict[str, Alternative]) -> None:
     names = ["row-wise", "best-plan", "host", "gh200", "gb200", "ssd", "one-memory"]
     assert list(skewed) == names
-    assert [skewed[name].gpus for name in names] == [152, 152, 40, 80, 44, 1, 1]
+    assert [skewed[name].gpus for name in names] == [152, 152, 48, 92, 52, 1, 1]
     best = best_of(list(skewed.values()))
     assert best.time_s == min(a.time_s for a in skewed.values() if not a.stated)
     assert skewed["best-plan"].time_s <= skewed["row-wise"].time_s
@@ -48,11 +48,11 @@ def test_every_alternative_of_10_tb_is_there(skewed: dict[str, Alternative]) -> 
 
 
 def test_no_number_of_gpus_of_host_memory_is_much_faster(skewed: dict[str, Alternative]) -> None:
-    """All whole nodes from 40 to 152 GPUs, both tiers, every exchange."""
+    """All whole nodes from 48 to 152 GPUs, both tiers, every exchange."""
     times = []
     for tier in ("uvm", "uvm-caching"):
         for way in ("auto", "two_level", "sparse"):
-            gpus = list(range(40, 153, 8))
+            gpus = list(range(48, 153, 8))
             options = {"distribution": "zipf:1.05", "tier": tier, "reduction": way}
             times += project(table_bytes=10 * TB, gpus=gpus, **options)["time_s"].to_list()
     assert skewed["host"].time_s <= 1.02 * min(times)
@@ -110,7 +110,7 @@ def test_one_memory_as_it_is_stated_and_one_over_the_network(cli: Any) -> None:
 
 def test_costs_by_hand(skewed: dict[str, Alternative]) -> None:
     host, memory = skewed["host"], skewed["one-memory"]
-    hours = 1e9 / (40 * 1024) * host.time_s / 3600 * 40
+    hours = 1e9 / (48 * 1024) * host.time_s / 3600 * 48
     assert host.gpu_hours == pytest.approx(hours)
     assert host.energy_kwh == pytest.approx(0.7 * hours)
     assert host.cost == pytest.approx(80 * hours / 8)
@@ -123,7 +123,7 @@ def test_costs_by_hand(skewed: dict[str, Alternative]) -> None:
         "no price: machine_hour.gh200-slingshot (GH200 over C2C), " in text and "tb_month.ssd (SSDs)" in text
     )
     assert "in use are SSDs 1 of 8, one memory 1 of 8." in text
-    assert host.samples_per_s == pytest.approx(40 * 1024 / host.time_s)
+    assert host.samples_per_s == pytest.approx(48 * 1024 / host.time_s)
 
 
 def test_the_map_has_the_cells_of_the_answers(

@@ -160,7 +160,7 @@ def test_the_screen_and_the_document(cli: Any) -> None:
     assert "What would change the answer of the device alone" in text.out
     tier = cli("project", "--table-size", "10TB", "--tier", "uvm", "--host", "graph").out
     assert re.match(
-        r"[\d.]+× slower with all rows in host memory over 40 GPUs than .*, with CUDA graphs\.", tier
+        r"[\d.]+× slower with all rows in host memory over 48 GPUs than .*, with CUDA graphs\.", tier
     )
     assert max(map(len, text.out.splitlines())) <= 100
     found = json.loads(cli("project", "--table-size", "10TB", "--host", "compiled", "--json").out)

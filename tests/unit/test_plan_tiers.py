@@ -22,7 +22,10 @@ from perfmodel.plan import (
     uniform_plan,
 )
 from perfmodel.plan.bounding.relaxed_caches import corners, least_missed
+from perfmodel.plan.choices.host_memory import node_bytes
 from perfmodel.plan.choices.options import Options, options_of
+from perfmodel.plan.for_torchrec.runnable import torchrec_plan
+from perfmodel.plan.in_python import question_of
 from perfmodel.plan.pricing.allowed_tiers import Below
 from perfmodel.plan.pricing.tier_loads import AskedLaw, law_of, pooled_misses
 from perfmodel.plan.question import PlanQuestion
@@ -178,9 +181,27 @@ def question(**more: object) -> PlanQuestion:
     return PlanQuestion(**(asked | {"below": Below.of(parse_tiers(["uvm"]))} | more))  # type: ignore[arg-type]
 
 
+def test_the_reserve_is_kept_of_the_host_memory_also_in_what_torchrec_gets() -> None:
+    """Of 2 TB a node, 85 % unless --reserve says another share; --max-hbm says nothing of hosts."""
+    asked = {"tables": "mlperf-dlrm-dcnv2", "gpus": 2, "tier": "uvm"}
+    for more, share in (
+        ({}, 0.85),
+        ({"max_hbm_bytes": 24e9}, 0.85),
+        ({"reserve": 0.5}, 0.5),
+        ({"reserve": 0.0, "max_hbm_bytes": 24e9}, 1.0),
+    ):
+        evaluator = question_of(**asked, **more).evaluator  # type: ignore[arg-type]
+        assert node_bytes(evaluator) == pytest.approx(share * 2e12)
+        plan = in_tier(uniform_plan(evaluator.tables, "row-wise", 2, evaluator.domain), "uvm")
+        given = torchrec_plan(evaluator, plan).topology.host_bytes
+        assert given == pytest.approx(share * 1e12)
+
+
 def test_what_cannot_be_is_refused_with_the_next_step() -> None:
     with pytest.raises(BadInputError, match=r"16\.5 GB more than the 40 GB of a node"):
         question(machine=load_machine(BOX).with_overrides({"host_bytes": 40e9})).options()
+    with pytest.raises(BadInputError, match=r"16\.5 GB more than the 40 GB of a node that tables may use"):
+        question(machine=load_machine(BOX).with_overrides({"host_bytes": 80e9}), host_reserve=0.5).options()
     with pytest.raises(BadInputError) as nowhere:
         question(below=None).options()
     assert "--tier uvm,uvm-caching" in nowhere.value.next_step

@@ -63,10 +63,20 @@ def test_more_cache_and_more_skew_miss_less_and_prefetch_hides() -> None:
 def test_without_a_share_the_cache_fills_what_the_buffers_leave() -> None:
     answer = project_one(table_bytes=10 * TB, tier="uvm-caching")
     count = answer.gpu_count
-    assert (answer.gpus, count.needed, count.fits) == (40, 40, True)  # 5 nodes of 2 TB
+    assert (answer.gpus, count.needed, count.fits) == (48, 48, True)  # 6 nodes of 2 TB, 15 % of them kept
     assert count.memory_bytes == pytest.approx(68e9)
-    assert "10 TB ÷ 2 TB of host memory per node = 5  →  40 (whole nodes of 8)" in str(count)
+    assert "10 TB ÷ 1.70 TB of host memory per node (85.0 % of 2 TB) = 5.88  →  48 (whole nodes" in str(count)
     assert answer.totals["memory_bytes"] == pytest.approx(68e9)
+
+
+def test_the_reserve_is_kept_of_the_host_memory_and_not_of_ssds() -> None:
+    """10 TB in nodes of 2 TB: 5 nodes if all of it may be used, 6 of 1.7 TB, 10 of 1 TB."""
+    shares = (0.0, 0.15, 0.5)
+    assert [project_one(table_bytes=10 * TB, tier="uvm", reserve=r).gpus for r in shares] == [40, 48, 80]
+    whole = project_one(table_bytes=10 * TB, tier="uvm", reserve=0.0).gpu_count
+    assert "10 TB ÷ 2 TB of host memory per node = 5  →  40" in str(whole)
+    ssd = project_one(table_bytes=30 * TB, tier="ssd", reserve=0.5).gpu_count
+    assert ssd.gpus == 1 and ssd.tier_usable_bytes == ssd.tier_bytes
 
 
 def test_ssds_read_blocks_as_fast_as_they_say() -> None:
@@ -80,7 +90,7 @@ def test_configurations_together_are_those_alone() -> None:
     frame = project(table_bytes=[TB, 4 * TB], tier="uvm-caching:1%")
     alone = [one("uvm-caching:1%", table_bytes=size).time_s for size in (TB, 4 * TB)]
     assert frame["time_s"].to_list() == pytest.approx(alone)
-    assert frame["gpus"].to_list() == [1, 16]
+    assert frame["gpus"].to_list() == [1, 24]
 
 
 def test_every_step_is_explained_with_its_numbers() -> None:
@@ -144,7 +154,7 @@ def test_names_of_torchrec_and_fbgemm_are_read() -> None:
     ("asked", "words"),
     [
         ({"tier": "uvm-caching:50%"}, r"a cache of 50.0 % of the rows is 500 GB per GPU, above the 68 GB"),
-        ({"tier": "uvm", "gpus": 8, "table_bytes": 10 * TB}, r"need 5 nodes of 2 TB of host memory"),
+        ({"tier": "uvm", "gpus": 8, "table_bytes": 10 * TB}, r"need 6 nodes of 1.70 TB of host memory"),
         ({"tier": "uvm", "table_bytes": None, "gpus": 8}, r"needs the size of the tables"),
         ({"tier": "uvm", "local_memory": (TB, 3e12)}, r"would both hold all rows"),
         ({"tier": "uvm", "machine": "l40s-pcie"}, r"does not say its host_bytes"),

@@ -37,7 +37,7 @@ def test_bars_over_table_sizes_have_the_steps_of_the_tier() -> None:
     block = breakdown([one("uvm-caching:1%", table_bytes=size) for size in (TB, 4 * TB)])
     assert isinstance(block, Block)
     steps = {(row["gpus"], row["step"]) for row in block.data}
-    assert {(1, "fetch_rows"), (1, "cache_lookup"), (16, "fetch_rows"), (16, "reduce_scatter_bags")} <= steps
+    assert {(1, "fetch_rows"), (1, "cache_lookup"), (24, "fetch_rows"), (24, "reduce_scatter_bags")} <= steps
 
 
 def test_a_view_over_sizes_draws_the_line_of_the_tier() -> None:
@@ -75,7 +75,7 @@ def test_shardings_are_not_compared_below_the_hbm() -> None:
         (("--compare", "h100-sxm-ib", "h200-sxm-ib"), "--tier and --compare cannot be combined"),
         (("--sharding", "table-wise"), "--sharding table-wise and --tier cannot be combined"),
         (("--gpus", "8"), "--tier uvm needs the size of the tables"),
-        (("--table-size", "10TB", "--gpus", "8"), "need 5 nodes of 2 TB of host memory"),
+        (("--table-size", "10TB", "--gpus", "8"), "need 6 nodes of 1.70 TB of host memory"),
         (("--table-size", "1TB", "--machine", "l40s-pcie"), "does not say its host_bytes"),
     ],
 )

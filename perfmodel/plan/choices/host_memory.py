@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
+from perfmodel.model import capacity
 from perfmodel.units import counted, format_bytes
 
 if TYPE_CHECKING:
@@ -25,8 +26,10 @@ def node_size(evaluator: Evaluator) -> int:
 
 
 def node_bytes(evaluator: Evaluator) -> float:
-    """Host memory of a node [bytes]."""
-    return evaluator.setting.machine.value("host_bytes")
+    """Host memory of a node that tables may use [bytes]."""
+    below = evaluator.model.below
+    whole = evaluator.setting.machine.value("host_bytes")
+    return float(capacity.usable_host_bytes(whole, below.host_reserve if below else 0.0))
 
 
 def of_nodes(ranks: Array, size: int) -> Array:
@@ -65,7 +68,7 @@ def too_small(what: str, needs: float, room: float) -> BadInputError:
     """Host memory that is not enough: by how much."""
     size, there, more = (format_bytes(x, binary=False) for x in (needs, room, needs - room))
     return BadInputError(
-        f"{what} needs {size} of host memory, {more} more than the {there} of a node.",
+        f"{what} needs {size} of host memory, {more} more than the {there} of a node that tables may use.",
         "use more nodes (--gpus), leave more to the HBM (--max-hbm), or say how much there is "
         "(--set host_bytes=…).",
     )

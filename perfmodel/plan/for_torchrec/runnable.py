@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.choices.host_memory import node_bytes
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.pricing.placement import Placement, Plan, Scheme
@@ -119,6 +120,7 @@ def torchrec_plan(evaluator: Evaluator, plan: Plan, hbm_bytes: float | None = No
             split inside one -> BadInputError that names the table
     """
     machine, gpus, node = evaluator.setting.machine, plan.gpus, _node(evaluator)
+    host_bytes = node_bytes(evaluator) / node if plan.tier_codes.any() else None
     types = merged_types([_kind(plan, at, node) for at in range(len(plan.tables))])
     return TorchRecPlan(
         schema_version=1,
@@ -129,7 +131,7 @@ def torchrec_plan(evaluator: Evaluator, plan: Plan, hbm_bytes: float | None = No
         gpus_per_node=node,
         domain_gpus=plan.domain,
         batch=evaluator.batch,
-        topology=topology(machine, hbm_bytes, node if plan.tier_codes.any() else None),
+        topology=topology(machine, hbm_bytes, host_bytes),
         tables=[_table(plan, at, kind) for at, kind in enumerate(types)],
     )
 
@@ -140,11 +142,11 @@ def write(evaluator: Evaluator, plan: Plan, path: Path, hbm_bytes: float | None 
 
 
 def topology(
-    machine: Machine, hbm_bytes: float | None = None, sharers: int | None = None
+    machine: Machine, hbm_bytes: float | None = None, host_bytes: float | None = None
 ) -> TorchRecTopology:
     """What TorchRec's planner asks of a machine, datasheet values of one GPU and one direction.
 
-    sharers  GPUs of a node that share its host memory, where tables are there
+    host_bytes  that a rank may use of its node's host memory, where tables are there
     """
     inside = machine.value("nvlink_bytes_per_s") or machine.value("pcie_bytes_per_s")
     return TorchRecTopology(
@@ -152,7 +154,7 @@ def topology(
         hbm_bytes_per_s=machine.value("hbm_bytes_per_s"),
         intra_bytes_per_s=inside,
         inter_bytes_per_s=machine.value("nic_bytes_per_s"),
-        host_bytes=int(machine.value("host_bytes") / sharers) if sharers else None,
+        host_bytes=None if host_bytes is None else int(host_bytes),
     )
 
 

@@ -25,12 +25,14 @@ class Below:
     in_place  whether rows may be read in place
     shares    of the rows of a table that its cache may hold [-]; none: no caches
     policy    of all caches;  prefetch  whether all of them are filled while the batch before runs
+    host_reserve  part of the host memory that tables may not use [-]
     """
 
     in_place: bool
     shares: tuple[float, ...]
     policy: str = "lru"
     prefetch: bool = False
+    host_reserve: float = 0.0
 
     @staticmethod
     def of(tiers: Iterable[Tier | None]) -> Below | None:
