@@ -195,6 +195,15 @@ def test_sections_of_the_model_that_code_and_pages_name_are_there() -> None:
     assert not named
 
 
+def test_files_that_the_model_page_names_are_there() -> None:
+    text = (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([a-z_]+(?:/[a-z_]+)+\.py)`", text))
+    assert len(named) > 30
+    assert not [
+        name for name in named if not ((ROOT / name).exists() or (ROOT / "perfmodel" / name).exists())
+    ]
+
+
 def test_a_line_of_the_changelog_is_a_change() -> None:
     lines = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
     assert all(len(line) <= 120 and not line.startswith(" ") for line in lines)

@@ -135,6 +135,18 @@ class TableScaling:
 
     found: Scaling
 
+    def __repr__(self) -> str:
+        """What it is of, and the time of each plan, on a line."""
+        first = self.found.planned[0].answer
+        assert first is not None
+        times = (
+            "no plan" if at.answer is None else format_time(at.answer.found.cost.time_s)
+            for at in self.found.points
+        )
+        gpus = (counted(at.gpus, "GPU") for at in self.found.points)
+        each = (" ".join(pair) for pair in zip(gpus, times, strict=True))
+        return f"<TableScaling of {counted(len(first.plan.tables), 'table')}: {', '.join(each)}>"
+
     @property
     def knee(self) -> int | None:
         """The number of GPUs after which each further one adds less than half of one before."""

@@ -139,6 +139,7 @@ class Scaling:
             "scaling": [point.to_dict() for point in self.points],
             "knee_gpus": self.knee,
             "knee_unsure_gpus": list(self.unsure),
+            **{name: known[name] for name in ("bound_over", "listed_schemes", "all_plans_bound_over")},
         }
 
 

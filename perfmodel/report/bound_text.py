@@ -26,8 +26,13 @@ def bound_words(answer: Planned) -> str:
         f"No {answer.bound_over.replace('plans', 'plan', 1)} is faster than {format_time(found.bound_s)}: "
         f"at most {format_fraction(found.gap)} of the time can be saved ({stopped})."
     )
-    whose = "TorchRec's shardings" if found.restricted else "Listed"
-    return " ".join([words, *all_plans_words(answer), f"{whose}: {answer.listed_schemes}."])
+    return " ".join([words, *all_plans_words(answer), listed_words(answer)])
+
+
+def listed_words(answer: Planned) -> str:
+    """Which schemes the first bound is over."""
+    whose = "TorchRec's shardings" if answer.found.restricted else "Listed"
+    return f"{whose}: {answer.listed_schemes}."
 
 
 def all_plans_words(answer: Planned) -> list[str]:

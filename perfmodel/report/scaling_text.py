@@ -7,6 +7,7 @@ import io
 from collections.abc import Callable
 
 from perfmodel.plan.scaling import HALF, NEARLY_ALL, ROUGH, ScalePoint, Scaling
+from perfmodel.report.bound_text import listed_words
 from perfmodel.report.plan_text import step_label
 from perfmodel.report.terminal import command_lines, paragraph, table, unbroken
 from perfmodel.report.what_if_text import pass_line
@@ -87,13 +88,15 @@ def _rate(samples_per_s: float) -> str:
 
 def sentences(found: Scaling) -> str:
     """How to read the table; the knee, and the batch to begin with."""
+    first = found.planned[0].answer
+    assert first is not None
     each = (
         "Each more: samples per second that each GPU added since the row above brings, divided by the "
         "average per GPU in that row. Memory is that of the fullest GPU. To gain: the share of the time that "
-        "a faster plan of the listed schemes can save at most; - if the time limit was too short to know. ~ "
-        f"marks times of which more than {format_fraction(ROUGH)} might be saved. Batch: the smallest power "
+        f"the fastest of all {first.bound_over} can save at most; - if the time limit was too short to know. "
+        f"~ marks times of which more than {format_fraction(ROUGH)} might be saved. Batch: the least power "
         f"of two with which this plan reaches {format_fraction(NEARLY_ALL)} of its highest samples per "
-        "second with any batch that fits."
+        f"second with any batch that fits. {listed_words(first)}"
     )
     words = [knee_words(found), batch_words(found), each]
     return "\n".join(paragraph(text) for text in words if text)

@@ -163,7 +163,7 @@ def _from_csv(path: Path) -> TableSet:
     names = [name.strip() for name in header]
     foreign = torchrec_tables.MARK in names
     if not foreign:
-        _check_columns(names, path)
+        _check_columns(names, f"{_WHAT} {path}")
     entries = []
     for line, row in lines:
         if len(row) != len(names):
@@ -213,7 +213,7 @@ def _from_parquet(path: Path) -> TableSet:
     except (pyarrow.ArrowException, OSError) as error:
         reason = first_line(str(error))
         raise BadInputError(f"{_WHAT} {path} is not valid Parquet: {reason}.", expected(_WHAT)) from None
-    return _from_records(frame, str(path), path)
+    return _from_records(frame, _WHAT, str(path), path)
 
 
 def tables_from_frame(frame: pd.DataFrame, name: str = "tables") -> TableSet:
@@ -222,16 +222,16 @@ def tables_from_frame(frame: pd.DataFrame, name: str = "tables") -> TableSet:
     rows, dim  [-] required;  pooling, dtype, weighted, distribution, name, count  as in a file; NaN: left out
     Limits: other columns, values that a file may not have -> BadInputError with row and column
     """
-    return _from_records(frame, f"frame {name!r}", Path(name))
+    return _from_records(frame, "frame", repr(name), Path(name))
 
 
-def _from_records(frame: pd.DataFrame, where: str, path: Path) -> TableSet:
+def _from_records(frame: pd.DataFrame, what: str, where: str, path: Path) -> TableSet:
     names = [str(column) for column in frame.columns]
     foreign = torchrec_tables.MARK in names
     if not foreign:
-        _check_columns(names, path)
+        _check_columns(names, f"{what} {where}")
     if not len(frame):
-        raise BadInputError(f"{_WHAT} {where} has no rows.", "a table is a row.")
+        raise BadInputError(f"{what} {where} has no rows.", "a table is a row.")
     records = frame.astype(object).where(frame.notna(), None).to_dict(orient="records")
     entries = [_plain(record) for record in records]
     if foreign:
@@ -239,7 +239,7 @@ def _from_records(frame: pd.DataFrame, where: str, path: Path) -> TableSet:
     try:
         return _table_set(_TableFile.model_validate({"tables": entries}, strict=True), path)
     except ValidationError as error:
-        raise invalid_fields(error, _WHAT, where) from None
+        raise invalid_fields(error, what, where) from None
 
 
 def _plain(record: Mapping[Any, Any]) -> dict[str, Any]:
@@ -263,7 +263,7 @@ def _digits(text: str) -> str:
         return text
 
 
-def _check_columns(names: Sequence[str], path: Path) -> None:
+def _check_columns(names: Sequence[str], where: str) -> None:
     """Columns of a CSV file of our own tables: all known, none twice, rows and dim among them."""
     known = _TableEntry.model_fields
     unknown = [name for name in names if name not in known]
@@ -273,7 +273,7 @@ def _check_columns(names: Sequence[str], path: Path) -> None:
             f"unknown column {', '.join(map(shown, unknown[:5]))}" if unknown else "a column appears twice"
         )
         problem = f"missing column {', '.join(missing)}" if missing else problem
-        raise BadInputError(f"{_WHAT} {path}: {problem}.", f"columns: {', '.join(known)}.")
+        raise BadInputError(f"{where}: {problem}.", f"columns: {', '.join(known)}.")
 
 
 def _read_json(path: Path) -> Mapping[str, Any]:

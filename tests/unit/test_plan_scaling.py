@@ -173,7 +173,12 @@ def test_a_screen_a_document_and_csv(cli: Any) -> None:
     assert screen.code == 0
     assert screen.out.startswith("The forward pass is planned, as in inference. A training step:\n")
     assert "--objective throughput" in screen.out.splitlines()[1]
+    listed = "row parts in powers of two, whole NVLink domains or all GPUs"
+    assert f"Listed: {listed}" in " ".join(screen.out.split())
     document = json.loads(cli(*words, "--json").out)
+    assert document["bound_over"] == "plans of the listed schemes"
+    assert document["listed_schemes"].startswith(listed)
+    assert document["all_plans_bound_over"] == "every plan that a plan file can describe"
     assert [row["gpus"] for row in document["scaling"]] == [2, 4, 16]
     assert document["command"] == "plan" and document["objective"] == "latency" and "knee_gpus" in document
     rows = list(csv.DictReader(io.StringIO(cli(*words, "--csv").out)))

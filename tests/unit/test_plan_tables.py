@@ -121,6 +121,8 @@ def test_a_plan_says_itself_on_a_line() -> None:
 
 def test_several_numbers_of_gpus() -> None:
     found = perfmodel.scale_tables("criteo-kaggle", [4, 2, 16], time_limit_s=3.0)
+    each = ", ".join(rf"{gpus} GPUs \S+ .?s" for gpus in (2, 4, 16))
+    assert re.fullmatch(f"<TableScaling of 26 tables: {each}>", repr(found))
     assert found.table["gpus"].tolist() == [2, 4, 16]
     assert found.table["samples_per_s"].tolist() == pytest.approx(
         [1024 * n / t for n, t in zip([2, 4, 16], found.table["time_s"], strict=True)]
@@ -140,6 +142,7 @@ def test_several_numbers_of_gpus() -> None:
         ({"machine": "h1000"}, "h1000"),
         ({"distribution": "zip"}, "distribution 'zip' is not known"),
         ({"time_limit_s": -1.0}, "time_limit_s -1 cannot be used"),
+        ({"tables": FRAME.drop(columns="rows")}, "^frame 'tables': missing column rows"),
         ({"time_limit_s": float("nan")}, "time_limit_s nan cannot be used"),
     ],
 )
