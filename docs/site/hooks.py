@@ -25,6 +25,8 @@ FROM_CHECKOUT = (
     "data/measurements/SOURCES.md",
 )
 """Pages outside docs/ that the site has too, at the same place below its top."""
+_RANKED = {"reference/python/": 0.2, "tutorial.md": 2, "commands.md": 2, "serving.md": 3}
+"""How much more a page counts in a search than others: tasks come before functions of their names."""
 _LINK = re.compile(r"\]\((?P<target>[^)\s#:]+)(?P<anchor>#[\w-]+)?\)")
 
 
@@ -59,8 +61,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links between files of the checkout become links between pages of the site."""
+    """Links between files of the checkout become links between pages of the site; what a search finds first."""
     here = page.file.src_uri
+    for beginning, boost in _RANKED.items():
+        if here.startswith(beginning):
+            page.meta["search"] = {"boost": boost}
     outside = here in FROM_CHECKOUT
     folder = posixpath.dirname(here if outside else f"docs/{here}")
 
