@@ -61,7 +61,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links between files of the checkout become links between pages of the site; what a search finds first."""
+    """Links between files of the checkout become links between pages of the site; search is ranked."""
     here = page.file.src_uri
     for beginning, boost in _RANKED.items():
         if here.startswith(beginning):
