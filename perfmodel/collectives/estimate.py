@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfmodel.collectives.choose import choose_calibration
-from perfmodel.collectives.spreads import LARGEST_BYTES
+from perfmodel.collectives.grid import LARGEST_BYTES
 from perfmodel.collectives.time_tables import LIMITS, TimeTable, build_table
 from perfmodel.errors import BadInputError
 from perfmodel.model.collectives import bus_factor

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from perfmodel.collectives.corrections import Correction, correction, nearest_cells
+from perfmodel.collectives.grid import GRID_BYTES, GRID_LOG2
 from perfmodel.collectives.stored import LAW_TIMES, curve_time, step_constants
 from perfmodel.errors import NoCalibrationError
 from perfmodel.model.curves import anchored_time
@@ -25,12 +27,6 @@ Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int8]
 
 ANOTHER_CLUSTER = "another cluster of this kind"
-PER_OCTAVE = 8
-OCTAVES = 48
-GRID_LOG2 = np.arange(OCTAVES * PER_OCTAVE + 1) / PER_OCTAVE
-GRID_BYTES = np.exp2(GRID_LOG2)
-LARGEST_BYTES = float(GRID_BYTES[-1])
-_SLACK = 1 / PER_OCTAVE
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,8 @@ class Doubt:
 class Spread:
     """ln t on the grid with its standard deviation, and what it rests on.
 
-    stages  the last one is ``log_time``;  doubts  their quadrature is ``log_sd``
+    stages      the last one is ``log_time``;  doubts  their quadrature is ``log_sd``
+    correction  of a law by measured cells
     """
 
     log_time: Floats
@@ -63,6 +60,7 @@ class Spread:
     basis: str
     stages: tuple[Stage, ...] = ()
     doubts: tuple[Doubt, ...] = ()
+    correction: Correction | None = None
 
 
 def from_curve(curve: Curve, calibration: Calibration) -> Spread:
@@ -259,13 +257,14 @@ def from_law(
     variance = np.einsum("ij,ik,kj->j", gradient, np.array(law.log_covariance), gradient)
     basis = f"law of the links ({calibration.calibration_id})"
     stages = [Stage("law of the links", LAW_TIMES[law.law], centre)]
-    nearest = _nearest_cells(calibration, collective, group)
+    nearest = nearest_cells(calibration, collective, group)
     measured_gpus, near = np.full(GRID_BYTES.size, float(law.fitted_gpus)), np.zeros(GRID_BYTES.size)
-    if nearest:
-        residual, measured_gpus, near = _carried(nearest, group, lambda which: log_time(unknowns, which))
-        centre = centre + noise.carry_fraction * residual
-        basis += f", corrected by {nearest[0].gpus} measured GPUs"
-        stages.append(Stage(f"corrected by {nearest[0].gpus} measured GPUs", from_law, centre))
+    carried = correction(nearest, group, lambda which: log_time(unknowns, which)) if nearest else None
+    if carried is not None:
+        measured_gpus, near = carried.gpus, carried.weight
+        centre = centre + noise.carry_fraction * carried.log_residual
+        basis += ", corrected by measured cells"
+        stages.append(Stage("corrected by measured cells", correction, centre))
     farther = np.log2(np.maximum(group.gpus / np.maximum(measured_gpus, 2), 1.0))
     alone = noise.no_group_inside_log_sd if group.domains == 1 else noise.no_group_across_log_sd
     doubts = (
@@ -278,65 +277,4 @@ def from_law(
     known = any((group.domains == 1) == (cell.domain_gpus >= cell.gpus) for cell in nearest)
     rank = Evidence.EXTRAPOLATED.rank if known else Evidence.TRANSFERRED.rank
     evidence = np.full(GRID_BYTES.size, rank, np.int8)
-    return Spread(centre, _together(doubts), evidence, basis, tuple(stages), doubts)
-
-
-def _nearest_cells(calibration: Calibration, collective: str, group: Group) -> list[Curve]:
-    """Measured cells, the nearest first: of as many GPUs a domain, of several domains for several."""
-    several = group.domains > 1
-    cells = [
-        c for c in calibration.curves if c.collective == collective and (c.gpus > c.domain_gpus) == several
-    ]
-
-    def apart(c: Curve) -> tuple[float, float]:
-        in_domain = abs(np.log2(min(c.domain_gpus, c.gpus) / group.domain_gpus)) if several else 0.0
-        return in_domain, abs(np.log2(c.gpus / group.gpus))
-
-    return sorted(cells, key=apart)
-
-
-def _carried(
-    cells: Sequence[Curve], group: Group, law: Callable[[Group], Floats]
-) -> tuple[Floats, Floats, Floats]:
-    """ln of measured over law's time at each size, the GPUs that were measured, and how near the sizes are.
-
-    cells  from the nearest on: at each size the nearest one that was measured there
-    The residual is averaged over about an octave, since single points scatter. Outside the sizes of all cells
-    it fades, and what was measured fades with it: the third array falls from 1 to 0, and the GPUs from those
-    measured to the least that leave a domain, two domains full.
-    """
-    residual = np.full(GRID_BYTES.size, np.nan)
-    gpus = np.full(GRID_BYTES.size, np.nan)
-    for cell in cells:
-        shift = _same_step_shift(cell.collective, cell.gpus, group.gpus)
-        at = GRID_LOG2 - shift
-        sizes = np.log2(np.array(cell.anchor_bytes))
-        free = np.isnan(residual) & (at >= sizes[0] - _SLACK) & (at <= sizes[-1] + _SLACK)
-        own = np.log(curve_time(cell, GRID_BYTES)) - law(Group.of(cell.gpus, cell.domain_gpus))
-        residual[free] = np.interp(np.clip(at[free], sizes[0], sizes[-1]), GRID_LOG2, own)
-        gpus[free] = cell.gpus
-    there = np.flatnonzero(~np.isnan(residual))
-    near = there[np.argmin(np.abs(np.arange(residual.size)[:, None] - there[None, :]), axis=1)]
-    octaves = np.abs(GRID_LOG2 - GRID_LOG2[near])
-    fade = np.exp(-octaves / load_priors().shape.fading_octaves)
-    least = np.minimum(gpus[near], 2 * group.domain_gpus if group.domains > 1 else np.inf)
-    return _smoothed(residual[near] * fade), least * (gpus[near] / least) ** fade, fade
-
-
-def _same_step_shift(collective: str, reference_gpus: int, gpus: int) -> float:
-    """Octaves between sizes that make the same step of a ring: one step sends S/G.
-
-    A library changes its protocol where latency and bytes of a step balance, so at the same S/G whatever G.
-    Trees, broadcasts and all-to-alls showed no such shift. Source: docs/model.md#how-a-time-is-found
-    """
-    ring = collective in ("all_gather", "reduce_scatter")
-    return float(np.log2(gpus / reference_gpus)) if ring else 0.0
-
-
-def _smoothed(residual: Floats) -> Floats:
-    """Averaged over about an octave. Limits: a constant -> that constant"""
-    width = load_priors().shape.smoothing_octaves * PER_OCTAVE
-    reach = int(3 * width)
-    kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) / width) ** 2)
-    padded = np.pad(residual, reach, mode="edge")
-    return np.convolve(padded, kernel / kernel.sum(), mode="valid")
+    return Spread(centre, _together(doubts), evidence, basis, tuple(stages), doubts, carried)

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from perfmodel.collectives.corrections import Correction
+from perfmodel.collectives.grid import GRID_BYTES, GRID_LOG2, PER_OCTAVE
 from perfmodel.collectives.rates import across_rate, inside_rate, rate_shares, rate_shift, touches_links
 from perfmodel.collectives.spreads import (
-    GRID_BYTES,
-    GRID_LOG2,
-    PER_OCTAVE,
     Doubt,
     Spread,
     Stage,
@@ -64,6 +63,7 @@ class TimeTable:
     basis: str
     stages: tuple[Stage, ...] = ()
     doubts: tuple[Doubt, ...] = ()
+    correction: Correction | None = None
 
     def at(self, column: Floats, payload_bytes: float) -> float:
         """A column of the grid at one size, between grid points as ``read`` has it."""
@@ -184,6 +184,7 @@ def _finish(
         spread.basis,
         tuple(stages),
         tuple(doubts),
+        spread.correction,
     )
 
 

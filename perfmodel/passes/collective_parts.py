@@ -13,6 +13,7 @@ from perfmodel.collectives.spreads import between_cells
 from perfmodel.collectives.time_tables import TimeTable
 from perfmodel.model import curves
 from perfmodel.model.laws import Group
+from perfmodel.passes.correction_terms import correction_parts
 from perfmodel.passes.equations import Equation
 from perfmodel.passes.law_terms import LawCase
 from perfmodel.passes.letters import LETTERS
@@ -54,9 +55,13 @@ def collective_parts(
     assert law is not None  # or there would be no table
     case = LawCase(model, law, collective, group, payload_bytes, time_s, str(evidence))
     fit = f"fitted to {', '.join(law.sources)}" if law.sources else "the prior alone, no samples"
-    equations = case.equations()
+    equations, terms, working = case.equations(), tuple(case.terms()), tuple(case.working(basis))
     reference = f"{equations[0].source}; {fit}"
-    return TimeParts(equations, tuple(case.terms()), tuple(case.working(basis)), reference)
+    carried = correction_parts(table, payload_bytes, group)
+    if carried is not None:
+        equations, terms = (*equations, *carried.equations), (*terms, *carried.terms)
+        working = (*working[:-1], *carried.working, working[-1])
+    return TimeParts(equations, terms, working, reference)
 
 
 def _between_parts(

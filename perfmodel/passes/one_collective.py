@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.collectives.spreads import PER_OCTAVE, Doubt
+from perfmodel.collectives.grid import PER_OCTAVE
+from perfmodel.collectives.spreads import Doubt
 from perfmodel.collectives.time_tables import LIMITS, TimeTable, speed_of_light
 from perfmodel.errors import BadInputError
 from perfmodel.model.collectives import bus_factor, speed_of_light_time

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import perfmodel
-from perfmodel.collectives import spreads
+from perfmodel.collectives import corrections, grid, spreads
 from perfmodel.collectives.choose import choose_calibration, version_key
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.time_tables import _latency_share
@@ -309,18 +309,18 @@ def test_beyond_its_sizes_a_cell_becomes_the_law_and_so_does_its_band() -> None:
         "anchor_times_s": [1e-5, 1e-5 * 2**5],
         "left_out_log_sd": [],
     }
-    curve, grid = known.model_copy(update=anchors), spreads.GRID_LOG2
-    law_doubt = (spreads.Doubt("law", np.full(grid.size, 0.4)),)
+    curve, octave = known.model_copy(update=anchors), grid.GRID_LOG2
+    law_doubt = (spreads.Doubt("law", np.full(octave.size, 0.4)),)
     law = spreads.Spread(
-        0.5 * grid, law_doubt[0].log_sd, np.full(grid.size, 2, np.int8), "law", (), law_doubt
+        0.5 * octave, law_doubt[0].log_sd, np.full(octave.size, 2, np.int8), "law", (), law_doubt
     )
-    doubt = (spreads.Doubt("cell", np.full(grid.size, 0.1)),)
-    inside = np.full(grid.size, 1, np.int8)
-    cell = spreads.Spread(0.5 * grid + np.log(2), doubt[0].log_sd, inside, "cell", (), doubt)
+    doubt = (spreads.Doubt("cell", np.full(octave.size, 0.1)),)
+    inside = np.full(octave.size, 1, np.int8)
+    cell = spreads.Spread(0.5 * octave + np.log(2), doubt[0].log_sd, inside, "cell", (), doubt)
     joined = spreads.completed(cell, curve, law)
-    octaves = np.maximum(np.maximum(10 - grid, grid - 20), 0)
+    octaves = np.maximum(np.maximum(10 - octave, octave - 20), 0)
     fade = np.exp(-octaves / load_priors().shape.fading_octaves)
-    np.testing.assert_allclose(joined.log_time, 0.5 * grid + np.log(2) * fade)
+    np.testing.assert_allclose(joined.log_time, 0.5 * octave + np.log(2) * fade)
     np.testing.assert_allclose(joined.log_sd, np.sqrt((0.1 * fade) ** 2 + (0.4 * (1 - fade)) ** 2))
     np.testing.assert_allclose(joined.log_sd, np.sqrt(sum(d.log_sd**2 for d in joined.doubts)))
     assert joined.evidence.tolist() == np.where(octaves > 0, 2, 1).tolist()
@@ -354,7 +354,7 @@ def test_between_two_cells_nothing_is_surer_than_the_less_sure_of_them() -> None
         only = known.model_copy(update={"curves": curves})
         found = spreads.between_cells(only, "all_gather", Group.of(6, 8))
         assert found is not None
-        at = {size: int(found.evidence[int(np.log2(size) * spreads.PER_OCTAVE)]) for size in (2**15, 2**19)}
+        at = {size: int(found.evidence[int(np.log2(size) * grid.PER_OCTAVE)]) for size in (2**15, 2**19)}
         assert at == {2**15: Evidence.INTERPOLATED.rank, 2**19: Evidence.EXTRAPOLATED.rank}
 
 
@@ -362,7 +362,7 @@ def test_a_cell_is_measured_from_its_first_size_on() -> None:
     known = CollectiveModel.load(load_machine("h100-sxm-ib")).calibration
     cell = known.curve("all_gather", 8, 8)
     assert cell is not None
-    ends = [int(np.log2(cell.anchor_bytes[at]) * spreads.PER_OCTAVE) for at in (0, -1)]
+    ends = [int(np.log2(cell.anchor_bytes[at]) * grid.PER_OCTAVE) for at in (0, -1)]
     ranks = spreads.from_curve(cell, known).evidence
     inside = np.arange(ranks.size)
     measured = (inside >= ends[0]) & (inside <= ends[1])
@@ -371,11 +371,11 @@ def test_a_cell_is_measured_from_its_first_size_on() -> None:
 
 def test_smoothing_is_a_bell_of_three_widths() -> None:
     """What an impulse becomes: e^-1/2 of its peak one width away, nothing beyond three, the same sum."""
-    width = load_priors().shape.smoothing_octaves * spreads.PER_OCTAVE
-    impulse = np.zeros(spreads.GRID_LOG2.size)
+    width = load_priors().shape.smoothing_octaves * grid.PER_OCTAVE
+    impulse = np.zeros(grid.GRID_LOG2.size)
     middle = impulse.size // 2
     impulse[middle] = 1.0
-    found = spreads._smoothed(impulse)
+    found = corrections.smoothed(impulse)
     away = np.arange(impulse.size) - middle
     assert found.sum() == pytest.approx(1.0)
     reach = np.abs(away) <= int(3 * width)
