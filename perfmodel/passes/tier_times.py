@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.collectives.library import Timing, constant
+from perfmodel.collectives.library import Timing, constant, slower
 from perfmodel.model import tiers
 from perfmodel.passes.basis import KERNEL_LIBRARY, PassBasis
 
@@ -58,15 +58,21 @@ class TierTimes:
         moved: ArrayLike,
         wire: ArrayLike,
         sharers: ArrayLike,
-        pool_s: Array,
+        pool: Timing,
         launches: ArrayLike = 1.0,
     ) -> Timing:
-        """One kernel reads rows over the link and writes bags: the slower of both.
+        """One kernel reads rows over the link, and from HBM what is there: the slower of both.
 
-        pool_s  the same gather if all its rows were in HBM [s];  launches  of kernels like it [-]
+        pool  the gather of what is in HBM;  launches  of kernels like it [-]
         """
+        return slower(self.over_link(moved, wire, sharers, launches), pool)
+
+    def over_link(
+        self, moved: ArrayLike, wire: ArrayLike, sharers: ArrayLike, launches: ArrayLike = 1.0
+    ) -> Timing:
+        """The part of ``in_place`` that crosses the link, with the launch of its kernel."""
         launch = np.asarray(launches, dtype=np.float64) * self._value("launch_floor_s")
-        time = launch + np.maximum(self.crossing_s(moved, wire, sharers), pool_s - launch)
+        time = launch + self.crossing_s(moved, wire, sharers)
         floor = np.broadcast_to(launch + self._value("host_latency_s"), time.shape)
         return self.timing(time, floor, self._link_keys(sharers))
 

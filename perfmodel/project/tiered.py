@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.collectives.library import Timing
+from perfmodel.collectives.library import Timing, slower
 from perfmodel.model import kernels, set_caches, tiers
 from perfmodel.model.look_ups import Gather, LookUps
 from perfmodel.model.popularity import popularity_bins
@@ -60,7 +60,7 @@ class Tiered:
         sharers = self.times.sharers(work.gpus)
         if self.tier.kind == UVM:
             crossing = column["in_place_bytes"], column["wire_bytes"], sharers
-            timing = self.times.in_place(*crossing, pool.timing.time_s)
+            timing = self.times.in_place(*crossing, pool.timing)
             return [TimedStep(STEPS[GATHER_HOST], column["in_place_bytes"], timing)]
         ids = column["distinct"] * work.id_bytes
         find = TimedStep(STEPS[CACHE_LOOKUP], ids, self.times.looked_up(column["distinct"]))
@@ -73,9 +73,9 @@ class Tiered:
         crossing = column["missed_bytes"], column["wire_bytes"], sharers
         if self.tier.kind != SSD:
             return self.times.fetched(*crossing)
-        time = np.maximum(self.times.crossing_s(*crossing), self._ssd_time(column, sharers))
         floor = np.where(column["missed"] > 0, self._value("ssd_latency_s"), 0.0)
-        return self.times.timing(time, floor, SSDS)
+        read = self.times.timing(self._ssd_time(column, sharers), floor, SSDS)
+        return slower(self.times.fetched(*crossing), read)
 
     def overlapped(self, steps: list[TimedStep]) -> list[TimedStep]:
         """The pass, with what brings rows into the cache beside everything else where it is prefetched."""

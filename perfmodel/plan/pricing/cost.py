@@ -231,9 +231,14 @@ class Evaluator:
         rows = self.times.overlapped(rows)
         time = sum(row.time_s for row in rows)
         rows = [replace(row, share=row.time_s / time) for row in rows]
-        kern = [row for row in rows if row.is_kernel and not STEPS[row.name].below_hbm]
+        tiered = {step.name for step in STEPS.values() if step.below_hbm}
+        if (
+            self.model.below is not None and most[Resource.IN_PLACE] > 0
+        ):  # one gather of both, whichever takes longer
+            tiered.add("gather_pool")
         comm = [row for row in rows if not row.is_kernel]
-        below = [row for row in rows if STEPS[row.name].below_hbm]
+        kern = [row for row in rows if row.is_kernel and row.name not in tiered]
+        below = [row for row in rows if row.name in tiered]
         causes = (comm, kern, below) if below else (comm, kern)
         down: list[Any] = [sum(row.time_s - row.low_s for row in part) for part in causes]
         up: list[Any] = [sum(row.high_s - row.time_s for row in part) for part in causes]
@@ -257,7 +262,7 @@ class Evaluator:
 
     def _row(self, step: Step, timing: Timing, loads: Loads) -> StepRow:
         each = np.max([loads.of(resource) for resource in step.resources], axis=0)
-        if step.name == "gather_host" and timing.limit_names[:1] != LINK[:1]:
+        if step.name == "gather_host" and timing.limit_names[int(timing.limit[0])] not in LINK:
             step = STEPS["gather_pool"]  # what it reads in place, if anything, takes no longer
         if step.below_hbm:
             main = Resource.IN_PLACE if step.name == "gather_host" else step.resources[0]

@@ -10,7 +10,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.collectives.library import Timing, nothing, untimed
+from perfmodel.collectives.library import Timing, nothing, select, untimed
 from perfmodel.model import embedding_bag as eb
 from perfmodel.model.tiers import exposed_time
 from perfmodel.passes.basis import PassBasis
@@ -26,7 +26,6 @@ LAUNCHES = "launches_of_group_"
 TimeOf = Callable[[Array], Array]
 AHEAD = ("cache_lookup", "fetch_rows")
 """Steps that run beside the batch before where they are prefetched."""
-_NEARLY = 1 + 1e-12  # two sums of the same numbers
 
 
 @dataclass(frozen=True)
@@ -91,8 +90,8 @@ class PassTimes:
             pool = self.basis.gather_timing(x[0], x[1], None, launches=launches)
             if not x[2].any():
                 return pool
-            timing = self.tiers.in_place(x[2], x[3], sharers, pool.time_s, launches)
-            return _either(timing.time_s > pool.time_s * _NEARLY, timing, pool)
+            over_link = self.tiers.in_place(x[2], x[3], sharers, pool, launches)
+            return select(x[2] > 0, over_link, pool)
         if step.name == "cache_lookup":
             return self.tiers.looked_up(x[0] / self.id_bytes).where(x[0] > 0)
         both = self.both_ways if step.name == "update_host" or self.training else 1.0
@@ -279,13 +278,6 @@ class PassTimes:
         sharers = float(self.tiers.sharers(float(self.gpus)))
         link = value("host_link_bytes_per_s") * self.basis.constant("link_packet_fraction")
         return both * value("host_bytes_per_s") / sharers, both * link
-
-
-def _either(first: NDArray[np.bool_], one: Timing, other: Timing) -> Timing:
-    """One where it is so, else the other; of one configuration, or of times alone."""
-    if first.all() or not first.any():
-        return one if first.all() else other
-    return replace(one, time_s=np.where(first, one.time_s, other.time_s))
 
 
 def _part(row: StepRow, left: float) -> StepRow:
