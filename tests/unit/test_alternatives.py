@@ -16,6 +16,7 @@ from perfmodel.plan.other_ways.one_alternative import Alternative
 from perfmodel.plan.other_ways.winner_map import CUTS, WAYS, Crossing, MapCell, WinnerMap, winner_map
 from perfmodel.project import project, project_one
 from perfmodel.report.alternatives_text import alternatives_text, crossing_lines, headline, map_table
+from perfmodel.report.figures.alternatives import costs
 from perfmodel.report.page.alternatives_page import alternatives_page
 from perfmodel.report.page.assemble import page_html
 from perfmodel.schema.prices import read_prices
@@ -240,6 +241,16 @@ def test_the_page_has_all_of_it(skewed: dict[str, Alternative]) -> None:
     assert {row["part"] for row in times} >= {"exchange of ids", "host memory or SSDs", "kernels in HBM"}
     text = alternatives_text(found, [], [], "EUR")
     assert max(map(len, text.splitlines())) <= 100 and "bands overlap" in text
+
+
+def test_names_of_costs_are_in_the_legend_and_their_axes_have_room(skewed: dict[str, Alternative]) -> None:
+    figure = costs(list(skewed.values()), "EUR").figure  # type: ignore[union-attr]
+    assert {trace.mode for trace in figure.data} == {"markers"} and figure.layout.showlegend is not False
+    assert [trace.name for trace in figure.data] == [each.label for each in skewed.values()]
+    for axis, letter in ((figure.layout.xaxis, "x"), (figure.layout.yaxis, "y")):
+        values = [trace[letter][0] for trace in figure.data]
+        assert 10 ** axis.range[0] < min(values) / 1.4 and 10 ** axis.range[1] > max(values) * 1.4
+        assert "0.1" in axis.ticktext or "100 M" in axis.ticktext
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,19 @@ def test_slowdown_marks_what_was_published() -> None:
     assert "published 22.8×" in [words.text for words in figure.layout.annotations]
 
 
+def test_a_node_ends_where_its_memory_does() -> None:
+    """68 GB of each of 8 GPUs, or 2 TB of host memory unless caches of half the rows fill HBM before."""
+    ends = {}
+    for tier in (None, "uvm", "uvm-caching:50%"):
+        options = {"tier": tier} if tier else {}
+        sizes = np.array([200e9, 10 * TB])
+        one = SlowdownLine("row-wise", project({"table_bytes": sizes}, **options))
+        figure = drawn(slowdown([one], project_one(table_bytes=10 * TB, **options))).figure
+        (x,) = {shape.x0 for shape in figure.layout.shapes}
+        ends[tier] = x
+    assert ends == pytest.approx({None: 640e9 * 0.85, "uvm": 2 * TB, "uvm-caching:50%": 2 * 640e9 * 0.85})
+
+
 def test_marks_among_the_lines_have_their_words_above_them() -> None:
     figure = drawn(slowdown([line()], asked(), [Mark(10 * TB, 22.8, ""), Mark(10 * TB, 300, "")])).figure
     below, above = (w for w in figure.layout.annotations if w.text.startswith("published"))

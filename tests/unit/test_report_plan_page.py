@@ -201,6 +201,34 @@ def test_tables_and_their_next_best_are_those_of_the_document(answer: Planned, s
     assert said == {g["tables"][0]: g["next_best"]["more_s"] for g in told["groups"] if g["next_best"]}
 
 
+def test_words_beside_markers_have_room_on_either_axis(answer: Planned) -> None:
+    """Tables at 1, 100 and 1000: the second is far right on a logarithmic axis, not on a linear one."""
+    tried = [group for group in answer.groups if group.reason and group.reason.scheme][:3]
+    assert len(tried) == 3
+    times = (1e-6, 1e-4, 1e-3)
+    groups = tuple(
+        replace(group, reason=replace(group.reason, more_s=time)) if group.reason else group
+        for group, time in zip(tried, times, strict=True)
+    )
+    block = others(Shown.of(replace(answer, groups=groups)))
+    assert isinstance(block, Block)
+    log, linear = (switch.traces["textposition"] for switch in block.switches)
+    assert sorted(side for trace in log for side in trace) == ["middle left"] * 2 + ["middle right"]
+    assert sorted(side for trace in linear for side in trace) == ["middle left"] + ["middle right"] * 2
+    assert [list(trace.textposition) for trace in block.figure.data] == log
+
+
+def test_words_of_the_bound_fit_the_margin(answer: Planned) -> None:
+    """At 13 pixels a letter is 7 pixels wide or less, and the margin has 130."""
+    for restricted in (False, True):
+        found = replace(
+            answer, found=replace(answer.found, restricted=restricted, bound_s=1e-4, stopped="bound")
+        )
+        ((_, words),) = Shown.of(found).bound_level(1e6)
+        assert words.startswith("100 µs:") and words.endswith("is faster")
+        assert max(map(len, words.split("<br>"))) <= 16
+
+
 def test_sentences_change_with_the_data(answer: Planned, shown: Shown) -> None:
     cost = answer.found.cost
     slow = replace(answer, found=replace(answer.found, cost=replace(cost, time_s=9 * cost.time_s)))

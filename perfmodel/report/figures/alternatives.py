@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from perfmodel.passes.steps import STEPS, StepRow
 from perfmodel.plan.other_ways.alternatives import best_of
@@ -11,6 +12,7 @@ from perfmodel.plan.other_ways.winner_map import MapCell
 from perfmodel.report.alternatives_text import LEGEND, condition
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.over_gpus import samples_tick
 from perfmodel.report.figures.words import hover, safe, sentence
 from perfmodel.units import (
     format_bytes,
@@ -29,6 +31,8 @@ _IDS, _LOCAL, _BELOW, _BAGS = (
     "exchange of bags or rows",
 )
 _PARTS = (_IDS, _LOCAL, _BELOW, _BAGS)
+_ROOM = 1.5
+"""Free space on a logarithmic axis, as a factor."""
 _LIGHT = ("#63a9d2", "#f0a868", "#74c7a5", "#d9a3c4", "#d9bd6b", "#9fc1cf", "#b9a8e8", "#b5b5b5", "#e88f8f")
 
 
@@ -137,23 +141,22 @@ def costs(found: Sequence[Alternative], currency: str) -> Block:
 
     shown = [each for each in found if each.answer]
     best = best_of(list(found))
-    figure = style.new_figure(height=430, showlegend=False, meta={"min_width": 560})
+    figure = style.new_figure(height=430, meta={"min_width": 560})
     for at, each in enumerate(shown):
         figure.add_trace(
             go.Scatter(
                 x=[each.samples_per_s],
                 y=[each.gpu_hours],
-                mode="markers+text",
-                text=[safe(each.label)],
-                textposition="top center" if at % 2 else "bottom center",
+                mode="markers",
                 marker={"size": 12, "color": style.colour(at), "symbol": style.symbol(at)},
                 hovertext=[hover(_cost_words(each, best, currency))],
                 hoverinfo="text",
                 name=each.label,
             )
         )
-    figure.update_xaxes(title={"text": "samples per second, all GPUs"}, type="log")
-    figure.update_yaxes(title={"text": "GPU-hours of 10⁹ samples"}, type="log")
+    rates, hours = [each.samples_per_s for each in shown], [each.gpu_hours for each in shown]
+    figure.update_xaxes(_around(rates, samples_tick, "samples per second, all GPUs"))
+    figure.update_yaxes(_around(hours, "{:g}".format, "GPU-hours of 10⁹ samples"))
     rows = tuple({**_numbers(each), "needed": condition(each, best)} for each in shown)
     least = format_number(best.gpu_hours)
     title = f"10⁹ samples take at least {least} GPU-hours on what one can buy ({best.label})."
@@ -163,6 +166,11 @@ def costs(found: Sequence[Alternative], currency: str) -> Block:
         "the best."
     )
     return Block(COSTS, title, how, figure, _source(shown), rows)
+
+
+def _around(values: Sequence[float], form: Callable[[float], str], title: str) -> dict[str, Any]:
+    """A logarithmic axis with room on both sides of the values."""
+    return style.log_axis(min(values) / _ROOM, max(values) * _ROOM, form, title)
 
 
 def _cost_words(each: Alternative, best: Alternative, currency: str) -> list[str]:

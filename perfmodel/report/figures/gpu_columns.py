@@ -138,8 +138,8 @@ class Shown:
         found = self.answer.found
         if self.answer.given or found.bound_s <= 0:
             return []
-        which = " for TorchRec" if found.restricted else "<br>of the listed schemes"
-        return [(factor * found.bound_s, f"{format_time(found.bound_s)}:<br>no plan{which}<br>is faster")]
+        which = "no plan<br>for TorchRec" if found.restricted else "no plan of<br>listed schemes"
+        return [(factor * found.bound_s, f"{format_time(found.bound_s)}:<br>{which}<br>is faster")]
 
     def column_words(self) -> str:
         """What a column is, in a sentence."""

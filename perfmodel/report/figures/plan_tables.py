@@ -216,28 +216,33 @@ def others(shown: Shown) -> Block | Missing:
         height=110 + 20 * len(drawn), showlegend=len({g.sharding for g in drawn}) > 1, meta={"min_width": 520}
     )
     labels = [_label(shown, group) for group in drawn]
-    turn = 0.6 * max(slow)
-    for name in SHARDINGS:
-        at = [k for k, group in enumerate(drawn) if group.sharding == name]
-        if at:
-            figure.add_trace(
-                go.Scatter(
-                    x=[slow[k] for k in at],
-                    y=at,
-                    mode="markers+text",
-                    text=[_scheme_words(drawn[k]) for k in at],
-                    textposition=["middle left" if slow[k] > turn else "middle right" for k in at],
-                    textfont={"size": 11, "color": style.PALETTE[7]},
-                    name=name,
-                    hovertext=[_other_hover(shown.answer, labels[k], drawn[k], time_s) for k in at],
-                    hoverinfo="text",
-                    marker={
-                        "color": colour_of(name),
-                        "symbol": style.symbol(list(SHARDINGS).index(name)),
-                        "size": 11,
-                    },
-                )
+    members = [(name, [k for k, group in enumerate(drawn) if group.sharding == name]) for name in SHARDINGS]
+    members = [(name, at) for name, at in members if at]
+
+    def beside(turn: float) -> list[list[str]]:
+        """On which side of each marker its words have room: those beyond ``turn`` have it on the left."""
+        return [["middle left" if slow[k] > turn else "middle right" for k in at] for _, at in members]
+
+    sides = beside(_TURN * max(slow))
+    for (name, at), side in zip(members, sides, strict=True):
+        figure.add_trace(
+            go.Scatter(
+                x=[slow[k] for k in at],
+                y=at,
+                mode="markers+text",
+                text=[_scheme_words(drawn[k]) for k in at],
+                textposition=side,
+                textfont={"size": 11, "color": style.PALETTE[7]},
+                name=name,
+                hovertext=[_other_hover(shown.answer, labels[k], drawn[k], time_s) for k in at],
+                hoverinfo="text",
+                marker={
+                    "color": colour_of(name),
+                    "symbol": style.symbol(list(SHARDINGS).index(name)),
+                    "size": 11,
+                },
             )
+        )
     figure.update_yaxes(
         tickmode="array", tickvals=list(range(len(drawn))), ticktext=labels, range=[len(drawn) - 0.3, -0.7]
     )
@@ -249,7 +254,13 @@ def others(shown: Shown) -> Block | Missing:
         low, high = max(min(positive), max(positive) * 1e-5), max(positive)
         seconds = style.log_axis(low / 1.6, high * 1.6, lambda v: format_time(v / factor), _AXIS)
         figure.update_layout(xaxis=seconds)
-        switches = (Switch("log", {}, {"xaxis": seconds}), Switch("linear", {}, {"xaxis": linear}))
+        turned = beside(low * (high / low) ** _TURN)
+        for trace, side in zip(figure.data, turned, strict=True):
+            trace.textposition = side
+        switches = (
+            Switch("log", {"textposition": turned}, {"xaxis": seconds}),
+            Switch("linear", {"textposition": sides}, {"xaxis": linear}),
+        )
     left = len(tried) - len(drawn)
     how = (
         "Each row is a table, or a group of equal ones; its colour is its sharding. It shows how much "
@@ -262,6 +273,8 @@ def others(shown: Shown) -> Block | Missing:
     return Block(OTHERS, others_title(shown, tried), how, figure, source(shown), rows, switches)
 
 
+_TURN = 0.6
+"""Share of an axis from which on words are left of their markers."""
 _AXIS = "how much longer the plan takes"
 
 

@@ -226,7 +226,14 @@ def _gpus_at(line: Drawn, size: float) -> str:
 
 
 def _borders(asked: Projection, rows: Sequence[Mapping[str, Any]]) -> list[tuple[float, str]]:
-    """Bytes that fill a node, and an NVLink domain where that is another, and what they are."""
+    """Bytes that fill a node, and an NVLink domain where that is another, and what they are.
+
+    Limits: rows below the HBM -> what fills that memory, or the caches of its rows where these fill first
+    """
     left, right = _ends(rows)
-    sizes = [(gpus * asked.gpu_count.usable_bytes, words) for gpus, words in full(asked)]
+    count, tier = asked.gpu_count, asked.forward.tier
+    each = count.usable_bytes
+    if tier is not None:
+        each = min(count.tier_bytes / count.gpus_per_node, each / tier.cached if tier.cached else math.inf)
+    sizes = [(gpus * each, words) for gpus, words in full(asked)]
     return [(size, words) for size, words in sizes if left < size < right]

@@ -103,7 +103,8 @@ def view_of(chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup, 
     others = [size for size in bar_sizes(answers[0], sizes.values) if size not in sizes.values]
     bars = sorted([*answers, *answerable(machine, quick, others)], key=lambda a: a.gpu_count.table_bytes)
     lines = list(asked.lines.of(setup, workload))
-    first = slowdown(lines, answers[sizes.start], marks())
+    in_hbm = answers[0].forward.tier is None  # as what is published is
+    first = slowdown(lines, answers[sizes.start], marks() if in_hbm else ())
     titles = {} if isinstance(first, Missing) else {first.name: tuple(sentence(lines, a) for a in answers)}
     return View(chosen, tuple(map(question_card, answers)), (first, breakdown(bars)), titles, answers)
 
