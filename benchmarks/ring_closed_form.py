@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class RingLinks:
-    """What a ring runs on. Seconds and bytes a second.
+    """What a ring runs on. Seconds and bytes per second.
 
     inside_s     a   from one rank of a node to the next, beside the copy: fence, flag, poll
     network_s    n   from a card to a rank of another node that may read it, without post and transfer

@@ -167,7 +167,7 @@ def simulated(
     calls: int = 1,
     every_rank: bool = False,
 ) -> float:
-    """Time of one collective on channels that carry ``share`` bytes a step each; mean of later calls [s].
+    """Time of one collective on channels that carry ``share`` bytes per step each; mean of later calls [s].
 
     share       all-gather, reduce-scatter, all-reduce S/(G C); broadcast S/C
     calls       how many calls follow each other; 1: the time of the first; else of one of the last of g calls
@@ -290,7 +290,7 @@ def table(points: Sequence[Compared]) -> str:
     ]
     groups += [
         ("one node", [p for p in points if p.nodes == 1]),
-        ("one rank a node", [p for p in points if p.nodes == p.ranks]),
+        ("one rank per node", [p for p in points if p.nodes == p.ranks]),
         ("several, on several nodes", [p for p in points if 1 < p.nodes < p.ranks]),
     ]
     least = 0

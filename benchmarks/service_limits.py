@@ -30,13 +30,13 @@ def constant(time_s: float) -> ServedPass:
 
 
 def served(load: float, full: int, late: Lateness | None = None) -> ServedRequests:
-    """At so many requests a pass, in batches of up to ``full``."""
+    """At so many requests per pass, in batches of up to ``full``."""
     times = Poisson(1).times(load / PASS_S, 1, REQUESTS)
     return simulate(constant(PASS_S), Rule(full, 0.0, overlap=False), times, late)
 
 
 def cases() -> Iterator[tuple[str, float, float, float]]:
-    """(what, requests a pass, simulated, closed form), mean latencies in passes."""
+    """(what, requests per pass, simulated, closed form), mean latencies in passes."""
     spread = 0.8
     random = RankDelay(0.0, 0.0, 0.0, spread, spread, spread, Evidence.ASSUMED, "")
     late = lateness(random, (1,), 1)  # one rank: exponential delays of mean 0
@@ -51,7 +51,7 @@ def cases() -> Iterator[tuple[str, float, float, float]]:
     for full in (1, 8, 64):
         found = simulate(constant(PASS_S), Rule(full, 0.0, overlap=False), np.linspace(0, 1e-9, full * 500))
         each = float(found.latency_s.max() - found.latency_s.min()) / (found.latency_s.size / full - 1)
-        yield "overload: requests a pass", float(full), full * PASS_S / each, float(full)
+        yield "overload: requests per pass", float(full), full * PASS_S / each, float(full)
 
 
 def main() -> None:

@@ -39,7 +39,7 @@ _LARGEST_EXACT = {np.dtype(np.float16): 2**11, np.dtype(np.float32): 2**24}
 class BufferLayout:
     """Who holds which elements in one call, for the rank that is number ``index`` of the group.
 
-    elements     of the buffer that ``payload_bytes`` means; whole elements a peer, rounded down
+    elements     of the buffer that ``payload_bytes`` means; whole elements per peer, rounded down
     send_counts  elements of this rank for each peer (collectives that cut their send buffer)
     recv_counts  elements from each peer (collectives that cut their receive buffer)
     """
@@ -105,7 +105,7 @@ def smallest_payload_bytes(operation: str, ranks: int, dtype: str = "fp32", byte
 
 
 def whole_payload_bytes(operation: str, payload_bytes: int, ranks: int, dtype: str = "fp32") -> int:
-    """The largest payload up to ``payload_bytes`` that is a whole number of elements a peer."""
+    """The largest payload up to ``payload_bytes`` that is a whole number of elements per peer."""
     step = smallest_payload_bytes(operation, ranks, dtype)
     return payload_bytes // step * step
 
@@ -135,7 +135,7 @@ def layout(
 ) -> BufferLayout:
     """The layout of one call of ``payload_bytes`` (meaning as in ``perfmodel.schema.samples``).
 
-    Limits: fewer than one element or than ``bytes_a_peer`` bytes a peer, fewer than 2 ranks, more than
+    Limits: fewer than one element or than ``bytes_a_peer`` bytes per peer, fewer than 2 ranks, more than
     MOST_RANKS, unknown names -> BadInputError that names the smallest size
     """
     kind = dtype_of(dtype)

@@ -63,7 +63,7 @@ def cores(device: Any) -> int:
 
 
 def shapes_of(tables: DeviceTables, pooling: float = 1.0) -> list[TableShape]:
-    """Shapes of ``tables``, all with a mean of ``pooling`` ids a bag."""
+    """Shapes of ``tables``, all with a mean of ``pooling`` ids per bag."""
     return [
         TableShape(rows.shape[0], dim, rows.element_size(), pooling)
         for rows, dim in zip(tables.rows, tables.dims, strict=True)

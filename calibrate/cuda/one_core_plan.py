@@ -87,7 +87,7 @@ Cost = Callable[[TableShape, Item], float]
 """Seconds of an item on one core."""
 
 Whole = Callable[[TableShape, Item], bool]
-"""Whether L1-UB keeps the whole table for an item, beside as many bags a pass as have room then."""
+"""Whether L1-UB keeps the whole table for an item, beside as many bags per pass as have room then."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def fitted(shape: TableShape, item: Item, capacity: int, whole: Whole | None = N
     The ids of all bags of a pass have room where bags are as long as the mean. A table that streams does so
     as rarely as it can, past equal numbers of bags; what those leave free keeps first rows in L1-UB, or all
     of them where ``whole`` says so (None: nowhere).
-    Source: with h resident rows and P bags a pass, b bags move h + b (m - h) / P rows: where the table does
+    Source: with h resident rows and P bags per pass, b bags move h + b (m - h) / P rows: where the table does
             not fit, room for bags always saves more than room for rows, so rows get what is left over
     Limits: capacity below the smallest need, or below the table for L1 -> BadInputError; all rows fit ->
             L1-UB keeps the whole table and streams nothing

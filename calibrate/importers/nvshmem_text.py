@@ -12,7 +12,7 @@
     &&&& PERF alltoall_device___32-bit-block___size__32___latency 4.120000 -us
 
 ``size(B)`` is the whole buffer of a rank in current versions, and the part for one peer in 2.x and some early
-3.x; the first row tells which, because the tests start at max(1, min_size/(G·w)) elements a peer.
+3.x; the first row tells which, because the tests start at max(1, min_size/(G·w)) elements per peer.
 Tests named ``*_device`` and ``device_*`` time inside a kernel, ``*_on_stream`` by events around each launch.
 """
 

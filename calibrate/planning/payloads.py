@@ -18,7 +18,7 @@ ALIGNMENT_BYTES = {"nccl": 16, "nvshmem": 16, "symmetric_memory": 16}
 
 _SPLIT = ("all_to_all", "reduce_scatter", "all_gather")  # a payload is one part for each rank
 _BUFFERS = 8  # of the payload's size that an operation may hold: sent, received, expected, rotated
-_UNEVEN_ELEMENTS = 16  # elements a peer from which an uneven split has something to vary
+_UNEVEN_ELEMENTS = 16  # elements per peer from which an uneven split has something to vary
 
 
 def unit_bytes(backend: str, operation: str, ranks: int) -> int:

@@ -134,7 +134,7 @@ class HostOperation:
 
     @property
     def payload_bytes(self) -> int:
-        """Bytes of the buffer that were really used: whole elements a peer."""
+        """Bytes of the buffer that were really used: whole elements per peer."""
         return self._layout.payload_bytes
 
     def prepare(self, salt: int) -> None:

@@ -99,7 +99,7 @@ def all_to_all(
     group: Any,
     equal: bool,
 ) -> None:
-    """Exchange parts of 1-D tensors; counts in elements a peer, not needed where all parts are ``equal``."""
+    """Exchange parts of 1-D tensors; counts in elements per peer, unused if all parts are ``equal``."""
     if equal:
         dist.all_to_all_single(recv, send, group=group)
     else:

@@ -78,7 +78,7 @@ class Correction:
 
 
 def nearest_cells(calibration: Calibration, collective: str, group: Group) -> list[Curve]:
-    """Measured cells, the nearest first: of as many GPUs a domain, of several domains for several."""
+    """Measured cells, the nearest first: of as many GPUs per domain, of several domains for several."""
     several = group.domains > 1
     cells = [
         c for c in calibration.curves if c.collective == collective and (c.gpus > c.domain_gpus) == several

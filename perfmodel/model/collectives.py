@@ -24,7 +24,7 @@ TREES = tuple(f"tree {protocol}" for protocol in PROTOCOLS)
 def algorithms_of(collective: str, gpus: int, domains: int) -> tuple[str, ...]:
     """What NCCL may choose from, in the order of all arrays [k]; NVLS only where the switch has it.
 
-    Source: NVIDIA/nccl src/graph/tuning.cc (PAT: from 2.23, only with one rank a node)
+    Source: NVIDIA/nccl src/graph/tuning.cc (PAT: from 2.23, only with one rank per node)
     Limits: broadcast -> rings;  N = G -> PAT for all_gather and reduce_scatter;  all_reduce -> trees and NVLS
     """
     if collective == "all_reduce":
@@ -69,7 +69,7 @@ def ring_steps(collective: str, gpus: int, domains: int) -> tuple[int, int]:
 
 
 def pat_hops(domains: int, network_s: float, overlap: float, rank_s: float) -> float:
-    """Dependent steps of PAT, a Bruck exchange by parallel aggregated trees, with one rank a node.
+    """Dependent steps of PAT, a Bruck exchange by parallel aggregated trees, with one rank per node.
 
         depth(N) network / o + N p                                                           [s]
 

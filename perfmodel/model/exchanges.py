@@ -134,7 +134,7 @@ def bags_received_bytes(
         B r q (D v + c index_bytes)                                           [bytes]
 
     B, r, q, D, v, c, index_bytes   as above; all c column parts of a bag arrive, each with its position
-    Limits: r = 1 -> B D v;  r = G, q = 1 -> G B D v, what a holder sends;  q = 1/r -> one bag a sample
+    Limits: r = 1 -> B D v;  r = G, q = 1 -> G B D v, what a holder sends;  q = 1/r -> one bag per sample
     """
     return _array(B) * _array(r) * _array(q) * (_array(D) * _array(v) + _array(c) * _array(index_bytes))
 

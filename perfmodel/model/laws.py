@@ -156,7 +156,7 @@ def ring_tree_candidates(
     """What each (algorithm, protocol) takes on a group of ranks.
 
     Source: NVIDIA/nccl src/graph/tuning.cc; ``ring_tree_latencies``, ``ring_tree_bandwidths``
-    Limits: all_gather, several ranks a node -> three rings;  no NVLS -> no last candidate of all_reduce
+    Limits: all_gather, several ranks per node -> three rings;  no NVLS -> no last candidate of all_reduce
     """
     base, hops = ring_tree_latencies(log_unknowns, steps, collective, group)
     wide = ring_tree_bandwidths(log_unknowns, steps, collective, group)
@@ -177,11 +177,11 @@ def ring_tree_latencies(
         ring:  b_k base_k,   m inside_k + n network_k,   (m, n) = ring_steps(collective, G, N)
         tree:  b_k base_k,   2 [(g - 1) inside_k + depth(N) network_k]         all_reduce only
         NVLS:  v nvls,       h g  (+ 2 depth(N) w nvls_step across domains)    all_reduce only
-        PAT:   b pat_base,   ``collectives.pat_hops`` with Simple's ratios     one rank a node     [s]
+        PAT:   b pat_base,   ``collectives.pat_hops`` with Simple's ratios     one rank per node     [s]
 
     b_k and the ratios on inside_k and network_k are unknowns; in a ring over several domains a step inside
     costs at least the network overhead, o_k overhead_k, because the ring turns at the pace of its proxies;
-    with one rank a node a crossing of a ring costs what one of a tree does, as NCCL's table has it;
+    with one rank per node a crossing of a ring costs what one of a tree does, as NCCL's table has it;
     h is what one more GPU in the switch's domain adds, where each is the head of a part
     Source: NVIDIA/nccl src/graph/tuning.cc, src/device/all_reduce.h; docs/model.md#rings
     Limits: N = 1 -> no network term;  G = 2, one domain, ring -> base + inside (all_reduce 2 inside)

@@ -209,8 +209,8 @@ def look_ups_to_win(rows: ArrayLike, gm_rate: ArrayLike, once_rate: ArrayLike, e
     rows  rows brought: m for L1, p m for GM-UB, h + p (m - h) for L1-UB [-]
     gm_rate  BW_GM of a gathered row [bytes/s];  once_rate  BW_once of the copy, or of the stream [bytes/s]
     each_rate  BW_each of gathering inside the core [bytes/s]
-    Source: ``gm_time`` = ``l1_time``, or = ``gm_ub_time`` with one chunk, solved for n. With P bags a pass
-            and s look-ups a bag, p = b / P: streaming wins where P s > m n* / rows, however many bags
+    Source: ``gm_time`` = ``l1_time``, or = ``gm_ub_time`` with one chunk, solved for n. With P bags per pass
+            and s look-ups per bag, p = b / P: streaming wins where P s > m n* / rows, however many bags
     Limits: BW_each -> inf -> rows BW_GM / BW_once: rows times cost of a streamed row / of a gathered one;
             BW_each <= BW_GM -> inf: never
     """

@@ -17,7 +17,7 @@ def _array(value: ArrayLike) -> Array:
 
 
 def batch_capacity(B: ArrayLike, gap: ArrayLike) -> Array:
-    """Most requests a second that a server of batches can serve.
+    """Most requests per second that a server of batches can serve.
 
         mu = B / gap                                                          [1/s]
 

@@ -92,11 +92,11 @@ def speedup_to_match(step: ArrayLike, t: ArrayLike, best: ArrayLike) -> Array:
 
 
 def crossing_batch(a: ArrayLike, b: ArrayLike, a2: ArrayLike, b2: ArrayLike) -> Array:
-    """Batch at which two passes take as long, each with a latency and a time a sample.
+    """Batch at which two passes take as long, each with a latency and a time per sample.
 
         a + b B = a' + b' B  ->  B = (a' - a) / (b - b'),   nan where none is above 0      [-]
 
-    a, b    latency [s] and time a sample of one GPU [s] of the one;  a2, b2  a', b' of the other
+    a, b    latency [s] and time per sample of one GPU [s] of the one;  a2, b2  a', b' of the other
     Source: two straight lines
     Limits: b = b' -> nan;  a = a' -> nan (they meet at no batch above 0)
     """

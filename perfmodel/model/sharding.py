@@ -30,7 +30,7 @@ def whole_nodes(n: ArrayLike, g: ArrayLike) -> Array:
         G = n if n <= g;   ceil(n / g) g otherwise                            [-]
 
     n      GPUs needed [-];  g  GPUs of one node [-]
-    Source: clusters are handed out in whole nodes (125 -> 128 with 8 GPUs a node)
+    Source: clusters are handed out in whole nodes (125 -> 128 with 8 GPUs per node)
     Limits: n <= g -> n;  n a multiple of g -> n;  never more than n + g - 1
     """
     needed, node = np.asarray(n, dtype=np.float64), np.asarray(g, dtype=np.float64)

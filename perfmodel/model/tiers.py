@@ -125,12 +125,12 @@ def exposed_time(t: ArrayLike, other: ArrayLike) -> Array:
 def ssd_reads_per_s(
     iops: ArrayLike, depth: ArrayLike, latency: ArrayLike, rate: ArrayLike, a: ArrayLike
 ) -> Array:
-    """Random reads a second of SSDs.
+    """Random reads per second of SSDs.
 
         N = min(IOPS, Q / lambda, rate / a)                                   [1/s]
 
     iops  of all drives together [1/s];  depth  Q, reads under way [-];  latency  lambda of one [s]
-    rate  bytes a second, all drives [bytes/s];  a  bytes of one read, whole blocks [bytes]
+    rate  bytes per second, all drives [bytes/s];  a  bytes of one read, whole blocks [bytes]
     Source: Little's law beside the datasheet's IOPS and rate
     Limits: Q -> 0 -> Q / lambda;  long blocks -> rate / a
     """
@@ -142,7 +142,7 @@ def ssd_time(n: ArrayLike, N: ArrayLike, latency: ArrayLike) -> Array:
 
         t = lambda + n / N        0 for n = 0                                 [s]
 
-    n  rows [rows];  N  reads a second (``ssd_reads_per_s``) [1/s];  latency  lambda [s]
+    n  rows [rows];  N  reads per second (``ssd_reads_per_s``) [1/s];  latency  lambda [s]
     Source: as ``link_time``
     Limits: n = 0 -> 0;  n = 1 -> lambda + 1 / N
     """

@@ -62,7 +62,7 @@ def layout(
     bags as have room beside two of them, equal numbers a pass; ids of a pass have room where bags have the
     mean length. L1-UB keeps as many rows as the local buffer holds, or, where that is the same memory, as
     chunks and bags leave free; there it keeps the whole table, and has no chunks, where that is faster.
-    Source: with h resident rows and P bags a pass, b bags move h + b (m - h) / P rows: where the table does
+    Source: with h resident rows and P bags per pass, b bags move h + b (m - h) / P rows: where the table does
             not fit, room for bags saves more than room for rows
     Limits: GM -> nothing; a table larger than the buffer for L1, a row for the others -> fits is False
     """

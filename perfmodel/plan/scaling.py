@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 HALF = 0.5
 """Of what a GPU does on average: a further GPU that adds less is beyond the knee."""
 NEARLY_ALL = 0.9
-"""Of the samples a second that any batch reaches: the batch to begin with has as many."""
+"""Of the samples per second that any batch reaches: the batch to begin with has as many."""
 ROUGH = 0.1
 """Of a plan's time: where more may be left to gain, the plan is rough, and no knee rests on it."""
 _OF_PLAN = (
@@ -47,9 +47,9 @@ class ScalePoint:
     """The tables on one number of GPUs.
 
     answer        the plan; None where there is none, and ``why`` says so
-    added         samples a second that each further GPU adds since the row before, over what a GPU did there
+    added         samples per second that each GPU added since the row before brings, over the average there
                   on average [-]; None of the first
-    batch         least of the powers of two with ``NEARLY_ALL`` of the samples a second that this plan
+    batch         least of the powers of two with ``NEARLY_ALL`` of the samples per second that this plan
                   reaches with any of them that fits;  batch_samples_per_s  with it
     """
 
@@ -170,10 +170,10 @@ def knee_of(gpus: Sequence[int], samples_per_s: Sequence[float]) -> int | None:
 def sure_knee(
     gpus: Sequence[int], least: Sequence[float], most: Sequence[float]
 ) -> tuple[int | None, tuple[int, ...]]:
-    """The knee, whatever the samples a second are from ``least`` to ``most``; else what leaves it open.
+    """The knee, whatever the samples per second are from ``least`` to ``most``; else what leaves it open.
 
     What a GPU adds rises with the samples after it and falls with those before it: the ends decide.
-    least, most  samples a second, of each number of GPUs
+    least, most  samples per second, of each number of GPUs
     Limits: least = most -> ``knee_of``;  a step that may add ``HALF`` and may not -> None, the numbers of
             GPUs at its ends whose samples are not known
     """
@@ -243,7 +243,7 @@ def scale(
 
 
 def batch_to_begin_with(question: PlanQuestion, answer: Planned) -> tuple[int, float]:
-    """A batch and its samples a second: see ``ScalePoint``. The plan stays; it is not searched anew.
+    """A batch and its samples per second: see ``ScalePoint``. The plan stays; it is not searched anew.
 
     Limits: no other batch fits -> the one of the question
     """

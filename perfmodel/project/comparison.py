@@ -126,7 +126,7 @@ def largest(found: tuple[Difference, ...], saved_s: float) -> tuple[Difference, 
 
 
 def samples_per_s(answer: Projection) -> float:
-    """Samples of all GPUs a second: G B / t, with B samples on each of G GPUs in t."""
+    """Samples of all GPUs per second: G B / t, with B samples on each of G GPUs in t."""
     return answer.gpus * float(answer.work.batch[0]) / answer.time_s
 
 

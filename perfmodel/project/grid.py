@@ -44,7 +44,7 @@ def project_grid(forward: Forward, work: Configs) -> Grid:
     baseline_time_s (_low_s, _high_s), time_s, low_s, high_s, floor_time_s, light_time_s,
     slowdown, slowdown_low, slowdown_high, slowdown_floor_part + slowdown_bytes_part = slowdown,
     slowdown_light (the least slowdown that datasheet rates allow: at least 1, at most slowdown),
-    throughput_ratio (samples a second of all GPUs over those of one), evidence (rank of the weakest
+    throughput_ratio (samples per second of all GPUs over those of one), evidence (rank of the weakest
     step, or of the local look-up), main_evidence (rank of ``Evidence.main`` of the time), and
     <step>_time_s of every step.
     Limits: one GPU -> slowdown, low and high exactly 1

@@ -26,7 +26,7 @@ DEFAULTS: dict[str, Any] = {
     "dtype": "fp32",
     "id_bytes": 8,
 }
-"""The configuration of the question as it is usually asked: one table, 1024 samples a GPU, 128-byte rows."""
+"""The default configuration: one table, 1024 samples per GPU, 128-byte rows."""
 
 DEFAULT_RESERVE = 0.15
 """Part of a GPU's memory for CUDA, NCCL and dense layers; TorchRec's planner keeps as much."""

@@ -210,7 +210,7 @@ def _libraries(p: Projection) -> Iterator[Sensitivity]:
 def _batch(p: Projection) -> Iterator[Sensitivity]:
     """More samples at a time, where the latency of communication takes most of the time.
 
-    It is the samples a second that this helps, so they are in the label.
+    It is the samples per second that this helps, so they are in the label.
     """
     links = [step for step in p.steps if step.collective]
     latency = sum(step.floor_s for step in links)

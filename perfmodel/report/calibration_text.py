@@ -107,7 +107,7 @@ def calibration_text(
             ("Calibration", item.calibration_id),
             ("Machine", f"{item.machine}, {_domain(item, machine)}"),
             ("Stack", f"{item.backend} {item.library_version or '(version unknown)'}, clock {item.clock}"),
-            ("Samples", f"{format_count(item.sample_count)}, {state}"),
+            ("Samples", f"{format_count(item.sample_count)} fitted, {state}"),
             ("Note", item.note),
             ("Environment", ", ".join(f"{k}={v}" for k, v in sorted(item.environment.items()))),
         ]

@@ -98,7 +98,7 @@ class Curve(BaseModel):
 
 _LONGEST_S = 10.0  # of one step of a collective
 _MOST_VARIANCE = 900.0  # of a logarithm
-_MOST = 1e15  # bytes a second of one link; ratios are far below
+_MOST = 1e15  # bytes per second of one link; ratios are far below
 
 
 class Law(BaseModel):

@@ -28,7 +28,7 @@ def load(
 ) -> pd.DataFrame:
     """Latencies of a service against its load, one row a load up to the highest that keeps the limit.
 
-    qps      requests a second; None: as many as the replicas carry;  p99_s  limit of the 99th percentile [s]
+    qps      requests per second; None: all that the replicas carry;  p99_s  limit of the 99th percentile [s]
     options  replicas, batch (samples of each GPU in a full batch), wait_s, overlap, samples (of a request):
              left out, the best of those that are tried; all others are those of ``perfmodel.project``
     arrivals  ``Poisson(seed)`` or ``read_arrivals(path)``;  requests  number of requests that are
@@ -66,7 +66,7 @@ def answered(
             f"p99_s {p99_s} is not a limit.", "give a time above 0 s, for example p99_s=10e-3."
         )
     if qps is not None and not qps > 0:
-        raise BadInputError(f"qps {qps} is not a load.", "give requests a second, above 0.")
+        raise BadInputError(f"qps {qps} is not a load.", "give requests per second, above 0.")
     own = {name: options.pop(name) for name in _OF_SERVICE if options.get(name) is not None}
     pass_of = {name: value for name, value in options.items() if name not in _OF_SERVICE}
     first = project_one(**pass_of)

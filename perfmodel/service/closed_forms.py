@@ -26,7 +26,7 @@ _ROUNDS, _SAME = 200, 1e-9
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """A number of the service in closed form, and the same one simulated; both in s, or in requests a second.
+    """A number of the service in closed form, and the same simulated; both in s or in requests per second.
 
     name   a slug;  kind  one of ``AT_LEAST`` …;  words  what it is
     function  that computes it;  letters  its arguments by the letters of its docstring, SI units
@@ -61,7 +61,7 @@ class ClosedForm:
 def closed_forms(replica: Replica, rule: Rule, rate: float, run: ServedRequests) -> tuple[ClosedForm, ...]:
     """Those that hold for a replica under a rule at a load.
 
-    rate  requests a second of the replica;  run  its simulation
+    rate  requests per second of the replica;  run  its simulation
     Queues have closed forms for Poisson arrivals alone. Limits: a trace -> capacity and a request alone
     """
     return tuple(_found(replica, rule, rate, run))

@@ -52,14 +52,14 @@ class Replica:
         return Rule(requests, wait_s, self.samples, overlap)
 
     def capacity(self, rule: Rule) -> float:
-        """Most requests a second in full batches (``queueing.batch_capacity``)."""
+        """Most requests per second in full batches (``queueing.batch_capacity``)."""
         return float(queueing.batch_capacity(rule.requests, self._gap(rule.requests, rule.overlap)))
 
     def _gap(self, requests: int, overlap: bool) -> float:
         return _gap(self.served, requests * self.samples / self.served.gpus, overlap)
 
     def run(self, rule: Rule, rate: float, effort: tuple[int, int]) -> ServedRequests:
-        """A simulation of so many requests a second at this replica."""
+        """A simulation of so many requests per second at this replica."""
         count, of_a_batch = effort
         likely = min(rule.requests, rate * max(self.served.total(1), rule.wait_s))  # or more, when it is busy
         grained = replace(rule, grain=max(int(likely / of_a_batch), 1))
@@ -71,7 +71,7 @@ class Replica:
         return self.run(rule, rate, effort).quantile(P99)
 
     def highest(self, rule: Rule, effort: tuple[int, int], above: float = 0.0) -> float:
-        """Most requests a second of which 99 % are answered within the limit; 0: none above ``above``."""
+        """Most requests per second of which 99 % are answered within the limit; 0: none above ``above``."""
         capacity = self.capacity(rule)
         if capacity <= above or self.served.total(1) > self.limit_s:
             return 0.0
@@ -110,7 +110,7 @@ def _gap(served: ServedPass, samples: float, overlap: bool) -> float:
 class Carried:
     """The most that a replica carries with full batches of one size.
 
-    batch  samples of each GPU;  rule  the wait and overlap that carry it;  rate_per_s  requests a second
+    batch  samples of each GPU;  rule  the wait and overlap that carry it;  rate_per_s  requests per second
     pass_s  time of a full batch alone;  capacity_per_s  without a limit
     """
 
@@ -155,7 +155,7 @@ def soonest(
     """Every batch size, wait and way to run that carries a load within the limit: with its p99 [s], which is
     from a short simulation.
 
-    rate  requests a second of this replica;  wait_s, overlap  as they are given; None: all
+    rate  requests per second of this replica;  wait_s, overlap  as they are given; None: all
     A full batch that is never reached changes nothing, so such sizes are simulated once.
     """
     found = []

@@ -33,7 +33,7 @@ _MOST_NEW = 3  # rules that answer as soon, whose highest load is looked for
 class ServiceQuestion:
     """What is asked.
 
-    served   the pass of a replica;  limit_s  of the 99th percentile [s];  qps  requests a second; None: what
+    served   the pass of a replica;  limit_s  of the 99th percentile [s];  qps  requests per s; None: what
              the replicas carry;  replicas  None: as many as it takes
     batch    samples of each GPU in a full batch, wait_s  of its first request, overlap  whether two batches
              overlap; None: the best that is tried

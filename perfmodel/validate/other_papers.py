@@ -87,7 +87,7 @@ def throughput_case(model: str) -> Case:
 
 @lru_cache(maxsize=8)
 def embark_throughput(model: str) -> Finding:
-    """Samples per second of all GPUs, in millions: stored plan, the row's own operations a sample."""
+    """Samples per second of all GPUs, in millions: stored plan, the row's own operations per sample."""
     embark = load_other_papers().embark
     row = next(row for row in embark.row if row.model == model)
     case = throughput_case(model)

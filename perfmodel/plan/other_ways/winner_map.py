@@ -80,7 +80,7 @@ class Crossing:
     """The batch at which the next way overtakes the one that wins at the smaller batch.
 
     gpus     of the first where it wins, and of the next where that one does
-    batch    in closed form, from latency and time a sample of both at the batches beside it
+    batch    in closed form, from latency and time per sample of both at the batches beside it
     between  batches beside it, that close: the winner changes in between
     """
 
@@ -227,6 +227,6 @@ def _crossing(left: MapCell, right: MapCell, batch: float) -> Crossing:
 
 
 def _line(left: MapCell, right: MapCell, words: str) -> tuple[float, float]:
-    """Latency and time a sample of a straight line through two batches."""
+    """Latency and time per sample of a straight line through two batches."""
     slope = (right.times[words] - left.times[words]) / (right.batch - left.batch)
     return left.times[words] - slope * left.batch, slope

@@ -136,7 +136,7 @@ def _step_rows(each: Alternative) -> list[dict[str, object]]:
 
 
 def costs(found: Sequence[Alternative], currency: str) -> Block:
-    """GPU-hours of 10⁹ samples against the samples a second of all GPUs, by alternative."""
+    """GPU-hours of 10⁹ samples against the samples per second of all GPUs, by alternative."""
     import plotly.graph_objects as go
 
     shown = [each for each in found if each.answer]

@@ -1,4 +1,4 @@
-"""How plans scale: samples a second of the same tables planned on more and more GPUs, and the knee."""
+"""How plans scale: samples per second of the same tables planned on more and more GPUs, and the knee."""
 
 from __future__ import annotations
 
