@@ -6,11 +6,15 @@ Text and source are the docstrings of the functions themselves, so they cannot d
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 PAGE = "docs/model.md"
+_PAGE_TITLE = "The model"
+_HEADINGS = {"all-to-all": "All-to-all", "all-reduce-across-domains": "All-reduce across domains"}
+"""Those that have a hyphen of their own."""
 SECTIONS = {
     "perfmodel.collectives": "how-a-time-is-found",
     "perfmodel.model.access": "kernels",
@@ -98,6 +102,19 @@ def section_of(function: Callable[..., Any]) -> str:
         if not name:
             raise KeyError(name_of(function))
     return f"{PAGE}#{SECTIONS[name]}"
+
+
+def documented(text: str) -> str:
+    """A text that cites ``docs/model.md#rings`` with the page's title and heading: The model, "Rings".
+
+    An installed program has no docs folder; title and heading are those of the site and of the file alike.
+    """
+
+    def title(found: re.Match[str]) -> str:
+        heading = found[1].replace("-", " ").capitalize().replace(" gpus", " GPUs")
+        return f'{_PAGE_TITLE}, "{_HEADINGS.get(found[1], heading)}"'
+
+    return re.sub(rf"{re.escape(PAGE)}#([\w-]+)", title, text)
 
 
 def equation_of(function: Callable[..., Any]) -> str:

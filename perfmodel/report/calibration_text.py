@@ -294,6 +294,7 @@ def samples_text(points: pd.DataFrame) -> str:
                 format_time(float(times.median())),
                 str(len(times)),
                 format_fraction(spread),
+                ", ".join(sorted(set(group["source_id"]))),
                 ", ".join(flags),
             ]
         )
@@ -302,9 +303,9 @@ def samples_text(points: pd.DataFrame) -> str:
         if len(rows) > _MOST_SAMPLES
         else ""
     )
-    headers = ["collective", "G", "nodes", "variant", "size", "median", "n", "spread", ""]
+    headers = ["collective", "G", "nodes", "variant", "size", "median", "n", "spread", "source", ""]
     return f"Samples   {counted(len(points), 'point')}\n" + table(
-        headers, rows[:_MOST_SAMPLES], left=(0, 3, 8), drop=(2, 7, 6)
+        headers, rows[:_MOST_SAMPLES], left=(0, 3, 8, 9), drop=(2, 7, 6)
     ) + more  # fmt: skip
 
 

@@ -6,7 +6,8 @@ import math
 from collections import Counter
 
 from perfmodel.collectives.time_tables import build_table
-from perfmodel.passes.equations import Equation, section_of
+from perfmodel.model.bands import quadrature
+from perfmodel.passes.equations import Equation, documented, section_of
 from perfmodel.passes.explanation import Explanation
 from perfmodel.passes.one_collective import CollectiveExplanation
 from perfmodel.passes.terms import Term
@@ -28,7 +29,7 @@ def explanation_text(found: Explanation) -> str:
     second = f"{format_fraction(step.share)} of the step time, clock {step.clock}, evidence {step.evidence}"
     equation = paragraph(found.equation, indent=_INDENT)
     payload = paragraph(found.payload_equation, indent=_INDENT)
-    source = facts([("source", found.reference)], indent=_INDENT)
+    source = facts([("source", documented(found.reference))], indent=_INDENT)
     computed = "\n".join(["", *where(found.payload)])
     notes = _footnotes(found.terms)
     parts = [
@@ -47,11 +48,11 @@ def where(*equations: Equation) -> list[str]:
     if not known:
         return []
     names = ", ".join(dict.fromkeys(each.function for each in known))
-    return [facts([("function", names), ("section", known[0].section)], indent=_INDENT)]
+    return [facts([("function", names), ("section", documented(known[0].section))], indent=_INDENT)]
 
 
 def _origin(term: Term) -> str:
-    return "; ".join(text for text in (term.meaning, term.source) if text)
+    return documented("; ".join(text for text in (term.meaning, term.source) if text))
 
 
 def _footnotes(terms: tuple[Term, ...]) -> list[str]:
@@ -85,7 +86,7 @@ def collective_explanation_text(found: CollectiveExplanation, origin: str) -> st
     second += f"{found.evidence}, domains: {domains}; it depends most on: {found.limit}"
     equation = "\n".join(each.text for each in found.time.equations if each.text)
     notes = _footnotes(found.time.terms)
-    source = facts([("source", found.reference)], indent=_INDENT)
+    source = facts([("source", documented(found.reference))], indent=_INDENT)
     time = [paragraph(equation, indent=_INDENT), source, *where(*found.time.equations)]
     working = "\n".join(paragraph(line, indent=_INDENT) for line in found.time.working)
     return "\n\n".join(
@@ -106,7 +107,7 @@ def _stages(found: CollectiveExplanation) -> str:
     shown = [stage for stage in found.stages if stage.changed]
     rows = [[each.what, format_time(each.time_s), each.equation.function] for each in shown]
     idle = ", ".join(stage.what for stage in found.stages if not stage.changed)
-    section = facts([("section", section_of(build_table))], indent=_INDENT)
+    section = facts([("section", documented(section_of(build_table)))], indent=_INDENT)
     lines = [table(["stage", "time", "function"], rows, left=(0, 2)), section]
     lines += [paragraph(f"without effect here: {idle}", indent=_INDENT)] if idle else []
     if not found.on_grid:
@@ -121,7 +122,8 @@ def _band(found: CollectiveExplanation) -> str:
     rows = [[what, format_fraction(log_sd)] for what, log_sd in found.doubts]
     total = math.sqrt(sum(log_sd**2 for _, log_sd in found.doubts))
     rows.append(["all, in quadrature", format_fraction(total)])
-    line = "95 %: 1.96 standard deviations of ln t, never below the speed of light (docs/model.md#bands)"
+    line = "95 %: 1.96 standard deviations of ln t, never below the speed of light"
+    line += f" ({documented(section_of(quadrature))})"
     return f"{table(['standard deviation of ln t', ''], rows, left=(0,))}\n{paragraph(line, indent=_INDENT)}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.stored import LAW_TIMES, step_constants
 from perfmodel.model.laws import Group
+from perfmodel.passes.equations import PAGE, SECTIONS, documented
 from perfmodel.passes.one_collective import explain_collective
 from perfmodel.schema.calibration import Curve
 from perfmodel.schema.machine import load_machine
@@ -81,3 +83,26 @@ def test_what_was_not_measured_is_not_said_to_be(cli: Any) -> None:
     between = explain_collective(MODEL, "reduce_scatter", 3 * 2.0**26, 152, 8).time.terms
     (near,) = [term for term in between if term.symbol == "t_near"]
     assert near.evidence == "interpolated"
+
+
+def test_a_cited_section_is_a_heading_of_the_page() -> None:
+    """An installed program has no docs folder: it says the title of the page and the heading."""
+    page = (Path(__file__).parents[2] / PAGE).read_text(encoding="utf-8")
+    assert page.startswith("# The model")
+    headings = re.findall(r"^##+ (.*)$", page, flags=re.M)
+    for section in SECTIONS.values():
+        said = documented(f"NVIDIA/nccl; {PAGE}#{section}; fitted")
+        found = re.fullmatch(r'NVIDIA/nccl; The model, "(.*)"; fitted', said)
+        assert found is not None and found.group(1) in headings, said
+
+
+@pytest.mark.parametrize("step", ["gather", "ids", "reduce-scatter-bags"])
+def test_explain_cites_no_file_of_a_checkout(step: str, cli: Any) -> None:
+    out = cli("explain", step, "--table-size", "10TB").out
+    assert 'The model, "' in out and "docs/" not in out
+
+
+def test_samples_name_their_sources(cli: Any) -> None:
+    name = "h100-sxm-ib/nccl-2.29.2-stream"
+    text = cli("show", name, "--samples").out.partition(" points\n")[2]
+    assert "source" in text.splitlines()[0] and "aic_h100_nccl2.29.2" in text.splitlines()[1]
