@@ -124,7 +124,7 @@ def _trace(
     ]
     return {
         "type": "scatter", "x": [row["gpus"] for row in rows], "y": list(values), "mode": "lines+markers",
-        "name": name, "customdata": words, "hovertemplate": _HOVER,
+        "cliponaxis": False, "name": name, "customdata": words, "hovertemplate": _HOVER,
         "line": {"color": style.colour(at), "width": 3 if at == 0 else 2},
         "marker": {"symbol": style.symbol(at), "size": 8, "color": style.colour(at)},
     }  # fmt: skip
