@@ -52,7 +52,7 @@ def scaling_table(found: Scaling) -> str:
         "time",
         "samples/s",
         "per GPU",
-        "each more",
+        "added",
         "memory",
         "longest step",
         "",
@@ -91,7 +91,7 @@ def sentences(found: Scaling) -> str:
     first = found.planned[0].answer
     assert first is not None
     each = (
-        "Each more: samples per second that each GPU added since the row above brings, divided by the "
+        "Added: samples per second that each GPU added since the row above brings, divided by the "
         "average per GPU in that row. Memory is that of the fullest GPU. To gain: the share of the time that "
         f"the fastest of all {first.bound_over} can save at most; - if the time limit was too short to know. "
         f"~ marks times of which more than {format_fraction(ROUGH)} might be saved. Batch: the least power "

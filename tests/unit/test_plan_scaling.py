@@ -22,7 +22,7 @@ from perfmodel.plan.scaling import NEARLY_ALL, ScalePoint, batch_to_begin_with, 
 from perfmodel.plan.searching.carried import carried
 from perfmodel.plan.searching.starts import Starts
 from perfmodel.plan.what_ifs import what_ifs
-from perfmodel.report.scaling_text import scaling_text
+from perfmodel.report.scaling_text import scaling_table, scaling_text
 from perfmodel.report.what_if_text import what_if_lines
 from perfmodel.schema.machine import load_machine
 
@@ -89,6 +89,13 @@ def test_a_table_without_time_says_what_is_rough_and_names_no_knee() -> None:
     assert found.to_dict()["knee_unsure_gpus"] == [8, 16]
     text = scaling_text(found, "other", lambda gpus: f"one {gpus}")
     assert "Knee: not known yet" in text and "on 8 and 16 GPUs" in text and text.count("~") == 5
+    bounded = [
+        replace(at, answer=replace(plan, found=replace(plan.found, bound_s=plan.found.cost.time_s * 0.4488)))
+        for at in found.points
+        if (plan := at.answer)
+    ]
+    lines = scaling_table(replace(found, points=tuple(bounded))).splitlines()
+    assert len(lines) == 5 and all("≤ 55.1 %" in line for line in lines[1:])
 
 
 def test_a_number_of_gpus_begins_with_the_schemes_before(monkeypatch: pytest.MonkeyPatch) -> None:
