@@ -208,7 +208,7 @@ def predict_collectives(
     machine  a shipped name, the path of a TOML file, or a Machine
     Returns the frame with time_s, low_s, high_s (95 % interval), algbw_bytes_per_s, busbw_bytes_per_s,
     evidence and clock added; same rows, same order. Raises BadInputError for a missing column, an unknown
-    collective, a size below one byte per peer; NoCalibrationError where nothing is known.
+    collective, or a size below one byte per peer, and NoCalibrationError if there is no calibration.
     """
     where = machine if isinstance(machine, Machine) else load_machine(machine)
     if calibration is None or str(calibration) in list_calibrations():

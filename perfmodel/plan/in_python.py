@@ -168,14 +168,14 @@ def plan_tables(
     objective: str = "latency",
     **options: Any,
 ) -> TablePlan:
-    """Which sharding for which table on so many GPUs, and what it costs.
+    """Which sharding for which table on this number of GPUs, and the time of a pass.
 
     tables     a frame with the columns of a table file (rows, dim; pooling, dtype, weighted, distribution,
                name, count), a set of tables, the name of a shipped one, or a file
     gpus       how many GPUs hold the tables [-];  machine  a shipped one by name, a file, or a ``Machine``
     objective  latency: the forward pass; throughput: forward and backward, as in training
     options    those of ``question_of``, which are those of ``perfmodel plan``
-    Limits: as ``perfmodel plan``: values that cannot be used, tables that do not fit -> BadInputError
+    Limits: values that cannot be used, or tables that do not fit -> BadInputError, as in ``perfmodel plan``
     """
     question = question_of(tables, gpus, machine, objective, **options)
     return TablePlan(question, question.answer())
@@ -191,11 +191,11 @@ def scale_tables(
 ) -> TableScaling:
     """Plan the same tables on several numbers of GPUs in one time limit (``perfmodel plan --gpus 8,16``).
 
-    Limits: no number, or none that holds the tables -> BadInputError
+    Limits: no number of GPUs, or none on which the tables fit -> BadInputError
     """
     counts = sorted(set(gpus))
     if not counts:
-        raise BadInputError("no number of GPUs is given.", "give some, e.g. gpus=[8, 16, 64].")
+        raise BadInputError("no number of GPUs is given.", "give at least one, e.g. gpus=[8, 16, 64].")
     return TableScaling(scale(question_of(tables, counts[0], machine, objective, **options), counts))
 
 

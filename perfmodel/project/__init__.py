@@ -224,13 +224,13 @@ def project(
     machine: str | Machine = DEFAULT_MACHINE,
     **options: Any,
 ) -> pd.DataFrame:
-    """How much slower is each configuration, and which step takes the time? One row a configuration.
+    """How much slower is each configuration, and which step takes the time? One row per configuration.
 
     workload     a Workload, a TableSet, a mapping or data frame of arrays, or None with keywords only
     machine      a shipped name, the path of a TOML file, or a Machine
-    table_bytes  rows of all tables [bytes];  gpus  ranks [-], None: the fewest whole nodes that hold them
-    batch        samples of one GPU [-];  table_count  equal tables [-];  pooling  rows of a bag [-]
-    dim          elements of a row [-];  dtype  their type;  id_bytes  of one id [bytes]
+    table_bytes  size of all tables [bytes];  gpus  ranks [-], None: the fewest whole nodes that hold them
+    batch        samples per GPU [-];  table_count  equal tables [-];  pooling  rows per bag [-]
+    dim          elements per row [-];  dtype  their type;  id_bytes  size of one id [bytes]
     tables       different tables: a TableSet or the name of one, instead of table_count, pooling and dim
     options      those of ``perfmodel project`` by their names: backend (nccl, nvshmem, best), clock, reserve,
                  gpus_per_node, scenario, local_memory (bytes, bytes/s; of a remote one also its latency in
@@ -242,8 +242,8 @@ def project(
     The numbers are scalars, or arrays of one length (``grids.product`` makes all combinations).
 
     Columns: the configuration, those of ``project_grid`` (times in s, bytes), evidence, main_evidence, clock.
-    Limits: a value that cannot be used, lengths that differ -> BadInputError;  nothing known of the machine
-            or the library -> NoCalibrationError
+    Limits: a value that cannot be used, lengths that differ -> BadInputError;  no calibration for the
+            machine or the library -> NoCalibrationError
     """
     import pandas as pd
 

@@ -26,17 +26,17 @@ def load(
     host: str | None = None,
     **options: Any,
 ) -> pd.DataFrame:
-    """Latencies of a service against its load, one row a load up to the highest that keeps the limit.
+    """Latencies of a service against its load: one row per load, up to the highest load within the limit.
 
     qps      requests per second; None: all that the replicas carry;  p99_s  limit of the 99th percentile [s]
-    options  replicas, batch (samples of each GPU in a full batch), wait_s, overlap, samples (of a request):
-             left out, the best of those that are tried; all others are those of ``perfmodel.project``
+    options  replicas, batch (samples per GPU in a full batch), wait_s, overlap, samples (per request); by
+             default the best of several; all other options are those of ``perfmodel.project``
     arrivals  ``Poisson(seed)`` or ``read_arrivals(path)``;  requests  number of requests that are
              simulated at each load
-    host      eager, compiled or graph: with the host that issues the pass; None: the device alone
+    host      eager, compiled or graph: includes the host that launches the pass; None: the GPUs alone
     Columns: load_per_s, utilisation, requests_per_batch, p50_s, p95_s, p99_s, mean_s, requests_inside, and
     the parts of p99_s; the whole answer is in ``frame.attrs["answer"]`` as plain data.
-    Limits: no limit, or more than can be carried -> BadInputError that says how much can
+    Limits: no ``p99_s``, or a load that cannot be served -> BadInputError with the highest load
     """
     answer = answered(qps, p99_s, arrivals, stragglers, requests, host, **options)
     frame = answer.to_frame()
