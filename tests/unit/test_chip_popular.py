@@ -16,9 +16,9 @@ from perfmodel.onechip.popular import RowPopularity, stays_alone, stays_together
     [
         ([0.5], [1.0], r"sum to 0.5"),
         ([0.2], [5.0], r"for 5 rows"),
-        ([-0.1, 1.1], [5, 5], r"no probabilities"),
+        ([-0.1, 1.1], [5, 5], r"not probabilities"),
         ([0.1, 0.1], [10.0], r"2 probabilities for 1 bins"),
-        ([float("nan")], [10.0], r"no probabilities"),
+        ([float("nan")], [10.0], r"not probabilities"),
         ([], [], r"0 probabilities"),
     ],
 )

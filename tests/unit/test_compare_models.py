@@ -61,7 +61,7 @@ def test_what_cannot_be_compared(cli: Any, tmp_path: Path, more: tuple[str, ...]
 
 
 def test_numbers_of_gpus_need_a_model(cli: Any) -> None:
-    is_an_error(cli("report", "--compare", A, B, "--gpus", "8"), 2, "of which tables", "--model")
+    is_an_error(cli("report", "--compare", A, B, "--gpus", "8"), 2, "needs tables", "--model")
 
 
 def test_names_are_checked_before_files(cli: Any, tmp_path: Path) -> None:

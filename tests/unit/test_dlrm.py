@@ -24,7 +24,7 @@ from perfmodel.model.dense import (
     product,
     update_bytes,
 )
-from perfmodel.passes.steps import BACKWARD, FORWARD, WEIGHTS
+from perfmodel.passes.steps import BACKWARD, FORWARD, WEIGHTS, with_tiers
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
 from perfmodel.plan.pricing.dense import Dense
 from perfmodel.plan.pricing.loads import Exchange
@@ -58,7 +58,8 @@ def test_dlrm_dcnv2_has_16_million_dense_weights() -> None:
 
 def test_every_step_is_in_one_part() -> None:
     names = Counter(name for part in PARTS.values() for name in part)
-    assert set(names) == {step.name for step in (*FORWARD, WEIGHTS, *BACKWARD)} | {"handover"}
+    steps = {step.name for step in (*FORWARD, *with_tiers(FORWARD), WEIGHTS, *with_tiers(BACKWARD))}
+    assert set(names) == steps | {"handover"}
     assert set(names.values()) == {1}
 
 

@@ -87,7 +87,7 @@ def test_what_a_plan_prints_is_what_is_explained(
     text = capsys.readouterr().out
     assert "on rank 0" in text and "tables there: a " in text
     assert run(["explain", "gradients", *words]) != 0
-    assert "no step of this plan" in capsys.readouterr().err
+    assert "is not a step of this plan" in capsys.readouterr().err
 
 
 def test_the_time_of_a_gather_is_that_of_all_its_tables() -> None:
