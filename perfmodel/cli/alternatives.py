@@ -115,7 +115,7 @@ def alternatives(
       perfmodel alternatives --table-size 10TB --remote-memory 10TB@3TB/s,shared:16,latency:3us
 
     \b
-    A file of prices (--prices): machines by their shipped names
+    A file of prices (--prices): machines by their names, as shipped or in your --machine file
       [machine_hour]
       h100-sxm-ib = "80 EUR/h"
       [tb_month]
@@ -131,11 +131,11 @@ def alternatives(
     from perfmodel.plan.other_ways.winner_map import winner_map
     from perfmodel.schema.prices import read_prices
 
-    known = read_prices(prices) if prices is not None else None
     memories = local_memory_of(local_memory), remote_memory_of(remote_memory)
     own = {"scenario": "cluster", "local_memory": None, "remote_memory": None}
     question = question_of({**context.params, **own})
     question.check_gpus()
+    known = read_prices(prices, question.machine.name) if prices is not None else None
     options = read_once(question.keywords())
     progress = PlanProgress(after_s=_PROGRESS_AFTER_S)
     try:

@@ -18,6 +18,7 @@ from perfmodel.cli.explain_load import (
     GivenHostOption,
     GivenOverlapOption,
     GivenP99Option,
+    GivenPricesOption,
     GivenQpsOption,
     GivenReplicasOption,
     GivenRequestsOption,
@@ -140,6 +141,7 @@ def explain(
     seed: GivenSeedOption = 0,
     stragglers: GivenStragglersOption = True,
     host: GivenHostOption = None,
+    prices: GivenPricesOption = None,
     calibration: CalibrationOption = None,
     as_json: JsonOption = False,
 ) -> None:

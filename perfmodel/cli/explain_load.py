@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from perfmodel.cli.explain_collective import only_of
-from perfmodel.cli.load_answer import answered
+from perfmodel.cli.load_answer import LoadAnswer, answered
 from perfmodel.cli.output import emit, emit_json
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
@@ -18,7 +19,7 @@ from perfmodel.service.explanation import explain_load
 LOAD = "load"
 _SERVICE = (
     *("qps", "p99", "wait", "samples", "replicas", "overlap", "arrivals", "requests", "seed", "stragglers"),
-    "host",
+    *("host", "prices"),
 )
 _NOT_MEANT = ("sharding", "chip", "rows", "op", "size", "objective", "optimizer")
 _EXAMPLE = "perfmodel explain load --table-size 10TB --qps 500k --p99 10ms"
@@ -71,6 +72,11 @@ GivenHostOption = Annotated[
 ]
 
 
+GivenPricesOption = Annotated[
+    Path | None, typer.Option("--prices", metavar="FILE", help=f"{_FOR}TOML file of your prices.")
+]
+
+
 def is_load(step: str) -> bool:
     """Whether what is explained is a service, and not a step."""
     return step.strip().lower() == LOAD
@@ -91,8 +97,17 @@ def explain_the_load(context: typer.Context) -> None:
     """
     only_of(context, [name for name in context.params if name not in _NOT_MEANT], "a service")
     asked = answered({**context.params, "plan": context.params["plan_file"]})
-    found = explain_load(asked.answer)
+    found = explain_load(asked.answer, asked.hourly)
     if context.params["as_json"]:
         emit_json("explain", machine=asked.setting.machine.name, **found.to_dict())
         return
-    emit(load_explanation_text(found))
+    command = partial(_of_step, TypedLine.of(context), asked, found.full_batch)
+    emit(load_explanation_text(found, command, context.params["host"]))
+
+
+def _of_step(typed: TypedLine, asked: LoadAnswer, batch: int, step: str) -> str:
+    """What to type for a step of the pass at a full batch, on the GPUs of a replica."""
+    beside = asked.question.local_memory or asked.planned
+    gpus = [] if beside else ["--gpus", str(asked.answer.question.served.gpus)]
+    more = [step, "--batch", str(batch), *gpus]
+    return typed.text(without=(*_SERVICE, "step", "batch", "gpus", "as_json"), more=more)

@@ -8,12 +8,13 @@ import typer
 
 from perfmodel.cli.host_option import HostOption
 from perfmodel.cli.ids import AlphaOption, DistributionOption
-from perfmodel.cli.load_answer import answered
+from perfmodel.cli.load_answer import LoadAnswer, answered
 from perfmodel.cli.load_options import (
     ArrivalsOption,
     FullBatchOption,
     LoadPageOption,
     LoadPlanOption,
+    LoadPricesOption,
     LoadSeedOption,
     OverlapOption,
     P99Option,
@@ -59,10 +60,8 @@ from perfmodel.cli.workload import (
     TierOption,
     not_counted,
 )
-from perfmodel.passes.settings import Setting
 from perfmodel.report.load_text import load_text
 from perfmodel.service.highest import FOLLOWED
-from perfmodel.service.service_load import ServiceLoad
 
 
 def load(
@@ -82,6 +81,7 @@ def load(
     requests: RequestsOption = FOLLOWED,
     seed: LoadSeedOption = 0,
     stragglers: StragglersOption = True,
+    prices: LoadPricesOption = None,
     tables: TablesOption = None,
     pooling: PoolingOption = None,
     dim: DimOption = None,
@@ -121,28 +121,29 @@ def load(
       perfmodel load --table-size 10TB --qps 500k --p99 10ms --host eager
       perfmodel load --table-size 10TB --p99 5ms --tier uvm-caching
       perfmodel load --table-size 10TB --p99 10ms --arrivals times.txt
+      perfmodel load --table-size 10TB --qps 500k --p99 10ms --prices prices.toml
     """
     one_output(json=as_json, csv=as_csv)
     check_page(report, None, force=force)
     asked = answered(context.params)
     answer, setting, question, file = asked.answer, asked.setting, asked.question, asked.file
     if report is not None:
-        _write_page(context, answer, setting, report, question.calibration)
+        _write_page(context, asked, report)
     if as_csv:
         emit(answer.to_frame().to_csv(index=False))
     elif as_json:
-        emit_json("load", machine=setting.machine.name, host=host, **answer.to_dict(), calibration_file=file)
+        cost = asked.hourly.to_dict()
+        known = {**answer.to_dict(), "cost": cost, "calibration_file": file}
+        emit_json("load", machine=setting.machine.name, host=host, **known)
     else:
-        emit(load_text(answer, setting, file, host))
+        emit(load_text(answer, asked.hourly, setting, file, host))
         if question.tables is not None and plan is None:
             warn_all(not_counted(question.tables))
         for line in setting.notes:
             warn(line)
 
 
-def _write_page(
-    context: typer.Context, answer: ServiceLoad, setting: Setting, path: Path, calibration: str | None
-) -> None:
+def _write_page(context: typer.Context, asked: LoadAnswer, path: Path) -> None:
     """The page, with the line that makes it again."""
     from perfmodel.cli.page_file import write
     from perfmodel.report.page.alerts import alerts
@@ -150,5 +151,6 @@ def _write_page(
 
     line = TypedLine.of(context)
     command = line.text(without=["report", "force", "as_json", "as_csv"], more=["--report", path.name])
-    write(load_page(answer, setting, command, alerts(None, calibration)), path, "html")
+    doubts = alerts(None, asked.question.calibration)
+    write(load_page(asked.answer, asked.hourly, asked.setting, command, doubts), path, "html")
     note(f"wrote {path}")

@@ -17,6 +17,8 @@ from perfmodel.errors import BadInputError
 from perfmodel.passes.settings import Setting
 from perfmodel.project.hosted import check_clock
 from perfmodel.schema.distributions import UNIFORM
+from perfmodel.schema.prices import read_prices
+from perfmodel.service.hourly import HourlyCost, hourly_cost
 from perfmodel.service.served import MOST_SAMPLES, ServedPass, hosted_pass, planned_pass, projected_pass
 from perfmodel.service.service_load import ServiceLoad, service_load
 from perfmodel.service.stragglers import NONE, measured_ranks, spread_of
@@ -29,12 +31,14 @@ _PLAN_BATCHES = tuple(2**power for power in range(17))
 
 @dataclass(frozen=True, eq=False)
 class LoadAnswer:
-    """The answer, and what it was found for. file  the user's own calibration"""
+    """The answer, and what it was found for. hourly  what it takes;  file  the user's own calibration"""
 
     answer: ServiceLoad
+    hourly: HourlyCost
     setting: Setting
     question: Question
     file: str | None
+    planned: bool = False
 
 
 def answered(typed: Mapping[str, Any]) -> LoadAnswer:
@@ -52,6 +56,7 @@ def answered(typed: Mapping[str, Any]) -> LoadAnswer:
         raise BadInputError("which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB")
     question = question_of({**typed, "batch": None})
     question.check_gpus()
+    known = None if typed["prices"] is None else read_prices(typed["prices"], question.machine.name)
     file = calibration_file(question.calibration)
     with question.advised():
         setting, served = _planned(plan, question) if plan else _projected(question)
@@ -64,7 +69,8 @@ def answered(typed: Mapping[str, Any]) -> LoadAnswer:
         spread = spread_of(question.calibration if file else None) if typed["stragglers"] else NONE
         with contextlib.closing(LoadProgress()) as progress:
             answer = service_load(asked.question(served, spread, tuple(measured)), progress.tell)
-    return LoadAnswer(answer, setting, question, file)
+    hourly = hourly_cost(answer, setting.machine.name, known)
+    return LoadAnswer(answer, hourly, setting, question, file, plan is not None)
 
 
 def _projected(question: Question) -> tuple[Setting, ServedPass]:

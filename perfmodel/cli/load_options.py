@@ -84,6 +84,14 @@ StragglersOption = Annotated[
         show_default=False,
     ),
 ]
+LoadPricesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--prices",
+        metavar="FILE",
+        help="TOML file of your prices, as for perfmodel alternatives: money per hour and per 10⁹ requests.",
+    ),
+]
 LoadPlanOption = Annotated[
     Path | None,
     typer.Option(
@@ -183,7 +191,7 @@ class TypedLoad:
         )
         if self.batch is not None and self.batch > served.most_samples:
             raise BadInputError(
-                f"--batch {self.batch} does not fit the memory of {served.gpus} GPUs.",
+                f"--batch {self.batch} does not fit the memory of {counted(served.gpus, 'GPU')}.",
                 f"at most {served.most_samples}, or more --gpus.",
             )
         where, size = counted(served.gpus, "GPU"), self.batch

@@ -65,6 +65,32 @@ def machine_cost(hours: ArrayLike, g: ArrayLike, price: ArrayLike) -> Array:
     return _array(hours) * _array(price) / _array(g)
 
 
+def machines_in_use(R: ArrayLike, G: ArrayLike, g: ArrayLike, whole: bool) -> Array:
+    """Machines that a service keeps busy, each hour as many machine-hours.
+
+        R ceil(G / g)   where a replica has its machines to itself,   R G / g   else      [-]
+
+    R  replicas [-];  G  GPUs of one [-];  g  GPUs of one machine [-]
+    whole  whether rows are in the host memory or on the SSDs of the machines: no other replica has room there
+    Source: counting; in HBM the other GPUs of a machine are free for other work, as for ``machine_cost``
+    Limits: G a multiple of g -> the same;  10 replicas of 1 GPU of 8 -> 10, or 1.25
+    """
+    each = _array(G) / _array(g)
+    return _array(R) * (np.ceil(each) if whole else each)
+
+
+def of_requests(hourly: ArrayLike, rate: ArrayLike, N: ArrayLike) -> Array:
+    """Machine-hours or money of N requests, of what an hour takes.
+
+        c N / (3600 lambda)                                                   [h or money]
+
+    hourly  c, an hour of the service [h/h or money/h];  rate  lambda, its load [1/s];  N  requests [-]
+    Source: N requests take N / lambda seconds
+    Limits: lambda = N / 3600 s -> c
+    """
+    return _array(hourly) * _array(N) / (SECONDS_PER_HOUR * _array(rate))
+
+
 def storage_cost(x: ArrayLike, hours: ArrayLike, price: ArrayLike) -> Array:
     """Money for memory that is rented by the month.
 

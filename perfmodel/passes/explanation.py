@@ -19,7 +19,7 @@ from perfmodel.passes.steps import ACROSS, HANDOVER, INSIDE, LABELS, STEPS, Step
 from perfmodel.passes.terms import Term, TimeParts, quantity_term
 from perfmodel.schema.machine import Quantity
 from perfmodel.schema.machine_keys import KEYS
-from perfmodel.units import format_bytes, format_number, format_quantity, format_time
+from perfmodel.units import counted, format_bytes, format_number, format_quantity, format_time
 
 ALIASES = {
     "hand_over": "handover",
@@ -151,7 +151,7 @@ class Explanation:
 
 def explained(whole: Pass, step: StepRow, payload: Payload) -> Explanation:
     """A step with the equation of its time beside that of its bytes."""
-    title = f"{step.label} on {whole.gpus} GPUs of {whole.setting.machine.name}"
+    title = f"{step.label} on {counted(whole.gpus, 'GPU')} of {whole.setting.machine.name}"
     if step.name == HANDOVER:
         return Explanation(step, title, NOTHING_SENT, _handover(whole, step), whole.gpus)
     alike = replace(step, name=payload.like or step.name)

@@ -16,7 +16,7 @@ from perfmodel.project.projection import Projection
 from perfmodel.project.tiered import CACHE_LOOKUP, GATHER_HOST, READ_SSD, AskedRows, Tiered
 from perfmodel.schema.machine_keys import ALL_KEYS
 from perfmodel.schema.tiers import LFU, Tier
-from perfmodel.units import format_bytes, format_rate, format_time
+from perfmodel.units import counted, format_bytes, format_rate, format_time
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def explain_tier(answer: Projection, step: StepRow, tier: Tier) -> Explanation:
 
 def explain_asked(reader: Reader, step: StepRow, asked: AskedRows) -> Explanation:
     """Of one of ``steps.BELOW_HBM``, whoever asks. asked  of the GPU that waits longest"""
-    title = f"{step.label} on {reader.gpus} GPUs of {reader.basis.setting.machine.name}"
+    title = f"{step.label} on {counted(reader.gpus, 'GPU')} of {reader.basis.setting.machine.name}"
     law = set_caches.lfu_batch_misses if reader.tier.policy == LFU else set_caches.lru_batch_misses
     bytes_of = Equation.of(caching.cold_misses if step.name == GATHER_HOST else law)
     if step.name == CACHE_LOOKUP:

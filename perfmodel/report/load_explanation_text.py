@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from perfmodel.report.explanation_text import where
-from perfmodel.report.terminal import paragraph, sides, table
-from perfmodel.service.explanation import LoadExplanation, LoadNumber
+from perfmodel.report.terminal import command_lines, paragraph, sides, table
+from perfmodel.service.explained_hour import LoadNumber
+from perfmodel.service.explanation import LoadExplanation
 from perfmodel.units import format_count, format_time
 
 _INDENT = 4
 
 
-def load_explanation_text(found: LoadExplanation) -> str:
-    """Title, the numbers in the order of ``load``, the steps of the pass with their slow ranks."""
-    parts = [paragraph(found.title), *map(_number, found.numbers), _steps(found)]
-    return "\n\n".join(parts)
+def load_explanation_text(
+    found: LoadExplanation, command: Callable[[str], str], host: str | None = None
+) -> str:
+    """Title, the numbers in the order of ``load``, the steps of the pass with their slow ranks.
+
+    command  of the name of a step: what to type for its equation;  host  whose time is in the pass
+    """
+    numbers = map(_number, found.numbers)
+    return "\n\n".join([paragraph(found.title), *numbers, _steps(found), _commands(found, command, host)])
 
 
 def _number(each: LoadNumber) -> str:
@@ -31,17 +39,26 @@ def _steps(found: LoadExplanation) -> str:
             format_count(each.measured) if each.measured else "-",
             format_time(each.late_s) if each.measured else "-",
             format_time(each.late_p99_s) if each.measured else "-",
-            f"explain {each.name.replace('_', '-')}",
         ]
         for each in found.parts
     ]
     sums = [sum(getattr(each, key) for each in found.parts) for key in ("one_s", "asked_s", "full_s")]
     late = format_time(sum(each.late_s for each in found.parts))
-    rows.append(["", *map(format_time, sums), "", late, "", ""])
+    rows.append(["", *map(format_time, sums), "", late, ""])
     one, asked, full = (format_count(each) for each in found.requests)
     title = paragraph(
         f"The pass t(n) of {one} request, {asked} (a batch at this load) and {full} (a full batch); g: ranks "
         "that the mean time was measured on; what the slowest of G ranks adds, on average and at its p99"
     )
-    headers = ["step", f"n = {one}", f"n = {asked}", f"n = {full}", "g", "slowest", "p99", ""]
-    return f"{title}\n{table(headers, rows, left=(0, 7), drop=(7,))}"
+    headers = ["step", f"n = {one}", f"n = {asked}", f"n = {full}", "g", "slowest", "p99"]
+    return f"{title}\n{table(headers, rows, left=(0,))}"
+
+
+def _commands(found: LoadExplanation, command: Callable[[str], str], host: str | None) -> str:
+    """What to type for the equation of each step, in a full batch."""
+    full = format_count(found.requests[2])
+    words = f"The equation behind each time of the column n = {full}"
+    if host is not None:
+        words += f", of the device alone (the times above include the host, {host})"
+    lines = [command_lines(command(each.name.replace("_", "-"))) for each in found.parts]
+    return "\n".join([paragraph(f"{words}:"), *lines])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from perfmodel.passes.settings import Setting
+from perfmodel.report.hourly_text import hourly_words
 from perfmodel.report.terminal import facts, paragraph, sides, table, unbroken
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.service.closed_forms import ABOUT, AT_LEAST, AT_MOST, EQUAL, ClosedForm
 from perfmodel.service.events import WAITS
 from perfmodel.service.highest import P99, Carried
-from perfmodel.service.service_load import LoadRow, ServiceLoad
+from perfmodel.service.hourly import HourlyCost
+from perfmodel.service.service_load import LoadRow, ServiceLoad, least_latency
 from perfmodel.units import (
     counted,
     format_count,
@@ -19,7 +21,15 @@ from perfmodel.units import (
 )
 
 _NEAR = 3  # batch sizes shown on each side of the best
-_ROUGH = "Steps: of two batches, one after the other (in line) or overlapping; ~ from a shorter simulation."
+_ROUGH = (
+    "Steps: of two batches, one after the other (in line) or overlapping (overlap). Most/replica: the "
+    "highest load of a replica within --p99; no limit: what it serves if requests may wait without end; "
+    "~: from a shorter simulation. GPUs: for the load of this answer."
+)
+_READ = (
+    "Used: part of the load that full batches serve. Batch: requests in one, on average. Batching, queue, "
+    "pass and slowest add up to the p99; slowest: what the slowest rank of each collective adds."
+)
 _IN_LINE, _OVERLAPPED = "in line", "overlap"
 MEANINGS = {
     "batching": "waits for its batch to fill",
@@ -30,12 +40,21 @@ MEANINGS = {
 
 
 def load_text(
-    answer: ServiceLoad, setting: Setting, calibration_file: str | None = None, host: str | None = None
+    answer: ServiceLoad,
+    hourly: HourlyCost,
+    setting: Setting,
+    calibration_file: str | None = None,
+    host: str | None = None,
 ) -> str:
-    """The whole screen. calibration_file  the user's own;  host  whose time is in the pass"""
+    """The whole screen.
+
+    hourly  what an hour takes;  calibration_file  the user's own;  host  whose time is in the pass
+    """
     parts = [
         headline(answer),
+        *map(paragraph, unsure(answer)),
         f"{rule_line(answer)}\n{chosen_by(answer)}",
+        facts(hourly_words(hourly, answer)),
         load_table(answer),
         made_of(answer.asked),
         batch_table(answer),
@@ -61,7 +80,7 @@ def headline(answer: ServiceLoad) -> str:
 def band_words(answer: ServiceLoad) -> str:
     """How many GPUs it would be at the ends of the bands of all times."""
     if not answer.low_per_s:
-        return "cannot be said to hold: too long at the end of the band"
+        return "no upper end of the band"
     ends = [answer.gpus_for(each) for each in (answer.high_per_s, answer.low_per_s)]
     if answer.question.replicas is not None:
         low, high = (answer.replicas * each for each in (answer.low_per_s, answer.high_per_s))
@@ -72,6 +91,19 @@ def band_words(answer: ServiceLoad) -> str:
         if low == high
         else f"band {format_count(low)} – {counted(high, 'GPU')}"
     )
+
+
+def unsure(answer: ServiceLoad) -> list[str]:
+    """Where the limit may not be kept at any load: why, and what to do."""
+    if answer.low_per_s:
+        return []
+    limit, slow = format_time(answer.question.limit_s), format_time(least_latency(answer.question, "high"))
+    return [
+        f"The limit of {limit} may not be kept at any load: with all times at the slow end of their 95 % "
+        f"bands, a request that comes alone takes {slow} (p99), and this batch and wait carry nothing within "
+        f"{limit}. "
+        "Ask for a longer --p99, or narrow the band: perfmodel calibrate, then --calibration latest."
+    ]
 
 
 def most_words(answer: ServiceLoad) -> str:
@@ -142,8 +174,8 @@ def load_table(answer: ServiceLoad) -> str:
     most = answer.best.rate_per_s * answer.replicas
     rows = [_row(row, answer, most) for row in answer.rows]
     headers = ["load/s", "used", "batch", *("p50", "p95", "p99"), *WAITS[:-1], "slowest", ""]
-    shown = "Latency against load (used: of what full batches serve), and what the p99 is made of"
-    return f"{shown}\n{table(headers, rows, left=(10,), drop=(2, (6, 7, 8, 9)))}"
+    shown = "Latency against load, and what the p99 is made of"
+    return f"{shown}\n{table(headers, rows, left=(10,), drop=(2, (6, 7, 8, 9)))}\n{paragraph(_READ)}"
 
 
 def _whose(answer: ServiceLoad) -> str:

@@ -89,9 +89,8 @@ def headline(answer: Planned) -> str:
     """Time with its band, gaps to the bounds, speed-up over plans without a planner, samples per second."""
     cost, e = answer.found.cost, answer.evaluator
     what = "training step" if answer.training else "batch"
-    first = (
-        f"{format_time(cost.time_s)} per {what} of {format_count(e.batch)} samples on each of {e.gpus} GPUs."
-    )
+    where = "1 GPU" if e.gpus == 1 else f"each of {e.gpus} GPUs"
+    first = f"{format_time(cost.time_s)} per {what} of {format_count(e.batch)} samples on {where}."
     compared = ", ".join(compared_with(item, cost.time_s) for item in answer.baselines)
     per_s = format_per_second(e.batch * e.gpus / cost.time_s, "samples")
     return "\n".join(

@@ -28,8 +28,10 @@ class Prices:
     tb_month: Mapping[str, float]
 
 
-def read_prices(path: Path) -> Prices:
+def read_prices(path: Path, asked: str | None = None) -> Prices:
     """Prices from a TOML file.
+
+    asked  name of the machine that is asked about, which may be one of your own
 
     Limits: a price without currency and unit, two currencies, an unknown table or name -> BadInputError with
     an example
@@ -41,7 +43,7 @@ def read_prices(path: Path) -> Prices:
     found: dict[str, dict[str, float]] = {name: {} for name in _TABLES}
     currencies: dict[str, str] = {}
     for table, unit in _TABLES.items():
-        known = list_machines() if table == "machine_hour" else [MEMORY, SSD]
+        known = _machines(asked) if table == "machine_hour" else [MEMORY, SSD]
         values = document.get(table, {})
         if not isinstance(values, dict):
             raise BadInputError(f"{_WHAT} {path}: {table} is not a table.", f"for example\n{EXAMPLE}")
@@ -58,6 +60,11 @@ def read_prices(path: Path) -> Prices:
             f"{_WHAT} {path} has prices in {' and '.join(sorted(currencies))}.", "give all in one currency."
         )
     return Prices(next(iter(currencies)), found["machine_hour"], found["tb_month"])
+
+
+def _machines(asked: str | None) -> list[str]:
+    """Names that a price may be of: another one is a slip of the pen."""
+    return list(dict.fromkeys([*list_machines(), *([asked] if asked else [])]))
 
 
 def _price(where: str, value: object, unit: str) -> tuple[float, str]:

@@ -12,30 +12,11 @@ from perfmodel.model import queueing
 from perfmodel.passes.equations import Equation
 from perfmodel.service import closed_forms, events, sizing, stragglers
 from perfmodel.service.closed_forms import QUANTILES, ClosedForm
+from perfmodel.service.explained_hour import LoadNumber, hourly_numbers
 from perfmodel.service.highest import P99
+from perfmodel.service.hourly import HourlyCost
 from perfmodel.service.service_load import ServiceLoad
 from perfmodel.units import counted, format_count, format_fraction, format_per_second, format_time
-
-
-@dataclass(frozen=True)
-class LoadNumber:
-    """One number that ``load`` prints.
-
-    name  as it is printed;  key  of the same number in ``load --json``;  value  in SI units;  text  with unit
-    equation  behind it;  working  with the numbers in it
-    """
-
-    name: str
-    key: str
-    value: float
-    text: str
-    equation: Equation
-    working: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words."""
-        named = {"name": self.name, "key": self.key, "value": self.value}
-        return {**named, **self.equation.to_dict(), "working": list(self.working)}
 
 
 @dataclass(frozen=True)
@@ -65,6 +46,8 @@ class LoadExplanation:
     parts: tuple[PassPart, ...]
     requests: tuple[float, float, float]
     """Of a batch, behind the times of ``parts``: one, on average at the asked load, of a full one."""
+    full_batch: int = 1
+    """Samples on each GPU of a full one."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, for JSON."""
@@ -76,14 +59,16 @@ class LoadExplanation:
         }
 
 
-def explain_load(answer: ServiceLoad) -> LoadExplanation:
-    """The equation behind each number of the asked load, with the numbers in it."""
+def explain_load(answer: ServiceLoad, hourly: HourlyCost) -> LoadExplanation:
+    """The equation behind each number of the asked load, with its numbers. hourly  what an hour takes"""
     q, best = answer.question, answer.best
     load, gpus = format_per_second(answer.asked.load_per_s, "requests"), counted(answer.gpus, "GPU")
     title = f"{load} on {gpus}: p99 {format_time(answer.asked.run.quantile(P99))}"
     requests = (1.0, answer.asked.run.requests, float(best.rule.requests))
     late = stragglers.lateness(q.spread, q.measured, q.served.gpus, q.arrivals.seed) if q.measured else None
-    return LoadExplanation(title, tuple(_numbers(answer)), tuple(_parts(answer, requests, late)), requests)
+    numbers = (*_numbers(answer), *hourly_numbers(hourly, answer))
+    full = int(np.ceil(best.rule.requests * q.samples / q.served.gpus))
+    return LoadExplanation(title, numbers, tuple(_parts(answer, requests, late)), requests, full)
 
 
 def _numbers(answer: ServiceLoad) -> Iterator[LoadNumber]:

@@ -18,6 +18,8 @@ from perfmodel.project import Forward, prepare
 from perfmodel.project.grid import costed
 from perfmodel.project.hosted import host_costs, with_host
 from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.prices import MEMORY
+from perfmodel.schema.prices import SSD as SSDS
 from perfmodel.schema.tiers import SSD
 from perfmodel.units import counted, format_bytes, format_rate, format_time
 
@@ -51,6 +53,8 @@ class ServedPass:
     time_s, low_s, high_s  of each step [S, n]: centre and 95 % interval
     evidence      of the pass at each of them;  fits  of each, whether memory holds it
     rows          where they are, if not in the HBM of the GPUs, and who else may not read them; in words
+    node          GPUs of a machine;  whole  whether a replica has the memory of its machines to itself
+    held_bytes, held_in  rows of a replica on SSDs or in one memory, by the names of ``schema.prices``
     """
 
     gpus: int
@@ -62,6 +66,10 @@ class ServedPass:
     evidence: tuple[Evidence, ...]
     fits: NDArray[np.bool_]
     rows: str = ""
+    node: int = 1
+    whole: bool = False
+    held_bytes: float = 0.0
+    held_in: str = ""
 
     @property
     def most_samples(self) -> int:
@@ -133,7 +141,22 @@ def projected_pass(keywords: dict[str, Any], gpus: int, most: int = MOST_SAMPLES
     served = tuple(_served(step.name, step.collective, step.step.is_kernel) for step in steps)
     evidence = tuple(Evidence.from_rank(int(rank)) for rank in found.grid.columns["main_evidence"])
     fits = np.asarray(found.grid.columns["fits"], dtype=np.bool_)
-    return ServedPass(gpus, work.batch, served, time, low, high, evidence, fits, _rows(forward))
+    held = SSDS if forward.tier and forward.tier.kind == SSD else MEMORY if forward.memory else ""
+    return ServedPass(
+        gpus,
+        work.batch,
+        served,
+        time,
+        low,
+        high,
+        evidence,
+        fits,
+        _rows(forward),
+        forward.gpus_per_node or forward.setting.machine.gpus_per_node,
+        forward.tier is not None,
+        float(work.table_bytes[0]) if held else 0.0,
+        held,
+    )
 
 
 def _rows(forward: Forward) -> str:
@@ -183,4 +206,7 @@ def planned_pass(
     served = tuple(_served(name, seen[name].collective, seen[name].is_kernel) for name in order)
     evidence = tuple(cost.evidence for cost in costs)
     sizes = np.asarray(batches, dtype=np.float64)
-    return ServedPass(plan.gpus, sizes, served, time, low, high, evidence, np.asarray(fits))
+    last, away = evaluator_of(batches[0]), bool(plan.tier_codes.any())
+    found = ServedPass(plan.gpus, sizes, served, time, low, high, evidence, np.asarray(fits))
+    node = last.basis.gpus_per_node or last.setting.machine.gpus_per_node
+    return replace(found, node=int(node), whole=away)

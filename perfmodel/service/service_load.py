@@ -209,9 +209,12 @@ def _short(rate: float) -> float:
     return math.floor(rate / unit * (1 + SLACK)) * unit
 
 
-def least_latency(question: ServiceQuestion) -> float:
-    """99th percentile of a request that is served alone at once [s]: the pass and its slowest ranks."""
-    replica = question.replica(1)
+def least_latency(question: ServiceQuestion, end: str = "") -> float:
+    """99th percentile of a request that is served alone at once [s]: the pass and its slowest ranks.
+
+    end  ``low`` or ``high``: with all times at that end of their bands
+    """
+    replica = question.replica(1, end)
     times = replica.served.at(max(math.ceil(question.samples / replica.served.gpus), 1))[:, 0]
     if replica.late is None:
         return float(times.sum())

@@ -23,6 +23,7 @@ from perfmodel.schema.samples import load_samples
 from perfmodel.service.arrivals import ArrivalTrace, Poisson, read_arrivals
 from perfmodel.service.events import Rule
 from perfmodel.service.highest import Replica, carried
+from perfmodel.service.hourly import hourly_cost
 from perfmodel.service.served import planned_pass, projected_pass
 from perfmodel.service.service_load import service_load
 from perfmodel.service.sizing import ServiceQuestion
@@ -375,7 +376,9 @@ def test_the_page_has_what_the_answer_says(tmp_path: Path, cli: Any) -> None:
     from perfmodel.report.page.load_page import load_page
 
     answer = service_load(ServiceQuestion(served=ONE, requests=10_000, limit_s=3e-3, qps=2e5))
-    page = load_page(answer, project_one(table_bytes=10e12).setting, "perfmodel load")
+    page = load_page(
+        answer, hourly_cost(answer, "h100-sxm-ib"), project_one(table_bytes=10e12).setting, "perfmodel load"
+    )
     assert page.card.sentence.startswith("200 k requests/s within 3.00 ms (p99) take 4 GPUs")
     shown = {block.name: block for block in page.blocks()}
     assert list(shown) == ["latency", "made-of", "batches"]

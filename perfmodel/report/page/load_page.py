@@ -7,6 +7,7 @@ from html import escape
 
 from perfmodel.passes.settings import Setting
 from perfmodel.report.figures.service import blocks
+from perfmodel.report.hourly_text import hourly_words
 from perfmodel.report.load_text import (
     CLOSED_HEAD,
     band_words,
@@ -17,22 +18,29 @@ from perfmodel.report.load_text import (
     rate,
     rule_line,
     stragglers,
+    unsure,
 )
 from perfmodel.report.page.parts import Card, Page, View
 from perfmodel.report.page.question_card import evidence_bar
 from perfmodel.report.page.sources import code, named, table, values, versions
+from perfmodel.service.hourly import HourlyCost
 from perfmodel.service.service_load import ServiceLoad, curve
 from perfmodel.units import format_count
 
 
-def load_page(answer: ServiceLoad, setting: Setting, command: str, alerts: Sequence[str] = ()) -> Page:
-    """One card and its figures. command  makes the page again;  alerts  why to doubt the calibration"""
+def load_page(
+    answer: ServiceLoad, hourly: HourlyCost, setting: Setting, command: str, alerts: Sequence[str] = ()
+) -> Page:
+    """One card and its figures.
+
+    hourly  what an hour takes;  command  makes the page again;  alerts  why to doubt the calibration
+    """
     calibrations = ", ".join(dict.fromkeys(setting.links.calibrations))
     evidence = answer.question.served.evidence_at(answer.best.batch)
     source = (
         f"Times of the pass: {calibrations} ({evidence}); simulated, seed {answer.question.arrivals.seed}."
     )
-    card = load_card(answer, setting)
+    card = load_card(answer, hourly, setting)
     return Page(
         card.sentence,
         provenance(answer, setting, command),
@@ -42,8 +50,8 @@ def load_page(answer: ServiceLoad, setting: Setting, command: str, alerts: Seque
     )
 
 
-def load_card(answer: ServiceLoad, setting: Setting) -> Card:
-    """GPUs in all, latency, band, batch."""
+def load_card(answer: ServiceLoad, hourly: HourlyCost, setting: Setting) -> Card:
+    """GPUs in all, latency, band, batch, machine-hours and money."""
     first, times, *_ = (" ".join(line.split()) for line in headline(answer).splitlines())
     q = answer.question
     replicas = f"{format_count(answer.replicas)} × {format_count(q.served.gpus)}"
@@ -54,7 +62,14 @@ def load_card(answer: ServiceLoad, setting: Setting) -> Card:
         f"{replicas} ({setting.machine.name}); {' '.join(rule_line(answer).split()).removeprefix('Batch ')}",
         evidence_bar({q.served.evidence_at(answer.best.batch): 1.0}),
         "",
-        [f"Chosen: {choice_words(answer)}.", stragglers(answer), *_rows(answer), *setting.notes],
+        [
+            *unsure(answer),
+            *(f"{name}: {words}." for name, words in hourly_words(hourly, answer)),
+            f"Chosen: {choice_words(answer)}.",
+            stragglers(answer),
+            *_rows(answer),
+            *setting.notes,
+        ],
     )
 
 

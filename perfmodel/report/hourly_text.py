@@ -1,0 +1,43 @@
+"""What an hour of a service takes, in words: machines, machine-hours, money."""
+
+from __future__ import annotations
+
+from perfmodel.service.hourly import HourlyCost
+from perfmodel.service.service_load import ServiceLoad
+from perfmodel.units import counted, format_count, format_number
+
+
+def hourly_words(hourly: HourlyCost, answer: ServiceLoad) -> list[tuple[str, str]]:
+    """Machines in use, with why they are whole ones; money per hour where there are prices."""
+    hours = f"{format_number(hourly.machine_hours_of_requests)} machine-hours per 10⁹ requests"
+    found = [("Machines", f"{_machines(hourly, answer)}; {hours}")]
+    if hourly.per_hour is not None and hourly.of_requests is not None:
+        money, each = (f"{format_number(x)} {hourly.currency}" for x in (hourly.per_hour, hourly.of_requests))
+        rent = (
+            f", {format_number(hourly.rented_per_hour)} of it for the memory or the SSDs that hold the rows"
+        )
+        more = rent if hourly.rented_per_hour else ""
+        found.append(("Cost", f"{money} per hour{more}; {each} per 10⁹ requests at this load"))
+    elif hourly.unpriced:
+        found.append(("Cost", f"not shown, since the file has no price: {hourly.unpriced}"))
+    return found
+
+
+def _machines(hourly: HourlyCost, answer: ServiceLoad) -> str:
+    """``10 nodes of 8 GPUs (h100-sxm-ib), 1 for each replica, which has their memory to itself``"""
+    size = counted(hourly.node, "GPU")
+    if hourly.whole:
+        nodes, each = counted(round(hourly.machines), "node"), format_count(hourly.nodes_per_replica)
+        words = f"{nodes} of {size} ({hourly.machine})"
+        if answer.replicas > 1:
+            words += f", {each} for each replica"
+        return (
+            f"{words}: a replica has the host memory and the SSDs of its nodes to itself, so they are whole"
+        )
+    if abs(hourly.machines - round(hourly.machines)) < _WHOLE:
+        return f"{counted(round(hourly.machines), 'node')} of {size} ({hourly.machine})"
+    share = f"{format_number(hourly.machines)} nodes of {size} ({hourly.machine})"
+    return f"{share}: a GPU is its share of a node, whose other GPUs are free for other work"
+
+
+_WHOLE = 1e-9

@@ -1,0 +1,83 @@
+"""What an hour of a service takes: machines, and money where prices are known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from perfmodel.model import serving_cost
+from perfmodel.schema.prices import Prices
+from perfmodel.service.service_load import ServiceLoad
+
+REQUESTS = 1e9
+"""Requests that machine-hours and money are told for."""
+
+
+@dataclass(frozen=True)
+class HourlyCost:
+    """An hour of a service at its load.
+
+    machine   its name;  node  GPUs of one;  nodes_per_replica  whole machines, where a replica has their
+              memory to itself (``whole``)
+    machines  in use: machine-hours per hour;  rate_per_s  the load
+    currency  "" without prices;  per_hour  money; None where a price is missing, then ``unpriced`` names it
+    rented_per_hour  of ``per_hour``: for the SSDs or the one memory that hold the rows
+    """
+
+    machine: str
+    node: int
+    nodes_per_replica: float
+    whole: bool
+    machines: float
+    rate_per_s: float
+    currency: str = ""
+    per_hour: float | None = None
+    rented_per_hour: float = 0.0
+    unpriced: str = ""
+
+    @property
+    def machine_hours_of_requests(self) -> float:
+        """Of ``REQUESTS`` requests at this load."""
+        return float(serving_cost.of_requests(self.machines, self.rate_per_s, REQUESTS))
+
+    @property
+    def of_requests(self) -> float | None:
+        """Money of as many."""
+        if self.per_hour is None:
+            return None
+        return float(serving_cost.of_requests(self.per_hour, self.rate_per_s, REQUESTS))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words, for JSON."""
+        return {
+            "machine": self.machine,
+            "gpus_per_machine": self.node,
+            "whole_machines": self.whole,
+            "machines_per_replica": self.nodes_per_replica,
+            "machines": self.machines,
+            "machine_hours_per_1e9_requests": self.machine_hours_of_requests,
+            "currency": self.currency or None,
+            "per_hour": self.per_hour,
+            "per_1e9_requests": self.of_requests,
+            "unpriced": self.unpriced or None,
+        }
+
+
+def hourly_cost(answer: ServiceLoad, machine: str, prices: Prices | None = None) -> HourlyCost:
+    """Of the asked load. machine  its name, as in the prices;  prices  None: machine-hours alone"""
+    served = answer.question.served
+    each = float(serving_cost.machines_in_use(1, served.gpus, served.node, served.whole))
+    machines = each * answer.replicas
+    known = (machine, served.node, each, served.whole, machines, answer.asked.load_per_s)
+    if prices is None:
+        return HourlyCost(*known)
+    if machine not in prices.machine_hour:
+        return HourlyCost(*known, prices.currency, unpriced=f"machine_hour.{machine}")
+    if served.held_in and served.held_in not in prices.tb_month:
+        return HourlyCost(*known, prices.currency, unpriced=f"tb_month.{served.held_in}")
+    rented = 0.0
+    if served.held_in:
+        price = prices.tb_month[served.held_in]
+        rented = float(serving_cost.storage_cost(served.held_bytes * answer.replicas, 1.0, price))
+    paid = machines * prices.machine_hour[machine] + rented
+    return HourlyCost(*known, prices.currency, paid, rented)
