@@ -220,7 +220,7 @@ def test_the_card_says_what_the_terminal_says(answer: ChipAnswer, stopped: str, 
     slow = replace(loose, seconds=answer.global_memory.time_s)
     assert "waits nowhere" not in chip_card(replace(one, in_any_order=slow)).sure
     few = replace(one, cuts=replace(one.cuts, looked_at=one.cuts.sample.size - 1))
-    assert "limit ended" in " ".join(chip_card(few).notes) and "limit ended" not in card
+    assert "memory when" in " ".join(chip_card(few).notes) and "memory when" not in card
 
 
 def test_sources_name_the_ids_of_their_figure_and_a_command(answer: ChipAnswer) -> None:
