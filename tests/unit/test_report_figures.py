@@ -14,7 +14,7 @@ from perfmodel.project import Projection, project, project_one
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.breakdown import breakdown
 from perfmodel.report.figures.ends import GAP, PixelScale, dodged
-from perfmodel.report.figures.line_traces import SlowdownLine
+from perfmodel.report.figures.line_traces import SlowdownLine, rule_words
 from perfmodel.report.figures.sharding_winners import NUMBERS, shardings
 from perfmodel.report.figures.slowdown import Mark, slowdown
 from perfmodel.schema.evidence import Evidence
@@ -201,3 +201,8 @@ def test_the_footer_names_the_weakest_evidence() -> None:
     better = SlowdownLine("row-wise", one.frame.assign(evidence=str(Evidence.MEASURED)))
     assert drawn(slowdown([better], asked())).source.endswith("weakest evidence: measured.")
     assert drawn(slowdown([one], asked())).source.endswith("weakest evidence: assumed.")
+
+
+def test_words_of_a_rule_near_the_ticks_are_right_of_it() -> None:
+    near, far = rule_words([(12.0, "a"), (500.0, "b")], 8.0, 1000.0)
+    assert (near["xanchor"], far["xanchor"]) == ("left", "right")

@@ -165,15 +165,24 @@ def rules(places: Sequence[tuple[float, str]]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def rule_words(places: Sequence[tuple[float, str]]) -> list[dict[str, Any]]:
-    """What each rule is, left of its upper end; the x axis is logarithmic."""
+def rule_words(places: Sequence[tuple[float, str]], left: float, right: float) -> list[dict[str, Any]]:
+    """What each rule is, left of its upper end; the x axis is logarithmic from ``left`` to ``right``.
+
+    Limits: a rule near the left end, where words would cover the ticks -> right of it
+    """
+    near = left * (right / left) ** _NEAR_LEFT
     return [
         {
-            "x": math.log10(x), "y": 1, "yref": "paper", "xanchor": "right", "yanchor": "top",
-            "text": words, "showarrow": False, "font": {"size": 12},
+            "x": math.log10(x), "y": 1, "yref": "paper", "yanchor": "top",
+            "xanchor": "left" if x < near else "right",
+            "text": f" {words}" if x < near else words, "showarrow": False, "font": {"size": 12},
         }
         for x, words in places
     ]  # fmt: skip
+
+
+_NEAR_LEFT = 0.25
+"""Share of an axis that the words of a rule may take."""
 
 
 def full(asked: Projection) -> Iterator[tuple[int, str]]:

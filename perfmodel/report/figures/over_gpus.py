@@ -203,7 +203,7 @@ def _switch(quantity: _Quantity, drawn: Sequence[Drawn], borders: Sequence[tuple
     scale = PixelScale(low, high, _HEIGHT - _MARGIN["t"] - _MARGIN["b"], log=True)
     ends = [LabelledEnd(safe(d.label), d.rows[-1][shown.x], d.rows[-1][shown.y], d.colour) for d in drawn]
     ends.append(LabelledEnd(_IDEAL, max(reference), ideal[-1], style.PALETTE[7]))
-    words = [*rule_words(borders), *end_labels(ends, scale)]
+    words = [*rule_words(borders, min(reference), max(reference)), *end_labels(ends, scale)]
     y = [y for one in drawn for y in heights(one, shown)]
     layout = {"yaxis": quantity.axis(low, high), "annotations": words}
     return Switch(quantity.label, {"y": [*y, ideal]}, layout)

@@ -65,7 +65,11 @@ def slowdown(lines: Sequence[SlowdownLine], asked: Projection, marks: Sequence[M
     linear = style.axis("slowdown (×)", rangemode="tozero", range=[0, top])
     borders = _borders(asked, rows)
     on_log, on_linear = (
-        [*rule_words(borders), *_mark_words(marks, rows, scale), *labels(drawn, _SHOWN.x, _SHOWN.y, scale)]
+        [
+            *rule_words(borders, *_ends(rows)),
+            *_mark_words(marks, rows, scale),
+            *labels(drawn, _SHOWN.x, _SHOWN.y, scale),
+        ]
         for scale in (_scale(_LOWEST, _ABOVE * top, log=True), _scale(0.0, top, log=False))
     )
     figure = style.plain_figure(
