@@ -2,8 +2,8 @@
 
 A kind in use costs the latency of its collectives once, however little it carries, so its curve starts with
 a step that a convex relaxation would not see. Every plan either uses a kind or does not, copies so many
-tables of a kind or more, has a shard or an exchange above some size or has not: both are solved, until no
-part of all plans can hold a better one.
+tables of a kind or more, caches a table or none, has a table in HBM or below it, has a shard or an exchange
+above some size or has not: both are solved, until no part of all plans can hold a better one.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.bounding.cover import Cover
 from perfmodel.plan.bounding.problem import Problem, Relaxation, Subspace
 from perfmodel.plan.bounding.relaxation import relax
+from perfmodel.plan.bounding.tier_parts import by_caches, by_tier
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -129,10 +130,11 @@ def split(problem: Problem, part: Subspace, relaxed: Relaxation) -> list[Subspac
     """Parts that hold the same plans between them, and not this relaxed optimum; none where it is a plan."""
     used = relaxed.share > _SHARE
     chosen, share = relaxed.chosen[used], relaxed.share[used]
-    by_kind = _by_kind(problem, part, chosen, share)
+    by_kind = by_caches(problem, part, chosen) or _by_kind(problem, part, chosen, share)
     if by_kind:
         return by_kind
     tried = (
+        by_tier(problem, part, relaxed),
         _by_copies(problem, part, relaxed),
         _by_curve(problem, part, relaxed),
         _by_size(problem, part, relaxed, chosen),

@@ -13,6 +13,7 @@ from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.bounding.growing import Growing
 from perfmodel.plan.bounding.tangents import Tangents
 from perfmodel.plan.choices.options import Options
+from perfmodel.plan.pricing.allowed_tiers import CACHED, CODES
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -27,6 +28,8 @@ class Subspace:
     cap, floor       [J] no shard has more of a resource than ``cap``; some rank has ``floor`` in one shard
     fewest, most     [Q] share of the tables of each kind that every rank has a copy of
     first, last      [P] places among ``StepCurves.sizes`` that the busiest rank's loads are at
+    tiers            [Q, 3] codes of tiers that the tables of each kind may be in
+    used             [3] tiers that some table is in
     """
 
     allowed: Mask
@@ -37,6 +40,8 @@ class Subspace:
     most: Array
     first: Ints
     last: Ints
+    tiers: Mask
+    used: Mask
 
     @staticmethod
     def whole(problem: Problem) -> Subspace:
@@ -53,6 +58,8 @@ class Subspace:
             np.ones(Q),
             np.zeros(len(problem.curves.times), dtype=np.int64),
             problem.last,
+            np.ones((Q, len(CODES)), dtype=bool),
+            np.zeros(len(CODES), dtype=bool),
         )
 
     def options(self, problem: Problem) -> Mask:
@@ -64,6 +71,8 @@ class Subspace:
         fits = (own <= self.cap).all(axis=1) if np.isfinite(self.cap).any() else np.ones(len(own), dtype=bool)
         if isinstance(o, Cover):
             fits |= o.mixed  # with more hot rows a shard is smaller
+        elif o.tier is not None:
+            fits &= self.tiers[o.group, o.tier]
         copied = o.exchange == Exchange.DP
         possible = np.where(copied, self.most[o.group] > 0, self.fewest[o.group] < 1)
         return np.asarray(self.allowed[o.exchange] & fits & possible)
@@ -95,12 +104,17 @@ class Relaxation:
 
 @dataclass(eq=False)
 class Problem:
-    """Tables, curves and room of all relaxed problems of one search."""
+    """Tables, curves and room of all relaxed problems of one search.
+
+    cached_s  [O] what fills the caches takes at the least [s] where a table is cached so, if it runs beside
+              the batch before, as no step that the curves have; None: it is among the curves
+    """
 
     options: Options | Cover
     curves: StepCurves
     limit_bytes: float
     most_s: float  # of a plan that is known: no better one has a step that takes longer
+    cached_s: Array | None = None
     last: Ints = field(init=False)
     tangents: Tangents = field(init=False)
     binding: Ints = field(init=False)
@@ -154,15 +168,22 @@ class Problem:
         return True
 
     def least_s(self, part: Subspace) -> float:
-        """The latency of the steps that every plan of a part has [s]."""
-        forced = self.forced_steps(part.forced, part.options(self))
-        return float(np.where(forced, self.curves.times[:, 1], self.curves.times[:, 0]).sum())
+        """The latency of the steps that every plan of a part has, or of prefetched ones beside them [s]."""
+        mask = part.options(self)
+        forced = self.forced_steps(part, mask)
+        least = float(np.where(forced, self.curves.times[:, 1], self.curves.times[:, 0]).sum())
+        if self.cached_s is None or not part.used[CACHED]:
+            return least
+        return max(least, float(self.cached_s.min(where=mask, initial=np.inf)))
 
-    def forced_steps(self, forced: Mask, mask: Mask) -> Mask:
-        """[P] steps that run whenever the kinds of ``forced`` are in use."""
+    def forced_steps(self, part: Subspace, mask: Mask) -> Mask:
+        """[P] steps that run whenever the kinds of exchange and the tiers that a part has are in use."""
         steps = np.zeros(len(self.curves.times), dtype=bool)
-        for kind in np.flatnonzero(forced):
-            at = (self.options.exchange == kind) & mask
+        o = self.options
+        uses = [mask & (o.exchange == kind) for kind in np.flatnonzero(part.forced)]
+        if not isinstance(o, Cover) and o.tier is not None:
+            uses += [mask & (o.tier == tier) for tier in np.flatnonzero(part.used)]
+        for at in uses:
             if at.any():
                 steps[self.curves.step[(self.average[at] > 0).all(axis=0)]] = True
         return steps

@@ -61,7 +61,7 @@ class Master:
     def __init__(self, problem: Problem, part: Subspace) -> None:
         self.problem, self.part = problem, part
         self.mask = part.options(problem)
-        forced = problem.forced_steps(part.forced, self.mask)
+        forced = problem.forced_steps(part, self.mask)
         runs = forced & (problem.curves.times[:, 1] > problem.curves.times[:, 0])
         self.first, self.last = np.maximum(part.first, runs), part.last
         self.slope, self.cut = problem.tangents.of(self.first, self.last)

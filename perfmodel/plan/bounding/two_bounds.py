@@ -16,6 +16,7 @@ from perfmodel.plan.bounding.bound import Bounding
 from perfmodel.plan.bounding.cover import Cover
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.bounding.problem import Problem, Relaxation, Subspace
+from perfmodel.plan.bounding.tier_parts import prefetched_s
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.pricing.cost import Evaluator
 
@@ -67,7 +68,8 @@ class TwoBounds:
         self.evaluator, self.limit_bytes, self.allowed = evaluator, limit_bytes, allowed
         self.tolerance, self.kinds, self.wanted = tolerance, kinds, wanted
         self.curves = StepCurves.of(evaluator)
-        self.listed = Bounding(Problem(options, self.curves, limit_bytes, best_s), found, tolerance, kinds)
+        listed = Problem(options, self.curves, limit_bytes, best_s, prefetched_s(options, evaluator))
+        self.listed = Bounding(listed, found, tolerance, kinds)
         self.every: Bounding | None = None
 
     @property

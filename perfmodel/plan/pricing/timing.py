@@ -164,13 +164,17 @@ class PassTimes:
         Within 0.1 % of the sum of ``exact``; 100 000 passes in tens of milliseconds.
         """
         total = np.zeros(most.shape[:-1])
-        if self.prefetch:
-            ahead = np.zeros(most.shape[:-1])
-            for name, time in self._fast.items():
-                (ahead if name in AHEAD else total)[...] += time(most)
-            return np.maximum(total, ahead)
-        for time in self._fast.values():
-            total += time(most)
+        for name, time in self._fast.items():
+            if not (self.prefetch and name in AHEAD):
+                total += time(most)
+        return np.maximum(total, self.ahead(most)) if self.prefetch else total
+
+    def ahead(self, most: Array) -> Array:
+        """Of those, times [...] of what fills the caches; it never falls as loads rise."""
+        total = np.zeros(most.shape[:-1])
+        for name in AHEAD:
+            if name in self._fast:
+                total += self._fast[name](most)
         return total
 
     def parts(self, most: Array) -> dict[str, Array]:
