@@ -199,7 +199,10 @@ def numbers_of(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
         size = format_bytes(PlanTables.load(texts["model"]).total_bytes, binary=False)
         raise BadInputError(
             f"the number of GPUs is missing; the tables have {size}.",
-            "give --gpus, e.g. --gpus 128, or several to compare: --gpus 8,32,128",
+            "give --gpus, e.g. --gpus 128, or several to compare: --gpus 8,32,128\n"
+            "the fewest GPUs with rows in HBM, and with rows in host memory (--tier uvm,uvm-caching):\n"
+            f"  perfmodel project --model {shlex.quote(texts['model'])}\n"
+            f"  perfmodel project --model {shlex.quote(texts['model'])} --tier uvm",
         )
     gpus = count_values([texts["gpus"]], "--gpus") if texts["gpus"] is not None else []
     check_most("gpus", max(gpus, default=0), "--gpus")
