@@ -22,6 +22,8 @@ from perfmodel.schema.calibration import Curve
 from perfmodel.schema.evidence import Evidence
 from perfmodel.units import format_bytes, format_number, format_rate, format_time
 
+_REST = 0.005  # of a correction, from which on it is said
+
 
 def collective_parts(
     model: CollectiveModel,
@@ -61,6 +63,11 @@ def collective_parts(
     if carried is not None:
         equations, terms = (*equations, *carried.equations), (*terms, *carried.terms)
         working = (*working[:-1], *carried.working, working[-1])
+    rest = time_s / case.time(payload_bytes) / (carried.terms[0].value if carried else 1.0)
+    if abs(rest - 1) >= _REST:
+        words = "from reading between two sizes of the grid, or from the stages after the law"
+        said = f"of the correction × {rest:.3g} is {words}: perfmodel explain collective prints each"
+        working = (*working[:-1], said, working[-1])
     return TimeParts(equations, terms, working, reference)
 
 

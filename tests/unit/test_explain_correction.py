@@ -68,6 +68,21 @@ def test_the_correction_adds_up(collective: str, payload: float) -> None:
     assert corr == pytest.approx(ratio, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("machine", "overrides"), [("h200-sxm-ib", {}), ("h100-sxm-ib", {"nic_bytes_per_s": 10e9})]
+)
+def test_no_part_of_a_correction_is_left_unsaid(machine: str, overrides: dict[str, float]) -> None:
+    """What no measured cell says is said to be of the grid, or of the stages after the law."""
+    model = CollectiveModel.load(load_machine(machine).with_overrides(overrides))
+    for payload in (2.0**14, 19.9 * 2**20, 2.0**30):
+        found = explain_collective(model, "reduce_scatter", payload, 152, 8)
+        last = re.search(r"× correction (\S+) = ", found.time.working[-1])
+        factors = [float(term.value) for term in found.time.terms if term.symbol == "corr"]
+        rest = re.search(r"of the correction × (\S+) is", found.time.working[-2])
+        factors += [float(rest.group(1))] if rest else []
+        assert math.prod(factors) == pytest.approx(float(last.group(1)) if last else 1.0, rel=0.01)
+
+
 def test_what_was_not_measured_is_not_said_to_be(cli: Any) -> None:
     """Ten nodes were measured from 32 MiB on; 19 MiB on 152 GPUs is 10 MiB of theirs."""
     done = cli("explain", "reduce-scatter-bags", "--table-size", "10TB")
