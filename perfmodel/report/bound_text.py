@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from perfmodel.plan.outcome import Planned
+from perfmodel.plan.searching.found import Found
+from perfmodel.report.terminal import unbroken
 from perfmodel.units import format_fraction, format_time
 
 STOPPED = {
@@ -14,6 +16,12 @@ STOPPED = {
 """Why a search ended, in words."""
 
 
+LOOSE = 0.5
+"""Of a plan's time: a bound that is further below says little of what is left to gain."""
+LONGER, LEAST_S = 6, 10
+"""Times that a search took, and seconds at the least: what a longer one is advised to have."""
+
+
 def bound_words(answer: Planned) -> str:
     """How much better a plan of the listed schemes can be, and any plan; and which schemes those are."""
     found = answer.found
@@ -22,10 +30,14 @@ def bound_words(answer: Planned) -> str:
     stopped = STOPPED[found.stopped]
     if not found.bound_s:
         return f"How much faster a plan can be is not known ({stopped})."
-    words = (
-        f"No {answer.bound_over.replace('plans', 'plan', 1)} is faster than {format_time(found.bound_s)}: "
-        f"at most {format_fraction(found.gap)} of the time can be saved ({stopped})."
-    )
+    words = f"No {answer.bound_over.replace('plans', 'plan', 1)} is faster than {format_time(found.bound_s)}"
+    if found.gap <= LOOSE:
+        words += f": at most {format_fraction(found.gap)} of the time can be saved ({stopped})."
+    else:
+        words += (
+            f" ({stopped}). This bound is not tight yet, so how much can be saved is not known."
+            f"{longer_words(found)}"
+        )
     return " ".join([words, *all_plans_words(answer), listed_words(answer)])
 
 
@@ -33,6 +45,14 @@ def listed_words(answer: Planned) -> str:
     """Which schemes the first bound is over."""
     whose = "TorchRec's shardings" if answer.found.restricted else "Listed"
     return f"{whose}: {answer.listed_schemes}."
+
+
+def longer_words(found: Found) -> str:
+    """What to do about a bound that is far below the plan."""
+    if found.stopped != "time":
+        return ""
+    longer = unbroken(f"--time-limit {max(LONGER * found.seconds, LEAST_S):.0f}s")
+    return f" A longer search may raise it: {longer}."
 
 
 def all_plans_words(answer: Planned) -> list[str]:

@@ -77,9 +77,14 @@ def _row(point: ScalePoint) -> list[str]:
         format_bytes(float(memory.max()), binary=False),
         unbroken(step_label(row.name)),
         format_fraction(row.time_s / cost.time_s),
-        "-" if answer.found.gap > _NOTHING else f"≤ {format_fraction(answer.found.gap)}",
+        to_gain(answer.found.gap),
         "" if point.batch is None else format_count(point.batch),
     ]
+
+
+def to_gain(gap: float) -> str:
+    """``≤ 12 %``; ``?`` where the bound is too far below the plan to say."""
+    return f"≤ {format_fraction(gap)}" if gap <= _NOTHING else "?"
 
 
 def _rate(samples_per_s: float) -> str:
@@ -93,7 +98,8 @@ def sentences(found: Scaling) -> str:
     each = (
         "Added: samples per second that each GPU added since the row above brings, divided by the "
         "average per GPU in that row. Memory is that of the fullest GPU. To gain: the share of the time that "
-        f"the fastest of all {first.bound_over} can save at most; - if the time limit was too short to know. "
+        f"the fastest of all {first.bound_over} can save at most; ? if the "
+        "bound is not tight yet (a longer --time-limit may raise it). "
         f"~ marks times of which more than {format_fraction(ROUGH)} might be saved. Batch: the least power "
         f"of two with which this plan reaches {format_fraction(NEARLY_ALL)} of its highest samples per "
         f"second with any batch that fits. {listed_words(first)}"

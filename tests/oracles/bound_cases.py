@@ -16,9 +16,10 @@ import numpy as np
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from oracles.plan_files import Case, any_entry, descended
+from oracles.plan_files import Case, Entry, any_entry, descended
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, PlanTables
+from perfmodel.plan.bounding.at_once import at_once, at_prices
 from perfmodel.plan.bounding.bound import Bounding
 from perfmodel.plan.bounding.cover import Cover
 from perfmodel.plan.bounding.curves import StepCurves
@@ -72,6 +73,17 @@ def needed_bytes(case: Case, random: np.random.Generator) -> float:
     return float(case.needs_bytes(entries).max())
 
 
+def at_once_s(case: Case, entries: list[Entry], known_s: float) -> float:
+    """The bound at once, at the loads of a plan and of none [s]; the larger of both."""
+    of = options_of if case.listed else Cover
+    curves = StepCurves.of(case.evaluator)
+    problem = Problem(of(case.evaluator, case.limit_bytes), curves, case.limit_bytes, known_s)
+    loads = curves.units(case.evaluator.loads(case.plan(entries)).most)
+    found = [at_once(problem, sizes) for sizes in (loads, np.zeros_like(loads))]
+    best = max(found, key=lambda each: each.bound_s)
+    return max(best.bound_s, at_prices(problem, best, np.inf).bound_s)
+
+
 def bound_s(case: Case, known_s: float, parts: int = 20, seconds: float = 1.5) -> float:
     """The bound when a plan of ``known_s`` is known, which it cannot be above [s]."""
     of = options_of if case.listed else Cover
@@ -90,11 +102,12 @@ def compared(seed: int, plans: int = 80, steps: int = 200, *, listed: bool = Fal
     """
     random = np.random.default_rng(seed)
     case = replace(random_case(random), listed=listed)
-    best, _ = descended(case, random, plans, steps)
+    best, entries = descended(case, random, plans, steps)
     if not np.isfinite(best):
         return np.inf, np.inf
     try:
-        return bound_s(case, best * 4 / 3), best
+        soon = at_once_s(case, entries, best * 4 / 3)
+        return max(soon, bound_s(case, best * 4 / 3)), best
     except BadInputError:  # a table fits nowhere, it says: then no plan may fit
         return np.inf, best
 

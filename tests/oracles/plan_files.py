@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.plan import Evaluator, PlanTables, plan_from
+from perfmodel.plan import Evaluator, Plan, PlanTables, plan_from
 from perfmodel.plan.choices.options import hot_rows
 
 Entry = dict[str, Any]
@@ -55,12 +55,15 @@ class Case:
 
     def needs_bytes(self, entries: list[Entry]) -> NDArray[np.float64]:
         """Memory of every rank [G]."""
-        plan = plan_from(self.document(entries), self.tables)
-        return self.evaluator.memory(plan).total_bytes
+        return self.evaluator.memory(self.plan(entries)).total_bytes
+
+    def plan(self, entries: list[Entry]) -> Plan:
+        """What a plan file with these entries says."""
+        return plan_from(self.document(entries), self.tables)
 
     def time_s(self, entries: list[Entry]) -> float:
         """What ``plan --plan`` says that it takes [s]; infinite where it does not fit."""
-        plan = plan_from(self.document(entries), self.tables)
+        plan = self.plan(entries)
         loads = self.evaluator.loads(plan)
         if self.evaluator.memory(plan, loads).total_bytes.max() > self.limit_bytes:
             return np.inf

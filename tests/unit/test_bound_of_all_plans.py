@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from oracles.bound_cases import bound_s, compared, random_case
+from oracles.bound_cases import at_once_s, bound_s, compared, random_case
 from oracles.plan_files import Case, any_entry, every_plan
 
 from perfmodel.model.exchanges import Exchange
@@ -59,16 +59,29 @@ def test_the_bound_is_below_the_best_of_all_plans() -> None:
     assert plan[0]["exchange"] != "dp"
     found = bound_s(case, best * 4 / 3, parts=60, seconds=4)
     assert 0.6 * best < found <= best
+    assert 0 < at_once_s(case, plan, best * 4 / 3) <= best
 
 
 def test_the_bound_of_the_listed_schemes_is_below_the_best_of_all_their_plans() -> None:
     tables = PlanTables.of(TableSet("few", (Table("a", 3 * 10**5, 24, 8), Table("b", 10**4, 12, 3))))
     case = Case(Evaluator.on(MACHINE, tables, 4096, 3), 25e6, listed=True)
-    best, _ = every_plan(case, {})
+    best, plan = every_plan(case, {})
     found = bound_s(case, best * 4 / 3, parts=60, seconds=4)
     assert 0.8 * best < found <= best
+    assert 0 < at_once_s(case, plan, best * 4 / 3) <= best
     of_all = replace(case, listed=False)
     assert bound_s(of_all, best * 4 / 3, parts=60, seconds=4) <= best
+
+
+def test_many_tables_have_a_useful_bound_before_any_linear_program() -> None:
+    random = np.random.default_rng(5)
+    shapes = [(int(10 ** random.uniform(3, 6)), 64, float(random.integers(1, 40))) for _ in range(150)]
+    tables = PlanTables.of(TableSet("many", tuple(Table(f"t{i}", *s) for i, s in enumerate(shapes))))
+    evaluator = Evaluator.on(MACHINE, tables, 4096, 32)
+    search = Search(evaluator, 2e9, time_limit_s=0.02)
+    found = search.run()
+    assert found.stopped == "time" and search.bounds is not None
+    assert 0.5 * found.cost.time_s < found.bound_s < found.cost.time_s
 
 
 def test_both_bounds_hold_when_the_wider_one_is_stopped() -> None:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.bounding.at_once import AtOnce
 from perfmodel.plan.bounding.cover import Cover
 from perfmodel.plan.bounding.problem import Problem, Relaxation, Subspace
 from perfmodel.plan.bounding.relaxation import relax
@@ -70,6 +71,12 @@ class Bounding:
     def bound_s(self) -> float:
         """No plan takes less [s], unless it is the one that is known."""
         return min(self.best_s, self.closed_s, self.solving_s, self.open[0][0] if self.open else np.inf)
+
+    def begin(self, first: AtOnce) -> None:
+        """A bound of all plans that is known at once, and what is cheapest at its prices; before ``run``."""
+        above_s, number, whole = self.open[0]
+        self.open[0] = max(above_s, first.bound_s), number, whole
+        self.known = np.union1d(self.known, first.chosen)
 
     def run(self, until: Callable[[], bool]) -> None:
         """Split parts until none can hold a plan that is better by more than the tolerance."""

@@ -225,10 +225,12 @@ class Master:
         """The Lagrangian's value [us] at these multipliers, the option of each kind that it prefers, and
         whether boxes were split, of those that have a share or are preferred, as long as they hold several.
         """
-        problem = self.problem
-        weights = self.weights(dual, room)
-        price, used, some = self.prices(weights), self.chosen[share > _SHARE], False
-        best = -np.inf
+        return self.priced(self.weights(dual, room), self.chosen[share > _SHARE], stop_us)
+
+    def priced(self, weights: Weights, used: Ints, stop_us: float) -> tuple[float, Ints, bool]:
+        """The same at any weights; ``used``: options of which boxes are split beside those preferred."""
+        problem, best, some = self.problem, -np.inf, False
+        price = self.prices(weights)
         for left in range(_HALVINGS, -1, -1):
             least, column = self._cheapest(price)
             value = float(least.sum()) + weights.constant

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.plan.bounding.at_once import at_once, at_prices
 from perfmodel.plan.bounding.bound import Bounding
 from perfmodel.plan.bounding.cover import Cover
 from perfmodel.plan.bounding.curves import StepCurves
@@ -20,6 +21,7 @@ from perfmodel.plan.bounding.tier_parts import prefetched_s
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.pricing.cost import Evaluator
 
+Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
@@ -39,6 +41,9 @@ TORCHREC_SCHEMES = (
     "GPUs, both over whole domains, and copies; each part on a GPU of its own"
 )
 """The same of a search for TorchRec (``torchrec.runnable``)."""
+
+_COVER_S = 2e-3
+"""What the boxes of one kind of table take, about [s]."""
 
 ALL_PLANS = "every plan that a plan file can describe"
 """What the second bound is over, in words: any row parts, column parts and hot rows."""
@@ -88,6 +93,17 @@ class TwoBounds:
         if not self.wanted:
             return None
         return 0.0 if self.every is None else min(self.every.bound_s, self.best_s)
+
+    def begin(self, loads: Array, left_s: float) -> None:
+        """Both bounds at once, before they are raised; that over every plan if there is time for it.
+
+        loads  [K] of the busiest rank of the best plan that is known [bytes];  left_s  of the search
+        """
+        first = at_once(self.listed.problem, self.curves.units(loads))
+        self.listed.begin(first)
+        if self.wanted and left_s > _COVER_S * self.listed.problem.count.size:
+            self.every = self._begun()
+            self.every.begin(at_prices(self.every.problem, first, self.best_s))
 
     def found(self, time_s: float) -> None:
         """A plan of this time is known."""

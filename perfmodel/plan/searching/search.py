@@ -34,7 +34,7 @@ _SMALL = 30_000  # tables times GPUs: up to here every plan near the best is imp
 _FEW = 4_000  # and up to here schemes are improved one by one before they are chosen at prices
 _DIFFERENT = 60  # different tables, up to which a plan to show is built with more than quick ones
 _PATIENCE = 3  # turns of each plan in a row that do not help
-_STARTING = 0.45  # of the time, at most, for plans to begin with
+_QUICK, _STARTING = 0.3, 0.45  # of the time, at most: for quick plans, for all plans to begin with
 _STARTING_S, _STARTING_LEAST = 1.5, 0.3  # and of a longer time: so many seconds, and so much of that share
 _EVENING = 0.45  # of that time more, until when they are made even
 _DESCENDING = 0.5  # of the time, until when plans are begun from
@@ -47,9 +47,8 @@ _LISTED, _LISTED_LEAST = 0.8, 0.1  # the same for the bound of the listed scheme
 _STALLED, _RISE, _PARTS = 0.1, 0.002, 50  # of the time: a bound of many parts that rises no more is left
 _ANSWERING = 0.4  # of the time, at most, is left for the answer
 _REASONS, _REASON_S = 0.1, 0.003  # and for the next best of the tables; of one of them
-_SHAKES, _SHAKEN = 40, 6  # of a turn; tables of one
+_SHAKES, _SHAKEN, _ROUNDS = 40, 6, 300  # of a turn; tables of one; of a turn of annealing
 _RANKS, _DOMAINS, _SHAKE = "ranks", "domains", "shake"
-_ROUNDS = 300  # of a turn of annealing
 _HEATS_LOG10 = ((-3.0, -2.4), (-1.7, -0.9), (-3.6, -3.0), (-2.4, -1.8))
 """Of a turn of annealing in turn, shares of the step's time: a little heat finds better places, more heat
 another valley."""
@@ -100,13 +99,12 @@ class Search:
         self.best: Packing | None = None
         self.best_s = np.inf
         self.bounds: TwoBounds | None = None
-        self.tried = 0
         self.kinds: list[int] = []
         self.families: list[Packing] = []
         self.better: dict[tuple[float, bytes, bytes], Ints] = {}  # where schemes lead, by room and mask
         self.first: Ints | None = None  # schemes [T] that are tried besides
         self.bounds_began = self.began
-        self.near_s = 0.0  # spent on plans near the optima of bounds
+        self.tried, self.near_s = 0, 0.0  # plans that were packed; seconds for those near optima of bounds
         self.packed: dict[bytes, bool] = {}  # whether schemes could be packed
         self.allowed = allowed
         self.listed = options is not None or restrict is not None if listed is None else listed
@@ -172,9 +170,11 @@ class Search:
         try:
             self._begin()
             self.bounds, self.bounds_began = self._bounds(), time.monotonic()
-            listed = self.bounds.listed
+            if self.best is not None:
+                loads = self.evaluator.loads(self.best.plan()).most
+                self.bounds.begin(loads, self.deadline - time.monotonic())
             if self.few:
-                listed.run(self._after(_GLANCE))
+                self.bounds.listed.run(self._after(_GLANCE))
                 if self._open():
                     self._start(_STARTING)
             if not self.small:  # the bound of many tables takes long, and finds few plans
@@ -250,7 +250,7 @@ class Search:
         """
         o = self.options
         kinds = [int(kind) for kind in np.unique(o.exchange) if kind != Exchange.DP]
-        self.starts.quick()
+        self.starts.quick(self.late if self.few else self._after(_QUICK))
         self._try_first()
         times = self.starts.families() if self.few else self._start(_STARTING)
         early = self._after(_DESCENDING)

@@ -1,0 +1,139 @@
+"""A bound at once: the Lagrangian at the slopes of the best plan's steps, with no linear program.
+
+For any prices w >= 0 of the mean loads and any price m >= 0 of all memory no plan takes less than
+
+    sum_q n_q min_o (w . average_o + m memory_o / limit)  +  sum_p min_u (F_p(u) - s_p u)  -  m       [us]
+
+q, o  kinds of table, of n_q tables each, and their options;  F_p, s_p  time of step p at the size u, and the
+sum of w over the resources that it waits for. Source: weak duality: a plan's loads are no less than their
+means, its memory is no more than the limit. The slopes at the loads of a good plan are near the best prices;
+loads of what is cheapest there are mixed in, in turn.
+Source: Everett, Operations Research 11 (1963): prices of memory; Frank and Wolfe (1956): slopes in turn
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.plan.bounding.problem import Problem, Subspace
+from perfmodel.plan.bounding.relaxation import Master, Weights
+from perfmodel.plan.bounding.tangents import TO_US
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_ROUNDS = 4  # in which slopes are taken
+_TRIALS = 8  # of the price of memory in a round
+_SPREAD = 4.0  # of prices of memory, until one is too low and one too high
+_NEAR = 1.05  # of those two
+_RISE = 1e-3  # of the bound: what a round must bring for another
+_ROUNDING = 1e-9  # of a time
+
+
+@dataclass(frozen=True, eq=False)
+class AtOnce:
+    """A bound at once.
+
+    bound_s  no plan takes less [s];  mean [J], room  the prices of loads and of all memory [us]
+    chosen   [n] options that were cheapest at these prices
+    """
+
+    bound_s: float
+    mean: Array
+    room: float
+    chosen: Ints
+
+
+def at_once(problem: Problem, loads: Array) -> AtOnce:
+    """The best bound at the slopes of a few sizes.
+
+    loads  [J] of the busiest rank of a plan that is known, in the units of the curves
+    Limits: a table that can be sharded in no way -> infinite;  free tables -> the latency of what always runs
+    """
+    prices = _Prices(problem)
+    best, first_us = AtOnce(-np.inf, np.zeros(loads.size), 0.0, np.zeros(0, dtype=np.int64)), 0.0
+    for turn in range(_ROUNDS):
+        mean, first_us = prices.slopes(loads), first_us or prices.step_us(loads)
+        found, other = prices.with_memory(mean, best.room or first_us)
+        rose = found.bound_s > best.bound_s + _RISE * abs(found.bound_s)
+        if found.bound_s > best.bound_s:
+            best = found
+        if not rose or not np.isfinite(found.bound_s):
+            break
+        loads = loads + (other - loads) * 2 / (turn + 3)
+    return best
+
+
+def at_prices(problem: Problem, known: AtOnce, stop_s: float) -> AtOnce:
+    """The bound at prices that are known; boxes of schemes that are cheapest there are split."""
+    prices = _Prices(problem)
+    none = np.zeros(0, dtype=np.int64)
+    value, chosen, _ = prices.master.priced(prices.weights(known.mean, known.room), none, stop_s * TO_US)
+    return AtOnce(value / TO_US, known.mean, known.room, chosen)
+
+
+class _Prices:
+    """What tables cost at prices."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.master = problem, Master(problem, Subspace.whole(problem))
+        self.active = np.isin(np.arange(problem.curves.step.size), self.master.active)
+
+    def step_us(self, loads: Array) -> float:
+        """What all steps are thought to take at these loads [J] of the busiest rank [us]."""
+        return float(self.master.step_times(loads).sum())
+
+    def slopes(self, loads: Array) -> Array:
+        """Prices of loads [J]: the slope of each step's hull, for the resource that it waits for most.
+
+        Limits: a step that does not run -> the steepest line from there: loads are not free
+        """
+        master, step = self.master, self.problem.curves.step
+        size = np.zeros(len(master.slope))
+        np.maximum.at(size, step, loads)
+        lines = master.slope * size[:, np.newaxis] + master.cut
+        most = lines.max(axis=1, keepdims=True)
+        touch = lines >= most - _ROUNDING * (1 + np.abs(most))
+        slope = np.where(touch, master.slope, 0).max(axis=1)
+        mean = np.zeros(step.size)
+        for p in range(slope.size):
+            waits = np.flatnonzero(step == p)
+            mean[waits[np.argmax(loads[waits])]] = slope[p]
+        return np.where(self.active, mean, 0.0)
+
+    def weights(self, mean: Array, room: float) -> Weights:
+        """Of prices for mean loads and memory alone."""
+        master, none = self.master, np.zeros_like(mean)
+        steps = np.bincount(self.problem.curves.step, mean, len(master.slope)) / TO_US
+        constant = self.problem.curves.least(steps, master.first, master.last).sum() * TO_US - room
+        return Weights(mean, none, np.zeros((self.problem.count.size, mean.size)), room, float(constant))
+
+    def with_memory(self, mean: Array, usual_us: float) -> tuple[AtOnce, Array]:
+        """The best of a few prices of memory, and the mean loads [J] of what is cheapest there."""
+        problem, master = self.problem, self.master
+        free = self.weights(mean, 0.0)
+        price = master.prices(free)
+        o = problem.options
+        memory = o.average_memory / problem.limit_bytes * problem.count[o.group]
+        best, loads = AtOnce(-np.inf, mean, 0.0, np.zeros(0, dtype=np.int64)), mean
+        low, high, room = 0.0, np.inf, 0.0
+        for _ in range(_TRIALS):
+            least, column = problem.least(price + room * memory)
+            value = (float(least.sum()) + free.constant - room) / TO_US
+            if value > best.bound_s:
+                best = AtOnce(value, mean, room, column)
+                loads = problem.count @ problem.average[column]
+            if float(memory[column].sum()) > 1:
+                low = room
+            else:
+                high = room
+            if high == 0 or (low > 0 and high < low * _NEAR):
+                break
+            if np.isinf(high):
+                room = room * _SPREAD or usual_us
+            else:
+                room = float(np.sqrt(low * high)) if low > 0 else high / _SPREAD
+        return best, loads
