@@ -251,6 +251,7 @@ class StepRow:
 
     payload_bytes  of one GPU, the busiest: sent by a collective, moved by a kernel
     mean_bytes, rank  of a plan: bytes of the mean GPU, and the busiest;  limit  what the evidence hangs on
+    beside, beside_s  the shorter side of a gather from two memories, which it hides; "" where there is none
     """
 
     name: str
@@ -268,6 +269,8 @@ class StepRow:
     limit: str
     mean_bytes: float = 0.0
     rank: int = 0
+    beside: str = ""
+    beside_s: float = 0.0
 
     @property
     def is_kernel(self) -> bool:
@@ -282,4 +285,5 @@ class StepRow:
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words of any answer; which rank is the busiest is a plan's own."""
         words = {"clock": str(self.clock), "evidence": str(self.evidence)}
-        return {k: v for k, v in (vars(self) | words).items() if k not in ("mean_bytes", "rank")}
+        left_out = {"mean_bytes", "rank", *(() if self.beside else ("beside", "beside_s"))}
+        return {k: v for k, v in (vars(self) | words).items() if k not in left_out}

@@ -18,7 +18,7 @@ from perfmodel.passes.letters import LETTERS
 from perfmodel.passes.step_resources import WHOLE, Resource
 from perfmodel.passes.steps import BELOW_HBM, STEPS, Step
 from perfmodel.passes.terms import Term, plain_term, quantity_term
-from perfmodel.plan.explain_tier_step import explain_tier_step
+from perfmodel.plan.explain_tier_step import explain_tier_step, with_beside
 from perfmodel.plan.pricing.alike import Alike
 from perfmodel.plan.pricing.cost import Evaluator, StepCost
 from perfmodel.plan.pricing.loads import ShardLoads, TableCut
@@ -31,6 +31,8 @@ from perfmodel.units import format_bytes, format_number, format_time
 _R = Resource
 _ALIASES = {
     "rows": ("all_to_all_rows",),
+    "gather-host": ("gather_pool",),
+    "gather_host": ("gather_pool",),
     "requests": ("all_to_all_requests",),
     "inside": ("reduce_scatter_inside",),
     "across": ("reduce_scatter_across", "all_to_all_across"),
@@ -221,7 +223,7 @@ def _explain(whole: Pass, evaluator: Evaluator, plan: Plan, name: str, what: str
     where = "every GPU" if everywhere else f"rank {step.rank}"
     working = (_sum_words(busiest, where), *(_which_words(busiest) if what == "plan" else ()), *apart)
     launches = int(evaluator.times.launches(evaluator.loads(plan).most)) if kind.grouped else 1
-    return explained(whole, step, Payload(equation, terms, working, like, launches))
+    return with_beside(explained(whole, step, Payload(equation, terms, working, like, launches)))
 
 
 def _whole(resource: Resource) -> Resource:

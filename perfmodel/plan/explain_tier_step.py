@@ -15,7 +15,7 @@ from perfmodel.plan.pricing.placement import Plan
 from perfmodel.project.tier_explanation import UPDATE_HOST, Reader, explain_asked
 from perfmodel.project.tiered import GATHER_HOST, AskedRows
 from perfmodel.schema.tiers import UVM, UVM_CACHING, Tier
-from perfmodel.units import counted, format_bytes
+from perfmodel.units import counted, format_bytes, format_time
 
 _OF = {
     GATHER_HOST: (Resource.IN_PLACE, Resource.IN_PLACE_WIRE),
@@ -39,7 +39,19 @@ def explain_tier_step(evaluator: Evaluator, plan: Plan, step: StepRow) -> Explan
     sharers = float(times.tiers.sharers(float(evaluator.gpus)))
     found = explain_asked(Reader(evaluator.basis, evaluator.gpus, sharers, tier, both), step, asked)
     words = tuple(_which(evaluator, plan, step, moved))
-    return replace(found, time=replace(found.time, working=(*found.time.working, *words)))
+    return with_beside(replace(found, time=replace(found.time, working=(*found.time.working, *words))))
+
+
+def with_beside(found: Explanation) -> Explanation:
+    """With the side of a gather from two memories that this one hides."""
+    row = found.step
+    if not row.beside:
+        return found
+    words = (
+        f"{row.beside} takes {format_time(row.beside_s)} beside it: the step is the maximum of both, "
+        "the ends of its band are those of both bands"
+    )
+    return replace(found, time=replace(found.time, working=(*found.time.working, words)))
 
 
 def _which(evaluator: Evaluator, plan: Plan, step: StepRow, moved: Resource) -> list[str]:

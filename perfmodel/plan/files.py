@@ -152,6 +152,7 @@ def plan_from(document: object, tables: PlanTables, where: str = "given") -> Pla
             f"{_WHAT} {where} is for TorchRec: it says nothing about exchanges.",
             "give the plan that --out writes without --format torchrec.",
         )
+    _check_kind(document, where)
     try:
         file = _File.model_validate(document)
     except ValidationError as error:
@@ -184,6 +185,19 @@ def plan_from(document: object, tables: PlanTables, where: str = "given") -> Pla
                 f'write "sharding": "{found}", or leave it out.',
             )
     return plan
+
+
+def _check_kind(document: object, where: str) -> None:
+    """Limits: a calibration, or nothing that only a plan has -> BadInputError that says so"""
+    if not isinstance(document, dict):
+        return
+    if "calibration_id" in document:
+        raise BadInputError(
+            f"{where} is a calibration, not a plan.",
+            "give it with --calibration; `perfmodel plan --out FILE` writes a plan.",
+        )
+    if not {"placements", "tables_fingerprint", "domain_gpus"} & set(document):
+        raise BadInputError(f"{where} is not a plan.", "`perfmodel plan --out FILE` writes one.")
 
 
 def _placement(entry: _Entry) -> Placement:

@@ -73,8 +73,8 @@ class TablePlan:
 
     @property
     def all_plans_bound_s(self) -> float | None:
-        """No plan at all takes less [s]; 0 where that is not known yet, None with ``for_torchrec``."""
-        return self.answer.found.all_plans_s
+        """No plan at all takes less [s]; None where that is not known, and with ``for_torchrec``."""
+        return self.answer.found.all_plans_s or None
 
     @property
     def tables(self) -> pd.DataFrame:

@@ -1,6 +1,8 @@
 """The resource that limits a plan: what its steps would gain from a rate twice as high, or a latency halved.
 
-saving of a rate = sum over its steps of (t - floor) / 2        of a latency = sum of floor / 2       [s]
+saving of a rate = sum over its steps of min((t - floor) / 2, t - t_beside)                           [s]
+saving of a latency = sum of floor / 2                                                                [s]
+t_beside: the other side of a gather from HBM and host memory, which then is all that is waited for
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from perfmodel.project.understood import exact_text
 from perfmodel.schema.machine import Machine
 from perfmodel.units import format_rate, format_time
 
-LATENCY = "latency"
+LATENCY, CACHE_LOOKUP = "latency", "cache-lookup"
 _LAUNCHES = {
     "launch_floor_s": ("launch", "kernel launches"),
     "bucketize_floor_s": ("sorting-launch", "launches of sorting ids"),
@@ -26,6 +28,8 @@ _WORDS = {
     "l2_bytes_per_s": ("l2", "L2 bandwidth"),
     "bucketize_bytes_per_s": ("sorting", "rate of sorting ids"),
     "local_sum_bytes_per_s": ("sums", "rate of sums"),
+    "host_link_bytes_per_s": ("host-link", "link to host memory"),
+    "host_bytes_per_s": ("host-memory", "bandwidth of host memory"),
 }
 _HALF = 0.5
 
@@ -35,7 +39,7 @@ class Limiting:
     """The change of one resource that saves a plan most, if its tables stay where they are.
 
     name, words  of the change;  values  of the machine that make it, by key; none for the latency of
-    exchanges, which is no value of a machine;  saving_s  of a pass
+    exchanges and the look-up in a cache, which are no values of a machine;  saving_s  of a pass
     """
 
     name: str
@@ -55,7 +59,9 @@ def limiting(answer: Planned) -> Limiting:
     saved: dict[str, float] = {}
     for row in answer.found.cost.rows:
         rate, latency = _resources(row, answer)
-        saved[rate] = saved.get(rate, 0.0) + _HALF * max(row.time_s - row.floor_s, 0.0)
+        faster = _HALF * max(row.time_s - row.floor_s, 0.0)
+        faster = min(faster, row.time_s - row.beside_s)  # what runs beside it is left
+        saved[rate] = saved.get(rate, 0.0) + faster
         saved[latency] = saved.get(latency, 0.0) + _HALF * row.floor_s
     most = max(saved, key=lambda name: saved[name])
     return _change(most, answer.evaluator.setting.machine, saved[most])
@@ -70,6 +76,13 @@ def _resources(row: StepRow, answer: Planned) -> tuple[str, str]:
         near = "nvlink_bytes_per_s" if joined else "pcie_bytes_per_s"
         return near if inside else "nic_bytes_per_s", LATENCY
     step = STEPS[row.name]
+    if step.name == "cache_lookup":
+        return CACHE_LOOKUP, CACHE_LOOKUP
+    if step.below_hbm:
+        memory, link = e.times.link_rates(step)
+        moved, wire = e.loads(answer.plan).values[list(step.resources[-2:]), row.rank]
+        slower = "host_bytes_per_s" if moved / memory > wire / link else "host_link_bytes_per_s"
+        return slower, "launch_floor_s"
     if step.gathers:
         return "l2_bytes_per_s" if row.limit == "l2_bytes_per_s" else "gather_bytes_per_s", "launch_floor_s"
     if step.alike == "bucketize":
@@ -80,6 +93,8 @@ def _resources(row: StepRow, answer: Planned) -> tuple[str, str]:
 def _change(resource: str, machine: Machine, saving_s: float) -> Limiting:
     if resource == LATENCY:
         return Limiting(LATENCY, "latency of exchanges halved", {}, saving_s)
+    if resource == CACHE_LOOKUP:
+        return Limiting(CACHE_LOOKUP, "time to find rows in the cache halved", {}, saving_s)
     rate = machine.value(resource)
     if resource in _LAUNCHES:
         name, what = _LAUNCHES[resource]

@@ -168,9 +168,9 @@ class Planned:
             "gap": None if self.given else found.gap,
             "bound_over": None if self.given else self.bound_over,
             "listed_schemes": None if self.given else self.listed_schemes,
-            "all_plans_bound_s": found.all_plans_s,
-            "all_plans_gap": found.all_plans_gap,
-            "all_plans_bound_over": None if found.all_plans_s is None else self.all_plans_over,
+            "all_plans_bound_s": found.all_plans_s or None,  # 0 where it is not known
+            "all_plans_gap": found.all_plans_gap if found.all_plans_s else None,
+            "all_plans_bound_over": self.all_plans_over if found.all_plans_s else None,
             "relaxation": RELAXATION,
             "stopped": found.stopped,
             "restricted": found.restricted,

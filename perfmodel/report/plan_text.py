@@ -301,7 +301,13 @@ def steps(answer: Planned) -> str:
     ]
     rows.append(["", "", "", "", format_time(cost.time_s), "", "", ""])
     headers = ["step", "bytes", "busiest", "to mean", "time", "share", "95 % band", "evidence"]
-    return table(headers, rows, left=(0, 7), drop=(6, 3, 1))
+    text = table(headers, rows, left=(0, 7), drop=(6, 3, 1))
+    return text + "".join(f"\n{paragraph(words, 1)}" for words in map(beside_words, cost.rows) if words)
+
+
+def beside_words(row: StepRow) -> str:
+    """``HBM gather 2.50 ms, hidden behind gather + pool (host memory)``; "" where nothing is."""
+    return f"{row.beside} {format_time(row.beside_s)}, hidden behind {label(row)}" if row.beside else ""
 
 
 def label(row: StepRow) -> str:
@@ -345,6 +351,9 @@ def limits(answer: Planned) -> str:
     row = cost.limiting
     names, each = longest(cost)
     text = f"{names} take{'' if each else 's'} {format_fraction(row.time_s / cost.time_s)} of it{each}"
+    if row.beside:
+        text += f", of which a faster one saves at most {format_time(row.time_s - row.beside_s)}"
+        text += f" ({row.beside} takes {format_time(row.beside_s)} beside it)"
     if row.imbalance > 1.05:
         text += f", as rank {row.rank} has {format_ratio(row.imbalance)} the bytes of the mean rank"
     floor = sum(item.time_s for item in cost.rows if item.collective and item.time_s < 1.5 * item.floor_s)

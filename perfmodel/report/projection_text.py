@@ -24,7 +24,6 @@ from perfmodel.schema.run_folders import calibrate_line
 from perfmodel.units import (
     counted,
     format_bytes,
-    format_count,
     format_fraction,
     format_rate,
     format_ratio,
@@ -112,11 +111,11 @@ def sentence(answer: Projection, slowdown: float | None = None) -> str:
     """
     ratio, tier = format_ratio(answer.slowdown if slowdown is None else slowdown), answer.forward.tier
     if tier is not None:
-        over = f" over {format_count(answer.gpus)} GPUs" if answer.gpus > 1 else " beside one GPU"
+        over = f" over {counted(answer.gpus, 'GPU')}" if answer.gpus > 1 else " beside one GPU"
         return f"{ratio} slower with all rows in {tier.place}{over} than if they fitted in HBM."
     named = answer.question.sharding if answer.question else None
     how = f"sharded {named}" if named else "sharded"
-    return f"{ratio} slower {how} over {format_count(answer.gpus)} GPUs than if the tables fitted in one."
+    return f"{ratio} slower {how} over {counted(answer.gpus, 'GPU')} than if the tables fitted in one."
 
 
 def gpu_line(answer: Projection) -> str:

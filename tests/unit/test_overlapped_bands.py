@@ -1,4 +1,4 @@
-"""Bands of steps of which one hides another: they are those of the maximum, whichever side is longer."""
+"""Steps of which one hides another: bands as of the maximum, what is hidden is said, what limits is named."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ import pytest
 
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
+from perfmodel.plan.explain_plan import explain_plan_step
+from perfmodel.plan.limiting import limiting
+from perfmodel.plan.outcome import Planned, given_outcome
 from perfmodel.plan.pricing.allowed_tiers import Below
 from perfmodel.plan.pricing.cost import StepCost
+from perfmodel.plan.question import PlanQuestion
 from perfmodel.project import project_one
+from perfmodel.report.plan_text import limits, steps
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.tiers import IN_HBM, parse_tier
 from perfmodel.schema.workload import Table, TableSet
+from perfmodel.units import format_time
 
 H100 = load_machine("h100-sxm-ib")
 TABLES = PlanTables.of(
@@ -82,3 +88,47 @@ def test_a_projections_band_does_not_jump_where_the_longer_side_changes(tier: st
         middle = float(np.sqrt(slow * fast))
         slow, fast = (middle, fast) if row(middle)[0] == first else (slow, middle)
     assert row(slow)[1] == pytest.approx(row(fast)[1], rel=5e-3)
+
+
+def planned(rate: float) -> Planned:
+    """The plan of ``cost`` as an answer."""
+    question = PlanQuestion(
+        tables=TABLES, machine=on_link(rate), gpus=1, batch=4096, below=Below.of([parse_tier("uvm")])
+    )
+    schemes = Scheme(Exchange.RB, tier=IN_HBM), Scheme(Exchange.RB, tier=parse_tier("uvm"))
+    plan = Plan(TABLES, tuple(Placement.of(s, [0]) for s in schemes), 1, 1)
+    return given_outcome(question.evaluator, plan, question.limit_bytes)
+
+
+def test_what_limits_a_plan_in_host_memory_is_the_link_or_the_memory_behind_it() -> None:
+    slow = planned(10e9)
+    found = limiting(slow)
+    assert (found.name, found.option) == ("host-link", "--set host_link_bytes_per_s=20GB/s")
+    row = slow.found.cost.limiting
+    assert 0 < found.saving_s <= (row.time_s - row.beside_s) * (1 + 1e-12)
+    faster = planned(20e9).found.cost.time_s
+    assert slow.found.cost.time_s - faster == pytest.approx(found.saving_s, rel=1e-3)
+    shared = planned(crossover() * 0.9)  # the HBM is nearly as slow: a faster link gains a tenth at most
+    assert limiting(shared).saving_s < 0.6 * shared.found.cost.time_s
+    behind = on_link(1e15).with_overrides({"host_bytes_per_s": 5e9})
+    evaluator = Evaluator.on(behind, TABLES, 4096, 1, below=Below.of([parse_tier("uvm")]))
+    assert limiting(given_outcome(evaluator, slow.plan, 64e9)).option == "--set host_bytes_per_s=10GB/s"
+
+
+def test_the_side_that_is_hidden_is_in_the_steps_the_text_and_the_explanation() -> None:
+    at = crossover()
+    for rate, name, hidden in (
+        (0.9 * at, "gather_host", "HBM gather"),
+        (1.1 * at, "gather_pool", "gather over the host link"),
+    ):
+        answer = planned(rate)
+        row = answer.found.cost.limiting
+        assert (row.name, row.beside) == (name, hidden)
+        assert 0.8 * row.time_s < row.beside_s < row.time_s
+        assert row.to_dict()["beside_s"] == row.beside_s
+        said = f"{hidden} {format_time(row.beside_s)}, hidden behind"
+        assert said in steps(answer)
+        assert f"saves at most {format_time(row.time_s - row.beside_s)}" in " ".join(limits(answer).split())
+        explained = explain_plan_step(answer.evaluator, answer.plan, answer.found.cost, "gather-host")
+        assert explained.step.name == name
+        assert f"{hidden} takes {format_time(row.beside_s)} beside it" in explained.time.working[-1]

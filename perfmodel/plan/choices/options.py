@@ -18,7 +18,7 @@ from perfmodel.plan.pricing.placement import Scheme
 from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.schema.distributions import Distribution
 from perfmodel.schema.tiers import IN_HBM
-from perfmodel.units import format_bytes
+from perfmodel.units import counted, format_bytes
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -263,7 +263,8 @@ def _fitting(found: Options, tables: PlanTables, sample: Ints, limit_bytes: floa
             format_bytes(x * found.gpus, binary=False) for x in (total, limit_bytes, total - limit_bytes)
         )
         raise BadInputError(
-            f"the tables of {tables.model} need {needs}, {more} more than the {room} of {found.gpus} GPUs.",
+            f"the tables of {tables.model} need {needs}, {more} more than the {room} of "
+            f"{counted(found.gpus, 'GPU')}.",
             f"use {int(np.ceil(total * found.gpus / limit_bytes))} GPUs or more (--gpus), "
             f"or allow more of the memory of each (--max-hbm, --reserve){_or_tiers(found)}.",
         )

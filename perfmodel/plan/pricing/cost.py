@@ -286,6 +286,7 @@ class Evaluator:
             Evidence.from_rank(int(timing.evidence[0])),
             timing.limit_names[int(timing.limit[0])],
             (float(each[rank]), float(each.mean()), rank),
+            self.times.beside(step.name, loads.most),
         )
 
     def _line(
@@ -296,6 +297,7 @@ class Evaluator:
         evidence: Evidence,
         limit: str,
         sizes: tuple[float, float, int],
+        beside: tuple[str, float] = ("", 0.0),
     ) -> StepRow:
         """A step with its (own, low, high, floor) times and its (busiest, mean) bytes and busiest rank."""
         time, low, high, floor = times
@@ -316,6 +318,8 @@ class Evaluator:
             limit=limit,
             mean_bytes=mean,
             rank=rank,
+            beside=beside[0],
+            beside_s=beside[1],
         )
 
     def _handover(self, taken: list[tuple[Step, Timing]], most: Array) -> list[StepRow]:

@@ -23,6 +23,8 @@ from perfmodel.plan.pricing.fast_curve import FastCurve
 Array = NDArray[np.float64]
 LAUNCHES = "launches_of_group_"
 """Of the launches of a group of tables, the start of their name among ``PassTimes.parts``."""
+HBM_GATHER, LINK_GATHER = "HBM gather", "gather over the host link"
+"""Sides of a gather from two memories."""
 TimeOf = Callable[[Array], Array]
 AHEAD = ("cache_lookup", "fetch_rows")
 """Steps that run beside the batch before where they are prefetched."""
@@ -82,6 +84,20 @@ class PassTimes:
         """The launches of each group, as steps that ``fast`` adds by themselves."""
         places = (cast("Resource", resource) for resource in self.groups)
         return tuple(Step(f"{LAUNCHES}{at}", (resource,)) for at, resource in enumerate(places))
+
+    def beside(self, name: str, most: Array) -> tuple[str, float]:
+        """The side of the gather that the one of this name hides, and its time [s]. Limits: none -> "", 0"""
+        step = next((each for each in self.steps if each.name == "gather_host"), None)
+        if step is None or name not in ("gather_host", "gather_pool"):
+            return "", 0.0
+        dram, l2, moved, wire = (np.atleast_1d(most[..., resource]) for resource in step.resources)
+        launches = self.launches(most)
+        if name == "gather_host":
+            hidden = self.basis.gather_timing(dram, l2, None, launches=launches)
+            return (HBM_GATHER, float(hidden.time_s[0])) if dram[0] > 0 else ("", 0.0)
+        sharers = self.tiers.sharers(np.full(moved.shape, float(self.gpus)))
+        link = self.tiers.over_link(moved, wire, sharers, launches)
+        return (LINK_GATHER, float(link.time_s[0])) if moved[0] > 0 else ("", 0.0)
 
     def _below(self, step: Step, x: list[Array], launches: Array | float) -> Timing:
         """A step of rows in host memory, which waits for x."""
