@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from perfmodel.passes.steps import StepRow
-from perfmodel.plan.other_ways.alternatives import best_of, rival_of
+from perfmodel.plan.other_ways.alternatives import ON_SSD, best_of, rival_of
 from perfmodel.plan.other_ways.conditions import needed
 from perfmodel.plan.other_ways.one_alternative import Alternative
 from perfmodel.plan.other_ways.winner_map import Crossing, MapCell
@@ -56,15 +56,16 @@ def headline(found: Sequence[Alternative], best: Alternative) -> str:
 
 def headlines(found: Sequence[Alternative], best: Alternative) -> list[str]:
     """The same, a sentence each, the last one only where bands overlap."""
-    base = found[0].answer
-    assert base is not None and best.answer is not None
+    base = best.answer
+    assert base is not None
     size = format_bytes(float(base.work.table_bytes[0]), binary=False)
     rival, than = rival_of(list(found), best), ""
     if rival is not None:
         ratio, over = rival.time_s / best.time_s, counted(rival.gpus, "GPU")
         article = "the " if rival.label.startswith("best") else ""
         than = f", {format_ratio(ratio)} faster than {article}{rival.label} ({over})"
-    first = f"{best.label} takes the fewest GPU-hours for {size}: {counted(best.gpus, 'GPU')}, "
+    takes = "take" if best.name == ON_SSD else "takes"
+    first = f"{best.label} {takes} the fewest GPU-hours for {size}: {counted(best.gpus, 'GPU')}, "
     first += f"{format_time(best.time_s)} per batch{than}."
     ids = base.forward.ids.name
     second = f"{format_count(best.batch)} samples per GPU in a batch, ids {ids}"

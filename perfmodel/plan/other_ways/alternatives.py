@@ -70,13 +70,13 @@ def alternatives(
     Limits: a question that the row-wise pass cannot have, for another reason than room -> its error
     """
     asked = read_once({**options, "machine": options.get("machine", DEFAULT_MACHINE)})
-    base = project_one(**asked)
+    base, refused = _base(asked)
     size, rate = float(base.work.table_bytes[0]), base.forward.constant("appliance_bytes_per_s")
     stated = {ONE_MEMORY: memory or (size, rate), **({REMOTE: remote} if remote else {})}
     found = [
-        Alternative(ROW_WISE, _LABELS[ROW_WISE], base.setting.machine.name, _row_wise(base), base),
-        _tried(BEST, base.setting.machine, lambda: _planned(base, best_plan)),
-        _tried(HOST, base.setting.machine, lambda: _in_host(asked, base.gpus)),
+        _tried(ROW_WISE, base.setting.machine, lambda: _possible(refused, lambda: (_row_wise(base), base))),
+        _tried(BEST, base.setting.machine, lambda: _possible(refused, lambda: _planned(base, best_plan))),
+        _tried(HOST, base.setting.machine, lambda: _in_host(asked, int(asked.get("gpus") or base.gpus))),
         *([_tried(BEST_HOST, base.setting.machine, lambda: _in_both(asked, best_plan))] if best_plan else []),
         *(_on(name, machines_of(name, asked)) for name in _C2C),
         _tried(ON_SSD, base.setting.machine, lambda: _best_of(_as_needed(asked), [None], (FROM_SSD,))),
@@ -93,6 +93,26 @@ def read_once(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options with their set of tables read: a file is read once, not again for each alternative."""
     tables = options.get("tables")
     return {**options, **({"tables": load_tables(tables)} if isinstance(tables, str) else {})}
+
+
+Answer = tuple[str, Projection]
+
+
+def _base(asked: Mapping[str, Any]) -> tuple[Projection, PerfmodelError | None]:
+    """The row-wise pass; where it does not fit the GPUs asked for, on as many as it needs, and why."""
+    try:
+        return project_one(**asked), None
+    except BadInputError as error:
+        if asked.get("gpus") is None:
+            raise
+        return project_one(**_as_needed(asked)), error
+
+
+def _possible(refused: PerfmodelError | None, find: Callable[[], Answer]) -> Answer:
+    """Limits: tables that do not fit the HBM of these GPUs -> that error"""
+    if refused is not None:
+        raise BadInputError(f"does not fit: {refused.message}", refused.next_step)
+    return find()
 
 
 def _row_wise(base: Projection) -> str:
