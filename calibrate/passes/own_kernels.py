@@ -31,6 +31,7 @@ from calibrate.passes.torch_kernels import (
 from calibrate.planning.kernel_cells import ELEMENT_BYTES
 from calibrate.providers.device_collectives import torch_with_cuda
 from calibrate.ranks.process import host_memory_bytes
+from perfmodel.errors import BadInputError
 from perfmodel.schema.runs import LookupWork
 
 _OPERATIONS = ("gather_pool", "bucketize", "permute", "partial_sum", "gather_host")
@@ -94,7 +95,9 @@ class HostLookup(Borrowed):
         reader = self._device if self._device.type == "cuda" else None
         tables = DeviceTables((self.rows,), (work.dim,), "fp32", reader)
         self.faults = new_gather_faults(self._device)
-        self.call = GatherPool(tables, work.batch, GatherOptions(layout="table"), work.pooling)
+        self.call = GatherPool(
+            tables, work.batch, GatherOptions(id_bytes=work.id_bytes, layout="table"), work.pooling
+        )
 
     def give_back(self) -> None:
         """Table and descriptor go."""
@@ -119,7 +122,12 @@ class OwnKernels(TorchKernels):
         self._pinned.clear()
 
     def _gather_host(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
-        """The kernel of ``gather_pool``, whose table lies in memory of the host."""
+        """The kernel of ``gather_pool``, whose table lies in memory of the host.
+
+        Limits: more than one table -> BadInputError
+        """
+        if work.tables != 1:
+            raise BadInputError(f"gather_host looks up 1 table, not {work.tables}.", "ask for one table.")
         lookup = HostLookup(lambda: self._pinned.rows(work.rows, work.dim), work, self._device)
         sets = [self._set(work, one, dtype, 0) for one in draw_sets(work, dtype, seed)]
 

@@ -203,7 +203,7 @@ def test_a_job_on_other_ranks_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
         torchrec_plan.module_plan(plan)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.setenv("TORCHREC_RESOLVED_POD_SIZE", "2")
-    with pytest.raises(BadInputError, match=r"for 2 GPUs a domain, and this job has 4"):
+    with pytest.raises(BadInputError, match=r"for 2 GPUs per domain, and this job has 4"):
         torchrec_plan.module_plan(plan)
     whole = plan.model_copy(update={"tables": plan.tables[:2]})  # a copy and a whole table know no domain
     torchrec_plan.module_plan(whole)
