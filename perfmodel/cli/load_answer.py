@@ -22,6 +22,7 @@ from perfmodel.service.hourly import HourlyCost, hourly_cost
 from perfmodel.service.served import MOST_SAMPLES, ServedPass, hosted_pass, planned_pass, projected_pass
 from perfmodel.service.service_load import ServiceLoad, service_load
 from perfmodel.service.stragglers import NONE, measured_ranks, spread_of
+from perfmodel.units import counted
 
 if TYPE_CHECKING:
     from perfmodel.plan.pricing.cost import Evaluator
@@ -93,6 +94,11 @@ def _planned(path: Path, question: Question) -> tuple[Setting, ServedPass]:
         )
     known = PlanTables.load(question.tables, question.distribution or UNIFORM)
     given, sets = read_any_plan(path, known)
+    if question.gpus is not None and question.gpus != given.gpus:
+        raise BadInputError(
+            f"the plan is for {counted(given.gpus, 'GPU')}, --gpus {question.gpus} is another number.",
+            "leave --gpus out, or give a plan for as many.",
+        )
     setting, below = question.setting(), Below.of_plan(given.tiers)
     ids = {4: "int32", 8: "int64"}[question.id_bytes or 8]
     rest: dict[str, Any] = {

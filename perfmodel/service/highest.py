@@ -18,6 +18,8 @@ LOADS = (0.98, 0.95, 0.9, 0.84, 0.76, 0.66, 0.54, 0.4, 0.26, 0.14, 0.06, 0.02)
 """Shares of the capacity that are tried, from the highest."""
 WAITS = (0.0, 0.05, 0.15, 0.4)
 """Shares of the limit that the first request of a batch may wait for others."""
+_RARE = 0.002
+"""Requests that come while one is served alone: at fewer, hardly one in a thousand waits for another."""
 _HALVINGS = 5
 FOLLOWED = 200_000
 """Requests that are followed at each load."""
@@ -76,7 +78,7 @@ class Replica:
         if capacity <= above or self.served.total(1) > self.limit_s:
             return 0.0
         too_much = capacity
-        for share in LOADS:
+        for share in self._shares(capacity):
             rate = share * capacity
             if rate <= above:
                 rate = above * (1 + _BETTER)
@@ -86,6 +88,19 @@ class Replica:
                 return 0.0
             too_much = min(too_much, rate)
         return 0.0
+
+    def _shares(self, capacity: float) -> Iterator[float]:
+        """``LOADS``, and lower ones until a request nearly always comes alone."""
+        yield from LOADS
+        share = LOADS[-1]
+        while share * capacity * self.served.total(1) > _RARE:
+            share /= 4
+            yield share
+
+    def alone(self) -> float:
+        """99th percentile of requests that hardly ever meet another [s]."""
+        rule = self.rule(1, 0.0, False)
+        return self.p99(rule, _RARE / self.served.total(1), QUICK)
 
     def _between(self, rule: Rule, good: float, bad: float, effort: tuple[int, int]) -> float:
         for _ in range(_HALVINGS):

@@ -173,14 +173,22 @@ def _soonest(
 
 
 def _nothing(question: ServiceQuestion) -> BadInputError:
-    """No load, however small, is answered in time."""
+    """No load, however small, is answered in time, or the tables do not fit."""
+    served = question.served
+    if not served.fits.any():
+        return BadInputError(
+            f"the tables do not fit on {counted(served.gpus, 'GPU')}, even with 1 sample per GPU in a batch.",
+            "use more GPUs (without --gpus, as many as it takes), or --tier uvm.",
+        )
     named = {
         f"--batch {question.batch}": question.batch,
         f"--wait {format_time(question.wait_s or 0)}": question.wait_s,
     }
     given = " and ".join(name for name, value in named.items() if value is not None)
     with_what = f" with {given}" if given else ""
+    alone = format_time(question.replica(1).alone())
     return BadInputError(
         f"no load is answered within {format_time(question.limit_s)}{with_what}.",
-        f"ask for a longer --p99{', or leave ' + given + ' out' if given else ''}.",
+        f"a request that comes alone takes {alone} (p99): ask for a longer "
+        f"--p99{', or leave ' + given + ' out' if given else ''}.",
     )

@@ -127,6 +127,22 @@ def test_what_cannot_be_carried_says_what_can() -> None:
         service_load(ServiceQuestion(served=ONE, requests=20_000, limit_s=1.2e-3, batch=512, wait_s=1.1e-3))
 
 
+def test_a_limit_just_above_a_lone_request_is_kept_at_few_requests() -> None:
+    """The opponent: p99 of that load, simulated at length. Between them and the capacity nothing is."""
+    answer = service_load(ServiceQuestion(served=ONE, requests=20_000, limit_s=1.1e-3))
+    rule, alone = answer.best.rule, ONE.total(1)
+    assert 0 < answer.best.rate_per_s < 0.1 / alone
+    replica = ServiceQuestion(served=ONE, limit_s=1.1e-3).replica(1)
+    assert replica.p99(rule, answer.best.rate_per_s, (200_000, 200)) <= 1.1e-3 * 1.02
+    assert replica.alone() == pytest.approx(alone, rel=0.02)
+
+
+def test_tables_that_do_not_fit_are_no_matter_of_the_limit() -> None:
+    none = replace(ONE, fits=np.zeros_like(ONE.fits))
+    with pytest.raises(BadInputError, match="do not fit on"):
+        service_load(ServiceQuestion(served=none, requests=20_000, limit_s=1.0))
+
+
 # --- arrivals ---------------------------------------------------------------------------------------------
 
 

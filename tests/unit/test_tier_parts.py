@@ -1,4 +1,4 @@
-"""Parts of all plans by the tiers of their tables: each plan is in one, and none is below its bound."""
+"""Parts of all plans by the tiers of their tables: each plan is in one, and what its caches take at least."""
 
 from __future__ import annotations
 

@@ -172,6 +172,8 @@ def test_steps_of_the_profiler_are_needed() -> None:
     silent = [replace(each, collectives=()) for each in MadeRun(iterations=[list(STEP)]).traces()]
     with pytest.raises(BadInputError, match="no collective"):
         cut(silent)
+    with pytest.raises(BadInputError, match="is cut short"):
+        cut([replace(each, cut=True) for each in silent])
     with pytest.raises(BadInputError, match="--skip 3 leaves no step of the 3"):
         cut(MadeRun(iterations=[list(STEP)] * 3).traces(), 3)
 

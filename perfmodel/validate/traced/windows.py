@@ -69,6 +69,12 @@ def cut(traces: Sequence[RankTrace], skip: int | None = None) -> CutTrace:
             f"leave out at most {len(common) - 1}.",
         )
     alignment = align(traces)
+    cut = [trace.file for trace in traces if trace.cut]
+    if not alignment.collectives and cut:
+        raise BadInputError(
+            f"these traces have no collective: {cut[0]} is cut short.",
+            "copy it again from where it was written.",
+        )
     if not alignment.collectives:
         raise BadInputError(
             "these traces have no collective.", "trace a run on two or more ranks, with torch.distributed."
