@@ -266,6 +266,8 @@ def next_best(answer: Planned, group: AlikeTables) -> str:
         )
     scheme = "copies" if reason.scheme.kind == Exchange.DP else EXCHANGE_WORDS[reason.scheme.kind]
     parts = "" if reason.scheme.parts == 0 else f" {parts_text(reason.scheme)}"
+    if reason.scheme.tier != group.scheme.tier:
+        parts += f" {memory_text(reason.scheme)}"
     if format_time(abs(reason.more_s)) == "0 s":
         return unbroken(f"equal {scheme}{parts}")
     sign = "−" if reason.more_s < 0 else "+"

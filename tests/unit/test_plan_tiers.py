@@ -26,6 +26,7 @@ from perfmodel.plan.choices.host_memory import node_bytes
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.for_torchrec.runnable import torchrec_plan
 from perfmodel.plan.in_python import question_of
+from perfmodel.plan.outcome import given_outcome
 from perfmodel.plan.pricing.allowed_tiers import Below
 from perfmodel.plan.pricing.tier_loads import AskedLaw, law_of, pooled_misses
 from perfmodel.plan.question import PlanQuestion
@@ -255,3 +256,15 @@ def test_tables_of_one_model_in_one_tier_cost_what_a_projection_says(tier: str) 
     evaluator = Evaluator.on(BOX, tables, 1024, 2, below=Below.of([parse_tier(tier)]))
     found = evaluator.cost(in_tier(uniform_plan(tables, "row-wise", 2, evaluator.domain), tier))
     assert found.time_s == pytest.approx(answer.time_s, rel=1e-6)
+
+
+def test_a_next_best_that_fits_is_found_behind_those_that_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One GPU that holds two of three tables: the third may always be read in place, or cached otherwise."""
+    tables = PlanTables.of(table_set(3, 1_000_000), parse_distribution("uniform"))
+    evaluator = Evaluator.on(BOX, tables, 512, 1, below=Below.of(parse_tiers(["uvm", "uvm-caching"])))
+    placements = [Placement.of(Scheme(Exchange.RB, tier=parse_tier("uvm-caching:50%")), [0])] * 3
+    plan = Plan(tables, tuple(placements), 1, evaluator.domain)
+    limit = 1.01 * float(evaluator.memory(plan, evaluator.loads(plan)).total_bytes.max())
+    monkeypatch.setattr("perfmodel.plan.searching.reasons._TRIED", 1)  # the fastest: in HBM, where no room is
+    found = given_outcome(evaluator, plan, limit)
+    assert all(group.reason and group.reason.scheme for group in found.groups)

@@ -38,7 +38,9 @@ def _reason(state: Packing, table: int, least_s: float) -> PlanReason:
     own, at = int(state.option[table]), state.options.of(table)
     state.clear(table)
     best: tuple[float, int, NDArray[np.int64]] | None = None
-    for option in _likely(state, at, own):
+    for tried, option in enumerate(_likely(state, at, own)):
+        if tried >= _TRIED and best is not None:
+            break  # where none of those fits, any that does is looked for
         state.choose([table], np.array([option]))
         ranks = state.ranks[table]
         if ranks is None:
@@ -63,5 +65,4 @@ def _likely(state: Packing, at: slice, own: int) -> list[int]:
     most = np.maximum(state.most, state.base + o.everywhere[at] + np.maximum(o.own[at], held))
     most = np.maximum(most, state.base + state.held.mean(axis=0) + o.average[at])
     time = state.evaluator.step_times(np.maximum(most, state.most + o.everywhere[at]))
-    order = [at.start + int(i) for i in np.argsort(time, kind="stable") if at.start + i != own]
-    return order[:_TRIED]
+    return [at.start + int(i) for i in np.argsort(time, kind="stable") if at.start + i != own]
