@@ -94,12 +94,12 @@ def nearest_cells(calibration: Calibration, collective: str, group: Group) -> li
 def correction(cells: Sequence[Curve], group: Group, law: Callable[[Group], Floats]) -> Correction:
     """How far measured cells are from the law, carried to another group.
 
-        ln corr = carry res,   res = mean( w ln(t_near / law_near) )     [-]
+        ln corr = carry res,   res = mean( fade ln(t_near / law_near) )     [-]
 
     corr      factor of the law's time;  carry  carry_fraction of the priors [-]
     t_near    time of the nearest cell that was measured at this size, else at its nearest size [s]
     law_near  the law's time of that cell there [s]
-    w         e^(-octaves to the measured sizes / fading_octaves) [-];  mean: over about an octave of sizes
+    fade      e^(-octaves to the measured sizes / fading_octaves) [-];  mean: over about an octave of sizes
     cells     from the nearest on: at each size the nearest one that was measured there
     The residual is averaged since single points scatter. Outside the sizes of all cells it fades, and what
     was measured with it: the GPUs from those measured to the least that leave a domain, two domains full.

@@ -45,7 +45,7 @@ def _terms(near: NearestSize, residual: float, carry: float, factor: float) -> t
         ("corr", factor, format_number(factor), "", "", "correction: factor of the law's time"),
         ("carry", carry, format_number(carry), "data/priors", "assumed", "carry_fraction of a residual"),
         ("res", residual, format_number(residual), "", "", "averaged residual of the measured cells"),
-        ("w", near.weight, format_number(near.weight), "", "", "weight: 1 at a measured size"),
+        ("fade", near.weight, format_number(near.weight), "", "", "weight: 1 at a measured size"),
         ("t_near", near.time_s, format_time(near.time_s), source, str(evidence), f"{size} on {_ranks(cell)}"),
         ("law_near", near.law_s, format_time(near.law_s), "", "", "the law's time of the same"),
     )
@@ -75,10 +75,10 @@ def _working(
     )
     fading = load_priors().shape.fading_octaves
     weight = (
-        "w = 1"
+        "fade = 1"
         if inside
-        else f"w = e^(-{near.octaves:.2f} octaves of the grid / {fading:g}) = {near.weight:.3g}"
+        else f"fade = e^(-{near.octaves:.2f} octaves of the grid / {fading:g}) = {near.weight:.3g}"
     )
-    third = f"{weight}; w ln(…) = {format_number(near.weight * own)}, over about an octave on average "
+    third = f"{weight}; fade × ln(…) = {format_number(near.weight * own)}, over about an octave on average "
     third += f"{format_number(residual)}; corr = e^({carry:g} × {format_number(residual)}) = {factor:.3g}"
     return first, second, third

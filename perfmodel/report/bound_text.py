@@ -17,7 +17,7 @@ STOPPED = {
 
 
 LOOSE = 0.5
-"""Of a plan's time: a bound that is further below says little of what is left to gain."""
+"""Of a plan's time: a bound that is further below says little of what can be saved."""
 LONGER, LEAST_S = 6, 10
 """Times that a search took, and seconds at the least: what a longer one is advised to have."""
 

@@ -152,7 +152,7 @@ def test_a_stopped_rank_is_named_soon_after_its_deadline(fake: Callable[..., Loc
     stopped = pids_of(team)[1]
     os.kill(stopped, signal.SIGSTOP)
     began = time.monotonic()
-    with pytest.raises(RankLostError, match=r"rank 1 \(node 0\) has not answered for 1 s: it is stopped"):
+    with pytest.raises(RankLostError, match=r"rank 1 \(node 0\) has not answered for 1 s: it was stopped"):
         team.visit(kernel("sleep"), [0, 1], 3, 0, 1, 1.0)
     assert time.monotonic() - began < 8
     team.close()

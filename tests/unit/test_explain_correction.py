@@ -59,7 +59,7 @@ def test_the_correction_adds_up(collective: str, payload: float) -> None:
         assert terms["t_near"].evidence == "measured"
     assert f"on {cell.gpus} GPUs" in terms["t_near"].meaning
     assert terms["t_near"].source == ", ".join(cell.sources)
-    own = terms["w"].value * math.log(terms["t_near"].value / terms["law_near"].value)
+    own = terms["fade"].value * math.log(terms["t_near"].value / terms["law_near"].value)
     assert terms["res"].value == pytest.approx(own, abs=0.06)  # the average of an octave
     corr = math.exp(terms["carry"].value * terms["res"].value)
     assert terms["corr"].value == pytest.approx(corr)

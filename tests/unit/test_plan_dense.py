@@ -183,7 +183,7 @@ def test_the_page_has_the_whole_step(model: str, capsys: pytest.CaptureFixture[s
         assert max(len(line) for line in block.splitlines()) <= int(columns)
         plain = " ".join(out.split())
         assert "The band has an error of 26.0 % of it." in " ".join(block.split())
-        for said in ("With dense layers:", "exposed", "critical path", "MFLOP a sample", "49.0 %", "band"):
+        for said in ("With dense layers:", "exposed", "critical path", "MFLOP per sample", "49.0 %", "band"):
             assert said in plain, said
     assert run([*words, "--dense", "3ms"]) == 0
     assert "as given: forward and backward" in " ".join(capsys.readouterr().out.split())

@@ -278,7 +278,7 @@ def test_a_larger_domain_holds_all_gpus_where_some_of_each_node_are_used() -> No
     asked = question("criteo-kaggle", 4, costs={"gpus_per_node": 2}, most_bytes=1.2e9, time_limit_s=0.1)
     found = {each.name: each for each in what_ifs(asked, asked.answer(), Deadline.after(0.0))}
     assert found["nvlink-domain"].option == "--set nvlink_domain_gpus=16"
-    assert "2 → 4 GPUs" in found["nvlink-domain"].words
+    assert "2 → 4 of them in use" in found["nvlink-domain"].words
     machine = load_machine("h100-sxm-ib").with_overrides({"nvlink_domain_gpus": 16.0})
     assert replace(asked, machine=machine).evaluator.domain == 4
 

@@ -239,7 +239,7 @@ def test_sizes_use_as_many_gpus_as_they_need() -> None:
 
 
 _WORDS = {"t", "min_k", "max", "min", "ceil", "bytes", "s", "the", "measured", "model", "rho(u)"}
-_WORDS |= {"sum", "over", "tables", "there", "of"}  # of what is of several tables
+_WORDS |= {"ln", "mean", "sum", "over", "tables", "there", "of"}  # of what is of several tables
 
 
 def value_of(text: str, values: dict[str, float]) -> float:

@@ -70,8 +70,8 @@ class Starts:
         self.random = np.random.default_rng(0)
 
     def quick(self, soon: Until | None = None) -> None:
-        """One plan with each kind of exchange alone beside copies, whatever the time; some by saving, and
-        the best made even, until ``soon``, or while there is time.
+        """One plan with each kind of exchange alone beside copies, and some by saving, whatever the time;
+        the best made even until ``soon``, or while there is time.
 
         Limits: very many tables -> those of them that there is time for, one at the least
         """
@@ -84,10 +84,10 @@ class Starts:
                 self.done.add((family, _FIRST[0]))
         if few:
             self._in_turn()
-            self._by_saving(soon or self.until)
+            self._by_saving()
             self._even(_EVENED_SOON, soon or self.until)
 
-    def _by_saving(self, until: Until) -> None:
+    def _by_saving(self) -> None:
         """Copies that save most per byte beside shards that are small enough.
 
         Limits: an evaluator of another score, which has no loads of whole tables -> none
@@ -95,8 +95,6 @@ class Starts:
         if not isinstance(self.evaluator, Evaluator):
             return
         for option in by_saving(self.evaluator, self.options, self.limit_bytes, _SAVING):
-            if self.found and until():
-                return
             if float(self.evaluator.step_times(balance(self.options, option))) >= self._best_s():
                 return
             for sharpness in _SHARP:
