@@ -127,6 +127,7 @@ def alternatives(
         raise BadInputError("which tables?", "give --table-size or --model, e.g. --table-size 10TB")
     from perfmodel.cli.plan_progress import PlanProgress
     from perfmodel.plan.other_ways.alternatives import alternatives as find
+    from perfmodel.plan.other_ways.alternatives import question_of as asked_of
     from perfmodel.plan.other_ways.alternatives import read_once
     from perfmodel.plan.other_ways.winner_map import winner_map
     from perfmodel.schema.prices import read_prices
@@ -151,7 +152,8 @@ def alternatives(
     if report is not None:
         _write_page(context, report, found, cells, crossed, currency)
     if as_json:
-        emit_json("alternatives", **_document(found, cells, crossed, currency))
+        asked = asked_of(options)
+        emit_json("alternatives", question=asked, **_document(found, cells, crossed, currency))
     else:
         from perfmodel.report.alternatives_text import alternatives_text
 
@@ -163,7 +165,7 @@ def alternatives(
 def _planner(question: Question) -> Any:
     """The planner's search for a set of tables, as an answer of a projection's kind."""
 
-    def plan(base: Projection, tiers: tuple[str, ...]) -> tuple[str, Projection]:
+    def plan(base: Projection, tiers: tuple[str, ...], part: float) -> tuple[str, Projection]:
         from perfmodel.plan.as_projection import planned_projection
         from perfmodel.plan.pricing.allowed_tiers import Below
         from perfmodel.plan.pricing.tables import PlanTables
@@ -177,8 +179,13 @@ def _planner(question: Question) -> Any:
             gpus=base.gpus,
             batch=int(base.work.batch[0]),
             reserve=question.reserve,
-            time_limit_s=_PLAN_S,
-            costs={"backend": question.backend, "clock": question.clock, "calibration": question.calibration},
+            time_limit_s=_PLAN_S * part,
+            costs={
+                "backend": question.backend,
+                "clock": question.clock,
+                "calibration": question.calibration,
+                "id_dtype": {4: "int32", 8: "int64"}[question.id_bytes or 8],
+            },
             below=Below.of(map(parse_tier, tiers)),
         )
         found = asked.answer().found
@@ -218,9 +225,6 @@ def _document(
     rival = rival_of(found, best)
     needs = {each.name: needed(each, best) for each in found}
     return {
-        "question": found[0].answer.question.to_dict()
-        if found[0].answer and found[0].answer.question
-        else {},
         "cost_samples": SAMPLES,
         "currency": currency or None,
         "winner": best.name,

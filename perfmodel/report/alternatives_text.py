@@ -10,6 +10,7 @@ from perfmodel.plan.other_ways.alternatives import ON_SSD, best_of, rival_of
 from perfmodel.plan.other_ways.conditions import needed
 from perfmodel.plan.other_ways.one_alternative import Alternative
 from perfmodel.plan.other_ways.winner_map import Crossing, MapCell
+from perfmodel.plan.pricing.placement import SHARDINGS
 from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import facts, page_width, paragraph, table
 from perfmodel.units import (
@@ -24,10 +25,14 @@ from perfmodel.units import (
     format_time,
 )
 
-LEGEND = (
-    "host: rows read in place in host memory, as on GH200 and GB200; cached: through a cache in HBM; "
-    "two-level, sparse and ub: row-wise with another exchange. All tables are cut alike."
+_WORDS = (
+    (("host", "GH200", "GB200"), "rows read in place in host memory"),
+    (("cached",), "host memory through a cache in HBM"),
+    (("SSD",), "rows on SSDs, through a cache in HBM"),
+    (("two-level", "sparse", "ub"), "row-wise with another exchange"),
+    *(((name,), meaning) for name, meaning in SHARDINGS.items()),
 )
+"""What words of the map mean."""
 HYPOTHETICAL = "A memory that holds all rows is a hypothetical device: it is left out of the ranking."
 _RATE_OF = {
     "fetch_rows": "host_link_bytes_per_s",
@@ -87,10 +92,16 @@ def side_by_side(found: Sequence[Alternative], currency: str) -> str:
     headers = ["alternative", "GPUs", "time/batch", "95 % band", "samples/s", "per GPU", "GPU-h", "kWh ≤"]
     rows = [_row(each, currency) for each in found if each.answer]
     text = table([*headers, currency], rows, drop=(5, 3))
-    how = [(each.label, f"{each.what}, on {each.machine}; {_known(each)}") for each in found if each.answer]
+    how = [(each.label, how_words(each)) for each in found if each.answer]
     text += f"\n\nHow\n{facts(how, indent=1)}"
     rest = [[f"{each.label} ({each.machine})", each.why] for each in found if each.answer is None]
     return text + ("\n\nNot possible\n" + table(["", ""], rest, left=(0, 1)) if rest else "")
+
+
+def how_words(each: Alternative) -> str:
+    """How rows are held, on what, why on so many GPUs, and how it is known."""
+    gpus = f"; {counted(each.gpus, 'GPU')}: {each.gpus_why}" if each.gpus_why else ""
+    return f"{each.what}, on {each.machine}{gpus}; {_known(each)}"
 
 
 def rate_text(per_s: float) -> str:
@@ -180,7 +191,14 @@ def map_table(cells: Sequence[MapCell]) -> str:
         text = table(headers, rows, left=tuple(range(len(headers))))
     else:
         text = facts([(", ".join(filter(None, row[:2])), _runs(batches, row[2:])) for row in rows], indent=1)
-    return f"{title}\n{text}\n{paragraph(LEGEND)}"
+    return f"{title}\n{text}\n{paragraph(legend(cells))}"
+
+
+def legend(cells: Sequence[MapCell]) -> str:
+    """What the words of the winners mean."""
+    shown = {word for cell in cells for word in cell.winner.split()}
+    told = [(" and ".join(word for word in words if word in shown), meaning) for words, meaning in _WORDS]
+    return f"{'; '.join(f'{who}: {meaning}' for who, meaning in told if who)}. All tables are cut alike."
 
 
 def _runs(batches: Sequence[int], winners: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from perfmodel.units import (
     counted,
     format_count,
     format_fraction,
+    format_number,
     format_per_second,
     format_ratio,
     format_time,
@@ -71,7 +72,8 @@ def headline(answer: ServiceLoad) -> str:
     where = counted(answer.gpus, "GPU")
     if answer.replicas > 1:
         where += f": {counted(answer.replicas, 'replica')} of {format_count(q.served.gpus)}"
-    first = f"{load} within {limit} (p99) take {where}."
+    takes = "takes" if asked.load_per_s == 1 else "take"
+    first = f"{load} within {limit} (p99) {takes} {where}."
     times = f"     p99 is {format_time(asked.run.quantile(P99))}, p50 {format_time(asked.run.quantile(0.5))}"
     most = f"     {most_words(answer)}"
     return "\n".join([sides(first, band_words(answer)), paragraph(times), paragraph(most)])
@@ -246,9 +248,10 @@ def closed_forms(answer: ServiceLoad) -> str:
     """What holds without a simulation, beside what it finds."""
     who = "a replica" if answer.replicas > 1 else "the service"
     first = f"Closed forms beside the simulation of {who}, at {rate(answer.asked.load_per_s)}"
-    inside = format_count(answer.asked.to_dict()["requests_inside"])
+    inside = answer.asked.to_dict()["requests_inside"]
+    many = format_count(inside) if inside >= _FEW else format_number(inside)
     words = (
-        f"The pass alone takes {format_time(answer.least_s)} at its p99, slowest ranks included. {inside} "
+        f"The pass alone takes {format_time(answer.least_s)} at its p99, slowest ranks included. {many} "
         "requests are inside on average (Little's law). The equation behind each number: perfmodel explain "
         "load, with the same options."
     )
@@ -256,6 +259,7 @@ def closed_forms(answer: ServiceLoad) -> str:
     return f"{paragraph(first)}\n{shown}\n{paragraph(words)}"
 
 
+_FEW = 10  # requests, of which a part is said too
 CLOSED_HEAD = ("closed form", "simulated", "")
 
 

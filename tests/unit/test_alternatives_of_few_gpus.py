@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from perfmodel.plan.other_ways.alternatives import alternatives, best_of
-from perfmodel.report.alternatives_text import alternatives_text
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfmodel.plan.other_ways import winner_map as maps
+from perfmodel.plan.other_ways.alternatives import FEWEST, alternatives, best_of, question_of
+from perfmodel.report.alternatives_text import alternatives_text, how_words
+from perfmodel.report.figures.alternatives import steps
 
 
 def test_tables_that_do_not_fit_the_hbm_leave_all_other_alternatives() -> None:
@@ -14,3 +22,39 @@ def test_tables_that_do_not_fit_the_hbm_leave_all_other_alternatives() -> None:
     assert next(each for each in found if each.name == "host").gpus <= 64
     text = alternatives_text(found, [], [])
     assert best_of(found).label.lower() in text.lower() and "does not fit" in text
+    asked = question_of({"table_bytes": 10e12, "gpus": 64})
+    assert (asked["table_bytes"], asked["gpus"], asked["tier"]) == (10e12, 64, None)
+
+
+def test_why_so_many_gpus_and_in_what_unit_times_are() -> None:
+    found = {each.name: each for each in alternatives({"table_bytes": 10e12})}
+    assert found["row-wise"].gpus_why == "as many as hold the tables in HBM"
+    assert found["host"].gpus_why == "the fewest GPU-hours of 48, 64, 80, 96, 120 and 152 GPUs"
+    assert found["ssd"].gpus_why == FEWEST and "1 GPU: the fewest that hold the rows" in how_words(
+        found["ssd"]
+    )
+    figure = steps(list(found.values())).figure
+    assert figure.layout.xaxis.title.text == "time of a batch (ms)"
+    bars = sum(trace.x[0] for trace in figure.data if trace.type == "bar")
+    assert bars == pytest.approx(1e3 * found["row-wise"].time_s)
+
+
+def test_tables_in_both_take_the_gpus_with_the_fewest_hours(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Look-ups of 200 GB over 1 GPU's link, or mostly from the HBM of 2 of the 3 GPUs that would hold all."""
+    path = tmp_path / "tables.csv"
+    path.write_text("name,rows,dim,pooling\n" + "".join(f"t{i},39000000,128,{8 + i}\n" for i in range(10)))
+    monkeypatch.setattr("perfmodel.cli.alternatives._PLAN_S", 0.3)
+    monkeypatch.setattr(maps, "SKEWS", ("uniform",))
+    monkeypatch.setattr(maps, "BATCHES", (1024,))
+    words = ("alternatives", "--model", str(path), "--id-dtype", "int32")
+    document = json.loads(cli(*words, "--json").out)
+    found = {each["name"]: each for each in document["alternatives"]}
+    both = found["best-plan-host"]
+    assert both["gpus_why"] == "the fewest GPU-hours of 1 and 2 GPUs" and both["gpus"] == 2
+    assert both["time_s"] < 0.7 * found["host"]["time_s"]
+    assert [cell["table_bytes"] for cell in document["map"]] == [10 * 39e6 * 512]
+    assert document["question"]["id_dtype"] == "int32"
+    ids = next(step for step in found["best-plan"]["steps"] if step["name"] == "all_to_all_ids")
+    assert ids["payload_bytes"] <= 4 * 1024 * sum(8 + i for i in range(10))

@@ -17,7 +17,7 @@ from perfmodel.project.understood import DEFAULT_MACHINE
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.prices import MEMORY, SSD, Prices
 from perfmodel.schema.table_files import load_tables
-from perfmodel.units import counted, format_bytes, format_rate, format_time
+from perfmodel.units import counted, format_bytes, format_count, format_rate, format_time
 
 ROW_WISE, BEST, HOST, BEST_HOST, GH200, GB200, ON_SSD, ONE_MEMORY, REMOTE = (
     *("row-wise", "best-plan", "host", "best-plan-host", "gh200", "gb200", "ssd", "one-memory"),
@@ -45,8 +45,9 @@ _EXCHANGES = {
     "two_level": "two-level exchange",
     "sparse": "sparse exchange",
 }
-Planner = Callable[[Projection, tuple[str, ...]], tuple[str, Projection]]
-"""Words and answer of the best plan on the GPUs of an answer, with tables in these tiers too."""
+Planner = Callable[[Projection, tuple[str, ...], float], tuple[str, Projection]]
+"""Words and answer of the best plan on the GPUs of an answer, with tables in these tiers too, found in that
+share of the time of a search."""
 ALL_ROWS = 0.9995
 """Share of the rows in HBM, from which on nothing is left for the memory below: it prints as 100 %."""
 _STEPS_OF_GPUS = 6
@@ -73,14 +74,16 @@ def alternatives(
     base, refused = _base(asked)
     size, rate = float(base.work.table_bytes[0]), base.forward.constant("appliance_bytes_per_s")
     stated = {ONE_MEMORY: memory or (size, rate), **({REMOTE: remote} if remote else {})}
+    machine, most = base.setting.machine, int(asked.get("gpus") or base.gpus)
+    whole = "as asked" if asked.get("gpus") else "as many as hold the tables in HBM"
     found = [
-        _tried(ROW_WISE, base.setting.machine, lambda: _possible(refused, lambda: (_row_wise(base), base))),
-        _tried(BEST, base.setting.machine, lambda: _possible(refused, lambda: _planned(base, best_plan))),
-        _tried(HOST, base.setting.machine, lambda: _in_host(asked, int(asked.get("gpus") or base.gpus))),
-        *([_tried(BEST_HOST, base.setting.machine, lambda: _in_both(asked, best_plan))] if best_plan else []),
+        _tried(ROW_WISE, machine, lambda: (*_possible(refused, lambda: (_row_wise(base), base)), whole)),
+        _tried(BEST, machine, lambda: (*_possible(refused, lambda: _planned(base, best_plan)), whole)),
+        _tried(HOST, machine, lambda: _in_host(asked, most)),
+        *([_tried(BEST_HOST, machine, lambda: _in_both(asked, best_plan, base, most))] if best_plan else []),
         *(_on(name, machines_of(name, asked)) for name in _C2C),
-        _tried(ON_SSD, base.setting.machine, lambda: _best_of(_as_needed(asked), [None], (FROM_SSD,))),
-        *(_stated(name, asked, base.setting.machine, values) for name, values in stated.items()),
+        _tried(ON_SSD, machine, lambda: (*_best_of(_as_needed(asked), [None], (FROM_SSD,)), FEWEST)),
+        *(_stated(name, asked, machine, values) for name, values in stated.items()),
     ]
     best_s, alone = best_of(found).time_s, _as_needed(asked)
     for at, each in enumerate(found):
@@ -96,6 +99,17 @@ def read_once(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 Answer = tuple[str, Projection]
+Counted = tuple[str, Projection, str]
+"""The same with why it has its number of GPUs."""
+FEWEST = "the fewest that hold the rows"
+
+
+def question_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What was asked, for JSON: plain numbers and words; ``gpus`` None where nobody said how many."""
+    asked = read_once({**options, "machine": options.get("machine", DEFAULT_MACHINE)})
+    question = _base(asked)[0].question
+    assert question is not None
+    return {**question.to_dict(), "gpus": asked.get("gpus")}
 
 
 def _base(asked: Mapping[str, Any]) -> tuple[Projection, PerfmodelError | None]:
@@ -131,28 +145,49 @@ def machines_of(name: str, asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def _on(name: str, asked: dict[str, Any]) -> Alternative:
     machine = load_machine(asked["machine"])
-    return _tried(name, machine, lambda: _best_of(asked, [None], (IN_PLACE, CACHED)))
+    return _tried(name, machine, lambda: (*_best_of(asked, [None], (IN_PLACE, CACHED)), FEWEST))
 
 
-def _tried(name: str, machine: Machine, find: Callable[[], tuple[str, Projection]]) -> Alternative:
+def _tried(name: str, machine: Machine, find: Callable[[], Answer | Counted]) -> Alternative:
     """An alternative, or why there is none."""
     label, stated = _LABELS[name], name in (ONE_MEMORY, REMOTE)
     try:
-        what, answer = find()
+        what, answer, *gpus_why = find()
     except PerfmodelError as error:
         return Alternative(name, label, machine.name, why=error.message.rstrip("."), stated=stated)
-    return Alternative(name, label, machine.name, what, answer, stated=stated)
+    return Alternative(name, label, machine.name, what, answer, "".join(gpus_why), stated=stated)
 
 
-def _in_both(asked: Mapping[str, Any], best_plan: Planner) -> tuple[str, Projection]:
-    """The planner's choice for each table, on the fewest GPUs whose host memory holds all of them."""
-    least = project_one(**_below(_as_needed(asked), IN_PLACE))
-    return best_plan(least, (IN_PLACE, CACHED))
+def _in_both(asked: Mapping[str, Any], best_plan: Planner, base: Projection, most: int) -> Counted:
+    """The planner's choice for each table: of the fewest GPUs that hold all rows, the most of which the HBM
+    alone does not, and the number between them, those with the fewest GPU-hours."""
+    alone, node = _as_needed(asked), base.gpu_count.gpus_per_node
+    least, enough = project_one(**_below(alone, IN_PLACE)).gpus, int(base.gpu_count.needed)
+    last = max(_whole(min(most, enough - 1), node), least)
+    numbers = sorted({least, max(_whole(round((least * last) ** 0.5), node), least), last})
+    bases = [project_one(**_below({**alone, "gpus": gpus}, IN_PLACE)) for gpus in numbers]
+    found = [best_plan(each, (IN_PLACE, CACHED), 1 / len(bases)) for each in bases]
+    words, answer = min(found, key=lambda pair: pair[1].time_s)
+    more = f"; {format_count(enough)} hold them in HBM" if enough > least else ""
+    return words, answer, _why(numbers) + (more if len(numbers) == 1 else "")
+
+
+def _whole(gpus: int, node: int) -> int:
+    """Whole nodes of as many GPUs at most. Limits: a node or less -> as many, at least one"""
+    return max(gpus // node * node if gpus > node else gpus, 1)
+
+
+def _why(numbers: list[int]) -> str:
+    """Why of these numbers of GPUs one is taken."""
+    if len(numbers) == 1:
+        return FEWEST
+    *first, last = (format_count(gpus) for gpus in numbers)
+    return f"the fewest GPU-hours of {', '.join(first)} and {last} GPUs"
 
 
 def _planned(base: Projection, best_plan: Planner | None) -> tuple[str, Projection]:
     if best_plan is not None:
-        return best_plan(base, ())
+        return best_plan(base, (), 1.0)
     best = winner(compared(base))
     assert best.answer is not None  # row-wise always has one
     return best.way, best.answer
@@ -168,11 +203,12 @@ def _as_needed(asked: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in asked.items() if name != "gpus"}
 
 
-def _in_host(asked: dict[str, Any], most: int) -> tuple[str, Projection]:
+def _in_host(asked: dict[str, Any], most: int) -> Counted:
     """The number of GPUs and the tier of host memory that take the fewest GPU-hours."""
     asked = _as_needed(asked)
     least = project_one(**_below(asked, IN_PLACE)).gpus
-    return _best_of(asked, [None, *_numbers(asked, least, most)], (IN_PLACE, CACHED))
+    numbers = list(_numbers(asked, least, most))
+    return *_best_of(asked, [None, *numbers], (IN_PLACE, CACHED)), _why([least, *numbers])
 
 
 def _numbers(asked: Mapping[str, Any], least: int, most: int) -> Iterator[int]:

@@ -19,6 +19,7 @@ class Alternative:
 
     name    a slug;  label  in words;  machine  its name
     what    how rows are held: uvm-caching, 27 % of the rows in HBM
+    gpus_why  why it has this number of GPUs; "": it is said in ``what``
     answer  None where it is not possible, then ``why``;  stated  whether its memory is only stated, not sold
     cost  money; None where a price is missing, then ``unpriced`` names it: tb_month.ssd
     least_bytes_per_s  of a memory that is only stated: the rate at which it would take as long as the best
@@ -30,6 +31,7 @@ class Alternative:
     machine: str
     what: str = ""
     answer: Projection | None = None
+    gpus_why: str = ""
     why: str = ""
     stated: bool = False
     cost: float | None = None
@@ -86,6 +88,7 @@ class Alternative:
             "what": self.what,
             "stated": self.stated,
             "gpus": self.gpus,
+            "gpus_why": self.gpus_why or None,
             **{key: totals[key] for key in ("time_s", "low_s", "high_s")},
             "samples_per_s": self.samples_per_s,
             "samples_per_s_per_gpu": self.samples_per_s / self.gpus,

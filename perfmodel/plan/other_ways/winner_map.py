@@ -103,11 +103,12 @@ class WinnerMap:
     def at(
         self, ids: str, size: float, batches: Iterable[int], ways: Collection[str] | None = None
     ) -> list[MapCell]:
-        """Cells of one skew and size. size  0: of a set of tables; ways  that are compared, None: all
+        """Cells of one skew and size. size  of a set of tables its own; ways  that are compared, None: all
 
         Limits: a way that is not possible in a cell -> not in its ``times``
         """
-        asked = {**self.options, "distribution": ids, **({"table_bytes": size} if size else {})}
+        own_size = isinstance(self.options.get("tables"), TableSet)
+        asked = {**self.options, "distribution": ids, **({} if own_size else {"table_bytes": size})}
         shown, columns = list(batches), dict[str, _Column]()
         for words, (name, more) in WAYS.items():
             if ways is None or words in ways:
@@ -157,7 +158,9 @@ _LIKELY = 2.0  # ways that take longer than so many times the winner, at both en
 
 def winner_map(options: Mapping[str, Any]) -> WinnerMap:
     """The winner of every cell. options  of ``project_one``; a set of tables has one size: its own"""
-    sizes = [f * float(options["table_bytes"]) for f in SIZE_FACTORS] if options.get("table_bytes") else [0.0]
+    tables = options.get("tables")
+    one = [float(tables.total_bytes)] if isinstance(tables, TableSet) else []
+    sizes = one or [f * float(options["table_bytes"]) for f in SIZE_FACTORS]
     kept = {name: value for name, value in options.items() if name not in ("batch", "gpus", "table_bytes")}
     found = WinnerMap(kept)
     cells = [cell for ids in SKEWS for size in sizes for cell in found.at(ids, size, BATCHES)]

@@ -9,7 +9,7 @@ from perfmodel.passes.steps import STEPS, StepRow
 from perfmodel.plan.other_ways.alternatives import best_of
 from perfmodel.plan.other_ways.one_alternative import Alternative
 from perfmodel.plan.other_ways.winner_map import MapCell
-from perfmodel.report.alternatives_text import LEGEND, condition
+from perfmodel.report.alternatives_text import condition, legend
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.over_gpus import samples_tick
@@ -41,6 +41,7 @@ def steps(found: Sequence[Alternative]) -> Block:
     import plotly.graph_objects as go
 
     shown = [each for each in found if each.answer]
+    unit, name = _unit(max(each.time_s for each in shown))
     figure = style.new_figure(
         barmode="stack", height=120 + 46 * len(shown), margin={"l": 170, "r": 24, "t": 64, "b": 56}
     )
@@ -56,7 +57,7 @@ def steps(found: Sequence[Alternative]) -> Block:
         figure.add_trace(
             go.Bar(
                 y=[each.label for each in shown],
-                x=[1e6 * time for time in times],
+                x=[time / unit for time in times],
                 orientation="h",
                 name=part,
                 hovertext=words,
@@ -64,8 +65,8 @@ def steps(found: Sequence[Alternative]) -> Block:
                 marker={"color": style.colour(at)},
             )
         )
-    figure.add_trace(_bands(shown))
-    figure.update_xaxes(title={"text": "time of a batch (µs)"})
+    figure.add_trace(_bands(shown, unit))
+    figure.update_xaxes(title={"text": f"time of a batch ({name})"})
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
     best = best_of(list(found))
     rows = tuple(row for each in shown for row in _step_rows(each))
@@ -94,22 +95,28 @@ def _part(row: StepRow) -> str:
     return _IDS if any(word in row.name for word in sent) else _BAGS
 
 
-def _bands(shown: Sequence[Alternative]) -> object:
+def _unit(longest_s: float) -> tuple[float, str]:
+    """In which the longest time is 1 to 1000: its seconds, its name."""
+    units = ((1e-6, "µs"), (1e-3, "ms"), (1.0, "s"))
+    return next((pair for pair in units if longest_s < 1e3 * pair[0]), units[-1])
+
+
+def _bands(shown: Sequence[Alternative], unit: float) -> object:
     """The band of each time, as a whisker at its end."""
     import plotly.graph_objects as go
 
     totals = [each.answer.totals for each in shown if each.answer]
     return go.Scatter(
         y=[each.label for each in shown],
-        x=[1e6 * total["time_s"] for total in totals],
+        x=[total["time_s"] / unit for total in totals],
         mode="markers",
         name="95 % band",
         marker={"color": style.RULE, "size": 1},
         error_x={
             "type": "data",
             "symmetric": False,
-            "array": [1e6 * (total["high_s"] - total["time_s"]) for total in totals],
-            "arrayminus": [1e6 * (total["time_s"] - total["low_s"]) for total in totals],
+            "array": [(total["high_s"] - total["time_s"]) / unit for total in totals],
+            "arrayminus": [(total["time_s"] - total["low_s"]) / unit for total in totals],
             "color": style.RULE,
             "thickness": 1.5,
         },
@@ -242,7 +249,7 @@ def winners(cells: Sequence[MapCell]) -> Block | Missing:
     title = f"“{most}” takes the fewest GPU-hours in {won} of {len(cells)} cells."
     how = (
         "Each cell names the alternative with the fewest GPU-hours, which is the one with the shortest "
-        f"batch: each GPU processes its own. Hover for all times and GPUs. {LEGEND} The single large "
+        f"batch: each GPU processes its own. Hover for all times and GPUs. {legend(cells)} The single large "
         "memory is not part of the map."
     )
     return Block(MAP, title, how, figure, "Modelled with the machines' values below; not measured.", rows)

@@ -13,6 +13,7 @@ from perfmodel.report.alternatives_text import (
     condition,
     crossing_words,
     headlines,
+    how_words,
     money_words,
     rate_text,
 )
@@ -22,7 +23,7 @@ from perfmodel.report.page.sources import code, folded, named, table, values, ve
 from perfmodel.report.projection_text import band
 from perfmodel.units import format_count, format_number, format_time
 
-_HEAD = ("alternative", "how", "GPUs", "time per batch", "95 % band", "samples/s", "per GPU", "GPU-hours")
+_HEAD = ("alternative", "GPUs", "time/batch", "95 % band", "samples/s", "per GPU", "GPU-h", "kWh ≤")
 
 
 def alternatives_page(
@@ -61,13 +62,15 @@ def _provenance(
     """HTML of all numbers, conditions, crossings, machines with their values, and the command."""
     best, shown = best_of(list(found)), [each for each in found if each.answer]
     machines = {each.machine: each.answer.setting.machine for each in shown if each.answer}
-    head = (*_HEAD, "kWh at most", *([currency] if currency else []), "evidence")
+    head = (*_HEAD, *([currency] if currency else []))
     needs = [(each.label, condition(each, best)) for each in found if condition(each, best)]
     lines = [words for words in map(crossing_words, crossed)]
     return "\n".join(
         [
             "<h3>Side by side</h3>",
             table(head, [_row(each, currency) for each in shown]),
+            "<h3>How</h3>",
+            table(("alternative", "rows, machine, GPUs, evidence"), [(e.label, how_words(e)) for e in shown]),
             f"<h3>What would have to be true to be as fast as {escape(best.label)}</h3>",
             table(("alternative", "condition"), needs),
             *(
@@ -95,7 +98,6 @@ def _row(each: Alternative, currency: str) -> list[str]:
     money = format_number(each.cost) if each.cost is not None else "-"
     return [
         each.label,
-        f"{each.what}, on {each.machine}",
         format_count(each.gpus),
         format_time(each.time_s),
         band(totals["low_s"], totals["high_s"]),
@@ -104,5 +106,4 @@ def _row(each: Alternative, currency: str) -> list[str]:
         format_number(each.gpu_hours),
         format_number(energy) if energy is not None else "-",
         *([money] if currency else []),
-        str(each.answer.main_evidence),
     ]
