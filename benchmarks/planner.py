@@ -1,7 +1,10 @@
 """Planners side by side: TorchRec's (really run), EMBark's greedy, random search, uniform shardings and ours.
 
-Run:    python benchmarks/planner.py            five table sets at 8, 64 and 128 GPUs, training;
-                                                many different tables on 128 and 512, both passes (an hour)
+Run:    python benchmarks/planner.py            five table sets at 8, 64 and 128 GPUs, many different
+                                                tables on 128 and 512; forward and training (two hours)
+        python benchmarks/planner.py --cpu-seconds 2 10 --without-torchrec --write
+                                                the same of CPU time, without TorchRec's planner;
+                                                the last table goes into benchmarks/README.md
         python benchmarks/planner.py --quick    one table set on 8 GPUs (15 s)
         python benchmarks/planner.py --case "distinct-400 forward" colossal    the cases whose names have
                                                 the words of the first, and those of the second
@@ -11,7 +14,8 @@ Every plan is scored twice: by this program's calibrated model ("step ms"), and 
 EmbeddingPerfEstimator for the same machine ("theirs ms"; "-": it has no such sharding). All planners get the
 same tables, batch, machine and memory; rows stay in GPU memory, and ids are uniform. "found s" is when our
 search had the plan that it gave; the rest of its time went into bounds and into plans that were no better.
-"gap %" is how far it is, at most, above the best plan of the listed schemes (docs/commands.md).
+"gap %" is what a plan of the listed schemes can save of its time, at most (docs/commands.md), and "all %"
+what any plan can that a plan file can describe; "-": not known.
 Without TorchRec its columns and rows are missing, which is said. Plans for TorchRec, its planner's and ours,
 are costed as TorchRec runs them: one set of exchanges for each sharding type in use. Three rows are our
 search kept to what TorchRec can run:
@@ -21,14 +25,16 @@ search kept to what TorchRec can run:
     ours by both       the best one by our model of those that it rates no worse than TorchRec's plan (where
                        that is not known: than ours by its score, and 1 % more)
 
-The last two are in the memory that TorchRec counts, as TorchRec's plan is; "GB" is ours. The last line says
-how long our model takes to score every way to shard 1000 different tables on 128 GPUs.
+The last two are in the memory that TorchRec counts, as TorchRec's plan is; "GB" is ours. After all cases: how
+long our model takes to score every way to shard 1000 different tables on 128 GPUs; a line for each case; and
+the cases in which another planner is faster, or a gap is above 5 % (10 % beyond 128 GPUs).
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -54,6 +60,7 @@ from planner_report import (
     UNIFORM,
     Row,
     aims,
+    into_readme,
     summary,
     text,
 )
@@ -120,16 +127,18 @@ class Case:
 
     def run(self) -> list[Row]:
         """All planners, ours first: random search gets as long as it took."""
+        clock = plan_search.time.monotonic
         try:
             seconds = self._search(OURS)
         except BadInputError as error:
             return [Row(OURS, why=error.message)]
-        self._search(OURS_SOON, seconds=self.asked.soon)
+        if self.asked.soon is not None:
+            self._search(OURS_SOON, seconds=self.asked.soon)
         if not self.question.many:
             self._tried(RESTRICTED, lambda: self._search(RESTRICTED, torchrec.runnable))
         self._planned(EMBARK, lambda: embark(self.evaluator, self.limit))
         self._planned(PER_BYTE, lambda: per_byte(self.evaluator, self.limit))
-        self._planned(RANDOM, lambda: random_search(self.evaluator, self.limit, seconds))
+        self._planned(RANDOM, lambda: random_search(self.evaluator, self.limit, seconds, clock=clock))
         for name in UNIFORM:
             self._planned(name, lambda name=name: self._uniform(name))
         if torchrec_pass.availability().usable and not self.asked.without_torchrec:
@@ -155,7 +164,9 @@ class Case:
         )
         found = search.run()
         self._add(name, found.plan, found.seconds, found.gap)
-        self._row(name).found = tuple(better.found)
+        row = self._row(name)
+        row.found = tuple(better.found)
+        row.all_gap = found.all_plans_gap if found.all_plans_s else None
         return found.seconds
 
     def _planned(self, name: str, make: Callable[[], Plan | None]) -> None:
@@ -284,18 +295,21 @@ def main() -> int:
     parser.add_argument("--batch", type=int, help="samples of all ranks together")
     parser.add_argument("--objective", choices=("throughput", "latency"))
     parser.add_argument("--memory", type=float, default=0.85, help="share of a GPU's memory for tables")
-    parser.add_argument("--time-limit", type=float, default=10.0, help="seconds of our search")
-    parser.add_argument("--soon", type=float, default=2.0, help="seconds of a second search of ours")
+    parser.add_argument(
+        "--seconds", nargs="+", type=float, default=[2.0, 10.0], help="of our searches, the longest compared"
+    )
+    parser.add_argument(
+        "--cpu-seconds",
+        nargs="*",
+        type=float,
+        metavar="SECONDS",
+        help="the same of CPU time, on a machine that is busy; alone: as many as --seconds",
+    )
     parser.add_argument("--limit", type=float, default=120.0, help="seconds of TorchRec's planner")
     parser.add_argument("--without-torchrec", action="store_true", help="do not run TorchRec's planner")
-    parser.add_argument("--cpu-seconds", action="store_true", help="of our search: on a machine that is busy")
     parser.add_argument("--quick", action="store_true", help="one table set on 8 GPUs")
-    asked = parser.parse_args()
-    if asked.quick:
-        asked.models, asked.gpus, asked.objective = ("mlperf-dlrm-dcnv2",), (8,), "throughput"
-        asked.time_limit, asked.soon, asked.limit = 1.5, 0.75, 10.0
-    if asked.cpu_seconds:
-        plan_search.time = SimpleNamespace(monotonic=time.process_time)
+    parser.add_argument("--write", action="store_true", help="put the last table into benchmarks/README.md")
+    asked = _understood(parser)
     if not torchrec_pass.availability().usable:
         print(f"TorchRec is not compared: {torchrec_pass.availability().why_not}.\n")
     cases = {}
@@ -303,9 +317,28 @@ def main() -> int:
         rows = Case(question, asked).run()
         print(f"{question.name}, on {asked.machine}\n{text(rows)}\n", flush=True)
         cases[question.name] = rows
-    known = {name: rows for name, rows in cases.items() if rows[0].step_ms}
-    print(f"{aims(known)}\n\n{summary(list(known.values()))}\n{scoring(asked.machine, asked.memory)}")
+    print(f"{summary(list(cases.values()))}\n{scoring(asked.machine, asked.memory)}\n")
+    said = aims(cases, asked.soon, asked.time_limit)
+    print(said)
+    if asked.write:
+        into_readme(f"$ {shlex.join(['python', 'benchmarks/planner.py', *sys.argv[1:]])}\n{said}")
     return 0
+
+
+def _understood(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The options; ``soon`` and ``time_limit`` [s] of our searches, ``soon`` None where there is one."""
+    asked = parser.parse_args()
+    if asked.quick:
+        asked.models, asked.gpus, asked.objective = ("mlperf-dlrm-dcnv2",), (8,), "throughput"
+        asked.seconds, asked.limit = [0.75, 1.5], 10.0
+    if asked.cpu_seconds is not None:
+        plan_search.time = SimpleNamespace(monotonic=time.process_time)
+    seconds = asked.cpu_seconds or asked.seconds
+    if len(seconds) > 2 or min(seconds) <= 0:
+        parser.error("one or two times of our search, above 0 s")
+    asked.time_limit = max(seconds)
+    asked.soon = min(seconds) if len(seconds) == 2 else None
+    return asked
 
 
 if __name__ == "__main__":

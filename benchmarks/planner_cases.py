@@ -73,7 +73,7 @@ def questions(
         Question(model, count, training, samples or _SAMPLES)
         for model in models or MODELS
         for count in gpus or GPUS
-        for training in trained[-1:]
+        for training in trained
     ]
     many = [
         Question(model, count, training, samples or _MANY_SAMPLES, many=True)

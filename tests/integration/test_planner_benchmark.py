@@ -43,6 +43,52 @@ def test_the_greedy_copies_what_saves_most_per_byte_and_deals_the_rest(beside: N
     assert len(set(each)) > 4 and evaluator.cost(plan).time_s == min(each)
 
 
+@pytest.mark.usefixtures("beside")
+def test_all_cases_in_both_passes() -> None:
+    """Many different tables on 128 GPUs, colossal on 512, MLPerf's and EMBark's on 8, 64 and 128."""
+    from planner_cases import questions, tables_of
+
+    names = {question.name for question in questions(None, None, None, None, [""])}
+    sets = [(f"distinct-{count}", 128) for count in (100, 400, 700, 1000)] + [("distemb-colossal", 512)]
+    sets += [(f"embark-t{n}", gpus) for n in (180, 510) for gpus in (8, 64, 128)]
+    sets += [("mlperf-dlrm-dcnv2", gpus) for gpus in (8, 64, 128)]
+    for name, gpus in sets:
+        assert {f"{name} x {gpus} {each}" for each in ("forward", "training")} <= names
+    shapes = tables_of("distinct-100")
+    assert len({*zip(shapes.rows, shapes.dim, shapes.pooling, strict=True)}) == 100
+
+
+@pytest.mark.usefixtures("beside")
+def test_cases_that_miss_an_aim_are_named(tmp_path: Path) -> None:
+    """By hand: ours in 2 s is beaten in b, the gap of c is below 10 % on 512 GPUs, that of d is not known."""
+    from planner_report import EMBARK, OURS, OURS_SOON, PER_BYTE, WIDTH, Row, aims, into_readme
+
+    def rows(soon: float, ours: float, other: float, gap: float, every: float | None) -> list[Row]:
+        plans = [Row(OURS, step_ms=ours, gap=gap, all_gap=every), Row(OURS_SOON, step_ms=soon)]
+        return [*plans, Row(EMBARK, step_ms=other), Row(PER_BYTE, why="no plan fits")]
+
+    cases = {
+        "a x 128 forward": rows(2.0, 1.9, 2.2, 0.04, 0.06),
+        "b x 64 training": rows(2.0, 1.5, 1.9, 0.05, 0.05),
+        "distemb-colossal-larger x 512 training": rows(1234.5, 1234.5, 2000.0, 0.09, 0.11),
+        "d x 8 forward": rows(2.0, 2.0, 2.0, 0.12, None),
+        "e x 8 forward": [Row(OURS, why="does not fit")],
+    }
+    text = aims(cases, 2.0, 10.0)
+    said = " ".join(text.split())
+    assert max(map(len, text.splitlines())) <= WIDTH
+    assert "as another plan is faster than ours in 2 s: 1 of 4 cases: b (training 64)." in said
+    assert "bound of the listed schemes: 1 of 4 cases: d (forward 8)." in said
+    assert "3 of 4 cases: a (forward 128), distemb-colossal-larger (training 512), d (forward 8)." in said
+    assert "No plan fits in 1 of 5 cases: e (forward 8)." in said
+    line = next(line for line in text.splitlines() if line.startswith(" d x 8"))
+    assert line.split()[4:] == ["2.000", "2.000", "12.0", "-", "-", "2.000", "-", "-", "1.00"]
+    page = tmp_path / "README.md"
+    page.write_text("A\n<!-- table planners -->\n```text\nold\n```\n<!-- end -->\nB\n")
+    into_readme("$ new\\n", page)
+    assert page.read_text() == "A\n<!-- table planners -->\n```text\n$ new\\n\n```\n<!-- end -->\nB\n"
+
+
 def tables_of(*shapes: tuple[int, int, float]) -> PlanTables:
     return PlanTables.of(TableSet("mine", tuple(Table(f"t{i}", *shape) for i, shape in enumerate(shapes))))
 
@@ -58,9 +104,9 @@ def test_quick_run() -> None:
         env={"COLUMNS": "160", "PATH": "/usr/bin:/bin"},
     )
     assert done.returncode == 0, done.stderr
-    first, aims, second = done.stdout.split("\n\n")
+    first, second, aims = done.stdout.split("\n\n")
     assert first.startswith("mlperf-dlrm-dcnv2 x 8 training, on h100-sxm-ib")
-    assert "Ours soon is slower than the best other planner in 0 of 1 cases." in aims
+    assert "Lost, as another plan is faster than ours in 0.75 s: 0 of 1 cases." in aims
     rows = [re.split(r"\s{2,}", line.strip())[0] for line in first.splitlines()[2:]]
     ours = ["ours", "ours soon", "ours for TorchRec", "ours by its score", "ours by both"]
     names = [*ours, "TorchRec", "EMBark's greedy", "per-byte greedy", "random"]
@@ -76,7 +122,8 @@ def test_quick_run() -> None:
     assert re.search(
         r"By our model TorchRec's plan takes \d\.\d\d x, mean .* as long as ours by both\.", second
     )
-    assert re.search(r"Gap of ours to the bound of the listed schemes: \d+\.\d %", second)
+    for what in ("the listed schemes", "all plans"):
+        assert re.search(rf"Gap of ours to the bound of {what}: \d+\.\d %", second)
     assert re.search(r"Gap of ours by its score to a bound of TorchRec's score: \d+\.\d %", second)
 
 
