@@ -53,14 +53,15 @@ def power_law(rows: int) -> tuple[Array, Array]:
 def lru_cold_misses(a: Array, rows: Array, sets: float, ways: float, batches: int) -> Array:
     """Rows of each bin that a batch brings into the cache, mean of the first ones after it was emptied.
 
-        m = rows q mean over j of [(1 - q)^(j-1) + sum over k < j of P(gap = k) P(evicted | k)]   [rows]
+        m = rows q mean over j of [(1 - q)^(j-1) + sum over k < j of P(gap = k) e_k]   [rows]
 
-    batches  j from 1 to that many;  the others as in ``set_caches.lru_batch_misses``
+    batches  j from 1 to that many;  e_k and the others as in ``set_caches.lru_batch_misses``
     Source: as ``set_caches.lru_batch_misses``; a row that nobody asked for yet is missed
     Limits: batches = 1 -> rows q;  batches -> inf -> ``set_caches.lru_batch_misses``
     """
     chance, gaps = -np.expm1(-a), np.arange(1.0, batches)
-    gone = set_caches.evicted_chance(set_caches.rows_asked(a, rows, gaps), sets, ways)
+    seen = set_caches.rows_asked(a, rows, np.arange(0.0, batches))
+    gone = set_caches.evicted_between(seen[:-1], seen[1:], sets, ways)
     stays = np.exp(-a)[:, np.newaxis]
     first = np.sum(stays ** np.arange(batches), axis=1)
     again = np.sum((batches - gaps) * gone * chance[:, np.newaxis] * stays ** (gaps - 1), axis=1)

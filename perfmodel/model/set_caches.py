@@ -1,7 +1,8 @@
 """Rows that a set-associative cache misses, batch after batch: FBGEMM's cache of a share of the rows in HBM.
 
 A row's set is drawn by its hash, so the other rows of its set are a Poisson sample of all rows. A batch asks
-for a row once, however often its look-ups have it. Tables that share a cache are bins side by side.
+for a row once, however often its look-ups have it: first all rows that are there are found and kept, then
+the others are brought in. Tables that share a cache are bins side by side.
 """
 
 from __future__ import annotations
@@ -20,8 +21,13 @@ of the logarithm of its rate, so a straight line over one such step errs by its 
 _GAPS = 160
 """Numbers of batches at which the survival of a row is evaluated, evenly in the logarithm, each 1.23 times
 the one before. A row's set fills over a factor of about 1 + 2 / sqrt(W), which is 1.35 for 32 ways."""
+_WHOLE_GAPS = 16
+"""Up to so many batches each gap is evaluated by itself, with the rows that were asked for in one batch with
+the row. Those are less than 1 / 16 of all that were asked for in longer gaps: there half of them count."""
 _MOST_GAPS = 2.0**48
 """The longest gap. A row that is asked for more rarely than once in so many batches adds nothing."""
+_SAME = 1e-9  # of a chance, or of a number of rows, that does not count
+_LEAST_LOG = -700.0  # of a share: still a double
 
 
 def asked_rate(p: ArrayLike, n: ArrayLike) -> Array:
@@ -65,18 +71,43 @@ def evicted_chance(others: ArrayLike, sets: ArrayLike, ways: float) -> Array:
     return np.asarray(_poisson_above(ways - 1, np.asarray(others, dtype=np.float64) / np.asarray(sets)))
 
 
+def evicted_between(few: ArrayLike, many: ArrayLike, sets: ArrayLike, ways: float) -> Array:
+    """Chance that a row has left its set, where those asked for in one batch with it leave in any order.
+
+        mean of P(Poisson(u / S) >= W) for u from U_0 to U_1                  [-]
+        integral from 0 to x of P(Poisson(t) >= W) dt = x P(Poisson(x) >= W) - W P(Poisson(x) > W)
+
+    few   U_0, other rows asked for in later batches than the row [rows];  many  U_1, those and the ones that
+          its own batch alone asked for: a share of these, anything from 0 to 1, leaves after the row
+    sets, ways  as in ``evicted_chance``
+    Source: derived; FBGEMM marks all rows of a batch with one time (``lru_cache_insert_kernel``)
+    Limits: U_1 -> U_0 -> ``evicted_chance``;  U_0 = U_1 = 0 -> 0
+    """
+    low, high = (np.asarray(np.asarray(u, dtype=np.float64) / np.asarray(sets)) for u in (few, many))
+    apart = high - low
+    near = apart <= _SAME * high
+    between = (_evicted_sum(high, ways) - _evicted_sum(low, ways)) / np.where(near, 1.0, apart)
+    return np.where(near, _poisson_above(ways - 1, high), np.clip(between, 0, 1))
+
+
 def lru_batch_misses(
     a: ArrayLike, rows: ArrayLike, sets: float, ways: float, repeat: float = _MOST_GAPS
 ) -> Array:
-    """Rows of each bin that a batch brings into a warm least-recently-used cache of S sets.
+    """Rows of each bin that a warm least-recently-used cache of S sets has not when a batch asks for them.
 
-        m = rows q sum over k of P(gap = k) P(Poisson(U(k) / S) >= W)       [rows]
-        q = 1 - exp(-a),   P(gap = k) = q (1 - q)^(k - 1)
+        m = rows q (1 - x),   x = A f / (1 - A (1 - f))                       [rows]
+        A = sum over k of P(gap = k) (1 - e_k) / (1 - e_1),   P(gap = k) = q (1 - q)^(k - 1)
+        e_k = ``evicted_between``(U(k - 1), U(k)),   q = 1 - exp(-a)
 
+    x  chance that a row is there. It was asked for k batches ago, and was there then, or was brought in: f of
+       the rows that are missed find a place, for a set has W of those that one batch asks for, first those
+       that are there. f fills the cache: the sum of rows x is that of rows A (1 - e_1), min(N, W) rows of a
+       set to which N rows belong
     a, rows  as in ``rows_asked``;  sets, ways  S, W of the cache
     repeat   batches after which the same batches come again: no gap is longer [-]
-    Source: ``evicted_chance`` over the gaps between two batches that ask for a row (derived)
+    Source: derived from the order in FBGEMM: ``lru_cache_find_uncached`` before ``lru_cache_insert_kernel``
     Limits: batches of one draw -> ``caching.miss_ratio`` as W -> inf;  S -> inf -> 0;  S -> 0 -> rows q;
+    no set is asked for more than W rows by one batch -> f = 1, x = A;
     above ``_MANY_BINS`` bins those of nearly one rate are one, and what lies between follows a straight line
     in log a: within 2e-5 of all bins
     """
@@ -85,11 +116,51 @@ def lru_batch_misses(
         near, there = _merged(rate, count)
         part = lru_batch_misses(near, there, sets, ways, repeat) / there
         return np.asarray(count * np.interp(np.log(rate), np.log(near), part))
-    gaps = np.unique(np.round(np.geomspace(1, min(repeat, _MOST_GAPS), _GAPS)))
-    gone = evicted_chance(rows_asked(rate, rows, gaps), sets, ways)
+    asked = np.asarray(count * -np.expm1(-rate))
+    gaps, gone = _evicted_after(rate, count, sets, ways, repeat)
+    if gone[0] >= 1 - _SAME:
+        return asked
     middle = np.sqrt(gaps[:-1] * np.maximum(gaps[1:] - 1, gaps[:-1]))
-    later = np.exp(-np.multiply.outer(rate, middle)) @ np.diff(gone)
-    return np.asarray(np.asarray(rows) * -np.expm1(-rate) * np.clip(gone[0] + later, 0, 1))
+    left = np.exp(-np.multiply.outer(rate, middle)) @ np.diff(gone)
+    return np.asarray(asked * _absent(np.clip(left / (1 - gone[0]), 0, 1), count, float(gone[0])))
+
+
+def _evicted_after(rate: Array, rows: Array, sets: float, ways: float, repeat: float) -> tuple[Array, Array]:
+    """Gaps k [batches], rising from 1, and e_k: whether a row has left when it is asked for again."""
+    longest = min(repeat, _MOST_GAPS)
+    gaps = np.unique(np.round(np.geomspace(1, longest, _GAPS)))
+    gaps = np.union1d(np.arange(1.0, min(longest, _WHOLE_GAPS) + 1), gaps)
+    short = gaps <= _WHOLE_GAPS
+    edges = np.append(0.0, gaps[short])
+    seen = rows_asked(rate, rows, np.concatenate([edges, gaps[~short] - 1 / 2]))
+    first, later = seen[: edges.size], seen[edges.size :]
+    gone = evicted_between(first[:-1], first[1:], sets, ways)
+    return gaps, np.concatenate([gone, evicted_chance(later, sets, ways)])
+
+
+def _absent(leaves: Array, rows: Array, overflow: float) -> Array:
+    """1 - x of each bin: that a row is not there, with the f that fills the cache.
+
+        1 - x = (1 - A) / (1 - A (1 - f))                                     [-]
+
+    leaves    1 - A of each bin [-];  overflow  e_1, of the rows of a batch those beyond W in their set [-]
+    Limits: overflow = 0 -> f = 1 -> 1 - A;  rows that every batch asks for do not fit -> e_1 of them
+    """
+    if overflow <= _SAME:
+        return leaves
+    from scipy.optimize import brentq
+
+    held = float((1 - overflow) * (rows @ (1 - leaves)))
+
+    def absent(log_f: float) -> Array:
+        return np.asarray(leaves / (leaves + (1 - leaves) * np.exp(log_f)))
+
+    def over(log_f: float) -> float:
+        return float(rows @ (1 - absent(log_f))) - held
+
+    if over(_LEAST_LOG) >= 0:
+        return 1 - (1 - leaves) * (1 - overflow)
+    return absent(float(brentq(over, _LEAST_LOG, 0.0)))
 
 
 def _merged(rate: Array, rows: Array) -> tuple[Array, Array]:
@@ -112,11 +183,15 @@ def lfu_batch_misses(a: ArrayLike, rows: ArrayLike, sets: float, ways: float) ->
     """
     rate, count = np.asarray(a, dtype=np.float64), np.asarray(rows, dtype=np.float64)
     order = np.argsort(-rate, kind="stable")
-    x = np.concatenate([[0.0], np.cumsum(count[order])]) / sets
-    left = x * _poisson_above(ways - 1, x) - ways * _poisson_above(ways, x)
+    left = _evicted_sum(np.concatenate([[0.0], np.cumsum(count[order])]) / sets, ways)
     missed = np.empty(rate.shape)
     missed[order] = np.clip(np.diff(left) * sets, 0, count[order])
     return missed * -np.expm1(-rate)
+
+
+def _evicted_sum(x: Array, ways: float) -> Array:
+    """Integral from 0 to x of P(Poisson(t) >= W) dt."""
+    return np.asarray(x * _poisson_above(ways - 1, x) - ways * _poisson_above(ways, x))
 
 
 def _poisson_above(k: float, mean: Array) -> Array:

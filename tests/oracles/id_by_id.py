@@ -35,12 +35,16 @@ class CountedTable:
     pooling: int
     skew: float
 
+    def popularity(self) -> Array:
+        """Of each row the chance of a look-up, the most popular first."""
+        weight = np.arange(1, self.rows + 1) ** -self.skew
+        return np.asarray(weight / weight.sum())
+
     def drawn(self, random: np.random.Generator, shape: tuple[int, ...]) -> Ints:
         """Ids, the most popular row first."""
         if not self.skew:
             return random.integers(0, self.rows, shape)
-        weight = np.arange(1, self.rows + 1) ** -self.skew
-        below = np.cumsum(weight / weight.sum())
+        below = np.cumsum(self.popularity())
         return np.minimum(np.searchsorted(below, random.random(shape)), self.rows - 1)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
 
 import numpy as np
 import pytest
+from oracles.set_cache import SetCache
 from simulated_caches import ROWS, WAYS, batches, lru_fetched, sets_of
 
 from perfmodel.model import access, caching, set_caches
@@ -35,20 +37,42 @@ def lfu_missed(asked: list[list[int]], sets: int, warm: int) -> float:
     return float(np.mean([len(set(batch) - kept) for batch in asked[warm:]]))
 
 
-_CASES = [(s, share, 220) for s in (0.0, 0.8, 1.05, 1.2) for share in (0.05, 0.2)]
-_LARGE = [(1.05, 0.5, 600), (1.2, 0.5, 900)]  # rows that are rare fill a large cache: it is warm late
-
-
-@pytest.mark.parametrize(("n", "cases"), [(1, _CASES), (400, [*_CASES, *_LARGE])])
-def test_a_simulated_cache_of_32_ways_misses_as_often(n: int, cases: list[tuple[float, float, int]]) -> None:
+def test_a_simulated_cache_of_32_ways_misses_as_often() -> None:
+    """Draw after draw."""
     errors = []
-    for s, share, count in cases:
+    for s, share in product((0.0, 0.8, 1.05, 1.2), (0.05, 0.2)):
         p, rows = access.zipf_popularity(ROWS, s, BINS)
-        sets, many = int(ROWS * share / WAYS), count * 400 // n
-        seen = lru_fetched(batches(s, n, many, seed=sets), sets, warm=2 * many // 3)
-        errors.append(abs(lru_batch_misses(asked_rate(p, n), rows, sets, WAYS) / seen - 1))
+        sets, many = int(ROWS * share / WAYS), 220 * 400
+        seen = lru_fetched(batches(s, 1, many, seed=sets), sets, warm=2 * many // 3)
+        errors.append(abs(lru_batch_misses(asked_rate(p, 1), rows, sets, WAYS) / seen - 1))
     assert np.median(errors) <= 0.01
     assert max(errors) <= 0.04
+
+
+def batch_error(s: float, n: int, share: float) -> tuple[float, float]:
+    """Misses of the law over those of FBGEMM's cache, less 1; rows of a batch over the cache's room."""
+    random = np.random.default_rng([int(100 * s), n, int(1000 * share)])
+    p, rows = access.zipf_popularity(ROWS, s, BINS)
+    below, shuffled = np.cumsum(np.arange(1, ROWS + 1) ** -s), random.permutation(ROWS)
+    cache = SetCache(ROWS, int(ROWS * share / WAYS), random, "lru")
+    many = 60 + int(60 * share * ROWS / n)
+    drawn = np.searchsorted(below / below[-1], random.random((many, n)))
+    found = [cache.batch(shuffled[np.minimum(ids, ROWS - 1)]) for ids in drawn][many // 2 :]
+    missed, asked = (
+        float(np.mean([one.size for one in x])) for x in ([f.missed for f in found], [f.asked for f in found])
+    )
+    law = lru_batch_misses(asked_rate(p, n), rows, cache.held.shape[0], WAYS)
+    return law / missed - 1, asked / cache.held.size
+
+
+def test_batches_of_any_size_miss_as_often_as_in_a_cache_that_takes_them_whole() -> None:
+    """Of a fiftieth of what a cache has room for to ten times as much: then its sets overflow."""
+    cases = product((0.0, 0.8, 1.05, 1.2), (200, 1000, 4000), (0.02, 0.1, 0.5))
+    errors, filled = np.abs(np.array([batch_error(s, n, share) for s, n, share in cases])).T
+    assert np.median(errors) <= 0.01
+    assert errors[filled < 0.7].max() <= 0.03
+    assert errors.max() <= 0.09
+    assert filled.min() < 0.05 < 5 < filled.max()
 
 
 def test_a_simulated_cache_of_the_most_frequent_rows_misses_as_often() -> None:
@@ -122,3 +146,13 @@ def test_many_bins_are_merged_without_another_answer(monkeypatch: pytest.MonkeyP
     every = set_caches.lru_batch_misses(a, rows, sets, WAYS)
     assert np.abs(merged - every).sum() < 2e-5 * every.sum()
     assert not np.array_equal(merged, every)
+
+
+@pytest.mark.parametrize("often", [0.5, 3.0, 50.0, np.inf])
+def test_a_full_cache_has_as_many_rows_as_fit(often: float) -> None:
+    """3000 rows that many batches ask for and a million others, in 90 sets of 32: nearly 2880 of them."""
+    a, rows, sets = np.array([often, 1e-4]), np.array([3000.0, 1e6]), 90
+    missed = set_caches.lru_batch_misses(a, rows, sets, WAYS)
+    there = rows - missed / -np.expm1(-a)
+    assert there.sum() == pytest.approx(sets * WAYS, rel=2e-3)
+    assert (there >= 0).all() and missed[0] >= (3000 - sets * WAYS) * -np.expm1(-often) * (1 - 1e-3)

@@ -64,17 +64,23 @@ class TierLoads:
     def _fill_in_place(
         self, cut: TableCut, some: NDArray[np.bool_], row: Array, wire: Array, own: Array
     ) -> None:
-        """Every look-up reads its row, unless it is on its way already."""
+        """Every look-up reads its row, unless it is on its way already.
+
+        Requests of ``ub`` are lists of different rows, one of each rank: a row that two ranks ask for is
+        still on its way only where a whole list is.
+        """
         value = self.machine_value
         reads = np.where(cut.ub, ex.requested_rows(cut.G, cut.U, cut.r), cut.lookups)
         under_way = tiers.rows_in_flight(value("host_latency_s"), value("host_link_bytes_per_s"), row)
         of = cut.model.look_ups.of[cut.t]
         crossing, held = np.zeros(some.shape), np.where(under_way >= 1, cut.r * under_way, 0.0)
         for kind in np.unique(of[some]):
-            for gather, how in ((Gather.SHARD, ~cut.ub), (Gather.REQUESTS, cut.ub)):
-                at = some & how & (of == kind)
-                if at.any():
-                    crossing[at] = cut.model.look_ups.kinds[int(kind)].miss(gather, 0, held[at])
+            at, lists = some & ~cut.ub & (of == kind), some & cut.ub & (of == kind)
+            if at.any():
+                crossing[at] = cut.model.look_ups.kinds[int(kind)].miss(Gather.SHARD, 0, held[at])
+            if lists.any():
+                once = law_of_kind(cut.model, int(kind)).distinct / (cut.r * reads)[lists]
+                crossing[lists] = np.where((held < cut.U)[lists], 1.0, once)
         own[..., Resource.IN_PLACE] = reads * crossing * row
         own[..., Resource.IN_PLACE_WIRE] = reads * crossing * wire
 
