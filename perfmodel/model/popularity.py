@@ -21,11 +21,15 @@ BINS_PER_OCTAVE = 16
 """Ranks of Zipf's law in that many bins a doubling: within 0.02 % of 256 a doubling."""
 _DRAWS_PER_OCTAVE = 6
 _MOST_DRAWS_LOG2 = 48
+_MOST_KEPT = 64  # numbers of draws whose distinct rows are kept
 _ALL_ASKED = 60.0  # draws for each time that the rarest row is asked for: none is left
 
 
+@lru_cache(maxsize=2048)
 def popularity_bins(ids: Distribution, E: float) -> tuple[Array, Array]:
     """Probability of one draw of a row, and how many rows have it: arrays [bins], the most popular first.
+
+    They are kept, and cannot be written to.
 
         uniform       p = 1/E                                                 [-]
         one-row       p = 1 of one row; the others are never asked for
@@ -34,6 +38,13 @@ def popularity_bins(ids: Distribution, E: float) -> tuple[Array, Array]:
 
     ids  their distribution;  E  rows of the table [rows], >= 1
     """
+    found = _bins(ids, E)
+    for values in found:
+        values.setflags(write=False)
+    return found
+
+
+def _bins(ids: Distribution, E: float) -> tuple[Array, Array]:
     if ids == ONE_ROW:
         return np.ones(1), np.ones(1)
     if ids.bins:
@@ -79,6 +90,8 @@ class Popularity:
     def __init__(self, p: ArrayLike, rows: ArrayLike, starts: ArrayLike = (0,)) -> None:
         self.p, self.rows = (np.asarray(x, dtype=np.float64) for x in (p, rows))
         self.starts = np.asarray(starts, dtype=np.int64)
+        self._unique: dict[tuple[float, int, int], float] = {}
+        self._logs_of: dict[tuple[int, int], tuple[Array, Array, float, float, float]] = {}
 
     def bins(self, part: slice) -> tuple[Array, Array]:
         """(p, rows) of a part."""
@@ -93,8 +106,13 @@ class Popularity:
 
     def unique(self, n: float, part: slice) -> float:
         """U(n), distinct rows of the part among n draws of the table (``access.unique_rows``) [rows]."""
-        p, rows = self.bins(part)
-        return min(float(access.unique_rows(p, rows, n)), float(rows.sum()), n)
+        key = (n, *part.indices(self.starts.size)[:2])
+        if key not in self._unique:
+            if len(self._unique) >= _MOST_KEPT:
+                self._unique.clear()
+            p, rows = self.bins(part)
+            self._unique[key] = min(float(access.unique_rows(p, rows, n)), float(rows.sum()), n)
+        return self._unique[key]
 
     @cached_property
     def _draws(self) -> Array:
@@ -102,6 +120,10 @@ class Popularity:
         with np.errstate(divide="ignore"):
             most = min(max(np.log2(_ALL_ASKED) - np.log2(self.p.min()), 1.0), _MOST_DRAWS_LOG2)
         return np.asarray(2.0 ** (np.arange(int(most * _DRAWS_PER_OCTAVE) + 2) / _DRAWS_PER_OCTAVE))
+
+    @cached_property
+    def _draw_logs(self) -> Array:
+        return np.log(self._draws)
 
     @cached_property
     def _table(self) -> tuple[Array, Array]:
@@ -113,6 +135,17 @@ class Popularity:
         used = self.starts[self.starts < self.p.size]
         return np.add.reduceat(asked, used, axis=1), np.add.reduceat(missing, used, axis=1)
 
+    def _of_part(self, part: slice) -> tuple[Array, Array, float, float, float]:
+        """ln asked and ln missing of a part after each number of draws [I]; U(1), its rows, its share."""
+        key = part.indices(self.starts.size)[:2]
+        if key not in self._logs_of:
+            asked, missing = (values[:, part].sum(axis=1) for values in self._table)
+            with np.errstate(divide="ignore"):
+                logs = np.log(asked), np.log(np.maximum(missing, 1e-300))
+            every = float(self.bins(part)[1].sum())
+            self._logs_of[key] = (*logs, float(asked[0]), every, self.share(part))
+        return self._logs_of[key]
+
     def misses(self, n: float, X: ArrayLike, part: slice) -> Array:
         """Misses among n draws of the table that ask for a row of the part, in a cache of X rows of it.
 
@@ -122,19 +155,17 @@ class Popularity:
         Limits: as there, within 0.1 % of the draws (interpolated in the logarithms of draws and rows);
                 X below U(1) -> every draw misses
         """
-        _, rows = self.bins(part)
-        if not rows.size:
+        if not self.bins(part)[1].size:
             return np.zeros(np.shape(X))
-        asked, missing = (values[:, part].sum(axis=1) for values in self._table)
-        held, every = np.asarray(X, dtype=np.float64), float(rows.sum())
-        share, unique = self.share(part), self.unique(n, part)
+        asked, missing, first, every, share = self._of_part(part)
+        held, unique = np.asarray(X, dtype=np.float64), self.unique(n, part)
         with np.errstate(divide="ignore"):
-            stays = np.exp(np.interp(np.log(held), np.log(asked), np.log(self._draws)))
-            gone = np.exp(np.interp(np.log(stays), np.log(self._draws), np.log(np.maximum(missing, 1e-300))))
+            stays = np.exp(np.interp(np.log(held), asked, self._draw_logs))
+            gone = np.exp(np.interp(np.log(stays), self._draw_logs, missing))
         stays = np.where(held >= every * (1 - 1e-9), np.inf, stays)
         later = held + np.where(np.isfinite(stays), n - stays, 0) * gone
         found = np.where(n <= stays, unique, np.maximum(later, unique))
-        return np.asarray(np.minimum(np.where(held < asked[0] * (1 - 1e-9), n * share, found), n * share))
+        return np.asarray(np.minimum(np.where(held < first * (1 - 1e-9), n * share, found), n * share))
 
 
 @lru_cache(maxsize=4096)

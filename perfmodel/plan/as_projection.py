@@ -16,6 +16,7 @@ from perfmodel.plan.pricing.cost import Evaluator, StepCost
 from perfmodel.plan.pricing.memory import PlanMemory
 from perfmodel.plan.pricing.placement import Plan
 from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.project.costs import Forward
 from perfmodel.project.inputs import Configs
 from perfmodel.project.projection import Projection
 from perfmodel.schema.distributions import UNIFORM, Distribution
@@ -63,16 +64,20 @@ def evaluator_of(base: Projection, tables: PlanTables | None = None) -> Evaluato
     """
     if base.forward.memory is not None:
         raise BadInputError("one local memory shards nothing.", "leave out --local-memory or --sharding.")
-    work, ids = base.work, {4: "int32", 8: "int64"}
     model = (base.question.model if base.question else None) or "the tables"
+    return evaluator_for(base.forward, base.work, 0, tables or tables_of(base.work, model, base.forward.ids))
+
+
+def evaluator_for(forward: Forward, work: Configs, at: int, tables: PlanTables) -> Evaluator:
+    """Costs plans of these tables at the batch and GPUs of one of many configurations."""
     return Evaluator(
-        base.setting,
-        tables or tables_of(work, model, base.forward.ids),
-        int(work.batch[0]),
-        int(work.gpus[0]),
-        gpus_per_node=base.forward.gpus_per_node,
-        id_dtype=ids[int(work.id_bytes[0])],
-        payload=base.forward.payload,
+        forward.setting,
+        tables,
+        int(work.batch[at]),
+        int(work.gpus[at]),
+        gpus_per_node=forward.gpus_per_node,
+        id_dtype={4: "int32", 8: "int64"}[int(work.id_bytes[at])],
+        payload=forward.payload,
     )
 
 

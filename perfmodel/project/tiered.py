@@ -55,7 +55,7 @@ class Tiered:
 
     def steps(self, work: Configs, traffic: Traffic, pool: TimedStep) -> list[TimedStep]:
         """Before and instead of the gather, in order. ``pool``  the gather as from HBM"""
-        asked = [self.asked(work, at) for at in range(len(work))]
+        asked = list(self.all_asked(work))
         column = {name: np.array([getattr(one, name) for one in asked]) for name in AskedRows.__annotations__}
         sharers = self.times.sharers(work.gpus)
         if self.tier.kind == UVM:
@@ -107,18 +107,24 @@ class Tiered:
 
     def asked(self, work: Configs, at: int) -> AskedRows:
         """What a GPU of one configuration is asked."""
-        cached = 0.0 if work.cached is None else float(work.cached[at])
-        gpus, batch = float(work.gpus[at]), float(work.batch[at])
-        columns = ((g.count, g.rows, g.dim * g.element_bytes, g.pooling) for g in work.groups)
+        return next(self.all_asked(work.part(slice(at, at + 1))))
+
+    def all_asked(self, work: Configs) -> Iterator[AskedRows]:
+        """What a GPU of each configuration is asked."""
         shape = work.gpus.shape
-        tables = tuple(tuple(float(np.broadcast_to(x, shape)[at]) for x in one) for one in columns)
+        columns = [(g.count, g.rows, g.dim * g.element_bytes, g.pooling) for g in work.groups]
+        tables = np.array([[np.broadcast_to(x, shape) for x in one] for one in zip(*columns, strict=True)])
         value = self._value
         sector = self._constant("link_sector_bytes")
         link = value("host_latency_s"), value("host_link_bytes_per_s"), sector
         packet = self._constant("link_request_bytes"), self._constant("link_header_bytes")
         block = value("ssd_block_bytes") if self.tier.kind == SSD else 1.0
         ways = self._constant("cache_ways")
-        return _asked(self.ids, self.tier, tables, gpus, batch, cached, ways, link, packet, block)
+        for at in range(len(work)):
+            cached = 0.0 if work.cached is None else float(work.cached[at])
+            each = tuple(zip(*tables[:, :, at].tolist(), strict=True))
+            load = float(work.gpus[at]), float(work.batch[at]), cached
+            yield _asked(self.ids, self.tier, each, *load, ways, link, packet, block)
 
 
 @lru_cache(maxsize=4096)
@@ -136,22 +142,22 @@ def _asked(
 ) -> AskedRows:
     """Of a GPU; ``tables``  (count, rows, bytes of a row, pooling) of each kind."""
     latency, rate, sector = link
-    crossing, wire, columns = 0.0, 0.0, []
-    for count, rows, row, pooling in tables:
-        parts = gpus if rows >= gpus else 1.0
-        moved = float(kernels.sector_rounded(row, sector))
-        sent = float(tiers.wire_bytes(moved, *packet))
-        if tier.kind == UVM:
-            held = float(tiers.rows_in_flight(latency, rate, moved))
-            looks = LookUps(ids, rows, pooling, batch, parts)
-            missed = float(looks.miss(Gather.SHARD, 0, parts * held if held >= 1 else 0.0))
-            reads = count * batch * pooling * missed
-            crossing, wire = crossing + reads * moved, wire + reads * sent
-        p, many = popularity_bins(ids, rows)
-        rates = set_caches.asked_rate(p, parts * batch * pooling)
-        each = np.array([moved, sent, np.ceil(row / block)])[:, np.newaxis]
-        columns.append(np.vstack([rates, count * many / parts, each + np.zeros(rates.shape)]))
-    a, many, moved_of, sent_of, reads_of = np.hstack(columns)
+    count, rows, row, pooling = np.array(tables).T
+    parts = np.where(rows >= gpus, gpus, 1.0)
+    moved = kernels.sector_rounded(row, sector)
+    sent = tiers.wire_bytes(moved, *packet)
+    crossing = wire = 0.0
+    if tier.kind == UVM:
+        held = tiers.rows_in_flight(latency, rate, moved)
+        cache = np.where(held >= 1, parts * held, 0.0)
+        each = zip(rows.tolist(), pooling.tolist(), parts.tolist(), cache.tolist(), strict=True)
+        missed = [float(LookUps(ids, E, L, batch, r).miss(Gather.SHARD, 0, X)) for E, L, r, X in each]
+        reads = count * batch * pooling * np.array(missed)
+        crossing, wire = float(reads @ moved), float(reads @ sent)
+    p, same, bins = _bins_of(ids, tuple(rows.tolist()))
+    a = set_caches.asked_rate(p, np.repeat(parts * batch * pooling, bins))
+    many = np.repeat(count / parts, bins) * same
+    moved_of, sent_of, reads_of = (np.repeat(each, bins) for each in (moved, sent, np.ceil(row / block)))
     distinct = float(set_caches.rows_asked(a, many, 1.0))
     if tier.kind == UVM:
         return AskedRows(distinct, 0.0, 0.0, 0.0, crossing, wire)
@@ -160,6 +166,14 @@ def _asked(
     gone = law(a, many, sets, ways)
     missed_bytes, sent_bytes = float(gone @ moved_of), float(gone @ sent_of)
     return AskedRows(distinct, float(gone.sum()), missed_bytes, float(gone @ reads_of), 0.0, sent_bytes)
+
+
+@lru_cache(maxsize=8)
+def _bins_of(ids: Distribution, rows: tuple[float, ...]) -> tuple[Array, Array, NDArray[np.int64]]:
+    """``popularity_bins`` of tables, one after the other, and how many bins each has."""
+    each = [popularity_bins(ids, E) for E in rows]
+    p, same = (np.concatenate(column) for column in zip(*each, strict=True))
+    return p, same, np.array([found[0].size for found in each])
 
 
 def _part(timing: Timing, left: Array) -> Timing:

@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.model import serving_cost
-from perfmodel.plan.as_projection import compared
+from perfmodel.plan.as_projection import evaluator_for, tables_of
 from perfmodel.plan.other_ways.alternatives import ALL_ROWS, GB200, GH200, HOST, ON_SSD, ROW_WISE, machines_of
 from perfmodel.plan.pricing.alike import ROW_WISE as ONE_WAY
 from perfmodel.plan.pricing.alike import WAYS as SHARDINGS
-from perfmodel.project import prepare, project_one
+from perfmodel.plan.pricing.alike import Impossible, best_alike, least_times
+from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.project import prepare
 from perfmodel.project.grid import project_grid
 from perfmodel.schema.workload import TableSet
 
@@ -50,10 +52,6 @@ CUTS = {
     if way != ONE_WAY and way.removeprefix("row-wise-") not in WAYS
 }
 """The other shardings that cut all tables alike, by the words of the map: ``ub`` is row-wise-ub."""
-
-
-MOST_CUT = 640
-"""Tables, from which on ``CUTS`` are left out: each table is dealt to GPUs, in every cell."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,13 +108,17 @@ class WinnerMap:
         own_size = isinstance(self.options.get("tables"), TableSet)
         asked = {**self.options, "distribution": ids, **({} if own_size else {"table_bytes": size})}
         shown, columns = list(batches), dict[str, _Column]()
+        alone: dict[tuple[str, str | None], _Column] = {}
         for words, (name, more) in WAYS.items():
             if ways is None or words in ways:
-                own = {**more, "reduction": _given(asked, more["reduction"])}
-                columns[words] = _column(machines_of(name, {**asked, **own}), shown)
+                own, key = {**more, "reduction": _given(asked, more["reduction"])}, (name, more.get("tier"))
+                column = alone.get(key) or _column(machines_of(name, {**asked, **own}), shown)
+                columns[words] = column
+                if column is not None and (column[1] == 1).all():  # a GPU exchanges with nobody
+                    alone[key] = column
         cuts = [words for words in CUTS if ways is None or words in ways]
         found = [_cell(ids, size, shown, at, columns) for at in range(len(shown))]
-        return [_with_cuts(cell, asked, cuts) for cell in found]
+        return _with_cuts(found, asked, cuts)
 
     def crossings(self) -> list[Crossing]:
         """Where the winner changes with the batch: between neighbours of the map with different winners.
@@ -141,7 +143,7 @@ class WinnerMap:
             return
         tried = min(max(round(batch), left.batch + 1), right.batch - 1)
         likely = {words for each in (left, right) for words, time in each.times.items()
-                  if time <= _LIKELY * each.times[each.winner]}  # fmt: skip
+                  if time <= LIKELY * each.times[each.winner]}  # fmt: skip
         (middle,) = self.at(left.ids, left.table_bytes, [tried], likely | {first, then})
         apart = abs(middle.times.get(first, math.inf) / middle.times.get(then, 1.0) - 1)
         if apart <= _EQUAL and middle.winner in (first, then):
@@ -153,7 +155,9 @@ class WinnerMap:
 
 _CLOSE = 1.05
 _EQUAL = 0.005  # times that differ by less are equal
-_LIKELY = 2.0  # ways that take longer than so many times the winner, at both ends, win nowhere between
+LIKELY = 2.0
+"""Ways that take longer than so many times the winner at two batches win nowhere between them, and no cell
+has those among ``CUTS`` that must."""
 
 
 def winner_map(options: Mapping[str, Any]) -> WinnerMap:
@@ -195,20 +199,32 @@ def _cell(ids: str, size: float, batches: list[int], at: int, columns: Mapping[s
     return MapCell(ids, batches[at], size, times, gpus)
 
 
-def _with_cuts(cell: MapCell, asked: Mapping[str, Any], cuts: list[str]) -> MapCell:
-    """With the other shardings, each on the GPUs of row-wise."""
-    tables = asked.get("tables")
-    many = isinstance(tables, TableSet) and len(tables.tables) > MOST_CUT
-    if many or not cuts or (asked.get("reduction") or "auto") != "auto":
-        return cell
-    times, gpus = dict(cell.times), dict(cell.gpus)
+def _with_cuts(cells: list[MapCell], asked: Mapping[str, Any], cuts: list[str]) -> list[MapCell]:
+    """With the other shardings that may win, or come close, each on the GPUs of row-wise."""
+    if not cuts or (asked.get("reduction") or "auto") != "auto":
+        return cells
     try:
-        base = project_one(**{**asked, "batch": cell.batch})
-        for words, each in zip(cuts, compared(base, [CUTS[words] for words in cuts]), strict=True):
-            if each.answer is not None and each.fits:
-                times[words], gpus[words] = each.answer.time_s, base.gpus
+        forward, work = prepare(None, **{**asked, "batch": [cell.batch for cell in cells]})
+        tables = tables_of(work, "the tables", forward.ids)
     except PerfmodelError:  # too many tables to deal, or no number of GPUs that holds them
-        return cell
+        return cells
+    return [
+        _with_cuts_at(cell, evaluator_for(forward, work, at, tables), float(work.usable_bytes), cuts)
+        for at, cell in enumerate(cells)
+    ]
+
+
+def _with_cuts_at(cell: MapCell, evaluator: Evaluator, usable: float, cuts: list[str]) -> MapCell:
+    """A sharding is dealt to GPUs unless even a perfect deal of it takes ``LIKELY`` times the winner."""
+    times, gpus = dict(cell.times), dict(cell.gpus)
+    ways = {CUTS[words]: words for words in cuts}
+    least, known = least_times(evaluator, list(ways), usable)
+    for way in sorted(least, key=lambda way: least[way]):
+        if least[way] > LIKELY * min(times.values(), default=math.inf):
+            break
+        found = best_alike(evaluator, way, usable, known)
+        if not isinstance(found, Impossible):
+            times[ways[way]], gpus[ways[way]] = found.cost.time_s, evaluator.gpus
     return replace(cell, times=times, gpus=gpus)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +36,7 @@ WAYS: dict[str, str] = {
 ROW_WISE = "row-wise"
 _SHORT = {"two-level": "row-wise-two-level", "sparse": "row-wise-sparse", "ub": "row-wise-ub"}
 _TRIED = 4  # schemes of a way that fit and are dealt to GPUs
+_AT_ONCE = 40_000  # shards of tables whose loads are computed together
 _ROUNDING = 1e-6  # row parts are whole rows: the largest has up to a row more
 
 
@@ -103,23 +104,27 @@ class Impossible:
     why: str
 
 
-def best_alike(evaluator: Evaluator, way: str, usable_bytes: float) -> Alike | Impossible:
+def best_alike(
+    evaluator: Evaluator, way: str, usable_bytes: float, known: Mapping[Scheme, Even] | None = None
+) -> Alike | Impossible:
     """All tables sharded in one way: the fastest of its schemes that fits ``usable_bytes`` of each rank.
 
     Of many schemes those four that fit and promise most are dealt out. Rows, optimizer state and exchange
     buffers count, as in a projection.
     Tables are dealt largest first, by memory and by work, and the faster of the two plans is taken.
+    known  of all its schemes, where they are known (``spread_evenly``): none is dealt that cannot win
     """
     if way in _OF_DOMAINS and evaluator.gpus % evaluator.domain:
         return Impossible(way, f"{evaluator.gpus} GPUs do not fill NVLink domains of {evaluator.domain} GPUs")
     best: Alike | None = None
     whys: list[tuple[float, str]] = []
     fitting = 0
-    for scheme in _promising(evaluator, way):
-        if fitting == _TRIED:
+    for scheme in _promising(evaluator, way, known):
+        even = known[scheme] if known else None
+        if fitting == _TRIED or (best and even and even.time_s >= best.cost.time_s):
             break
         try:
-            found = list(_costed(evaluator, way, scheme, usable_bytes))
+            found = list(_costed(evaluator, way, scheme, usable_bytes, even.shards if even else None))
         except PerfmodelError as error:
             whys.append((np.inf, error.message.rstrip(".")))
             continue
@@ -132,20 +137,68 @@ def best_alike(evaluator: Evaluator, way: str, usable_bytes: float) -> Alike | I
     return Impossible(way, min(whys)[1] if whys else _nothing_to_cut(evaluator, way))
 
 
-def _promising(evaluator: Evaluator, way: str) -> list[Scheme]:
+def _promising(evaluator: Evaluator, way: str, known: Mapping[Scheme, Even] | None = None) -> list[Scheme]:
     """The schemes of a way, best first by their time with shards spread evenly."""
-    tables = evaluator.tables
-    schemes = schemes_of(way, evaluator.gpus, evaluator.domain, int(tables.dim.max()))
-    if len(schemes) <= _TRIED:
+    schemes = schemes_of(way, evaluator.gpus, evaluator.domain, int(evaluator.tables.dim.max()))
+    if known is None and len(schemes) <= _TRIED:
         return schemes
-    sample, _, count = tables.kinds
-    kinds, r, c = (np.stack(x) for x in zip(*(_columns(_cuts(tables, s)) for s in schemes), strict=True))
-    each = evaluator.shard_loads(sample, kinds, r, c)  # [schemes, kinds of table, K]
-    parts = (np.where(kinds == Exchange.DP, 0, r * c) * count)[..., np.newaxis]
-    own = np.maximum((each.own * parts).sum(axis=1) / evaluator.gpus, each.own.max(axis=1))
-    everywhere = (each.everywhere * count[:, np.newaxis]).sum(axis=1)
-    times = evaluator.exact_times(own + everywhere)
-    return [schemes[k] for k in np.argsort(times, kind="stable")]
+    even = known or spread_evenly(evaluator, schemes)
+    return sorted(schemes, key=lambda scheme: even[scheme].time_s)
+
+
+@dataclass(frozen=True, eq=False)
+class Even:
+    """A scheme of all tables with its shards spread evenly: no way to deal them takes less of either.
+
+    time_s  each load is the mean of the ranks, or that of the largest shard if that is more, and more bytes
+            take no less time;  held_bytes  mean rows and optimizer state of a rank
+    shards  loads of a shard of each kind of table [Q, K]
+    """
+
+    time_s: float
+    held_bytes: float
+    shards: ShardLoads
+
+
+def least_times(
+    evaluator: Evaluator, ways: Sequence[str], usable_bytes: float
+) -> tuple[dict[str, float], dict[Scheme, Even]]:
+    """A time of each way that none of its plans takes less than [s], and what it is known by.
+
+    Limits: a way whose rows do not fit, however they are dealt, or that has no scheme here -> no time
+    """
+    dim = int(evaluator.tables.dim.max())
+    broken = _OF_DOMAINS if evaluator.gpus % evaluator.domain else ()
+    kept = [way for way in ways if way not in broken]
+    of_way = {way: schemes_of(way, evaluator.gpus, evaluator.domain, dim) for way in kept}
+    known = spread_evenly(evaluator, [scheme for schemes in of_way.values() for scheme in schemes])
+    room = usable_bytes * (1 + _ROUNDING)
+    fitting = {
+        way: [known[scheme].time_s for scheme in schemes if known[scheme].held_bytes <= room]
+        for way, schemes in of_way.items()
+    }
+    return {way: min(times) for way, times in fitting.items() if times}, known
+
+
+def spread_evenly(evaluator: Evaluator, schemes: Sequence[Scheme]) -> dict[Scheme, Even]:
+    """Each of some schemes with its shards spread evenly."""
+    sample, _, count = evaluator.tables.kinds
+    each, found = max(_AT_ONCE // sample.size, 1), dict[Scheme, Even]()
+    for at in range(0, len(schemes), each):
+        some = schemes[at : at + each]
+        cut = (_columns(_cuts(evaluator.tables, scheme)) for scheme in some)
+        kinds, r, c = (np.stack(x) for x in zip(*cut, strict=True))
+        shard = evaluator.shard_loads(sample, kinds, r, c)  # [schemes, kinds of table, K]
+        parts, copied = r * c * count, kinds == Exchange.DP
+        mean = np.einsum("sqk,sq->sk", shard.own, np.where(copied, 0, parts)) / evaluator.gpus
+        everywhere = np.einsum("sqk,q->sk", shard.everywhere, count)
+        times = evaluator.exact_times(np.maximum(mean, shard.own.max(axis=1)) + everywhere)
+        one = np.sum(evaluator.shard_memory(sample, r, c), axis=0)
+        held = (np.where(copied, evaluator.gpus * count, parts) * one).sum(axis=1) / evaluator.gpus
+        for k, scheme in enumerate(some):
+            loads = ShardLoads(shard.own[k], shard.everywhere[k])
+            found[scheme] = Even(float(times[k]), float(held[k]), loads)
+    return found
 
 
 def _cuts(tables: PlanTables, scheme: Scheme) -> list[Scheme]:
@@ -197,7 +250,7 @@ def _too_much(evaluator: Evaluator, plan: Plan, usable: float) -> tuple[float, s
 
 
 def _costed(
-    evaluator: Evaluator, way: str, scheme: Scheme, usable_bytes: float
+    evaluator: Evaluator, way: str, scheme: Scheme, usable_bytes: float, shards: ShardLoads | None = None
 ) -> Iterator[Alike | tuple[float, str]]:
     """Plans of one scheme, tables dealt by their memory and by what their holders do: each with its cost, or
     why it does not fit."""
@@ -208,9 +261,8 @@ def _costed(
         check_scheme(tables.names[at], int(tables.rows[at]), int(tables.dim[at]), each, gpus, domain)
     kinds, r, c = _columns(cut)
     weights = [np.sum(evaluator.shard_memory(sample, r, c), axis=0)]
-    shards: ShardLoads | None = None
     if sample.size > 1:  # of equal tables every order is the same
-        shards = evaluator.shard_loads(sample, kinds, r, c)
+        shards = shards or evaluator.shard_loads(sample, kinds, r, c)
         work = shards.own.sum(axis=1)
         weights += [work] if np.ptp(weights[0]) or np.ptp(work) else []
     for weight in weights:

@@ -255,7 +255,7 @@ class TableCut:
             kind = np.broadcast_to(np.asarray(gather), miss.shape)
             for where, asked, h in self.groups:
                 for each in np.unique(kind[where]):
-                    at = where & (kind == each)
+                    at = tuple(place[kind[where] == each] for place in where)
                     parts = self.r[at] if each in (Gather.SHARD, Gather.REQUESTS) else 1
                     miss[at] = asked.miss(Gather(each), h, parts * (cache / row)[at])
         return kernels.traffic_of_misses(miss, n, row, phi, value("sector_bytes"), ids, bags, bag)

@@ -31,15 +31,19 @@ class AllLookUps:
         self.kinds = [LookUps(ids[at], float(rows[at]), float(pooling[at]), batch, gpus) for at in first]
         self.skewed = np.array([not each.uniform for each in equal])[law.astype(np.int64)]
 
-    def groups(self, table: Ints, hot: Array) -> list[tuple[NDArray[np.bool_], LookUps, float]]:
-        """(where, look-ups, hot rows) of tables that are not asked for uniformly, or have hot rows; [...]."""
-        odd = np.asarray(self.skewed[table] | (hot > 0))
-        if not odd.any():
+    def groups(self, table: Ints, hot: Array) -> list[tuple[tuple[Ints, ...], LookUps, float]]:
+        """(indices, look-ups, hot rows) of tables with skewed ids or hot rows; [...]."""
+        odd = np.flatnonzero(self.skewed[table] | (hot > 0))
+        if not odd.size:
             return []
-        kind = np.asarray(self.of[table])
-        pairs = np.unique(np.stack([kind[odd].astype(np.float64), hot[odd]], axis=1), axis=0)
-        for at in np.unique(kind[odd]):
-            self.kinds[at].prepare(pairs[pairs[:, 0] == at, 1])
-        return [
-            (odd & (kind == int(at)) & (hot == h), self.kinds[int(at)], float(h)) for at, h in pairs.tolist()
-        ]
+        kind, rows = self.of[np.ravel(table)[odd]], np.ravel(hot)[odd]
+        order = np.lexsort((rows, kind))
+        kind, rows, odd = kind[order], rows[order], odd[order]
+        first = np.flatnonzero(np.append(True, (np.diff(kind) != 0) | (np.diff(rows) != 0)))
+        found = []
+        for begin, end in zip(first.tolist(), [*first.tolist()[1:], odd.size], strict=True):
+            asked, h = self.kinds[int(kind[begin])], float(rows[begin])
+            asked.prepare([h])
+            where = np.unravel_index(odd[begin:end], np.shape(table)) if np.ndim(table) else ()
+            found.append((where, asked, h))
+        return found
