@@ -23,7 +23,9 @@ from perfmodel.plan.bounding.at_once import at_once, at_prices
 from perfmodel.plan.bounding.bound import Bounding
 from perfmodel.plan.bounding.cover import Cover
 from perfmodel.plan.bounding.curves import StepCurves
+from perfmodel.plan.bounding.mean_loads import MeanLoads
 from perfmodel.plan.bounding.problem import Problem
+from perfmodel.plan.bounding.tangents import TO_US
 from perfmodel.plan.choices.options import options_of
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.workload import Table, TableSet
@@ -95,6 +97,17 @@ def bound_s(case: Case, known_s: float, parts: int = 20, seconds: float = 1.5) -
     return bounding.bound_s
 
 
+def mean_loads_s(case: Case, known_s: float, parts: int = 100, seconds: float = 1.0) -> float:
+    """The same from mean loads alone, from no prices but of memory."""
+    of = options_of if case.listed else Cover
+    curves = StepCurves.of(case.evaluator)
+    problem = Problem(of(case.evaluator, case.limit_bytes), curves, case.limit_bytes, known_s)
+    means = MeanLoads(problem, np.zeros(curves.step.size), 1.0)
+    began = time.process_time()
+    means.run(np.inf, lambda: means.solved >= parts or time.process_time() > began + seconds)
+    return min(means.bound_us / TO_US, known_s)
+
+
 def compared(seed: int, plans: int = 80, steps: int = 200, *, listed: bool = False) -> tuple[float, float]:
     """(bound, time of the best plan that was tried) of a random case [s]; no plan fits: infinite, twice.
 
@@ -107,7 +120,8 @@ def compared(seed: int, plans: int = 80, steps: int = 200, *, listed: bool = Fal
         return np.inf, np.inf
     try:
         soon = at_once_s(case, entries, best * 4 / 3)
-        return max(soon, bound_s(case, best * 4 / 3)), best
+        means = mean_loads_s(case, best * 4 / 3)
+        return max(soon, means, bound_s(case, best * 4 / 3)), best
     except BadInputError:  # a table fits nowhere, it says: then no plan may fit
         return np.inf, best
 

@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.bounding.at_once import AtOnce
 from perfmodel.plan.bounding.cover import Cover
+from perfmodel.plan.bounding.mean_loads import MeanLoads
 from perfmodel.plan.bounding.problem import Problem, Relaxation, Subspace
 from perfmodel.plan.bounding.relaxation import relax
+from perfmodel.plan.bounding.tangents import TO_US
 from perfmodel.plan.bounding.tier_parts import by_caches, by_tier
 
 Array = NDArray[np.float64]
@@ -40,6 +42,8 @@ _WORTH = 1e-4  # of the bound: what a split must promise
 _ROUGH = 0.05
 _PATIENCE = 5  # programs in a row that do not raise the bound of a part that can be split
 _MANY = 150
+_DIFFERENT = 50
+"""Kinds of table, from which bounds come from mean loads first: programs of fewer are as small as theirs."""
 _SIZE_WORTH = 0.1  # of what the largest shard takes longer than is thought: it may be cut further
 
 
@@ -66,20 +70,31 @@ class Bounding:
         self.closed_s = np.inf  # least bound of the parts that are not split further
         self.solving_s = np.inf  # bound of the part that is being solved, or was when the search was stopped
         self.solved = 0
+        self.means: MeanLoads | None = None
+        self.means_s = 0.0  # a bound of all plans from mean loads
 
     @property
     def bound_s(self) -> float:
         """No plan takes less [s], unless it is the one that is known."""
-        return min(self.best_s, self.closed_s, self.solving_s, self.open[0][0] if self.open else np.inf)
+        found = min(self.closed_s, self.solving_s, self.open[0][0] if self.open else np.inf)
+        return min(self.best_s, max(self.means_s, found))
 
     def begin(self, first: AtOnce) -> None:
         """A bound of all plans that is known at once, and what is cheapest at its prices; before ``run``."""
         above_s, number, whole = self.open[0]
         self.open[0] = max(above_s, first.bound_s), number, whole
         self.known = np.union1d(self.known, first.chosen)
+        if self.problem.count.size >= _DIFFERENT:
+            self.means = MeanLoads(self.problem, first.mean, first.room)
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Split parts until none can hold a plan that is better by more than the tolerance."""
+        """Split parts until none can hold a plan that is better by more than the tolerance.
+
+        Of many different tables ``MeanLoads`` comes first: it is quick there.
+        """
+        if self.means is not None:
+            self.means.run(self.best_s * (1 - self.tolerance) * TO_US, until)
+            self.means_s = self.means.bound_us / TO_US
         while self.open and self.bound_s < self.best_s * (1 - self.tolerance) and not until():
             if self.open[0][0] > self.closed_s:
                 break  # no split can raise the bound any more

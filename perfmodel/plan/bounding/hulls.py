@@ -1,0 +1,63 @@
+"""Lower convex hulls of the curves of steps, over any range of their sizes: few corners each."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.plan.bounding.curves import StepCurves
+from perfmodel.plan.bounding.tangents import TO_US
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_FLAT = 1e-4
+"""Of the largest time of a range: how far corners that are left out may lie below. All times are taken as
+that much less, so that the hull stays below the curve, and a bound loses no more than this share."""
+
+
+class Hulls:
+    """Corners of each hull, found once.
+
+    Source: quickhull in the plane: the point that is furthest below a chord is a corner
+    """
+
+    def __init__(self, curves: StepCurves) -> None:
+        self.sizes, self.times = curves.sizes, curves.times * TO_US
+        self.known: dict[tuple[int, int, int], tuple[Array, Array]] = {}
+
+    def of(self, step: int, first: int, last: int) -> tuple[Array, Array]:
+        """Sizes and times [us] of the corners of a step's curve between two of ``StepCurves.sizes``."""
+        key = step, first, last
+        if key not in self.known:
+            self.known[key] = self._corners(*key)
+        return self.known[key]
+
+    def least(self, slope: Array, first: Ints, last: Ints) -> Array:
+        """The sum over steps of the least of time - slope u, of slopes [n, P]: [n] in us.
+
+        first, last  [P] places of the sizes that count
+        """
+        total = np.zeros(len(slope))
+        for p in range(len(self.times)):
+            size, time = self.of(p, int(first[p]), int(last[p]))
+            total += (time - slope[:, p, np.newaxis] * size).min(axis=1)
+        return total
+
+    def _corners(self, step: int, first: int, last: int) -> tuple[Array, Array]:
+        x, y = self.sizes[first : last + 1], self.times[step, first : last + 1]
+        flat = _FLAT * float(y.max())
+        found, todo = {0, x.size - 1}, [(0, x.size - 1)]
+        while todo:
+            low, high = todo.pop()
+            if high - low < 2:
+                continue
+            inside = slice(low + 1, high)
+            chord = (y[high] - y[low]) / (x[high] - x[low])
+            above = y[inside] - y[low] - chord * (x[inside] - x[low])
+            at = low + 1 + int(np.argmin(above))
+            if above[at - low - 1] < -flat:
+                found.add(at)
+                todo += [(low, at), (at, high)]
+        corners = np.array(sorted(found))
+        return x[corners], y[corners] - flat

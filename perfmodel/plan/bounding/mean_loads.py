@@ -1,0 +1,231 @@
+"""A bound of many different tables: mean loads at prices, branched on how much each step's busiest rank has.
+
+A part of all plans uses some kinds of exchange, and has the load that each step waits for between two sizes.
+No plan of it takes less than, for any prices w >= 0 of mean loads and m >= 0 of all memory,
+
+    sum_q min_o (w . average_o + m memory_o / limit)  +  sum_p min_u (F_p(u) - s_p u)  -  m           [us]
+
+over options o of its kinds of exchange whose shards are no larger than those sizes, and u between them. The
+best prices are the multipliers of a small linear program: shares of whole plans, each of which was cheapest
+at some prices. So its size does not grow with the tables, and what was priced for one part serves all.
+
+A part is split at a size where the curve of a step is above its convex hull, or between what the optimum has
+and its largest shard. Against ``relaxation`` it says less of single tables, and it is much quicker.
+Source: Dantzig and Wolfe, Operations Research 8 (1960): columns; Falk and Soland, Management Science 15
+(1969): branching on sizes under curves that are not convex; Everett (1963): prices
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.bounding.hulls import Hulls
+from perfmodel.plan.bounding.mean_program import Columns, Optimum, solve
+from perfmodel.plan.bounding.priced import Point, Priced
+from perfmodel.plan.bounding.problem import Problem
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_NEAR = 5e-4  # of the program's value: prices that come so near are good enough
+_PRICINGS = 30  # of one part, at most
+_WORTH = 5e-5  # of the bound: what a split must promise
+_SHARDS = 0.3  # of what the largest shard takes longer than the optimum: few columns may have it
+_SMALLEST = 1e-3  # of the largest shard: a size to split at
+_HALVINGS, _RISE = 8, 1e-3  # of boxes in one part; of its bound: what one must bring for another
+_STALLED = 100  # parts in a row that raise the bound by less than that
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Some of all plans: a set of kinds of exchange (a place in ``MeanLoads.sets``); first, last  [P] places
+    of the sizes that the busiest rank's loads are between."""
+
+    kinds: int
+    first: Ints
+    last: Ints
+
+
+class MeanLoads:
+    """The bound; ``run`` raises it.
+
+    mean, room  prices of the mean loads [J] and of all memory to begin with [us]
+    """
+
+    def __init__(self, problem: Problem, mean: Array, room: float) -> None:
+        self.problem, curves = problem, problem.curves
+        used = problem.average[problem.alive].any(axis=0) & (curves.times[curves.step, -1] > 0)
+        self.active = np.flatnonzero(used)
+        self.step = curves.step[self.active]
+        self.hulls = Hulls(curves)
+        self.priced = Priced(problem, self.active)
+        self.sets = self._sets()
+        self.columns = Columns(self.active.size)
+        self.slope, self.value = np.zeros((0, len(curves.times))), np.zeros((0, len(self.sets)))
+        self.prices, self.most = np.zeros((0, self.active.size + 1)), np.zeros((0, self.active.size))
+        self.number = self.solved = 0
+        self.closed_us = np.inf  # least bound of the parts that are not split further
+        self.open: list[tuple[float, int, _Part]] = []
+        most = self._most(problem.last)
+        self._price(mean[self.active], room, len(self.sets) - 1, most)
+        for at in range(len(self.sets)):
+            self._push(0.0, _Part(at, self._forced(at), problem.last))
+
+    @property
+    def bound_us(self) -> float:
+        """No plan takes less, unless it is the one that is known."""
+        return min(self.closed_us, self.open[0][0] if self.open else np.inf)
+
+    def _sets(self) -> Mask:
+        """[n, 6] sets of kinds of exchange: copies beside any others; the last has all."""
+        kinds = [kind for kind in self.priced.blocks if kind != Exchange.DP]
+        sets = np.zeros((1 << len(kinds), len(Exchange)), dtype=bool)
+        sets[:, Exchange.DP] = True
+        for bit, kind in enumerate(kinds):
+            sets[:, kind] = np.arange(len(sets)) >> bit & 1 == 1
+        return sets
+
+    def _forced(self, kinds: int) -> Ints:
+        """[P] places of the sizes from which steps are that run whenever all of these kinds are used."""
+        problem, o = self.problem, self.problem.options
+        steps = np.zeros(len(problem.curves.times), dtype=bool)
+        for kind in np.flatnonzero(self.sets[kinds]):
+            at = problem.alive & (o.exchange == kind)
+            if kind != Exchange.DP and at.any():
+                steps[problem.curves.step[(problem.average[at] > 0).all(axis=0)]] = True
+        return (steps & (problem.curves.times[:, 1] > problem.curves.times[:, 0])).astype(np.int64)
+
+    def _most(self, last: Ints) -> Array:
+        """[J] that a shard may have."""
+        return np.asarray(self.problem.curves.sizes[last][self.step] * (1 + _ROUNDING))
+
+    def _push(self, bound_us: float, part: _Part) -> None:
+        self.number += 1
+        heapq.heappush(self.open, (bound_us, self.number, part))
+
+    def run(self, stop_us: float, until: Callable[[], bool]) -> None:
+        """Split parts until none can hold a plan that takes less than ``stop_us``, or that hardly helps."""
+        mark, since = self.bound_us, self.solved
+        while self.open and self.bound_us < stop_us and not until():
+            if self.bound_us > mark * (1 + _RISE):
+                mark, since = self.bound_us, self.solved
+            if self.solved > since + _STALLED:
+                break
+            if self.open[0][0] >= self.closed_us:
+                break  # no split can raise the bound any more
+            above_us, number, part = self.open[0]
+            known = self._known(part)
+            if known > above_us:  # prices of other parts
+                heapq.heapreplace(self.open, (known, number, part))
+                continue
+            bound, found = self._solve(above_us, part, stop_us, until)
+            self.solved += 1
+            if until() or bound >= stop_us:
+                heapq.heapreplace(self.open, (bound, number, part))
+                continue
+            heapq.heappop(self.open)
+            parts = self._split(part, bound, found) if found is not None else []
+            if not parts:
+                self.closed_us = min(self.closed_us, bound)
+            for child in parts:
+                self._push(bound, child)
+
+    def _known(self, part: _Part, since: int = 0) -> float:
+        """The best bound of a part at prices that were taken before [us]."""
+        at = since + np.flatnonzero((self.most[since:] >= self._most(part.last)).all(axis=1))
+        value = self.value[at, part.kinds]
+        value = value + self.hulls.least(self.slope[at], part.first, part.last)
+        return float(value.max(initial=-np.inf))
+
+    def _solve(
+        self, bound: float, part: _Part, stop_us: float, until: Callable[[], bool]
+    ) -> tuple[float, Optimum | None]:
+        """A part's bound [us] and its optimum; boxes of schemes are split while that raises it.
+
+        Limits: a table that can be sharded in no way of the part -> infinite
+        """
+        most = self._most(part.last)
+        for turn in range(_HALVINGS + 1):
+            before = bound if turn else -np.inf
+            if not self.columns.of(self.sets[part.kinds], most).size:
+                start = self._best_prices(part)
+                if self._price(start[:-1], float(start[-1]), part.kinds, most) is None:
+                    return np.inf, None
+            for _ in range(_PRICINGS):
+                found = solve(self.columns, self.sets[part.kinds], self.step, self.hulls, *self._range(part))
+                self._price(found.mean, found.room, part.kinds, most)
+                bound = max(bound, self._known(part, len(self.slope) - 1))
+                if bound >= stop_us or until() or bound >= found.value * (1 - _NEAR):
+                    break
+            if bound >= stop_us or until() or bound - before < _RISE * abs(bound) or not self._halve(found):
+                break
+        return bound, found
+
+    def _range(self, part: _Part) -> tuple[Ints, Ints, Array]:
+        return part.first, part.last, self._most(part.last)
+
+    def _best_prices(self, part: _Part) -> Array:
+        """[J + 1] prices taken before that are best for a part, but for which shards it may have."""
+        at = np.flatnonzero(np.isfinite(self.value[:, part.kinds]))
+        value = self.value[at, part.kinds] + self.hulls.least(self.slope[at], part.first, part.last)
+        return np.asarray(self.prices[at[np.argmax(value)]])
+
+    def _price(self, mean: Array, room: float, kinds: int, most: Array) -> Point | None:
+        """Take prices: a bound of all parts of these kinds of exchange or fewer with shards of no more than
+        ``most``, and a column.
+
+        Limits: a table that can be sharded in no way -> None
+        """
+        found = self.priced.cheapest(mean, room, self.sets[kinds], most)
+        fewer = ~(self.sets & ~self.sets[kinds]).any(axis=1)
+        value = np.full(len(self.sets), -np.inf)
+        for at in np.flatnonzero(fewer):
+            value[at] = found.cost[self.sets[at]].min(axis=0).sum() - room
+        slope = np.bincount(self.step, mean, len(self.problem.curves.times))
+        self.slope, self.value = np.vstack([self.slope, slope]), np.vstack([self.value, value])
+        self.prices = np.vstack([self.prices, np.append(mean, room)])
+        self.most = np.vstack([self.most, most])
+        point = self.priced.point(found)
+        if point is not None:
+            self.columns.add(point)
+        return point
+
+    def _halve(self, found: Optimum) -> bool:
+        """Split the boxes that an optimum uses; False where none holds several schemes."""
+        options = np.unique(np.concatenate([self.columns.points[-1].option, *found.options]))
+        if not self.problem.split(options[self.problem.alive[options]]):
+            return False
+        self.priced = Priced(self.problem, self.active)
+        self.columns.keep(self.problem.alive)
+        return True
+
+    def _split(self, part: _Part, bound: float, found: Optimum) -> list[_Part]:
+        """Two parts that hold the same plans between them; none where that would not raise the bound."""
+        sizes, steps = self.problem.curves.sizes, np.arange(part.first.size)
+        shard = np.minimum(found.shard, sizes[part.last])
+        middle = np.sqrt(np.maximum(found.size, _SMALLEST * shard) * shard)
+        hull, between, large = (
+            np.clip(np.searchsorted(sizes, u), part.first, part.last) for u in (found.size, middle, shard)
+        )
+        times = self.hulls.times
+        above = np.where(hull > np.maximum(part.first, 1), times[steps, hull] - found.time_us, 0)
+        above = np.where(hull < part.last, above, 0)
+        more = _SHARDS * (times[steps, large] - found.time_us)
+        more = np.where((shard > found.size * (1 + _NEAR)) & (between < part.last), more, 0)
+        more = np.where(between >= np.maximum(part.first, 1), more, 0)
+        worth = np.maximum(above, more)
+        p = int(np.argmax(worth))
+        if worth[p] <= _WORTH * bound:
+            return []
+        place = int(hull[p] if above[p] >= more[p] else between[p])
+        last, first = part.last.copy(), part.first.copy()
+        last[p], first[p] = place, place + 1
+        return [_Part(part.kinds, part.first, last), _Part(part.kinds, first, part.last)]

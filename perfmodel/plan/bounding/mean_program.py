@@ -1,0 +1,132 @@
+"""The linear program of a part of ``mean_loads``: shares of whole plans, and the hulls of steps' curves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.plan.bounding.hulls import Hulls
+from perfmodel.plan.bounding.priced import Point
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_MOST = 120
+"""Columns of one program, those first that were used last: an optimum uses no more than there are resources
+and memory, about 40."""
+_USED = 1e-7
+_PENALTY_US = 1e7  # of memory, or of a size, that is too much by all of it
+
+
+class Columns:
+    """Plans of whole tables, as they are found."""
+
+    def __init__(self, resources: int) -> None:
+        self.points: list[Point] = []
+        self.used: list[int] = []  # the program that used each last
+        self.programs = 0
+        self._least, self._kinds = np.zeros((0, resources)), np.zeros((0, 0), dtype=bool)
+
+    def add(self, point: Point) -> None:
+        """One more."""
+        self.points.append(point)
+        self.used.append(self.programs)
+        self._stacked()
+
+    def keep(self, alive: Mask) -> None:
+        """Those alone whose options are alive."""
+        kept = [at for at, point in enumerate(self.points) if alive[point.option].all()]
+        self.points, self.used = [self.points[at] for at in kept], [self.used[at] for at in kept]
+        self._stacked()
+
+    def _stacked(self) -> None:
+        width = self._least.shape[1]
+        self._least = np.array([point.least for point in self.points]).reshape(-1, width)
+        self._kinds = np.array([point.kinds for point in self.points])
+
+    def of(self, kinds: Mask, most: Array) -> Ints:
+        """Those that use some kinds of exchange alone, with shards of no more than ``most``."""
+        if not self.points:
+            return np.zeros(0, dtype=np.int64)
+        at = np.flatnonzero(~(self._kinds & ~kinds).any(axis=1) & (self._least <= most).all(axis=1))
+        if at.size > _MOST:
+            used = np.array(self.used)[at]
+            at = np.sort(at[np.argsort(-used, kind="stable")[:_MOST]])
+        return at
+
+
+@dataclass(frozen=True, eq=False)
+class Optimum:
+    """Of one program.
+
+    mean [J], room  multipliers of the mean loads and of memory [us];  value  [us]
+    size, time_us, shard  [P] of each step: the load, the time on the hull [us], and the largest shard's load
+    options  of the columns that have a share
+    """
+
+    mean: Array
+    room: float
+    value: float
+    size: Array
+    time_us: Array
+    shard: Array
+    options: list[Ints]
+
+
+def solve(
+    columns: Columns, kinds: Mask, step: Ints, hulls: Hulls, first: Ints, last: Ints, most: Array
+) -> Optimum:
+    """The optimum over columns of these kinds of exchange.
+
+    step  [J] that waits for each resource;  first, last  [P] places of the sizes between which each step's
+    load is;  most  [J] what the busiest rank may have
+    Limits: no mix of columns fits -> the multipliers of what does not, and a value that is very large
+    """
+    from scipy.optimize import linprog
+
+    at = columns.of(kinds, most)
+    points = [columns.points[i] for i in at]
+    loads, n, steps = np.array([point.loads for point in points]), at.size, first.size
+    corners = [hulls.of(p, int(first[p]), int(last[p])) for p in range(steps)]
+    size, time = (np.concatenate(each) for each in zip(*corners, strict=True))
+    of: Ints = np.repeat(np.arange(steps), [x.size for x, _ in corners])
+    used = np.flatnonzero(loads.any(axis=0))
+    R, end = used.size, n + size.size
+    scale = np.maximum(hulls.sizes[last], 1)[step[used]]
+    matrix = np.zeros((R + 1, end + steps + 1))
+    matrix[:R, :n] = loads[:, used].T
+    matrix[:R, n:end] = np.where(step[used][:, np.newaxis] == of, -size, 0)
+    matrix[:R] /= scale[:, np.newaxis]
+    matrix[np.arange(R), end + step[used]] = -1
+    matrix[R, :n], matrix[R, -1] = [point.memory for point in points], -1
+    whole = np.zeros((1 + steps, matrix.shape[1]))
+    whole[0, :n] = 1
+    whole[1 + of, n + np.arange(size.size)] = 1
+    cost = np.concatenate([np.zeros(n), time, np.full(steps + 1, _PENALTY_US)])
+    right = np.append(np.zeros(R), 1.0)
+    options = {"presolve": False}
+    found: Any = linprog(  # type: ignore[call-overload]
+        cost, matrix, right, whole, np.ones(1 + steps), method="highs-ds", options=options
+    )
+    dual, share, corner = np.maximum(-found.ineqlin.marginals, 0), found.x[:n], found.x[n:end]
+    mean = np.zeros(step.size)
+    mean[used] = dual[:R] / scale
+    columns.programs += 1
+    some = np.flatnonzero(share > _USED)
+    for i in at[some]:
+        columns.used[i] = columns.programs
+    shard = np.zeros(steps)
+    np.maximum.at(shard, step, share @ np.array([point.least for point in points]))
+    return Optimum(
+        mean,
+        float(dual[R]),
+        float(found.fun),
+        np.asarray(np.bincount(of, corner * size, steps), np.float64),
+        np.asarray(np.bincount(of, corner * time, steps), np.float64),
+        shard,
+        [points[i].option for i in some],
+    )
