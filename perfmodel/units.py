@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
 
 from perfmodel.errors import BadInputError
+from perfmodel.refused_units import (
+    POWERS,
+    TypedNumber,
+    bare_prefix,
+    bits_or_bytes,
+    lettered,
+    prefix_of,
+    unknown_unit,
+)
 from perfmodel.typed_sizes import is_binary
 
 BITS_PER_BYTE = 8
-_POWERS = {"": 0, "k": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
-_WORDS = {"": "", "k": "kilo", "M": "mega", "G": "giga", "T": "tera", "P": "peta", "E": "exa"}
-_BINARY_WORDS = {"k": "kibi", "M": "mebi", "G": "gibi", "T": "tebi", "P": "pebi", "E": "exbi"}
 _TIME_SECONDS = {
     "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0,
 }  # fmt: skip
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _DECIMAL_UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
-_SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _NUMBER = re.compile(r"\s*([+-]?(?:[0-9]+(?:_[0-9]+)*\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(\S*)\s*")
 _AMOUNT = re.compile(r"([kKmMgGtTpPeE]?)(i?)(B|b|bit|bits|byte|bytes|Byte|Bytes|)(ps|/s|)")
 _FLOPS_UNITS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP")
@@ -34,23 +38,13 @@ QUANTITY_UNITS = ("byte", "byte/s", "s", "count", "ratio", "1/s", "W")
 """Units that a machine value may have."""
 
 
-@dataclass(frozen=True)
-class _Text:
-    """A number and its unit as the user typed them, with the words that name it in a message."""
-
-    number: float
-    unit: str
-    digits: str
-    subject: str
-
-
 def _subject(name: str, text: str) -> str:
     shown = text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "…"
     printable = "".join(c if c.isprintable() else "?" for c in shown)
     return f"{name} {printable}".strip()
 
 
-def _split(text: str, name: str, kind: str, example: str, *, zero: bool) -> _Text:
+def _split(text: str, name: str, kind: str, example: str, *, zero: bool) -> TypedNumber:
     """Number and unit of ``text``; the number is finite and not negative."""
     subject = _subject(name, text)
     if not text.strip():
@@ -69,73 +63,30 @@ def _split(text: str, name: str, kind: str, example: str, *, zero: bool) -> _Tex
         raise BadInputError(f"{subject} is negative.", f"{kind} is {least}, for example {example}.")
     if number == 0 and not zero:
         raise BadInputError(f"{subject} is zero.", f"{kind} is more than 0, for example {example}.")
-    return _Text(number, unit, digits, subject)
+    return TypedNumber(number, unit, digits, subject)
 
 
-def _prefix(letter: str) -> str:
-    """``k M G T P E`` of a letter in either case."""
-    return "k" if letter in "kK" and letter else letter.upper()
-
-
-def _power_text(base: int, exponent: int) -> str:
-    return f"{base}{str(exponent).translate(_SUPERSCRIPT)}" if exponent else "1"
-
-
-def _ambiguous(text: _Text, prefix: str, binary: bool, *, rate: bool, wanted_rate: bool) -> BadInputError:
-    """The refusal of bits-or-bytes spellings, with both readings and what to write instead."""
-    word = _BINARY_WORDS[prefix] if binary and prefix else _WORDS[prefix]
-    readings = f"{word}bits or {word}bytes" + (" per second" if rate else "") + "?"
-    digits, power = text.digits, _POWERS[prefix]
-    upper = prefix.upper()
-    if wanted_rate:
-        value = f"{digits}·{_power_text(10, 3 * power)}" if power else digits
-        step = f"write {digits}{prefix}B/s ({value} bytes/s), {digits}{prefix}bit/s (an eighth of that)"
-        step += f" or {digits}{upper}iB/s." if power else "."
-    elif power:
-        step = f"write {digits}{prefix}B ({digits}·{_power_text(10, 3 * power)} bytes), "
-        step += f"{digits}{upper}iB ({digits}·{_power_text(2, 10 * power)}) or {digits}{prefix}bit."
-    else:
-        step = f"write {digits}B or {digits}bit."
-    note = " and a rate, where a size is expected" if rate and not wanted_rate else ""
-    return BadInputError(f"{text.subject} is ambiguous{note}: {readings}", step)
-
-
-def _unknown_unit(text: _Text, kind: str, example: str) -> BadInputError:
-    return BadInputError(f"{text.subject}: {text.unit!r} is not a unit of {kind}.", f"for example {example}.")
-
-
-def _amount(text: _Text, *, rate: bool, kind: str, example: str) -> float:
+def _amount(text: TypedNumber, *, rate: bool, kind: str, example: str) -> float:
     """Bytes (or bytes per second) of a number with a unit."""
     if (match := _AMOUNT.fullmatch(text.unit)) is None:
-        raise _unknown_unit(text, kind, example)
+        raise unknown_unit(text, kind, example)
     letter, binary_mark, base, per = match.groups()
-    prefix, binary = _prefix(letter), bool(binary_mark)
+    prefix, binary = prefix_of(letter), bool(binary_mark)
     if binary and not prefix:
-        raise _unknown_unit(text, kind, example)
+        raise unknown_unit(text, kind, example)
     if base == "b" or per == "ps" or letter in ("m", "g", "t", "p", "e"):
-        raise _ambiguous(text, prefix, binary, rate=bool(per), wanted_rate=rate)
+        raise bits_or_bytes(text, prefix, binary, rate=bool(per), wanted_rate=rate)
     if bool(per) != rate:
         raise BadInputError(
             f"{text.subject} is {'a rate' if per else 'a size'}; expected {kind}.", f"for example {example}."
         )
     if not base and (prefix or rate):
-        raise _bare_prefix(text, prefix, rate=rate)
-    scale = 2.0 ** (10 * _POWERS[prefix]) if binary else 10.0 ** (3 * _POWERS[prefix])
+        raise bare_prefix(text, prefix, rate=rate)
+    scale = 2.0 ** (10 * POWERS[prefix]) if binary else 10.0 ** (3 * POWERS[prefix])
     value = text.number * scale / (BITS_PER_BYTE if base.startswith("bit") else 1)
     if not math.isfinite(value):
         raise BadInputError(f"{text.subject} is too large to be {kind}.", f"for example {example}.")
     return value
-
-
-def _bare_prefix(text: _Text, prefix: str, *, rate: bool) -> BadInputError:
-    power, upper, per = _POWERS[prefix], prefix.upper(), "/s" if rate else ""
-    if not power:
-        return BadInputError(f"{text.subject} has no unit.", f"write {text.digits}B/s or {text.digits}GB/s.")
-    decimal, binary = _power_text(10, 3 * power), _power_text(2, 10 * power)
-    return BadInputError(
-        f"{text.subject} is ambiguous: {decimal} or {binary} bytes{per}?",
-        f"write {text.digits}{prefix}B{per} ({text.digits}·{decimal} bytes) or {text.digits}{upper}iB{per}.",
-    )
 
 
 def parse_bytes(text: str, name: str = "", *, allow_zero: bool = False) -> float:
@@ -187,9 +138,7 @@ def parse_count(text: str, name: str = "", *, allow_zero: bool = False) -> int:
     """
     parts = _split(text, name, "a whole number", "128 or 1_000_000", zero=allow_zero)
     if parts.unit:
-        raise BadInputError(
-            f"{parts.subject} is not a whole number.", "write all the digits: 128 or 1_000_000."
-        )
+        raise lettered(parts, "a whole number", "128 or 1_000_000")
     if not parts.number.is_integer():
         raise BadInputError(
             f"{parts.subject} is not a whole number.", f"for example {math.ceil(parts.number)}."
@@ -218,7 +167,7 @@ def parse_number(text: str, name: str = "") -> float:
     """
     parts = _split(text, name, "a number", "1 or 32.5", zero=False)
     if parts.unit:
-        raise BadInputError(f"{parts.subject} is not a number.", "write a number, for example 1 or 32.5.")
+        raise lettered(parts, "a number", "1 or 32.5")
     return parts.number
 
 
@@ -265,8 +214,8 @@ def parse_named(text: str, unit: str, name: str = "") -> float:
     kind, spelling, example = _NAMED[unit]
     parts = _split(text, name, kind, example, zero=unit in QUANTITY_UNITS)
     if (match := re.fullmatch(spelling, parts.unit)) is None:
-        raise _unknown_unit(parts, kind, example)
-    return parts.number * 10.0 ** (3 * _POWERS[match.group(1) or ""])
+        raise unknown_unit(parts, kind, example)
+    return parts.number * 10.0 ** (3 * POWERS[match.group(1) or ""])
 
 
 def _bare(text: str) -> float | None:

@@ -77,8 +77,10 @@ from perfmodel.cli.workload import (
 from perfmodel.errors import BadInputError
 from perfmodel.passes.explanation import Explanation
 from perfmodel.project import Projection
+from perfmodel.project.explain_slowdown import WHOLE, explain_slowdown
 from perfmodel.project.explain_step import explain_step
-from perfmodel.report.explanation_text import explanation_text
+from perfmodel.report.explanation_text import explanation_text, number_text
+from perfmodel.report.projection_text import headline
 from perfmodel.report.terminal import paragraph
 from perfmodel.service.highest import FOLLOWED
 
@@ -95,7 +97,8 @@ def explain(
         str,
         typer.Argument(
             help="A step of perfmodel project: reduce-scatter, gather, all-to-all-ids … With --plan, "
-            "a step of that plan. Or collective, for one collective; or load, for a service."
+            "a step of that plan. Or slowdown, for how the steps make it up; collective, for one collective; "
+            "load, for a service."
         ),
     ],
     chip: OnChipOption = None,
@@ -153,6 +156,7 @@ def explain(
     \b
     Examples
       perfmodel explain reduce-scatter
+      perfmodel explain slowdown --table-size 10TB
       perfmodel explain gather --table-size 10TB --dim 128
       perfmodel explain all-to-all-ids --gpus 16 --machine h200-sxm-ib --json
       perfmodel explain all-to-all-rows --sharding ub
@@ -190,13 +194,17 @@ def explain(
     typed, question = Typed.of(machine, calibration, backend), question_of(asked)
     question.check_gpus()
 
-    words = ("perfmodel", "explain", step)
+    words, whole = ("perfmodel", "explain", step), step.strip().lower() in WHOLE
 
     def instead() -> str:
-        return answerable(words, typed, question, lambda answer: explain_step(answer, step))
+        check = explain_slowdown if whole else lambda answer: explain_step(answer, step)
+        return answerable(words, typed, question, check)
 
     with question.advised(instead):
         answer = question.answer()
+        if whole:
+            _emit_whole(answer, way, typed, as_json)
+            return
         found = explain_step(answer, step) if way is None else _of_way(answer, way, step, typed)
     if as_json:
         emit_json("explain", **found.to_dict())
@@ -204,6 +212,22 @@ def explain(
 
     first = "" if way is not None else f"{paragraph(_ROW_WISE)}\n"
     emit(f"{first}{explanation_text(found)}")
+
+
+def _emit_whole(base: Projection, way: str | None, typed: Typed, as_json: bool) -> None:
+    """How the steps make up the slowdown, of row-wise or of another way."""
+    answer, numbers = base, explain_slowdown(base)
+    if way is not None:
+        from perfmodel.cli.shardings import one_way
+        from perfmodel.plan.as_projection import projection_of
+
+        answer = one_way(base, way, typed.line).answer or base
+        numbers = explain_slowdown(answer, *[projection_of] * 3) if answer is not base else numbers
+    if as_json:
+        title, *_ = headline(answer).split("  ")
+        emit_json("explain", title=title, numbers=[each.to_dict() for each in numbers])
+        return
+    emit("\n\n".join([headline(answer), *map(number_text, numbers)]))
 
 
 def _of_way(answer: Projection, way: str, step: str, typed: Typed) -> Explanation:

@@ -89,6 +89,27 @@ class Equation:
         return {"equation": self.text, "function": self.function, "section": self.section}
 
 
+@dataclass(frozen=True)
+class ExplainedNumber:
+    """One number of an answer.
+
+    name  as it is printed;  key  of the same number in ``--json``;  value  in SI units;  text  with unit
+    equation  behind it;  working  with the numbers in it
+    """
+
+    name: str
+    key: str
+    value: float
+    text: str
+    equation: Equation
+    working: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words."""
+        named = {"name": self.name, "key": self.key, "value": self.value}
+        return {**named, **self.equation.to_dict(), "working": list(self.working)}
+
+
 def name_of(function: Callable[..., Any]) -> str:
     """``perfmodel.model.curves.hockney_time``: what to import."""
     return f"{function.__module__}.{function.__qualname__}"

@@ -298,4 +298,5 @@ def find_step(steps: tuple[StepRow, ...], name: str, what: str = "projection") -
     listed = ", ".join(step.name.replace("_", "-") for step in found or steps)
     if found:
         raise BadInputError(f"{name!r} means several steps of this {what}.", f"one of: {listed}.")
-    raise BadInputError(f"{name!r} is not a step of this {what}.", f"its steps: {listed}.")
+    whole = "; slowdown: how they add up" if what == "projection" else ""
+    raise BadInputError(f"{name!r} is not a step of this {what}.", f"its steps: {listed}{whole}.")

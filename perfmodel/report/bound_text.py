@@ -23,7 +23,7 @@ LONGER, LEAST_S = 6, 10
 
 
 def bound_words(answer: Planned) -> str:
-    """How much better a plan of the listed schemes can be, and any plan; and which schemes those are."""
+    """How much better a plan of the listed schemes can be, and any plan; ``listed_fact``: which those are."""
     found = answer.found
     if answer.given:
         return "This plan was given. Without --plan, a search shows how much faster a plan can be."
@@ -38,13 +38,22 @@ def bound_words(answer: Planned) -> str:
             f" ({stopped}). This bound is not tight yet, so how much can be saved is not known."
             f"{longer_words(found)}"
         )
-    return " ".join([words, *all_plans_words(answer), listed_words(answer)])
+    return " ".join([words, *all_plans_words(answer)])
+
+
+def listed_fact(answer: Planned) -> tuple[str, str]:
+    """A name, and which schemes the first bound is over; no words where there is no bound."""
+    if answer.given or not answer.found.bound_s:
+        return "", ""
+    if answer.found.restricted:
+        return "Shardings", f"TorchRec's: {answer.listed_schemes}"
+    return "Listed", answer.listed_schemes
 
 
 def listed_words(answer: Planned) -> str:
-    """Which schemes the first bound is over."""
-    whose = "TorchRec's shardings" if answer.found.restricted else "Listed"
-    return f"{whose}: {answer.listed_schemes}."
+    """The same as a sentence."""
+    name, schemes = listed_fact(answer)
+    return f"{name}: {schemes}." if schemes else ""
 
 
 def longer_words(found: Found) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 
 from perfmodel.collectives.time_tables import build_table
 from perfmodel.model.bands import quadrature
-from perfmodel.passes.equations import Equation, documented, section_of
+from perfmodel.passes.equations import Equation, ExplainedNumber, documented, section_of
 from perfmodel.passes.explanation import Explanation
 from perfmodel.passes.one_collective import CollectiveExplanation
 from perfmodel.passes.terms import Term
@@ -40,6 +40,14 @@ def explanation_text(found: Explanation) -> str:
         "Working\n" + "\n".join(paragraph(line, indent=_INDENT) for line in found.working),
     ]
     return "\n\n".join(parts)
+
+
+def number_text(each: ExplainedNumber) -> str:
+    """A number with its equation, the numbers in it, and the function that computes it."""
+    lines = [sides(each.name, each.text)]
+    lines.append(paragraph(each.equation.text, indent=_INDENT))
+    lines += [paragraph(line, indent=_INDENT) for line in each.working]
+    return "\n".join([*lines, *where(each.equation)])
 
 
 def where(*equations: Equation) -> list[str]:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from perfmodel.report.explanation_text import where
-from perfmodel.report.terminal import command_lines, paragraph, sides, table
-from perfmodel.service.explained_hour import LoadNumber
+from perfmodel.report.explanation_text import number_text
+from perfmodel.report.terminal import command_lines, paragraph, table
 from perfmodel.service.explanation import LoadExplanation
 from perfmodel.units import format_count, format_time
-
-_INDENT = 4
 
 
 def load_explanation_text(
@@ -20,15 +17,8 @@ def load_explanation_text(
 
     command  of the name of a step: what to type for its equation;  host  whose time is in the pass
     """
-    numbers = map(_number, found.numbers)
+    numbers = map(number_text, found.numbers)
     return "\n\n".join([paragraph(found.title), *numbers, _steps(found), _commands(found, command, host)])
-
-
-def _number(each: LoadNumber) -> str:
-    lines = [sides(each.name, each.text)]
-    lines.append(paragraph(each.equation.text, indent=_INDENT))
-    lines += [paragraph(line, indent=_INDENT) for line in each.working]
-    return "\n".join([*lines, *where(each.equation)])
 
 
 def _steps(found: LoadExplanation) -> str:

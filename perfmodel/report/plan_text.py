@@ -17,7 +17,7 @@ from perfmodel.plan.pricing.cost import StepCost
 from perfmodel.plan.pricing.placement import Scheme
 from perfmodel.plan.pricing.training import WholeStep
 from perfmodel.plan.what_ifs import WhatIf
-from perfmodel.report.bound_text import bound_words
+from perfmodel.report.bound_text import bound_words, listed_fact
 from perfmodel.report.projection_text import band, origin
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table, unbroken
 from perfmodel.report.training_text import whole_text
@@ -110,7 +110,7 @@ def compared_with(item: Baseline, time_s: float) -> str:
 
 
 def gpu_lines(answer: Planned, capped: bool = False) -> str:
-    """GPUs, and the memory of the fullest and of the mean one."""
+    """GPUs, the memory of the fullest and of the mean one, and which schemes the bound is over."""
     e, memory = answer.evaluator, answer.found.memory
     total = memory.total_bytes
     at = int(np.argmax(total))
@@ -136,7 +136,7 @@ def gpu_lines(answer: Planned, capped: bool = False) -> str:
         fullest += f"; host memory {format_bytes(float(memory.host.sum()), binary=False)}"
     names = dict.fromkeys(each.name for each in e.tables.ids)
     ids = [] if list(names) == ["uniform"] else [("Ids", ", ".join(names))]
-    return facts([("GPUs", gpus), ("Memory", fullest), *ids])
+    return facts([("GPUs", gpus), ("Memory", fullest), *ids, listed_fact(answer)])
 
 
 def kept_words(answer: Planned, capped: bool) -> str:

@@ -12,7 +12,8 @@ from perfmodel.schema.traces import OVERLAP_SHARE, RankTrace, TracedCollective
 
 _AGREE = 0.9
 """Of two ranks' collectives: with more of them the same in the same order, both traces begin at one place."""
-
+RESOLUTION_S = 0.9e-9
+"""Of a trace's times, which are written to the nanosecond: a shorter wait is what rounding leaves [s]."""
 _Group = tuple[str, tuple[int, ...], int]
 
 
@@ -55,9 +56,10 @@ class AlignedCollective:
 
     @property
     def wait_s(self) -> dict[int, float]:
-        """By rank: how long it waited for the last one [s]; 0 for the last."""
+        """By rank: how long it waited for the last one [s]; 0 for the last, and below ``RESOLUTION_S``."""
         least = self.time_s
-        return {rank: part.time_s - least for rank, part in self.parts.items()}
+        waits = {rank: part.time_s - least for rank, part in self.parts.items()}
+        return {rank: wait if wait >= RESOLUTION_S else 0.0 for rank, wait in waits.items()}
 
     @property
     def overlapped(self) -> bool:

@@ -1,45 +1,22 @@
-"""A number of ``perfmodel load`` with its equation; those of an hour: machines, machine-hours, money."""
+"""The numbers of an hour of ``perfmodel load``, explained: machines, machine-hours, money."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
 from perfmodel.model import serving_cost
-from perfmodel.passes.equations import Equation
+from perfmodel.passes.equations import Equation, ExplainedNumber
 from perfmodel.service.hourly import REQUESTS, HourlyCost
 from perfmodel.service.service_load import ServiceLoad
 from perfmodel.units import counted, format_count, format_number, format_per_second
 
 
-@dataclass(frozen=True)
-class LoadNumber:
-    """One number that ``load`` prints.
-
-    name  as it is printed;  key  of the same number in ``load --json``;  value  in SI units;  text  with unit
-    equation  behind it;  working  with the numbers in it
-    """
-
-    name: str
-    key: str
-    value: float
-    text: str
-    equation: Equation
-    working: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words."""
-        named = {"name": self.name, "key": self.key, "value": self.value}
-        return {**named, **self.equation.to_dict(), "working": list(self.working)}
-
-
-def hourly_numbers(hourly: HourlyCost, answer: ServiceLoad) -> Iterator[LoadNumber]:
+def hourly_numbers(hourly: HourlyCost, answer: ServiceLoad) -> Iterator[ExplainedNumber]:
     """Machines in use, and what a given number of requests takes of them and of money."""
     gpus, many = answer.question.served.gpus, counted(answer.replicas, "replica")
     rate = format_per_second(hourly.rate_per_s, "requests")
     sort = "its machines to itself" if hourly.whole else "a share of a machine"
-    yield LoadNumber(
+    yield ExplainedNumber(
         "machines",
         "cost.machines",
         hourly.machines,
@@ -48,7 +25,7 @@ def hourly_numbers(hourly: HourlyCost, answer: ServiceLoad) -> Iterator[LoadNumb
         (f"R = {many}, G = {format_count(gpus)}, g = {hourly.node} GPUs: a replica has {sort}",),
     )
     hours = hourly.machine_hours_of_requests
-    yield LoadNumber(
+    yield ExplainedNumber(
         "machine-hours per 10⁹ requests",
         "cost.machine_hours_per_1e9_requests",
         hours,
@@ -62,7 +39,7 @@ def hourly_numbers(hourly: HourlyCost, answer: ServiceLoad) -> Iterator[LoadNumb
     machines = hourly.per_hour - hourly.rented_per_hour
     each = f"{format_number(machines / hourly.machines)} {hourly.currency}"
     rent = f" + {format_number(hourly.rented_per_hour)} of storage" if hourly.rented_per_hour else ""
-    yield LoadNumber(
+    yield ExplainedNumber(
         "cost per hour",
         "cost.per_hour",
         hourly.per_hour,
@@ -70,7 +47,7 @@ def hourly_numbers(hourly: HourlyCost, answer: ServiceLoad) -> Iterator[LoadNumb
         Equation.of(serving_cost.machines_in_use, "machines × price of a machine's hour + storage_cost"),
         (f"{format_number(hourly.machines)} machines × {each}{rent} = {money}",),
     )
-    yield LoadNumber(
+    yield ExplainedNumber(
         "cost per 10⁹ requests",
         "cost.per_1e9_requests",
         hourly.of_requests,

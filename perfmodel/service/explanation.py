@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from perfmodel.model import queueing
-from perfmodel.passes.equations import Equation
+from perfmodel.passes.equations import Equation, ExplainedNumber
 from perfmodel.service import closed_forms, events, sizing, stragglers
 from perfmodel.service.closed_forms import QUANTILES, ClosedForm
-from perfmodel.service.explained_hour import LoadNumber, hourly_numbers
+from perfmodel.service.explained_hour import hourly_numbers
 from perfmodel.service.highest import P99
 from perfmodel.service.hourly import HourlyCost
 from perfmodel.service.service_load import ServiceLoad
@@ -42,7 +42,7 @@ class LoadExplanation:
     """All of them."""
 
     title: str
-    numbers: tuple[LoadNumber, ...]
+    numbers: tuple[ExplainedNumber, ...]
     parts: tuple[PassPart, ...]
     requests: tuple[float, float, float]
     """Of a batch, behind the times of ``parts``: one, on average at the asked load, of a full one."""
@@ -71,19 +71,19 @@ def explain_load(answer: ServiceLoad, hourly: HourlyCost) -> LoadExplanation:
     return LoadExplanation(title, numbers, tuple(_parts(answer, requests, late)), requests, full)
 
 
-def _numbers(answer: ServiceLoad) -> Iterator[LoadNumber]:
+def _numbers(answer: ServiceLoad) -> Iterator[ExplainedNumber]:
     yield from _sizes(answer)
     yield from _latencies(answer)
     yield from _waits(answer)
     yield from _slow_ranks(answer)
 
 
-def _sizes(answer: ServiceLoad) -> Iterator[LoadNumber]:
+def _sizes(answer: ServiceLoad) -> Iterator[ExplainedNumber]:
     """GPUs, load, capacity, batch."""
     best, asked, served = answer.best, answer.asked, answer.question.served
     each, most = asked.load_per_s / answer.replicas, best.rate_per_s
     fewest = Equation.of(sizing.sized, "R = ceil(lambda / lambda_max),   R G GPUs")
-    yield LoadNumber(
+    yield ExplainedNumber(
         "GPUs",
         "gpus",
         answer.gpus,
@@ -98,7 +98,7 @@ def _sizes(answer: ServiceLoad) -> Iterator[LoadNumber]:
     )
     gap = best.rule.requests / best.capacity_per_s
     what = "the schedule of two batches in flight" if best.rule.overlap else "the pass of a full batch"
-    yield LoadNumber(
+    yield ExplainedNumber(
         "no limit",
         "capacity_per_replica_per_s",
         best.capacity_per_s,
@@ -106,7 +106,7 @@ def _sizes(answer: ServiceLoad) -> Iterator[LoadNumber]:
         Equation.of(queueing.batch_capacity),
         (f"mu = {format_count(best.rule.requests)} / {format_time(gap)} (gap: {what})",),
     )
-    yield LoadNumber(
+    yield ExplainedNumber(
         "used",
         "asked.utilisation",
         asked.utilisation,
@@ -114,7 +114,7 @@ def _sizes(answer: ServiceLoad) -> Iterator[LoadNumber]:
         Equation.of(queueing.utilisation),
         (f"rho = {_rate(each)} / {_rate(best.capacity_per_s)} of a replica",),
     )
-    yield LoadNumber(
+    yield ExplainedNumber(
         "batch",
         "asked.requests_per_batch",
         asked.run.requests,
@@ -124,7 +124,7 @@ def _sizes(answer: ServiceLoad) -> Iterator[LoadNumber]:
     )
 
 
-def _latencies(answer: ServiceLoad) -> Iterator[LoadNumber]:
+def _latencies(answer: ServiceLoad) -> Iterator[ExplainedNumber]:
     """Percentiles, mean, requests inside."""
     run, closed = answer.asked.run, {each.name: each for each in answer.closed}
     for name, q in QUANTILES.items():
@@ -136,15 +136,15 @@ def _latencies(answer: ServiceLoad) -> Iterator[LoadNumber]:
             working = (f"{words}: {format_time(value)} of {format_count(run.latency_s.size)} requests",)
         else:
             equation, working = Equation.of(form.function), (*_steady(answer, form), _beside(form))
-        yield LoadNumber(name, f"asked.{name}_s", value, format_time(value), equation, working)
+        yield ExplainedNumber(name, f"asked.{name}_s", value, format_time(value), equation, working)
     mean = closed.get("mean")
     if mean is not None:
         total = "t" if mean.function is queueing.light_load_latency else "t + W"
         working = (f"{total}, with {_letters(mean)}; {mean.words}", _beside(mean))
         equation = Equation.of(mean.function)
-        yield LoadNumber("mean", "asked.mean_s", run.mean_s, format_time(run.mean_s), equation, working)
+        yield ExplainedNumber("mean", "asked.mean_s", run.mean_s, format_time(run.mean_s), equation, working)
     inside = float(queueing.requests_inside(answer.asked.load_per_s, run.mean_s))
-    yield LoadNumber(
+    yield ExplainedNumber(
         "inside",
         "asked.requests_inside",
         inside,
@@ -185,7 +185,7 @@ _PARTS = {
 }
 
 
-def _waits(answer: ServiceLoad) -> Iterator[LoadNumber]:
+def _waits(answer: ServiceLoad) -> Iterator[ExplainedNumber]:
     """The parts of the p99."""
     run = answer.asked.run
     parts, whole = run.made_of(P99), run.quantile(P99)
@@ -201,18 +201,18 @@ def _waits(answer: ServiceLoad) -> Iterator[LoadNumber]:
         if name == "stragglers":
             working.append(f"all four add up to {format_time(whole)}")
         equation = Equation.of(events.simulate, text)
-        yield LoadNumber(
+        yield ExplainedNumber(
             name, f"asked.{name}_s", value, format_time(max(value, 0.0)), equation, tuple(working)
         )
 
 
-def _slow_ranks(answer: ServiceLoad) -> Iterator[LoadNumber]:
+def _slow_ranks(answer: ServiceLoad) -> Iterator[ExplainedNumber]:
     """What the slowest rank adds, and a request that comes alone."""
     q = answer.question
     alone = next(each for each in answer.closed if each.name == "alone")
     working = (f"with {_letters(alone)}: {format_time(alone.closed)}", _beside(alone))
     equation = Equation.of(queueing.light_load_latency)
-    yield LoadNumber(
+    yield ExplainedNumber(
         "a request that comes alone", "closed_forms.alone", alone.closed, format_time(alone.closed),
         equation, working,
     )  # fmt: skip
@@ -226,7 +226,7 @@ def _slow_ranks(answer: ServiceLoad) -> Iterator[LoadNumber]:
         f"a = {floor}, r = {share}, G = {q.served.gpus}, g: below {source}",
         f"alone the pass takes {format_time(mean)} on average, {within}: all its steps with drawn delays",
     )
-    yield LoadNumber(
+    yield ExplainedNumber(
         "the pass alone, p99", "least_latency_s", answer.least_s, format_time(answer.least_s),
         Equation.of(stragglers.lateness, text), words,
     )  # fmt: skip

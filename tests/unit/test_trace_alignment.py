@@ -38,6 +38,13 @@ def test_the_time_is_that_after_the_last_arrival_and_the_rest_is_wait() -> None:
         assert [one.wait_s[r] for r in range(3)] == pytest.approx(arrivals[:, i].max() - arrivals[:, i])
 
 
+def test_equal_durations_are_no_wait() -> None:
+    """0.1 + 0.2 is not 0.3 in binary: the rest of a rounding is not a wait of 5.6e-08 ns."""
+    durations = (0.1 + 0.2, 0.3, 0.3 + 2e-9)
+    (found,) = align([trace(r, collective(r, 0, time)) for r, time in enumerate(durations)]).collectives
+    assert list(found.wait_s.values()) == [0.0, 0.0, pytest.approx(2e-9, rel=1e-6)]
+
+
 def test_the_slow_rank_is_first_and_waits_for_nobody() -> None:
     traces = [trace(r, *(collective(r, i, 1e-5 if r == 1 else 5e-5) for i in range(10))) for r in range(3)]
     first, *rest = rank_skews(align(traces).collectives)

@@ -128,6 +128,18 @@ def test_parse_count() -> None:
             units.parse_count(text)
 
 
+@pytest.mark.parametrize(("text", "both"), [("4k", "4000 or 4096"), ("1.5K", "1500 or 1536"), ("2M", "")])
+def test_a_count_with_a_letter_has_two_readings(text: str, both: str) -> None:
+    """4k samples may be 4000 or 4096: both are said, and a letter that means no number is not one."""
+    both = both or "2000000 or 2097152"
+    for parse in (units.parse_count, units.parse_number):
+        with pytest.raises(BadInputError, match=rf"--batch {text} is ambiguous: {both}\?") as refused:
+            parse(text, "--batch")
+        assert refused.value.next_step == f"write {both}."
+    with pytest.raises(BadInputError, match="3x is not a whole number"):
+        units.parse_count("3x")
+
+
 def test_parse_quantity_takes_the_unit_of_the_value() -> None:
     assert units.parse_quantity("100GB/s", "byte/s") == 100e9
     assert units.parse_quantity("100e9", "byte/s") == 100e9

@@ -12,7 +12,7 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.files import MadeFor, plan_record
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.pricing.training import WholeStep
-from perfmodel.report.bound_text import bound_words
+from perfmodel.report.bound_text import bound_words, listed_words
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.gpu_columns import Shown
 from perfmodel.report.figures.gpu_loads import balance, memory
@@ -186,6 +186,8 @@ def _notes(answer: Planned, whole: WholeStep | None) -> list[str]:
         notes.append(f"Changed for this page: {values}.")
     if e.setting.scenario != "cluster":
         notes.append(f"Scenario {e.setting.scenario}.")
+    if listed := listed_words(answer):
+        notes.append(listed)
     return notes + list(e.setting.notes)
 
 

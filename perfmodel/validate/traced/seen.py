@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from perfmodel.schema.trace_alignment import AlignedCollective
+from perfmodel.schema.trace_alignment import RESOLUTION_S, AlignedCollective
 from perfmodel.schema.traces import KernelFamily, TracedKernel
 from perfmodel.validate.traced.expected import KERNELS, PlannedPass
 from perfmodel.validate.traced.matching import (
@@ -294,7 +294,8 @@ def _rank_whole(
     """
     bars, others, rest = _events(step, match, rank, plan)
     links = [bar for bar in bars if bar.step not in _FAMILIES]
-    waits = _union([(bar.start_s, max(bar.end_s - bar.own_s, bar.start_s)) for bar in links])
+    spans = [(bar.start_s, bar.end_s - bar.own_s) for bar in links]
+    waits = _union([(start, end) for start, end in spans if end - start >= RESOLUTION_S])
     runs = [(k.start_s, k.start_s + k.time_s) for k in others]
     runs += [(e.parts[rank].start_s, e.parts[rank].end_s) for e in rest]
     dense = [k for k in others if k.family in _PARTS]

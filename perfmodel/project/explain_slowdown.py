@@ -1,0 +1,143 @@
+"""The headline of a projection, explained: how the times of the steps make up the slowdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from perfmodel.model import bands
+from perfmodel.passes.equations import Equation, ExplainedNumber
+from perfmodel.passes.steps import STEPS, StepRow
+from perfmodel.project.costs import Forward
+from perfmodel.project.grid import costed, totals
+from perfmodel.project.projection import Projection
+from perfmodel.units import format_count, format_ratio, format_time
+
+WHOLE = ("slowdown", "total")
+"""What may be explained besides the steps: all of them together."""
+
+
+Function = Callable[..., Any]
+
+
+def explain_slowdown(
+    answer: Projection,
+    whole: Function = totals,
+    parts: Function = costed,
+    light: Function = Forward.light_time,
+) -> tuple[ExplainedNumber, ...]:
+    """Each number of the headline with its equation and its operands.
+
+    whole, parts, light  what computed sum and ratio, the parts of the ratio, and the least time
+    Limits: one GPU -> t = b, a slowdown of 1
+    """
+    ratios = _ratio(answer, whole, parts)
+    return (*ratios, *_times(answer, whole), *_parts(answer, parts), _light(answer, light), _band(answer))
+
+
+def _ratio(answer: Projection, whole: Function, parts: Function) -> Iterator[ExplainedNumber]:
+    """The slowdown, and the samples per second that it leaves."""
+    t, b = format_time(answer.time_s), format_time(answer.baseline_time_s)
+    said = format_ratio(answer.slowdown)
+    ratio = Equation.of(whole, "s = t / b                                             [-]")
+    yield ExplainedNumber(
+        "slowdown s", "slowdown", answer.slowdown, said, ratio, (f"s = {t} / {b} = {said}",)
+    )
+    rate = answer.totals["throughput_ratio"]
+    yield ExplainedNumber(
+        "samples per second, over those of one GPU",
+        "throughput_ratio",
+        rate,
+        format_ratio(rate),
+        Equation.of(parts, "G b / t = G / s                                       [-]"),
+        (f"{format_count(answer.gpus)} × {b} / {t} = {format_ratio(rate)}",),
+    )
+
+
+def _times(answer: Projection, whole: Function) -> Iterator[ExplainedNumber]:
+    """The two operands."""
+    total, base = answer.time_s, answer.baseline_time_s
+    each = [f"{format_time(step.time_s)} {step.label}" for step in answer.steps]
+    yield ExplainedNumber(
+        "time per batch t",
+        "time_s",
+        total,
+        format_time(total),
+        Equation.of(whole, "t = sum of the steps, one after the other             [s]"),
+        (f"t = {' + '.join(each) or '0 s'} = {format_time(total)}", *_further(answer.steps)),
+    )
+    yield ExplainedNumber(
+        "time on one GPU b",
+        "baseline_time_s",
+        base,
+        format_time(base),
+        Equation.of(Forward.baseline, "b = the look-ups of the same batch, all tables in local memory   [s]"),
+        ("the equation is that of the step gather-pool, with L look-ups of every sample on one GPU",),
+    )
+
+
+def _further(steps: tuple[StepRow, ...]) -> Iterator[str]:
+    """How the equation of a step is shown."""
+    if steps:
+        longest = max(steps, key=lambda step: step.time_s).name.replace("_", "-")
+        yield f"explain with the name of a step shows its equation, e.g. explain {longest}"
+
+
+def _parts(answer: Projection, parts: Function) -> Iterator[ExplainedNumber]:
+    """What of the slowdown is latency, and what is bytes."""
+    floor, b = answer.totals["floor_time_s"], format_time(answer.baseline_time_s)
+    latency, data = (answer.totals[f"slowdown_{name}_part"] for name in ("floor", "bytes"))
+    yield ExplainedNumber(
+        "of it latency",
+        "slowdown_floor_part",
+        latency,
+        format_ratio(latency),
+        Equation.of(parts, "t0 / b,  t0 = sum of the steps' times without bytes   [-]"),
+        (f"{format_time(floor)} / {b} = {format_ratio(latency)}",),
+    )
+    rest = answer.time_s - floor
+    yield ExplainedNumber(
+        "of it bytes",
+        "slowdown_bytes_part",
+        data,
+        format_ratio(data),
+        Equation.of(parts, "(t - t0) / b                                          [-]"),
+        (f"{format_time(rest)} / {b} = {format_ratio(data)}",),
+    )
+
+
+def _light(answer: Projection, function: Function) -> ExplainedNumber:
+    """The least slowdown that datasheet rates allow."""
+    light, least = answer.totals["slowdown_light"], format_time(answer.totals["light_time_s"])
+    return ExplainedNumber(
+        "speed of light",
+        "slowdown_light",
+        light,
+        format_ratio(light),
+        Equation.of(
+            Forward.light_time, "t_light / b,  t_light: all bytes at datasheet rates, no latency   [-]"
+        ),
+        (f"{least} / {format_time(answer.baseline_time_s)} = {format_ratio(light)}",),
+    )
+
+
+def _band(answer: Projection) -> ExplainedNumber:
+    """The 95 % band of the slowdown: its upper end, with the sums of the steps' bands in it."""
+    low, high = map(format_ratio, answer.band)
+    below = [step for step in answer.steps if STEPS[step.name].below_hbm]
+    kinds = (
+        ("exchanges", [step for step in answer.steps if not step.is_kernel]),
+        ("kernels", [step for step in answer.steps if step.is_kernel and step not in below]),
+        ("below the HBM (errs apart, counts in C)", below),
+    )
+    sums = [f"{name} {_ends(steps)}" for name, steps in kinds if steps]
+    base = [format_time(answer.totals[f"baseline_{end}_s"]) for end in ("low", "high")]
+    words = f"{', '.join(sums)}{', ' if sums else ''}b {base[0]} – {base[1]}"
+    equation = Equation.of(bands.slowdown_band)
+    return ExplainedNumber("band", "slowdown_high", answer.band[1], f"{low} – {high}", equation, (words,))
+
+
+def _ends(steps: list[StepRow]) -> str:
+    """The sums of their low, and of their high times."""
+    low, high = (sum(getattr(step, end) for step in steps) for end in ("low_s", "high_s"))
+    return f"{format_time(low)} – {format_time(high)}"

@@ -1,0 +1,58 @@
+"""``explain slowdown``: the numbers of the headline, and the operands that give them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from perfmodel.units import format_ratio, format_time
+
+_TABLES = "--table-size 10TB"
+
+
+@pytest.mark.parametrize("name", ["slowdown", "total", " Slowdown"])
+@pytest.mark.parametrize(
+    "question",
+    [
+        _TABLES,
+        "--table-size 10GB --gpus 1",
+        f"{_TABLES} --tier uvm-caching:10% --alpha 1.05",
+        "--model mlperf-dlrm-dcnv2 --gpus 16 --sharding table-wise",
+    ],
+)
+def test_the_numbers_are_those_of_project(cli: Any, name: str, question: str) -> None:
+    answer = json.loads(cli("project", *question.split(), "--json").out)
+    found = json.loads(cli("explain", name, *question.split(), "--json").out)
+    numbers = {each["key"]: each for each in found["numbers"]}
+    assert len(numbers) == len(found["numbers"]) == 8
+    for key, each in numbers.items():
+        assert each["value"] == pytest.approx(answer[key], rel=1e-12), key
+    t, b = (numbers[key]["value"] for key in ("time_s", "baseline_time_s"))
+    assert numbers["slowdown"]["value"] == pytest.approx(t / b)
+    assert t == pytest.approx(sum(step["time_s"] for step in answer["steps"]))
+    assert numbers["throughput_ratio"]["value"] == pytest.approx(answer["gpus"] * b / t)
+    parts = numbers["slowdown_floor_part"]["value"] + numbers["slowdown_bytes_part"]["value"]
+    assert parts == pytest.approx(t / b)
+    assert numbers["slowdown"]["working"] == [
+        f"s = {format_time(t)} / {format_time(b)} = {format_ratio(t / b)}"
+    ]
+    assert all(step["label"] in numbers["time_s"]["working"][0] for step in answer["steps"])
+
+
+def test_the_screen_begins_with_the_headline(cli: Any) -> None:
+    headline = cli("project", *_TABLES.split()).out.split("\n\n")[0]
+    screen = cli("explain", "slowdown").out
+    assert screen.startswith(f"{headline}\n\nslowdown s")
+    assert "perfmodel.model.bands.slowdown_band" in screen
+    tiered = cli("explain", "slowdown", *_TABLES.split(), "--tier", "uvm", "--alpha", "1.05").out
+    assert "below the HBM (errs apart, counts in C)" in tiered
+
+
+def test_the_exact_function_is_named(cli: Any) -> None:
+    """Of row-wise the projection's; of another sharding that of a plan."""
+    words = ("explain", "slowdown", "--model", "criteo-kaggle", "--gpus", "8")
+    assert "perfmodel.project.grid.totals" in cli(*words).out
+    other = cli(*words, "--sharding", "table-wise").out
+    assert "perfmodel.plan.as_projection.projection_of" in other and "project.grid" not in other
