@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,11 +11,25 @@ from numpy.typing import ArrayLike, NDArray
 from perfmodel.collectives.library import Timing, constant, slower
 from perfmodel.model import tiers
 from perfmodel.passes.basis import KERNEL_LIBRARY, PassBasis
+from perfmodel.schema.tiers import LFU
 
 Array = NDArray[np.float64]
 
 LINK = ("link_packet_fraction", "host_link_bytes_per_s", "host_bytes_per_s")
 CACHE = ("cache_floor_s", "cache_row_s")
+
+
+def cache_state_bytes(constant: Callable[[str], float], policy: str, prefetch: bool) -> tuple[float, float]:
+    """HBM that a cache needs beside its rows: of each of its slots, of each row of its tables [bytes].
+
+        X (8 + 8 + 4 prefetch) + 4 E,  with LFU X (8 + 4 prefetch) + (4 + 8) E          [bytes]
+
+    constant  of the kernels;  X  slots [rows];  E  rows of the cached tables, all of them [rows]
+    Source: FBGEMM 1.8, ``_apply_cache_state``; TorchRec 1.8, ``_calculate_cache_aux_state_sizes``
+    """
+    slot = constant("cache_slot_row_bytes") + prefetch * constant("cache_lock_bytes")
+    row, use = constant("cache_table_bytes"), constant("cache_use_bytes")
+    return (slot, row + use) if policy == LFU else (slot + use, row)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ _SPELLED = {
 }
 """As typed, with - for _: our names, TorchRec's compute kernels, FBGEMM's locations."""
 LRU, LFU, PREFETCH = "lru", "lfu", "prefetch"
-EXAMPLE = "uvm, uvm-caching:10%, uvm-caching:10%,lfu,prefetch or ssd:5%"
+EXAMPLE = "uvm, uvm-caching:10%,lfu, uvm-caching:10%,prefetch or ssd:5%"
 
 
 @dataclass(frozen=True, order=True)
@@ -85,6 +85,11 @@ def parse_tier(text: str) -> Tier:
             raise BadInputError(f"tier {shown(text)}: {shown(word)} is not known.", f"give {EXAMPLE}.")
     if LRU in words and LFU in words:
         raise BadInputError(f"tier {shown(text)} names two policies.", "give lru or lfu.")
+    if LFU in words and PREFETCH in words:
+        raise BadInputError(
+            f"tier {shown(text)}: FBGEMM fills no LFU cache ahead.",
+            "give prefetch with the lru policy, or lfu without prefetch.",
+        )
     if kind == UVM and (colon or words):
         what = share or ", ".join(words)
         raise BadInputError(

@@ -56,7 +56,7 @@ def _ranks_of(o: Options, at: int) -> list[tuple[int, ...]]:
     [
         ("uniform", "uvm,uvm-caching:10%,lfu,uvm-caching:50%,lfu", False),
         ("zipf:1.2", "uvm,uvm-caching:10%,uvm-caching:50%", True),
-        ("zipf:1.05", "uvm-caching:10%,lfu,prefetch,uvm-caching:50%,lfu,prefetch", False),
+        ("zipf:1.05", "uvm-caching:10%,prefetch,uvm-caching:50%,prefetch", False),
         ("zipf:1.2", "uvm-caching:20%,lfu", True),
     ],
 )
@@ -75,4 +75,4 @@ def test_no_plan_of_the_listed_ones_is_below_the_bound_nor_faster_than_what_is_f
     assert 0 < found.bound_s <= times.min() * (1 + 1e-9)
     assert found.cost.time_s <= times.min() * (1 + 1e-6)
     assert found.bound_s >= 0.9 * times.min()
-    assert times.size >= 60
+    assert times.size >= 30

@@ -224,7 +224,7 @@ def test_domains_of_several_nodes_are_pods() -> None:
 
 def with_tiers() -> TorchRecPlan:
     """Tables in HBM, in host memory, and there with caches of different sizes."""
-    below = {"policy": "lfu", "prefetch": True}
+    below = {"policy": "lru", "prefetch": True}
     return plan_of(
         gpus=2,
         per_node=2,
@@ -253,7 +253,7 @@ def test_tiers_are_torchrecs_kernels_and_cache_params(tmp_path: Path) -> None:
         "more": "fused_uvm_caching",
     }
     caches = {
-        name: CacheParams(CacheAlgorithm.LFU, load, prefetch_pipeline=True)
+        name: CacheParams(CacheAlgorithm.LRU, load, prefetch_pipeline=True)
         for name, load in (("few", 0.05), ("more", 0.2))
     }
     topology = torchrec_plan.topology(plan)

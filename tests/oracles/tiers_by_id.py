@@ -21,6 +21,8 @@ Ints = NDArray[np.int64]
 
 ID, SECTOR, PACKET, HEADER = 8, 32, 128, 18
 """Bytes of an id; of a sector; of the largest read of a link; of a packet's header."""
+PER_SLOT, PER_ROW = {"lru": 16, "lfu": 8}, {"lru": 4, "lfu": 12}
+"""Bytes in HBM that FBGEMM has beside the rows of a cache: of each slot, of each row of the cached tables."""
 LONG_AGO = 1e7  # batches, in which the counts of an LFU cache have come to say which rows are popular
 
 
@@ -131,9 +133,11 @@ class TierReferee:
             size = rows * (shard.row_bytes + shard.columns * self.per_element + self.per_row)
             found.of["hbm" if shard.memory == "hbm" else "host"][rank] += size
         for width, cached in by_width(self.tables, shards).items():
+            policy = policy_of(cached)
             slots = WAYS * sum(self._sets(shard, entries) for shard in cached)
             widest = max(t.dim for t in self.tables if t.width == width) * width
-            found.of["hbm"][rank] += slots * widest
+            rows = sum(-(-self.tables[s.table].rows // entries[s.table]["row_parts"]) for s in cached)
+            found.of["hbm"][rank] += slots * (widest + PER_SLOT[policy]) + rows * PER_ROW[policy]
 
     def _sets(self, shard: Shard, entries: list[dict[str, Any]]) -> int:
         """Of a cache for this shard alone; one for several shards has no more than all of theirs."""

@@ -56,9 +56,7 @@ def in_tier(plan: Plan, tier: str) -> Plan:
 
 @pytest.mark.parametrize("gpus", [8, 16])
 @pytest.mark.parametrize("ids", ["uniform", "zipf:1.05"])
-@pytest.mark.parametrize(
-    "tier", ["uvm", "uvm-caching:5%", "uvm-caching:10%,lfu", "uvm-caching:2%,lfu,prefetch"]
-)
+@pytest.mark.parametrize("tier", ["uvm", "uvm-caching:5%", "uvm-caching:10%,lfu", "uvm-caching:2%,prefetch"])
 def test_tables_that_are_all_in_one_tier_cost_what_a_projection_says(tier: str, ids: str, gpus: int) -> None:
     rows = 1_000_000
     answer = project_one(tables=table_set(8, rows), gpus=gpus, tier=tier, batch=512, distribution=ids)
@@ -96,15 +94,18 @@ def test_a_cached_table_has_its_cache_in_hbm_and_its_rows_and_state_in_host_memo
     tables = two_tables()
     evaluator = on_two(tables, "uvm", "uvm-caching", training=True, optimizer="rowwise-adagrad")
     memory = evaluator.memory(placed(tables, "uvm-caching:10%", "uvm"))
-    assert memory.rows_bytes.tolist() == [
-        32 * 313 * 256,
-        0,
-    ]  # 10 000 rows, in sets, wide
+    beside = 32 * 313 * 16 + 100_000 * 4  # slots and rows
+    assert memory.rows_bytes.tolist() == [32 * 313 * 256 + beside, 0]  # 10 000 rows, in sets, wide
     assert memory.optimizer_bytes.tolist() == [0, 0]
     assert memory.host.tolist() == [100_000 * (128 + 4), 50_000 * (256 + 4)]
     ahead = on_two(tables, "uvm", "uvm-caching", "prefetch")
     held = ahead.memory(placed(tables, "uvm-caching:10%,prefetch", "hbm"))
-    assert held.rows_bytes.tolist() == [32 * 313 * 128, 50_000 * 256]  # a cache for each width
+    assert held.rows_bytes.tolist() == [
+        32 * 313 * (128 + 4) + beside,
+        50_000 * 256,
+    ]  # a cache for each width; locks
+    counted = on_two(tables, "uvm-caching", "lfu").memory(placed(tables, "uvm-caching:10%,lfu", "hbm"))
+    assert counted.rows_bytes[0] == 32 * 313 * (256 + 8) + 100_000 * (4 + 8)
 
 
 def test_training_sends_evicted_rows_back_and_updates_host_memory() -> None:
@@ -238,10 +239,10 @@ def _of(options: Options, table: int) -> range:
 
 
 def test_a_plan_file_keeps_the_tier_and_the_share() -> None:
-    plan = placed(two_tables(), "uvm-caching:12.5%,lfu,prefetch", "uvm")
+    plan = placed(two_tables(), "uvm-caching:12.5%,prefetch", "uvm")
     again = plan_from(plan_record(plan), plan.tables)
     assert [p.scheme for p in again.placements] == [p.scheme for p in plan.placements]
-    assert plan_record(plan)["placements"][0]["memory"] == "uvm-caching:12.5%,lfu,prefetch"
+    assert plan_record(plan)["placements"][0]["memory"] == "uvm-caching:12.5%,prefetch"
     assert "memory" not in plan_record(placed(two_tables(), "hbm", "hbm"))["placements"][0]
 
 

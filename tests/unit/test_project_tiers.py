@@ -96,7 +96,7 @@ def test_configurations_together_are_those_alone() -> None:
 def test_every_step_is_explained_with_its_numbers() -> None:
     for tier, names in (
         ("uvm", ["gather-host"]),
-        ("uvm-caching:1%,lfu,prefetch", ["cache-lookup", "fetch-rows"]),
+        ("uvm-caching:1%,prefetch", ["cache-lookup", "fetch-rows"]),
         ("ssd:1%", ["read-ssd", "cache-lookup"]),
     ):
         answer = one(tier)
@@ -123,6 +123,7 @@ def test_what_would_help_keeps_the_tier_but_for_one_memory() -> None:
         ("uvm,ssd", "uvm and ssd would both hold all rows"),
         ("uvm:10%", "uvm reads rows in place"),
         ("uvm-caching:10%,lru,lfu", "two policies"),
+        ("uvm-caching:10%,lfu,prefetch", "FBGEMM fills no LFU cache ahead"),
         ("uvm-caching:10%,soon", "'?soon'? is not known"),
         ("", "is not known"),
         ("hbm", "is not known"),
@@ -134,8 +135,8 @@ def test_a_tier_that_cannot_be_is_refused(tier: str, words: str) -> None:
 
 
 def test_the_document_has_torchrecs_cache_params() -> None:
-    plan = one("uvm-caching:5%,lfu,prefetch").to_dict()["tier_plan"]
-    params = {"algorithm": "LFU", "load_factor": 0.05, "prefetch_pipeline": True}
+    plan = one("uvm-caching:5%,prefetch").to_dict()["tier_plan"]
+    params = {"algorithm": "LRU", "load_factor": 0.05, "prefetch_pipeline": True}
     assert (plan["compute_kernel"], plan["cache_params"]) == ("fused_uvm_caching", params)
     assert 0.9 * plan["distinct_rows"] < plan["missed_rows"] < plan["distinct_rows"]
     in_place = one("uvm").to_dict()["tier_plan"]

@@ -113,7 +113,9 @@ def _with_corners(
         own[plain:, resource] = 0.0
         average[plain:, resource] = missed / o.r[new] * each * o.parts[new] / o.gpus
     own_memory[plain:] = 0.0
-    average_memory[plain:] = o.everywhere_memory[new] + shares * tables.rows[t] * row / o.gpus
+    per_slot, per_row = evaluator.memories.cache_state
+    state = o.c[new] * (shares * per_slot + per_row)
+    average_memory[plain:] = o.everywhere_memory[new] + tables.rows[t] * (shares * row + state) / o.gpus
     assert o.cached is not None and o.tier is not None
     cached = o.cached[at]
     cached[plain:] = shares

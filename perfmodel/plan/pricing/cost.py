@@ -16,7 +16,7 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.settings import CLUSTER, Setting, clock_of, load_setting
 from perfmodel.passes.steps import BACKWARD, FORWARD, HANDOVER, LABELS, STEPS, Step, StepRow, with_tiers
-from perfmodel.passes.tier_times import LINK
+from perfmodel.passes.tier_times import LINK, cache_state_bytes
 from perfmodel.plan.pricing.allowed_tiers import Below, check_machine
 from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.plan.pricing.loads import LoadModel, Loads, Resource, ShardLoads, Training
@@ -102,7 +102,8 @@ class Evaluator:
         self.memories = MemoryModel(tables, optimizer, state, sets is not None, training)
         if below is not None:
             ways = self.basis.constant("cache_ways")
-            self.memories = replace(self.memories, below=below, ways=ways)
+            state_of = cache_state_bytes(self.basis.constant, *below.way)
+            self.memories = replace(self.memories, below=below, ways=ways, cache_state=state_of)
         backward = (
             Training(
                 *self.memories.state,

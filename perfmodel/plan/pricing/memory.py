@@ -91,6 +91,7 @@ class MemoryModel:
     training: bool = False
     below: Below | None = None
     ways: float = 1.0  # rows of a set of a cache
+    cache_state: tuple[float, float] = (0.0, 0.0)  # ``tier_times.cache_state_bytes``
 
     def __post_init__(self) -> None:
         if self.optimizer not in OPTIMIZERS:
@@ -130,13 +131,19 @@ class MemoryModel:
         slot = self.slot_bytes[t]
         if self.below.prefetch:
             slot = ex.part_elements(self.tables.dim[t], c) * self.tables.element_bytes[t]
-        cache = self.cache_rows(t, r, cached) * slot * (np.asarray(tier) == CACHED)
+        per_slot = self.cache_state[0]
+        cache = self.cache_rows(t, r, cached) * (slot + per_slot) + self.cached_state(t, r)
+        cache = cache * (np.asarray(tier) == CACHED)
         return np.where(here, rows, cache), np.where(here, state, 0.0)
 
     def cache_rows(self, table: ArrayLike, r: ArrayLike, cached: ArrayLike) -> Array:
         """Rows of a cache of one shard's own: whole sets."""
         held = np.asarray(cached) * self.tables.rows[np.asarray(table)] / np.asarray(r)
         return np.asarray(self.ways * np.ceil(held / self.ways))
+
+    def cached_state(self, table: ArrayLike, r: ArrayLike) -> Array:
+        """HBM that a cache needs for the rows of one shard, whether it holds them or not [bytes]."""
+        return ex.shard_rows(self.tables.rows[np.asarray(table)], r) * self.cache_state[1]
 
     @cached_property
     def slot_bytes(self) -> Array:
