@@ -167,30 +167,12 @@ def _planner(question: Question) -> Any:
 
     def plan(base: Projection, tiers: tuple[str, ...], part: float) -> tuple[str, Projection]:
         from perfmodel.plan.as_projection import planned_projection
-        from perfmodel.plan.pricing.allowed_tiers import Below
         from perfmodel.plan.pricing.tables import PlanTables
-        from perfmodel.plan.question import PlanQuestion
-        from perfmodel.schema.tiers import HBM, parse_tier
+        from perfmodel.plan.searched import searched_plan
+        from perfmodel.schema.tiers import HBM
 
         tables = PlanTables.load(str(question.tables), question.distribution or UNIFORM)
-        asked = PlanQuestion(
-            tables=tables,
-            machine=question.machine,
-            gpus=base.gpus,
-            batch=int(base.work.batch[0]),
-            reserve=question.reserve,
-            time_limit_s=_PLAN_S * part,
-            costs={
-                "backend": question.backend,
-                "clock": question.clock,
-                "calibration": question.calibration,
-                "id_dtype": {4: "int32", 8: "int64"}[question.id_bytes or 8],
-            },
-            below=Below.of(map(parse_tier, tiers)),
-        )
-        found = asked.answer().found
-        if found.stopped == "interrupt":
-            raise KeyboardInterrupt  # a search keeps its best: the other alternatives are not wanted any more
+        found = searched_plan(base, tables, _PLAN_S * part, tiers)
         away = sum(each.scheme.tier.kind != HBM for each in found.plan.placements)
         words = f"planned, {counted(away, 'table')} of {len(tables)} in host memory" if tiers else "planned"
         return words, planned_projection(base, found.plan, found.cost, found.memory)

@@ -12,6 +12,7 @@ from perfmodel.cli.explain_collective import only_of
 from perfmodel.cli.load_answer import LoadAnswer, answered
 from perfmodel.cli.output import emit, emit_json
 from perfmodel.cli.typed_line import TypedLine
+from perfmodel.cli.workload import ROW_WISE
 from perfmodel.errors import BadInputError
 from perfmodel.report.load_explanation_text import load_explanation_text
 from perfmodel.service.explanation import explain_load
@@ -21,7 +22,7 @@ _SERVICE = (
     *("qps", "p99", "wait", "samples", "replicas", "overlap", "arrivals", "requests", "seed", "stragglers"),
     *("host", "prices"),
 )
-_NOT_MEANT = ("sharding", "chip", "rows", "op", "size", "objective", "optimizer")
+_NOT_MEANT = ("chip", "rows", "op", "size", "objective", "optimizer")
 _EXAMPLE = "perfmodel explain load --table-size 10TB --qps 500k --p99 10ms"
 _FOR = "For explain load: "
 
@@ -106,8 +107,12 @@ def explain_the_load(context: typer.Context) -> None:
 
 
 def _of_step(typed: TypedLine, asked: LoadAnswer, batch: int, step: str) -> str:
-    """What to type for a step of the pass at a full batch, on the GPUs of a replica."""
+    """What to type for a step of the pass at a full batch, on the GPUs of a replica; "": there is no plan."""
+    way = asked.answer.question.served.way
+    if not way and not asked.planned:
+        return ""
     beside = asked.question.local_memory or asked.planned
     gpus = [] if beside else ["--gpus", str(asked.answer.question.served.gpus)]
-    more = [step, "--batch", str(batch), *gpus]
-    return typed.text(without=(*_SERVICE, "step", "batch", "gpus", "as_json"), more=more)
+    sharding = [] if way in ("", ROW_WISE) else ["--sharding", way]
+    more = [step, "--batch", str(batch), *gpus, *sharding]
+    return typed.text(without=(*_SERVICE, "step", "batch", "gpus", "sharding", "as_json"), more=more)

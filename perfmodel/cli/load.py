@@ -16,6 +16,7 @@ from perfmodel.cli.load_options import (
     LoadPlanOption,
     LoadPricesOption,
     LoadSeedOption,
+    LoadShardingOption,
     OverlapOption,
     P99Option,
     QpsOption,
@@ -72,6 +73,7 @@ def load(
     gpus: GpusOption = None,
     model: ModelOption = None,
     plan: LoadPlanOption = None,
+    sharding: LoadShardingOption = None,
     batch: FullBatchOption = None,
     wait: WaitOption = None,
     samples: SamplesOption = "1",
@@ -119,6 +121,7 @@ def load(
       perfmodel load --model mlperf-dlrm-dcnv2 --gpus 16 --qps 2M --p99 2ms
       perfmodel load --model tables.csv --plan plan.json --qps 100k --p99 3ms
       perfmodel load --table-size 10TB --qps 500k --p99 10ms --host eager
+      perfmodel load --table-size 10TB --qps 500k --p99 10ms --sharding best
       perfmodel load --table-size 10TB --p99 5ms --tier uvm-caching
       perfmodel load --table-size 10TB --p99 10ms --arrivals times.txt
       perfmodel load --table-size 10TB --qps 500k --p99 10ms --prices prices.toml

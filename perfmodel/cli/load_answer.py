@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.host_option import check_host
-from perfmodel.cli.load_options import TypedLoad, check_beside_plan
+from perfmodel.cli.load_options import TypedLoad, check_beside_plan, served_sharding
 from perfmodel.cli.load_progress import LoadProgress
 from perfmodel.cli.options import calibration_file
 from perfmodel.cli.question import Question, question_of
@@ -21,13 +21,12 @@ from perfmodel.schema.prices import read_prices
 from perfmodel.service.hourly import HourlyCost, hourly_cost
 from perfmodel.service.served import MOST_SAMPLES, ServedPass, hosted_pass, planned_pass, projected_pass
 from perfmodel.service.service_load import ServiceLoad, service_load
+from perfmodel.service.sharded import BATCHES, sharded_pass
 from perfmodel.service.stragglers import NONE, measured_ranks, spread_of
 from perfmodel.units import counted
 
 if TYPE_CHECKING:
     from perfmodel.plan.pricing.cost import Evaluator
-
-_PLAN_BATCHES = tuple(2**power for power in range(17))
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +51,7 @@ def answered(typed: Mapping[str, Any]) -> LoadAnswer:
     check_host(host, **memory)
     if plan is not None:
         check_beside_plan(tier=typed["tier"], **memory)
+    way = served_sharding(typed.get("sharding"), plan, typed["reduction"], tier=typed["tier"], **memory)
     asked = TypedLoad.of(typed)
     if all(typed[name] is None for name in ("table_size", "gpus", "model")):
         raise BadInputError("which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB")
@@ -60,7 +60,7 @@ def answered(typed: Mapping[str, Any]) -> LoadAnswer:
     known = None if typed["prices"] is None else read_prices(typed["prices"], question.machine.name)
     file = calibration_file(question.calibration)
     with question.advised():
-        setting, served = _planned(plan, question) if plan else _projected(question)
+        setting, served = _planned(plan, question) if plan else _projected(question, way, asked.batch)
         if host is not None:
             check_clock(setting, host)
             served = hosted_pass(served, host, file)
@@ -74,11 +74,14 @@ def answered(typed: Mapping[str, Any]) -> LoadAnswer:
     return LoadAnswer(answer, hourly, setting, question, file, plan is not None)
 
 
-def _projected(question: Question) -> tuple[Setting, ServedPass]:
-    """The row-wise pass, on as many GPUs as ``perfmodel project`` takes."""
-    answer = question.answer()
-    keywords = question.keywords("gpus", "batch")
-    return answer.setting, projected_pass(keywords, answer.gpus, MOST_SAMPLES)
+def _projected(question: Question, way: str | None, batch: int | None) -> tuple[Setting, ServedPass]:
+    """The row-wise pass, or that of another way, on as many GPUs as ``perfmodel project`` takes."""
+    answer = replace(question, batch=batch).answer() if way else question.answer()
+    other = sharded_pass(answer, way, question.tables) if way else None
+    if other is not None:
+        return answer.setting, other
+    served = projected_pass(question.keywords("gpus", "batch"), answer.gpus, MOST_SAMPLES)
+    return answer.setting, served
 
 
 def _planned(path: Path, question: Question) -> tuple[Setting, ServedPass]:
@@ -111,4 +114,5 @@ def _planned(path: Path, question: Question) -> tuple[Setting, ServedPass]:
         return Evaluator(setting, known, batch, given.gpus, sets=sets, below=below, **rest)
 
     usable = setting.machine.value("hbm_bytes") * (1 - question.reserve)
-    return setting, planned_pass(evaluator, given, usable, _PLAN_BATCHES)
+    served = planned_pass(evaluator, given, usable, BATCHES)
+    return setting, replace(served, way="", sharding=f"of the plan {path.name}")

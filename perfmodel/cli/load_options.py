@@ -98,6 +98,16 @@ LoadPlanOption = Annotated[
         "--plan", metavar="FILE", help="Serve this plan, written by perfmodel plan --out; needs --model."
     ),
 ]
+LoadShardingOption = Annotated[
+    str | None,
+    typer.Option(
+        "--sharding",
+        metavar="NAME",
+        help="The pass that is served (default row-wise): a sharding of project --sharding, or best, the "
+        "fastest of them and, with --model, of a planner's search; chosen for --batch samples per GPU, "
+        "else 1024.",
+    ),
+]
 LoadPageOption = Annotated[
     Path | None,
     typer.Option("--report", metavar="FILE", help="Also write an HTML page: latency against load."),
@@ -113,6 +123,21 @@ def check_beside_plan(**options: str | None) -> None:
                 f"--plan and {option} cannot be combined.",
                 f"a plan says where its rows are: leave out {option} or --plan.",
             )
+
+
+def served_sharding(name: str | None, plan: Path | None, reduction: str, **memory: str | None) -> str | None:
+    """The way that is served; None: row-wise.
+
+    Limits: unknown names, ``all``, a plan or options that mean another sharding or none -> BadInputError
+    """
+    from perfmodel.cli.workload import ALL, checked_sharding
+    from perfmodel.service.sharded import BEST
+
+    if name is not None and plan is not None:
+        raise BadInputError("--plan and --sharding cannot be combined.", "a plan is a sharding.")
+    if name is not None and name.strip().lower() == ALL:
+        raise BadInputError("--sharding all is many passes.", "a service runs one: --sharding best.")
+    return checked_sharding(name, reduction, **memory, more=BEST)
 
 
 _MOST_REPLICAS, _MOST_SAMPLES = 2**20, 2**20

@@ -247,8 +247,11 @@ def checked_sharding(
     local_memory: str | None = None,
     tier: str | None = None,
     remote_memory: str | None = None,
+    more: str | None = None,
 ) -> str | None:
     """The way that was asked for; None: row-wise, as without the option.
+
+    more  the name that it may have beside those of ``alike.WAYS``; None: all
 
     Limits: unknown names, and options that mean another sharding or none -> BadInputError
     """
@@ -256,7 +259,8 @@ def checked_sharding(
         return None
     from perfmodel.plan.pricing.alike import way_named
 
-    way = ALL if name.strip().lower() == ALL else way_named(name)
+    other = more or ALL
+    way = other if name.strip().lower() == other else way_named(name)
     memory = {"--local-memory": local_memory, "--remote-memory": remote_memory}
     given = {"--reduction": reduction != "auto", **memory, "--tier": tier}
     clash = next((option for option, value in given.items() if value not in (None, False)), "")

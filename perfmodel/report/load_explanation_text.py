@@ -50,5 +50,8 @@ def _commands(found: LoadExplanation, command: Callable[[str], str], host: str |
     words = f"The equation behind each time of the column n = {full}"
     if host is not None:
         words += f", of the device alone (the times above include the host, {host})"
-    lines = [command_lines(command(each.name.replace("_", "-"))) for each in found.parts]
+    typed = [command(each.name.replace("_", "-")) for each in found.parts]
+    if not all(typed):
+        return paragraph(f"{words}: keep the plan in a file (perfmodel plan --out), and name it with --plan.")
+    lines = [command_lines(each) for each in typed]
     return "\n".join([paragraph(f"{words}:"), *lines])

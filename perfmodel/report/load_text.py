@@ -297,6 +297,7 @@ def footer(
         *([f"assumed: {', '.join(assumed)}"] if assumed else []),
         f"calibration {calibration_file or ', '.join(dict.fromkeys(setting.links.calibrations))}",
         host_words(setting, host),
+        f"pass {q.served.sharding}",
         *([q.served.rows] if q.served.rows else []),
         f"times of the pass {q.served.evidence_at(answer.best.batch)}",
         f"arrivals {q.arrivals.name}, seed {q.arrivals.seed}"

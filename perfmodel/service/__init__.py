@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import BadInputError
@@ -24,6 +25,8 @@ def load(
     stragglers: bool = True,
     requests: int = FOLLOWED,
     host: str | None = None,
+    sharding: str | None = None,
+    prices: str | Path | None = None,
     **options: Any,
 ) -> pd.DataFrame:
     """Latencies of a service against its load: one row per load, up to the highest load within the limit.
@@ -34,13 +37,23 @@ def load(
     arrivals  ``Poisson(seed)`` or ``read_arrivals(path)``;  requests  number of requests that are
              simulated at each load
     host      eager, compiled or graph: includes the host that launches the pass; None: the GPUs alone
+    sharding  of the pass that is served: one of ``project``'s, or best (``sharded_pass``); None: row-wise
+    prices    file of your prices: ``cost`` of the answer then has money, beside its machine-hours
     Columns: load_per_s, utilisation, requests_per_batch, p50_s, p95_s, p99_s, mean_s, requests_inside, and
     the parts of p99_s; the whole answer is in ``frame.attrs["answer"]`` as plain data.
     Limits: no ``p99_s``, or a load that cannot be served -> BadInputError with the highest load
     """
-    answer = answered(qps, p99_s, arrivals, stragglers, requests, host, **options)
+    from perfmodel.project.understood import DEFAULT_MACHINE
+    from perfmodel.schema.machine import load_machine
+    from perfmodel.schema.prices import read_prices
+    from perfmodel.service.hourly import hourly_cost
+
+    box = options.get("machine", DEFAULT_MACHINE)
+    machine = (load_machine(box) if isinstance(box, str) else box).name
+    known = None if prices is None else read_prices(Path(prices), machine)
+    answer = answered(qps, p99_s, arrivals, stragglers, requests, host, sharding, **options)
     frame = answer.to_frame()
-    frame.attrs["answer"] = answer.to_dict()
+    frame.attrs["answer"] = {**answer.to_dict(), "cost": hourly_cost(answer, machine, known).to_dict()}
     return frame
 
 
@@ -51,13 +64,16 @@ def answered(
     stragglers: bool,
     requests: int,
     host: str | None = None,
+    sharding: str | None = None,
     **options: Any,
 ) -> ServiceLoad:
     """The answer behind ``load``."""
+    from perfmodel.plan.pricing.alike import ROW_WISE, way_named
     from perfmodel.project import project_one
     from perfmodel.project.hosted import check_clock
     from perfmodel.service.served import hosted_pass, projected_pass
     from perfmodel.service.service_load import service_load
+    from perfmodel.service.sharded import BEST, sharded_pass
     from perfmodel.service.sizing import ServiceQuestion
     from perfmodel.service.stragglers import NONE, measured_ranks, spread_of
 
@@ -69,9 +85,13 @@ def answered(
         raise BadInputError(f"qps {qps} is not a load.", "give requests per second, above 0.")
     own = {name: options.pop(name) for name in _OF_SERVICE if options.get(name) is not None}
     pass_of = {name: value for name, value in options.items() if name not in _OF_SERVICE}
-    first = project_one(**pass_of)
+    sized = {"batch": own["batch"]} if sharding and "batch" in own else {}
+    first = project_one(**pass_of, **sized)
     keywords = {name: value for name, value in pass_of.items() if name != "gpus"}
-    served = projected_pass(keywords, first.gpus)
+    tables = pass_of.get("tables")
+    way = None if sharding is None else sharding if sharding == BEST else way_named(sharding)
+    other = sharded_pass(first, way, tables) if way and way != ROW_WISE else None
+    served = other or projected_pass(keywords, first.gpus)
     ranks = [
         measured_ranks(first.setting, s.collective, served.gpus) if s.collective else 0 for s in served.steps
     ]

@@ -55,6 +55,7 @@ class ServedPass:
     rows          where they are, if not in the HBM of the GPUs, and who else may not read them; in words
     node          GPUs of a machine;  whole  whether a replica has the memory of its machines to itself
     held_bytes, held_in  rows of a replica on SSDs or in one memory, by the names of ``schema.prices``
+    sharding      what pass it is, in words;  way  one of ``alike.WAYS``; "": of a plan
     """
 
     gpus: int
@@ -70,6 +71,8 @@ class ServedPass:
     whole: bool = False
     held_bytes: float = 0.0
     held_in: str = ""
+    sharding: str = "row-wise"
+    way: str = "row-wise"
 
     @property
     def most_samples(self) -> int:

@@ -104,6 +104,7 @@ class ServiceLoad:
             "high_per_s": self.high_per_s,
             "least_latency_s": self.least_s,
             "closed_forms": [each.to_dict() for each in self.closed],
+            "sharding": q.served.sharding,
             "rows": q.served.rows or None,
             "samples_per_request": q.samples,
             "arrivals": q.arrivals.name,

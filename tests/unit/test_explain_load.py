@@ -51,7 +51,6 @@ def test_the_screen_and_what_cannot_be_asked(cli: Any) -> None:
         (("gather", "--qps", "5k"), "--qps applies to load, not to gather"),
         (("load", "--table-size", "1TB"), "--p99"),
         (("load", "--p99", "1ms"), "--table-size"),
-        (("load", "--table-size", "1TB", "--p99", "1ms", "--sharding", "ub"), "--sharding says nothing"),
         (("load", "--table-size", "1TB", "--p99", "1us"), "below what the pass itself takes"),
     ):
         outcome = cli("explain", *words)

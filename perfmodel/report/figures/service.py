@@ -139,7 +139,10 @@ def made_of(answer: ServiceLoad, rows: Sequence[LoadRow], source: str) -> Block:
     largest = max(WAITS, key=lambda name: asked[name])
     share = format_fraction(asked[largest] / answer.asked.run.quantile(P99))
     title = f"At the requested load, {share} of the p99 is {largest}: {WORDS[largest]}."
-    how = "Mean parts of the latencies around the p99, at each load within the limit."
+    words = "; ".join(f"{name}: {WORDS[name]}" for name in WAITS)
+    how = (
+        f"Each bar is the p99 at one load within the limit, in its mean parts. {words[0].upper()}{words[1:]}."
+    )
     data = tuple(
         {"load_per_s": row.load_per_s, **{f"{name}_s": part[name] for name in WAITS}}
         for row, part in zip(within, parts, strict=True)
@@ -175,7 +178,11 @@ def batches(answer: ServiceLoad, source: str) -> Block | Missing:
     most = max(shown, key=lambda each: each.rate_per_s)
     size = counted(most.batch, "sample")
     title = f"A replica serves the most with full batches of {size} per GPU: {_rate(most.rate_per_s)}."
-    how = "Each point has the best wait, with or without overlap, of those tried in shorter simulations."
+    how = (
+        "Each point has the best wait, with or without overlap, of those tried in shorter simulations. "
+        "Within the limit: the highest load of a replica whose p99 is below it; without a limit: what it "
+        "serves if requests may wait without end."
+    )
     data = tuple(
         {"batch": e.batch, "wait_s": e.rule.wait_s, "overlap": e.rule.overlap, "pass_s": e.pass_s,
          "highest_load_per_s": e.rate_per_s, "capacity_per_s": e.capacity_per_s}

@@ -27,6 +27,11 @@ from perfmodel.service.hourly import HourlyCost
 from perfmodel.service.service_load import ServiceLoad, curve
 from perfmodel.units import format_count
 
+_CLOSED = (
+    "How to read: ≤ and ≥ are bounds that the simulation keeps, ≈ is an estimate, and a plain number is "
+    "equal but for the draws. The difference is that of the simulation from the closed form."
+)
+
 
 def load_page(
     answer: ServiceLoad, hourly: HourlyCost, setting: Setting, command: str, alerts: Sequence[str] = ()
@@ -67,6 +72,7 @@ def load_card(answer: ServiceLoad, hourly: HourlyCost, setting: Setting) -> Card
             *(f"{name}: {words}." for name, words in hourly_words(hourly, answer)),
             f"Chosen: {choice_words(answer)}.",
             stragglers(answer),
+            f"The pass is {q.served.sharding}.",
             *_rows(answer),
             *setting.notes,
         ],
@@ -92,6 +98,7 @@ def provenance(answer: ServiceLoad, setting: Setting, command: str) -> str:
             f"<p>{escape(how)} Equations: docs/model.md, What a service sees; with these numbers: perfmodel "
             "explain load.</p>",
             f"<h3>Closed forms beside the simulation, at {escape(rate(answer.asked.load_per_s))}</h3>",
+            f"<p>{escape(_CLOSED)}</p>",
             table(("number", *CLOSED_HEAD[:2], "difference"), closed_rows(answer)),
             values(setting.machine, "machine"),
             f"<p>This page again:</p>{code(command)}",

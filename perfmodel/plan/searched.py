@@ -1,0 +1,52 @@
+"""The planner's search for the tables of a projection, on its machine, batch and GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perfmodel.plan.pricing.allowed_tiers import Below
+from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.plan.question import PlanQuestion
+from perfmodel.plan.searching.found import Found
+from perfmodel.project.projection import Projection
+from perfmodel.schema.tiers import parse_tier
+
+_ID_DTYPES = {4: "int32", 8: "int64"}
+
+
+def searched_plan(
+    base: Projection, tables: PlanTables, time_limit_s: float, tiers: Sequence[str] = ()
+) -> Found:
+    """The best plan that a search of so many seconds finds, with its cost and memory.
+
+    base    says machine, GPUs, batch, ids and curves;  tables  its own, one by one
+    tiers   below the HBM that tables may be in too
+    Limits: none fits -> BadInputError;  Ctrl-C -> KeyboardInterrupt, whatever was found
+    """
+    asked, forward, work = base.question, base.forward, base.work
+    assert asked is not None
+    setting = forward.setting
+    costs = {
+        "backend": setting.backend,
+        "clock": asked.clock,
+        "calibration": asked.calibration,
+        "scenario": setting.scenario,
+        "kernels": setting.asked_kernels,
+        "gpus_per_node": forward.gpus_per_node,
+        "payload": forward.payload,
+        "id_dtype": _ID_DTYPES[int(work.id_bytes[0])],
+    }
+    found = PlanQuestion(
+        tables=tables,
+        machine=asked.machine,
+        gpus=base.gpus,
+        batch=int(work.batch[0]),
+        reserve=asked.reserve,
+        time_limit_s=time_limit_s,
+        costs={name: value for name, value in costs.items() if value is not None},
+        below=Below.of(map(parse_tier, tiers)),
+    )
+    best = found.answer().found
+    if best.stopped == "interrupt":
+        raise KeyboardInterrupt  # a search keeps its best: nobody wants it any more
+    return best
