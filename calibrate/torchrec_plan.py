@@ -41,21 +41,31 @@ def load(path: Path | str) -> TorchRecPlan:
     return read_torchrec_plan(Path(path))
 
 
-def sharding_plan(plan: TorchRecPlan, module: Any = None, *, path: str = "", device: str = "cuda") -> Any:
+def sharding_plan(
+    plan: TorchRecPlan,
+    module: Any = None,
+    *,
+    path: str = "",
+    device: str = "cuda",
+    ssd_directory: str | None = None,
+) -> Any:
     """TorchRec's ``ShardingPlan`` of a model, for ``DistributedModelParallel(model, plan=...)``.
 
     module  the EmbeddingBagCollection that is sharded, if its tables shall be compared with the plan's
     path    of it in the model ("" if it is the model);  device  cuda or cpu, where the shards are
+    ssd_directory  on the SSDs, for tables there; ``@local_rank`` in it is the rank's number in its node
     ``module_plan`` is the part that ``torchrec.distributed.shard.shard`` takes.
     Limits: tables that the plan does not have, or of other rows or dims; a job that runs already, on other
             ranks or nodes than the plan's -> BadInputError
     """
     with quietly():
         from torchrec.distributed.types import ShardingPlan
-    return ShardingPlan(plan={path: module_plan(plan, module, device=device)})
+    return ShardingPlan(plan={path: module_plan(plan, module, device=device, ssd_directory=ssd_directory)})
 
 
-def module_plan(plan: TorchRecPlan, module: Any = None, *, device: str = "cuda") -> Any:
+def module_plan(
+    plan: TorchRecPlan, module: Any = None, *, device: str = "cuda", ssd_directory: str | None = None
+) -> Any:
     """TorchRec's ``EmbeddingModuleShardingPlan`` of one EmbeddingBagCollection; as ``sharding_plan``."""
     if module is not None:
         check(plan, module)
@@ -63,11 +73,11 @@ def module_plan(plan: TorchRecPlan, module: Any = None, *, device: str = "cuda")
     with quietly():
         from torchrec.distributed.types import EmbeddingModuleShardingPlan
     return EmbeddingModuleShardingPlan(
-        {entry.table: _parameter(entry, plan.gpus_per_node, device) for entry in plan.tables}
+        {entry.table: _parameter(entry, plan.gpus_per_node, device, ssd_directory) for entry in plan.tables}
     )
 
 
-def _parameter(entry: TorchRecTable, node: int, device: str) -> Any:
+def _parameter(entry: TorchRecTable, node: int, device: str, ssd_directory: str | None) -> Any:
     with quietly():
         from torchrec.distributed.sharding_plan import placement
         from torchrec.distributed.types import EnumerableShardingSpec, ParameterSharding, ShardMetadata
@@ -81,7 +91,21 @@ def _parameter(entry: TorchRecTable, node: int, device: str) -> Any:
         ranks=list(entry.ranks),
         sharding_spec=EnumerableShardingSpec(shards) if shards else None,
         cache_params=cache_params(entry),
+        key_value_params=key_value_params(entry, ssd_directory),
     )
+
+
+def key_value_params(entry: TorchRecTable, ssd_directory: str | None = None) -> Any:
+    """TorchRec's ``KeyValueParams`` of a table on SSDs, with the sizes of its caches; None of another.
+
+    ssd_directory  as of ``sharding_plan``. Limits: none is given -> TorchRec takes a temporary directory
+    """
+    sizes = entry.key_value_params
+    if sizes is None:
+        return None
+    with quietly():
+        from torchrec.distributed.types import KeyValueParams
+    return KeyValueParams(ssd_storage_directory=ssd_directory, **sizes.model_dump())
 
 
 def cache_params(entry: TorchRecTable) -> Any:
@@ -146,14 +170,16 @@ def check_job(plan: TorchRecPlan) -> None:
 def topology(plan: TorchRecPlan, *, device: str = "cuda") -> Any:
     """TorchRec's ``Topology``, bandwidths turned into bytes per millisecond.
 
-    Limits: rates are those of a datasheet; host memory is TorchRec's default where the plan uses none
+    Limits: rates are those of a datasheet; host memory and SSDs that the plan does not use are TorchRec's own
     """
     with quietly():
         from torchrec.distributed.planner.types import Topology
 
         rates = plan.topology
         pods = plan.domain_gpus // plan.gpus_per_node
-        host = {} if rates.host_bytes is None else {"ddr_cap": rates.host_bytes}
+        below: dict[str, Any] = {} if rates.host_bytes is None else {"ddr_cap": rates.host_bytes}
+        below |= {} if rates.ssd_bytes is None else {"ssd_cap": rates.ssd_bytes}
+        below |= {} if rates.ssd_bytes_per_s is None else {"ssd_mem_bw": rates.ssd_bytes_per_s * _MS}
         return Topology(
             world_size=plan.gpus,
             compute_device=device,
@@ -163,11 +189,11 @@ def topology(plan: TorchRecPlan, *, device: str = "cuda") -> Any:
             hbm_mem_bw=rates.hbm_bytes_per_s * _MS,
             intra_host_bw=rates.intra_bytes_per_s * _MS,
             inter_host_bw=rates.inter_bytes_per_s * _MS,
-            **host,
+            **below,
         )
 
 
-def constraints(plan: TorchRecPlan) -> dict[str, Any]:
+def constraints(plan: TorchRecPlan, ssd_directory: str | None = None) -> dict[str, Any]:
     """TorchRec's ``ParameterConstraints`` by table: its ``EmbeddingShardingPlanner`` keeps to the sharding
     types, column parts and kernels of the plan, knows the pooling factors, and chooses the ranks itself."""
     with quietly():
@@ -179,6 +205,7 @@ def constraints(plan: TorchRecPlan) -> dict[str, Any]:
             min_partition=_width(entry),
             pooling_factors=[entry.pooling],
             cache_params=cache_params(entry),
+            key_value_params=key_value_params(entry, ssd_directory),
         )
         for entry in plan.tables
     }

@@ -83,8 +83,9 @@ BelowOption = Annotated[
         "--tier",
         metavar="TIERS",
         help="Memory below the HBM that tables may be in too: uvm (host memory, rows read in place), "
-        "uvm-caching (with a share of the rows cached in HBM: 1, 2, 5, 10, 20 or 50 %), or one share, "
-        "uvm-caching:10%; lfu and prefetch follow a comma: uvm,uvm-caching,lfu.",
+        "uvm-caching (with a share of the rows cached in HBM: 1, 2, 5, 10, 20 or 50 %), ssd (on SSDs of "
+        "the node, with such a cache, from 0.1 %), or one share, uvm-caching:10%; lfu and prefetch follow a "
+        "comma: uvm,uvm-caching,lfu.",
     ),
 ]
 OptimizerOption = Annotated[

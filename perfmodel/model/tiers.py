@@ -137,6 +137,19 @@ def ssd_reads_per_s(
     return np.minimum(np.minimum(_array(iops), _array(depth) / _array(latency)), _array(rate) / _array(a))
 
 
+def ssd_write_time(x: ArrayLike, W: ArrayLike) -> Array:
+    """Time that SSDs need for updated rows that a cache evicts.
+
+        t = x / W                                                             [s]
+
+    x  bytes of the rows [bytes];  W  rate of sequential writes [bytes/s]
+    Source: RocksDB collects writes in memory and writes them in sequence, so a row is no whole block; what
+            compaction reads and writes again is not included: a lower limit
+    Limits: x = 0 -> 0;  W -> inf -> 0
+    """
+    return _array(x) / _array(W)
+
+
 def ssd_time(n: ArrayLike, N: ArrayLike, latency: ArrayLike) -> Array:
     """Time to read n rows from SSDs, each by one read.
 

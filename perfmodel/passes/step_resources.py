@@ -89,12 +89,17 @@ class Resource(IntEnum):
     IN_PLACE_WIRE = 78
     UPDATED_BELOW = 79  # training: rows and optimizer state of host memory that an update reads and writes
     UPDATED_BELOW_WIRE = 80
+    SSD_CACHE_IDS = 81  # different ids whose rows are looked for in the cache of rows of SSDs
+    SSD_FETCHED = 82  # rows that this cache has not, over the link
+    SSD_FETCHED_WIRE = 83  # the same with the headers of their packets
+    SSD_READ = 84  # whole blocks that are read for them
+    SSD_WRITTEN = 85  # training: updated rows that this cache evicts
 
 
 TOGETHER = Resource.WEIGHTS_RECEIVED + 1
 """Resources of a pass that exchanges all tables together."""
 
-BELOW = (Resource.CACHE_IDS, Resource.UPDATED_BELOW_WIRE + 1)
+BELOW = (Resource.CACHE_IDS, Resource.SSD_WRITTEN + 1)
 """First, and after the last, of what a pass with rows below the HBM has besides."""
 
 SHARDING_TYPES = ("row_wise", "table_row_wise", "column_wise", "table_column_wise", "grid_shard")

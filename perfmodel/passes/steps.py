@@ -11,6 +11,9 @@ from perfmodel.schema.evidence import Clock, Evidence
 ALL, INSIDE, ACROSS = "all", "inside", "across"
 """Ranks of a collective: all; those of one NVLink domain; those of the same place in all domains."""
 SPLITS = "all_to_all_splits"
+_BELOW_NAMES = frozenset(
+    {"cache_lookup", "fetch_rows", "ssd_lookup", "read_ssd", "write_ssd", "gather_host", "update_host"}
+)
 HANDOVER = "handover"
 """What a pass adds to its collectives, where a calibration measured it."""
 
@@ -56,7 +59,7 @@ class Step:
     @property
     def below_hbm(self) -> bool:
         """Whether it waits for a tier below the HBM, whose constants err apart from the kernels'."""
-        return self.name in {"cache_lookup", "fetch_rows", "read_ssd", "gather_host", "update_host"}
+        return self.name in _BELOW_NAMES
 
     @property
     def always(self) -> bool:
@@ -160,7 +163,9 @@ WEIGHTS = Step(
 BELOW_HBM: tuple[Step, ...] = (
     Step("cache_lookup", (_R.CACHE_IDS,), alone=True),
     Step("fetch_rows", (_R.FETCHED, _R.FETCHED_WIRE), alone=True),
-    Step("read_ssd", ()),
+    Step("ssd_lookup", (_R.SSD_CACHE_IDS,), alone=True),
+    Step("read_ssd", (_R.SSD_FETCHED, _R.SSD_FETCHED_WIRE, _R.SSD_READ), alone=True),
+    Step("write_ssd", (_R.SSD_WRITTEN,), alone=True),
     Step("gather_host", (_R.GATHER_DRAM, _R.GATHER_L2, _R.IN_PLACE, _R.IN_PLACE_WIRE), grouped=True),
     Step("update_host", (_R.UPDATED_BELOW, _R.UPDATED_BELOW_WIRE), alone=True),
 )
@@ -171,11 +176,17 @@ EXCHANGE = Step("exchange_bags", (_R.BAGS_SENT, _R.BAGS_RECEIVED), "reduce_scatt
 """The exchange of bags of two libraries, by whichever is faster."""
 
 
-def with_tiers(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Steps of a pass some of whose rows are in host memory: what brings them, what updates them there."""
+def with_tiers(steps: tuple[Step, ...], *, ssd: bool = False) -> tuple[Step, ...]:
+    """Steps of a pass some of whose rows are in host memory: what brings them, what updates them there.
+
+    ssd  whether rows may be on SSDs too: what brings those, and what takes updated ones back
+    """
     below = {step.name: step for step in BELOW_HBM}
+    training = any(step.name == "update_rows" for step in steps)
+    written = (below["write_ssd"],) if training else ()
+    from_ssd = (below["ssd_lookup"], below["read_ssd"], *written) if ssd else ()
     instead = {
-        "gather_pool": (below["cache_lookup"], below["fetch_rows"], below["gather_host"]),
+        "gather_pool": (below["cache_lookup"], below["fetch_rows"], *from_ssd, below["gather_host"]),
         "update_rows": (next((s for s in steps if s.name == "update_rows"), None), below["update_host"]),
     }
     return tuple(each for step in steps for each in instead.get(step.name, (step,)) if each is not None)
@@ -204,7 +215,9 @@ LABELS = {
     "gather_pool": "gather + pool",
     "cache_lookup": "find rows in the cache",
     "fetch_rows": "misses over the link",
+    "ssd_lookup": "find rows in the cache of SSDs",
     "read_ssd": "misses from SSDs",
+    "write_ssd": "evicted rows to SSDs",
     "gather_host": "gather + pool (host memory)",
     "update_host": "update rows in host memory",
     "reduce_scatter_bags": "reduce-scatter (bags)",

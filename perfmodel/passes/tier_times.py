@@ -1,4 +1,4 @@
-"""Times of rows that cross a GPU's link to host memory, with band and evidence; of project and plan."""
+"""Times of rows in host memory or on SSDs, over a GPU's link, with band and evidence; of project and plan."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ Array = NDArray[np.float64]
 
 LINK = ("link_packet_fraction", "host_link_bytes_per_s", "host_bytes_per_s")
 CACHE = ("cache_floor_s", "cache_row_s")
+SSDS = ("ssd_reads_per_s", "ssd_bytes_per_s", "ssd_queue_depth")
+SSD_WRITES = ("ssd_write_bytes_per_s",)
 
 
 def cache_state_bytes(constant: Callable[[str], float], policy: str, prefetch: bool) -> tuple[float, float]:
@@ -99,6 +101,36 @@ class TierTimes:
         latency = self._value("host_latency_s")
         time = tiers.link_time(moved, latency, part * self.rate(moved, wire, sharers))
         return self.timing(time, np.where(moved > 0, latency, 0.0), self._link_keys(sharers))
+
+    def reads_per_s(self, sharers: ArrayLike) -> Array:
+        """Of one GPU from the SSDs that so many of its node share [1/s]."""
+        queue = self._value("ssd_queue_depth"), self._value("ssd_latency_s")
+        block = self._value("ssd_block_bytes")
+        whole = tiers.ssd_reads_per_s(
+            self._value("ssd_reads_per_s"), *queue, self._value("ssd_bytes_per_s"), block
+        )
+        return np.asarray(whole / np.asarray(sharers, dtype=np.float64))
+
+    def from_ssd(
+        self, moved: Array, wire: Array, blocks: Array, sharers: ArrayLike, part: float = 1.0
+    ) -> Timing:
+        """Of rows that a cache has not, from SSDs: the reads, or the link if that is slower.
+
+        blocks  that are read for them;  part  of the link's rate, as of ``fetched``
+        """
+        latency = self._value("ssd_latency_s")
+        time = tiers.ssd_time(blocks, self.reads_per_s(sharers), latency)
+        read = self.timing(time, np.where(blocks > 0, latency, 0.0), SSDS)
+        return slower(self.fetched(moved, wire, sharers, part), read)
+
+    def to_ssd(self, written: Array, sharers: ArrayLike) -> Timing:
+        """Of updated rows that a cache evicts, to SSDs that so many GPUs share."""
+        time = tiers.ssd_write_time(written, self.write_rate(sharers))
+        return self.timing(time, np.zeros(time.shape), SSD_WRITES)
+
+    def write_rate(self, sharers: ArrayLike) -> Array:
+        """Of one GPU to the SSDs that so many of its node share [bytes/s]."""
+        return np.asarray(self._value("ssd_write_bytes_per_s") / np.asarray(sharers, dtype=np.float64))
 
     def _link_keys(self, sharers: ArrayLike) -> tuple[str, ...]:
         """What the rate rests on: the memory behind the link only where a GPU's share of it is slower."""

@@ -1,4 +1,4 @@
-"""A step of a plan that waits for host memory, explained: its equation, and every number in it."""
+"""A step of a plan that waits for host memory or SSDs, explained: its equation, and every number in it."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ import numpy as np
 from perfmodel.passes.explanation import Explanation
 from perfmodel.passes.step_resources import Resource
 from perfmodel.passes.steps import StepRow
-from perfmodel.plan.pricing.allowed_tiers import CACHED, IN_PLACE
+from perfmodel.plan.pricing.allowed_tiers import CACHED, IN_PLACE, ON_SSD
 from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.pricing.placement import Plan
-from perfmodel.project.tier_explanation import UPDATE_HOST, Reader, explain_asked
-from perfmodel.project.tiered import GATHER_HOST, AskedRows
-from perfmodel.schema.tiers import UVM, UVM_CACHING, Tier
+from perfmodel.project.tier_explanation import UPDATE_HOST, WRITE_SSD, Reader, explain_asked
+from perfmodel.project.tiered import GATHER_HOST, READ_SSD, AskedRows
+from perfmodel.schema.tiers import SSD, UVM, UVM_CACHING, Tier
 from perfmodel.units import counted, format_bytes, format_time
 
 _OF = {
     GATHER_HOST: (Resource.IN_PLACE, Resource.IN_PLACE_WIRE),
     UPDATE_HOST: (Resource.UPDATED_BELOW, Resource.UPDATED_BELOW_WIRE),
+    READ_SSD: (Resource.SSD_FETCHED, Resource.SSD_FETCHED_WIRE),
+    WRITE_SSD: (Resource.SSD_WRITTEN, Resource.SSD_WRITTEN),
 }
+_OF_SSDS = ("ssd_lookup", READ_SSD, WRITE_SSD)
+_SHARED = ("cache_lookup", "fetch_rows", *_OF_SSDS)
 
 
 def explain_tier_step(evaluator: Evaluator, plan: Plan, step: StepRow) -> Explanation:
@@ -29,11 +33,17 @@ def explain_tier_step(evaluator: Evaluator, plan: Plan, step: StepRow) -> Explan
     assert below is not None
     values = evaluator.loads(plan).values[:, step.rank]
     moved, wire = _OF.get(step.name, (Resource.FETCHED, Resource.FETCHED_WIRE))
-    distinct = float(values[Resource.CACHE_IDS]) / evaluator.model.id_bytes
+    on_ssd = step.name in _OF_SSDS
+    ids = Resource.SSD_CACHE_IDS if on_ssd else Resource.CACHE_IDS
+    distinct = float(values[ids]) / evaluator.model.id_bytes
     size = float(values[moved])
     in_place = step.name == GATHER_HOST
-    asked = AskedRows(distinct, 0.0, 0.0 if in_place else size, 0.0, size * in_place, float(values[wire]))
-    tier = Tier(UVM, 0.0) if in_place else Tier(UVM_CACHING, None, below.policy, below.prefetch)
+    blocks = 0.0
+    if on_ssd:
+        blocks = float(values[Resource.SSD_READ]) / evaluator.setting.machine.value("ssd_block_bytes")
+    asked = AskedRows(distinct, 0.0, 0.0 if in_place else size, blocks, size * in_place, float(values[wire]))
+    kind = SSD if on_ssd else UVM_CACHING
+    tier = Tier(UVM, 0.0) if in_place else Tier(kind, None, below.policy, below.prefetch)
     one_way = in_place or not times.training
     both = 1.0 if one_way else times.both_ways
     sharers = float(times.tiers.sharers(float(evaluator.gpus)))
@@ -59,13 +69,13 @@ def _which(evaluator: Evaluator, plan: Plan, step: StepRow, moved: Resource) -> 
     held = np.zeros(len(plan.tables), dtype=bool)
     tables, ranks = plan.shards
     held[tables[ranks == step.rank]] = True
-    kinds = [IN_PLACE] if step.name == GATHER_HOST else [CACHED]
+    kinds = [IN_PLACE] if step.name == GATHER_HOST else [ON_SSD if step.name in _OF_SSDS else CACHED]
     kinds = [IN_PLACE, CACHED] if step.name == UPDATE_HOST else kinds
     some = np.flatnonzero(held & np.isin(plan.tier_codes, kinds))
     size = format_bytes(float(evaluator.loads(plan).values[moved, step.rank]))
     names = ", ".join(plan.tables.names[t] for t in some[:_NAMED]) + (" ..." if some.size > _NAMED else "")
     words = [f"S = {size} on rank {step.rank}: {counted(some.size, 'table')} there, {names}"]
-    if step.name in ("cache_lookup", "fetch_rows"):
+    if step.name in _SHARED:
         shares = sorted({100 * float(plan.cached_shares[t]) for t in some})
         listed = ", ".join(f"{share:g}" for share in shares)
         words.append(f"they share one cache, of the mean of their shares of rows: {listed} %")

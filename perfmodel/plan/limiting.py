@@ -10,15 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfmodel.passes.steps import INSIDE, STEPS, StepRow
+from perfmodel.passes.tier_times import SSDS
 from perfmodel.plan.outcome import Planned
+from perfmodel.plan.pricing.timing import LOOK_UPS
 from perfmodel.project.understood import exact_text
 from perfmodel.schema.machine import Machine
-from perfmodel.units import format_rate, format_time
+from perfmodel.units import format_count, format_rate, format_time
 
 LATENCY, CACHE_LOOKUP = "latency", "cache-lookup"
 _LAUNCHES = {
     "launch_floor_s": ("launch", "kernel launches"),
     "bucketize_floor_s": ("sorting-launch", "launches of sorting ids"),
+    "ssd_latency_s": ("ssd-latency", "latency of a read from SSDs"),
 }
 _WORDS = {
     "nic_bytes_per_s": ("network", "network"),
@@ -30,7 +33,12 @@ _WORDS = {
     "local_sum_bytes_per_s": ("sums", "rate of sums"),
     "host_link_bytes_per_s": ("host-link", "link to host memory"),
     "host_bytes_per_s": ("host-memory", "bandwidth of host memory"),
+    "ssd_reads_per_s": ("ssd-reads", "reads per second of the SSDs"),
+    "ssd_queue_depth": ("ssd-queue", "reads in flight on the SSDs"),
+    "ssd_bytes_per_s": ("ssd-rate", "rate of reads from the SSDs"),
+    "ssd_write_bytes_per_s": ("ssd-writes", "rate of writes to the SSDs"),
 }
+_COUNTS = {"ssd_reads_per_s": "1/s", "ssd_queue_depth": "count"}
 _HALF = 0.5
 
 
@@ -50,7 +58,7 @@ class Limiting:
     @property
     def option(self) -> str:
         """The options that make the change; "" where there are none."""
-        units = {key: "s" if key in _LAUNCHES else "byte/s" for key in self.values}
+        units = {key: "s" if key in _LAUNCHES else _COUNTS.get(key, "byte/s") for key in self.values}
         return " ".join(f"--set {key}={exact_text(x, units[key])}" for key, x in self.values.items())
 
 
@@ -76,11 +84,16 @@ def _resources(row: StepRow, answer: Planned) -> tuple[str, str]:
         near = "nvlink_bytes_per_s" if joined else "pcie_bytes_per_s"
         return near if inside else "nic_bytes_per_s", LATENCY
     step = STEPS[row.name]
-    if step.name == "cache_lookup":
+    if step.name in LOOK_UPS:
         return CACHE_LOOKUP, CACHE_LOOKUP
+    if step.name == "write_ssd":
+        return "ssd_write_bytes_per_s", "ssd_latency_s"
+    if row.limit in SSDS:
+        return _slowest_of_ssds(e.setting.machine), "ssd_latency_s"
     if step.below_hbm:
         memory, link = e.times.link_rates(step)
-        moved, wire = e.loads(answer.plan).values[list(step.resources[-2:]), row.rank]
+        over = step.resources[:2] if step.name == "read_ssd" else step.resources[-2:]
+        moved, wire = e.loads(answer.plan).values[list(over), row.rank]
         slower = "host_bytes_per_s" if moved / memory > wire / link else "host_link_bytes_per_s"
         return slower, "launch_floor_s"
     if step.gathers:
@@ -88,6 +101,17 @@ def _resources(row: StepRow, answer: Planned) -> tuple[str, str]:
     if step.alike == "bucketize":
         return "bucketize_bytes_per_s", "bucketize_floor_s"
     return "local_sum_bytes_per_s", "launch_floor_s"
+
+
+def _slowest_of_ssds(machine: Machine) -> str:
+    """Which of three values limits the reads per second (``tiers.ssd_reads_per_s``)."""
+    value = machine.value
+    rates = {
+        "ssd_reads_per_s": value("ssd_reads_per_s"),
+        "ssd_queue_depth": value("ssd_queue_depth") / value("ssd_latency_s"),
+        "ssd_bytes_per_s": value("ssd_bytes_per_s") / value("ssd_block_bytes"),
+    }
+    return min(rates, key=lambda key: rates[key])
 
 
 def _change(resource: str, machine: Machine, saving_s: float) -> Limiting:
@@ -101,5 +125,6 @@ def _change(resource: str, machine: Machine, saving_s: float) -> Limiting:
         words = f"{what} {format_time(rate)} → {format_time(_HALF * rate)}"
         return Limiting(name, words, {resource: _HALF * rate}, saving_s)
     name, what = _WORDS[resource]
-    words = f"{what} {format_rate(rate)} → {format_rate(2 * rate)}"
+    shown = format_count if resource in _COUNTS else format_rate
+    words = f"{what} {shown(rate)} → {shown(2 * rate)}"
     return Limiting(name, words, {resource: 2 * rate}, saving_s)

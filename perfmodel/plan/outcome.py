@@ -22,7 +22,7 @@ from perfmodel.plan.bounding.two_bounds import (
     OF_TORCHREC,
     TORCHREC_SCHEMES,
 )
-from perfmodel.plan.choices.host_memory import check_host
+from perfmodel.plan.choices.node_memory import check_below
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.files import MadeFor, plan_record
 from perfmodel.plan.for_torchrec import runnable as torchrec
@@ -180,6 +180,7 @@ class Planned:
             "memory_limit_bytes": found.limit_bytes,
             "memory_bytes": memory.total_bytes.tolist(),
             "host_bytes": memory.host.tolist(),
+            "ssd_bytes": memory.ssd.tolist(),
             "baselines": [
                 {"name": item.name, "time_s": item.time_s, "needs_bytes": item.needs_bytes}
                 for item in self.baselines
@@ -247,7 +248,7 @@ def given_outcome(
             f"the plan needs {needs} on rank {at}, {more} more than the {room} of a GPU.",
             "plan anew (without --plan), or allow more memory (--max-hbm, --reserve).",
         )
-    check_host(evaluator, memory.host)
+    check_below(evaluator, memory.below)
     schemes = [placement.scheme for placement in plan.placements]
     if options is None:
         options = options_of(evaluator, limit_bytes, schemes)

@@ -14,7 +14,7 @@ from perfmodel.model import capacity
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.settings import CLUSTER, Setting, load_setting
 from perfmodel.plan.choices.constraints import Constraints
-from perfmodel.plan.choices.host_memory import host_fits, within_host
+from perfmodel.plan.choices.node_memory import below_fits, within_nodes
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.for_torchrec.files import plan_of
@@ -137,7 +137,7 @@ class PlanQuestion:
         named = self.constraints.named() if self.constraints else ()
         listed = options_of(self.evaluator, self.limit_bytes, more, named)
         listed = self.constraints.applied(listed) if self.constraints else listed
-        return within_host(listed, self.evaluator, self.limit_bytes)
+        return within_nodes(listed, self.evaluator, self.limit_bytes)
 
     def search(self, watch: Watch = _quiet, more: Sequence[Scheme] = ()) -> Search:
         """A search that has not begun. Limits: as ``options``"""
@@ -194,7 +194,7 @@ class PlanQuestion:
             return None
         loads = e.loads(plan)
         memory = e.memory(plan, loads)
-        if float(memory.total_bytes.max()) > self.limit_bytes or not host_fits(e, memory.host):
+        if float(memory.total_bytes.max()) > self.limit_bytes or not below_fits(e, memory.below):
             return None
         return float(e.exact_times(loads.most[np.newaxis])[0])
 

@@ -13,7 +13,7 @@ from perfmodel.passes.explanation import Explanation
 from perfmodel.passes.steps import StepRow
 from perfmodel.passes.terms import Term, TimeParts, plain_term, quantity_term
 from perfmodel.project.projection import Projection
-from perfmodel.project.tiered import CACHE_LOOKUP, GATHER_HOST, READ_SSD, AskedRows, Tiered
+from perfmodel.project.tiered import GATHER_HOST, READ_SSD, AskedRows, Tiered
 from perfmodel.schema.machine_keys import ALL_KEYS
 from perfmodel.schema.tiers import LFU, Tier
 from perfmodel.units import counted, format_bytes, format_rate, format_time
@@ -47,10 +47,12 @@ def explain_asked(reader: Reader, step: StepRow, asked: AskedRows) -> Explanatio
     title = f"{step.label} on {counted(reader.gpus, 'GPU')} of {reader.basis.setting.machine.name}"
     law = set_caches.lfu_batch_misses if reader.tier.policy == LFU else set_caches.lru_batch_misses
     bytes_of = Equation.of(caching.cold_misses if step.name == GATHER_HOST else law)
-    if step.name == CACHE_LOOKUP:
+    if step.name in _LOOK_UPS:
         time, bytes_of = _looked(reader, step, asked), Equation.of(set_caches.rows_asked)
     elif step.name == READ_SSD:
         time = _read(reader, step, asked)
+    elif step.name == WRITE_SSD:
+        time = _written(reader, step)
     else:
         time = _crossing(reader, step, asked)
     if step.name == UPDATE_HOST:
@@ -58,7 +60,8 @@ def explain_asked(reader: Reader, step: StepRow, asked: AskedRows) -> Explanatio
     return Explanation(step, title, bytes_of, time, reader.gpus)
 
 
-UPDATE_HOST = "update_host"
+UPDATE_HOST, WRITE_SSD = "update_host", "write_ssd"
+_LOOK_UPS = ("cache_lookup", "ssd_lookup")
 
 
 def _looked(reader: Reader, step: StepRow, asked: AskedRows) -> TimeParts:
@@ -123,6 +126,21 @@ def _read(reader: Reader, step: StepRow, asked: AskedRows) -> TimeParts:
         *_prefetched(reader, step),
     )
     return TimeParts((Equation.of(tiers.ssd_time), Equation.of(tiers.ssd_reads_per_s)), terms, working)
+
+
+def _written(reader: Reader, step: StepRow) -> TimeParts:
+    rate = reader.basis.setting.machine.value("ssd_write_bytes_per_s") / reader.sharers
+    terms = (
+        Term("x", step.payload_bytes, format_bytes(step.payload_bytes), "", "", "S: updated rows that leave"),
+        plain_term("g", reader.sharers, "GPUs of a node that write at once: each has 1/g of W"),
+        *_machine(reader, W="ssd_write_bytes_per_s"),
+    )
+    working = (
+        f"W / g = {format_rate(rate)}: every row that comes takes the place of one that was updated",
+        f"t = {format_time(step.payload_bytes / rate)} for the bytes",
+        *_prefetched(reader, step),
+    )
+    return TimeParts((Equation.of(tiers.ssd_write_time),), terms, working)
 
 
 def _prefetched(reader: Reader, step: StepRow) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.collectives.library import Timing, slower
+from perfmodel.collectives.library import Timing
 from perfmodel.model import kernels, set_caches, tiers
 from perfmodel.model.look_ups import Gather, LookUps
 from perfmodel.model.popularity import popularity_bins
@@ -26,7 +26,6 @@ from perfmodel.units import format_bytes, format_count, format_fraction
 Array = NDArray[np.float64]
 
 CACHE_LOOKUP, FETCH_ROWS, GATHER_HOST, READ_SSD = "cache_lookup", "fetch_rows", "gather_host", "read_ssd"
-SSDS = ("ssd_reads_per_s", "ssd_bytes_per_s", "ssd_queue_depth")
 
 
 @dataclass(frozen=True)
@@ -73,9 +72,8 @@ class Tiered:
         crossing = column["missed_bytes"], column["wire_bytes"], sharers
         if self.tier.kind != SSD:
             return self.times.fetched(*crossing)
-        floor = np.where(column["missed"] > 0, self._value("ssd_latency_s"), 0.0)
-        read = self.times.timing(self._ssd_time(column, sharers), floor, SSDS)
-        return slower(self.times.fetched(*crossing), read)
+        moved, wire, sharing = crossing
+        return self.times.from_ssd(moved, wire, column["blocks"], sharing)
 
     def overlapped(self, steps: list[TimedStep]) -> list[TimedStep]:
         """The pass, with what brings rows into the cache beside everything else where it is prefetched."""
@@ -96,14 +94,6 @@ class Tiered:
 
     def _constant(self, key: str) -> float:
         return self.basis.constant(key)
-
-    def _ssd_time(self, column: dict[str, Array], sharers: Array) -> Array:
-        block = self._value("ssd_block_bytes")
-        per_node = (self._value("ssd_queue_depth"), self._value("ssd_latency_s"))
-        reads = tiers.ssd_reads_per_s(
-            self._value("ssd_reads_per_s"), *per_node, self._value("ssd_bytes_per_s"), block
-        )
-        return tiers.ssd_time(column["blocks"], reads / sharers, self._value("ssd_latency_s"))
 
     def asked(self, work: Configs, at: int) -> AskedRows:
         """What a GPU of one configuration is asked."""

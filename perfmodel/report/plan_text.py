@@ -134,6 +134,8 @@ def gpu_lines(answer: Planned, capped: bool = False) -> str:
     )
     if memory.host.any():
         fullest += f"; host memory {format_bytes(float(memory.host.sum()), binary=False)}"
+    if memory.ssd.any():
+        fullest += f"; SSDs {format_bytes(float(memory.ssd.sum()), binary=False)}"
     names = dict.fromkeys(each.name for each in e.tables.ids)
     ids = [] if list(names) == ["uniform"] else [("Ids", ", ".join(names))]
     return facts([("GPUs", gpus), ("Memory", fullest), *ids, listed_fact(answer)])
@@ -248,7 +250,7 @@ def parts_text(scheme: Scheme) -> str:
 
 
 def memory_text(scheme: Scheme) -> str:
-    """``HBM``, ``uvm``, or ``uvm-caching 5 %``: where the rows of a table are, and what its cache has."""
+    """``HBM``, ``uvm``, ``uvm-caching 5 %``, ``ssd 1 %``: where a table is, and how much its cache has."""
     tier = scheme.tier
     if not tier.cached:
         return "HBM" if tier == IN_HBM else tier.kind

@@ -70,6 +70,7 @@ TIER_KEYS: dict[str, ValueKey] = {
     "host_latency_s": ValueKey("s", False, "time from a GPU's read of host memory until the data arrives"),
     "ssd_bytes": ValueKey("byte", False, "SSDs of one node"),
     "ssd_bytes_per_s": ValueKey("byte/s", False, "sequential reads from one node's SSDs"),
+    "ssd_write_bytes_per_s": ValueKey("byte/s", False, "sequential writes to one node's SSDs"),
     "ssd_reads_per_s": ValueKey("1/s", False, "random reads of one block from one node's SSDs, IOPS"),
     "ssd_block_bytes": ValueKey("byte", False, "smallest read from an SSD"),
     "ssd_latency_s": ValueKey("s", False, "one random read from an SSD"),

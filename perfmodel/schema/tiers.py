@@ -60,6 +60,8 @@ class Tier:
         return ",".join(words)
 
 
+PLACED = {HBM: "in HBM", UVM: "in host memory", UVM_CACHING: "in host memory", SSD: "on SSDs"}
+"""Where the rows are, by the kind of tier."""
 IN_HBM = Tier(HBM, 0.0)
 """Of a table that no tier below the HBM holds."""
 
@@ -89,6 +91,11 @@ def parse_tier(text: str) -> Tier:
         raise BadInputError(
             f"tier {shown(text)}: FBGEMM fills no LFU cache ahead.",
             "give prefetch with the lru policy, or lfu without prefetch.",
+        )
+    if kind == SSD and LFU in words:
+        raise BadInputError(
+            f"tier {shown(text)}: FBGEMM's cache of rows on SSDs is LRU.",
+            "leave out lfu, or give it with uvm-caching.",
         )
     if kind == UVM and (colon or words):
         what = share or ", ".join(words)

@@ -25,6 +25,9 @@ ShardingType = Literal[
 SHARDING_TYPES: tuple[str, ...] = get_args(ShardingType)
 """TorchRec's names of the ways to cut a table."""
 
+KEY_VALUE = "key_value"
+"""The kernel of a table on SSDs."""
+_CACHED, _IN_HBM = ("fused_uvm_caching", KEY_VALUE), ("dense", "fused")
 _MOST_GPUS = 2**20
 _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 Pair = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
@@ -32,7 +35,7 @@ Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class TorchRecCache(BaseModel):
-    """Of a ``fused_uvm_caching`` table: fields of TorchRec's ``CacheParams``.
+    """Of a ``fused_uvm_caching`` or ``key_value`` table: fields of TorchRec's ``CacheParams``.
 
     load_factor  share of the rows that the cache is sized for;  prefetch_pipeline  whether the next batch's
     rows come while this batch runs
@@ -43,6 +46,19 @@ class TorchRecCache(BaseModel):
     load_factor: float = Field(gt=0, le=1, allow_inf_nan=False)
     algorithm: Literal["LRU", "LFU"]
     prefetch_pipeline: bool
+
+
+class TorchRecKeyValue(BaseModel):
+    """Of a ``key_value`` table: fields of TorchRec's ``KeyValueParams``.
+
+    max_l1_cache_size  of the cache in HBM that the tables of its group share [2^20 bytes];  l2_cache_size  of
+    one in host memory [2^30 bytes]
+    """
+
+    model_config = _STRICT
+
+    max_l1_cache_size: int = Field(ge=1)
+    l2_cache_size: int = Field(default=0, ge=0)
 
 
 class TorchRecTable(BaseModel):
@@ -60,11 +76,12 @@ class TorchRecTable(BaseModel):
     element_bytes: int = Field(ge=1)
     pooling: float = Field(ge=0, allow_inf_nan=False)
     sharding_type: ShardingType
-    compute_kernel: Literal["dense", "fused", "fused_uvm", "fused_uvm_caching"]
+    compute_kernel: Literal["dense", "fused", "fused_uvm", "fused_uvm_caching", "key_value"]
     ranks: list[Annotated[int, Field(ge=0, le=_MOST_GPUS)]]
     shard_sizes: list[Pair]
     shard_offsets: list[Pair]
     cache_params: TorchRecCache | None = None
+    key_value_params: TorchRecKeyValue | None = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -77,10 +94,14 @@ class TorchRecTable(BaseModel):
         held = sum(rows * columns for rows, columns in self.shard_sizes)
         if shards and held != self.rows * self.dim:
             raise ValueError(f"shards of {held} elements do not make up a table of {self.rows} x {self.dim}")
-        if (self.cache_params is not None) != (self.compute_kernel == "fused_uvm_caching"):
+        if (self.cache_params is not None) != (self.compute_kernel in _CACHED):
             raise ValueError(f"compute_kernel {self.compute_kernel} with cache_params {self.cache_params}")
-        if self.compute_kernel.startswith("fused_uvm") and self.sharding_type == "data_parallel":
+        if self.compute_kernel not in _IN_HBM and self.sharding_type == "data_parallel":
             raise ValueError(f"compute_kernel {self.compute_kernel} of a {self.sharding_type} table")
+        if (self.key_value_params is not None) != (self.compute_kernel == KEY_VALUE):
+            raise ValueError(f"compute_kernel {self.compute_kernel} with {self.key_value_params}")
+        if self.compute_kernel == KEY_VALUE and self.cache_params and self.cache_params.algorithm != "LRU":
+            raise ValueError(f"compute_kernel {self.compute_kernel} with a cache that is not LRU")
         return self
 
 
@@ -89,6 +110,7 @@ class TorchRecTopology(BaseModel):
 
     hbm_bytes          that a rank may use;  hbm_bytes_per_s  memory bandwidth of one GPU
     host_bytes         a rank's share of its node's host memory, where tables are there
+    ssd_bytes, ssd_bytes_per_s  the same of its node's SSDs
     intra_bytes_per_s  of one GPU inside a domain, one direction;  inter_bytes_per_s  between domains
     """
 
@@ -99,6 +121,8 @@ class TorchRecTopology(BaseModel):
     intra_bytes_per_s: Rate
     inter_bytes_per_s: Rate
     host_bytes: int | None = Field(default=None, ge=1)
+    ssd_bytes: int | None = Field(default=None, ge=1)
+    ssd_bytes_per_s: Rate | None = None
 
 
 class TorchRecPlan(BaseModel):

@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, ShardLoads
+from perfmodel.plan.choices.node_memory import below_fits, within_nodes
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.pricing.allowed_tiers import Below
 from perfmodel.plan.searching.tiered_search import TieredSearch
 from perfmodel.schema.distributions import parse_distribution
+from perfmodel.schema.machine import load_machine
 from perfmodel.schema.tiers import parse_tiers
 from perfmodel.schema.workload import Table, TableSet
 
@@ -38,7 +40,8 @@ def all_plans_s(evaluator: Evaluator, o: Options, limit_bytes: float) -> Array:
             placed = tuple(Placement.of(o.scheme(at), which) for at, which in cut)
             plan = Plan(evaluator.tables, placed, o.gpus, o.domain)
             loads = evaluator.loads(plan, shards)
-            if float(evaluator.memory(plan, loads).total_bytes.max()) <= limit_bytes:
+            memory = evaluator.memory(plan, loads)
+            if float(memory.total_bytes.max()) <= limit_bytes and below_fits(evaluator, memory.below):
                 most.append(loads.most)
     return evaluator.exact_times(np.array(most))
 
@@ -75,4 +78,34 @@ def test_no_plan_of_the_listed_ones_is_below_the_bound_nor_faster_than_what_is_f
     assert 0 < found.bound_s <= times.min() * (1 + 1e-9)
     assert found.cost.time_s <= times.min() * (1 + 1e-6)
     assert found.bound_s >= 0.9 * times.min()
+    assert times.size >= 30
+
+
+@pytest.mark.parametrize(
+    ("ids", "tier", "training", "host_bytes", "tight"),
+    [
+        ("uniform", "ssd:10%,ssd:50%", False, 2e12, 0.6),  # the bound is over all shares, not over two
+        ("zipf:1.2", "uvm-caching:20%,ssd:10%,ssd:50%", True, 2e12, 0.9),
+        ("zipf:1.2", "ssd:10%,prefetch,ssd:50%,prefetch", True, 2e12, 0.3),
+        ("zipf:1.05", "uvm,ssd:10%", False, 5e6, 0.1),
+        ("zipf:1.2", "uvm-caching:20%,ssd:20%", True, 3.2e6, 0.2),
+    ],
+)
+def test_no_plan_with_ssds_is_below_the_bound_nor_faster_than_what_is_found(
+    ids: str, tier: str, training: bool, host_bytes: float, tight: float
+) -> None:
+    """All of them; in the last two host memory has no room for the two largest tables, or for the largest."""
+    below, limit = Below.of(parse_tiers(tier.split(","))), 2.2e6
+    box = load_machine(BOX).with_overrides({"host_bytes": host_bytes})
+    more = {"training": training, "optimizer": "rowwise-adagrad" if training else "none"}
+    evaluator = Evaluator.on(box, few_tables(ids), 256, 2, below=below, **more)
+    o = within_nodes(options_of(evaluator, limit), evaluator, limit)
+    assert o.crowded == (host_bytes < 1e9)
+    whole = (o.exchange == Exchange.RB) & (o.parts == 1)
+    o = o.kept((whole | np.isin(o.exchange, [Exchange.DP, Exchange.RS])) & (o.hot == 0))
+    found = TieredSearch(evaluator, limit, options=o, listed=True, time_limit_s=3).run()
+    times = all_plans_s(evaluator, o, limit)
+    assert 0 < found.bound_s <= times.min() * (1 + 1e-9)
+    assert found.cost.time_s <= times.min() * (1 + 1e-6)
+    assert found.bound_s >= tight * times.min()
     assert times.size >= 30

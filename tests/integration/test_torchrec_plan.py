@@ -284,3 +284,62 @@ def test_a_rank_has_one_cache_of_the_mean_share(tmp_path: Path) -> None:
     ]
     rows = 100 * 0.05 + 300 * 0.2
     assert _get_weighted_avg_cache_load_factor(tables) == pytest.approx(rows / 400)
+
+
+def test_tables_on_ssds_are_torchrecs_key_value_tables(tmp_path: Path) -> None:
+    """Kernel, CacheParams and KeyValueParams in its ParameterSharding and for its planner; the cache that its
+    own code makes of them has the sets that a plan is priced with."""
+    from torchrec.distributed.batched_embedding_kernel import _populate_ssd_tbe_params
+    from torchrec.distributed.embedding_sharding import group_tables
+    from torchrec.distributed.embedding_types import EmbeddingComputeKernel, ShardedEmbeddingTable
+    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+    from torchrec.distributed.planner import EmbeddingShardingPlanner
+    from torchrec.distributed.types import CacheAlgorithm, CacheParams, KeyValueParams
+    from torchrec.distributed.utils import add_params_from_parameter_sharding
+    from torchrec_plan_ranks import module_of
+
+    below = {"policy": "lru", "prefetch": True}
+    shapes = {"whole": (1_000, 16), "few": (400_000, 16), "more": (800_000, 16), "wide": (20_000, 32)}
+    tables = PlanTables.of(TableSet("ssd", tuple(Table(name, r, d, 4.0) for name, (r, d) in shapes.items())))
+    on_ssd = [Tier("ssd", share, **below) for share in (0.05, 0.16, 0.1)]  # type: ignore[arg-type]
+    kept = (
+        Placement.of(Scheme(Exchange.RB), [1]),
+        Placement.of(Scheme(Exchange.RB, tier=on_ssd[0]), [0]),
+        Placement.of(Scheme(Exchange.RB, tier=on_ssd[1]), [0]),
+        Placement.of(Scheme(Exchange.RS, 2, tier=on_ssd[2]), [0, 1]),
+    )
+    evaluator = Evaluator.on("h100-sxm-ib", tables, 5, 2, gpus_per_node=2)
+    plan = torchrec.torchrec_plan(evaluator, Plan(tables, kept, 2, evaluator.domain))
+    torchrec.write_torchrec_plan(plan, tmp_path / "plan.json")
+    assert torchrec_plan.load(tmp_path / "plan.json") == plan
+    topology = torchrec_plan.topology(plan)
+    assert topology.devices[0].storage.ssd == plan.topology.ssd_bytes == 15.36e12  # half of 8 drives
+    assert topology.ssd_mem_bw == pytest.approx(26e9 / 1000)
+    limits = torchrec_plan.constraints(plan, "/ssd0")
+    planner = EmbeddingShardingPlanner(topology=topology, batch_size=plan.batch, constraints=limits)
+    found = planner.plan(module_of(plan, "meta"), [EmbeddingBagCollectionSharder()]).plan[""]
+    ours = torchrec_plan.module_plan(plan, ssd_directory="/ssd0")
+    rows = 0.05 * 400_000 + 0.16 * 800_000  # of 64 bytes: 9.03 MiB
+    for parameters in (ours, found):
+        for name, load, size in (("few", 0.05, 10), ("more", 0.16, 10), ("wide", 0.1, 1)):
+            own = parameters[name]
+            assert own.compute_kernel == EmbeddingComputeKernel.KEY_VALUE.value
+            assert own.cache_params == CacheParams(CacheAlgorithm.LRU, load, prefetch_pipeline=True)
+            assert own.key_value_params == KeyValueParams("/ssd0", max_l1_cache_size=size, l2_cache_size=0)
+    assert ours["whole"].key_value_params is None
+    sharded = [
+        ShardedEmbeddingTable(
+            num_embeddings=shapes[name][0],
+            embedding_dim=16,
+            local_rows=shapes[name][0],
+            local_cols=16,
+            name=name,
+            compute_kernel=EmbeddingComputeKernel(ours[name].compute_kernel),
+            fused_params=add_params_from_parameter_sharding({}, ours[name]),
+        )
+        for name in ("few", "more")
+    ]
+    ((group,),) = group_tables([sharded])
+    made = _populate_ssd_tbe_params(group)
+    assert rows / 32 <= made["cache_sets"] <= rows / 32 + 2**20 / (32 * 64)  # up to 1 MiB more
+    assert (made["l2_cache_size"], made["ssd_storage_directory"]) == (0, "/ssd0")

@@ -22,7 +22,7 @@ from perfmodel.plan import (
     uniform_plan,
 )
 from perfmodel.plan.bounding.relaxed_caches import corners, least_missed
-from perfmodel.plan.choices.host_memory import node_bytes
+from perfmodel.plan.choices.node_memory import node_bytes
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.for_torchrec.runnable import torchrec_plan
 from perfmodel.plan.in_python import question_of
@@ -213,8 +213,6 @@ def test_what_cannot_be_is_refused_with_the_next_step() -> None:
         question(machine=bare).evaluator  # noqa: B018
     with pytest.raises(BadInputError, match="differ in more than their share"):
         Below.of(parse_tiers(["uvm-caching:1%", "uvm-caching:2%", "lfu"]))
-    with pytest.raises(BadInputError, match="a plan has no tables on SSDs"):
-        Below.of(parse_tiers(["ssd:5%"]))
     with pytest.raises(BadInputError, match="a copy on every GPU with its rows in uvm"):
         Plan(two_tables(), (Placement.of(Scheme(Exchange.DP, tier=parse_tier("uvm"))),) * 2, 2, 2)
     with pytest.raises(BadInputError, match="is in HBM, not in uvm"):

@@ -50,7 +50,7 @@ def test_every_plan_is_in_one_part_and_not_below_what_that_says() -> None:
     mixed = replace(relaxed, room=1e-4, chosen=np.arange(o.group.size))
     mixed.share = random.random(o.group.size)
     split = [by_caches(problem, whole, np.flatnonzero(o.tier == CACHED)), by_tier(problem, whole, mixed)[1]]
-    split.append(by_tier(problem, replace(whole, tiers=whole.tiers & [False, True, True]), mixed)[1])
+    split.append(by_tier(problem, replace(whole, tiers=whole.tiers & [False, True, True, True]), mixed)[1])
     assert [len(parts) for parts in split] == [2, 2, 2]
     below = np.array([np.flatnonzero((o.group == q) & (o.tier > 0)) for q in range(3)], dtype=object)
     for _ in range(200):

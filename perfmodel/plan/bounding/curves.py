@@ -20,10 +20,17 @@ _HEAD = _FIRST_LOG2 + 1  # place of the size 2^8
 
 
 _IN_PLACE = (Resource.IN_PLACE, Resource.IN_PLACE_WIRE)
+_BESIDE_SSDS = (Resource.SSD_FETCHED, Resource.SSD_FETCHED_WIRE)
+"""The link beside SSDs: a read takes no less without it, and the bound leaves it out."""
 
 
 def scale_of(evaluator: Evaluator, step: Step, at: int) -> float:
-    """Bytes of a step's resource ``at`` that take as long as one of its first resource."""
+    """Bytes of a step's resource ``at`` that take as long as one of its first resource.
+
+    Limits: a resource that a bound leaves out -> infinite
+    """
+    if step.name == "read_ssd":
+        return np.inf if step.resources[at] in _BESIDE_SSDS else 1.0
     value = evaluator.setting.machine.value
     if (step.gathers or step.name == "gather_host") and at == 1:
         return value("l2_bytes_per_s") / value("gather_bytes_per_s")
@@ -73,7 +80,7 @@ class StepCurves:
         width = max(resource) + 1
         most = np.zeros((sizes.size, width))
         for k, factor in zip(resource, scale, strict=True):
-            if k not in _IN_PLACE:  # the gather takes no less without them
+            if k not in (*_IN_PLACE, *_BESIDE_SSDS):  # no step takes less without them
                 most[:, k] = sizes * factor
         taken = evaluator.parts(most)
         none = evaluator.parts(np.zeros((1, width)))

@@ -13,7 +13,7 @@ from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.bounding.growing import Growing
 from perfmodel.plan.bounding.tangents import Tangents
 from perfmodel.plan.choices.options import Options
-from perfmodel.plan.pricing.allowed_tiers import CACHED, CODES
+from perfmodel.plan.pricing.allowed_tiers import CODES, WITH_CACHE
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -28,8 +28,8 @@ class Subspace:
     cap, floor       [J] no shard has more of a resource than ``cap``; some rank has ``floor`` in one shard
     fewest, most     [Q] share of the tables of each kind that every rank has a copy of
     first, last      [P] places among ``StepCurves.sizes`` that the busiest rank's loads are at
-    tiers            [Q, 3] codes of tiers that the tables of each kind may be in
-    used             [3] tiers that some table is in
+    tiers            [Q, 4] codes of tiers that the tables of each kind may be in
+    used             [4] tiers that some table is in
     """
 
     allowed: Mask
@@ -172,9 +172,11 @@ class Problem:
         mask = part.options(self)
         forced = self.forced_steps(part, mask)
         least = float(np.where(forced, self.curves.times[:, 1], self.curves.times[:, 0]).sum())
-        if self.cached_s is None or not part.used[CACHED]:
+        o = self.options
+        if self.cached_s is None or isinstance(o, Cover) or o.tier is None:
             return least
-        return max(least, float(self.cached_s.min(where=mask, initial=np.inf)))
+        used = [mask & (o.tier == code) for code in WITH_CACHE if part.used[code]]
+        return max([least, *(float(self.cached_s.min(where=some, initial=np.inf)) for some in used)])
 
     def forced_steps(self, part: Subspace, mask: Mask) -> Mask:
         """[P] steps that run whenever the kinds of exchange and the tiers that a part has are in use."""

@@ -17,12 +17,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.passes.step_resources import Resource
 from perfmodel.plan.bounding.problem import Relaxation
 from perfmodel.plan.choices.options import Options
-from perfmodel.plan.pricing.allowed_tiers import CACHED
+from perfmodel.plan.pricing.allowed_tiers import ON_SSD, WITH_CACHE
 from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.tier_loads import AskedLaw, law_of_kind
+from perfmodel.plan.pricing.tier_loads import FETCHES, AskedLaw, law_of_kind
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -30,7 +29,6 @@ Ints = NDArray[np.int64]
 _TOUCHED = np.geomspace(1e-4, 1, 9)
 """Shares of the rows where the sides of a polygon touch the curve, beside 0."""
 _ALL = 1 - 1e-9  # of the rows
-_FETCH = [Resource.FETCHED, Resource.FETCHED_WIRE]
 
 
 def least_missed(law: AskedLaw, held: Array) -> tuple[Array, Array]:
@@ -71,10 +69,10 @@ def relaxed_caches(options: Options, evaluator: Evaluator) -> tuple[Options, Int
     Of one shard nothing is said of its misses, nor of its rows in a cache: they may be anything.
     """
     o = options
-    if o.tier is None or o.cached is None or not (o.tier == CACHED).any():
+    if o.tier is None or o.cached is None or not np.isin(o.tier, WITH_CACHE).any():
         return o, None
-    cached = np.flatnonzero(o.tier == CACHED)
-    cuts = np.stack([o.group, o.exchange, o.r, o.c])[:, cached]
+    cached = np.flatnonzero(np.isin(o.tier, WITH_CACHE))
+    cuts = np.stack([o.group, o.exchange, o.r, o.c, o.tier])[:, cached]
     _, first, of = np.unique(cuts, axis=1, return_index=True, return_inverse=True)
     sample, model = evaluator.tables.kinds[0], evaluator.model
     found = {
@@ -82,7 +80,7 @@ def relaxed_caches(options: Options, evaluator: Evaluator) -> tuple[Options, Int
     }
     base = cached[first]
     counts = [found[int(q)][0].size for q in o.group[base]]
-    at = np.concatenate([np.flatnonzero(o.tier != CACHED), np.repeat(base, counts)])
+    at = np.concatenate([np.flatnonzero(~np.isin(o.tier, WITH_CACHE)), np.repeat(base, counts)])
     plain = at.size - sum(counts)
     shares = (
         np.concatenate([found[int(q)][0] for q in o.group[base]])
@@ -107,16 +105,20 @@ def _with_corners(
     own_memory, average_memory = o.own_memory[at], o.average_memory[at]
     new, t = at[plain:], sample[o.group[at[plain:]]]
     tiers = evaluator.model.tiers
-    assert tiers is not None
+    assert tiers is not None and o.cached is not None and o.tier is not None
     row = tables.dim[t] * tables.element_bytes[t]
-    for resource, each in zip(_FETCH, tiers.row_bytes(row / o.c[new]), strict=True):
-        own[plain:, resource] = 0.0
-        average[plain:, resource] = missed / o.r[new] * each * o.parts[new] / o.gpus
+    for code in WITH_CACHE:
+        some = np.flatnonzero(o.tier[new] == code)
+        sizes = tiers.of_a_miss(code, (row / o.c[new])[some]) if some.size else ()
+        for resource, each in zip(FETCHES[code], sizes, strict=bool(sizes)):
+            own[plain + some, resource] = 0.0
+            average[plain + some, resource] = (missed / o.r[new] * o.parts[new] / o.gpus)[some] * each
     own_memory[plain:] = 0.0
     per_slot, per_row = evaluator.memories.cache_state
-    state = o.c[new] * (shares * per_slot + per_row)
-    average_memory[plain:] = o.everywhere_memory[new] + tables.rows[t] * (shares * row + state) / o.gpus
-    assert o.cached is not None and o.tier is not None
+    per_row = per_row * (o.tier[new] != ON_SSD)
+    held = tables.rows[t] * (shares * (row + o.c[new] * per_slot) + o.c[new] * per_row) / o.gpus
+    state = evaluator.memories.state_of(t, o.r[new], o.c[new], o.tier[new]) * o.parts[new] / o.gpus
+    average_memory[plain:] = o.everywhere_memory[new] + held + state
     cached = o.cached[at]
     cached[plain:] = shares
     return replace(
@@ -136,6 +138,7 @@ def _with_corners(
         tier=o.tier[at],
         cached=cached,
         host=None,
+        ssd=None,
         inside=None if o.inside is None else o.inside[at],
     )
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.pricing.allowed_tiers import CACHED, NONE
 from perfmodel.plan.pricing.placement import HOT, Scheme
 
 Array = NDArray[np.float64]
@@ -66,15 +67,15 @@ class Listing:
         """These in each tier below the HBM too, with the tier and the cached share of each [O].
 
         tiers   (code, share of the rows in a cache), the HBM first
-        narrow  whether a cache has column parts: else its slots are as wide as the widest row of its rank
-        Source: TorchRec has ``fused_uvm`` and ``fused_uvm_caching`` for all shardings but data-parallel;
-                a cache has the hot rows that others keep on every rank
+        narrow  whether a cache of host memory has column parts: else its slots are as wide as the widest row
+                of its rank
+        Source: TorchRec has ``fused_uvm``, ``fused_uvm_caching`` and ``key_value`` for all shardings but
+                data-parallel; a cache has the hot rows that others keep on every rank
         """
         may = (self.exchange != Exchange.DP) & (self.hot == 0)
         whole = may & ((self.c == 1) | narrow)
-        masks = [
-            (whole if share else may) if code else np.ones(may.size, dtype=bool) for code, share in tiers
-        ]
+        mask_of = {NONE: np.ones(may.size, dtype=bool), CACHED: whole}
+        masks = [mask_of.get(code, may) for code, _ in tiers]
         at = np.concatenate([np.flatnonzero(mask) for mask in masks])
         sizes = [int(mask.sum()) for mask in masks]
         tier = np.repeat([code for code, _ in tiers], sizes)

@@ -40,8 +40,9 @@ class Options:
     average_memory    [O] the same for memory [bytes]
     barred    [Q, G] ranks that may hold no shard of a kind of table; None: any may
     inside    [O] whether all shards must be in one NVLink domain, whichever; None: wherever
-    tier, cached, host  [O] where the shards are, the share of their rows that is cached, and host memory of
-              one [bytes]; None: all are in HBM;  below  the tiers that there are
+    tier, cached, host, ssd  [O] where the shards are, the share of their rows that is cached, and host memory
+              and SSDs of one [bytes]; None: all are in HBM;  below  the tiers that there are
+    crowded   whether host memory or SSDs of a node may have too little room for a plan of these
     """
 
     kind_of: Ints
@@ -66,7 +67,9 @@ class Options:
     tier: Ints | None = None
     cached: Array | None = None
     host: Array | None = None
+    ssd: Array | None = None
     below: Below | None = None
+    crowded: bool = False
 
     @property
     def bound_to_ranks(self) -> NDArray[np.bool_]:
@@ -137,12 +140,12 @@ class Options:
                 *("own_memory", "everywhere_memory", "average", "average_memory"),
             )
         }
-        for name in ("tier", "cached", "host"):
+        for name in ("tier", "cached", "host", "ssd"):
             if getattr(self, name) is not None:
                 some[name] = getattr(self, name)[keep]
         found = Options(self.kind_of, self.count, first, group, gpus=self.gpus, domain=self.domain, **some)
         inside = None if self.inside is None else self.inside[keep]
-        return replace(found, barred=self.barred, inside=inside, below=self.below)
+        return replace(found, barred=self.barred, inside=inside, below=self.below, crowded=self.crowded)
 
 
 def options_of(
@@ -168,8 +171,8 @@ def options_of(
     listed = Listing.of(tables.rows[sample], tables.dim[sample], gpus, domain, few, asked)
     below, tier, cached = evaluator.model.below, None, None
     if below is not None:
-        shares = {s.tier.cached for each in asked for s in each if s.tier.cached}
-        listed, tier, cached = listed.in_tiers(below.tiers(shares), narrow=below.prefetch)
+        tiers = below.tiers(s.tier for each in asked for s in each)
+        listed, tier, cached = listed.in_tiers(tiers, narrow=below.prefetch)
     where = () if tier is None or cached is None else (tier, cached)
     group, exchange, r, c, hot_of = listed.group, listed.exchange, listed.r, listed.c, listed.hot
     parts = np.where(exchange == Exchange.DP, 0, r * c)
@@ -179,6 +182,7 @@ def options_of(
     everywhere_rows = np.where(copied, tables.rows[sample[group]], hot_of)
     everywhere_memory = np.sum(evaluator.copied_memory(sample[group], everywhere_rows), axis=0)
     own_memory = np.where(copied, 0, memory)
+    places = None if tier is None else (sample[group], r, c, tier)
     found = Options(
         kind_of,
         count,
@@ -199,7 +203,8 @@ def options_of(
         domain,
         tier=tier,
         cached=cached,
-        host=None if tier is None else evaluator.memories.host(sample[group], r, c, tier),
+        host=None if places is None else evaluator.memories.host(*places),
+        ssd=None if places is None else evaluator.memories.ssd(*places),
         below=below,
     )
     return _fitting(found.kept(listed.asked | _worth_copying(found, evaluator)), tables, sample, limit_bytes)
@@ -242,7 +247,8 @@ def hot_rows(ids: Distribution, rows: float) -> tuple[int, ...]:
 
 def _or_tiers(found: Options) -> str:
     """The option that keeps rows below the HBM, where it was not given."""
-    return ", or keep rows in host memory (--tier uvm,uvm-caching)" if found.below is None else ""
+    words = ", or keep rows in host memory (--tier uvm,uvm-caching) or on SSDs (--tier ssd)"
+    return words if found.below is None else ""
 
 
 def _fitting(found: Options, tables: PlanTables, sample: Ints, limit_bytes: float) -> Options:

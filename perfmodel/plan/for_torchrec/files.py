@@ -13,8 +13,8 @@ from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.plan.pricing.placement import Placement, Plan, Scheme
 from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.schema.files import shown
-from perfmodel.schema.tiers import IN_HBM, UVM, UVM_CACHING, Tier
-from perfmodel.schema.torchrec_plan import TorchRecPlan, TorchRecTable, torchrec_plan_from
+from perfmodel.schema.tiers import IN_HBM, SSD, UVM, UVM_CACHING, Tier
+from perfmodel.schema.torchrec_plan import KEY_VALUE, TorchRecPlan, TorchRecTable, torchrec_plan_from
 
 
 def read_any_plan(path: Path, tables: PlanTables) -> tuple[Plan, ExchangeSets | None]:
@@ -73,5 +73,6 @@ def _tier(entry: TorchRecTable) -> Tier:
     """Where its rows are."""
     cache = entry.cache_params
     if cache is not None:
-        return Tier(UVM_CACHING, cache.load_factor, cache.algorithm.lower(), cache.prefetch_pipeline)
+        kind = SSD if entry.compute_kernel == KEY_VALUE else UVM_CACHING
+        return Tier(kind, cache.load_factor, cache.algorithm.lower(), cache.prefetch_pipeline)
     return Tier(UVM, 0.0) if entry.compute_kernel == "fused_uvm" else IN_HBM

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, cast
@@ -11,15 +13,17 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan.choices.host_memory import node_bytes
+from perfmodel.plan.choices.node_memory import node_bytes, node_ssd_bytes
 from perfmodel.plan.choices.options import Options
+from perfmodel.plan.pricing.allowed_tiers import IN_HOST, ON_SSD
 from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.pricing.placement import Placement, Plan, Scheme
 from perfmodel.schema.machine import Machine
-from perfmodel.schema.tiers import Tier
+from perfmodel.schema.tiers import SSD, Tier
 from perfmodel.schema.torchrec_plan import (
     ShardingType,
     TorchRecCache,
+    TorchRecKeyValue,
     TorchRecPlan,
     TorchRecTable,
     TorchRecTopology,
@@ -28,6 +32,14 @@ from perfmodel.schema.torchrec_plan import (
 
 _COLUMNS = 4
 """FBGEMM reads rows in vectors of four elements: column parts are multiples."""
+
+MOST_OF_SSD = 0.2
+"""Of the rows of tables on SSDs, the cache in HBM that TorchRec makes at most.
+
+Source: TorchRec 1.8: ``_populate_ssd_tbe_params`` makes one of 20 % of the rows, or less with
+        ``max_l1_cache_size``; ``group_tables`` hands it no load factor of ``CacheParams``
+"""
+_MEGABYTE = 2**20
 
 _UNKNOWN = {
     Exchange.SPARSE: "TorchRec exchanges all partial bags, not only the non-empty ones",
@@ -41,6 +53,8 @@ def why_not(scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
     Source: TorchRec 1.8: row-wise is over all ranks, table-row-wise and grid over one domain's
     """
     kind, r, c = scheme.kind, scheme.row_parts, scheme.col_parts
+    if scheme.tier.kind == SSD and (scheme.tier.cached or 0) > MOST_OF_SSD:
+        return f"TorchRec caches at most {100 * MOST_OF_SSD:g} % of the rows of tables on SSDs"
     if scheme.hot_rows:
         return "TorchRec has a row once, not hot rows on every GPU besides"
     if kind in _UNKNOWN:
@@ -120,8 +134,12 @@ def torchrec_plan(evaluator: Evaluator, plan: Plan, hbm_bytes: float | None = No
             split inside one -> BadInputError that names the table
     """
     machine, gpus, node = evaluator.setting.machine, plan.gpus, _node(evaluator)
-    host_bytes = node_bytes(evaluator) / node if plan.tier_codes.any() else None
+    _check_optimizer(evaluator, plan)
+    in_host, on_ssd = (bool(np.isin(plan.tier_codes, codes).any()) for codes in (IN_HOST, ON_SSD))
+    host_bytes = node_bytes(evaluator) / node if in_host else None
+    ssd_bytes = node_ssd_bytes(evaluator) / node if on_ssd else None
     types = merged_types([_kind(plan, at, node) for at in range(len(plan.tables))])
+    sizes = _cache_megabytes(plan, types, evaluator.basis.constant("cache_ways"))
     return TorchRecPlan(
         schema_version=1,
         kind="torchrec-plan",
@@ -131,8 +149,8 @@ def torchrec_plan(evaluator: Evaluator, plan: Plan, hbm_bytes: float | None = No
         gpus_per_node=node,
         domain_gpus=plan.domain,
         batch=evaluator.batch,
-        topology=topology(machine, hbm_bytes, host_bytes),
-        tables=[_table(plan, at, kind) for at, kind in enumerate(types)],
+        topology=topology(machine, hbm_bytes, host_bytes, ssd_bytes, node),
+        tables=[_table(plan, at, kind, sizes[at]) for at, kind in enumerate(types)],
     )
 
 
@@ -142,12 +160,18 @@ def write(evaluator: Evaluator, plan: Plan, path: Path, hbm_bytes: float | None 
 
 
 def topology(
-    machine: Machine, hbm_bytes: float | None = None, host_bytes: float | None = None
+    machine: Machine,
+    hbm_bytes: float | None = None,
+    host_bytes: float | None = None,
+    ssd_bytes: float | None = None,
+    node: int = 1,
 ) -> TorchRecTopology:
     """What TorchRec's planner asks of a machine, datasheet values of one GPU and one direction.
 
-    host_bytes  that a rank may use of its node's host memory, where tables are there
+    host_bytes, ssd_bytes  that a rank may use of its node's host memory and SSDs, where tables are there
+    node                   ranks that share the SSDs
     """
+    rate = None if ssd_bytes is None else machine.value("ssd_bytes_per_s") / node
     inside = machine.value("nvlink_bytes_per_s") or machine.value("pcie_bytes_per_s")
     return TorchRecTopology(
         hbm_bytes=int(hbm_bytes or machine.value("hbm_bytes")),
@@ -155,7 +179,25 @@ def topology(
         intra_bytes_per_s=inside,
         inter_bytes_per_s=machine.value("nic_bytes_per_s"),
         host_bytes=None if host_bytes is None else int(host_bytes),
+        ssd_bytes=None if ssd_bytes is None else int(ssd_bytes),
+        ssd_bytes_per_s=rate,
     )
+
+
+_OPTIMIZERS = ("rowwise-adagrad", "adam")
+"""That ``SSDTableBatchedEmbeddingBags`` has, of ours."""
+
+
+def _check_optimizer(evaluator: Evaluator, plan: Plan) -> None:
+    """Limits: tables on SSDs that are trained with an optimizer that FBGEMM does not have there
+    -> BadInputError"""
+    on_ssd = np.flatnonzero(plan.tier_codes == ON_SSD)
+    optimizer = evaluator.memories.optimizer
+    if on_ssd.size and evaluator.model.training is not None and optimizer not in _OPTIMIZERS:
+        raise BadInputError(
+            f"table {plan.tables.names[on_ssd[0]]!r} is on SSDs, where FBGEMM has no {optimizer}.",
+            f"train with {' or '.join(_OPTIMIZERS)} (--optimizer), or keep tables off SSDs (--tier).",
+        )
 
 
 def _node(evaluator: Evaluator) -> int:
@@ -180,7 +222,26 @@ def _kind(plan: Plan, at: int, node: int) -> ShardingType:
     )
 
 
-def _table(plan: Plan, at: int, kind: ShardingType) -> TorchRecTable:
+def _cache_megabytes(plan: Plan, types: Sequence[ShardingType], ways: float) -> list[int | None]:
+    """Of every table on SSDs the cache that its group has on the rank where it is largest [2^20 bytes].
+
+    Source: TorchRec 1.8: a group for each sharding type, dtype and width, whose tables name one size
+    """
+    tables, (table, rank) = plan.tables, plan.shards
+    held: dict[tuple[str, int, float], dict[int, float]] = defaultdict(lambda: defaultdict(float))
+    width = (tables.dim / plan.col_parts * tables.element_bytes).tolist()
+    keys = list(zip(types, tables.element_bytes.tolist(), width, strict=True))
+    rows = plan.cached_shares * tables.rows / plan.row_parts
+    on_ssd = plan.tier_codes == ON_SSD
+    for t, each in zip(table.tolist(), rank.tolist(), strict=True):
+        if on_ssd[t]:
+            held[keys[t]][each] += float(rows[t])
+    most = {key: ways * np.ceil(max(ranks.values()) / ways) for key, ranks in held.items()}
+    sizes = [math.ceil(most[key] * key[2] / _MEGABYTE) if key in most else None for key in keys]
+    return [size if on_ssd[t] else None for t, size in enumerate(sizes)]
+
+
+def _table(plan: Plan, at: int, kind: ShardingType, megabytes: int | None) -> TorchRecTable:
     tables, placement = plan.tables, plan.placements[at]
     rows, dim = int(tables.rows[at]), int(tables.dim[at])
     copies = kind == "data_parallel"
@@ -197,6 +258,7 @@ def _table(plan: Plan, at: int, kind: ShardingType) -> TorchRecTable:
         shard_sizes=[size for _, size, _ in shards],
         shard_offsets=[offset for _, _, offset in shards],
         cache_params=_cache(placement.scheme.tier),
+        key_value_params=None if megabytes is None else TorchRecKeyValue(max_l1_cache_size=megabytes),
     )
 
 

@@ -11,11 +11,22 @@ from perfmodel.schema.tiers import HBM, IN_HBM, SSD, UVM, UVM_CACHING, Tier
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """Shares of a table's rows that its cache may hold, where none is asked for."""
+SSD_SHARES = (0.001, 0.002, 0.005, *SHARES)
+"""The same of tables on SSDs, which may be far larger than all HBM."""
 
-NONE, IN_PLACE, CACHED = 0, 1, 2
-"""Where a table is, as arrays have it: HBM, host memory read in place, host memory with a cache in HBM."""
-CODES = {HBM: NONE, UVM: IN_PLACE, UVM_CACHING: CACHED}
-EXAMPLE = "uvm,uvm-caching, or uvm-caching:10%,lfu"
+NONE, IN_PLACE, CACHED, ON_SSD = 0, 1, 2, 3
+"""Where a table is, as arrays have it: HBM, host memory read in place, host memory with a cache in HBM, SSDs
+with a cache in HBM."""
+CODES = {HBM: NONE, UVM: IN_PLACE, UVM_CACHING: CACHED, SSD: ON_SSD}
+IN_HOST = (IN_PLACE, CACHED)
+WITH_CACHE = (CACHED, ON_SSD)
+_USUAL = {UVM_CACHING: SHARES, SSD: SSD_SHARES}
+EXAMPLE = "uvm,uvm-caching, uvm-caching:10%,lfu, or uvm-caching,ssd"
+_HOST_KEYS = ("host_bytes_per_s", "host_link_bytes_per_s", "host_latency_s")
+_SSD_KEYS = (
+    *("ssd_bytes", "ssd_bytes_per_s", "ssd_reads_per_s", "ssd_block_bytes", "ssd_latency_s"),
+    "ssd_queue_depth",
+)
 
 
 @dataclass(frozen=True)
@@ -26,6 +37,7 @@ class Below:
     shares    of the rows of a table that its cache may hold [-]; none: no caches
     policy    of all caches;  prefetch  whether all of them are filled while the batch before runs
     host_reserve  part of the host memory that tables may not use [-]
+    ssd_shares    as ``shares``, of tables on SSDs; none: no SSDs
     """
 
     in_place: bool
@@ -33,23 +45,18 @@ class Below:
     policy: str = "lru"
     prefetch: bool = False
     host_reserve: float = 0.0
+    ssd_shares: tuple[float, ...] = ()
 
     @staticmethod
     def of(tiers: Iterable[Tier | None]) -> Below | None:
         """What ``--tier`` says; None and hbm: no tier below the HBM.
 
-        Limits: none below the HBM -> None;  SSDs, two policies, caches with and without prefetch
-                -> BadInputError
+        Limits: none below the HBM -> None;  two policies, caches with and without prefetch -> BadInputError
         """
         below = [tier for tier in tiers if tier is not None and tier.kind != HBM]
         if not below:
             return None
-        if any(tier.kind == SSD for tier in below):
-            raise BadInputError(
-                "a plan has no tables on SSDs.",
-                f"give --tier {EXAMPLE}; perfmodel project --tier ssd costs them.",
-            )
-        caches = [tier for tier in below if tier.kind == UVM_CACHING]
+        caches = [tier for tier in below if tier.kind in _USUAL]
         ways = {(tier.policy, tier.prefetch) for tier in caches}
         if len(ways) > 1:
             named = " and ".join(str(tier) for tier in caches)
@@ -57,24 +64,38 @@ class Below:
                 f"the caches of {named} differ in more than their share.",
                 "give all of them one policy (lru or lfu), and prefetch or not.",
             )
-        shares = {share for tier in caches for share in ((tier.cached,) if tier.cached else SHARES)}
         policy, prefetch = ways.pop() if ways else ("lru", False)
-        return Below(any(tier.kind == UVM for tier in below), tuple(sorted(shares)), policy, prefetch)
+        in_place = any(tier.kind == UVM for tier in below)
+        return Below(
+            in_place, _shares(caches, UVM_CACHING), policy, prefetch, ssd_shares=_shares(caches, SSD)
+        )
 
     @property
     def way(self) -> tuple[str, bool]:
         """Policy and prefetch of all caches."""
         return self.policy, self.prefetch
 
+    @property
+    def ssd(self) -> bool:
+        """Whether tables may be on SSDs."""
+        return bool(self.ssd_shares)
+
+    @property
+    def host(self) -> bool:
+        """Whether tables may be in host memory."""
+        return self.in_place or bool(self.shares)
+
     @staticmethod
     def of_plan(tiers: Iterable[Tier]) -> Below | None:
         """Those that the tables of a plan are in; None where all are in HBM."""
         return Below.of(dict.fromkeys(tiers))
 
-    def tiers(self, shares: Iterable[float] = ()) -> list[tuple[int, float]]:
-        """(code, share of the rows in a cache) of every tier, the HBM first. shares  that are tried too"""
-        every = sorted({*self.shares, *shares})
-        return [(NONE, 0.0), *([(IN_PLACE, 0.0)] if self.in_place else []), *((CACHED, s) for s in every)]
+    def tiers(self, named: Iterable[Tier] = ()) -> list[tuple[int, float]]:
+        """(code, share of the rows in a cache) of every tier, the HBM first. named  tiers to try too"""
+        usual = ((CACHED, self.shares), (ON_SSD, self.ssd_shares))
+        every = {(code, share) for code, shares in usual for share in shares}
+        every |= {(CODES[tier.kind], tier.cached) for tier in named if tier.cached}
+        return [(NONE, 0.0), *([(IN_PLACE, 0.0)] if self.in_place else []), *sorted(every)]
 
     def tier(self, code: int, share: float) -> Tier:
         """The tier of a table."""
@@ -82,18 +103,29 @@ class Below:
 
     def __str__(self) -> str:
         kinds = [UVM] if self.in_place else []
-        kinds += [str(self.tier(CACHED, share)) for share in self.shares] if self.shares != SHARES else []
-        if self.shares == SHARES:
-            kinds.append(str(Tier(UVM_CACHING, None, self.policy, self.prefetch)))
+        for kind, shares in ((UVM_CACHING, self.shares), (SSD, self.ssd_shares)):
+            each = (None,) if shares == _USUAL[kind] else shares
+            kinds += [str(Tier(kind, share, *self.way)) for share in each]
         return ",".join(kinds)
+
+
+def _shares(caches: Iterable[Tier], kind: str) -> tuple[float, ...]:
+    """Of the caches of one kind of tier."""
+    asked = [tier.cached for tier in caches if tier.kind == kind]
+    return tuple(sorted({share for one in asked for share in ((one,) if one else _USUAL[kind])}))
 
 
 def tier_of(code: int, share: float, policy: str, prefetch: bool) -> Tier:
     """A tier from its code."""
-    return Tier(UVM, 0.0) if code == IN_PLACE else Tier(UVM_CACHING, share, policy, prefetch)
+    if code == IN_PLACE:
+        return Tier(UVM, 0.0)
+    return Tier(SSD if code == ON_SSD else UVM_CACHING, share, policy, prefetch)
 
 
-def check_machine(machine: Machine) -> None:
-    """Limits: a machine that does not say its host memory -> BadInputError that names the value"""
-    for key in ("host_bytes", "host_bytes_per_s", "host_link_bytes_per_s", "host_latency_s"):
+def check_machine(machine: Machine, below: Below, *, training: bool) -> None:
+    """Limits: a machine that does not say its host memory, or its SSDs where tables may be there
+    -> BadInputError that names the value"""
+    host = ("host_bytes", *_HOST_KEYS) if below.host else _HOST_KEYS
+    writes = ("ssd_write_bytes_per_s",) if training else ()
+    for key in (*host, *((*_SSD_KEYS, *writes) if below.ssd else ())):
         machine.quantity(key)

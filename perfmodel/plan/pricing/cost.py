@@ -97,7 +97,7 @@ class Evaluator:
             "below": below,
         }
         if below is not None:
-            check_machine(setting.machine)
+            check_machine(setting.machine, below, training=training)
         state = self.basis.constant("optimizer_state_bytes")
         self.memories = MemoryModel(tables, optimizer, state, sets is not None, training)
         if below is not None:
@@ -130,7 +130,7 @@ class Evaluator:
         steps = (*FORWARD, *BACKWARD) if training else FORWARD
         steps = sets.steps(steps, weighted=bool(tables.weight_bytes.any())) if sets else steps
         groups = self.model.groups.resources if self.model.groups else ()
-        steps = with_tiers(steps) if below is not None else steps
+        steps = with_tiers(steps, ssd=below.ssd) if below is not None else steps
         prefetch = below is not None and below.prefetch
         ids = self.model.id_bytes
         self.times = PassTimes(self.basis, self.gpus, self.domain, steps, groups, prefetch, ids)
@@ -202,7 +202,7 @@ class Evaluator:
             raise BadInputError(
                 f"the plan keeps table {plan.tables.names[at]!r} in {plan.placements[at].scheme.tier}, and "
                 "only the HBM may be used here.",
-                "allow it with --tier, e.g. --tier uvm,uvm-caching.",
+                "allow it with --tier, e.g. --tier uvm,uvm-caching or --tier ssd.",
             )
         below = self.model.below
         if below is None:

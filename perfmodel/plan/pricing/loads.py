@@ -20,7 +20,7 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.model.look_ups import Gather
 from perfmodel.passes.basis import row_penalty
 from perfmodel.passes.step_resources import BELOW, RESOURCES, TOGETHER, Resource
-from perfmodel.plan.pricing.allowed_tiers import CACHED, Below
+from perfmodel.plan.pricing.allowed_tiers import WITH_CACHE, Below
 from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.plan.pricing.look_up_groups import LookUpGroups
 from perfmodel.plan.pricing.placement import Plan, Scheme, check_scheme
@@ -99,7 +99,9 @@ class LoadModel:
     @cached_property
     def tiers(self) -> TierLoads | None:
         """Of tables below the HBM."""
-        return None if self.below is None else TierLoads(self.below, self.constant, self.machine_value)
+        if self.below is None:
+            return None
+        return TierLoads(self.below, self.constant, self.machine_value, self.training is not None)
 
     def shard_loads(
         self,
@@ -178,7 +180,7 @@ class LoadModel:
         for k in range(self.width):
             if found.own[:, k].any():
                 values[k] += np.bincount(ranks, weights=found.own[tables, k], minlength=plan.gpus)
-        if self.tiers is not None and (plan.tier_codes == CACHED).any():
+        if self.tiers is not None and np.isin(plan.tier_codes, WITH_CACHE).any():
             add_pooled(self, plan, values)
         return Loads(values)
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity
 from perfmodel.model import exchanges as ex
-from perfmodel.plan.pricing.allowed_tiers import CACHED, Below
+from perfmodel.plan.pricing.allowed_tiers import IN_HOST, ON_SSD, WITH_CACHE, Below
 from perfmodel.plan.pricing.loads import Loads
 from perfmodel.plan.pricing.placement import Plan
 from perfmodel.plan.pricing.tables import PlanTables
@@ -34,7 +34,7 @@ OPTIMIZERS: dict[str, tuple[int, int]] = {
 @dataclass(frozen=True)
 class PlanMemory:
     """Bytes of every rank, [G]: rows, the optimizer's state, the two buffers of the largest exchange; and of
-    host memory.
+    host memory and SSDs.
 
     optimizer_bytes  with the gradients of copies, where those are kept from step to step
     """
@@ -42,7 +42,8 @@ class PlanMemory:
     rows_bytes: Array
     optimizer_bytes: Array
     buffer_bytes: Array
-    host_bytes: Array | None = None  # of rows below the HBM with their optimizer's state
+    host_bytes: Array | None = None  # of rows in host memory with their optimizer's state
+    ssd_bytes: Array | None = None  # of rows on SSDs
 
     @property
     def total_bytes(self) -> Array:
@@ -53,6 +54,16 @@ class PlanMemory:
     def host(self) -> Array:
         """Bytes of host memory of every rank, [G]."""
         return np.zeros(self.rows_bytes.shape) if self.host_bytes is None else self.host_bytes
+
+    @property
+    def ssd(self) -> Array:
+        """Bytes of the SSDs of its node for every rank, [G]."""
+        return np.zeros(self.rows_bytes.shape) if self.ssd_bytes is None else self.ssd_bytes
+
+    @property
+    def below(self) -> Array:
+        """Both of them, [2, G]."""
+        return np.stack([self.host, self.ssd])
 
     def check(self, limit_bytes: float) -> None:
         """Limits: a rank that needs more than ``limit_bytes`` -> BadInputError: which, and by how much"""
@@ -75,7 +86,8 @@ class PlanMemory:
 class MemoryModel:
     """Memory of tables under an optimizer; ``state_bytes`` is one number of its state [bytes].
 
-    below     tiers that tables may be in beside the HBM: their rows and state are in host memory
+    below     tiers that tables may be in beside the HBM: their rows and state are in host memory, or their
+              rows on SSDs and their state in HBM (FBGEMM, ``ssd_state_splits``)
     torchrec  copies are as TorchRec keeps them: one dense parameter of one dimension, whose optimizer has a
               state for every element (of rowwise Adagrad: Adagrad's), and whose gradient stays where DDP
               reduces it;  training  whether there are gradients
@@ -127,14 +139,18 @@ class MemoryModel:
         rows, state = self._held(t, self.tables.rows[t] - np.asarray(hot), r, c, self.state)
         if self.below is None:
             return rows, state
-        here = np.asarray(tier) == 0
-        slot = self.slot_bytes[t]
-        if self.below.prefetch:
-            slot = ex.part_elements(self.tables.dim[t], c) * self.tables.element_bytes[t]
-        per_slot = self.cache_state[0]
-        cache = self.cache_rows(t, r, cached) * (slot + per_slot) + self.cached_state(t, r)
-        cache = cache * (np.asarray(tier) == CACHED)
-        return np.where(here, rows, cache), np.where(here, state, 0.0)
+        code = np.asarray(tier)
+        own = ex.part_elements(self.tables.dim[t], c) * self.tables.element_bytes[t]
+        slot = np.where((code == ON_SSD) | self.below.prefetch, own, self.slot_bytes[t]) + self.cache_state[0]
+        mapped = self.cached_state(t, r) * (code != ON_SSD)  # which FBGEMM has no map of
+        cache = (self.cache_rows(t, r, cached) * slot + mapped) * np.isin(code, WITH_CACHE)
+        return np.where(code == 0, rows, cache), np.where(np.isin(code, IN_HOST), 0.0, state)
+
+    def state_of(self, table: ArrayLike, r: ArrayLike, c: ArrayLike, tier: ArrayLike) -> Array:
+        """Optimizer's state of one shard below the HBM that is in HBM all the same [bytes]: that of SSDs."""
+        t = np.asarray(table, dtype=np.int64)
+        _, state = self._held(t, self.tables.rows[t], r, c, self.state)
+        return np.where(np.asarray(tier) == ON_SSD, state, 0.0)
 
     def cache_rows(self, table: ArrayLike, r: ArrayLike, cached: ArrayLike) -> Array:
         """Rows of a cache of one shard's own: whole sets."""
@@ -149,17 +165,24 @@ class MemoryModel:
     def slot_bytes(self) -> Array:
         """Of a row of each table's cache [T]: as long as the longest row that may be in it.
 
-        Source: TorchRec has caches for each width only where they are prefetched (``tier_loads.cache_keys``)
+        Source: TorchRec has caches for each width only where they are prefetched or of rows on SSDs
+                (``tier_loads.cache_keys``)
         """
         tables = self.tables
         row = tables.dim * tables.element_bytes
         return np.array([row[tables.element_bytes == width].max() for width in tables.element_bytes])
 
     def host(self, table: ArrayLike, r: ArrayLike, c: ArrayLike, tier: ArrayLike) -> Array:
-        """Host memory of one shard with its optimizer's state [bytes]; 0 of a table in HBM."""
+        """Host memory of one shard with its optimizer's state [bytes]; 0 of a table that is not there."""
         t = np.asarray(table, dtype=np.int64)
         rows, state = self._held(t, self.tables.rows[t], r, c, self.state)
-        return np.where(np.asarray(tier) > 0, rows + state, 0.0)
+        return np.where(np.isin(tier, IN_HOST), rows + state, 0.0)
+
+    def ssd(self, table: ArrayLike, r: ArrayLike, c: ArrayLike, tier: ArrayLike) -> Array:
+        """SSDs of one shard [bytes]; 0 of a table that is not there."""
+        t = np.asarray(table, dtype=np.int64)
+        rows, _ = self._held(t, self.tables.rows[t], r, c, self.state)
+        return np.where(np.asarray(tier) == ON_SSD, rows, 0.0)
 
     def copies(self, table: ArrayLike, hot: ArrayLike) -> tuple[Array, Array]:
         """(rows, optimizer's state and kept gradients) of the copy of some rows on every rank [bytes].
@@ -196,9 +219,12 @@ class MemoryModel:
         if not plan.tier_codes.any():
             return PlanMemory(*self.held(plan), buffers)
         tables, which = plan.shards
-        host = self.host(np.arange(len(self.tables)), plan.row_parts, plan.col_parts, plan.tier_codes)
-        below = np.asarray(np.bincount(which, weights=host[tables], minlength=plan.gpus), np.float64)
-        return PlanMemory(*self.held(plan), buffers, below)
+        cut = np.arange(len(self.tables)), plan.row_parts, plan.col_parts, plan.tier_codes
+        host, ssd = (
+            np.asarray(np.bincount(which, weights=of[tables], minlength=plan.gpus), np.float64)
+            for of in (self.host(*cut), self.ssd(*cut))
+        )
+        return PlanMemory(*self.held(plan), buffers, host, ssd)
 
 
 def buffer_bytes(values: Array, times: PassTimes) -> Array:

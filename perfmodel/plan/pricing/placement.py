@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan.pricing.allowed_tiers import CACHED, CODES
+from perfmodel.plan.pricing.allowed_tiers import CODES, WITH_CACHE
 from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.tiers import HBM, IN_HBM, Tier
@@ -47,7 +47,7 @@ class Scheme:
     kind        ``Exchange`` of what is looked up
     row_parts   r [-];  col_parts  c [-]
     hot_rows    h, its most popular rows: every rank has a copy of them, and the parts hold all others [rows]
-    tier        where the parts are: HBM, or host memory with a share of their rows cached in HBM
+    tier        where the parts are: HBM, or host memory or SSDs with a share of their rows cached in HBM
     """
 
     kind: Exchange
@@ -251,13 +251,11 @@ def check_scheme(name: str, rows: int, dim: int, scheme: Scheme, gpus: int, doma
     r, c, kind, hot = scheme.row_parts, scheme.col_parts, scheme.kind, scheme.hot_rows
     problem: tuple[str, str] | None = None
     tier = scheme.tier
-    if tier.kind not in CODES:
-        problem = f"rows on {tier.place}", "give hbm, uvm or uvm-caching."
-    elif tier.kind != HBM and kind == Exchange.DP:
+    if tier.kind != HBM and kind == Exchange.DP:
         problem = f"a copy on every GPU with its rows in {tier}", "a copy is in HBM, or another sharding."
     elif tier.kind != HBM and hot:
         problem = f"{hot} hot rows on every GPU beside {tier}", "give no hot rows: the cache has them."
-    elif CODES[tier.kind] == CACHED and not 0 < (tier.cached or 0) <= 1:
+    elif CODES[tier.kind] in WITH_CACHE and not 0 < (tier.cached or 0) <= 1:
         problem = f"a cache of {tier.cached} of its rows", "give more than 0 and at most 1."
     elif r < 1 or c < 1:
         problem = f"{r} row parts and {c} column parts", "give 1 or more of each."

@@ -16,6 +16,8 @@ from perfmodel.plan.pricing.placement import Plan
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+_TAKEN_AT = {"gather_host": (Resource.IN_PLACE,), "read_ssd": (Resource.SSD_READ,)}
+_POOLED = (Resource.FETCHED, Resource.SSD_READ, Resource.SSD_WRITTEN)
 _OF_COPIES = (Resource.GATHER_DRAM, Resource.SORT, Resource.UPDATE_DRAM, Resource.COPIED_GRADIENTS)
 """What every rank has of a table that is cut only because of the copies of its hot rows."""
 
@@ -75,7 +77,7 @@ class Shares:
                 continue
             step = known[name]
             sides = step.resources[:1] if step.gathers or step.below_hbm else step.resources
-            sides = (Resource.IN_PLACE,) if name == "gather_host" else sides
+            sides = _TAKEN_AT.get(name, sides)
             values = np.stack([self._alone(side) for side in sides])
             found.append(np.array(sides, dtype=np.int64)[values.argmax(axis=0)])
             most = values.max(axis=0)
@@ -84,7 +86,7 @@ class Shares:
 
     def _alone(self, resource: Resource) -> Array:
         """[G] of a resource; of rows that a cache has not, as many as with a cache for each table."""
-        if resource != Resource.FETCHED:
+        if resource not in _POOLED:
             return self.loads.of(resource)
         tables, ranks = self.plan.shards
         own = self._bytes[0][tables, resource]

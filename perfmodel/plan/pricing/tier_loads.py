@@ -1,4 +1,4 @@
-"""What tables below the HBM bring to a rank: rows in place, misses of its cache, updates in host memory.
+"""What tables below the HBM bring to a rank: rows in place, misses of its caches, updates in host memory.
 
 FBGEMM has one cache for all cached tables of a fused group: a plan is priced with it (``add_pooled``). A
 search gives every table a cache of its own, so that its loads are its own.
@@ -20,7 +20,7 @@ from perfmodel.model import kernels, set_caches, tiers
 from perfmodel.model.look_ups import Gather
 from perfmodel.model.popularity import popularity_bins
 from perfmodel.passes.step_resources import Resource
-from perfmodel.plan.pricing.allowed_tiers import CACHED, IN_PLACE, Below
+from perfmodel.plan.pricing.allowed_tiers import CACHED, IN_HOST, IN_PLACE, ON_SSD, WITH_CACHE, Below
 from perfmodel.schema.distributions import Distribution
 from perfmodel.schema.tiers import LFU
 
@@ -32,24 +32,39 @@ Array = NDArray[np.float64]
 Value = Callable[[str], float]
 Part = tuple[int, float, float]
 """A shard of a cache: look-up kind of its table, row parts, share of its rows that the cache is sized for."""
+FETCHES = {
+    CACHED: (Resource.FETCHED, Resource.FETCHED_WIRE),
+    ON_SSD: (Resource.SSD_FETCHED, Resource.SSD_FETCHED_WIRE, Resource.SSD_READ, Resource.SSD_WRITTEN),
+}
+"""What the misses of the caches of each tier bring to a rank (``TierLoads.of_a_miss``)."""
+_IDS = {CACHED: Resource.CACHE_IDS, ON_SSD: Resource.SSD_CACHE_IDS}
 
 
 @dataclass(frozen=True)
 class TierLoads:
     """Of tables of a plan whose ``look_ups`` are known by kind.
 
-    constant, machine_value  give what the equations need
+    constant, machine_value  give what the equations need;  training  whether rows that leave a cache were
+    updated
     """
 
     below: Below
     constant: Value
     machine_value: Value
+    training: bool = False
 
     def fill(self, cut: TableCut, tier: NDArray[np.int64], cached: Array, own: Array) -> None:
         """Loads of one shard [..., K] of tables that are cut so."""
         row, wire = self.row_bytes(cut.elements * cut.w)
         self._fill_in_place(cut, tier == IN_PLACE, row, wire, own)
-        some = tier == CACHED
+        for code in WITH_CACHE:
+            if (tier == code).any():
+                self._fill_cached(cut, tier == code, cached, code, own)
+
+    def _fill_cached(
+        self, cut: TableCut, some: NDArray[np.bool_], cached: Array, code: int, own: Array
+    ) -> None:
+        """Rows that are looked for in a cache, and those that are not in it."""
         missed, distinct = np.zeros(some.shape), np.zeros(some.shape)
         of = cut.model.look_ups.of[cut.t]
         for kind, share in set(zip(of[some].tolist(), cached[some].tolist(), strict=True)):
@@ -57,9 +72,21 @@ class TierLoads:
             law = law_of_kind(cut.model, int(kind))
             missed[at] = law.missed(share, self.below.policy, self.constant("cache_ways")) / cut.r[at]
             distinct[at] = law.distinct / cut.r[at]
-        own[..., Resource.CACHE_IDS] = distinct * cut.model.id_bytes
-        own[..., Resource.FETCHED] = missed * row
-        own[..., Resource.FETCHED_WIRE] = missed * wire
+        own[..., _IDS[code]] = distinct * cut.model.id_bytes
+        each = self.of_a_miss(code, cut.elements * cut.w)
+        for resource, size in zip(FETCHES[code], each, strict=True):
+            own[..., resource] = missed * size
+
+    def of_a_miss(self, code: int, row: Array) -> tuple[Array, ...]:
+        """What one row of so many bytes that a cache has not brings to its rank, by ``FETCHES`` [bytes].
+
+        Of SSDs whole blocks are read, and the row that leaves the cache is written if it was updated.
+        """
+        moved, wire = self.row_bytes(row)
+        if code == CACHED:
+            return moved, wire
+        block = self.machine_value("ssd_block_bytes")
+        return moved, wire, block * np.ceil(row / block), row * self.training
 
     def _fill_in_place(
         self, cut: TableCut, some: NDArray[np.bool_], row: Array, wire: Array, own: Array
@@ -86,7 +113,8 @@ class TierLoads:
 
     def fill_update(self, cut: TableCut, tier: NDArray[np.int64], training: Training, own: Array) -> None:
         """What an update reads and writes in host memory: state, and rows that no cache has."""
-        touched = ex.touched_rows(np.array(training.unique_everywhere[cut.t]), cut.r) * (tier > 0)
+        there = np.isin(tier, IN_HOST)  # of rows on SSDs the cache has both, and the state is in HBM
+        touched = ex.touched_rows(np.array(training.unique_everywhere[cut.t]), cut.r) * there
         per_element = cut.elements * training.per_element
         vectors = (cut.elements * cut.w * (tier == IN_PLACE), per_element, training.per_row + 0 * per_element)
         for vector in vectors:
@@ -147,23 +175,25 @@ def _policy(name: str) -> Callable[[Array, Array, float, float], Array]:
 
 
 def cache_keys(model: LoadModel, plan: Plan) -> list[tuple[object, ...]]:
-    """Of every table [T]: those of one key that are on one rank share a cache there.
+    """Of every table [T]: those of one key that are on one rank share a cache there. Its tier is first.
 
-    Source: TorchRec 1.8, ``group_tables``: a group for each dtype, and for each width where rows are
-            prefetched; every sharding type has groups of its own
+    Source: TorchRec 1.8, ``group_tables``: a group for each compute kernel and dtype, and for each width
+            where rows are prefetched or on SSDs; every sharding type has groups of its own
     """
     tables, sets = plan.tables, model.sets
     assert model.below is not None
-    width = tables.dim / plan.col_parts * model.below.prefetch
+    by_width = (plan.tier_codes == ON_SSD) | model.below.prefetch
+    width = tables.dim / plan.col_parts * by_width
     kinds: Iterable[object] = (sets.types or plan.kinds.tolist()) if sets else [0] * len(tables)
-    return list(zip(tables.element_bytes.tolist(), width.tolist(), kinds, strict=True))
+    codes = plan.tier_codes.tolist()
+    return list(zip(codes, tables.element_bytes.tolist(), width.tolist(), kinds, strict=True))
 
 
 def caches_of(model: LoadModel, plan: Plan) -> list[dict[tuple[object, ...], list[int]]]:
     """Of every rank its caches: the table of each of their shards."""
     found: list[dict[tuple[object, ...], list[int]]] = [defaultdict(list) for _ in range(plan.gpus)]
     keys, (tables, ranks) = cache_keys(model, plan), plan.shards
-    some = plan.tier_codes[tables] == CACHED
+    some = np.isin(plan.tier_codes[tables], WITH_CACHE)
     for table, rank in zip(tables[some].tolist(), ranks[some].tolist(), strict=True):
         found[rank][keys[table]].append(table)
     return found
@@ -174,19 +204,23 @@ def add_pooled(model: LoadModel, plan: Plan, values: Array) -> None:
 
         X = sum over its shards of share rows / r,   S = ceil(X / W)          [rows], [-]
 
-    Source: TorchRec 1.8, ``_get_weighted_avg_cache_load_factor``; FBGEMM, ``_apply_cache_state``
+    Source: TorchRec 1.8, ``_get_weighted_avg_cache_load_factor``; FBGEMM, ``_apply_cache_state``; of SSDs
+            ``_populate_ssd_tbe_params``, which rounds S down
     """
     assert model.tiers is not None
-    tiers_of, tables, of = model.tiers, plan.tables, model.look_ups.of
-    row, wire = tiers_of.row_bytes(tables.dim / plan.col_parts * tables.element_bytes)
-    values[Resource.FETCHED] = values[Resource.FETCHED_WIRE] = 0
+    tables, of = plan.tables, model.look_ups.of
+    row = tables.dim / plan.col_parts * tables.element_bytes
+    each = {code: model.tiers.of_a_miss(code, row) for code in WITH_CACHE if (plan.tier_codes == code).any()}
+    for code in each:
+        values[list(FETCHES[code])] = 0
     for rank, caches in enumerate(caches_of(model, plan)):
         for held in caches.values():
             parts = [(int(of[t]), float(plan.row_parts[t]), float(plan.cached_shares[t])) for t in held]
             missed = _pooled(model, tuple(sorted(Counter(parts).items())))
+            code = int(plan.tier_codes[held[0]])
             for table, part in zip(held, parts, strict=True):
-                values[Resource.FETCHED, rank] += missed[part] * row[table]
-                values[Resource.FETCHED_WIRE, rank] += missed[part] * wire[table]
+                for resource, size in zip(FETCHES[code], each[code], strict=True):
+                    values[resource, rank] += missed[part] * size[table]
 
 
 def _pooled(model: LoadModel, parts: tuple[tuple[Part, int], ...]) -> dict[Part, float]:

@@ -26,8 +26,10 @@ LAUNCHES = "launches_of_group_"
 HBM_GATHER, LINK_GATHER = "HBM gather", "gather over the host link"
 """Sides of a gather from two memories."""
 TimeOf = Callable[[Array], Array]
-AHEAD = ("cache_lookup", "fetch_rows")
+AHEAD = ("cache_lookup", "fetch_rows", "ssd_lookup", "read_ssd", "write_ssd")
 """Steps that run beside the batch before where they are prefetched."""
+LOOK_UPS = ("cache_lookup", "ssd_lookup")
+"""Steps that find rows in a cache."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class PassTimes:
         return (LINK_GATHER, float(link.time_s[0])) if moved[0] > 0 else ("", 0.0)
 
     def _below(self, step: Step, x: list[Array], launches: Array | float) -> Timing:
-        """A step of rows in host memory, which waits for x."""
+        """A step of rows in host memory or on SSDs, which waits for x."""
         sharers = self.tiers.sharers(np.full(x[0].shape, float(self.gpus)))
         if step.name == "gather_host":
             pool = self.basis.gather_timing(x[0], x[1], None, launches=launches)
@@ -108,8 +110,13 @@ class PassTimes:
                 return pool
             over_link = self.tiers.in_place(x[2], x[3], sharers, pool, launches)
             return select(x[2] > 0, over_link, pool)
-        if step.name == "cache_lookup":
+        if step.name in LOOK_UPS:
             return self.tiers.looked_up(x[0] / self.id_bytes).where(x[0] > 0)
+        if step.name == "write_ssd":
+            return self.tiers.to_ssd(x[0], sharers)
+        if step.name == "read_ssd":
+            blocks = x[2] / self.basis.setting.machine.value("ssd_block_bytes")
+            return self.tiers.from_ssd(x[0], x[1], blocks, sharers, self.both_ways if self.training else 1.0)
         both = self.both_ways if step.name == "update_host" or self.training else 1.0
         return self.tiers.fetched(x[0], x[1], sharers, both)
 
@@ -269,16 +276,22 @@ class PassTimes:
 
     def _fast_below(self, step: Step) -> TimeOf:
         value, sizes = self.basis.setting.machine.value, step.resources
-        if step.name == "cache_lookup":
+        if step.name in LOOK_UPS:
             t0, each = (self.basis.constant(key) for key in CACHE)
             return lambda most: t0 * (most[..., sizes[0]] > 0) + most[..., sizes[0]] / self.id_bytes * each
+        if step.name == "write_ssd":
+            rate = float(self.tiers.write_rate(self._sharers))
+            return lambda most: np.asarray(most[..., sizes[0]] / rate)
         memory, link = self.link_rates(step)
         latency = value("host_latency_s")
+        over = sizes[:2] if step.name == "read_ssd" else sizes[-2:]
 
         def crossing(most: Array) -> Array:
-            moved, wire = most[..., sizes[-2]], most[..., sizes[-1]]
+            moved, wire = most[..., over[0]], most[..., over[1]]
             return np.asarray(latency * (moved > 0) + np.maximum(moved / memory, wire / link))
 
+        if step.name == "read_ssd":
+            return self._fast_ssd(sizes[2], crossing)
         if step.name != "gather_host":
             return crossing
         t0 = 0.0 if self.groups else self._floor(step)
@@ -290,12 +303,32 @@ class PassTimes:
 
         return gather
 
+    def _fast_ssd(self, resource: int, crossing: TimeOf) -> TimeOf:
+        latency, rate = self.basis.setting.machine.value("ssd_latency_s"), self.ssd_rate
+
+        def read(most: Array) -> Array:
+            size = most[..., resource]
+            return np.maximum(crossing(most), latency * (size > 0) + size / rate)
+
+        return read
+
+    @property
+    def ssd_rate(self) -> float:
+        """Of blocks that one GPU reads from SSDs [bytes/s]."""
+        block = self.basis.setting.machine.value("ssd_block_bytes")
+        return block * float(self.tiers.reads_per_s(self._sharers))
+
+    @property
+    def _sharers(self) -> float:
+        """GPUs that share the host memory and the SSDs of a node."""
+        return float(self.tiers.sharers(float(self.gpus)))
+
     def link_rates(self, step: Step) -> tuple[float, float]:
         """Rates of the memory behind the link, for rows, and of the link, for rows with headers [bytes/s]."""
         both = self.both_ways if step.name == "update_host" or self.training else 1.0
         both = 1.0 if step.name == "gather_host" else both
         value = self.basis.setting.machine.value
-        sharers = float(self.tiers.sharers(float(self.gpus)))
+        sharers = self._sharers
         link = value("host_link_bytes_per_s") * self.basis.constant("link_packet_fraction")
         return both * value("host_bytes_per_s") / sharers, both * link
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.choices.node_memory import node_bytes, node_size
 from perfmodel.plan.choices.options import Options
-from perfmodel.plan.pricing.allowed_tiers import NONE
+from perfmodel.plan.pricing.allowed_tiers import IN_HOST, NONE, ON_SSD
 from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.searching.packing import Packing, pack
 
@@ -17,6 +19,8 @@ Ints = NDArray[np.int64]
 
 _COPIED = (0.0, 0.02, 0.1)
 """Shares of the HBM of a GPU that copies of the smallest tables may have."""
+_FILLED = (1.0, 0.9, 0.75)
+"""Of all host memory, for tables that are no whole part of a node's."""
 _MOST_TABLES = 500
 _LEAST = 1e-9  # look-ups of a bag
 
@@ -35,14 +39,24 @@ def greedy_plans(evaluator: Evaluator, options: Options, limit_bytes: float) -> 
     leave = np.argsort(-size / np.maximum(tables.pooling, _LEAST), kind="stable")
     copies = _of(o, o.exchange == Exchange.DP, NONE, 0.0)[o.kind_of]
     below = sorted({*zip(o.tier.tolist(), o.cached.tolist(), strict=True)} - {(NONE, 0.0)})
+    both = [pair for pair in product(below, below) if _colder(*pair)] if o.crowded else []
     for cut in _cuts(o):
         kept = _of(o, cut, NONE, 0.0)[o.kind_of]
         for share in _COPIED:
             held = np.cumsum(np.sort(size)) <= share * limit_bytes
             copied = np.isin(np.arange(size.size), np.argsort(size, kind="stable")[held]) & (copies >= 0)
+            first = np.where(copied, copies, kept)
             for tier in below:
                 gone = _of(o, cut, *tier)[o.kind_of]
-                yield from _fullest(evaluator, o, limit_bytes, leave, np.where(copied, copies, kept), gone)
+                yield from _fullest(evaluator, o, limit_bytes, leave, first, gone)
+            for warm, cold in both:
+                gone, last = (_of(o, cut, *tier)[o.kind_of] for tier in (warm, cold))
+                yield from _three(evaluator, o, limit_bytes, leave, first, gone, last)
+
+
+def _colder(warm: tuple[int, float], cold: tuple[int, float]) -> bool:
+    """Whether the second is of SSDs and the first of host memory, in place or with as large a cache."""
+    return warm[0] in IN_HOST and cold[0] == ON_SSD and warm[1] in (0.0, cold[1])
 
 
 def _fullest(
@@ -55,10 +69,32 @@ def _fullest(
         if (option < 0).any() or o.average_memory[option].sum() > limit_bytes:
             continue
         state = pack(evaluator, o, option, limit_bytes)
-        if state is not None:
-            if state.host_fits:
+        if state is not None or not o.crowded:
+            if state is not None and state.below_fits:
                 yield state
             return
+
+
+def _three(
+    evaluator: Evaluator, o: Options, limit_bytes: float, leave: Ints, kept: Ints, gone: Ints, last: Ints
+) -> Iterator[Packing]:
+    """The same, and of the tables that leave the first as in ``last`` [T]: those that host memory has not."""
+    assert o.host is not None
+    nodes = -(-o.gpus // node_size(evaluator))
+    for fill in _FILLED:
+        room = fill * nodes * node_bytes(evaluator)
+        for count in range(1, leave.size + 1):
+            option = kept.copy()
+            out = leave[:count]
+            held = np.where(gone[out] >= 0, o.host[gone[out]] * o.parts[gone[out]], np.inf)
+            in_host = np.cumsum(held[::-1])[::-1] <= room
+            option[out] = np.where(in_host, gone[out], last[out])
+            if (option < 0).any() or o.average_memory[option].sum() > limit_bytes:
+                continue
+            state = pack(evaluator, o, option, limit_bytes)
+            if state is not None:
+                yield state
+                return
 
 
 def _cuts(o: Options) -> Iterator[NDArray[np.bool_]]:

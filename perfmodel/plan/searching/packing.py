@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan.choices.host_memory import host_fits, host_of
+from perfmodel.plan.choices.node_memory import below_fits, below_of
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.pricing.memory import buffer_bytes
@@ -103,15 +103,16 @@ class Packing:
 
     @property
     def fits(self) -> bool:
-        """Whether every rank has room for what it holds."""
-        return bool(self.needs().max() <= self.limit_bytes)
+        """Whether every rank has room for what it holds, and every node where that is in question."""
+        enough = bool(self.needs().max() <= self.limit_bytes)
+        return enough and (not self.options.crowded or self.below_fits)
 
     @property
-    def host_fits(self) -> bool:
-        """Whether every node has the host memory for what its ranks keep there."""
+    def below_fits(self) -> bool:
+        """Whether every node has the host memory and the SSDs for what its ranks keep there."""
         if self.options.host is None:
             return True
-        return host_fits(self.evaluator, host_of(self.options, self.option, self.ranks))
+        return below_fits(self.evaluator, below_of(self.options, self.option, self.ranks))
 
     def copy(self) -> Packing:
         """Another state that may change without this one."""

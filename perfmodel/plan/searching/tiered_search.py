@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -19,16 +20,18 @@ from perfmodel.plan.bounding.two_bounds import TwoBounds
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.searching.found import Found
 from perfmodel.plan.searching.greedy_tiers import greedy_plans
-from perfmodel.plan.searching.packing import Packing
+from perfmodel.plan.searching.packing import Packing, Scale, place
 from perfmodel.plan.searching.search import Search
 
 Ints = NDArray[np.int64]
 
 _RIVALS = 12
 """Plans that were best in turn, the last ones, that are priced with shared caches."""
-_CHANGES = 400
-"""Changes of one table that are priced at most, about 5 ms each."""
-_POLISHING = 0.1  # of the time, for shared caches
+_CHANGES = 1000
+"""Changes of one table, or of two, that are tried at most, about 5 ms each."""
+_PAIRED = 4
+"""Tables of which two are changed at a time."""
+_POLISHING = 0.2  # of the time, for shared caches
 _LESS = 1e-9
 
 
@@ -50,7 +53,7 @@ class TieredSearch(Search):
         super()._begin()
 
     def _keep(self, state: Packing) -> None:
-        if not state.host_fits:
+        if not state.below_fits:
             return
         before = self.best
         super()._keep(state)
@@ -65,7 +68,7 @@ class TieredSearch(Search):
         return super()._near(part, relaxed if self.nearest is None else as_listed(relaxed, self.nearest))
 
     def _answer(self, stopped: str) -> Found:
-        rivals = [state for state in (*self.rivals, *self.greedy) if state.host_fits]
+        rivals = [state for state in (*self.rivals, *self.greedy) if state.below_fits]
         rivals.sort(key=lambda state: state.time_s)
         best_s, best = np.inf, self.best
         for at, state in enumerate(rivals):
@@ -91,17 +94,17 @@ class TieredSearch(Search):
         return float(self.evaluator.exact_times(loads.most[np.newaxis])[0])
 
     def _polished(self, state: Packing) -> Packing:
-        """The plan with tables in other tiers, cut as they are, while that makes it faster."""
+        """The plan with tables in other tiers, or cut otherwise too, while that makes it faster."""
         best_s, left = self._exact_s(state), _CHANGES
         better = True
         while better:
             better = False
-            for table, option in list(_changes(state)):
+            for change in _changes(state):
                 left -= 1
                 if left <= 0 or self._ended():
                     return state
-                other = _changed(state, table, option)
-                if not (other.fits and other.host_fits):
+                other = _changed(state, change)
+                if other is None or not (other.fits and other.below_fits):
                     continue
                 time_s = self._exact_s(other)
                 if time_s < best_s * (1 - _LESS):
@@ -109,26 +112,43 @@ class TieredSearch(Search):
         return state
 
 
-def _changes(state: Packing) -> Iterator[tuple[int, int]]:
-    """Tables, the largest first, and options of theirs that differ in the tier alone."""
+Change = tuple[tuple[int, int], ...]
+"""Tables with other options."""
+
+
+def _changes(state: Packing) -> Iterator[Change]:
+    """Tables, the largest first, with options that differ in the tier alone; then with any; of few, two at a
+    time, for a table that enters a shared cache is worth more with another share of the others."""
     o = state.options
-    assert o.tier is not None and o.cached is not None
     size = state.evaluator.tables.rows * state.evaluator.tables.dim
+    alike: list[tuple[int, int]] = []
+    others: list[tuple[int, int]] = []
     for t in np.argsort(-size, kind="stable").tolist():
         own, at = int(state.option[t]), o.of(t)
-        alike = np.ones(at.stop - at.start, dtype=bool)
+        same = np.ones(at.stop - at.start, dtype=bool)
         for column in (o.exchange, o.r, o.c, o.hot):
-            alike &= column[at] == column[own]
-        for option in at.start + np.flatnonzero(alike):
+            same &= column[at] == column[own]
+        for option in range(at.start, at.stop):
             if option != own:
-                yield t, int(option)
+                (alike if same[option - at.start] else others).append((t, option))
+    yield from ((one,) for one in (*alike, *others))
+    if size.size <= _PAIRED:
+        yield from ((one, two) for one, two in combinations((*alike, *others), 2) if one[0] != two[0])
 
 
-def _changed(state: Packing, table: int, option: int) -> Packing:
-    """With one table in another tier on the same ranks."""
-    other, ranks = state.copy(), state.ranks[table]
-    other.clear(table)
-    other.choose([table], np.array([option]))
-    if other.ranks[table] is None and ranks is not None:
+def _changed(state: Packing, change: Change) -> Packing | None:
+    """With tables otherwise: on the same ranks where they are cut as before; None where one has no room."""
+    other, o = state.copy(), state.options
+    for table, _ in change:
+        other.clear(table)
+    for table, option in change:
+        own, ranks = int(state.option[table]), state.ranks[table]
+        other.choose([table], np.array([option]))
+        if other.ranks[table] is not None:
+            continue
+        if ranks is None or (o.exchange[own], o.parts[own]) != (o.exchange[option], o.parts[option]):
+            ranks = place(other, option, Scale.of(other.evaluator, other.most + o.own[option]))
+        if ranks is None:
+            return None
         other.put(table, ranks)
     return other

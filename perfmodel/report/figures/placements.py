@@ -28,7 +28,7 @@ from perfmodel.report.figures.gpu_columns import (
 )
 from perfmodel.report.figures.words import hover, safe
 from perfmodel.report.plan_text import next_best
-from perfmodel.schema.tiers import IN_HBM
+from perfmodel.schema.tiers import IN_HBM, PLACED
 from perfmodel.units import counted, format_count, format_time
 
 NAME = "placements"
@@ -297,7 +297,7 @@ def _what(shown: Shown, where: str, piece: GpuPiece) -> list[str]:
             f"column part {piece.col_part + 1} of {scheme.col_parts}"
         )
     if scheme.tier != IN_HBM:
-        size += f"; in host memory ({scheme.tier})"
+        size += f"; {PLACED[scheme.tier.kind]} ({scheme.tier})"
     return [f"<b>{names[0]}, {piece.sharding}</b> on {where}", size]
 
 

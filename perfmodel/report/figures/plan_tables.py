@@ -14,7 +14,7 @@ from perfmodel.report.figures.block import Block, Missing, Switch
 from perfmodel.report.figures.gpu_columns import Shown, colour_of, size_words, source, time_unit
 from perfmodel.report.figures.words import hover, safe
 from perfmodel.report.plan_text import EXCHANGE_WORDS, next_best, parts_text, ranks_text
-from perfmodel.schema.tiers import IN_HBM
+from perfmodel.schema.tiers import IN_HBM, PLACED
 from perfmodel.units import counted, format_count, format_fraction, format_number, format_time
 
 TABLES, OTHERS = "tables", "others"
@@ -153,7 +153,8 @@ def _table_hover(shown: Shown, sharding: str, found: list[tuple[AlikeTables, lis
         cut = "a copy" if parts == "-" else f"{parts} parts"
         other = next_best(shown.answer, group)
         held = f"{size_words(group.memory_bytes)} on each"
-        held += f", rows in host memory ({group.scheme.tier})" if group.scheme.tier != IN_HBM else ""
+        tier = group.scheme.tier
+        held += f", rows {PLACED[tier.kind]} ({tier})" if tier != IN_HBM else ""
         lines.append(f"{many}{cut} on {where}, {held}")
         lines.append(f"next best: {other}" if other else "")
     return hover(lines)

@@ -1,0 +1,133 @@
+"""Host memory and SSDs of nodes: what a plan keeps there, and which tables may be if not all have room."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import BadInputError
+from perfmodel.model import capacity
+from perfmodel.units import counted, format_bytes
+
+if TYPE_CHECKING:
+    from perfmodel.plan.choices.options import Options
+    from perfmodel.plan.pricing.cost import Evaluator
+
+Array = NDArray[np.float64]
+_ROOM = 1 - 1e-12
+HOST, SSDS = "host memory", "SSDs"
+_SETTING = {HOST: "host_bytes", SSDS: "ssd_bytes"}
+
+
+def node_size(evaluator: Evaluator) -> int:
+    """GPUs that share the host memory and the SSDs of a node."""
+    return int(evaluator.times.tiers.sharers(float(evaluator.gpus)))
+
+
+def node_bytes(evaluator: Evaluator) -> float:
+    """Host memory of a node that tables may use [bytes]."""
+    below = evaluator.model.below
+    whole = evaluator.setting.machine.value("host_bytes")
+    return float(capacity.usable_host_bytes(whole, below.host_reserve if below else 0.0))
+
+
+def node_ssd_bytes(evaluator: Evaluator) -> float:
+    """SSDs of a node, all of which tables may use [bytes]."""
+    return evaluator.setting.machine.value("ssd_bytes")
+
+
+def of_nodes(ranks: Array, size: int) -> Array:
+    """Sums over the ranks [G] of each node of ``size`` ranks."""
+    return np.asarray(np.add.reduceat(ranks, np.arange(0, ranks.size, size)))
+
+
+def below_of(options: Options, option: NDArray[np.int64], ranks: Sequence[NDArray[np.int64] | None]) -> Array:
+    """Bytes of host memory and of SSDs of each rank [2, G] of tables cut as ``option`` [T], held by ranks."""
+    found = np.zeros((2, options.gpus))
+    for place, size in zip(found, (options.host, options.ssd), strict=True):
+        if size is None:
+            continue
+        for t in np.flatnonzero(size[option] > 0):
+            held = ranks[int(t)]
+            if held is not None:
+                place[held] += size[option[t]]
+    return found
+
+
+def below_fits(evaluator: Evaluator, below: Array) -> bool:
+    """Whether every node has the host memory and the SSDs that its ranks need [2, G]."""
+    return _too_full(evaluator, below) is None
+
+
+def check_below(evaluator: Evaluator, below: Array) -> None:
+    """Limits: a node that needs more than it has -> BadInputError: which, and by how much"""
+    found = _too_full(evaluator, below)
+    if found is not None:
+        raise found
+
+
+def _too_full(evaluator: Evaluator, below: Array) -> BadInputError | None:
+    """Of the first node that has too little; None: all have enough. A place that is not used has no size."""
+    for place, room, needs in zip((HOST, SSDS), (node_bytes, node_ssd_bytes), below, strict=True):
+        if not needs.any():
+            continue
+        nodes, there = of_nodes(needs, node_size(evaluator)), room(evaluator)
+        if nodes.max() > there:
+            at = int(np.argmax(nodes))
+            return too_small(f"node {at}", float(nodes[at]), there, place)
+    return None
+
+
+def too_small(what: str, needs: float, room: float, place: str) -> BadInputError:
+    """Host memory, SSDs or both that are not enough: by how much."""
+    size, there, more = (format_bytes(x, binary=False) for x in (needs, room, needs - room))
+    settings = " ".join(f"--set {key}=…" for each, key in _SETTING.items() if each in place)
+    return BadInputError(
+        f"{what} needs {size} of {place}, {more} more than the {there} of a node that tables may use.",
+        f"use more nodes (--gpus), leave more to the HBM (--max-hbm), or say how much there is ({settings}).",
+    )
+
+
+def within_nodes(options: Options, evaluator: Evaluator, limit_bytes: float) -> Options:
+    """The options, without host memory for the tables that save least HBM per look-up, if not all have room.
+
+    Tables leave the HBM in the order of their bytes per look-up, the most first, until the nodes are full.
+    Where they may be on SSDs, all options stay, and whether a node has room is asked of every plan.
+    Limits: HBM and all below it together are too small -> BadInputError: by how much
+    """
+    below = evaluator.model.below
+    if options.host is None or below is None:
+        return options
+    gpus, size = options.gpus, node_size(evaluator)
+    nodes = -(-gpus // size)
+    tables = evaluator.tables
+    sample = tables.kinds[0]
+    whole = evaluator.memories.host(sample, 1, 1, np.ones(sample.size))
+    total = float(whole @ options.count)
+    rooms = {HOST: node_bytes(evaluator)} if below.host else {}
+    rooms |= {SSDS: node_ssd_bytes(evaluator)} if below.ssd else {}
+    if all(total <= room for room in rooms.values()):  # of one node alone: it never matters
+        return options
+    in_hbm = np.minimum.reduceat(
+        np.where(options.tier == 0, options.average_memory * gpus, np.inf), options.first[:-1]
+    )
+    held = float(np.where(np.isfinite(in_hbm), in_hbm, whole) @ options.count)
+    least, room = held - limit_bytes * gpus, sum(rooms.values())
+    if least > nodes * room:
+        where = " and ".join(rooms)
+        raise too_small(f"{tables.model} on {counted(nodes, 'node')}", least, nodes * room, where)
+    if below.ssd:
+        return replace(options, crowded=True)
+    left = nodes * room * _ROOM
+    order = np.argsort(-whole / np.maximum(tables.pooling[sample], 1e-9), kind="stable")
+    order = np.concatenate([order[~np.isfinite(in_hbm[order])], order[np.isfinite(in_hbm[order])]])
+    may = np.zeros(sample.size, dtype=bool)
+    for q in order:
+        many = float(whole[q] * options.count[q])
+        if many <= left or not np.isfinite(in_hbm[q]):
+            may[q], left = True, left - many
+    return options.kept((options.tier == 0) | may[options.group])
