@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from perfmodel.cli.options import JsonOption, one_output
-from perfmodel.cli.output import emit, emit_json
+from perfmodel.cli.output import emit, emit_cited, emit_json
 from perfmodel.errors import BadInputError
 from perfmodel.report import catalogue_text
 from perfmodel.schema.machine import list_machines, load_machine, machine_file
@@ -46,7 +46,7 @@ def machines(name: NameArgument = None, as_json: JsonOption = False, as_toml: To
         emit_json("machines", machines=[machine.model_dump(mode="json") for machine in chosen])
         return
 
-    emit(catalogue_text.machine_text(chosen[0]) if name else catalogue_text.machines_text(chosen))
+    emit_cited(catalogue_text.machine_text(chosen[0]) if name else catalogue_text.machines_text(chosen))
 
 
 def models(name: NameArgument = None, as_json: JsonOption = False) -> None:

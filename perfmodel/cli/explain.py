@@ -48,7 +48,7 @@ from perfmodel.cli.options import (
     MachineOption,
     SetOption,
 )
-from perfmodel.cli.output import emit, emit_json
+from perfmodel.cli.output import emit, emit_cited, emit_json
 from perfmodel.cli.plan_options import OptimizerOption, PlanOption
 from perfmodel.cli.question import question_of
 from perfmodel.cli.suggest import Typed, answerable
@@ -211,7 +211,7 @@ def explain(
         return
 
     first = "" if way is not None else f"{paragraph(_ROW_WISE)}\n"
-    emit(f"{first}{explanation_text(found)}")
+    emit_cited(f"{first}{explanation_text(found)}")
 
 
 def _emit_whole(base: Projection, way: str | None, typed: Typed, as_json: bool) -> None:

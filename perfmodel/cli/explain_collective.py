@@ -16,7 +16,7 @@ from perfmodel.cli.options import (
     library_of,
     machine_of,
 )
-from perfmodel.cli.output import emit, emit_json
+from perfmodel.cli.output import emit_cited, emit_json
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.errors import BadInputError
@@ -101,4 +101,4 @@ def explain_one_collective(context: typer.Context) -> None:
         emit_json("explain", **found.to_dict(), calibration_file=file)
         return
 
-    emit(collective_explanation_text(found, origin(model.calibration_id, file)))
+    emit_cited(collective_explanation_text(found, origin(model.calibration_id, file)))

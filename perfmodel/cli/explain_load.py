@@ -10,7 +10,7 @@ import typer
 
 from perfmodel.cli.explain_collective import only_of
 from perfmodel.cli.load_answer import LoadAnswer, answered
-from perfmodel.cli.output import emit, emit_json
+from perfmodel.cli.output import emit_cited, emit_json
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import ROW_WISE
 from perfmodel.errors import BadInputError
@@ -103,7 +103,7 @@ def explain_the_load(context: typer.Context) -> None:
         emit_json("explain", machine=asked.setting.machine.name, **found.to_dict())
         return
     command = partial(_of_step, TypedLine.of(context), asked, found.full_batch)
-    emit(load_explanation_text(found, command, context.params["host"]))
+    emit_cited(load_explanation_text(found, command, context.params["host"]))
 
 
 def _of_step(typed: TypedLine, asked: LoadAnswer, batch: int, step: str) -> str:

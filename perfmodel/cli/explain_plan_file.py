@@ -10,7 +10,7 @@ import typer
 from perfmodel.cli.explain_collective import only_of
 from perfmodel.cli.ids import ids_of
 from perfmodel.cli.options import advice, calibration_of, check_per_node, library_of, machine_of
-from perfmodel.cli.output import emit, emit_json
+from perfmodel.cli.output import emit_cited, emit_json
 from perfmodel.cli.plan_options import as_made, below_of, is_training, numbers_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
@@ -83,4 +83,4 @@ def explain_step_of_plan(context: typer.Context) -> None:
         emit_json("explain", **found.to_dict())
         return
 
-    emit(explanation_text(found))
+    emit_cited(explanation_text(found))

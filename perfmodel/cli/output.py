@@ -75,6 +75,17 @@ def emit(text: str) -> None:
         raise stdout_trouble(error) from None
 
 
+_CITED = re.compile(r"(?<![\w/])data/[a-z_]+")
+
+
+def emit_cited(text: str) -> None:
+    """Print an answer, and the folder of the shipped files that it cites as ``data/…``, if it does."""
+    from perfmodel.resources import data_path
+
+    where = f"\n\nFiles in data/ are in {data_path()}" if _CITED.search(text) else ""
+    emit(f"{text}{where}")
+
+
 def check_stdout() -> None:
     """Refuse to work for an answer that cannot be printed (``>&-``)."""
     if sys.stdout is None or sys.stdout.closed:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,3 +58,12 @@ def test_the_exact_function_is_named(cli: Any) -> None:
     assert "perfmodel.project.grid.totals" in cli(*words).out
     other = cli(*words, "--sharding", "table-wise").out
     assert "perfmodel.plan.as_projection.projection_of" in other and "project.grid" not in other
+
+
+def test_files_of_data_are_found_by_who_has_a_wheel(cli: Any) -> None:
+    """Sources cite data/…: a line says where that folder is; an answer without such a source has none."""
+    for words in (("explain", "gather"), ("machines", "h100-sxm-ib")):
+        cited, _, folder = cli(*words).out.rstrip().rpartition("\n\nFiles in data/ are in ")
+        names = set(re.findall(r"data/([a-z_]+/[a-z_.]+\w)", cited))
+        assert names and all((Path(folder) / name).is_file() for name in names), words
+    assert "Files in data/" not in cli("explain", "slowdown").out

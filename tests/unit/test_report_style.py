@@ -52,6 +52,19 @@ def test_ticks_are_round_and_inside() -> None:
     assert style.log_ticks(1, 1e6) == [1, 10, 100, 1e3, 1e4, 1e5, 1e6]
 
 
+def test_logarithmic_axes_have_marks_between_their_labels() -> None:
+    """2 to 9 of each decade; tenths on a short axis, decades alone on a long one; octaves of messages."""
+    between = style.time_axis(1e-5, 1e-3)["minor"]
+    assert between["ticks"] == "outside" and between["ticklen"] < style.time_axis(1e-5, 1e-3)["ticklen"]
+    marks = [round(1e6 * value) for value in between["tickvals"]]
+    assert marks == [*range(10, 100, 10), *range(100, 1001, 100)]
+    assert style.log_minor(1, 2) == pytest.approx([k / 10 for k in range(10, 21)])
+    assert style.log_minor(1, 1e9) == [10.0**k for k in range(10)]
+    octaves = style.binary_bytes_axis(2**10, 2**20)["minor"]["tickvals"]
+    assert octaves == [2.0**k for k in range(10, 21)]
+    assert "minor" not in style.axis("linear")
+
+
 def test_axes_write_units() -> None:
     assert style.bytes_axis(1e11, 1e12)["ticktext"] == ["100 GB", "200 GB", "500 GB", "1 TB"]
     assert style.time_axis(1e-5, 2e-4)["ticktext"] == ["10 µs", "20 µs", "50 µs", "100 µs", "200 µs"]

@@ -16,7 +16,7 @@ from perfmodel.cli.onechip.options import (
     chip_of,
 )
 from perfmodel.cli.options import JsonOption
-from perfmodel.cli.output import emit, emit_json
+from perfmodel.cli.output import emit_cited, emit_json
 from perfmodel.errors import BadInputError
 
 _MOST = 2**31
@@ -76,4 +76,4 @@ def explain(
     if as_json:
         emit_json("explain", **found.to_dict())
     else:
-        emit(way_text(found))
+        emit_cited(way_text(found))

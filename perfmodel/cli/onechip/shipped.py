@@ -8,7 +8,7 @@ import typer
 
 from perfmodel.cli.onechip.options import ChipSetOption, chip_of
 from perfmodel.cli.options import JsonOption
-from perfmodel.cli.output import emit, emit_json
+from perfmodel.cli.output import emit, emit_cited, emit_json
 from perfmodel.errors import BadInputError
 
 
@@ -58,7 +58,7 @@ def _show(name: str | None, settings: list[str] | None, *, as_json: bool) -> Non
     if as_json:
         emit_json("chips", chips=[chip.model_dump(mode="json") for chip in chosen])
     else:
-        emit(chip_text(chosen[0]) if name else chips_text(chosen))
+        emit_cited(chip_text(chosen[0]) if name else chips_text(chosen))
 
 
 def _file_of(name: str | None, *, alone: bool) -> str:

@@ -207,7 +207,12 @@ def _size_axes(rows: Sequence[Mapping[str, Any]], first: Drawn) -> dict[str, Any
     ticks = style.bytes_ticks(left, right, _DECADES)
     lower = {"tickvals": ticks, "ticktext": [style.bytes_tick(size) for size in ticks]}
     upper = style.bytes_axis(left, right, "GPUs needed", side="top", overlaying="x", matches="x")
-    upper |= {"tickvals": ticks, "ticktext": [_gpus_at(first, size) for size in ticks], "showgrid": False}
+    upper |= {
+        "tickvals": ticks,
+        "ticktext": [_gpus_at(first, size) for size in ticks],
+        "showgrid": False,
+        "minor": {},
+    }
     return {"xaxis": style.bytes_axis(left, right, "bytes of all tables", **lower), "xaxis2": upper}
 
 

@@ -8,7 +8,7 @@ or hue for people who see few colours; lines also differ by dash or marker.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from perfmodel.schema.evidence import Evidence
@@ -40,7 +40,7 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "triangle-down", "
 """Markers of series, in the order of ``PALETTE``."""
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
-INK, GRID = "#444444", "rgba(128,128,128,0.25)"
+INK, GRID, MARK = "#444444", "rgba(128,128,128,0.25)", "rgba(128,128,128,0.7)"
 """Colours of text and grid where no page gives its own (a figure saved by itself)."""
 RULE = PALETTE[7]
 """Colour of lines that are no data: ceilings, 1×, as asked."""
@@ -135,7 +135,31 @@ def log_axis(
     ticks = log_ticks(low, high)
     words = {"tickmode": "array", "tickvals": ticks, "ticktext": [form(value) for value in ticks]}
     reach = [math.log10(low), math.log10(high)]
-    return axis(title, **{"type": "log", "range": reach, **words, **more})
+    between = minor_ticks(log_minor(low, high))
+    return axis(title, **{"type": "log", "range": reach, "minor": between, **_MARKS, **words, **more})
+
+
+def minor_ticks(values: Sequence[float]) -> dict[str, Any]:
+    """Short marks without a label: between 10 and 20 they show that an axis is logarithmic."""
+    return {"tickmode": "array", "tickvals": list(values), **_MARKS, "ticklen": 4}
+
+
+_MARKS = {"ticks": "outside", "ticklen": 7, "tickcolor": MARK}
+"""At the labels of a logarithmic axis."""
+
+
+_NARROW, _WIDE = 0.9, 6.0
+"""Decades of an axis: with fewer a mark at each tenth of a step, with more one at each decade alone."""
+
+
+def log_minor(low: float, high: float) -> list[float]:
+    """1 to 9 of each decade between the ends; tenths of them on a short axis, decades on a long one."""
+    decades = math.log10(high / low)
+    steps = [k / 10 for k in range(10, 100)] if decades < _NARROW else [1.0 * k for k in range(1, 10)]
+    steps = steps if decades <= _WIDE else [1.0]
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    values = [step * 10.0**power for power in range(first, last + 1) for step in steps]
+    return [value for value in values if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
 
 
 _STEPS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
@@ -182,7 +206,10 @@ def binary_bytes_axis(low: float, high: float, title: str = "bytes", **more: Any
     powers = [2.0 ** (step * power) for power in range(first, last + 1)]
     ticks = [value for value in powers if low <= value <= high]
     words = {"tickmode": "array", "tickvals": ticks, "ticktext": [format_bytes(value) for value in ticks]}
-    return axis(title, **{"type": "log", "range": [math.log10(low), math.log10(high)], **words, **more})
+    octaves = [2.0**power for power in range(step * first, step * last + 1)]
+    between = minor_ticks([value for value in octaves if low <= value <= high])
+    reach = [math.log10(low), math.log10(high)]
+    return axis(title, **{"type": "log", "range": reach, "minor": between, **_MARKS, **words, **more})
 
 
 def time_axis(low: float, high: float, title: str = "time", **more: Any) -> dict[str, Any]:
