@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from calibrate.planning.kernel_cells import ELEMENT_BYTES, payload_bytes
+from calibrate.planning.kernel_cells import ELEMENT_BYTES, kernel_point, payload_bytes
 from calibrate.planning.world import World
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import LookupWork, Point, PointKind
+from perfmodel.schema.runs import LookupWork, Point
 
 CALLS = {
     "python_calls": (350, 1400),
@@ -58,14 +58,16 @@ def _calls(world: World) -> Iterator[Point]:
     for operation, counts in CALLS.items():
         if world.device == "cuda" or operation not in ON_GPUS:
             for calls in counts:
-                yield _point(world, operation, LookupWork(batch=calls), "torch", Clock.EAGER, 0)
+                yield kernel_point(world, "torch", operation, LookupWork(batch=calls), Clock.EAGER, 0)
 
 
 def _tier(world: World, preset: str) -> Iterator[Point]:
     for operation in ("copy_to_device", "copy_to_host"):
         for size in COPIES:
             if size <= world.memory_bytes / 16:
-                yield _point(world, operation, LookupWork(batch=1, dim=size), "torch", Clock.STREAM, size)
+                yield kernel_point(
+                    world, "torch", operation, LookupWork(batch=1, dim=size), Clock.STREAM, size
+                )
     if "perfmodel" not in world.providers:
         return
     for row in ROW_BYTES[preset]:
@@ -74,20 +76,4 @@ def _tier(world: World, preset: str) -> Iterator[Point]:
                 dim = row // ELEMENT_BYTES["fp32"]
                 work = LookupWork(batch=max(1, n // BAG_ROWS), pooling=BAG_ROWS, dim=dim, rows=size // row)
                 moved = payload_bytes("gather_pool", work, "fp32")
-                yield _point(world, "gather_host", work, "perfmodel", Clock.STREAM, moved)
-
-
-def _point(
-    world: World, operation: str, work: LookupWork, implementation: str, clock: Clock, moved: int
-) -> Point:
-    ranks = min(world.ranks, world.ranks_per_node)
-    return Point(
-        kind=PointKind.KERNEL,
-        operation=operation,
-        implementation=implementation,
-        clock=clock,
-        payload_bytes=moved,
-        work=work,
-        gpus=ranks,
-        gpus_per_node=ranks,
-    )
+                yield kernel_point(world, "perfmodel", "gather_host", work, Clock.STREAM, moved)

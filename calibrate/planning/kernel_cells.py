@@ -108,7 +108,8 @@ def kernel_points(world: World, preset: str) -> list[Point]:
             if not _times(library, world, operation, work):
                 continue
             for clock in _clocks(world.device, operation, index):
-                points.append(_kernel_point(world, library, operation, work, dtype, clock))
+                moved = payload_bytes(operation, work, dtype)
+                points.append(kernel_point(world, library, operation, work, clock, moved, dtype))
     return points
 
 
@@ -155,16 +156,23 @@ def _times(library: str, world: World, operation: str, work: LookupWork) -> bool
     return operation in ("gather_pool", "bucketize", "permute")
 
 
-def _kernel_point(
-    world: World, library: str, operation: str, work: LookupWork, dtype: str, clock: Clock
+def kernel_point(
+    world: World,
+    implementation: str,
+    operation: str,
+    work: LookupWork,
+    clock: Clock,
+    moved: int,
+    dtype: str = "fp32",
 ) -> Point:
+    """A cell that runs on all ranks of a node at once. moved  bytes that the model counts (payload_bytes)"""
     ranks = min(world.ranks, world.ranks_per_node)
     return Point(
         kind=PointKind.KERNEL,
         operation=operation,
-        implementation=library,
+        implementation=implementation,
         clock=clock,
-        payload_bytes=payload_bytes(operation, work, dtype),
+        payload_bytes=moved,
         dtype=dtype,
         work=work,
         gpus=ranks,

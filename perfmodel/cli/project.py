@@ -51,11 +51,13 @@ from perfmodel.cli.workload import (
     table_count,
 )
 from perfmodel.errors import BadInputError
-from perfmodel.project.hosted import hosted
+from perfmodel.project import Projection
+from perfmodel.project.hosted import EAGER, Hosted, hosted
 from perfmodel.project.ids_ahead import ids_ahead
 from perfmodel.project.kernel_choice import other_kernels
 from perfmodel.project.sensitivity import next_experiment, sensitivities
 from perfmodel.report.projection_text import projection_text
+from perfmodel.schema.evidence import Clock
 
 _COMMAND = ("perfmodel", "project")
 
@@ -186,7 +188,16 @@ def project(
             others,
             issued,
             ahead,
+            _beside(answer, file) if host is None else None,
         )
     )
     for line in answer.notes:
         warn(line)
+
+
+def _beside(answer: Projection, file: str | None) -> Hosted | None:
+    """The answer with an eager host. Limits: nothing sharded, or a host in its times already -> None"""
+    clocks = {*answer.setting.links.clocks, answer.setting.kernel_clock}
+    if answer.gpus == 1 or answer.forward.memory is not None or Clock.EAGER in clocks:
+        return None
+    return hosted(answer, EAGER, file)

@@ -44,6 +44,13 @@ def host_headline(found: Hosted, gpus: int, below: str = "") -> str:
     return f"{sides(first, band)}\n{paragraph(second)}\nThe device alone:"
 
 
+def beside_line(found: Hosted) -> str:
+    """Under the answer of the device alone: that it is, and what it is with this host."""
+    with_host = f"{format_ratio(found.slowdown)}, {format_time(found.time_s)} per batch"
+    mode = found.costs.mode
+    return paragraph(f"     this is the device alone; with {_WORDS[mode]} {with_host} (--host {mode})")
+
+
 def host_table(found: Hosted) -> str:
     """Each step: what the host takes to issue it, and how long the device waits for that."""
     rows = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from perfmodel.passes.settings import Setting
+from perfmodel.project.hosted import host_costs
 from perfmodel.report.hourly_text import hourly_words
 from perfmodel.report.terminal import facts, paragraph, sides, table, unbroken
 from perfmodel.schema.evidence import Clock, Evidence
@@ -296,7 +297,7 @@ def footer(
         f"Machine {machine.name}",
         *([f"assumed: {', '.join(assumed)}"] if assumed else []),
         f"calibration {calibration_file or ', '.join(dict.fromkeys(setting.links.calibrations))}",
-        host_words(setting, host),
+        host_words(setting, host, calibration_file),
         f"pass {q.served.sharding}",
         *([q.served.rows] if q.served.rows else []),
         f"times of the pass {q.served.evidence_at(answer.best.batch)}",
@@ -306,10 +307,10 @@ def footer(
     return f"{paragraph(' · '.join(parts))}\n{paragraph(stragglers(answer))}"
 
 
-def host_words(setting: Setting, host: str | None) -> str:
-    """Whether the time of the host is in the pass."""
+def host_words(setting: Setting, host: str | None, calibration_file: str | None = None) -> str:
+    """Whether the time of the host is in the pass, and how it is known."""
     if host is not None:
-        return f"host {host}"
+        return f"host {host} ({host_costs(host, calibration_file).evidence})"
     if Clock.EAGER in setting.links.clocks:
         return "the host is in its times (eager clock)"
     return "the device alone, no host (--host eager adds it)"

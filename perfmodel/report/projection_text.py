@@ -14,7 +14,7 @@ from perfmodel.project.hosted import Hosted
 from perfmodel.project.ids_ahead import IdsAhead
 from perfmodel.project.kernel_choice import OtherKernels
 from perfmodel.project.sensitivity import NextExperiment, Sensitivity
-from perfmodel.report.host_text import ahead_line, host_headline, host_table
+from perfmodel.report.host_text import ahead_line, beside_line, host_headline, host_table
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table, unbroken
 from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.evidence import LAW_BACKENDS, Evidence
@@ -43,9 +43,11 @@ def projection_text(
     others: Sequence[OtherKernels] = (),
     host: Hosted | None = None,
     ahead: IdsAhead | None = None,
+    beside: Hosted | None = None,
 ) -> str:
     """The whole screen.
 
+    beside            where the answer is that of the device alone: what it is with a host
     host, ahead       with the host that issues the pass; what ids that are sent a batch ahead would hide
     others            the answer with other kernels
     machine           as the user gave it, for the commands that are suggested
@@ -56,6 +58,8 @@ def projection_text(
     if host is not None:
         below = sentence(answer, host.slowdown) if answer.forward.tier is not None else ""
         parts[0] = f"{host_headline(host, answer.gpus, below)}\n{parts[0]}"
+    elif beside is not None:
+        parts[0] += f"\n{beside_line(beside)}"
     if answer.gpus > 1:
         parts[-1] += f"\n{kernel_lines(answer, others)}"
     if answer.steps:
