@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import combinations, product
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from oracles.tiered_plans import BOX, all_plans_s, judged, random_case
 
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, ShardLoads
-from perfmodel.plan.choices.node_memory import below_fits, within_nodes
-from perfmodel.plan.choices.options import Options, options_of
+from perfmodel.plan import Evaluator, PlanTables
+from perfmodel.plan.choices.node_memory import within_nodes
+from perfmodel.plan.choices.options import options_of
 from perfmodel.plan.pricing.allowed_tiers import Below
 from perfmodel.plan.searching.tiered_search import TieredSearch
 from perfmodel.schema.distributions import parse_distribution
@@ -19,39 +17,12 @@ from perfmodel.schema.machine import load_machine
 from perfmodel.schema.tiers import parse_tiers
 from perfmodel.schema.workload import Table, TableSet
 
-BOX = "h100-sxm-ib"
-Array = NDArray[np.float64]
-
 
 def few_tables(ids: str) -> PlanTables:
     """Three tables of unlike size and use."""
     shapes = ((40_000, 32, 8.0), (20_000, 32, 1.0), (3_000, 32, 20.0))
     some = tuple(Table(name=f"t{at}", rows=r, dim=d, pooling=p) for at, (r, d, p) in enumerate(shapes))
     return PlanTables.of(TableSet(name="few", tables=some), parse_distribution(ids))
-
-
-def all_plans_s(evaluator: Evaluator, o: Options, limit_bytes: float) -> Array:
-    """Times of all plans of some options on any ranks that fit, with the caches that ranks share [s]."""
-    most = []
-    for option in product(*(range(o.of(t).start, o.of(t).stop) for t in range(o.kind_of.size))):
-        shards = ShardLoads(o.own[list(option)], o.everywhere[list(option)])
-        for ranks in product(*(_ranks_of(o, at) for at in option)):
-            cut = zip(option, ranks, strict=True)
-            placed = tuple(Placement.of(o.scheme(at), which) for at, which in cut)
-            plan = Plan(evaluator.tables, placed, o.gpus, o.domain)
-            loads = evaluator.loads(plan, shards)
-            memory = evaluator.memory(plan, loads)
-            if float(memory.total_bytes.max()) <= limit_bytes and below_fits(evaluator, memory.below):
-                most.append(loads.most)
-    return evaluator.exact_times(np.array(most))
-
-
-def _ranks_of(o: Options, at: int) -> list[tuple[int, ...]]:
-    if o.parts[at] == 0:
-        return [()]
-    if o.everywhere_held[at]:
-        return [tuple(range(o.gpus))]
-    return list(combinations(range(o.gpus), int(o.parts[at])))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +49,7 @@ def test_no_plan_of_the_listed_ones_is_below_the_bound_nor_faster_than_what_is_f
     assert 0 < found.bound_s <= times.min() * (1 + 1e-9)
     assert found.cost.time_s <= times.min() * (1 + 1e-6)
     assert found.bound_s >= 0.9 * times.min()
-    assert times.size >= 30
+    assert times.size >= 18
 
 
 @pytest.mark.parametrize(
@@ -108,4 +79,12 @@ def test_no_plan_with_ssds_is_below_the_bound_nor_faster_than_what_is_found(
     assert 0 < found.bound_s <= times.min() * (1 + 1e-9)
     assert found.cost.time_s <= times.min() * (1 + 1e-6)
     assert found.bound_s >= tight * times.min()
-    assert times.size >= 30
+    assert times.size >= 18
+
+
+@pytest.mark.parametrize("seed", [1, 7, 16])
+def test_on_4_gpus_too(seed: int) -> None:
+    """Row parts on any ranks as well; python tests/oracles/tiered_plans.py 40 judges more cases."""
+    one = judged(random_case(seed), time_limit_s=3.0)
+    assert not one.wrong
+    assert one.plans >= 700 and one.bound_s >= 0.9 * one.best_s
