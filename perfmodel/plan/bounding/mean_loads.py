@@ -73,35 +73,38 @@ class MeanLoads:
         self.prices, self.most = np.zeros((0, self.active.size + 1)), np.zeros((0, self.active.size))
         self.number = self.solved = 0
         self.closed_us = np.inf  # least bound of the parts that are not split further
+        self.solving_us = np.inf  # bound of the part that is being solved, or was when the search was stopped
         self.open: list[tuple[float, int, _Part]] = []
         most = self._most(problem.last)
         self._price(mean[self.active], room, len(self.sets) - 1, most)
-        for at in range(len(self.sets)):
-            self._push(0.0, _Part(at, self._forced(at), problem.last))
+        self.whole = _Part(len(self.sets) - 1, np.zeros_like(problem.last), problem.last)
+        self._push(0.0, self.whole)
 
     @property
     def bound_us(self) -> float:
         """No plan takes less, unless it is the one that is known."""
-        return min(self.closed_us, self.open[0][0] if self.open else np.inf)
+        return min(self.closed_us, self.solving_us, self.open[0][0] if self.open else np.inf)
 
     def _sets(self) -> Mask:
         """[n, 6] sets of kinds of exchange: copies beside any others; the last has all."""
-        kinds = [kind for kind in self.priced.blocks if kind != Exchange.DP]
+        kinds = [kind for kind in self.priced.kinds if kind != Exchange.DP]
         sets = np.zeros((1 << len(kinds), len(Exchange)), dtype=bool)
         sets[:, Exchange.DP] = True
         for bit, kind in enumerate(kinds):
             sets[:, kind] = np.arange(len(sets)) >> bit & 1 == 1
         return sets
 
-    def _forced(self, kinds: int) -> Ints:
-        """[P] places of the sizes from which steps are that run whenever all of these kinds are used."""
+    def _by_kinds(self) -> list[_Part]:
+        """All plans, by the kinds of exchange that they use: steps that run with one of them have a size."""
         problem, o = self.problem, self.problem.options
-        steps = np.zeros(len(problem.curves.times), dtype=bool)
-        for kind in np.flatnonzero(self.sets[kinds]):
-            at = problem.alive & (o.exchange == kind)
-            if kind != Exchange.DP and at.any():
-                steps[problem.curves.step[(problem.average[at] > 0).all(axis=0)]] = True
-        return (steps & (problem.curves.times[:, 1] > problem.curves.times[:, 0])).astype(np.int64)
+        sizes = problem.curves.times[:, 1] > problem.curves.times[:, 0]
+        runs = np.zeros((len(Exchange), sizes.size), dtype=bool)
+        for kind in self.priced.kinds:
+            at = np.flatnonzero(problem.alive & (o.exchange == kind))
+            if kind != Exchange.DP:
+                runs[kind, problem.curves.step[(problem.average[at] > 0).all(axis=0)]] = True
+        firsts = (self.sets @ (runs & sizes)).astype(np.int64)
+        return [_Part(at, first, problem.last) for at, first in enumerate(firsts)]
 
     def _most(self, last: Ints) -> Array:
         """[J] that a shard may have."""
@@ -126,13 +129,14 @@ class MeanLoads:
             if known > above_us:  # prices of other parts
                 heapq.heapreplace(self.open, (known, number, part))
                 continue
-            bound, found = self._solve(above_us, part, stop_us, until)
-            self.solved += 1
-            if until() or bound >= stop_us:
-                heapq.heapreplace(self.open, (bound, number, part))
-                continue
+            self.solving_us = above_us
             heapq.heappop(self.open)
-            parts = self._split(part, bound, found) if found is not None else []
+            bound, found = self._solve(above_us, part, stop_us, until)
+            self.solved, self.solving_us = self.solved + 1, np.inf
+            if found is None:
+                heapq.heappush(self.open, (bound, number, part))
+                continue
+            parts = self._by_kinds() if part is self.whole else self._split(part, bound, found)
             if not parts:
                 self.closed_us = min(self.closed_us, bound)
             for child in parts:
@@ -148,29 +152,41 @@ class MeanLoads:
     def _solve(
         self, bound: float, part: _Part, stop_us: float, until: Callable[[], bool]
     ) -> tuple[float, Optimum | None]:
-        """A part's bound [us] and its optimum; boxes of schemes are split while that raises it.
+        """The bound of the lowest part, and its optimum; boxes of schemes are split while that raises it.
 
-        Limits: a table that can be sharded in no way of the part -> infinite
+        Limits: high enough, or no longer the lowest, before boxes are split enough -> (bound, None)
         """
         most = self._most(part.last)
         for turn in range(_HALVINGS + 1):
             before = bound if turn else -np.inf
-            if not self.columns.of(self.sets[part.kinds], most).size:
-                start = self._best_prices(part)
-                if self._price(start[:-1], float(start[-1]), part.kinds, most) is None:
-                    return np.inf, None
-            for _ in range(_PRICINGS):
-                found = solve(self.columns, self.sets[part.kinds], self.step, self.hulls, *self._range(part))
-                self._price(found.mean, found.room, part.kinds, most)
-                bound = max(bound, self._known(part, len(self.slope) - 1))
-                if bound >= stop_us or until() or bound >= found.value * (1 - _NEAR):
-                    break
-            if bound >= stop_us or until() or bound - before < _RISE * abs(bound) or not self._halve(found):
+            bound, found = self._optimum(bound, part, most, stop_us, until)
+            if found is None or bound >= stop_us or until():
+                return bound, None
+            if part is self.whole or bound - before < _RISE * abs(bound) or not self._halve(found):
                 break
+            for prices in found.prices:  # what they prefer now
+                self._price(prices[:-1], float(prices[-1]), part.kinds, most)
+            self.solving_us = bound
+            if self.open and bound > self.open[0][0]:
+                return bound, None
         return bound, found
 
-    def _range(self, part: _Part) -> tuple[Ints, Ints, Array]:
-        return part.first, part.last, self._most(part.last)
+    def _optimum(
+        self, bound: float, part: _Part, most: Array, stop_us: float, until: Callable[[], bool]
+    ) -> tuple[float, Optimum | None]:
+        """A part's bound [us] and its optimum. Limits: a table that fits in no way -> infinite, None"""
+        found, kinds = None, self.sets[part.kinds]
+        if not self.columns.of(kinds, most).size:
+            start = self._best_prices(part)
+            if self._price(start[:-1], float(start[-1]), part.kinds, most) is None:
+                return np.inf, None
+        for _ in range(_PRICINGS):
+            found = solve(self.columns, kinds, self.step, self.hulls, part.first, part.last, most)
+            self._price(found.mean, found.room, part.kinds, most)
+            bound = max(bound, self._known(part, len(self.slope) - 1))
+            if bound >= stop_us or until() or bound >= found.value * (1 - _NEAR):
+                break
+        return bound, found
 
     def _best_prices(self, part: _Part) -> Array:
         """[J + 1] prices taken before that are best for a part, but for which shards it may have."""
@@ -188,12 +204,12 @@ class MeanLoads:
         fewer = ~(self.sets & ~self.sets[kinds]).any(axis=1)
         value = np.full(len(self.sets), -np.inf)
         for at in np.flatnonzero(fewer):
-            value[at] = found.cost[self.sets[at]].min(axis=0).sum() - room
+            value[at] = found.of(self.sets[at]).sum() - room
         slope = np.bincount(self.step, mean, len(self.problem.curves.times))
         self.slope, self.value = np.vstack([self.slope, slope]), np.vstack([self.value, value])
         self.prices = np.vstack([self.prices, np.append(mean, room)])
         self.most = np.vstack([self.most, most])
-        point = self.priced.point(found)
+        point = self.priced.point(found, self.prices[-1])
         if point is not None:
             self.columns.add(point)
         return point
@@ -203,7 +219,7 @@ class MeanLoads:
         options = np.unique(np.concatenate([self.columns.points[-1].option, *found.options]))
         if not self.problem.split(options[self.problem.alive[options]]):
             return False
-        self.priced = Priced(self.problem, self.active)
+        self.priced = Priced(self.problem, self.active, self.priced)
         self.columns.keep(self.problem.alive)
         return True
 

@@ -65,7 +65,7 @@ class Optimum:
 
     mean [J], room  multipliers of the mean loads and of memory [us];  value  [us]
     size, time_us, shard  [P] of each step: the load, the time on the hull [us], and the largest shard's load
-    options  of the columns that have a share
+    options, prices  of the columns that have a share
     """
 
     mean: Array
@@ -75,6 +75,7 @@ class Optimum:
     time_us: Array
     shard: Array
     options: list[Ints]
+    prices: list[Array]
 
 
 def solve(
@@ -129,4 +130,5 @@ def solve(
         np.asarray(np.bincount(of, corner * time, steps), np.float64),
         shard,
         [points[i].option for i in some],
+        [points[i].prices for i in some],
     )

@@ -139,6 +139,12 @@ def vertex(
     return f
 
 
+def held_whatever_hot(kind: int) -> Mask:
+    """[K] loads that a shard has as much of with any number of hot rows: lengths, and bags that are dense."""
+    fixed = _FIXED if kind == Exchange.RB else [_R.LENGTHS_RECEIVED]
+    return np.isin(np.arange(len(_R)), fixed)
+
+
 def _saving(loads: Array, dram: int, l2: int, fixed: Array | float, kept: Mask) -> Saving:
     """Of a tail whose ``fixed`` bytes pass DRAM in any case."""
     return Saving(loads[:, l2] - loads[:, dram] * _READ, loads[:, l2] - fixed, kept)
