@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from perfmodel.cli.alternatives_answer import answered
 from perfmodel.cli.ids import AlphaOption, DistributionOption
 from perfmodel.cli.options import (
     BackendOption,
@@ -19,7 +20,6 @@ from perfmodel.cli.options import (
 )
 from perfmodel.cli.output import emit, emit_json, note
 from perfmodel.cli.plan_options import check_page
-from perfmodel.cli.question import question_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import (
     RESERVE,
@@ -35,18 +35,11 @@ from perfmodel.cli.workload import (
     ReserveOption,
     TableSizeOption,
     TablesOption,
-    local_memory_of,
-    remote_memory_of,
 )
-from perfmodel.errors import BadInputError
-from perfmodel.schema.distributions import UNIFORM
-from perfmodel.units import counted
 
 if TYPE_CHECKING:
-    from perfmodel.cli.question import Question
     from perfmodel.plan.other_ways.one_alternative import Alternative
     from perfmodel.plan.other_ways.winner_map import Crossing, MapCell
-    from perfmodel.project import Projection
 
 MostGpusOption = Annotated[
     str | None,
@@ -123,61 +116,21 @@ def alternatives(
       ssd = "60 EUR/TB/month"
     """
     check_page(report, None, force=force)
-    if table_size is None and model is None:
-        raise BadInputError("which tables?", "give --table-size or --model, e.g. --table-size 10TB")
-    from perfmodel.cli.plan_progress import PlanProgress
-    from perfmodel.plan.other_ways.alternatives import alternatives as find
-    from perfmodel.plan.other_ways.alternatives import question_of as asked_of
-    from perfmodel.plan.other_ways.alternatives import read_once
-    from perfmodel.plan.other_ways.winner_map import winner_map
-    from perfmodel.schema.prices import read_prices
-
-    memories = local_memory_of(local_memory), remote_memory_of(remote_memory)
-    own = {"scenario": "cluster", "local_memory": None, "remote_memory": None}
-    question = question_of({**context.params, **own})
-    question.check_gpus()
-    known = read_prices(prices, question.machine.name) if prices is not None else None
-    options = read_once(question.keywords())
-    progress = PlanProgress(after_s=_PROGRESS_AFTER_S)
-    try:
-        with question.advised():
-            progress.tell("comparing the alternatives")
-            found = find(options, known, _planner(question) if model is not None else None, *memories)
-            progress.tell("comparing them over skew, batch and table size (--no-map leaves this out)")
-            of_map = winner_map(options) if with_map else None
-            cells, crossed = (of_map.cells, of_map.crossings()) if of_map else ([], [])
-    finally:
-        progress.clear()
-    currency = known.currency if known else ""
+    asked = answered(context.params)
+    found, cells, crossed, currency = asked.found, asked.cells, asked.crossed, asked.currency
     if report is not None:
         _write_page(context, report, found, cells, crossed, currency)
     if as_json:
-        asked = asked_of(options)
-        emit_json("alternatives", question=asked, **_document(found, cells, crossed, currency))
+        from perfmodel.plan.other_ways.alternatives import question_of as asked_of
+
+        question = asked_of(asked.options)
+        emit_json("alternatives", question=question, **_document(found, cells, crossed, currency))
     else:
         from perfmodel.report.alternatives_text import alternatives_text
 
         emit(alternatives_text(found, cells, crossed, currency))
     if report is not None:
         note(f"wrote {report}")
-
-
-def _planner(question: Question) -> Any:
-    """The planner's search for a set of tables, as an answer of a projection's kind."""
-
-    def plan(base: Projection, tiers: tuple[str, ...], part: float) -> tuple[str, Projection]:
-        from perfmodel.plan.as_projection import planned_projection
-        from perfmodel.plan.pricing.tables import PlanTables
-        from perfmodel.plan.searched import searched_plan
-        from perfmodel.schema.tiers import HBM
-
-        tables = PlanTables.load(str(question.tables), question.distribution or UNIFORM)
-        found = searched_plan(base, tables, _PLAN_S * part, tiers)
-        away = sum(each.scheme.tier.kind != HBM for each in found.plan.placements)
-        words = f"planned, {counted(away, 'table')} of {len(tables)} in host memory" if tiers else "planned"
-        return words, planned_projection(base, found.plan, found.cost, found.memory)
-
-    return plan
 
 
 def _write_page(

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from perfmodel.cli.explain_alternatives import explain_the_alternatives, is_alternatives
 from perfmodel.cli.explain_collective import (
     OpOption,
     SizeOption,
@@ -98,7 +99,7 @@ def explain(
         typer.Argument(
             help="A step of perfmodel project: reduce-scatter, gather, all-to-all-ids … With --plan, "
             "a step of that plan. Or slowdown, for how the steps make it up; collective, for one collective; "
-            "load, for a service."
+            "load, for a service; alternatives, for that comparison."
         ),
     ],
     chip: OnChipOption = None,
@@ -166,6 +167,7 @@ def explain(
       perfmodel explain collective --op all_to_all --size 1GiB --gpus 128
       perfmodel explain gather --plan plan.json --model tables.csv --batch 4096
       perfmodel explain load --table-size 10TB --qps 500k --p99 10ms
+      perfmodel explain alternatives --table-size 10TB
     """
     if chip is not None:
         explain_on_chip(context)
@@ -175,6 +177,9 @@ def explain(
         explain_one_collective(context)
         return
     only_of_collective(step, op, size)
+    if is_alternatives(step):
+        explain_the_alternatives(context)
+        return
     if is_load(step):
         explain_the_load(context)
         return

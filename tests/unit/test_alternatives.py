@@ -333,10 +333,10 @@ def test_a_terminal_shows_what_takes_more_than_two_seconds(cli: Any, monkeypatch
     lines: list[str] = []
     monkeypatch.setattr("perfmodel.cli.plan_progress.on_terminal", lambda: True)
     monkeypatch.setattr("perfmodel.cli.plan_progress.rewrite", lambda text, before="": lines.append(text))
-    monkeypatch.setattr("perfmodel.cli.alternatives._PROGRESS_AFTER_S", 1e-3)
+    monkeypatch.setattr("perfmodel.cli.alternatives_answer._PROGRESS_AFTER_S", 1e-3)
     assert cli("alternatives", "--table-size", "1TB", "--no-map").code == 0
     assert lines[0].startswith("comparing the alternatives   0 s") and lines[-1] == ""
     lines.clear()
-    monkeypatch.setattr("perfmodel.cli.alternatives._PROGRESS_AFTER_S", 60.0)
+    monkeypatch.setattr("perfmodel.cli.alternatives_answer._PROGRESS_AFTER_S", 60.0)
     assert cli("alternatives", "--table-size", "1TB", "--no-map").code == 0
     assert not lines

@@ -39,6 +39,8 @@ _OF_MACHINE = ("machine", "clock", "calibration", "overrides", "gpus_per_node", 
 _REDUCTIONS = ("auto", "two_level", "sparse")
 IN_PLACE, CACHED, FROM_SSD = "uvm", "uvm-caching", "ssd"
 _IN_HBM = (ROW_WISE, BEST)
+MEMORY_OF = {ONE_MEMORY: MEMORY, REMOTE: MEMORY, ON_SSD: SSD}
+"""What is rented by the TB beside GPUs, by the names of ``schema.prices``."""
 _EXCHANGES = {
     "reduce_scatter": "flat exchange (reduce-scatter) as in TorchRec",
     "all_to_all": "flat exchange (all-to-all)",
@@ -303,7 +305,7 @@ def _priced(each: Alternative, prices: Prices | None) -> Alternative:
         return each
     if each.machine not in prices.machine_hour:
         return replace(each, unpriced=f"machine_hour.{each.machine}")
-    rented = {ONE_MEMORY: MEMORY, REMOTE: MEMORY, ON_SSD: SSD}.get(each.name, "")
+    rented = MEMORY_OF.get(each.name, "")
     if rented and rented not in prices.tb_month:
         return replace(each, unpriced=f"tb_month.{rented}")
     node = load_node(each.answer.setting.machine)

@@ -80,6 +80,8 @@ class Crossing:
     gpus     of the first where it wins, and of the next where that one does
     batch    in closed form, from latency and time per sample of both at the batches beside it
     between  batches beside it, that close: the winner changes in between
+    lines    latency [s] and time per sample [s] of the first and of the next there; None: they do not meet
+             between those batches, or one of the two is not possible at both
     """
 
     ids: str
@@ -89,6 +91,7 @@ class Crossing:
     batch: float
     between: tuple[int, int]
     gpus: tuple[int, int]
+    lines: tuple[tuple[float, float], tuple[float, float]] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,19 +233,27 @@ def _with_cuts_at(cell: MapCell, evaluator: Evaluator, usable: float, cuts: list
 
 def _crossing_batch(left: MapCell, right: MapCell) -> float:
     """Where the lines of both winners meet; outside the two batches, or unknown: between them."""
+    lines = _lines(left, right)
+    if lines is None:
+        return math.sqrt(left.batch * right.batch)
+    return float(serving_cost.crossing_batch(*lines[0], *lines[1]))
+
+
+def _lines(left: MapCell, right: MapCell) -> tuple[tuple[float, float], tuple[float, float]] | None:
+    """Of both winners through both batches; None where they do not meet between those."""
     first, then = left.winner, right.winner
-    between = math.sqrt(left.batch * right.batch)
     if first not in right.times or then not in left.times:
-        return between
-    lines = [_line(left, right, words) for words in (first, then)]
+        return None
+    lines = _line(left, right, first), _line(left, right, then)
     batch = float(serving_cost.crossing_batch(*lines[0], *lines[1]))
-    return batch if left.batch <= batch <= right.batch else between
+    return lines if left.batch <= batch <= right.batch else None
 
 
 def _crossing(left: MapCell, right: MapCell, batch: float) -> Crossing:
     first, then = left.winner, right.winner
-    gpus = (left.gpus[first], right.gpus[then])
-    return Crossing(left.ids, left.table_bytes, first, then, batch, (left.batch, right.batch), gpus)
+    gpus, beside = (left.gpus[first], right.gpus[then]), (left.batch, right.batch)
+    lines = _lines(left, right)
+    return Crossing(left.ids, left.table_bytes, first, then, batch, beside, gpus, lines)
 
 
 def _line(left: MapCell, right: MapCell, words: str) -> tuple[float, float]:

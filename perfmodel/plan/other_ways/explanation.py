@@ -1,0 +1,129 @@
+"""The numbers of ``perfmodel alternatives``, explained: each with its equation, and the numbers in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from perfmodel.model import serving_cost
+from perfmodel.passes.equations import Equation, ExplainedNumber
+from perfmodel.plan.other_ways.alternatives import MEMORY_OF, best_of, load_node
+from perfmodel.plan.other_ways.conditions import least_rate, needed
+from perfmodel.plan.other_ways.one_alternative import SAMPLES, Alternative
+from perfmodel.plan.other_ways.winner_map import Crossing
+from perfmodel.schema.prices import Prices
+from perfmodel.units import (
+    counted,
+    format_count,
+    format_number,
+    format_per_second,
+    format_rate,
+    format_ratio,
+    format_time,
+)
+
+_N = f"N = {SAMPLES:g}"
+
+
+def explain_alternatives(
+    found: Sequence[Alternative], crossed: Sequence[Crossing], prices: Prices | None = None
+) -> tuple[ExplainedNumber, ...]:
+    """The equation behind each number of each possible alternative, then of each crossing."""
+    best = best_of(list(found))
+    rows = (number for each in found if each.answer for number in _of_one(each, best, prices))
+    return (*rows, *map(_of_crossing, crossed))
+
+
+def _of_one(each: Alternative, best: Alternative, prices: Prices | None) -> Iterator[ExplainedNumber]:
+    label, key = each.label, each.name
+    G, B, t = format_count(each.gpus), format_count(each.batch), format_time(each.time_s)
+    rate, hours = each.samples_per_s, each.gpu_hours
+    who = format_per_second(rate / each.gpus, "samples")
+    yield ExplainedNumber(
+        f"{label}: samples/s",
+        f"{key}.samples_per_s",
+        rate,
+        format_per_second(rate, "samples"),
+        Equation.of(serving_cost.samples_per_s),
+        (f"G = {G}, B = {B}, t = {t}; of a GPU B / t = {who}",),
+    )
+    told = f"{format_number(hours)} h"
+    working = (f"t = {t}, B = {B}, {_N}: {told}",)
+    equation = Equation.of(serving_cost.gpu_hours)
+    yield ExplainedNumber(f"{label}: GPU-hours", f"{key}.gpu_hours", hours, told, equation, working)
+    if each.energy_kwh is not None and each.answer is not None:
+        power, energy = each.answer.setting.machine.value("board_w"), f"{format_number(each.energy_kwh)} kWh"
+        yield ExplainedNumber(
+            f"{label}: energy at most",
+            f"{key}.energy_kwh_at_most",
+            each.energy_kwh,
+            energy,
+            Equation.of(serving_cost.energy_kwh),
+            (f"h = {told}, P = {format_number(power)} W (datasheet of {each.machine}): {energy}",),
+        )
+    yield from _money(each, told, prices)
+    yield from _condition(each, best)
+
+
+def _money(each: Alternative, told: str, prices: Prices | None) -> Iterator[ExplainedNumber]:
+    """Machines and what is rented, where prices are known."""
+    if prices is None or each.cost is None or each.answer is None:
+        return
+    node, price = load_node(each.answer.setting.machine), prices.machine_hour[each.machine]
+    text = f"{format_number(each.cost)} {prices.currency}"
+    working = [f"h = {told}, c = {format_number(price)} {prices.currency}/h, g = {node}"]
+    equation, rented = Equation.of(serving_cost.machine_cost), MEMORY_OF.get(each.name)
+    if rented:
+        size, hours = float(each.answer.work.table_bytes[0]), each.gpu_hours / each.gpus
+        paid = float(serving_cost.storage_cost(size, hours, prices.tb_month[rented]))
+        month = f"{format_number(prices.tb_month[rented])} {prices.currency}/TB/month"
+        held = f"{format_number(size / serving_cost.BYTES_PER_TB)} TB for {format_number(hours)} h"
+        working.append(f"and {held} at {month}: {format_number(paid)} {prices.currency} (storage_cost)")
+    yield ExplainedNumber(
+        f"{each.label}: cost", f"{each.name}.cost", each.cost, text, equation, tuple(working)
+    )
+
+
+def _condition(each: Alternative, best: Alternative) -> Iterator[ExplainedNumber]:
+    """How much faster which steps would have to be, or how slow a memory may be."""
+    t, least = format_time(each.time_s), format_time(best.time_s)
+    if each.least_bytes_per_s is not None:
+        yield ExplainedNumber(
+            f"{each.label}: rate that is enough",
+            f"{each.name}.least_bytes_per_s",
+            each.least_bytes_per_s,
+            format_rate(each.least_bytes_per_s),
+            Equation.of(least_rate, "t(rate) = t*, halved until both ends are within 0.1 %     [bytes/s]"),
+            (f"t* = {least} ({best.label}); at its own rate t = {t}",),
+        )
+    need = needed(each, best)
+    if need is None:
+        return
+    part, names = sum(step.time_s for step in need.steps), " + ".join(step.label for step in need.steps)
+    factor = format_ratio(need.factor)
+    yield ExplainedNumber(
+        f"{each.label}: faster to be as fast",
+        f"{each.name}.needed.times_faster",
+        need.factor,
+        factor,
+        Equation.of(serving_cost.speedup_to_match),
+        (f"s = {format_time(part)} ({names}), t = {t}, t* = {least} ({best.label}): f = {factor}",),
+    )
+
+
+def _of_crossing(each: Crossing) -> ExplainedNumber:
+    low, high = map(format_count, each.between)
+    first, then = (counted(gpus, "GPU") for gpus in each.gpus)
+    working = [f"{each.then} ({then}) overtakes {each.first} ({first}) between {low} and {high} samples"]
+    if each.lines is not None:
+        (a, b), (a2, b2) = ([f"{1e6 * value:.6g} µs" for value in line] for line in each.lines)
+        working.append(f"a = {a}, b = {b}; a' = {a2}, b' = {b2}, through both batches")
+    else:
+        working.append("the lines through both batches do not meet between them: their geometric mean")
+    return ExplainedNumber(
+        f"crossing at {each.table_bytes / serving_cost.BYTES_PER_TB:g} TB, {each.ids}",
+        "crossings.batch",
+        each.batch,
+        f"{format_count(each.batch)} samples",
+        Equation.of(serving_cost.crossing_batch),
+        tuple(working),
+    )

@@ -1,0 +1,59 @@
+"""``explain alternatives``: every number of the comparison has its equation, with the same value."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfmodel.plan.other_ways import winner_map as maps
+
+LINE = ("alternatives", "--table-size", "10TB", "--alpha", "1.2")
+PRICES = """[machine_hour]
+h100-sxm-ib = "80 EUR/h"
+[tb_month]
+memory = "3000 EUR/TB/month"
+ssd = "60 EUR/TB/month"
+"""
+
+
+def test_each_number_is_the_printed_one(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maps, "SKEWS", ("zipf:1.2",))
+    monkeypatch.setattr(maps, "SIZE_FACTORS", (1.0,))
+    path = tmp_path / "prices.toml"
+    path.write_text(PRICES)
+    words = (*LINE, "--prices", str(path), "--json")
+    document, explained = json.loads(cli(*words).out), json.loads(cli("explain", *words).out)
+    numbers = explained["numbers"]
+    rows = {each["name"]: each for each in document["alternatives"]}
+    seen = set()
+    for each in numbers:
+        name, *keys = each["key"].split(".")
+        value: Any = rows.get(name)
+        for key in keys if value else ():
+            value = value[key]
+        if value is not None:
+            assert each["value"] == value, each["key"]
+            seen.add(each["key"])
+    for name, row in rows.items():
+        assert {f"{name}.samples_per_s", f"{name}.gpu_hours", f"{name}.energy_kwh_at_most"} <= seen
+        for key in ("cost", "least_bytes_per_s", "needed"):
+            known = row[key] is not None
+            assert known == any(each.startswith(f"{name}.{key}") for each in seen), (name, key)
+    crossings = [each for each in numbers if each["key"] == "crossings.batch"]
+    assert [each["value"] for each in crossings] == [each["batch"] for each in document["crossings"]] != []
+    for each in document["crossings"]:
+        (a, b), (a2, b2) = each["lines"]
+        assert (a2 - a) / (b - b2) == pytest.approx(each["batch"], rel=5e-3)
+
+
+def test_the_screen_and_what_cannot_be_asked(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maps, "SKEWS", ())
+    outcome = cli("explain", *LINE)
+    assert outcome.code == 0 and max(map(len, outcome.out.splitlines())) <= 100
+    assert "N t / (3600 B)" in outcome.out and "serving_cost.speedup_to_match" in outcome.out
+    refused = cli("explain", *LINE, "--tier", "uvm")
+    assert refused.code == 2 and "--tier says nothing about alternatives" in refused.err
+    assert cli("explain", "alternatives").code == 2
