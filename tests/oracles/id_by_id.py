@@ -148,6 +148,8 @@ class Referee:
         else:
             shard.routed()
             getattr(shard, kind)()
+        if hot:
+            shard.summed_with_hot(alone=kind == "ub" or r == 1)
 
     def _copied(self, count: Count, table: CountedTable, rows: int, asked: Ints) -> None:
         """The update of copies: look-ups sorted, the gradient of all rows added up over ranks."""
@@ -199,22 +201,39 @@ class _Shards:
             self.count.sent[backward] += received
             self.count.received[backward] += sent
 
+    def _summed(self, read: Any) -> None:
+        """Parts of bags that every rank reads to add them up [bytes], and the bags that it writes."""
+        self.count.moved["local_sum"] += read + float(self.B * self.table.dim * POOLED)
+
+    def summed_with_hot(self, *, alone: bool) -> None:
+        """The part of each bag from hot rows is one more to add up; alone: to a bag that is whole."""
+        bags = float(self.B * self.table.dim * POOLED)
+        if alone:
+            self._summed(2 * bags)
+        else:
+            self.count.moved["local_sum"] += bags
+
     def rb(self) -> None:
         """Every holder sends a part of every bag."""
         sent, v = np.zeros(self.G), self.of.payload
         sent[self.holders] += self.G * self.B * self.columns * v
         received = np.full(self.G, float(self.r * self.B * self.table.dim * v))
         self._back("all_to_all_bags", sent, received, "all_to_all_gradients")
+        if self.r > 1:
+            self._summed(float(self.r * self.B * self.table.dim * POOLED))
 
     def sparse(self) -> None:
         """Every holder sends those parts of bags that have a row of its own."""
         sent, received = np.zeros(self.G), np.zeros(self.G)
-        one = self.columns * self.of.payload + POSITION
+        one, read = self.columns * self.of.payload + POSITION, np.zeros(self.G)
         for i in range(self.r):
             filled = np.sum((self.part == i).any(axis=2), axis=1)  # bags of each rank
             sent[self.holders[i]] += filled.sum() * one
             received += filled * self.c * one
+            read += filled * self.c * (self.columns * POOLED + POSITION)
         self._back("all_to_all_sparse_bags", sent, received, "all_to_all_sparse_gradients")
+        if self.r > 1:
+            self._summed(read)
 
     def rs(self) -> None:
         """A reduce-scatter of all bags."""
@@ -241,6 +260,8 @@ class _Shards:
         elif domains > 1:
             received = np.full(self.G, float(each * self.B * self.table.dim * v))
             self._back("all_to_all_across", across, received, "all_to_all_gradients_across")
+            if each > 1:
+                self._summed(float(each * self.B * self.table.dim * POOLED))
 
     def unique_rows(self) -> None:
         """Every rank asks for each of its rows once, in every column part."""

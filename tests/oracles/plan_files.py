@@ -1,7 +1,8 @@
 """Plans by trying what a plan file may say: what a bound is judged by.
 
-Nothing of the planner is used: plans are made as documents, read by the reader of plan files, and cost what
-the public evaluation of a plan says. Any row and column parts, any hot rows, any ranks.
+Nothing of search and bound is used: plans are made as documents, read by the reader of plan files, and cost
+what the public evaluation of a plan says. Any row and column parts, any hot rows, any ranks; of listed plans
+the numbers of hot rows that are listed.
 """
 
 from __future__ import annotations
