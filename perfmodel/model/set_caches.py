@@ -95,19 +95,19 @@ def lru_batch_misses(
 ) -> Array:
     """Rows of each bin that a warm least-recently-used cache of S sets has not when a batch asks for them.
 
-        m = rows q (1 - x),   x = A f / (1 - A (1 - f))                       [rows]
+        m = rows q (1 - x),   x = A y / (1 - A (1 - y))                       [rows]
         A = sum over k of P(gap = k) (1 - e_k) / (1 - e_1),   P(gap = k) = q (1 - q)^(k - 1)
         e_k = ``evicted_between``(U(k - 1), U(k)),   q = 1 - exp(-a)
 
-    x  chance that a row is there. It was asked for k batches ago, and was there then, or was brought in: f of
+    x  chance that a row is there. It was asked for k batches ago, and was there then, or was brought in: y of
        the rows that are missed find a place, for a set has W of those that one batch asks for, first those
-       that are there. f fills the cache: the sum of rows x is that of rows A (1 - e_1), min(N, W) rows of a
+       that are there. y fills the cache: the sum of rows x is that of rows A (1 - e_1), min(N, W) rows of a
        set to which N rows belong
     a, rows  as in ``rows_asked``;  sets, ways  S, W of the cache
     repeat   batches after which the same batches come again: no gap is longer [-]
     Source: derived from the order in FBGEMM: ``lru_cache_find_uncached`` before ``lru_cache_insert_kernel``
     Limits: batches of one draw -> ``caching.miss_ratio`` as W -> inf;  S -> inf -> 0;  S -> 0 -> rows q;
-    no set is asked for more than W rows by one batch -> f = 1, x = A;
+    no set is asked for more than W rows by one batch -> y = 1, x = A;
     above ``_MANY_BINS`` bins those of nearly one rate are one, and what lies between follows a straight line
     in log a: within 2e-5 of all bins
     """
@@ -139,12 +139,12 @@ def _evicted_after(rate: Array, rows: Array, sets: float, ways: float, repeat: f
 
 
 def _absent(leaves: Array, rows: Array, overflow: float) -> Array:
-    """1 - x of each bin: that a row is not there, with the f that fills the cache.
+    """1 - x of each bin: that a row is not there, with the y that fills the cache.
 
-        1 - x = (1 - A) / (1 - A (1 - f))                                     [-]
+        1 - x = (1 - A) / (1 - A (1 - y))                                     [-]
 
     leaves    1 - A of each bin [-];  overflow  e_1, of the rows of a batch those beyond W in their set [-]
-    Limits: overflow = 0 -> f = 1 -> 1 - A;  rows that every batch asks for do not fit -> e_1 of them
+    Limits: overflow = 0 -> y = 1 -> 1 - A;  rows that every batch asks for do not fit -> e_1 of them
     """
     if overflow <= _SAME:
         return leaves
@@ -152,11 +152,11 @@ def _absent(leaves: Array, rows: Array, overflow: float) -> Array:
 
     held = float((1 - overflow) * (rows @ (1 - leaves)))
 
-    def absent(log_f: float) -> Array:
-        return np.asarray(leaves / (leaves + (1 - leaves) * np.exp(log_f)))
+    def absent(log_y: float) -> Array:
+        return np.asarray(leaves / (leaves + (1 - leaves) * np.exp(log_y)))
 
-    def over(log_f: float) -> float:
-        return float(rows @ (1 - absent(log_f))) - held
+    def over(log_y: float) -> float:
+        return float(rows @ (1 - absent(log_y))) - held
 
     if over(_LEAST_LOG) >= 0:
         return 1 - (1 - leaves) * (1 - overflow)

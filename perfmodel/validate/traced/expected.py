@@ -27,8 +27,8 @@ _KIND_TYPES = {Exchange.RS: "row_wise", Exchange.TWO_LEVEL: _INSIDE_TYPE, Exchan
 _INPUT = ("lengths", "ids", "weights", "request_splits", "requests")
 KERNELS: dict[KernelFamily, tuple[str, ...]] = {
     KernelFamily.BUCKETIZE: ("bucketize", "deduplicate"),
-    KernelFamily.GATHER_POOL: ("gather_pool", "pool_unique_rows"),
-    KernelFamily.BACKWARD: ("accumulate_row_gradients", "sort_lookups", "update_rows"),
+    KernelFamily.GATHER_POOL: ("gather_pool", "gather_host", "pool_unique_rows"),
+    KernelFamily.BACKWARD: ("accumulate_row_gradients", "sort_lookups", "update_rows", "update_host"),
 }
 """Steps of a plan that are one family of kernels in a trace: FBGEMM's backward sorts, adds up and updates."""
 
@@ -97,7 +97,8 @@ class PlannedPass:
     """What a plan runs.
 
     exchanges, kernels  in the order in which TorchRec runs them
-    rest     rows that no event of a trace is: copies to another precision, a hand-over
+    rest     rows that no event of a trace is: copies to another precision, a hand-over, what brings rows from
+             below the HBM
     """
 
     evaluator: Evaluator
@@ -145,7 +146,7 @@ def planned_pass(evaluator: Evaluator, plan: Plan) -> PlannedPass:
     loads = evaluator.loads(plan)
     cost = evaluator.step(loads)
     rows = {row.name: row for row in cost.rows}
-    steps = {step.name: step for step in evaluator.steps}
+    steps = STEPS | {step.name: step for step in evaluator.steps}  # a gather may be of either name
     exchanges = [
         _exchange(evaluator, steps[name], row, loads) for name, row in rows.items() if row.collective
     ]
