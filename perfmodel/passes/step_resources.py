@@ -94,12 +94,16 @@ class Resource(IntEnum):
     SSD_FETCHED_WIRE = 83  # the same with the headers of their packets
     SSD_READ = 84  # whole blocks that are read for them
     SSD_WRITTEN = 85  # training: updated rows that this cache evicts
+    HOST_HELD = (
+        86  # what is kept in host memory and on SSDs: no step waits for it, but a node has only so much
+    )
+    SSD_HELD = 87
 
 
 TOGETHER = Resource.WEIGHTS_RECEIVED + 1
 """Resources of a pass that exchanges all tables together."""
 
-BELOW = (Resource.CACHE_IDS, Resource.SSD_WRITTEN + 1)
+BELOW = (Resource.CACHE_IDS, Resource.SSD_HELD + 1)
 """First, and after the last, of what a pass with rows below the HBM has besides."""
 
 SHARDING_TYPES = ("row_wise", "table_row_wise", "column_wise", "table_column_wise", "grid_shard")

@@ -18,7 +18,8 @@ def counted_clock(patch: pytest.MonkeyPatch) -> None:
     """A look at the clock takes 5 ms, whatever the machine: a search does the same work on all of them."""
     looks = count()
     clock = SimpleNamespace(monotonic=lambda: 0.005 * next(looks))
-    for module in ("plan.searching.search", "onechip.search", "onechip.mapper"):
+    planner = ("plan.searching.search", "plan.searching.tiered_search")
+    for module in (*planner, "onechip.search", "onechip.mapper"):
         patch.setattr(f"perfmodel.{module}.time", clock)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from searches import counted_clock
 from test_plan_tiers import BOX, in_tier, on_two, placed, question, table_set, two_tables
 
 from perfmodel.errors import BadInputError
@@ -133,8 +134,9 @@ def test_a_plan_file_and_torchrecs_keep_tables_on_ssds() -> None:
     assert [p.scheme for p in plan_of(file, plan.tables).placements] == [p.scheme for p in plan.placements]
 
 
-def test_tables_leave_for_host_memory_and_then_for_ssds() -> None:
+def test_tables_leave_for_host_memory_and_then_for_ssds(monkeypatch: pytest.MonkeyPatch) -> None:
     """MLPerf's, of 105 GB, on two GPUs of 24 GB and a host with room for two of the five largest tables."""
+    counted_clock(monkeypatch)
     box = load_machine(BOX).with_overrides({"host_bytes": 45e9})
     below = Below.of(parse_tiers(["uvm", "ssd"]))
     tables = PlanTables.load("mlperf-dlrm-dcnv2", parse_distribution("zipf:1.05"))

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from perfmodel.passes.step_resources import Resource
 from perfmodel.passes.steps import Step
+from perfmodel.plan.choices.node_memory import node_bytes, node_size, node_ssd_bytes
 from perfmodel.plan.pricing.cost import Evaluator
 
 Array = NDArray[np.float64]
@@ -42,6 +43,16 @@ def scale_of(evaluator: Evaluator, step: Step, at: int) -> float:
     return link / memory
 
 
+def rooms_of(evaluator: Evaluator) -> dict[Resource, float]:
+    """Of host memory and SSDs the most that ranks have on average [bytes]; none where all are in HBM."""
+    below, nodes = evaluator.model.below, -(-evaluator.gpus // node_size(evaluator))
+    if below is None:
+        return {}
+    each = {Resource.HOST_HELD: node_bytes} if below.host else {}
+    each |= {Resource.SSD_HELD: node_ssd_bytes} if below.ssd else {}
+    return {name: nodes * room(evaluator) / evaluator.gpus for name, room in each.items()}
+
+
 @dataclass(frozen=True)
 class StepCurves:
     """P times that rise with u = the most of some resources, each in the units of ``scale``.
@@ -51,6 +62,8 @@ class StepCurves:
     sizes   [M] values of u, rising from 0;  times  [P, M] least time where u is at or above each size [s]
     step, resource   [J] resource ``resource[j]`` is waited for by step ``step[j]``
     scale   [J] bytes of the resource that are as much as one byte of the step's first resource
+    most    [P] the most that u may be: of steps infinite; the last two take no time, and are the mean of what
+            ranks keep in host memory and on SSDs, of which nodes have only so much
     Limits: ``times`` at sizes[m] is the step's time at sizes[m - 1] (or above it, where that is less): never
             more than at any u from there on, 1/256 octave of slack;  u = 0 -> 0, or the launch of the gather;
             sizes are where ``FastCurve`` is exact
@@ -61,6 +74,7 @@ class StepCurves:
     step: Ints
     resource: Ints
     scale: Array
+    most: Array
 
     @staticmethod
     def of(evaluator: Evaluator) -> StepCurves:
@@ -78,11 +92,11 @@ class StepCurves:
                 resource.append(int(name))
                 scale.append(scale_of(evaluator, where[resources, gathers], at))
         width = max(resource) + 1
-        most = np.zeros((sizes.size, width))
+        loads = np.zeros((sizes.size, width))
         for k, factor in zip(resource, scale, strict=True):
             if k not in (*_IN_PLACE, *_BESIDE_SSDS):  # no step takes less without them
-                most[:, k] = sizes * factor
-        taken = evaluator.parts(most)
+                loads[:, k] = sizes * factor
+        taken = evaluator.parts(loads)
         none = evaluator.parts(np.zeros((1, width)))
         times = np.zeros((len(waits), sizes.size + 1))
         for found in steps:
@@ -91,9 +105,15 @@ class StepCurves:
                 at_least = np.minimum.accumulate(taken[found.name][::-1])[::-1]
                 times[p, 0] += none[found.name][0]
                 times[p, 1:] += np.concatenate([at_least[:1], at_least[:-1]])
-        return StepCurves(
-            np.concatenate([[0.0], sizes]), times, np.array(step), np.array(resource), np.array(scale)
-        )
+        rooms = rooms_of(evaluator)
+        for name in rooms:
+            step.append(len(times))
+            resource.append(int(name))
+            scale.append(1.0)
+            times = np.vstack([times, np.zeros(sizes.size + 1)])
+        most = np.concatenate([np.full(len(waits), np.inf), list(rooms.values())])
+        waited = np.array(step), np.array(resource), np.array(scale)
+        return StepCurves(np.concatenate([[0.0], sizes]), times, *waited, most)
 
     def units(self, loads: Array) -> Array:
         """Loads [..., K] of all resources as those [..., J] that steps wait for, in their units."""

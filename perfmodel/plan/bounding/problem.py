@@ -57,7 +57,7 @@ class Subspace:
             np.zeros(Q),
             np.ones(Q),
             np.zeros(len(problem.curves.times), dtype=np.int64),
-            problem.last,
+            np.minimum(problem.last, problem.curves.at_most(problem.curves.most)),
             np.ones((Q, len(CODES)), dtype=bool),
             np.zeros(len(CODES), dtype=bool),
         )

@@ -137,8 +137,6 @@ def _with_corners(
         average_memory=average_memory,
         tier=o.tier[at],
         cached=cached,
-        host=None,
-        ssd=None,
         inside=None if o.inside is None else o.inside[at],
     )
 

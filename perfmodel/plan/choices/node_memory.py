@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -43,19 +42,6 @@ def node_ssd_bytes(evaluator: Evaluator) -> float:
 def of_nodes(ranks: Array, size: int) -> Array:
     """Sums over the ranks [G] of each node of ``size`` ranks."""
     return np.asarray(np.add.reduceat(ranks, np.arange(0, ranks.size, size)))
-
-
-def below_of(options: Options, option: NDArray[np.int64], ranks: Sequence[NDArray[np.int64] | None]) -> Array:
-    """Bytes of host memory and of SSDs of each rank [2, G] of tables cut as ``option`` [T], held by ranks."""
-    found = np.zeros((2, options.gpus))
-    for place, size in zip(found, (options.host, options.ssd), strict=True):
-        if size is None:
-            continue
-        for t in np.flatnonzero(size[option] > 0):
-            held = ranks[int(t)]
-            if held is not None:
-                place[held] += size[option[t]]
-    return found
 
 
 def below_fits(evaluator: Evaluator, below: Array) -> bool:
@@ -100,7 +86,7 @@ def within_nodes(options: Options, evaluator: Evaluator, limit_bytes: float) -> 
     Limits: HBM and all below it together are too small -> BadInputError: by how much
     """
     below = evaluator.model.below
-    if options.host is None or below is None:
+    if options.tier is None or below is None:
         return options
     gpus, size = options.gpus, node_size(evaluator)
     nodes = -(-gpus // size)

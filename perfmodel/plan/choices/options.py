@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.model.popularity import popularity_bins
+from perfmodel.passes.step_resources import Resource
 from perfmodel.plan.choices.listing import Listing
 from perfmodel.plan.pricing.allowed_tiers import CODES, Below
 from perfmodel.plan.pricing.cost import Evaluator
@@ -40,8 +41,8 @@ class Options:
     average_memory    [O] the same for memory [bytes]
     barred    [Q, G] ranks that may hold no shard of a kind of table; None: any may
     inside    [O] whether all shards must be in one NVLink domain, whichever; None: wherever
-    tier, cached, host, ssd  [O] where the shards are, the share of their rows that is cached, and host memory
-              and SSDs of one [bytes]; None: all are in HBM;  below  the tiers that there are
+    tier, cached  [O] where the shards are, and the share of their rows that is cached; None: all are in HBM
+              (``own`` has what one keeps in host memory and on SSDs);  below  the tiers that there are
     crowded   whether host memory or SSDs of a node may have too little room for a plan of these
     """
 
@@ -66,8 +67,6 @@ class Options:
     inside: NDArray[np.bool_] | None = None
     tier: Ints | None = None
     cached: Array | None = None
-    host: Array | None = None
-    ssd: Array | None = None
     below: Below | None = None
     crowded: bool = False
 
@@ -140,7 +139,7 @@ class Options:
                 *("own_memory", "everywhere_memory", "average", "average_memory"),
             )
         }
-        for name in ("tier", "cached", "host", "ssd"):
+        for name in ("tier", "cached"):
             if getattr(self, name) is not None:
                 some[name] = getattr(self, name)[keep]
         found = Options(self.kind_of, self.count, first, group, gpus=self.gpus, domain=self.domain, **some)
@@ -182,7 +181,10 @@ def options_of(
     everywhere_rows = np.where(copied, tables.rows[sample[group]], hot_of)
     everywhere_memory = np.sum(evaluator.copied_memory(sample[group], everywhere_rows), axis=0)
     own_memory = np.where(copied, 0, memory)
-    places = None if tier is None else (sample[group], r, c, tier)
+    if tier is not None:
+        place = sample[group], r, c, tier
+        loads.own[:, Resource.HOST_HELD] = evaluator.memories.host(*place)
+        loads.own[:, Resource.SSD_HELD] = evaluator.memories.ssd(*place)
     found = Options(
         kind_of,
         count,
@@ -203,8 +205,6 @@ def options_of(
         domain,
         tier=tier,
         cached=cached,
-        host=None if places is None else evaluator.memories.host(*places),
-        ssd=None if places is None else evaluator.memories.ssd(*places),
         below=below,
     )
     return _fitting(found.kept(listed.asked | _worth_copying(found, evaluator)), tables, sample, limit_bytes)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.step_resources import Resource
 from perfmodel.plan.choices.node_memory import node_bytes, node_size
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.pricing.allowed_tiers import IN_HOST, NONE, ON_SSD
@@ -79,14 +80,13 @@ def _three(
     evaluator: Evaluator, o: Options, limit_bytes: float, leave: Ints, kept: Ints, gone: Ints, last: Ints
 ) -> Iterator[Packing]:
     """The same, and of the tables that leave the first as in ``last`` [T]: those that host memory has not."""
-    assert o.host is not None
     nodes = -(-o.gpus // node_size(evaluator))
     for fill in _FILLED:
         room = fill * nodes * node_bytes(evaluator)
         for count in range(1, leave.size + 1):
             option = kept.copy()
             out = leave[:count]
-            held = np.where(gone[out] >= 0, o.host[gone[out]] * o.parts[gone[out]], np.inf)
+            held = np.where(gone[out] >= 0, o.own[gone[out], Resource.HOST_HELD] * o.parts[gone[out]], np.inf)
             in_host = np.cumsum(held[::-1])[::-1] <= room
             option[out] = np.where(in_host, gone[out], last[out])
             if (option < 0).any() or o.average_memory[option].sum() > limit_bytes:

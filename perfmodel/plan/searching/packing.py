@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan.choices.node_memory import below_fits, below_of
+from perfmodel.passes.step_resources import Resource
+from perfmodel.plan.choices.node_memory import below_fits
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.pricing.memory import buffer_bytes
@@ -110,9 +111,10 @@ class Packing:
     @property
     def below_fits(self) -> bool:
         """Whether every node has the host memory and the SSDs for what its ranks keep there."""
-        if self.options.host is None:
+        if self.options.tier is None:
             return True
-        return below_fits(self.evaluator, below_of(self.options, self.option, self.ranks))
+        there = slice(Resource.HOST_HELD, Resource.SSD_HELD + 1)
+        return below_fits(self.evaluator, (self.base[there] + self.held[:, there]).T)
 
     def copy(self) -> Packing:
         """Another state that may change without this one."""

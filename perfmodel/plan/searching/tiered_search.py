@@ -20,10 +20,12 @@ from perfmodel.plan.bounding.two_bounds import TwoBounds
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.searching.found import Found
 from perfmodel.plan.searching.greedy_tiers import greedy_plans
-from perfmodel.plan.searching.packing import Packing, Scale, place
+from perfmodel.plan.searching.improve import improve
+from perfmodel.plan.searching.packing import Packing, Scale, pack, place
 from perfmodel.plan.searching.search import Search
 
 Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 _RIVALS = 12
 """Plans that were best in turn, the last ones, that are priced with shared caches."""
@@ -66,6 +68,16 @@ class TieredSearch(Search):
 
     def _near(self, part: Subspace, relaxed: Relaxation) -> float:
         return super()._near(part, relaxed if self.nearest is None else as_listed(relaxed, self.nearest))
+
+    def _try(self, option: Ints, mask: Mask) -> Packing | None:
+        """As they are, too, where nodes may be full: a descent knows nothing of their room."""
+        if self.options.crowded and option.tobytes() not in self.packed:
+            state = pack(self.evaluator, self.options, option, self.limit_bytes)
+            self.packed[option.tobytes()] = state is not None
+            self.tried += 1
+            if state is not None:
+                self._keep(improve(state, mask, self.bounded_enough))
+        return super()._try(option, mask)
 
     def _answer(self, stopped: str) -> Found:
         rivals = [state for state in (*self.rivals, *self.greedy) if state.below_fits]
