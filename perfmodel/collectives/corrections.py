@@ -26,7 +26,8 @@ class NearestSize:
 
     wanted_bytes   the size of that cell that would say it: the same S, in a ring the same S/G
     size_bytes     the nearest size inside its measured range; measured: whether it is one of the sizes
-    time_s, law_s  of the cell and of the law there;  weight  e^(-octaves / fading octaves)
+    time_s, law_s  of the cell and of the law there
+    octaves        between the two sizes [-];  weight  e^(-octaves / fading octaves) [-]
     """
 
     cell: Curve

@@ -56,7 +56,11 @@ class TableGroup:
 
 @dataclass(frozen=True)
 class Configs:
-    """Configurations, one an element: what every GPU does, and over how many."""
+    """Configurations, one an element: what every GPU does, and over how many.
+
+    table_bytes  of all tables;  gpus  [-];  needed  the fewest GPUs that hold the rows [-]
+    batch        samples of one GPU [-];  id_bytes  of one id
+    """
 
     table_bytes: Array
     gpus: Array

@@ -23,7 +23,10 @@ _EXCHANGES = ("two-level", "sparse")
 
 @dataclass(frozen=True)
 class Need:
-    """One value of the machine and what it would have to be, all others as they are."""
+    """One value of the machine and what it would have to be, all others as they are.
+
+    value, needed  in the SI unit of the machine's ``key``
+    """
 
     key: str
     value: float

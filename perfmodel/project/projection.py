@@ -36,7 +36,7 @@ _SMALLEST_CROSSOVER, _LARGEST_CROSSOVER, _CROSSOVER_POINTS = 128.0, 2.0**32, 201
 
 @dataclass(frozen=True)
 class GpuCount:
-    """How the number of GPUs came about."""
+    """How the number of GPUs came about; sizes in bytes, ``reserve`` a share of the memory."""
 
     gpus: int
     needed: int  # table bytes over usable memory, rounded up

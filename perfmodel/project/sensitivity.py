@@ -31,7 +31,7 @@ _MORE_SAMPLES = 4
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """One change and the slowdown that it leaves."""
+    """One change and the slowdown that it leaves [-]: before, after, and the band of that (low, high)."""
 
     label: str
     option: str  # the option that makes the change
@@ -44,7 +44,10 @@ class Sensitivity:
 
 @dataclass(frozen=True)
 class Swing:
-    """One value of the machine halved and doubled, and the slowdowns that it leaves."""
+    """One value of the machine halved and doubled, and the slowdowns that it leaves.
+
+    value  in the SI unit of the machine's ``key``;  halved, doubled  slowdowns [-]
+    """
 
     key: str
     value: float

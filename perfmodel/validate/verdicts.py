@@ -109,7 +109,7 @@ class Paper(BaseModel):
 
 
 class Band(BaseModel):
-    """A band that predictions must keep."""
+    """A band that predictions must keep: ``low`` to ``high``, in the unit of what ``check`` computes."""
 
     model_config = _STRICT
 

@@ -30,7 +30,7 @@ class ShardLoads:
 
 @dataclass(frozen=True)
 class Loads:
-    """Loads of a plan, [K, G] bytes."""
+    """Loads of a plan. values  [K, G] of each resource on each rank [bytes]"""
 
     values: Array
 

@@ -132,7 +132,11 @@ class TierLoads:
 
 @dataclass(frozen=True)
 class AskedLaw:
-    """Of one kind of look-ups, all ranks: rates of its rows, in bins [bins]. ``all_rows``  of the table"""
+    """Of one kind of look-ups, all ranks, in bins of rows that are asked for alike.
+
+    rate  [bins] look-ups of one row in a batch [-];  rows  [bins] in the bin;  all_rows  of the table
+    distinct  rows that a batch asks for
+    """
 
     rate: Array
     rows: Array
