@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -67,6 +67,7 @@ class ArrivalTrace:
     seconds: Array
     name: str
     seed: int = 0
+    _known: dict[tuple[int, int, int], Array] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def rate_per_s(self) -> float:
@@ -84,15 +85,25 @@ class ArrivalTrace:
                but ``grain`` comes after ``grain`` + NegativeBinomial(grain, 1 / R) requests of the service
         Limits: no more than N requests at one replica -> the trace itself, rescaled
         """
-        steps = np.full(count, grain, dtype=np.int64)
-        if replicas > 1:
-            random = np.random.default_rng([self.seed, replicas, grain])
-            steps += random.negative_binomial(grain, 1 / replicas, count)
-        turns, place = np.divmod(np.cumsum(steps) - 1, self.seconds.size)
-        found: Array = turns * (self.seconds.size / self.rate_per_s) + (self.seconds[place] - self.seconds[0])
-        return found * (self.rate_per_s / (rate * replicas))
+        return self._dealt(replicas, count, grain) * (self.rate_per_s / (rate * replicas))
+
+    def _dealt(self, replicas: int, count: int, grain: int) -> Array:
+        """The same at the rate of the trace: a search asks for a few of them at many rates."""
+        key = replicas, count, grain
+        if key not in self._known:
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            steps = np.full(count, grain, dtype=np.int64)
+            if replicas > 1:
+                random = np.random.default_rng([self.seed, replicas, grain])
+                steps += random.negative_binomial(grain, 1 / replicas, count)
+            turns, place = np.divmod(np.cumsum(steps) - 1, self.seconds.size)
+            turn_s = self.seconds.size / self.rate_per_s
+            self._known[key] = turns * turn_s + (self.seconds[place] - self.seconds[0])
+        return self._known[key]
 
 
+_KEPT = 32  # dealings of a trace
 Arrivals = Poisson | ArrivalTrace
 
 

@@ -40,7 +40,7 @@ def p99(question: ServiceQuestion, rule: Rule, replicas: int, rate: float) -> fl
 
 
 @pytest.mark.parametrize("name", ARRIVALS)
-@pytest.mark.parametrize("qps", [3e4, 2.5e6])
+@pytest.mark.parametrize("qps", [3e4, 6e5])
 def test_the_choice_is_as_good_as_the_best_of_all(name: str, qps: float) -> None:
     question = ServiceQuestion(
         served=ONE, requests=REQUESTS, limit_s=LIMIT_S, qps=qps, arrivals=ARRIVALS[name]

@@ -19,7 +19,10 @@ h100-sxm-ib = "80 EUR/h"
 [tb_month]
 ssd = "73 EUR/TB/month"
 """
-LINE = ("--p99", "10ms", "--requests", "10000", "--batch", "64", "--wait", "0s", "--no-overlap")
+LINE = (
+    *("--p99", "10ms", "--requests", "10000", "--batch", "64", "--wait", "0s"),
+    *("--no-overlap", "--no-stragglers"),
+)
 IN_HBM = ("--table-size", "10TB", "--qps", "500k", *LINE)
 
 

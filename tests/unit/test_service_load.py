@@ -26,7 +26,7 @@ from perfmodel.service.highest import Replica, carried
 from perfmodel.service.hourly import hourly_cost
 from perfmodel.service.served import planned_pass, projected_pass
 from perfmodel.service.service_load import service_load
-from perfmodel.service.sizing import ServiceQuestion
+from perfmodel.service.sizing import ServiceQuestion, sized
 from perfmodel.service.stragglers import RankDelay, lateness, measured_ranks, spread_of, spread_of_run
 
 ONE = served((IDS, 4e-4, 2e-6), (GATHER, 2e-4, 1e-6), (BAGS, 4e-4, 2e-6), gpus=4)
@@ -90,10 +90,10 @@ def test_a_short_trace_tells_the_machine_and_not_its_own_length() -> None:
 def test_no_batch_that_can_be_asked_for_carries_more_than_the_best() -> None:
     question = ServiceQuestion(served=ONE, requests=10_000, limit_s=3e-3)
     for arrivals in (Poisson(1), ArrivalTrace(Poisson(1).times(1e3, 1, 500), "a short trace")):
-        free = service_load(replace(question, arrivals=arrivals))
-        for batch in (each.batch for each in free.tried):
-            one = service_load(replace(question, arrivals=arrivals, batch=batch))
-            assert one.best.rate_per_s <= free.best.rate_per_s * 1.01
+        _, free, tried = sized(replace(question, arrivals=arrivals), str)
+        for batch in (each.batch for each in tried):
+            _, one, _ = sized(replace(question, arrivals=arrivals, batch=batch), str)
+            assert one.rate_per_s <= free.rate_per_s * 1.01
 
 
 @pytest.mark.parametrize("replicas", [1, 3])
@@ -129,11 +129,11 @@ def test_what_cannot_be_carried_says_what_can() -> None:
 
 def test_a_limit_just_above_a_lone_request_is_kept_at_few_requests() -> None:
     """The opponent: p99 of that load, simulated at length. Between them and the capacity nothing is."""
-    answer = service_load(ServiceQuestion(served=ONE, requests=20_000, limit_s=1.1e-3))
-    rule, alone = answer.best.rule, ONE.total(1)
-    assert 0 < answer.best.rate_per_s < 0.1 / alone
+    _, best, _ = sized(ServiceQuestion(served=ONE, requests=20_000, limit_s=1.1e-3, batch=16), str)
+    rule, alone = best.rule, ONE.total(1)
+    assert 0 < best.rate_per_s < 0.1 / alone
     replica = ServiceQuestion(served=ONE, limit_s=1.1e-3).replica(1)
-    assert replica.p99(rule, answer.best.rate_per_s, (200_000, 200)) <= 1.1e-3 * 1.02
+    assert replica.p99(rule, best.rate_per_s, (200_000, 200)) <= 1.1e-3 * 1.02
     assert replica.alone() == pytest.approx(alone, rel=0.02)
 
 
@@ -448,10 +448,15 @@ def test_replicas_are_within_what_the_model_describes() -> None:
 
 
 def test_whose_load_it_is_and_why_overlap_is_slower(cli: Any) -> None:
-    free = cli("load", "--table-size", "10TB", "--p99", "10ms", *LINE[7:]).out
+    small = ("--batch", "1024", "--wait", "0s")
+    free = cli("load", "--table-size", "10TB", "--p99", "10ms", *small, *LINE[7:]).out
     assert "asked" not in free and re.search("above$", free, re.MULTILINE)
-    one = cli("load", "--table-size", "10TB", "--qps", "1", "--p99", "10ms", *LINE[7:]).out
-    assert one.startswith("1 request/s within") and "1 requests/s" not in one and "asked" in one
+    one = cli("load", "--table-size", "10TB", "--qps", "1", "--p99", "10ms", *small, *LINE[7:]).out
+    assert (
+        one.startswith("1 request/s within 10.0 ms (p99) takes 152 GPUs.")
+        and "1 requests/s" not in one
+        and "asked" in one
+    )
     words = "one batch after the other is faster (--no-overlap"
     slow = cli(*LINE[:-1], "--overlap").out
     assert words in " ".join(slow.split()) and words not in " ".join(cli(*LINE).out.split())
