@@ -15,7 +15,7 @@ from perfmodel.passes.collective_parts import collective_parts
 from perfmodel.passes.equations import Equation
 from perfmodel.passes.handover import Handover
 from perfmodel.passes.settings import OneDomain, Setting
-from perfmodel.passes.steps import ACROSS, HANDOVER, INSIDE, LABELS, STEPS, StepRow
+from perfmodel.passes.steps import ACROSS, BACKWARD, HANDOVER, INSIDE, LABELS, STEPS, StepRow
 from perfmodel.passes.terms import Term, TimeParts, quantity_term
 from perfmodel.schema.machine import Quantity
 from perfmodel.schema.machine_keys import KEYS
@@ -278,6 +278,9 @@ def _collective_of(step: StepRow) -> str:
     return step.collective.split(" or ")[0]
 
 
+_TRAINED = {step.name for step in BACKWARD} | {"update_host", "write_ssd"}
+
+
 def find_step(steps: tuple[StepRow, ...], name: str, what: str = "projection") -> StepRow:
     """The step that a user means: its name, its label, an alias, or the start of one name alone.
 
@@ -299,4 +302,6 @@ def find_step(steps: tuple[StepRow, ...], name: str, what: str = "projection") -
     if found:
         raise BadInputError(f"{name!r} means several steps of this {what}.", f"one of: {listed}.")
     whole = "; slowdown: how they add up" if what == "projection" else ""
+    if what == "plan" and wanted in _TRAINED and not known.keys() & _TRAINED:
+        whole = "; the backward pass has others: --objective throughput"
     raise BadInputError(f"{name!r} is not a step of this {what}.", f"its steps: {listed}{whole}.")

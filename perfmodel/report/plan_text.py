@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
-from perfmodel.passes.steps import LABELS, STEPS, StepRow
 from perfmodel.plan.listed import table_records
 from perfmodel.plan.outcome import AlikeTables, Baseline, Planned
 from perfmodel.plan.pricing.cost import StepCost
@@ -19,6 +18,7 @@ from perfmodel.plan.pricing.training import WholeStep
 from perfmodel.plan.what_ifs import WhatIf
 from perfmodel.report.bound_text import bound_words, listed_fact
 from perfmodel.report.projection_text import band, origin
+from perfmodel.report.step_words import ahead_words, beside_words, label
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table, unbroken
 from perfmodel.report.training_text import whole_text
 from perfmodel.report.what_if_text import pass_line, what_if_lines
@@ -306,37 +306,8 @@ def steps(answer: Planned) -> str:
     rows.append(["", "", "", "", format_time(cost.time_s), "", "", ""])
     headers = ["step", "bytes", "busiest", "to mean", "time", "share", "95 % band", "evidence"]
     text = table(headers, rows, left=(0, 7), drop=(6, 3, 1))
-    return text + "".join(f"\n{paragraph(words, 1)}" for words in map(beside_words, cost.rows) if words)
-
-
-def beside_words(row: StepRow) -> str:
-    """``HBM gather 2.50 ms, hidden behind gather + pool (host memory)``; "" where nothing is."""
-    return f"{row.beside} {format_time(row.beside_s)}, hidden behind {label(row)}" if row.beside else ""
-
-
-def label(row: StepRow) -> str:
-    """``all-to-all (bags)`` of ``all_to_all_bags``."""
-    return step_label(row.name)
-
-
-def step_label(name: str) -> str:
-    """The same of the name of a step."""
-    own = STEPS[name].sharding if name in STEPS else ""
-    if own:
-        return f"{step_label(STEPS[name].whole)[:-1]}, {own.replace('_', '-')})"
-    for prefix, words in (
-        ("all_to_all_", "all-to-all"),
-        ("reduce_scatter_", "reduce-scatter"),
-        ("all_gather_", "all-gather"),
-        ("all_reduce_", "all-reduce"),
-    ):
-        if name.startswith(prefix):
-            return f"{words} ({name.removeprefix(prefix).replace('_', ' ')})"
-    if name in STEPS and STEPS[name].below_hbm:
-        return str(LABELS[name])
-    return {"gather_pool": "gather + pool", "bucketize": "bucketize indices"}.get(
-        name, name.replace("_", " ")
-    )
+    beside = (*map(beside_words, cost.rows), ahead_words(cost))
+    return text + "".join(f"\n{paragraph(words, 1)}" for words in beside if words)
 
 
 def longest(cost: StepCost) -> tuple[str, str]:

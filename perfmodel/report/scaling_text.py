@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from perfmodel.plan.scaling import HALF, NEARLY_ALL, ROUGH, ScalePoint, Scaling
 from perfmodel.report.bound_text import listed_words
-from perfmodel.report.plan_text import step_label
+from perfmodel.report.step_words import step_label
 from perfmodel.report.terminal import command_lines, paragraph, table, unbroken
 from perfmodel.report.what_if_text import pass_line
 from perfmodel.schema.files import cell

@@ -88,6 +88,8 @@ def test_what_a_plan_prints_is_what_is_explained(
     assert "on rank 0" in text and "tables there: a " in text
     assert run(["explain", "gradients", *words]) != 0
     assert "is not a step of this plan" in capsys.readouterr().err
+    assert run(["explain", "update-rows", *words]) != 0
+    assert "--objective" in capsys.readouterr().err
 
 
 def test_the_time_of_a_gather_is_that_of_all_its_tables() -> None:

@@ -33,11 +33,13 @@ from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.searching.greedy_tiers import greedy_plans
 from perfmodel.plan.searching.tiered_search import TieredSearch
 from perfmodel.project import project_one
+from perfmodel.report.step_words import ahead_words
 from perfmodel.schema.constraint_files import typed_rules
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.tiers import IN_HBM, parse_tier, parse_tiers
 from perfmodel.schema.workload import Table, TableSet
+from perfmodel.units import format_time
 from perfmodel.validate.traced.expected import planned_pass
 
 BOX = "h100-sxm-ib"
@@ -281,3 +283,15 @@ def test_a_traced_run_is_compared_with_all_steps_of_a_plan_with_tiers(tier: str)
     assert kernels[gather] == "gather_pool" and kernels["update_host"] == kernels["update_rows"]
     rows = [row.name for row in (*found.rest, *(each.row for each in found.exchanges))] + list(kernels)
     assert sorted(rows) == sorted(row.name for row in found.cost.rows)
+
+
+def test_what_is_fetched_ahead_is_said_beside_the_steps_that_hide_it() -> None:
+    tables = two_tables()
+    plans = {tier: placed(tables, tier, tier) for tier in ("uvm-caching:10%", "uvm-caching:10%,prefetch")}
+    costs = [on_two(tables, tier).cost(plan) for tier, plan in plans.items()]
+    brought = sum(row.time_s for row in costs[0].rows if row.name in ("cache_lookup", "fetch_rows"))
+    assert ahead_words(costs[0]) == "" and costs[0].ahead_s == 0
+    assert costs[1].ahead_s == pytest.approx(brought, rel=0.01)
+    assert ahead_words(costs[1]).startswith(
+        f"rows for the next batch {format_time(costs[1].ahead_s)}, beside"
+    )

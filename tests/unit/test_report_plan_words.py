@@ -23,7 +23,8 @@ from perfmodel.report.figures.placements import held_by
 from perfmodel.report.figures.plan_steps import steps
 from perfmodel.report.figures.timeline import EXPOSED, HIDDEN, KERNEL, timeline
 from perfmodel.report.page.plan_page import provenance
-from perfmodel.report.plan_text import limits, longest, step_label
+from perfmodel.report.plan_text import limits, longest
+from perfmodel.report.step_words import step_label
 from perfmodel.units import format_fraction, format_time
 
 GPUS = 128

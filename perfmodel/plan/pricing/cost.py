@@ -33,13 +33,17 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class StepCost:
-    """A pass: its steps one after the other, and their sum with its band."""
+    """A pass: its steps one after the other, and their sum with its band.
+
+    ahead_s  of what brings rows for the next batch beside all of them (``prefetch``) [s]
+    """
 
     rows: tuple[StepRow, ...]
     time_s: float
     low_s: float
     high_s: float
     evidence: Evidence
+    ahead_s: float = 0.0
 
     @property
     def limiting(self) -> StepRow:
@@ -229,6 +233,7 @@ class Evaluator:
         taken = [(step, timing) for step, timing in taken if timing.time_s[0] > 0]
         rows = [self._row(step, timing, loads) for step, timing in taken]
         rows += self._handover(taken, most)
+        ahead = sum(row.time_s for row in rows if row.name in AHEAD) if self.times.prefetch else 0.0
         rows = self.times.overlapped(rows)
         time = sum(row.time_s for row in rows)
         rows = [replace(row, share=row.time_s / time) for row in rows]
@@ -245,7 +250,7 @@ class Evaluator:
         up: list[Any] = [sum(row.high_s - row.time_s for row in part) for part in causes]
         evidence = Evidence.weakest(row.evidence for row in rows)
         low, high = time - reduce(bands.quadrature, down), time + reduce(bands.quadrature, up)
-        return StepCost(tuple(rows), time, float(low), float(high), evidence)
+        return StepCost(tuple(rows), time, float(low), float(high), evidence, ahead)
 
     def exact_times(self, most: Array) -> Array:
         """Times [...] of many passes as ``step`` takes them, from the busiest ranks' loads [..., K]."""

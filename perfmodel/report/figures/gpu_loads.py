@@ -25,7 +25,7 @@ from perfmodel.report.figures.gpu_columns import (
 )
 from perfmodel.report.figures.placements import GpuPiece
 from perfmodel.report.figures.words import hover
-from perfmodel.report.plan_text import step_label
+from perfmodel.report.step_words import step_label
 from perfmodel.units import counted, format_count, format_fraction, format_ratio, format_time
 
 MEMORY, BALANCE = "memory", "balance"

@@ -13,8 +13,9 @@ from perfmodel.report.figures.block import Block, Switch
 from perfmodel.report.figures.gpu_columns import Shown, levels, source, time_unit
 from perfmodel.report.figures.gpu_loads import pattern, step_colour
 from perfmodel.report.figures.words import hover
-from perfmodel.report.plan_text import longest, step_label
+from perfmodel.report.plan_text import longest
 from perfmodel.report.projection_text import band
+from perfmodel.report.step_words import step_label
 from perfmodel.units import format_bytes, format_fraction, format_time
 
 STEPS = "steps"

@@ -13,7 +13,7 @@ from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.gpu_columns import Shown, source, time_unit
 from perfmodel.report.figures.words import hover
-from perfmodel.report.plan_text import step_label
+from perfmodel.report.step_words import step_label
 from perfmodel.units import format_fraction, format_time
 
 TIMELINE = "timeline"

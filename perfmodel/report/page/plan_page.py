@@ -23,8 +23,9 @@ from perfmodel.report.figures.timeline import timeline
 from perfmodel.report.page.parts import Card, Page, View
 from perfmodel.report.page.question_card import evidence_bar
 from perfmodel.report.page.sources import code, folded, named, table, values, versions
-from perfmodel.report.plan_text import compared_with, kept_words, step_label
+from perfmodel.report.plan_text import compared_with, kept_words
 from perfmodel.report.projection_text import band
+from perfmodel.report.step_words import step_label
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
 from perfmodel.units import (
     counted,
