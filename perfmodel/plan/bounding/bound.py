@@ -42,7 +42,7 @@ _WORTH = 1e-4  # of the bound: what a split must promise
 _ROUGH = 0.05
 _PATIENCE = 5  # programs in a row that do not raise the bound of a part that can be split
 _MANY = 150
-_DIFFERENT = 50
+DIFFERENT = 50
 """Kinds of table, from which bounds come from mean loads first: programs of fewer are as small as theirs."""
 _SIZE_WORTH = 0.1  # of what the largest shard takes longer than is thought: it may be cut further
 
@@ -70,6 +70,7 @@ class Bounding:
         self.closed_s = np.inf  # least bound of the parts that are not split further
         self.solving_s = np.inf  # bound of the part that is being solved, or was when the search was stopped
         self.solved = 0
+        self.first_prices: AtOnce | None = None
         self.means: MeanLoads | None = None
         self.means_s = 0.0  # a bound of all plans from mean loads
 
@@ -84,17 +85,17 @@ class Bounding:
         above_s, number, whole = self.open[0]
         self.open[0] = max(above_s, first.bound_s), number, whole
         self.known = np.union1d(self.known, first.chosen)
-        if self.problem.count.size >= _DIFFERENT:
-            self.means = MeanLoads(self.problem, first.mean, first.room)
+        self.first_prices = first
 
     def run(self, until: Callable[[], bool]) -> None:
         """Split parts until none can hold a plan that is better by more than the tolerance.
 
-        Of many different tables ``MeanLoads`` comes first: it is quick there.
+        Of many different tables ``MeanLoads`` comes first: it is quick there. Of very many it is all.
         """
-        if self.means is not None:
-            self.means.run(self.best_s * (1 - self.tolerance) * TO_US, until)
-            self.means_s = self.means.bound_us / TO_US
+        if self.first_prices is not None and self.problem.count.size >= DIFFERENT:
+            self._raise_means(self.first_prices, until)
+            if self.problem.count.size > _MANY:
+                return  # programs with a row for each take longer than there is to gain
         while self.open and self.bound_s < self.best_s * (1 - self.tolerance) and not until():
             if self.open[0][0] > self.closed_s:
                 break  # no split can raise the bound any more
@@ -102,6 +103,14 @@ class Bounding:
             above_s, number, part = heapq.heappop(self.open)
             self._solve(above_s, number, part, until)
             self.solving_s = np.inf
+
+    def _raise_means(self, first: AtOnce, until: Callable[[], bool]) -> None:
+        if until():
+            return
+        if self.means is None:
+            self.means = MeanLoads(self.problem, first.mean, first.room)
+        self.means.run(self.best_s * (1 - self.tolerance) * TO_US, until)
+        self.means_s = self.means.bound_us / TO_US
 
     def _solve(self, above_s: float, number: int, part: Subspace, until: Callable[[], bool]) -> None:
         tolerance = self.tolerance if self.problem.count.size > _MANY else self.tolerance / 4

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.bounding.bound import DIFFERENT
 from perfmodel.plan.bounding.problem import Relaxation, Subspace
 from perfmodel.plan.bounding.two_bounds import TwoBounds
 from perfmodel.plan.choices.options import Options, options_of
@@ -43,6 +44,7 @@ _EARLY, _EARLY_LEAST = 0.3, 0.1  # until when many tables are changed at random 
 _BOUNDING_LEAST = 0.15  # of the time, however long the first plans took
 _BOUNDING = 0.5  # of the time, before plans are changed at random
 _CHANGING, _CHANGING_LEAST = 0.65, 0.2  # until when, and how long: the rest is for the bounds
+_CHANGING_DIFFERENT = 0.05  # so long of many different tables: changes of one or two hardly count there
 _LISTED, _LISTED_LEAST = 0.8, 0.1  # the same for the bound of the listed schemes: the rest is for all plans
 _STALLED, _RISE, _PARTS = 0.1, 0.002, 50  # of the time: a bound of many parts that rises no more is left
 _ANSWERING = 0.4  # of the time, at most, is left for the answer
@@ -57,8 +59,7 @@ _HOT_FEW, _HOT_LOG10 = 12, (-1.2, -0.5)
 _COOL_LOG10 = (-4.0, -2.7)
 """The same where tables are many: each is a small share of the step's time."""
 _NEAR = 0.2  # of the time since bounds were begun, at most, for plans near their optima
-_WORTH_A_FAMILY = 1.3
-"""Of the best plan's time: a kind of exchange alone that comes out slower than that is not tried further."""
+_WORTH_A_FAMILY = 1.3  # of the best plan's time: a kind of exchange alone that is slower is not tried further
 _VALLEYS = 4  # of such plans are changed at random beside the best one
 _WORTH_A_TRY = 1.02  # of the best plan's time: what is slower is not improved
 _ROOMS = (1.0, 0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6)
@@ -182,7 +183,8 @@ class Search:
                 self._anneal()
             self._bound(_BOUNDING, _BOUNDING_LEAST)
             if self._open():
-                self.changed_enough = self._soon(_CHANGING, _CHANGING_LEAST)
+                least = _CHANGING_LEAST if self.options.count.size < DIFFERENT else _CHANGING_DIFFERENT
+                self.changed_enough = self._soon(_CHANGING, least)
                 self._anneal()
                 unsettled = self.changed_enough()
                 self._bound(_LISTED, _LISTED_LEAST)
@@ -198,9 +200,7 @@ class Search:
             if self.best is None:
                 raise
             stopped = "interrupt"
-        if stopped == "no improvement" and self.late():
-            stopped = "time"
-        return self._answer(stopped)
+        return self._answer("time" if stopped == "no improvement" and self.late() else stopped)
 
     def _open(self) -> bool:
         """Whether a plan may be better than the best by more than the tolerance."""
@@ -377,8 +377,7 @@ class Search:
             self._keep(improve(state, self._any(), self.changed_enough))
 
     def _any(self) -> Mask:
-        """Every option is allowed."""
-        return np.ones(self.options.group.size, dtype=bool)
+        return np.ones(self.options.group.size, dtype=bool)  # every option is allowed
 
     def _keep(self, state: Packing) -> None:
         time_s = state.time_s
