@@ -134,7 +134,8 @@ class TierLoads:
 class AskedLaw:
     """Of one kind of look-ups, all ranks, in bins of rows that are asked for alike.
 
-    rate  [bins] look-ups of one row in a batch [-];  rows  [bins] in the bin;  all_rows  of the table
+    rate  [bins] of one row, ``set_caches.asked_rate`` [1/batch];  rows  [bins] in the bin
+    all_rows  of the table
     distinct  rows that a batch asks for
     """
 
