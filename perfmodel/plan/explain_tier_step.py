@@ -20,6 +20,8 @@ from perfmodel.units import counted, format_bytes, format_time
 _OF = {
     GATHER_HOST: (Resource.IN_PLACE, Resource.IN_PLACE_WIRE),
     UPDATE_HOST: (Resource.UPDATED_BELOW, Resource.UPDATED_BELOW_WIRE),
+    "cache_lookup": (Resource.CACHE_IDS, Resource.CACHE_IDS),
+    "ssd_lookup": (Resource.SSD_CACHE_IDS, Resource.SSD_CACHE_IDS),
     READ_SSD: (Resource.SSD_FETCHED, Resource.SSD_FETCHED_WIRE),
     WRITE_SSD: (Resource.SSD_WRITTEN, Resource.SSD_WRITTEN),
 }

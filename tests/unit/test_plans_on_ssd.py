@@ -35,6 +35,7 @@ from perfmodel.schema.constraint_files import typed_rules
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.tiers import parse_tier, parse_tiers
+from perfmodel.units import format_bytes
 
 _ROUNDING = 4 * np.finfo(np.float64).eps
 
@@ -160,8 +161,9 @@ def test_every_step_of_ssds_is_explained_to_its_time() -> None:
     for row in evaluator.cost(plan).rows:
         if row.name not in ("ssd_lookup", "read_ssd", "write_ssd"):
             continue
-        text = "\n".join(explain_tier_step(evaluator, plan, row).time.working)
-        assert "rank 0: 1 table there, long" in text
+        found = explain_tier_step(evaluator, plan, row)
+        text = "\n".join(found.time.working)
+        assert f"S = {format_bytes(row.payload_bytes)} on rank 0: 1 table there, long" in text
         assert ("share one cache" in text) and "5 %" in text
 
 
