@@ -34,7 +34,7 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_NEAR = 5e-4  # of the program's value: prices that come so near are good enough
+_NEAR = 2e-3  # of the program's value, a fifth of what a search tolerates: prices so near are good enough
 _PRICINGS = 30  # of one part, at most
 _WORTH = 5e-5  # of the bound: what a split must promise
 _SHARDS = 0.3  # of what the largest shard takes longer than the optimum: few columns may have it
