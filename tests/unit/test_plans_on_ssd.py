@@ -177,6 +177,10 @@ def test_what_cannot_be_on_ssds_is_refused_with_the_next_step() -> None:
     with pytest.raises(BadInputError, match="of host memory and SSDs") as short:
         question(machine=tight, below=both).options()
     assert "--set host_bytes=… --set ssd_bytes=…" in short.value.next_step
+    with pytest.raises(BadInputError, match="of host memory,") as host_alone:
+        question(machine=tight).options()
+    assert "--tier uvm-caching,ssd" in host_alone.value.next_step
+    assert "--tier" not in short.value.next_step
     with pytest.raises(BadInputError, match="gh200-slingshot does not say its ssd_bytes"):
         question(machine=load_machine("gh200-slingshot"), below=below).evaluator  # noqa: B018
     with pytest.raises(BadInputError, match="differ in more than their share"):

@@ -72,9 +72,11 @@ def too_small(what: str, needs: float, room: float, place: str) -> BadInputError
     """Host memory, SSDs or both that are not enough: by how much."""
     size, there, more = (format_bytes(x, binary=False) for x in (needs, room, needs - room))
     settings = " ".join(f"--set {key}=…" for each, key in _SETTING.items() if each in place)
+    more_tiers = "" if SSDS in place else "allow SSDs too (--tier uvm-caching,ssd), "
     return BadInputError(
         f"{what} needs {size} of {place}, {more} more than the {there} of a node that tables may use.",
-        f"use more nodes (--gpus), leave more to the HBM (--max-hbm), or say how much there is ({settings}).",
+        f"use more nodes (--gpus), {more_tiers}leave more to the HBM (--max-hbm), or say how much there is "
+        f"({settings}).",
     )
 
 
