@@ -42,7 +42,7 @@ _WORTH = 1e-4  # of the bound: what a split must promise
 _ROUGH = 0.05
 _PATIENCE = 5  # programs in a row that do not raise the bound of a part that can be split
 _MANY = 150
-DIFFERENT = 50
+_DIFFERENT = 50
 """Kinds of table, from which bounds come from mean loads first: programs of fewer are as small as theirs."""
 _SIZE_WORTH = 0.1  # of what the largest shard takes longer than is thought: it may be cut further
 
@@ -92,7 +92,7 @@ class Bounding:
 
         Of many different tables ``MeanLoads`` comes first: it is quick there. Of very many it is all.
         """
-        if self.first_prices is not None and self.problem.count.size >= DIFFERENT:
+        if self.first_prices is not None and self.problem.count.size >= _DIFFERENT:
             self._raise_means(self.first_prices, until)
             if self.problem.count.size > _MANY:
                 return  # programs with a row for each take longer than there is to gain

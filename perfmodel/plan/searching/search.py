@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan.bounding.bound import DIFFERENT
 from perfmodel.plan.bounding.problem import Relaxation, Subspace
 from perfmodel.plan.bounding.two_bounds import TwoBounds
 from perfmodel.plan.choices.options import Options, options_of
@@ -44,7 +43,6 @@ _EARLY, _EARLY_LEAST = 0.3, 0.1  # until when many tables are changed at random 
 _BOUNDING_LEAST = 0.15  # of the time, however long the first plans took
 _BOUNDING = 0.5  # of the time, before plans are changed at random
 _CHANGING, _CHANGING_LEAST = 0.65, 0.2  # until when, and how long: the rest is for the bounds
-_CHANGING_DIFFERENT = 0.05  # so long of many different tables: changes of one or two hardly count there
 _LISTED, _LISTED_LEAST = 0.8, 0.1  # the same for the bound of the listed schemes: the rest is for all plans
 _STALLED, _RISE, _PARTS = 0.1, 0.002, 50  # of the time: a bound of many parts that rises no more is left
 _ANSWERING = 0.4  # of the time, at most, is left for the answer
@@ -183,8 +181,7 @@ class Search:
                 self._anneal()
             self._bound(_BOUNDING, _BOUNDING_LEAST)
             if self._open():
-                least = _CHANGING_LEAST if self.options.count.size < DIFFERENT else _CHANGING_DIFFERENT
-                self.changed_enough = self._soon(_CHANGING, least)
+                self.changed_enough = self._soon(_CHANGING, _CHANGING_LEAST)
                 self._anneal()
                 unsettled = self.changed_enough()
                 self._bound(_LISTED, _LISTED_LEAST)
