@@ -49,6 +49,24 @@ def buffer_bytes(*exchanges: tuple[ArrayLike, ArrayLike]) -> Array:
     return most
 
 
+def cache_bytes(
+    X: ArrayLike, slot: ArrayLike, per_slot: ArrayLike, E: ArrayLike, per_row: ArrayLike
+) -> Array:
+    """HBM that a cache of rows of host memory or SSDs needs, with what it keeps of its slots and tables.
+
+        C = X (b + s) + E e                                                   [bytes]
+
+    X     slots [rows];  slot  b, of the widest row that may be in one [bytes]
+    E     rows of the cached tables, in the cache or not [rows]
+    per_slot, per_row  s, e: which row a slot has, when it was used last; of which table a row is [bytes]
+    Source: FBGEMM 1.8, ``_apply_cache_state``; TorchRec 1.8, ``_calculate_cache_aux_state_sizes``, has it too
+    Limits: X = 0 -> E e;  s = e = 0 -> the rows alone
+    """
+    of = (np.asarray(value, dtype=np.float64) for value in (X, slot, per_slot, E, per_row))
+    slots, row, each_slot, rows, each_row = of
+    return np.asarray(slots * (row + each_slot) + rows * each_row)
+
+
 def fits(needed_bytes: ArrayLike, usable: ArrayLike) -> NDArray[np.bool_]:
     """Whether a GPU holds what it needs; what fills it but for rounding still fits.
 

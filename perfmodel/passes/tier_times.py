@@ -21,14 +21,19 @@ SSDS = ("ssd_reads_per_s", "ssd_bytes_per_s", "ssd_queue_depth")
 SSD_WRITES = ("ssd_write_bytes_per_s",)
 
 
-def cache_state_bytes(constant: Callable[[str], float], policy: str, prefetch: bool) -> tuple[float, float]:
-    """HBM that a cache needs beside its rows: of each of its slots, of each row of its tables [bytes].
+def cache_state_bytes(
+    constant: Callable[[str], float], policy: str, prefetch: bool, *, ssd: bool = False
+) -> tuple[float, float]:
+    """What ``capacity.cache_bytes`` has of each slot, and of each row of the cached tables [bytes].
 
-        X (8 + 8 + 4 prefetch) + 4 E,  with LFU X (8 + 4 prefetch) + (4 + 8) E          [bytes]
+        8 + 8 + 4 prefetch  and  4,  with LFU 8 + 4 prefetch  and  4 + 8                [bytes]
 
-    constant  of the kernels;  X  slots [rows];  E  rows of the cached tables, all of them [rows]
-    Source: FBGEMM 1.8, ``_apply_cache_state``; TorchRec 1.8, ``_calculate_cache_aux_state_sizes``
+    constant  of the kernels;  ssd  of rows on SSDs: FBGEMM has no map of their tables
+    Source: as ``capacity.cache_bytes``
     """
+    if ssd:
+        slot, _ = cache_state_bytes(constant, policy, prefetch)
+        return slot, 0.0
     slot = constant("cache_slot_row_bytes") + prefetch * constant("cache_lock_bytes")
     row, use = constant("cache_table_bytes"), constant("cache_use_bytes")
     return (slot, row + use) if policy == LFU else (slot + use, row)

@@ -163,9 +163,10 @@ def projection_of(base: Projection, evaluator: Evaluator, found: Alike) -> Proje
         "fits": 1.0,
     }
     rows, buffers = (float(part[held]) for part in (found.memory.rows_bytes, found.memory.buffer_bytes))
+    count = replace(base.gpu_count, rows_bytes=rows, cache_beside_bytes=0.0, buffer_bytes=buffers, fits=True)
     return replace(
         base,
-        gpu_count=replace(base.gpu_count, rows_bytes=rows, buffer_bytes=buffers, fits=True),
+        gpu_count=count,
         steps=cost.rows,
         totals={name: value for name, value in totals.items() if not name.endswith("_time_s")}
         | {"baseline_time_s": local[1]}

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 from perfmodel.model import capacity, sharding
 from perfmodel.model import embedding_bag as eb
 from perfmodel.passes.settings import BEST
+from perfmodel.passes.tier_times import cache_state_bytes
 from perfmodel.project.costs import ALL_TO_ALL, SPARSE, Forward
-from perfmodel.project.inputs import LARGEST, Configs
+from perfmodel.project.inputs import LARGEST, Configs, TableGroup
+from perfmodel.schema.tiers import SSD, UVM_CACHING
 
 Array = NDArray[np.float64]
 _ROUNDS = 64
@@ -20,15 +22,24 @@ _ROUNDS = 64
 
 @dataclass(frozen=True)
 class GpuMemory:
-    """Bytes of a GPU's HBM of each configuration: rows, and the buffers of its largest exchange."""
+    """Bytes of a GPU's HBM of each configuration: rows, and the buffers of its largest exchange.
+
+    beside_bytes  of a cache, what it needs beside the rows in it (``capacity.cache_bytes``)
+    """
 
     rows_bytes: Array
     buffer_bytes: Array
+    beside_bytes: Array
+
+    @property
+    def kept_bytes(self) -> Array:
+        """What is there between exchanges."""
+        return self.rows_bytes + self.beside_bytes
 
     @property
     def total_bytes(self) -> Array:
-        """Both together."""
-        return self.rows_bytes + self.buffer_bytes
+        """All together."""
+        return self.kept_bytes + self.buffer_bytes
 
 
 def gpu_memory(forward: Forward, work: Configs) -> GpuMemory:
@@ -46,7 +57,40 @@ def gpu_memory(forward: Forward, work: Configs) -> GpuMemory:
         (lengths, lengths), (ids, ids), (sparse if way == SPARSE else dense, received)
     )
     kept = rows if work.cached is None else rows * work.cached
-    return GpuMemory(kept, np.where(G > 1, largest, 0.0))
+    beside = np.maximum(_cache_bytes(forward, work) - kept, 0.0)
+    return GpuMemory(kept, np.where(G > 1, largest, 0.0), beside)
+
+
+def _cache_bytes(forward: Forward, work: Configs) -> Array:
+    """Of all caches of a GPU, slots that fill no whole set left out (``capacity.cache_bytes``).
+
+    Limits: no cache, rows read in place -> 0
+    """
+    tier, total = forward.tier, np.zeros(work.gpus.shape)
+    if tier is None or work.cached is None or tier.kind not in (UVM_CACHING, SSD):
+        return total
+    on_ssd = tier.kind == SSD
+    state = cache_state_bytes(forward.constant, tier.policy, tier.prefetch, ssd=on_ssd)
+    for t in work.stacked:
+        held = t.count * t.rows / np.where(t.rows >= work.gpus, work.gpus, 1.0)
+        row = t.dim * t.element_bytes
+        slot = row if on_ssd or tier.prefetch else np.maximum(row, _widest(work.groups, t.element_bytes))
+        each = capacity.cache_bytes(held * work.cached, slot, state[0], held, state[1])
+        total = total + (each.sum(axis=0) if np.ndim(each) > 1 else each)
+    return total
+
+
+def _widest(groups: tuple[TableGroup, ...], width: Array) -> Array:
+    """Longest row of the tables of each of these widths of an element [bytes]: slots of one cache are alike.
+
+    Source: TorchRec has caches for each length only where they are prefetched or of rows on SSDs
+    Limits: one group -> 0: its own rows
+    """
+    longest = np.zeros(np.shape(width))
+    for group in groups[1:] and groups:
+        alike = np.asarray(width) == group.element_bytes
+        longest = np.maximum(longest, np.where(alike, group.dim * group.element_bytes, 0.0))
+    return longest
 
 
 def _sums(forward: Forward, work: Configs) -> tuple[Array, Array, Array, Array, Array]:
@@ -113,7 +157,7 @@ def fewest(forward: Forward, work: Configs, node: int) -> Array:
         good = capacity.fits(held.total_bytes, work.usable_bytes)
         room = work.usable_bytes - held.buffer_bytes
         with np.errstate(all="ignore"):
-            more = np.ceil(taken * held.rows_bytes / room * (1 - 2 * np.finfo(np.float64).eps))
+            more = np.ceil(taken * held.kept_bytes / room * (1 - 2 * np.finfo(np.float64).eps))
         step = np.maximum(more, taken + 1)
         lost = ~good & ((room <= 0) | (step > LARGEST["gpus"]))
         open_[at[good | lost]] = False

@@ -53,21 +53,20 @@ class GpuCount:
     tier: str = ""  # below the HBM, that holds all rows: host memory, SSDs
     tier_bytes: float = 0.0  # of a node
     tier_usable_bytes: float = 0.0  # of these: what tables may use
+    cache_beside_bytes: float = 0.0  # of a GPU: what its cache needs beside the rows in it
 
     @property
     def memory_bytes(self) -> float:
         """What a GPU needs."""
-        return self.rows_bytes + self.buffer_bytes
+        return self.rows_bytes + self.cache_beside_bytes + self.buffer_bytes
 
     def memory_words(self) -> str:
         """``66.3 GB of 68 GB a GPU: rows 65.8 GB, exchange buffers 541 MB``."""
-        total, usable, rows, buffers = (
-            format_bytes(x, binary=False)
-            for x in (self.memory_bytes, self.usable_bytes, self.rows_bytes, self.buffer_bytes)
-        )
-        named = [("cache" if self.tier else "rows", self.rows_bytes, rows)]
-        named += [("exchange buffers", self.buffer_bytes, buffers)]
-        parts = ", ".join(f"{name} {text}" for name, size, text in named if size) or "no rows, no buffers"
+        total, usable = (format_bytes(x, binary=False) for x in (self.memory_bytes, self.usable_bytes))
+        named = [("cached rows" if self.tier else "rows", self.rows_bytes)]
+        named += [("state of the cache", self.cache_beside_bytes), ("exchange buffers", self.buffer_bytes)]
+        texts = [f"{name} {format_bytes(size, binary=False)}" for name, size in named if size]
+        parts = ", ".join(texts) or "no rows, no buffers"
         return f"{total} of {usable} per GPU: {parts}"
 
     def __str__(self) -> str:
@@ -261,19 +260,19 @@ def _gpu_count(forward: Forward, work: Configs, reserve: float) -> GpuCount:
     size = float(work.table_bytes[0])
     held = gpu_memory(forward, work)
     rows, buffers = float(held.rows_bytes[0]), float(held.buffer_bytes[0])
-    good = bool(capacity.fits(rows + buffers, work.usable_bytes))
+    good = bool(capacity.fits(float(held.total_bytes[0]), work.usable_bytes))
     below: tuple[str, float, float] = ("", 0.0, 0.0)
     if (tier := forward.tier) is not None:
         below = tier.place, tier_bytes(machine, tier), tier_room(machine, tier, reserve)
     counts = (gpus, needed, rule, size, hbm, usable, reserve, node, size / gpus)
-    return GpuCount(*counts, rows, buffers, good, *below)
+    return GpuCount(*counts, rows, buffers, good, *below, float(held.beside_bytes[0]))
 
 
 def _too_much(count: GpuCount, work: Configs) -> Iterator[str]:
     """What does not fit, and what would."""
     if count.fits:
         return
-    room = count.usable_bytes - count.rows_bytes
+    room = count.usable_bytes - count.rows_bytes - count.cache_beside_bytes
     batch = int(work.batch[0] * room / count.buffer_bytes) if room > 0 and count.buffer_bytes else 0
     ways = [f"{counted(count.needed, 'GPU')} or more"] if count.needed > count.gpus else []
     ways += [f"a batch of at most {format_count(batch)}"] if 0 < batch < work.batch[0] else []

@@ -17,7 +17,7 @@ from perfmodel.project.projection import Projection, local_memory_work
 from perfmodel.project.understood import exact_text, memory_text
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine_keys import ALL_KEYS, KEYS
-from perfmodel.schema.tiers import SSD, UVM
+from perfmodel.schema.tiers import LFU, SSD, UVM
 from perfmodel.typed_sizes import is_binary
 from perfmodel.units import format_bytes, format_rate, format_ratio
 
@@ -168,7 +168,7 @@ def _below(p: Projection) -> Iterator[Sensitivity]:
     tier, machine = p.forward.tier, p.setting.machine
     if tier is None:
         return
-    if tier.kind != UVM and not tier.prefetch:
+    if tier.kind != UVM and not tier.prefetch and tier.policy != LFU:  # FBGEMM fills no LFU cache ahead
         ahead = replace(tier, prefetch=True)
         label = "the next batch's rows fetched while this one runs"
         yield from _result(p, label, f"--tier {ahead}", replace(p.forward, tier=ahead), p.work)

@@ -119,26 +119,35 @@ class _Cache:
     """The cache of a GPU, of each configuration.
 
     share  of the rows;  fits  the most that fit
-    rows, left  all rows, and the HBM that buffers leave [bytes]
+    beside, rows, left  what a cache of no rows needs, what a slot of each row adds, and the HBM that buffers
+                        leave [bytes]
     """
 
     share: Array
     fits: Array
+    beside: Array
     rows: Array
     left: Array
 
     @property
+    def needed(self) -> Array:
+        """Of that share [bytes]."""
+        return self.beside + self.share * self.rows
+
+    @property
     def refused(self) -> NDArray[np.bool_]:
         """Where it has no room."""
-        return (self.fits <= 0) | ~capacity.fits(self.share * self.rows, np.maximum(self.left, 0.0))
+        return (self.fits <= 0) | ~capacity.fits(self.needed, np.maximum(self.left, 0.0))
 
 
 def _cache(forward: Forward, work: Configs, tier: Tier) -> _Cache:
     """Of the share that was asked for, else of all that fits."""
-    rows = gpu_memory(forward, replace(work, cached=np.ones(work.gpus.shape))).rows_bytes
-    left = work.usable_bytes - gpu_memory(forward, work).buffer_bytes
-    fits = np.minimum(left / rows, 1.0)
-    return _Cache(fits if tier.cached is None else np.full(rows.shape, tier.cached), fits, rows, left)
+    shape = work.gpus.shape
+    none, every = (gpu_memory(forward, replace(work, cached=np.full(shape, share))) for share in (0.0, 1.0))
+    beside, rows = none.kept_bytes, every.kept_bytes - none.kept_bytes
+    left = work.usable_bytes - none.buffer_bytes
+    fits = np.minimum((left - beside) / rows, 1.0)
+    return _Cache(fits if tier.cached is None else np.full(shape, tier.cached), fits, beside, rows, left)
 
 
 def _cached(forward: Forward, work: Configs, tier: Tier) -> Configs:
@@ -151,12 +160,16 @@ def _cached(forward: Forward, work: Configs, tier: Tier) -> Configs:
         share, fits = float(found.share[at]), float(found.fits[at])
         cache, usable, buffers = (
             format_bytes(x, binary=False)
-            for x in (share * found.rows[at], work.usable_bytes, work.usable_bytes - found.left[at])
+            for x in (found.needed[at], work.usable_bytes, work.usable_bytes - found.left[at])
         )
+        beside = format_bytes(found.beside[at], binary=False)
+        less = "a smaller --batch"
+        if found.left[at] > 0:
+            less = f"{beside} of it are for all rows of the tables: use more GPUs"
         most = f"at most {format_fraction(float(np.floor(1000 * fits) / 1000))} fits here"
         raise BadInputError(
             f"a cache of {format_fraction(share)} of the rows is {cache} per GPU, above the "
             f"{usable} of its HBM less {buffers} of exchange buffers.",
-            f"{most}; or more GPUs, a smaller --batch or --reserve." if fits > 0 else "a smaller --batch.",
+            f"{most}; or more GPUs, a smaller --batch or --reserve." if fits > 0 else f"{less}.",
         )
     return replace(work, cached=found.share)

@@ -76,6 +76,21 @@ def test_tables_that_are_all_in_one_tier_cost_what_a_projection_says(tier: str, 
     assert evaluator.exact_times(most[np.newaxis])[0] == pytest.approx(found.time_s, rel=1e-9)
 
 
+@pytest.mark.parametrize("tier", [f"uvm-caching:5%{way}" for way in ("", ",lfu", ",prefetch")] + ["ssd:5%"])
+def test_row_wise_a_cache_needs_the_hbm_that_a_projection_says(tier: str) -> None:
+    """Rows of two lengths and two types; caches of a plan have whole sets of 32 for each table."""
+    shapes = [("a", 32, "fp32"), ("b", 64, "fp32"), ("c", 64, "fp16"), ("d", 128, "fp16")]
+    some = TableSet("some", tuple(Table(name, 10**6, dim, 8.0, dtype) for name, dim, dtype in shapes))
+    count = project_one(tables=some, gpus=8, tier=tier).gpu_count
+    tables = PlanTables.of(some, parse_distribution("uniform"))
+    evaluator = Evaluator.on(BOX, tables, 1024, 8, below=Below.of([parse_tier(tier)]))
+    memory = evaluator.memory(in_tier(uniform_plan(tables, "row-wise", 8, evaluator.domain), tier))
+    held = count.rows_bytes + count.cache_beside_bytes
+    assert 0 <= memory.rows_bytes.max() - held <= 4 * 32 * 300
+    assert count.rows_bytes == 0.05 * 125_000 * (128 + 256 + 128 + 256)
+    assert count.cache_beside_bytes >= 4 * 125_000 * 0.05 * 8
+
+
 def two_tables(ids: str = "uniform") -> PlanTables:
     """100 000 rows of 128 bytes and 50 000 of 256."""
     some = (Table("long", 100_000, 32, 4.0), Table("wide", 50_000, 64, 2.0))

@@ -17,6 +17,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.model import capacity
 from perfmodel.plan.bounding.problem import Relaxation
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.pricing.allowed_tiers import ON_SSD, WITH_CACHE
@@ -115,8 +116,9 @@ def _with_corners(
             average[plain + some, resource] = (missed / o.r[new] * o.parts[new] / o.gpus)[some] * each
     own_memory[plain:] = 0.0
     per_slot, per_row = evaluator.memories.cache_state
-    per_row = per_row * (o.tier[new] != ON_SSD)
-    held = tables.rows[t] * (shares * (row + o.c[new] * per_slot) + o.c[new] * per_row) / o.gpus
+    rows = tables.rows[t] / o.gpus
+    mapped = o.c[new] * rows * (o.tier[new] != ON_SSD)
+    held = capacity.cache_bytes(shares * rows, row, o.c[new] * per_slot, mapped, per_row)
     state = evaluator.memories.state_of(t, o.r[new], o.c[new], o.tier[new]) * o.parts[new] / o.gpus
     average_memory[plain:] = o.everywhere_memory[new] + held + state
     cached = o.cached[at]

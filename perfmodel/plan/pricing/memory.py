@@ -141,9 +141,11 @@ class MemoryModel:
             return rows, state
         code = np.asarray(tier)
         own = ex.part_elements(self.tables.dim[t], c) * self.tables.element_bytes[t]
-        slot = np.where((code == ON_SSD) | self.below.prefetch, own, self.slot_bytes[t]) + self.cache_state[0]
-        mapped = self.cached_state(t, r) * (code != ON_SSD)  # which FBGEMM has no map of
-        cache = (self.cache_rows(t, r, cached) * slot + mapped) * np.isin(code, WITH_CACHE)
+        slot = np.where((code == ON_SSD) | self.below.prefetch, own, self.slot_bytes[t])
+        per_slot, per_row = self.cache_state
+        mapped = ex.shard_rows(self.tables.rows[t], r) * (code != ON_SSD)  # which FBGEMM has no map of
+        cache = capacity.cache_bytes(self.cache_rows(t, r, cached), slot, per_slot, mapped, per_row)
+        cache = cache * np.isin(code, WITH_CACHE)
         return np.where(code == 0, rows, cache), np.where(np.isin(code, IN_HOST), 0.0, state)
 
     def state_of(self, table: ArrayLike, r: ArrayLike, c: ArrayLike, tier: ArrayLike) -> Array:
@@ -156,10 +158,6 @@ class MemoryModel:
         """Rows of a cache of one shard's own: whole sets."""
         held = np.asarray(cached) * self.tables.rows[np.asarray(table)] / np.asarray(r)
         return np.asarray(self.ways * np.ceil(held / self.ways))
-
-    def cached_state(self, table: ArrayLike, r: ArrayLike) -> Array:
-        """HBM that a cache needs for the rows of one shard, whether it holds them or not [bytes]."""
-        return ex.shard_rows(self.tables.rows[np.asarray(table)], r) * self.cache_state[1]
 
     @cached_property
     def slot_bytes(self) -> Array:

@@ -243,6 +243,7 @@ def _borders(asked: Projection, rows: Sequence[Mapping[str, Any]]) -> list[tuple
     count, tier = asked.gpu_count, asked.forward.tier
     each = count.usable_bytes
     if tier is not None:
-        each = min(count.tier_bytes / count.gpus_per_node, each / tier.cached if tier.cached else math.inf)
+        held = (count.rows_bytes + count.cache_beside_bytes) / count.shard_bytes
+        each = min(count.tier_bytes / count.gpus_per_node, each / held if tier.cached else math.inf)
     sizes = [(gpus * each, words) for gpus, words in full(asked)]
     return [(size, words) for size, words in sizes if left < size < right]
