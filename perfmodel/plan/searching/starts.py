@@ -2,7 +2,8 @@
 
 A kind of exchange in use costs the latency of its collectives, so plans with one kind beside copies are tried
 first, then pairs of the best kinds, then all. How large a shard may be decides how even ranks can be, and
-how much room is left aside whether shards fit: several of both are tried.
+how much room is left aside whether shards fit: several of both are tried. Of the best plans,
+some of the largest shards are cut finer, and all are packed anew.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from perfmodel.plan.searching.by_saving import by_saving
 from perfmodel.plan.searching.choosing import Choice, Choosing
 from perfmodel.plan.searching.evening import Evening
 from perfmodel.plan.searching.packing import Packing, balance, pack
+from perfmodel.plan.searching.refining import refined
 from perfmodel.plan.searching.schemes import Descent
 
 Ints = NDArray[np.int64]
@@ -40,6 +42,7 @@ _SAVING = 16  # plans by saving per byte that are packed, while they may be the 
 _SHARP: tuple[tuple[int, ...], ...] = ((), (0,))  # of packing them: as usual, and by all loads alike
 _EVENED_SOON = 2  # quick plans that are made even
 _EVENED, _WORTH_EVENING = 5, 1.05  # packed plans that are made even: how many, and how far from the best
+_REFINED, _WORSE = 3, 5  # of those, whose largest shards are cut finer; ways in a row that do not help
 
 
 class Starts:
@@ -65,6 +68,7 @@ class Starts:
         self.start: dict[tuple[int, ...], Choice] = {}
         self.found: list[tuple[float, tuple[int, ...], Packing]] = []
         self.evened: set[int] = set()
+        self.refined: set[int] = set()
         self.done: set[tuple[tuple[int, ...], float]] = set()
         self.seen: dict[bytes, bool] = {}  # whether schemes could be packed
         self.random = np.random.default_rng(0)
@@ -140,6 +144,8 @@ class Starts:
         self._even(1, self.until_even)
         self._families(best, _MORE)
         self._even(_EVENED, self.until_even)
+        self._refine(self.until_even)
+        self._even(_REFINED, self.until_even)
 
     def families(self) -> dict[int, float]:
         """Kinds of exchange that were tried alone, and the time of the fastest plan of each [s]."""
@@ -238,6 +244,29 @@ class Starts:
                 even = state.copy()  # what is uneven yet may be improved in other ways
                 if Evening(even, self.random).run(until):
                     self.keep(even)
+
+    def _refine(self, until: Until) -> None:
+        """The fastest plans packed anew with some of their largest shards cut finer, while that helps."""
+        before = np.inf
+        while self.found and self._best_s() < before:
+            before = self._best_s()
+            for time_s, family, state in sorted(self.found, key=_time)[:_REFINED]:
+                if time_s > _WORTH_EVENING * before or id(state) in self.refined:
+                    continue
+                self.refined.add(id(state))
+                self._cut_finer(state, family, until)
+
+    def _cut_finer(self, state: Packing, family: tuple[int, ...], until: Until) -> None:
+        """A plan with some tables cut finer, until several ways in a row are no better than the best plan."""
+        worse = 0
+        for estimate_s, option in refined(self.evaluator, self.options, state.option):
+            best_s = self._best_s()
+            if until() or worse == _WORSE:
+                return
+            if estimate_s >= best_s:
+                continue
+            self._pack(option, estimate_s, family)
+            worse = 0 if self._best_s() < best_s else worse + 1
 
 
 def _never() -> bool:

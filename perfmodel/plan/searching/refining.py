@@ -1,0 +1,82 @@
+"""Schemes whose largest shards are cut finer, to be packed anew.
+
+Few large shards leave ranks uneven: of twenty equal tables on eight ranks, four ranks get three. Cutting all
+of them evens the ranks, but each part more costs lengths, ids or sums; so only some are cut: those that are
+left over after as many whole rounds of the ranks as there are, or the largest one, two, four and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.plan.choices.options import Options
+from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.plan.searching.packing import Scale, balance
+
+Ints = NDArray[np.int64]
+
+
+def refined(evaluator: Evaluator, options: Options, option: Ints) -> list[tuple[float, Ints]]:
+    """Other schemes [T] than ``option``, and their times if shards are spread evenly [s].
+
+    First those with what is left over of whole rounds cut, then with the 1, 2, 4 ... largest tables.
+
+    Limits: no table that can be cut finer with the exchange that it has -> none
+    """
+    found: dict[bytes, tuple[float, Ints]] = {}
+    for tables, parts in _some(evaluator, options, option):
+        for finer in _cut(options, option, tables, parts):
+            found.setdefault(finer.tobytes(), (float(evaluator.step_times(balance(options, finer))), finer))
+    return list(found.values())
+
+
+def _some(evaluator: Evaluator, o: Options, option: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """Tables to cut [n], and how many times as many parts each gets [n]."""
+    size = Scale.of(evaluator, balance(o, option)).score(o.own[option])
+    order = np.lexsort((option, -size))
+    order = order[~o.everywhere_held[option[order]]]
+    rest: list[Ints] = []
+    times: list[Ints] = []
+    for run in np.split(order, np.flatnonzero(np.diff(option[order])) + 1):
+        each = int(o.parts[option[run[0]]]) if run.size else 0
+        over = run.size * each % o.gpus  # shards of the last round, which is not whole
+        if run.size * each < o.gpus or not over or over % each:
+            continue
+        rest.append(run[-(over // each) :])
+        times.append(np.full(rest[-1].size, o.gpus // np.gcd(over, o.gpus)))
+        yield rest[-1], times[-1]
+        if len(rest) > 1:
+            yield np.concatenate(rest), np.concatenate(times)
+    count = 1
+    while count <= min(order.size, o.gpus):
+        yield order[:count], np.full(count, 2)
+        count *= 2
+
+
+def _cut(o: Options, option: Ints, tables: Ints, times: Ints) -> Iterator[Ints]:
+    """Schemes of all tables with these cut in columns, and in rows; one that cannot be is left as it is."""
+    for by_columns in (True, False):
+        finer = option.copy()
+        for own in np.unique(option[tables]):
+            at = tables[option[tables] == own]
+            more = int(times[np.flatnonzero(option[tables] == own)[0]])
+            found = _finer(o, int(own), more if by_columns else 1, 1 if by_columns else more)
+            if found is not None:
+                finer[at] = found
+        if not np.array_equal(finer, option):
+            yield finer
+
+
+def _finer(o: Options, option: int, columns: int, rows: int) -> int | None:
+    """The same exchange with so many times as many parts; None where there is none."""
+    kind = int(o.group[option])
+    at = np.arange(int(o.first[kind]), int(o.first[kind + 1]))
+    same = (o.exchange[at] == o.exchange[option]) & (o.hot[at] == o.hot[option])
+    if o.tier is not None and o.cached is not None:
+        same &= (o.tier[at] == o.tier[option]) & (o.cached[at] == o.cached[option])
+    same &= (o.c[at] == columns * o.c[option]) & (o.r[at] == rows * o.r[option])
+    found = at[same]
+    return int(found[0]) if found.size else None
