@@ -81,7 +81,7 @@ def test_tables_that_every_rank_holds_are_not_cut() -> None:
     for scheme in (Scheme(Exchange.DP), Scheme(Exchange.RS, 4)):
         option = o.find(0, scheme)
         assert option is not None
-        assert refined(evaluator, o, np.full(3, option)) == []
+        assert list(refined(evaluator, o, np.full(3, option))) == []
 
 
 def test_plans_to_begin_with_are_no_worse_than_embarks(baselines: ModuleType) -> None:
@@ -93,3 +93,18 @@ def test_plans_to_begin_with_are_no_worse_than_embarks(baselines: ModuleType) ->
     search.starts.quick(lambda: False)
     search.starts.run()
     assert search.best_s <= evaluator.cost(opponent).time_s
+
+
+def test_ways_to_cut_are_made_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of very many tables each takes long: the first is looked at before the next is made."""
+    evaluator = Evaluator.on(MACHINE, uneven(), 1024, 8)
+    o, option = whole(evaluator)
+    asked: list[np.ndarray] = []
+
+    def counted(o: Options, at: np.ndarray) -> np.ndarray:
+        asked.append(at)
+        return balance(o, at)
+
+    monkeypatch.setattr("perfmodel.plan.searching.refining.balance", counted)
+    next(iter(refined(evaluator, o, option)))
+    assert len(asked) == 2  # what it is now, and the first way

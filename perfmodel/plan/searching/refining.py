@@ -19,18 +19,20 @@ from perfmodel.plan.searching.packing import Scale, balance
 Ints = NDArray[np.int64]
 
 
-def refined(evaluator: Evaluator, options: Options, option: Ints) -> list[tuple[float, Ints]]:
+def refined(evaluator: Evaluator, options: Options, option: Ints) -> Iterator[tuple[float, Ints]]:
     """Other schemes [T] than ``option``, and their times if shards are spread evenly [s].
 
     First those with what is left over of whole rounds cut, then with the 1, 2, 4 ... largest tables.
 
     Limits: no table that can be cut finer with the exchange that it has -> none
     """
-    found: dict[bytes, tuple[float, Ints]] = {}
+    seen: set[bytes] = set()
     for tables, parts in _some(evaluator, options, option):
         for finer in _cut(options, option, tables, parts):
-            found.setdefault(finer.tobytes(), (float(evaluator.step_times(balance(options, finer))), finer))
-    return list(found.values())
+            key = finer.tobytes()
+            if key not in seen:
+                seen.add(key)
+                yield float(evaluator.step_times(balance(options, finer))), finer
 
 
 def _some(evaluator: Evaluator, o: Options, option: Ints) -> Iterator[tuple[Ints, Ints]]:

@@ -251,6 +251,8 @@ class Starts:
         while self.found and self._best_s() < before:
             before = self._best_s()
             for time_s, family, state in sorted(self.found, key=_time)[:_REFINED]:
+                if until():
+                    return
                 if time_s > _WORTH_EVENING * before or id(state) in self.refined:
                     continue
                 self.refined.add(id(state))
