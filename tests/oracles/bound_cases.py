@@ -24,6 +24,7 @@ from perfmodel.plan.bounding.bound import Bounding
 from perfmodel.plan.bounding.cover import Cover
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.bounding.mean_loads import MeanLoads
+from perfmodel.plan.bounding.mixed_integer import MixedInteger
 from perfmodel.plan.bounding.problem import Problem
 from perfmodel.plan.bounding.tangents import TO_US
 from perfmodel.plan.choices.options import options_of
@@ -108,6 +109,16 @@ def mean_loads_s(case: Case, known_s: float, parts: int = 100, seconds: float = 
     return min(means.bound_us / TO_US, known_s)
 
 
+def whole_s(case: Case, known_s: float, seconds: float = 1.0) -> float:
+    """The same with whole tables."""
+    of = options_of if case.listed else Cover
+    curves = StepCurves.of(case.evaluator)
+    whole = MixedInteger(Problem(of(case.evaluator, case.limit_bytes), curves, case.limit_bytes, known_s))
+    began = time.process_time()
+    whole.solve(lambda: time.process_time() > began + seconds, lambda options: None)
+    return whole.bound_s
+
+
 def compared(seed: int, plans: int = 80, steps: int = 200, *, listed: bool = False) -> tuple[float, float]:
     """(bound, time of the best plan that was tried) of a random case [s]; no plan fits: infinite, twice.
 
@@ -121,7 +132,8 @@ def compared(seed: int, plans: int = 80, steps: int = 200, *, listed: bool = Fal
     try:
         soon = at_once_s(case, entries, best * 4 / 3)
         means = mean_loads_s(case, best * 4 / 3)
-        return max(soon, means, bound_s(case, best * 4 / 3)), best
+        whole = whole_s(case, best * 4 / 3)
+        return max(soon, means, whole, bound_s(case, best * 4 / 3)), best
     except BadInputError:  # a table fits nowhere, it says: then no plan may fit
         return np.inf, best
 

@@ -20,6 +20,7 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.bounding.at_once import AtOnce
 from perfmodel.plan.bounding.cover import Cover
 from perfmodel.plan.bounding.mean_loads import MeanLoads
+from perfmodel.plan.bounding.mixed_integer import MixedInteger
 from perfmodel.plan.bounding.problem import Problem, Relaxation, Subspace
 from perfmodel.plan.bounding.relaxation import relax
 from perfmodel.plan.bounding.tangents import TO_US
@@ -44,6 +45,8 @@ _PATIENCE = 5  # programs in a row that do not raise the bound of a part that ca
 _MANY = 150
 _DIFFERENT = 50
 """Kinds of table, from which bounds come from mean loads first: programs of fewer are as small as theirs."""
+_OPTION_S = 1e-3  # until a bound with whole tables begins to rise, for each scheme that is listed
+_BEHIND = 0.97  # of a bound with whole tables
 _SIZE_WORTH = 0.1  # of what the largest shard takes longer than is thought: it may be cut further
 
 
@@ -73,12 +76,18 @@ class Bounding:
         self.first_prices: AtOnce | None = None
         self.means: MeanLoads | None = None
         self.means_s = 0.0  # a bound of all plans from mean loads
+        self.whole: MixedInteger | None = None  # the same with whole tables, where they are few enough
 
     @property
     def bound_s(self) -> float:
         """No plan takes less [s], unless it is the one that is known."""
-        found = min(self.closed_s, self.solving_s, self.open[0][0] if self.open else np.inf)
-        return min(self.best_s, max(self.means_s, found))
+        whole_s = self.whole.bound_s if self.whole else 0.0
+        return min(self.best_s, max(self.parts_s, self.means_s, whole_s))
+
+    @property
+    def parts_s(self) -> float:
+        """What the parts of all plans say: the least bound of those that are left [s]."""
+        return min(self.closed_s, self.solving_s, self.open[0][0] if self.open else np.inf)
 
     def begin(self, first: AtOnce) -> None:
         """A bound of all plans that is known at once, and what is cheapest at its prices; before ``run``."""
@@ -86,6 +95,16 @@ class Bounding:
         self.open[0] = max(above_s, first.bound_s), number, whole
         self.known = np.union1d(self.known, first.chosen)
         self.first_prices = first
+
+    def takes_whole_tables(self, left_s: float) -> bool:
+        """Whether a program with whole tables may be of use in this time [s]; there is one, once."""
+        return self.whole is None and self.problem.order.size * _OPTION_S <= left_s
+
+    def with_whole_tables(self, until: Callable[[], bool], found: Callable[[Ints], None]) -> None:
+        """Raise the bound by a program with whole tables; ``found`` as in ``MixedInteger.solve``."""
+        problem = self.problem
+        self.whole = MixedInteger(Problem(problem.options, problem.curves, problem.limit_bytes, self.best_s))
+        self.whole.solve(until, found)
 
     def run(self, until: Callable[[], bool]) -> None:
         """Split parts until none can hold a plan that is better by more than the tolerance.

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.bounding.hulls import Hulls
-from perfmodel.plan.bounding.mean_program import Columns, Optimum, solve
-from perfmodel.plan.bounding.priced import Point, Priced
+from perfmodel.plan.bounding.mean_program import Optimum, PlanColumns, solve
+from perfmodel.plan.bounding.priced import Priced, WholePlan
 from perfmodel.plan.bounding.problem import Problem
 
 Array = NDArray[np.float64]
@@ -68,7 +68,7 @@ class MeanLoads:
         self.hulls = Hulls(curves)
         self.priced = Priced(problem, self.active)
         self.sets = self._sets()
-        self.columns = Columns(self.active.size)
+        self.columns = PlanColumns(self.active.size)
         self.slope, self.value = np.zeros((0, len(curves.times))), np.zeros((0, len(self.sets)))
         self.prices, self.most = np.zeros((0, self.active.size + 1)), np.zeros((0, self.active.size))
         self.number = self.solved = 0
@@ -194,7 +194,7 @@ class MeanLoads:
         value = self.value[at, part.kinds] + self.hulls.least(self.slope[at], part.first, part.last)
         return np.asarray(self.prices[at[np.argmax(value)]])
 
-    def _price(self, mean: Array, room: float, kinds: int, most: Array) -> Point | None:
+    def _price(self, mean: Array, room: float, kinds: int, most: Array) -> WholePlan | None:
         """Take prices: a bound of all parts of these kinds of exchange or fewer with shards of no more than
         ``most``, and a column.
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.plan.bounding.hulls import Hulls
-from perfmodel.plan.bounding.priced import Point
+from perfmodel.plan.bounding.priced import WholePlan
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -22,16 +22,16 @@ _USED = 1e-7
 _PENALTY_US = 1e7  # of memory, or of a size, that is too much by all of it
 
 
-class Columns:
+class PlanColumns:
     """Plans of whole tables, as they are found."""
 
     def __init__(self, resources: int) -> None:
-        self.points: list[Point] = []
+        self.points: list[WholePlan] = []
         self.used: list[int] = []  # the program that used each last
         self.programs = 0
         self._least, self._kinds = np.zeros((0, resources)), np.zeros((0, 0), dtype=bool)
 
-    def add(self, point: Point) -> None:
+    def add(self, point: WholePlan) -> None:
         """One more."""
         self.points.append(point)
         self.used.append(self.programs)
@@ -79,7 +79,7 @@ class Optimum:
 
 
 def solve(
-    columns: Columns, kinds: Mask, step: Ints, hulls: Hulls, first: Ints, last: Ints, most: Array
+    columns: PlanColumns, kinds: Mask, step: Ints, hulls: Hulls, first: Ints, last: Ints, most: Array
 ) -> Optimum:
     """The optimum over columns of these kinds of exchange.
 

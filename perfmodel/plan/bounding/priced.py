@@ -77,7 +77,7 @@ class Cheapest:
 
 
 @dataclass(frozen=True, eq=False)
-class Point:
+class WholePlan:
     """A scheme, or a mix of two, for every kind of table, which all of its tables have.
 
     loads  [J] mean of the ranks;  memory  mean, share of the limit;  least  [J] of the busiest rank
@@ -171,7 +171,7 @@ class Priced:
             self.limits[key] = large, _share(block, most)
         return self.limits[key]
 
-    def point(self, cheapest: Cheapest, prices: Array) -> Point | None:
+    def point(self, cheapest: Cheapest, prices: Array) -> WholePlan | None:
         """The cheapest scheme of every kind of table, at ``prices``. Limits: one that has none -> None"""
         row = cheapest.cost.argmin(axis=0)
         if not np.isfinite(cheapest.cost[row, np.arange(row.size)]).all():
@@ -192,7 +192,7 @@ class Priced:
             least = np.maximum(least, held.max(axis=0))
         kinds = np.isin(np.arange(KINDS), row % KINDS)
         least = np.minimum(least, cheapest.most)
-        return Point(loads, memory, least, kinds, np.concatenate(option), prices)
+        return WholePlan(loads, memory, least, kinds, np.concatenate(option), prices)
 
 
 def _mix(block: _Block, price: Array, share: Array | None) -> _Mix:

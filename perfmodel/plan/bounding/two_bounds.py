@@ -116,13 +116,21 @@ class TwoBounds:
         """Whether no plan at all can be better by more than the tolerance, as far as is wanted."""
         return not self.wanted or (self.all_plans_s or 0.0) >= self.best_s * (1 - self.tolerance)
 
-    def widen(self, until: Callable[[], bool]) -> None:
-        """Raise the bound over every plan."""
+    def widen(
+        self, until: Callable[[], bool], half: Callable[[], bool] | None = None, left_s: float = 0.0
+    ) -> None:
+        """Raise the bound over every plan: by parts, then with whole tables, then by parts that are near.
+
+        half  whether it is time for whole tables;  left_s  what is left from then on [s]
+        """
         if not self.wanted or until():
             return
         if self.every is None:
             self.every = self._begun()
-        self.every.run(until)
+        self.every.run(half or until)
+        if not self.closed and self.every.takes_whole_tables(left_s):
+            self.every.with_whole_tables(until, lambda options: None)
+            self.every.run(until)
 
     def _begun(self) -> Bounding:
         cover = Cover(self.evaluator, self.limit_bytes, self.allowed)

@@ -35,6 +35,9 @@ _SHARP = 3  # times squared: the fullest resource of a rank counts most
 _NOISE = 0.3  # of a rank's score, so that equal tables do not always go to the same ranks
 _DUST = 1e-3  # bytes, of loads that were added and taken away again
 
+RANKS, DOMAINS, SHAKE = "ranks", "domains", "shake"
+"""How a plan is changed: shards between ranks, or between domains, and some tables anew (``improve``)."""
+
 
 class Annealing:
     """Changes a state; shards of tables that have ranks of their own stay as they are.
@@ -298,3 +301,10 @@ def _least(score: Array, count: Ints) -> Mask:
     """Where the ``count`` [n] least of each row of ``score`` [n, m] are."""
     place = np.argsort(np.argsort(score, axis=1, kind="stable"), axis=1, kind="stable")
     return np.asarray(place < count[:, np.newaxis])
+
+
+def ways_to_change(state: Packing) -> list[str]:
+    """How a plan is changed at random in turn: what moves there, and some tables anew."""
+    o = state.options
+    two = o.exchange[state.option[~o.everywhere_held[state.option]]] == Exchange.TWO_LEVEL
+    return [*([] if two.size and two.all() else [RANKS]), *([DOMAINS] if two.any() else []), SHAKE]

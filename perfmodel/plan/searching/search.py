@@ -15,7 +15,8 @@ from perfmodel.plan.bounding.two_bounds import TwoBounds
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.pricing.placement import Plan
-from perfmodel.plan.searching.anneal import Annealing
+from perfmodel.plan.searching import time_shares as shares
+from perfmodel.plan.searching.anneal import DOMAINS, SHAKE, Annealing, ways_to_change
 from perfmodel.plan.searching.carried import repaired
 from perfmodel.plan.searching.evening import Evening
 from perfmodel.plan.searching.found import Found
@@ -34,21 +35,7 @@ _SMALL = 30_000  # tables times GPUs: up to here every plan near the best is imp
 _FEW = 4_000  # and up to here schemes are improved one by one before they are chosen at prices
 _DIFFERENT = 60  # different tables, up to which a plan to show is built with more than quick ones
 _PATIENCE = 3  # turns of each plan in a row that do not help
-_QUICK, _STARTING = 0.3, 0.45  # of the time, at most: for quick plans, for all plans to begin with
-_STARTING_S, _STARTING_LEAST = 1.5, 0.3  # and of a longer time: so many seconds, and so much of that share
-_EVENING = 0.45  # of that time more, until when they are made even
-_DESCENDING = 0.5  # of the time, until when plans are begun from
-_GLANCE = 0.1  # of the time: whether the first plans of few tables are the best already
-_EARLY, _EARLY_LEAST = 0.3, 0.1  # until when many tables are changed at random before the bound, and how long
-_BOUNDING_LEAST = 0.15  # of the time, however long the first plans took
-_BOUNDING = 0.5  # of the time, before plans are changed at random
-_CHANGING, _CHANGING_LEAST = 0.65, 0.2  # until when, and how long: the rest is for the bounds
-_LISTED, _LISTED_LEAST = 0.8, 0.1  # the same for the bound of the listed schemes: the rest is for all plans
-_STALLED, _RISE, _PARTS = 0.1, 0.002, 50  # of the time: a bound of many parts that rises no more is left
-_ANSWERING = 0.4  # of the time, at most, is left for the answer
-_REASONS, _REASON_S = 0.1, 0.003  # and for the next best of the tables; of one of them
 _SHAKES, _SHAKEN, _ROUNDS = 40, 6, 300  # of a turn; tables of one; of a turn of annealing
-_RANKS, _DOMAINS, _SHAKE = "ranks", "domains", "shake"
 _HEATS_LOG10 = ((-3.0, -2.4), (-1.7, -0.9), (-3.6, -3.0), (-2.4, -1.8))
 """Of a turn of annealing in turn, shares of the step's time: a little heat finds better places, more heat
 another valley."""
@@ -56,7 +43,6 @@ _HOT_FEW, _HOT_LOG10 = 12, (-1.2, -0.5)
 """The same up to so few tables, each a large share of the step's time: every other turn, with more rounds."""
 _COOL_LOG10 = (-4.0, -2.7)
 """The same where tables are many: each is a small share of the step's time."""
-_NEAR = 0.2  # of the time since bounds were begun, at most, for plans near their optima
 _WORTH_A_FAMILY = 1.3  # of the best plan's time: a kind of exchange alone that is slower is not tried further
 _VALLEYS = 4  # of such plans are changed at random beside the best one
 _WORTH_A_TRY = 1.02  # of the best plan's time: what is slower is not improved
@@ -113,8 +99,8 @@ class Search:
             self.options = self.options.kept(restrict(self.options, evaluator))
         self.ends = self.deadline
         listing_s = time.monotonic() - self.began  # the answer takes about as long again
-        reasons_s = min(_REASON_S * self.options.count.size, time_limit_s * _REASONS)
-        self.deadline -= min(listing_s, time_limit_s * _ANSWERING) + reasons_s
+        reasons_s = min(shares.REASON_S * self.options.count.size, time_limit_s * shares.REASONS)
+        self.deadline -= min(listing_s, time_limit_s * shares.ANSWERING) + reasons_s
         self.changed_enough: Callable[[], bool] = self.late
         self.bounded_enough: Callable[[], bool] = self.late
         size = self.options.kind_of.size * self.options.gpus
@@ -140,24 +126,29 @@ class Search:
         until = min(max(self.began + whole * share, now + whole * least), self.deadline)
         return lambda: time.monotonic() >= until
 
+    def _share_over(self) -> float:
+        """What share of the time is over."""
+        return (time.monotonic() - self.began) / max(self.deadline - self.began, 1e-9)
+
     def _bound(self, share: float, least: float) -> None:
-        """Raise the bound of the listed schemes, with ``_soon``, as long as it rises."""
+        """Raise the bound of the listed schemes, with ``_soon``, while it rises; last with whole tables."""
         assert self.bounds is not None
-        listed, long_s = self.bounds.listed, _STALLED * (self.deadline - self.began)
-        mark_s, since, until = listed.bound_s, time.monotonic(), self._soon(share, least)
+        listed, long_s = self.bounds.listed, shares.STALLED * (self.deadline - self.began)
+        mark_s, since = listed.bound_s, time.monotonic()
+        whole = self._share_over() < shares.WHOLE_FROM and listed.takes_whole_tables(self.deadline - since)
+        until = self._soon(shares.PARTS_FIRST if whole else share, least)
 
         def over() -> bool:
             nonlocal mark_s, since
-            if listed.bound_s > mark_s * (1 + _RISE):
+            if listed.bound_s > mark_s * (1 + shares.RISE):
                 mark_s, since = listed.bound_s, time.monotonic()
-            return until() or (listed.solved >= _PARTS and time.monotonic() > since + long_s)
+            return until() or (listed.solved >= shares.PARTS and time.monotonic() > since + long_s)
 
         self.bounded_enough = until
         listed.run(over)
-
-    def _as_long_again(self) -> Callable[[], bool]:
-        """Whether the search takes twice as long as up to now."""
-        return self._soon(0.0, (time.monotonic() - self.began) / max(self.deadline - self.began, 1e-9))
+        if whole and self._open():
+            self.bounded_enough = self._after(shares.WHOLE)
+            listed.with_whole_tables(self.bounded_enough, self._whole)
 
     def run(self) -> Found:
         """The best plan.
@@ -173,24 +164,25 @@ class Search:
                 loads = self.evaluator.loads(self.best.plan()).most
                 self.bounds.begin(loads, self.deadline - time.monotonic())
             if self.few:
-                self.bounds.listed.run(self._after(_GLANCE))
+                self.bounds.listed.run(self._after(shares.GLANCE))
                 if self._open():
-                    self._start(_STARTING)
+                    self._start(shares.STARTING)
             if not self.small:  # the bound of many tables takes long, and finds few plans
-                self.changed_enough = self._soon(_EARLY, _EARLY_LEAST)
+                self.changed_enough = self._soon(shares.EARLY, shares.EARLY_LEAST)
                 self._anneal()
-            self._bound(_BOUNDING, _BOUNDING_LEAST)
+            self._bound(shares.BOUNDING, shares.BOUNDING_LEAST)
             if self._open():
-                self.changed_enough = self._soon(_CHANGING, _CHANGING_LEAST)
+                self.changed_enough = self._soon(shares.CHANGING, shares.CHANGING_LEAST)
                 self._anneal()
                 unsettled = self.changed_enough()
-                self._bound(_LISTED, _LISTED_LEAST)
-                self.bounds.widen(self.late)
+                if self.bounds.listed.whole is None:
+                    self._bound(shares.LISTED, shares.LISTED_LEAST)
+                self._widen(1.0)
                 if unsettled and self._open():  # no bound can rise any further: the rest is for plans
                     self.changed_enough = self.late
                     self._anneal()
             else:
-                self.bounds.widen(self._as_long_again())
+                self._widen(self._share_over())
             if not self._open():
                 stopped = "bound"
         except KeyboardInterrupt:
@@ -247,10 +239,10 @@ class Search:
         """
         o = self.options
         kinds = [int(kind) for kind in np.unique(o.exchange) if kind != Exchange.DP]
-        self.starts.quick(self.late if self.few else self._after(_QUICK))
+        self.starts.quick(self.late if self.few else self._after(shares.QUICK))
         self._try_first()
-        times = self.starts.families() if self.few else self._start(_STARTING)
-        early = self._after(_DESCENDING)
+        times = self.starts.families() if self.few else self._start(shares.STARTING)
+        early = self._after(shares.DESCENDING)
         for some in ([], *([kind] for kind in kinds), kinds):
             if self.best is not None and (not self.small or early()):
                 break
@@ -270,14 +262,17 @@ class Search:
         self.tried += 1
         state = repaired(self.evaluator, self.options, self.first, self.limit_bytes)
         if state is not None:
-            self._keep(improve(state, self._any(), self._after(_GLANCE)))
+            self._keep(improve(state, self._any(), self._after(shares.GLANCE)))
 
     def _start(self, share: float) -> dict[int, float]:
         """Plans chosen at prices; the time of the fastest with each kind of exchange alone [s]."""
         starts = self.starts
         seconds = share * (self.deadline - self.began)
-        share = max(min(share, share * _STARTING_S / max(seconds, _STARTING_S)), share * _STARTING_LEAST)
-        starts.until, starts.until_even = self._after(share), self._after(share * (1 + _EVENING))
+        share = max(
+            min(share, share * shares.STARTING_S / max(seconds, shares.STARTING_S)),
+            share * shares.STARTING_LEAST,
+        )
+        starts.until, starts.until_even = self._after(share), self._after(share * (1 + shares.EVENING))
         starts.run()
         self.families += [] if self.few else starts.states()
         return starts.families()
@@ -287,7 +282,7 @@ class Search:
         o = self.options
         assert self.bounds is not None
         began = time.monotonic()
-        busy = self.near_s > _NEAR * (began - self.bounds_began) and not self.few
+        busy = self.near_s > shares.NEAR * (began - self.bounds_began) and not self.few
         mask = part.among(o, self.bounds.curves.units(o.own))
         for option in roundings(o, relaxed) if self.small and not busy else ():
             if self.bounded_enough():
@@ -296,6 +291,18 @@ class Search:
         self.near_s += time.monotonic() - began
         self.watch(self.best_s, self.bounds.bound_s)
         return self.best_s
+
+    def _whole(self, options: Ints) -> None:
+        """Plans near a relaxed optimum of whole tables: options in the order of kinds of table."""
+        if not self.bounded_enough():
+            self._try(options[np.argsort(np.argsort(self.options.kind_of, kind="stable"))], self._any())
+
+    def _widen(self, share: float) -> None:
+        """Raise the bound over every plan, for as much more of the time: half of it first by parts."""
+        assert self.bounds is not None
+        left = min(share, 1 - self._share_over())
+        half_s = left / 2 * (self.deadline - self.began)
+        self.bounds.widen(self._soon(0.0, left), self._soon(0.0, left / 2), half_s)
 
     def _try(self, option: Ints, mask: Mask) -> Packing | None:
         """Improve these schemes and pack them, in less and less memory until they fit.
@@ -347,13 +354,13 @@ class Search:
     def _changed(self, state: Packing, every: Mask, turn: int) -> bool:
         """A plan's next turn; whether it helped."""
         assert self.bounds is not None
-        ways = _ways(state)
+        ways = ways_to_change(state)
         way, again = ways[turn % len(ways)], turn // len(ways)
-        if way != _SHAKE:
+        if way != SHAKE:
             heats = _HEATS_LOG10[again % len(_HEATS_LOG10)] if self.small else _COOL_LOG10
             hot = state.option.size <= _HOT_FEW and again % 2 == 0
             heat = 10 ** self.random.uniform(*(_HOT_LOG10 if hot else heats))
-            annealing = Annealing(state, self.bounds.curves, self.random, every, domains=way == _DOMAINS)
+            annealing = Annealing(state, self.bounds.curves, self.random, every, domains=way == DOMAINS)
             better = annealing.run(3 * _ROUNDS if hot else _ROUNDS, self.changed_enough, heat)
         else:
             counts = self.random.integers(2, 2 + _SHAKEN, size=_SHAKES)
@@ -387,10 +394,3 @@ class Search:
 
 def _fastest(states: Sequence[Packing]) -> int:
     return min(range(len(states)), key=lambda at: states[at].time_s)
-
-
-def _ways(state: Packing) -> list[str]:
-    """How a plan is changed at random in turn: what moves there, and some tables anew."""
-    o = state.options
-    two = o.exchange[state.option[~o.everywhere_held[state.option]]] == Exchange.TWO_LEVEL
-    return [*([] if two.size and two.all() else [_RANKS]), *([_DOMAINS] if two.any() else []), _SHAKE]
