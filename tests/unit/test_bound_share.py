@@ -48,7 +48,7 @@ def solved_in(search: Search) -> int:
 def test_few_tables_leave_the_bound_time_after_plans_were_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a clock that counts looks; plans of few tables were changed until the time was up."""
     counted_clock(monkeypatch)
-    search = Search(evaluator(), LIMIT, time_limit_s=2)
+    search = Search(evaluator(), LIMIT, time_limit_s=4)
     assert search.small
     whole, took, annealed = search.deadline - search.began, [], search._anneal
 
