@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from perfmodel.model.caching import cold_misses
+
 Array = NDArray[np.float64]
 
 _MANY_BINS = 2**14
@@ -170,23 +172,54 @@ def _merged(rate: Array, rows: Array) -> tuple[Array, Array]:
     return np.bincount(where, weights=rows * rate) / there, there
 
 
-def lfu_batch_misses(a: ArrayLike, rows: ArrayLike, sets: float, ways: float) -> Array:
-    """Distinct rows of each bin that a batch asks for and a least-frequently-used cache has not.
+def lfu_absent(a: ArrayLike, rows: ArrayLike, sets: float, ways: float) -> Array:
+    """Rows of each bin that have no place in a least-frequently-used cache.
 
-        m = q integral over the bin of P(Poisson(v / S) >= W) dv              [rows]
+        z = integral over the bin of P(Poisson(v / S) >= W) dv                [rows]
         integral from 0 to x of P(Poisson(t) >= W) dt = x P(Poisson(x) >= W) - W P(Poisson(x) > W)
 
     v  rows that are asked for more often [rows]: a set keeps the W most popular of its own
     a, rows, sets, ways  as in ``lru_batch_misses``: S sets of W rows
-    Source: derived; the counts that decide are those of many batches
-    Limits: S W >> rows -> 0;  W -> inf at S W = X -> the rows beyond the X most popular;  S -> 0 -> rows q
+    Source: derived; the counts that decide are those of many batches: then no row takes another's place
+    Limits: S W >> rows -> 0;  W -> inf at S W = X -> the rows beyond the X most popular;  S -> 0 -> rows
     """
     rate, count = np.asarray(a, dtype=np.float64), np.asarray(rows, dtype=np.float64)
     order = np.argsort(-rate, kind="stable")
     left = _evicted_sum(np.concatenate([[0.0], np.cumsum(count[order])]) / sets, ways)
-    missed = np.empty(rate.shape)
-    missed[order] = np.clip(np.diff(left) * sets, 0, count[order])
-    return missed * -np.expm1(-rate)
+    absent = np.empty(rate.shape)
+    absent[order] = np.clip(np.diff(left) * sets, 0, count[order])
+    return absent
+
+
+def lfu_batch_misses(a: ArrayLike, rows: ArrayLike, sets: float, ways: float) -> Array:
+    """Distinct rows of each bin that a batch asks for and a least-frequently-used cache has not.
+
+        m = q z,   q = 1 - exp(-a)                                            [rows]
+
+    z  ``lfu_absent``;  a, rows, sets, ways  as there
+    Source: derived
+    Limits: S W >> rows -> 0;  S -> 0 -> rows q
+    """
+    return lfu_absent(a, rows, sets, ways) * -np.expm1(-np.asarray(a, dtype=np.float64))
+
+
+def lfu_reads(a: ArrayLike, absent: ArrayLike, n: float, X: float) -> float:
+    """Reads over the link of rows that have no place in a cache: every look-up of one, in place.
+
+        ``caching.cold_misses`` of z rows at p = 1 - exp(-a / n)              [rows]
+
+    a  ``asked_rate`` [1/batch];  absent  z, ``lfu_absent`` of each bin [rows];  n  draws of a batch [-], > 0
+    X  rows that are on their way at once (``tiers.rows_in_flight``): another read of one waits for it [rows]
+    Source: FBGEMM 1.8, forward kernels: a look-up whose ``lxu_cache_locations`` says missing reads
+            ``uvm_weights``
+    Limits: X = 0 -> n sum of z p;  X -> inf -> sum of z q;  z = all rows -> as a table without a cache
+    """
+    gone = np.asarray(absent, dtype=np.float64)
+    if not gone.any():
+        return 0.0
+    p = -np.expm1(-np.asarray(a, dtype=np.float64) / n)
+    some = gone > 0
+    return float(cold_misses(p[some], gone[some], n, X))
 
 
 def _evicted_sum(x: Array, ways: float) -> Array:

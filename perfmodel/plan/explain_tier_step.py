@@ -14,7 +14,7 @@ from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.pricing.placement import Plan
 from perfmodel.project.tier_explanation import UPDATE_HOST, WRITE_SSD, Reader, explain_asked
 from perfmodel.project.tiered import GATHER_HOST, READ_SSD, AskedRows
-from perfmodel.schema.tiers import SSD, UVM, UVM_CACHING, Tier
+from perfmodel.schema.tiers import LFU, SSD, UVM, UVM_CACHING, Tier
 from perfmodel.units import counted, format_bytes, format_time
 
 _OF = {
@@ -45,7 +45,8 @@ def explain_tier_step(evaluator: Evaluator, plan: Plan, step: StepRow) -> Explan
         blocks = float(values[Resource.SSD_READ]) / evaluator.setting.machine.value("ssd_block_bytes")
     asked = AskedRows(distinct, 0.0, 0.0 if in_place else size, blocks, size * in_place, float(values[wire]))
     kind = SSD if on_ssd else UVM_CACHING
-    tier = Tier(UVM, 0.0) if in_place else Tier(kind, None, below.policy, below.prefetch)
+    read_in_place = in_place and not (below.policy == LFU and below.shares)
+    tier = Tier(UVM, 0.0) if read_in_place else Tier(kind, None, below.policy, below.prefetch)
     one_way = in_place or not times.training
     both = 1.0 if one_way else times.both_ways
     sharers = float(times.tiers.sharers(float(evaluator.gpus)))
@@ -72,7 +73,9 @@ def _which(evaluator: Evaluator, plan: Plan, step: StepRow, moved: Resource) -> 
     tables, ranks = plan.shards
     held[tables[ranks == step.rank]] = True
     kinds = [IN_PLACE] if step.name == GATHER_HOST else [ON_SSD if step.name in _OF_SSDS else CACHED]
-    kinds = [IN_PLACE, CACHED] if step.name == UPDATE_HOST else kinds
+    below = evaluator.model.below
+    lfu = below is not None and below.policy == LFU  # which takes in no row
+    kinds = [IN_PLACE, CACHED] if step.name == UPDATE_HOST or (lfu and IN_PLACE in kinds) else kinds
     some = np.flatnonzero(held & np.isin(plan.tier_codes, kinds))
     size = format_bytes(float(evaluator.loads(plan).values[moved, step.rank]))
     names = ", ".join(plan.tables.names[t] for t in some[:_NAMED]) + (" ..." if some.size > _NAMED else "")

@@ -45,8 +45,8 @@ def explain_tier(answer: Projection, step: StepRow, tier: Tier) -> Explanation:
 def explain_asked(reader: Reader, step: StepRow, asked: AskedRows) -> Explanation:
     """Of one of ``steps.BELOW_HBM``, whoever asks. asked  of the GPU that waits longest"""
     title = f"{step.label} on {counted(reader.gpus, 'GPU')} of {reader.basis.setting.machine.name}"
-    law = set_caches.lfu_batch_misses if reader.tier.policy == LFU else set_caches.lru_batch_misses
-    bytes_of = Equation.of(caching.cold_misses if step.name == GATHER_HOST else law)
+    reads = set_caches.lfu_reads if reader.tier.policy == LFU else caching.cold_misses
+    bytes_of = Equation.of(reads if step.name == GATHER_HOST else set_caches.lru_batch_misses)
     if step.name in _LOOK_UPS:
         time, bytes_of = _looked(reader, step, asked), Equation.of(set_caches.rows_asked)
     elif step.name == READ_SSD:

@@ -32,7 +32,8 @@ CACHE_LOOKUP, FETCH_ROWS, GATHER_HOST, READ_SSD = "cache_lookup", "fetch_rows", 
 class AskedRows:
     """What a batch asks of one GPU, all tables: rows, in bytes where they cross a link.
 
-    distinct  rows of its shards;  missed, missed_bytes  those that the cache has not, whole sectors
+    distinct  rows of its shards;  missed  those that the cache has not;  missed_bytes  of those that it takes
+    in, whole sectors
     blocks    reads of an SSD for them;  in_place_bytes  all reads of rows in place, those under way once
     """
 
@@ -57,12 +58,14 @@ class Tiered:
         asked = list(self.all_asked(work))
         column = {name: np.array([getattr(one, name) for one in asked]) for name in AskedRows.__annotations__}
         sharers = self.times.sharers(work.gpus)
+        in_place = self.times.in_place(column["in_place_bytes"], column["wire_bytes"], sharers, pool.timing)
+        gather = TimedStep(STEPS[GATHER_HOST], column["in_place_bytes"], in_place)
         if self.tier.kind == UVM:
-            crossing = column["in_place_bytes"], column["wire_bytes"], sharers
-            timing = self.times.in_place(*crossing, pool.timing)
-            return [TimedStep(STEPS[GATHER_HOST], column["in_place_bytes"], timing)]
+            return [gather]
         ids = column["distinct"] * work.id_bytes
         find = TimedStep(STEPS[CACHE_LOOKUP], ids, self.times.looked_up(column["distinct"]))
+        if self.tier.policy == LFU:
+            return [find, gather]
         timing = self._fetched(column, sharers)
         name = READ_SSD if self.tier.kind == SSD else FETCH_ROWS
         return [find, TimedStep(STEPS[name], column["missed_bytes"], timing), pool]
@@ -137,9 +140,9 @@ def _asked(
     moved = kernels.sector_rounded(row, sector)
     sent = tiers.wire_bytes(moved, *packet)
     crossing = wire = 0.0
+    held = tiers.rows_in_flight(latency, rate, moved)
+    cache = np.where(held >= 1, parts * held, 0.0)
     if tier.kind == UVM:
-        held = tiers.rows_in_flight(latency, rate, moved)
-        cache = np.where(held >= 1, parts * held, 0.0)
         each = zip(rows.tolist(), pooling.tolist(), parts.tolist(), cache.tolist(), strict=True)
         missed = [float(LookUps(ids, E, L, batch, r).miss(Gather.SHARD, 0, X)) for E, L, r, X in each]
         reads = count * batch * pooling * np.array(missed)
@@ -152,8 +155,14 @@ def _asked(
     if tier.kind == UVM:
         return AskedRows(distinct, 0.0, 0.0, 0.0, crossing, wire)
     sets = max(float(np.ceil(cached * float(np.sum(many)) / ways)), 1e-9)
-    law = set_caches.lfu_batch_misses if tier.policy == LFU else set_caches.lru_batch_misses
-    gone = law(a, many, sets, ways)
+    if tier.policy == LFU:
+        absent = set_caches.lfu_absent(a, many, sets, ways)
+        whole = np.split(absent * np.repeat(parts / count, bins), np.cumsum(bins)[:-1])
+        of = zip(np.split(a, np.cumsum(bins)[:-1]), whole, parts * batch * pooling, cache, strict=True)
+        reads = count / parts * np.array([set_caches.lfu_reads(*each) for each in of])
+        rows_gone = float(absent @ -np.expm1(-a))
+        return AskedRows(distinct, rows_gone, 0.0, 0.0, float(reads @ moved), float(reads @ sent))
+    gone = set_caches.lru_batch_misses(a, many, sets, ways)
     missed_bytes, sent_bytes = float(gone @ moved_of), float(gone @ sent_of)
     return AskedRows(distinct, float(gone.sum()), missed_bytes, float(gone @ reads_of), 0.0, sent_bytes)
 
@@ -185,7 +194,7 @@ def tier_record(basis: PassBasis, tier: Tier, ids: Distribution, work: Configs) 
         "cache_params": None if tier.kind == UVM else cache,
         "distinct_rows": asked.distinct,
         "missed_rows": None if tier.kind == UVM else asked.missed,
-        "link_bytes": asked.in_place_bytes if tier.kind == UVM else asked.missed_bytes,
+        "link_bytes": asked.in_place_bytes + asked.missed_bytes,
     }
 
 
@@ -198,9 +207,10 @@ def misses_words(basis: PassBasis, tier: Tier, ids: Distribution, work: Configs)
         yield f"{size} of rows cross the link; rows that are on their way are read once"
         return
     missed, part = asked.missed, asked.missed / asked.distinct if asked.distinct else 0.0
+    where = ", and each look-up of one reads host memory" if tier.policy == LFU else ""
     yield (
         f"{format_count(lookups)} look-ups per GPU read {format_count(asked.distinct)} distinct rows; "
-        f"{format_count(missed)} ({format_fraction(part)}) are not in the cache"
+        f"{format_count(missed)} ({format_fraction(part)}) are not in the cache{where}"
     )
     if tier.kind == SSD:
         yield "reads of SSDs are at datasheet rates: what RocksDB or a driver adds comes on top"

@@ -23,7 +23,8 @@ ID, SECTOR, PACKET, HEADER = 8, 32, 128, 18
 """Bytes of an id; of a sector; of the largest read of a link; of a packet's header."""
 PER_SLOT, PER_ROW = {"lru": 16, "lfu": 8}, {"lru": 4, "lfu": 12}
 """Bytes in HBM that FBGEMM has beside the rows of a cache: of each slot, of each row of the cached tables."""
-LONG_AGO = 1e7  # batches, in which the counts of an LFU cache have come to say which rows are popular
+LONG_AGO = 1e10  # batches, in which the counts of an LFU cache have come to say which rows are popular: whole
+# numbers by chance, so that few batches more change the order of no two rows
 
 
 def sectors(row: float) -> float:
@@ -105,15 +106,15 @@ class TierReferee:
             for rank, shards in enumerate(ranks):
                 mine = [ids_of(shard, drawn[shard.table], part_of[shard.table]) for shard in shards]
                 seen = TierCount(G)
-                self._cached(seen, rank, shards, mine, caches[rank])
+                left = self._cached(seen, rank, shards, mine, caches[rank])
                 if now < warm:
                     continue
-                self._updated(seen, rank, shards, mine)
+                self._updated(seen, rank, shards, mine, left)
                 for name, values in seen.of.items():
                     found.of[name] += values / batches
                 found.filled = np.maximum(found.filled, seen.filled)
                 if now - warm < read:
-                    self._in_place(found, rank, shards, mine, read)
+                    self._in_place(found, rank, shards, mine, left, read)
         return found
 
     def _shards(self, entries: list[dict[str, Any]], rank: int) -> list[Shard]:
@@ -160,7 +161,8 @@ class TierReferee:
         for width, cached in by_width(self.tables, shards).items():
             sets = int(np.ceil(sum(self._share(shard, entries) for shard in cached) / WAYS - 1e-9))
             counts = np.concatenate([t.popularity() * self.batch * t.pooling for t in self.tables])
-            cache = SetCache(counts.size, sets, random, policy_of(cached), LONG_AGO * counts)
+            before = random.poisson(LONG_AGO * counts).astype(np.float64)
+            cache = SetCache(counts.size, sets, random, policy_of(cached), before)
             here = [np.flatnonzero(part_of[s.table] == s.part) + self._first(s.table) for s in cached]
             cache.batch(random.permutation(np.concatenate(here)))
             found[width] = cache
@@ -176,36 +178,56 @@ class TierReferee:
         shards: list[Shard],
         mine: list[Ints],
         caches: dict[int, SetCache],
-    ) -> None:
-        """Rows looked for, brought in, and sent back."""
+    ) -> dict[int, Ints]:
+        """Rows looked for, brought in, and sent back; by shard those that an LFU cache has no place for.
+
+        FBGEMM's kernels read and update such rows in host memory. Of LRU caches, which bring in all rows but
+        those beyond 32 of a set, every missed row counts as brought in.
+        """
+        left = {}
         for width, cache in caches.items():
             at = [i for i, s in enumerate(shards) if s in by_width(self.tables, shards)[width]]
             seen = cache.batch(np.concatenate([mine[i] + self._first(shards[i].table) for i in at]))
             found.of["ids"][rank] += seen.asked.size * ID
             found.filled[rank] = max(found.filled[rank], seen.asked.size / cache.held.size)
+            taken = seen.inserted if cache.policy == "lfu" else seen.missed
+            unplaced = np.setdiff1d(seen.missed, taken)
             for i in at:
                 first, size = self._first(shards[i].table), shards[i].row_bytes
                 last = first + self.tables[shards[i].table].rows
-                here = [int(np.sum((x >= first) & (x < last))) for x in (seen.missed, seen.evicted)]
+                here = [int(np.sum((x >= first) & (x < last))) for x in (taken, seen.evicted)]
+                left[i] = unplaced[(unplaced >= first) & (unplaced < last)] - first
                 found.rows("fetched", rank, here[0], size)
                 found.rows("evicted", rank, here[1], size)
+        return left
 
-    def _updated(self, found: TierCount, rank: int, shards: list[Shard], mine: list[Ints]) -> None:
+    def _updated(
+        self, found: TierCount, rank: int, shards: list[Shard], mine: list[Ints], left: dict[int, Ints]
+    ) -> None:
         """The state of every row that was looked up, and the row itself where it is read in place."""
         if not self.training:
             return
-        for shard, ids in zip(shards, mine, strict=True):
+        for i, (shard, ids) in enumerate(zip(shards, mine, strict=True)):
             if shard.memory != "hbm":
                 rows, state = np.unique(ids).size, shard.columns * self.per_element
-                for size in (shard.row_bytes * (shard.memory == "uvm"), state, self.per_row):
-                    found.rows("updated", rank, rows, size)
+                own = rows if shard.memory == "uvm" else left[i].size
+                for count, size in ((own, shard.row_bytes), (rows, state), (rows, self.per_row)):
+                    found.rows("updated", rank, count, size)
 
     def _in_place(
-        self, found: TierCount, rank: int, shards: list[Shard], mine: list[Ints], read: int
+        self,
+        found: TierCount,
+        rank: int,
+        shards: list[Shard],
+        mine: list[Ints],
+        left: dict[int, Ints],
+        read: int,
     ) -> None:
-        for shard, ids in zip(shards, mine, strict=True):
-            if shard.memory == "uvm":
-                crossed = crossing(ids, self.in_flight_bytes / sectors(shard.row_bytes))
+        """Look-ups of rows in host memory, or that a cache has no place for."""
+        for i, (shard, ids) in enumerate(zip(shards, mine, strict=True)):
+            if shard.memory != "hbm":
+                there = ids if shard.memory == "uvm" else ids[np.isin(ids, left[i])]
+                crossed = crossing(there, self.in_flight_bytes / sectors(shard.row_bytes))
                 found.rows("in_place", rank, crossed / read, shard.row_bytes)
 
 

@@ -114,8 +114,8 @@ def test_host_memory_and_ssds_have_caches_of_their_own() -> None:
     values = evaluator.loads(plan).values[:, 0]
     law = law_of(parse_distribution("zipf:1.05"), 1e5, 64 * 32)
     for resource, share in ((Resource.FETCHED, 0.1), (Resource.SSD_FETCHED, 0.2)):
-        part = (0, 1.0, share)
-        alone = pooled_misses(((part, 1),), {0: law}, "lru", 32.0)[part]
+        part = (0, 1.0, share, 0.0, 0.0)
+        alone = pooled_misses(((part, 1),), {0: law}, "lru", 32.0)[part][0]
         assert values[resource] == pytest.approx(alone * 128)
     names = [row.name for row in evaluator.cost(plan).rows]
     assert [name for name in names if name.endswith("lookup")] == ["cache_lookup", "ssd_lookup"]

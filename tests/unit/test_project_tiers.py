@@ -61,6 +61,16 @@ def test_more_cache_and_more_skew_miss_less_and_prefetch_hides() -> None:
     assert one("uvm-caching:3%,lfu", **half).time_s < one("uvm-caching:3%", **half).time_s
 
 
+def test_rows_without_a_place_in_an_lfu_cache_are_read_in_place() -> None:
+    """A cache of next to nothing: as without one, after the look-up in it; no row is fetched."""
+    small = {"table_bytes": TB / 10}
+    lfu, alone = one("uvm-caching:0.000001%,lfu", **small), one("uvm", **small)
+    assert [s.name for s in lfu.steps] == ["cache_lookup", "gather_host"]
+    assert step(lfu, "gather_host") == pytest.approx(step(alone, "gather_host"), rel=0.01)
+    moved = [s.payload_bytes for s in one("uvm-caching:5%,lfu", **small).steps if s.name == "gather_host"]
+    assert moved[0] < 0.96 * alone.steps[0].payload_bytes
+
+
 def test_without_a_share_the_cache_fills_what_the_buffers_leave() -> None:
     answer = project_one(table_bytes=10 * TB, tier="uvm-caching")
     count = answer.gpu_count

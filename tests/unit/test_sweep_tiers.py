@@ -30,7 +30,7 @@ def test_tiers_are_an_axis_and_each_row_is_a_projection(cli: Any) -> None:
         assert (row["gpus"], row["time_s"]) == (alone.gpus, pytest.approx(alone.time_s))
         steps = sum(v for k, v in row.items() if k.endswith("_time_s") and k.split("_time_s")[0] in STEPS)
         assert steps == pytest.approx(row["time_s"])
-        assert (row["fetch_rows_time_s"] > 0) == (row["tier"] == "uvm-caching:1%,lfu")
+        assert (row["cache_lookup_time_s"] > 0) == (row["tier"] == "uvm-caching:1%,lfu")
 
 
 STEPS = (

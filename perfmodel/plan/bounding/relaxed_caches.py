@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model import capacity
+from perfmodel.passes.step_resources import Resource
 from perfmodel.plan.bounding.problem import Relaxation
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.pricing.allowed_tiers import ON_SSD, WITH_CACHE
 from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.tier_loads import FETCHES, AskedLaw, law_of_kind
+from perfmodel.plan.pricing.tier_loads import ROUNDING_BYTES, AskedLaw, law_of_kind
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -111,9 +112,14 @@ def _with_corners(
     for code in WITH_CACHE:
         some = np.flatnonzero(o.tier[new] == code)
         sizes = tiers.of_a_miss(code, (row / o.c[new])[some]) if some.size else ()
-        for resource, each in zip(FETCHES[code], sizes, strict=bool(sizes)):
-            own[plain + some, resource] = 0.0
-            average[plain + some, resource] = (missed / o.r[new] * o.parts[new] / o.gpus)[some] * each
+        for resource, each in zip(tiers.fetches(code), sizes, strict=bool(sizes)):
+            rest = np.zeros(some.size)
+            if resource == Resource.UPDATED_BELOW or resource == Resource.UPDATED_BELOW_WIRE:
+                rest = own[plain + some, resource] - _listed_misses(o, evaluator, new[some]) * each
+                rest = np.where(rest < ROUNDING_BYTES, 0.0, rest)
+            own[plain + some, resource] = rest
+            shard = rest + (missed / o.r[new])[some] * each
+            average[plain + some, resource] = shard * (o.parts[new] / o.gpus)[some]
     own_memory[plain:] = 0.0
     per_slot, per_row = evaluator.memories.cache_state
     rows = tables.rows[t] / o.gpus
@@ -141,6 +147,18 @@ def _with_corners(
         cached=cached,
         inside=None if o.inside is None else o.inside[at],
     )
+
+
+def _listed_misses(o: Options, evaluator: Evaluator, at: Ints) -> Array:
+    """Of a shard of listed options with a cache, the rows that it misses in a cache of its own [rows]."""
+    assert o.cached is not None
+    ways, policy = evaluator.memories.ways, evaluator.memories.below
+    assert policy is not None
+    t = evaluator.tables.kinds[0][o.group[at]]
+    kinds = evaluator.model.look_ups.of[t].tolist()
+    laws = [law_of_kind(evaluator.model, int(kind)) for kind in kinds]
+    each = zip(laws, o.cached[at].tolist(), strict=True)
+    return np.array([law.missed(share, policy.policy, ways) for law, share in each]) / o.r[at]
 
 
 def _ordered(o: Options, order: Ints) -> Options:

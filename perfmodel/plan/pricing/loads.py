@@ -92,8 +92,8 @@ class LoadModel:
         return AllLookUps(tables.ids, tables.rows, tables.pooling, self.batch, float(self.gpus))
 
     @cached_property
-    def pools(self) -> dict[tuple[tuple[Part, int], ...], dict[Part, float]]:
-        """Misses of caches that were priced before."""
+    def pools(self) -> dict[tuple[tuple[Part, int], ...], dict[Part, tuple[float, float]]]:
+        """Misses of caches that were priced before, and reads for them."""
         return {}
 
     @cached_property

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from perfmodel.model import exchanges as ex
 from perfmodel.model import kernels, set_caches, tiers
+from perfmodel.model.exchanges import Exchange
 from perfmodel.model.look_ups import Gather
 from perfmodel.model.popularity import popularity_bins
 from perfmodel.passes.step_resources import Resource
@@ -30,13 +31,16 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 Value = Callable[[str], float]
-Part = tuple[int, float, float]
-"""A shard of a cache: look-up kind of its table, row parts, share of its rows that the cache is sized for."""
+Part = tuple[int, float, float, float, float]
+"""A shard of a cache: look-up kind of its table, row parts, share of its rows that the cache is sized for;
+ranks of ``ub``, each of which asks for a row once, else 0; rows of its table on their way at once."""
+_READ = (Resource.IN_PLACE, Resource.IN_PLACE_WIRE)
+_UPDATED = (Resource.UPDATED_BELOW, Resource.UPDATED_BELOW_WIRE)
 FETCHES = {
     CACHED: (Resource.FETCHED, Resource.FETCHED_WIRE),
     ON_SSD: (Resource.SSD_FETCHED, Resource.SSD_FETCHED_WIRE, Resource.SSD_READ, Resource.SSD_WRITTEN),
 }
-"""What the misses of the caches of each tier bring to a rank (``TierLoads.of_a_miss``)."""
+"""What the misses of the LRU caches of each tier bring to a rank (``TierLoads.of_a_miss``)."""
 _IDS = {CACHED: Resource.CACHE_IDS, ON_SSD: Resource.SSD_CACHE_IDS}
 
 
@@ -65,24 +69,44 @@ class TierLoads:
         self, cut: TableCut, some: NDArray[np.bool_], cached: Array, code: int, own: Array
     ) -> None:
         """Rows that are looked for in a cache, and those that are not in it."""
-        missed, distinct = np.zeros(some.shape), np.zeros(some.shape)
-        of = cut.model.look_ups.of[cut.t]
-        for kind, share in set(zip(of[some].tolist(), cached[some].tolist(), strict=True)):
-            at = some & (of == kind) & (cached == share)
-            law = law_of_kind(cut.model, int(kind))
-            missed[at] = law.missed(share, self.below.policy, self.constant("cache_ways")) / cut.r[at]
-            distinct[at] = law.distinct / cut.r[at]
+        missed, reads, distinct = (np.zeros(some.shape) for _ in range(3))
+        of, ways = cut.model.look_ups.of[cut.t], self.constant("cache_ways")
+        keys = np.stack([of, cut.r, cached, *self.asked(cut.ub, cut.G, cut.r, cut.elements * cut.w)])
+        for key in set(zip(*keys[:, some].tolist(), strict=True)):
+            at = some & (keys == np.reshape(key, (-1,) + (1,) * some.ndim)).all(axis=0)
+            law = law_of_kind(cut.model, int(key[0]))
+            missed[at], reads[at] = law.alone((int(key[0]), *key[1:]), self.below.policy, ways)
+            distinct[at] = law.distinct / key[1]
         own[..., _IDS[code]] = distinct * cut.model.id_bytes
         each = self.of_a_miss(code, cut.elements * cut.w)
-        for resource, size in zip(FETCHES[code], each, strict=True):
-            own[..., resource] = missed * size
+        for resource, size in zip(self.fetches(code), each, strict=True):
+            own[..., resource] += (reads if resource in _READ else missed) * size
+
+    def asked(self, ub: Array, G: float, r: Array, row: Array) -> tuple[Array, Array]:
+        """The last two of ``Part``; 0 of LRU caches, which bring each row once."""
+        if self.below.policy != LFU:
+            return np.zeros(np.shape(r)), np.zeros(np.shape(r))
+        return np.where(ub, G, 0.0), self.under_way(r, self.row_bytes(row)[0])
+
+    def under_way(self, r: Array, row: Array) -> Array:
+        """Rows of a whole table that are on their way at once, where its shards have r parts [rows]."""
+        value = self.machine_value
+        held = tiers.rows_in_flight(value("host_latency_s"), value("host_link_bytes_per_s"), row)
+        return np.where(held >= 1, r * held, 0.0)
+
+    def fetches(self, code: int) -> tuple[Resource, ...]:
+        """What the misses of caches of a tier bring to a rank: LFU caches take in no row in the long run."""
+        return (*_READ, *_UPDATED) if self.below.policy == LFU else FETCHES[code]
 
     def of_a_miss(self, code: int, row: Array) -> tuple[Array, ...]:
-        """What one row of so many bytes that a cache has not brings to its rank, by ``FETCHES`` [bytes].
+        """What one row of so many bytes that a cache has not brings to its rank, by ``fetches`` [bytes].
 
-        Of SSDs whole blocks are read, and the row that leaves the cache is written if it was updated.
+        A row without a place in an LFU cache is read and updated in place. Of SSDs whole blocks are read, and
+        the row that leaves the cache is written if it was updated.
         """
         moved, wire = self.row_bytes(row)
+        if self.below.policy == LFU:
+            return moved, wire, moved * self.training, wire * self.training
         if code == CACHED:
             return moved, wire
         block = self.machine_value("ssd_block_bytes")
@@ -96,11 +120,9 @@ class TierLoads:
         Requests of ``ub`` are lists of different rows, one of each rank: a row that two ranks ask for is
         still on its way only where a whole list is.
         """
-        value = self.machine_value
         reads = np.where(cut.ub, ex.requested_rows(cut.G, cut.U, cut.r), cut.lookups)
-        under_way = tiers.rows_in_flight(value("host_latency_s"), value("host_link_bytes_per_s"), row)
         of = cut.model.look_ups.of[cut.t]
-        crossing, held = np.zeros(some.shape), np.where(under_way >= 1, cut.r * under_way, 0.0)
+        crossing, held = np.zeros(some.shape), self.under_way(cut.r, row)
         for kind in np.unique(of[some]):
             at, lists = some & ~cut.ub & (of == kind), some & cut.ub & (of == kind)
             if at.any():
@@ -135,18 +157,34 @@ class AskedLaw:
     """Of one kind of look-ups, all ranks, in bins of rows that are asked for alike.
 
     rate  [bins] of one row, ``set_caches.asked_rate`` [1/batch];  rows  [bins] in the bin
-    all_rows  of the table
+    all_rows  of the table;  draws  of a batch from it
     distinct  rows that a batch asks for
     """
 
     rate: Array
     rows: Array
     all_rows: float
+    draws: float
     distinct: float
 
     def missed(self, share: float, policy: str, ways: float) -> float:
         """Rows of the table that a batch brings into a cache that has that share of them, alone."""
         return _missed(self, share, policy, ways)
+
+    def alone(self, part: Part, policy: str, ways: float) -> tuple[float, float]:
+        """Rows that a shard misses in a cache of its own, and reads over the link for them [rows]."""
+        return _alone(self, part, policy, ways)
+
+    def reads(self, absent: Array, part: Part) -> float:
+        """Reads over the link of rows [bins] that have no place in an LFU cache, of the whole table [rows].
+
+        Requests of ``ub`` are lists of different rows, one of each rank: as ``TierLoads._fill_in_place``
+        """
+        *_, ranks, held = part
+        if not ranks:
+            return set_caches.lfu_reads(self.rate, absent, self.draws, held)
+        each = float(absent @ -np.expm1(-self.rate / ranks))
+        return float(absent @ -np.expm1(-self.rate)) if held >= each else ranks * each
 
     def __hash__(self) -> int:
         return id(self)
@@ -160,7 +198,7 @@ def law_of(ids: Distribution, rows: float, draws: float) -> AskedLaw:
     """``draws``  of a batch, all ranks together."""
     p, count = popularity_bins(ids, rows)
     rate = set_caches.asked_rate(p, draws)
-    return AskedLaw(rate, count, rows, float(set_caches.rows_asked(rate, count, 1.0)))
+    return AskedLaw(rate, count, rows, draws, float(set_caches.rows_asked(rate, count, 1.0)))
 
 
 def law_of_kind(model: LoadModel, kind: int) -> AskedLaw:
@@ -173,6 +211,16 @@ def law_of_kind(model: LoadModel, kind: int) -> AskedLaw:
 def _missed(law: AskedLaw, share: float, policy: str, ways: float) -> float:
     sets = share * law.all_rows / ways
     return float(_policy(policy)(law.rate, law.rows, sets, ways).sum())
+
+
+@lru_cache(maxsize=65536)
+def _alone(law: AskedLaw, part: Part, policy: str, ways: float) -> tuple[float, float]:
+    r, share = part[1:3]
+    missed = law.missed(share, policy, ways)
+    if policy != LFU:
+        return missed / r, missed / r
+    absent = set_caches.lfu_absent(law.rate, law.rows, share * law.all_rows / ways, ways)
+    return missed / r, law.reads(absent, part) / r
 
 
 def _policy(name: str) -> Callable[[Array, Array, float, float], Array]:
@@ -212,23 +260,39 @@ def add_pooled(model: LoadModel, plan: Plan, values: Array) -> None:
     Source: TorchRec 1.8, ``_get_weighted_avg_cache_load_factor``; FBGEMM, ``_apply_cache_state``; of SSDs
             ``_populate_ssd_tbe_params``, which rounds S down
     """
-    assert model.tiers is not None
-    tables, of = plan.tables, model.look_ups.of
+    assert model.tiers is not None and model.below is not None
+    tables, of, policy = plan.tables, model.look_ups.of, model.below.policy
     row = tables.dim / plan.col_parts * tables.element_bytes
     each = {code: model.tiers.of_a_miss(code, row) for code in WITH_CACHE if (plan.tier_codes == code).any()}
-    for code in each:
+    ub = plan.kinds == Exchange.UB
+    asked = np.stack(model.tiers.asked(ub, float(model.gpus), plan.row_parts.astype(np.float64), row))
+    columns = (plan.row_parts, plan.cached_shares, *asked)
+    every: list[Part] = list(zip(of.tolist(), *(c.astype(np.float64).tolist() for c in columns), strict=True))
+    for code in each if policy != LFU else ():
         values[list(FETCHES[code])] = 0
     for rank, caches in enumerate(caches_of(model, plan)):
         for held in caches.values():
-            parts = [(int(of[t]), float(plan.row_parts[t]), float(plan.cached_shares[t])) for t in held]
-            missed = _pooled(model, tuple(sorted(Counter(parts).items())))
+            parts = [every[t] for t in held]
+            found = _pooled(model, tuple(sorted(Counter(parts).items())))
             code = int(plan.tier_codes[held[0]])
             for table, part in zip(held, parts, strict=True):
-                for resource, size in zip(FETCHES[code], each[code], strict=True):
-                    values[resource, rank] += missed[part] * size[table]
+                missed, reads = found[part]
+                if policy == LFU:  # beside what else is read in place and updated there
+                    law = law_of_kind(model, part[0])
+                    alone = law.alone(part, policy, model.constant("cache_ways"))
+                    missed, reads = missed - alone[0], reads - alone[1]
+                for resource, size in zip(model.tiers.fetches(code), each[code], strict=True):
+                    values[resource, rank] += (reads if resource in _READ else missed) * size[table]
+    if policy == LFU:
+        some = [*_READ, *_UPDATED]
+        values[some] = np.where(values[some] < ROUNDING_BYTES, 0.0, values[some])
 
 
-def _pooled(model: LoadModel, parts: tuple[tuple[Part, int], ...]) -> dict[Part, float]:
+ROUNDING_BYTES = 1e-3
+"""Of what is left of two equal numbers."""
+
+
+def _pooled(model: LoadModel, parts: tuple[tuple[Part, int], ...]) -> dict[Part, tuple[float, float]]:
     known = model.pools
     if parts not in known:
         assert model.tiers is not None
@@ -240,17 +304,24 @@ def _pooled(model: LoadModel, parts: tuple[tuple[Part, int], ...]) -> dict[Part,
 
 def pooled_misses(
     parts: tuple[tuple[Part, int], ...], laws: Mapping[int, AskedLaw], policy: str, ways: float
-) -> dict[Part, float]:
-    """Rows that one shard of each part of a cache misses, when all shards share it.
+) -> dict[Part, tuple[float, float]]:
+    """Rows that one shard of each part of a cache misses, when all shards share it, and reads for them.
 
     parts  of the cache, and how many shards are like each;  laws  of the kinds of look-ups
     """
-    known = [laws[kind] for (kind, _, _), _ in parts]
+    known = [laws[part[0]] for part, _ in parts]
     each = list(zip(parts, known, strict=True))
-    size = sum(count * share * law.all_rows / r for ((_, r, share), count), law in each)
+    size = sum(count * part[2] * law.all_rows / part[1] for (part, count), law in each)
     sets = max(float(np.ceil(size / ways)), 1e-9)
     rate = np.concatenate([law.rate for law in known])
-    rows = np.concatenate([count * law.rows / r for ((_, r, _), count), law in each])
-    gone = _policy(policy)(rate, rows, sets, ways)
-    sums = np.add.reduceat(gone, np.cumsum([0, *(law.rate.size for law in known)])[:-1])
-    return {part: float(total) / count for (part, count), total in zip(parts, sums, strict=True)}
+    rows = np.concatenate([count * law.rows / part[1] for (part, count), law in each])
+    starts = np.cumsum([0, *(law.rate.size for law in known)])[:-1]
+    if policy != LFU:
+        sums = np.add.reduceat(set_caches.lru_batch_misses(rate, rows, sets, ways), starts)
+        return {part: (float(x) / n, float(x) / n) for (part, n), x in zip(parts, sums, strict=True)}
+    absent = set_caches.lfu_absent(rate, rows, sets, ways)
+    sums = np.add.reduceat(absent * -np.expm1(-rate), starts)
+    found = {}
+    for ((part, count), law), total, gone in zip(each, sums, np.split(absent, starts[1:]), strict=True):
+        found[part] = float(total) / count, law.reads(gone * part[1] / count, part) / part[1]
+    return found
