@@ -17,6 +17,10 @@ from perfmodel.plan.bounding.mixed_integer import MixedInteger, undominated
 from perfmodel.plan.bounding.problem import Problem, Subspace
 from perfmodel.plan.bounding.relaxation import relax
 from perfmodel.plan.choices.options import options_of
+from perfmodel.plan.pricing.allowed_tiers import WITH_CACHE, Below
+from perfmodel.plan.searching.tiered_search import TieredSearch
+from perfmodel.schema.distributions import parse_distribution
+from perfmodel.schema.tiers import parse_tiers
 from perfmodel.schema.workload import Table, TableSet
 
 MACHINE = "h100-sxm-ib"
@@ -154,3 +158,22 @@ def test_schemes_with_hot_rows_of_uniform_ids_may_be_mixed() -> None:
     mixed = cover.mixed[whole.options]
     assert mixed.sum() == (cover.mixed & cover.alive).sum() > 0
     assert whole.whole[: mixed.size] == (~mixed).tolist()
+
+
+def test_cached_shares_may_be_mixed() -> None:
+    """What a cache misses is above a mix of the corners of a polygon (``relaxed_caches``)."""
+    tables = PlanTables.of(
+        TableSet("two", (Table("a", 10**5, 32, 4), Table("b", 10**4, 32, 4))), parse_distribution("zipf:1.05")
+    )
+    below = Below.of(parse_tiers(["uvm", "uvm-caching"]))
+    evaluator = Evaluator.on(MACHINE, tables, 512, 2, below=below)
+    search = TieredSearch(evaluator, 4e6, time_limit_s=3, listed=True)
+    found = search.run()
+    whole = search.bounds.listed.whole if search.bounds else None
+    assert whole is not None
+    tier = whole.problem.options.tier
+    assert tier is not None
+    cached = np.isin(tier[whole.options], WITH_CACHE)
+    assert cached.any()
+    assert whole.whole[: cached.size] == (~cached).tolist()
+    assert whole.bound_s <= found.cost.time_s

@@ -30,6 +30,7 @@ from perfmodel.plan.bounding.cover import Cover
 from perfmodel.plan.bounding.hulls import Hulls
 from perfmodel.plan.bounding.problem import Problem
 from perfmodel.plan.bounding.tangents import TO_US
+from perfmodel.plan.pricing.allowed_tiers import WITH_CACHE
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -77,9 +78,7 @@ class MixedInteger:
         self.options: Ints = alive[undominated(problem, alive)]
         self.columns, self.rows = self.options.size, _Rows()
         self.upper = list(problem.count[problem.options.group[self.options]])
-        o = problem.options
-        mixed = o.mixed[self.options] if isinstance(o, Cover) else np.zeros(self.columns, dtype=bool)
-        self.whole: list[bool] = (~mixed).tolist()  # schemes with hot rows are above mixes of several
+        self.whole: list[bool] = (~mixed(problem)[self.options]).tolist()
         self.cost = [0.0] * self.columns
         self._tables()
         for p in range(len(problem.curves.times)):
@@ -88,7 +87,8 @@ class MixedInteger:
     def solve(self, until: Callable[[], bool], found: Callable[[Ints], None]) -> None:
         """Raise the bound until the program is solved, or ``until`` says that it is enough.
 
-        found  is called with the options, one of each table in the order of kinds, of every better solution
+        found  is called with the options, one of each table in the order of kinds, of every better solution,
+               the best one first; with none where some options have shares
         """
         import highspy
 
@@ -132,8 +132,9 @@ class MixedInteger:
             self._know(highs.getInfo().mip_dual_bound)
         if interrupts:
             raise interrupts[0]
-        for solution in reversed(solutions):
-            found(np.repeat(self.options, np.rint(solution).astype(np.int64)))
+        if all(self.whole[: self.options.size]):
+            for solution in reversed(solutions):
+                found(np.repeat(self.options, np.rint(solution).astype(np.int64)))
 
     def _know(self, bound_us: float) -> None:
         if np.isfinite(bound_us):
@@ -266,7 +267,18 @@ def undominated(problem: Problem, alive: Ints) -> Mask:
             less = (mine < some).any(axis=2)
             before = np.arange(at.size) < np.arange(first, first + len(some))[:, np.newaxis]
             kept[at[first : first + _AT_A_TIME]] &= ~(no_more & (less | before)).any(axis=1)
-    return kept | o.mixed[alive] if isinstance(o, Cover) else kept  # of those a mix counts, not one alone
+    return kept | mixed(problem)[alive]
+
+
+def mixed(problem: Problem) -> Mask:
+    """[O] options of which tables have shares still: what a scheme takes is above a mix of several.
+
+    Those are shares of hot rows (``Cover``) and of cached rows (``relaxed_caches``).
+    """
+    o = problem.options
+    if isinstance(o, Cover):
+        return o.mixed
+    return np.zeros(o.group.size, dtype=bool) if o.tier is None else np.isin(o.tier, WITH_CACHE)
 
 
 def _lines(sizes: Array, times: Array) -> list[tuple[float, float]]:
