@@ -30,10 +30,10 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 RELAXATION = (
-    "linear: shares of the schemes of each table, of any parts and hot rows in boxes that are split where it "
-    "matters, loads and memory spread evenly over the ranks but for the largest shard, convex hulls of the "
-    "curves; branched on the kinds of exchange in use, the numbers of copies, the sizes of exchanges and of "
-    "the largest shard"
+    "linear: shares of the schemes of each table, or whole tables where they are few, any parts and hot "
+    "rows in boxes that are split where it matters, loads and memory spread evenly over the ranks but for "
+    "the largest shard, convex hulls of the curves; branched on the kinds of exchange in use, the numbers of "
+    "copies, the sizes of exchanges and of the largest shard"
 )
 """What the bound assumes, in words."""
 
