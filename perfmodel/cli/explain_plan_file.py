@@ -9,6 +9,7 @@ import typer
 
 from perfmodel.cli.explain_collective import only_of
 from perfmodel.cli.ids import ids_of
+from perfmodel.cli.load_options import check_beside_plan
 from perfmodel.cli.options import advice, calibration_of, check_per_node, library_of, machine_of
 from perfmodel.cli.output import emit_cited, emit_json
 from perfmodel.cli.plan_options import as_made, below_of, is_training, numbers_of
@@ -47,6 +48,7 @@ def explain_step_of_plan(context: typer.Context) -> None:
     context  of ``perfmodel explain``, whose options it has
     Limits: no tables, an option that a plan does not have -> BadInputError that says so
     """
+    check_beside_plan(tier=context.params["tier"])
     only_of(context, _MEANT, "a plan")
     asked = context.params
     machine, batch = as_made(asked["plan_file"], asked["machine"], asked["batch"], asked["calibration"])

@@ -12,6 +12,7 @@ from perfmodel.cli.codes import STOPPED
 from perfmodel.cli.dense import DenseOption, layers_of, whole_of
 from perfmodel.cli.explain_plan_file import explain_line
 from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
+from perfmodel.cli.load_options import check_beside_plan
 from perfmodel.cli.onechip.old_spellings import (
     OnChipOption,
     RobustOption,
@@ -172,6 +173,8 @@ def plan(
     one_output(json=as_json, csv=as_csv)
     check_out(out, file_format, force=force)
     check_page(report, out, force=force)
+    if plan_file is not None:
+        check_beside_plan(tier=tier)
     typed = TypedLine.of(context)
     texts = {"model": model, "gpus": gpus, "batch": batch, "time_limit": time_limit}
     machine, batch = as_made(plan_file, machine, batch, calibration)
@@ -224,8 +227,11 @@ def plan(
     kept = out is not None or plan_file is not None
     again = "" if kept else typed.text(more=["--out", "plan.json"])
     whole = whole_of(answer, layers)
+    longest, saved = answer.found.cost.limiting.name, out or plan_file or Path("plan.json")
+    equation = "" if kernels else explain_line(typed, longest, saved)
     if report is not None:
-        _write_page(answer, whole, report, typed, calibration, capped=capped)
+        of_plan = equation if kept or answer.evaluator.model.below is not None else ""
+        _write_page(answer, whole, report, typed, calibration, capped=capped, explain=of_plan)
     if as_json:
         samples = answer.evaluator.batch * answer.evaluator.gpus
         step = whole.to_dict(samples) if whole else None
@@ -234,8 +240,6 @@ def plan(
     elif as_csv:
         emit(plan_csv(answer))
     else:
-        longest = answer.found.cost.limiting.name
-        equation = "" if kernels else explain_line(typed, longest, out or plan_file or Path("plan.json"))
         more: dict[str, Any] = {"capped": capped, "other_pass": other, "changes": changes}
         emit(plan_text(answer, file, again, whole, **more, equation=equation))
         for line in answer.evaluator.setting.notes:
@@ -289,6 +293,7 @@ def _write_page(
     calibration: str | Path | None,
     *,
     capped: bool,
+    explain: str,
 ) -> None:
     """The page, with the line that makes it again in any folder."""
     from perfmodel.report.page.alerts import alerts
@@ -298,7 +303,7 @@ def _write_page(
     command = typed.text(without=without, more=["--report", path.name])
     asked = [word for name, words in typed.options if name in _OF_EXPLAIN for word in words]
     doubts = alerts(None, calibration)
-    page = plan_page(answer, command, whole, capped=capped, alerts=doubts, asked=asked)
+    page = plan_page(answer, command, whole, capped=capped, alerts=doubts, asked=asked, explain=explain)
     write(page, path, "html")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,10 +14,10 @@ from perfmodel.model import embedding_bag as eb
 from perfmodel.model import exchanges as ex
 from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.equations import Equation
-from perfmodel.passes.explanation import Explanation, Pass, Payload, explained, find_step
+from perfmodel.passes.explanation import ALIASES, Explanation, Pass, Payload, explained, find_step
 from perfmodel.passes.letters import LETTERS
 from perfmodel.passes.step_resources import WHOLE, Resource
-from perfmodel.passes.steps import BELOW_HBM, STEPS, Step
+from perfmodel.passes.steps import BELOW_HBM, LABELS, STEPS, Step
 from perfmodel.passes.terms import Term, plain_term, quantity_term
 from perfmodel.plan.explain_tier_step import explain_tier_step, with_beside
 from perfmodel.plan.pricing.alike import Alike
@@ -26,13 +27,12 @@ from perfmodel.plan.pricing.placement import Plan
 from perfmodel.plan.pricing.step_equations import BY_DOMAIN, EVERY_RANK, GATHERS, MEANINGS, side
 from perfmodel.project.explain_step import pass_of
 from perfmodel.project.projection import Projection
+from perfmodel.project.tiered import GATHER_HOST
 from perfmodel.units import format_bytes, format_number, format_time
 
 _R = Resource
 _ALIASES = {
     "rows": ("all_to_all_rows",),
-    "gather-host": ("gather_pool",),
-    "gather_host": ("gather_pool",),
     "requests": ("all_to_all_requests",),
     "inside": ("reduce_scatter_inside",),
     "across": ("reduce_scatter_across", "all_to_all_across"),
@@ -189,15 +189,24 @@ def explain_plan_step(evaluator: Evaluator, plan: Plan, cost: StepCost, name: st
 
 def _explain(whole: Pass, evaluator: Evaluator, plan: Plan, name: str, what: str) -> Explanation:
     known = {each.name for each in whole.steps}
-    also = (each for each in _ALIASES.get(name.strip().lower(), ()) if each in known)
-    step = find_step(whole.steps, next(also, name), what)
+    also = [each for each in _ALIASES.get(name.strip().lower(), ()) if each in known]
+    words: tuple[str, ...] = ()
+    gathers = {row.name for row in whole.steps if row.beside}  # of two memories, of which one is hidden
+    if gathers == {"gather_pool"} and _means(name, GATHER_HOST):
+        also = ["gather_pool"]
+    if gathers == {GATHER_HOST} and _means(name, "gather_pool"):
+        step = evaluator.hbm_gather(evaluator.loads(plan))
+        hidden = next(row for row in whole.steps if row.name == GATHER_HOST)
+        words = (f"hidden behind {hidden.label}, which takes {format_time(hidden.time_s)}",)
+    else:
+        step = find_step(whole.steps, next(iter(also), name), what)
     if step.name in TIER_STEPS:
         return explain_tier_step(evaluator, plan, step)
     kinds = evaluator.steps_by_name
     if step.name not in kinds:
         return explained(whole, step, Payload(Equation("0", "", ""), ()))
     kind = kinds[step.name]
-    apart = (*_sets_words(evaluator, plan, whole, kind), *_launch_words(evaluator, plan, kind))
+    apart = (*words, *_sets_words(evaluator, plan, whole, kind), *_launch_words(evaluator, plan, kind))
     if kind.splits:
         terms = (*_head(whole, step.payload_bytes), *_constants(evaluator, "fields value_bytes"))
         return explained(whole, step, Payload(Equation.of(eb.splits_bytes), terms, apart))
@@ -224,6 +233,13 @@ def _explain(whole: Pass, evaluator: Evaluator, plan: Plan, name: str, what: str
     working = (_sum_words(busiest, where), *(_which_words(busiest) if what == "plan" else ()), *apart)
     launches = int(evaluator.times.launches(evaluator.loads(plan).most)) if kind.grouped else 1
     return with_beside(explained(whole, step, Payload(equation, terms, working, like, launches)))
+
+
+def _means(name: str, step: str) -> bool:
+    """Whether a user means that step, by its name, its label or an alias."""
+    wanted = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    label = re.sub(r"[^a-z0-9]+", "_", LABELS[step].lower()).strip("_")
+    return wanted in (step, label) or ALIASES.get(wanted) == step
 
 
 def _whole(resource: Resource) -> Resource:

@@ -266,6 +266,12 @@ class Evaluator:
         sent = [self.times.sent(step, self.times.payload(step, most), time) for step, time in collectives]
         return total + known.times(sent)[1]
 
+    def hbm_gather(self, loads: Loads) -> StepRow:
+        """The gather from HBM alone, which a gather of rows in place may hide."""
+        dram, l2 = (loads.most[[resource]] for resource in STEPS["gather_pool"].resources)
+        timing = self.times.basis.gather_timing(dram, l2, None, launches=self.times.launches(loads.most))
+        return replace(self._row(STEPS["gather_pool"], timing, loads), beside="", beside_s=0.0)
+
     def _row(self, step: Step, timing: Timing, loads: Loads) -> StepRow:
         each = np.max([loads.of(resource) for resource in step.resources], axis=0)
         if step.name == "gather_host" and timing.limit_names[int(timing.limit[0])] not in LINK:

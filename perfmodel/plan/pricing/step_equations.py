@@ -108,13 +108,36 @@ def _sides() -> dict[Resource, Side]:
 _SORTED = "lookups touched id_bytes"
 
 
+_BELOW = {
+    "cache_lookup": "u id_bytes",
+    "fetch_rows": "m row",
+    "ssd_lookup": "u id_bytes",
+    "read_ssd": "m row",
+    "write_ssd": "m elements w",
+    "gather_host": "m row",
+    "update_host": "touched (row + state)",
+}
+"""Bytes of the steps that wait for a tier below the HBM, as ``tier_loads.TierLoads`` has them."""
+BELOW_MEANINGS = {
+    "u": "different rows that a batch asks for",
+    "m": "rows that cross the link: those that the cache has not, or those that are read in place",
+    "row": "bytes of one of them, whole sectors of the link",
+    "touched": "different rows that are updated",
+    "state": "bytes of the optimizer's state of one of them, whole sectors: of cached rows it alone moves",
+}
+"""What their letters mean, beside those of ``MEANINGS``."""
+
+
 def bytes_equation(step: Step) -> str:
     """Bytes of one shard, or of one table on every rank, in a step, in the letters of ``MEANINGS``.
 
-    Limits: of a gather -> those that miss the L2;  of splits -> one size;  no forward step has it -> ""
+    Limits: of a gather -> those that miss the L2;  of splits -> one size;
+            of a tier -> in those of ``BELOW_MEANINGS`` too;  no forward step has it -> ""
     """
     if step.splits:
         return re.sub(r" *\[\w+\]$", "", equation_of(eb.splits_bytes))
+    if step.below_hbm:
+        return _BELOW[step.name]
     forward = {resource for each in (*FORWARD, WEIGHTS) for resource in each.resources}
     sides = _sides()
     whole = [WHOLE.get(resource, resource) for resource in step.resources]

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.model import exchanges as ex
+from perfmodel.plan.pricing.allowed_tiers import IN_PLACE
 from perfmodel.plan.pricing.memory import PlanMemory
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Switch
@@ -28,10 +30,11 @@ from perfmodel.report.figures.gpu_columns import (
 )
 from perfmodel.report.figures.words import hover, safe
 from perfmodel.report.plan_text import next_best
-from perfmodel.schema.tiers import IN_HBM, PLACED
+from perfmodel.schema.tiers import IN_HBM, PLACED, UVM
 from perfmodel.units import counted, format_count, format_time
 
 NAME = "placements"
+Array = NDArray[np.int64]
 MOST_BLOCKS = 1_800
 """Blocks that are drawn: of more, small ones are one block a column and sharding."""
 _SMALL = 0.004  # of the highest column, in bytes and in time: too low to be seen
@@ -109,12 +112,22 @@ def title(shown: Shown) -> str:
     text += f" on {counted(gpus, 'GPU')}"
     if hot:
         text += f"; {hot} {'has its' if hot == 1 else 'have their'} hottest rows on every GPU"
-    held = np.bincount(answer.plan.shards[1], minlength=gpus)
+    tables, ranks = answer.plan.shards
+    in_place = answer.plan.tier_codes[tables] == IN_PLACE
+    held, read = (np.bincount(ranks[some], minlength=gpus) for some in (~in_place, in_place))
+    beside = "beside its copies " if "data-parallel" in counts else ""
     if held.max() > 0:
-        words = f"{held.min()} to {held.max()}" if held.min() < held.max() else str(held.max())
-        beside = "beside its copies " if "data-parallel" in counts else ""
-        text += f"; {beside}a GPU holds {words} {'shard' if words == '1' else 'shards'}"
+        text += f"; {beside}a GPU holds {_range(held)}"
+    if read.max() > 0:
+        text += " and reads" if held.max() > 0 else f"; {beside}a GPU reads"
+        text += f" {_range(read)} in host memory ({UVM})"
     return text + "."
+
+
+def _range(counts: Array) -> str:
+    """``2 shards``, ``1 to 3 shards``."""
+    words = f"{counts.min()} to {counts.max()}" if counts.min() < counts.max() else str(counts.max())
+    return f"{words} {'shard' if words == '1' else 'shards'}"
 
 
 _IN_WORDS = {"3d": "cut in 3d"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Sequence
 from html import escape
 
@@ -27,6 +28,7 @@ from perfmodel.report.plan_text import compared_with, kept_words
 from perfmodel.report.projection_text import band
 from perfmodel.report.step_words import step_label
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
+from perfmodel.schema.tiers import IN_HBM, PLACED
 from perfmodel.units import (
     counted,
     format_bytes,
@@ -49,6 +51,7 @@ def plan_page(
     capped: bool = False,
     alerts: Sequence[str] = (),
     asked: Sequence[str] = (),
+    explain: str = "",
 ) -> Page:
     """One card and its figures, nothing to choose; and the plan, to take along.
 
@@ -57,13 +60,14 @@ def plan_page(
     capped   whether the memory was said with ``--max-hbm``
     alerts   why to doubt the calibration
     asked    options that ``perfmodel explain`` takes too, as they were typed; none: those that make the plan
+    explain  explains the longest step of the plan in its file; "": a step of its main sharding instead
     """
     e, card = answer.evaluator, plan_card(answer, whole, capped)
     shards = sum(placement.ranks.size for placement in answer.plan.placements)
     record = plan_record(answer.plan, MadeFor.of(answer.evaluator))
     return Page(
         f"{one_line(e.tables.model)} on {counted(e.gpus, 'GPU')}: {card.sentence}",
-        provenance(answer, command, asked),
+        provenance(answer, command, asked, explain),
         (View((), (card,), plan_blocks(answer, whole)),),
         command,
         alerts=tuple(alerts),
@@ -139,7 +143,28 @@ def _gpus(answer: Planned, capped: bool) -> str:
     return (
         f"{format_count(e.gpus)}{domains}, for {counted(len(e.tables), 'table')} of {size}; memory {full} of "
         f"{limit} on the fullest (rank {int(np.argmax(total))}), {kept_words(answer, capped)}"
+        f"{_below_words(answer)}"
     )
+
+
+def _below_words(answer: Planned) -> str:
+    """``; tables: 23 in HBM, 3 in host memory (uvm); host memory 61.4 GB of all GPUs``; "" where all are in
+    HBM."""
+    kinds = Counter(placement.scheme.tier.kind for placement in answer.plan.placements)
+    if not kinds.keys() - {IN_HBM.kind}:
+        return ""
+    order = sorted(kinds, key=list(PLACED).index)
+    tables = ", ".join(
+        f"{kinds[kind]} {PLACED[kind]}" + (f" ({kind})" if kind != IN_HBM.kind else "") for kind in order
+    )
+    memory = answer.found.memory
+    sizes = (("host memory", memory.host), ("SSDs", memory.ssd))
+    used = "".join(
+        f"; {name} in use {format_bytes(float(held.sum()), binary=False)}"
+        for name, held in sizes
+        if held.any()
+    )
+    return f"; tables: {tables}{used}"
 
 
 def evidence_shares(answer: Planned) -> dict[Evidence, float]:
@@ -192,7 +217,7 @@ def _notes(answer: Planned, whole: WholeStep | None) -> list[str]:
     return notes + list(e.setting.notes)
 
 
-def provenance(answer: Planned, command: str, asked: Sequence[str] = ()) -> str:
+def provenance(answer: Planned, command: str, asked: Sequence[str] = (), explain: str = "") -> str:
     """HTML of machine, calibrations, steps with their equations, and the command."""
     e = answer.evaluator
     machine = e.setting.machine
@@ -207,7 +232,7 @@ def provenance(answer: Planned, command: str, asked: Sequence[str] = ()) -> str:
             f"<p>{named('Machine', machine)}. Tables: {escape(e.tables.model)}.</p>",
             f"<p>Calibrations: {escape(names)}. {versions()}</p>",
             values(machine, "machine"),
-            _equations(answer, asked),
+            _equations(answer, asked, explain),
             f"<p>{escape(again)}:</p>{code(command)}",
         ]
     )
@@ -224,11 +249,11 @@ _ENDED = {
 """How far the command gives this plan again, by why the search ended."""
 
 
-def _equations(answer: Planned, asked: Sequence[str]) -> str:
+def _equations(answer: Planned, asked: Sequence[str], explain: str) -> str:
     """The steps, and the command that writes the equation of each with its numbers."""
-    from perfmodel.plan.pricing.step_equations import MEANINGS, bytes_equation
+    from perfmodel.plan.pricing.step_equations import BELOW_MEANINGS, MEANINGS, bytes_equation
 
-    known = {step.name: step for step in answer.evaluator.steps}
+    known = answer.evaluator.steps_by_name
     rows = []
     for row in answer.found.cost.rows:
         text = bytes_equation(known[row.name]) if row.name in known else ""
@@ -247,13 +272,18 @@ def _equations(answer: Planned, asked: Sequence[str]) -> str:
         "evidence",
         "bytes of a shard or table",
     )
-    letters = "; ".join(f"{letter}: {meaning}" for letter, meaning in {**MEANINGS, **_GATHERED}.items()) + "."
+    below = BELOW_MEANINGS if answer.evaluator.model.below is not None else {}
+    meanings = {**MEANINGS, **_GATHERED, **below}
+    letters = "; ".join(f"{letter}: {meaning}" for letter, meaning in meanings.items()) + "."
+    tiers = "Memory tiers, " if below else ""
+    how = "" if explain else ", for tables that are all sharded one way"
+    kept = "" if not explain or answer.given else " of the plan that --out plan.json keeps"
     return folded(
         "Equations of the steps",
         "<p>Bytes of a step are summed over the shards and "
         "copies of the busiest GPU; their time is that of the kernel or collective at these bytes "
-        "(docs/model.md: Curves, Other shardings, A training step). One equation with all its numbers, for "
-        f"tables that are all sharded one way: <code>{escape(explain_line(answer, asked))}</code></p>"
+        f"(docs/model.md: Curves, Other shardings, {tiers}A training step). One equation with all its numbers"
+        f"{how}{kept}: <code>{escape(explain or explain_line(answer, asked))}</code></p>"
         f"{table(head, rows)}<p class='how'>{escape(letters)}</p>",
     )
 
