@@ -46,8 +46,9 @@ MostGpusOption = Annotated[
     typer.Option(
         "--gpus",
         metavar="N",
-        help="GPUs of the two rows in HBM, and the most of host memory (default: as many as the tables need "
-        "in HBM); the other rows take as many as they need.",
+        help="GPUs of the two rows in HBM, and the most that host memory is tried on where its rows fit "
+        "(default: as many as the tables need in HBM); the other rows, and host memory where its rows do not "
+        "fit, take as many as they need.",
     ),
 ]
 PricesOption = Annotated[

@@ -260,7 +260,7 @@ def checked_sharding(
     from perfmodel.plan.pricing.alike import way_named
 
     other = more or ALL
-    way = other if name.strip().lower() == other else way_named(name)
+    way = other if name.strip().lower() == other else way_named(name, other)
     memory = {"--local-memory": local_memory, "--remote-memory": remote_memory}
     given = {"--reduction": reduction != "auto", **memory, "--tier": tier}
     clash = next((option for option, value in given.items() if value not in (None, False)), "")

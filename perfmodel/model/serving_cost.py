@@ -53,16 +53,17 @@ def energy_kwh(hours: ArrayLike, power_w: ArrayLike) -> Array:
     return _array(hours) * _array(power_w) / WATTS_PER_KILOWATT
 
 
-def machine_cost(hours: ArrayLike, g: ArrayLike, price: ArrayLike) -> Array:
-    """Money for GPUs, each at its share of its machine.
+def machine_cost(hours: ArrayLike, G: ArrayLike, m: ArrayLike, price: ArrayLike) -> Array:
+    """Money for the machines that GPUs keep busy.
 
-        h c / g                                                               [money]
+        (h / G) m c                                                           [money]
 
-    hours  GPU-hours [h];  g  GPUs of one machine [-];  price  c, of a machine's hour [money/h]
-    Source: as many GPUs as hours and energy are counted of; who leaves the others idle pays for them too
-    Limits: g = 1 -> h c;  one of 8 -> an eighth of it
+    hours  h, GPU-hours [h];  G  GPUs in use [-];  m  machines in use, by ``machines_in_use`` [-]
+    price  c, of a machine's hour [money/h]
+    Source: the GPUs are in use at the same time, for h / G hours, and their machines as long
+    Limits: m = G / g -> h c / g, each GPU at its share;  one GPU with a machine to itself -> h c
     """
-    return _array(hours) * _array(price) / _array(g)
+    return _array(hours) / _array(G) * _array(m) * _array(price)
 
 
 def machines_in_use(R: ArrayLike, G: ArrayLike, g: ArrayLike, whole: bool) -> Array:

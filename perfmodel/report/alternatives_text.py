@@ -67,8 +67,7 @@ def headlines(found: Sequence[Alternative], best: Alternative) -> list[str]:
     rival, than = rival_of(list(found), best), ""
     if rival is not None:
         ratio, over = rival.time_s / best.time_s, counted(rival.gpus, "GPU")
-        article = "the " if rival.label.startswith("best") else ""
-        than = f", {format_ratio(ratio)} faster than {article}{rival.label} ({over})"
+        than = f", {format_ratio(ratio)} faster than {_article(rival)} ({over})"
     takes = "take" if best.name == ON_SSD else "takes"
     first = f"{best.label} {takes} the fewest GPU-hours for {size}: {counted(best.gpus, 'GPU')}, "
     first += f"{format_time(best.time_s)} per batch{than}."
@@ -91,7 +90,7 @@ def side_by_side(found: Sequence[Alternative], currency: str) -> str:
     """One line an alternative; below them those that are not possible, and why."""
     headers = ["alternative", "GPUs", "time/batch", "95 % band", "samples/s", "per GPU", "GPU-h", "kWh ≤"]
     rows = [_row(each, currency) for each in found if each.answer]
-    text = table([*headers, currency], rows, drop=(5, 3))
+    text = table([*headers, currency], rows, drop=(5, 3, 4, 7))
     how = [(each.label, how_words(each)) for each in found if each.answer]
     text += f"\n\nHow\n{facts(how, indent=1)}"
     rest = [[f"{each.label} ({each.machine})", each.why] for each in found if each.answer is None]
@@ -235,24 +234,42 @@ def crossing_words(each: Crossing) -> tuple[str, str]:
 
 
 def money_words(found: Sequence[Alternative]) -> list[str]:
-    """What a price is of, which machines have idle GPUs, and which prices are missing."""
-    lines = ["A GPU costs its share of the price of its machine."]
-    idle = [
-        f"{each.label} {each.gpus} of {each.answer.setting.machine.gpus_per_node}"
-        for each in found
-        if each.answer and each.gpus < each.answer.setting.machine.gpus_per_node
-    ]
-    if idle:
-        lines[0] += f" The other GPUs of the machine are free for other work; in use are {', '.join(idle)}."
+    """Who pays whole machines and who a share, what costs the least, and which prices are missing."""
+    shown = [each for each in found if each.answer]
+    whole = [f"{each.label} {counted(round(each.machines), 'machine')}" for each in shown if each.whole]
+    shares = [f"{each.label} {each.gpus} of {each.node}" for each in shown
+              if not each.whole and each.gpus < each.node]  # fmt: skip
+    first = "In HBM a GPU costs its share of the price of its machine"
+    lines = [f"{first}, whose other GPUs are free for other work{_listed('; in use are', shares)}."]
+    if whole:
+        lines += [
+            "Rows in host memory or on SSDs take the machine, so whole machines are paid, and the GPUs that "
+            f"are not in use with them: {', '.join(whole)}."
+        ]
+    priced = [each for each in shown if each.cost is not None and not each.stated]
+    if priced:
+        least = min(priced, key=lambda each: each.cost or 0.0)
+        lines += [
+            f"The ranking is by the hours of the GPUs in use. The lowest cost is that of {_article(least)}."
+        ]
     missing = [f"{each.unpriced} ({each.label})" for each in found if each.unpriced]
     if missing:
         lines += [f"No cost is shown where the file has no price: {', '.join(missing)}."]
     return lines
 
 
+def _article(each: Alternative) -> str:
+    """``the best plan in HBM``, ``host memory``"""
+    return f"the {each.label}" if each.label.startswith("best") else each.label
+
+
+def _listed(before: str, names: Sequence[str]) -> str:
+    return f"{before} {', '.join(names)}" if names else ""
+
+
 def _small_print(found: Sequence[Alternative], currency: str) -> str:
     lines = [
-        "GPU-hours, energy and cost are per 10⁹ samples, for the GPUs in use. "
+        "GPU-hours, energy and cost are per 10⁹ samples; GPU-hours and energy are those of the GPUs in use. "
         "Energy is that of the boards alone, at full power."
     ]
     if currency:

@@ -26,7 +26,8 @@ _NEAR = 3  # batch sizes shown on each side of the best
 _ROUGH = (
     "Steps: of two batches, one after the other (in line) or overlapping (overlap). Most/replica: the "
     "highest load of a replica within --p99; no limit: what it serves if requests may wait without end; "
-    "~: from a shorter simulation. GPUs: for the load of this answer."
+    "~: from a shorter simulation, not confirmed; only the chosen row is confirmed by the longer one. "
+    "GPUs: for the load of this answer."
 )
 _READ = (
     "Used: part of the load that full batches serve. Batch: requests in one, on average. Batching, queue, "
@@ -81,13 +82,13 @@ def headline(answer: ServiceLoad) -> str:
 
 
 def band_words(answer: ServiceLoad) -> str:
-    """How many GPUs it would be at the ends of the bands of all times."""
+    """How many GPUs it would be at the ends of the bands of all times; of given replicas, what they carry."""
     if not answer.low_per_s:
         return "no upper end of the band"
     ends = [answer.gpus_for(each) for each in (answer.high_per_s, answer.low_per_s)]
     if answer.question.replicas is not None:
         low, high = (answer.replicas * each for each in (answer.low_per_s, answer.high_per_s))
-        return f"at most {rate(low)} – {rate(high)}"
+        return f"band {rate(low).partition('request')[0].strip()} – {rate(high)} carried"
     low, high = ends
     return (
         f"band {counted(high, 'GPU')}"
@@ -143,8 +144,8 @@ def choice_words(answer: ServiceLoad) -> str:
     if answer.question.qps is None:
         return "of all that were tried, what carries the most within the limit"
     return (
-        "of all that were tried, the fewest GPUs; of those, the lowest p99 at this load; of what is "
-        "within 5 % of that, the most load"
+        "of all that were tried, the fewest GPUs in the longer simulation; of those, the lowest p99 at this "
+        "load; of what is within 5 % of that, the most load"
     )
 
 
@@ -233,14 +234,15 @@ def batch_table(answer: ServiceLoad) -> str:
 
 
 def _tried(answer: ServiceLoad, each: Carried) -> list[str]:
+    rough = "" if each is answer.best else "~"
     return [
         format_count(each.batch),
         format_time(each.pass_s),
         format_time(each.rule.wait_s),
         _OVERLAPPED if each.rule.overlap else _IN_LINE,
-        ("" if each is answer.best else "~") + rate(each.rate_per_s).partition("request")[0].strip(),
+        rough + rate(each.rate_per_s).partition("request")[0].strip(),
         rate(each.capacity_per_s).partition("request")[0].strip(),
-        format_count(answer.gpus_for(each.rate_per_s)),
+        rough + format_count(answer.gpus_for(each.rate_per_s)),
         "chosen" if each is answer.best else "",
     ]
 

@@ -15,7 +15,10 @@ from perfmodel.schema.machine import list_machines
 _WHAT = "price file"
 MEMORY, SSD = "memory", "ssd"
 _TABLES = {"machine_hour": "h", "tb_month": "TB/month"}
-_PRICE = re.compile(r"\s*([0-9][0-9_ ]*(?:\.[0-9]+)?)\s*([A-Z]{3})\s*/\s*(h|TB/month)\s*")
+_PRICE = re.compile(
+    r"\s*([+-]?[0-9][0-9_ ]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Z]{3})\s*/\s*(h|TB/month)\s*"
+)
+_MOST = 1e12
 EXAMPLE = '[machine_hour]\nh100-sxm-ib = "80 EUR/h"\n[tb_month]\nmemory = "3000 EUR/TB/month"'
 
 
@@ -33,8 +36,8 @@ def read_prices(path: Path, asked: str | None = None) -> Prices:
 
     asked  name of the machine that is asked about, which may be one of your own
 
-    Limits: a price without currency and unit, two currencies, an unknown table or name -> BadInputError with
-    an example
+    Limits: a price without currency and unit, two currencies, an unknown table or name, a price below 0 or
+    above ``_MOST`` -> BadInputError
     """
     document: dict[str, Any] = read_toml(path, _WHAT)
     for name in document:
@@ -75,4 +78,9 @@ def _price(where: str, value: object, unit: str) -> tuple[float, str]:
             f"{where} {shown(value)} is not a price with a unit.",
             f'write number, currency and unit, "80 EUR/{unit}"; for example\n{EXAMPLE}',
         )
-    return float(match.group(1).replace("_", "").replace(" ", "")), match.group(2)
+    price = float(match.group(1).replace("_", "").replace(" ", ""))
+    if price < 0:
+        raise BadInputError(f"{where} {shown(value)} is negative.", "a price is 0 or more.")
+    if price > _MOST:
+        raise BadInputError(f"{where} {shown(value)} is too large.", f"a price is at most {_MOST:g}.")
+    return price, match.group(2)

@@ -89,7 +89,7 @@ def answered(
     first = project_one(**pass_of, **sized)
     keywords = {name: value for name, value in pass_of.items() if name != "gpus"}
     tables = pass_of.get("tables")
-    way = None if sharding is None else sharding if sharding == BEST else way_named(sharding)
+    way = None if sharding is None else sharding if sharding == BEST else way_named(sharding, BEST)
     other = sharded_pass(first, way, tables) if way and way != ROW_WISE else None
     served = other or projected_pass(keywords, first.gpus)
     ranks = [

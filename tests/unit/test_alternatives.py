@@ -123,8 +123,46 @@ def test_costs_by_hand(skewed: dict[str, Alternative]) -> None:
     assert (
         "no price: machine_hour.gh200-slingshot (GH200 over C2C), " in text and "tb_month.ssd (SSDs)" in text
     )
-    assert "in use are SSDs 1 of 8, one memory 1 of 8." in text
+    assert "in use are one memory 1 of 8." in text
+    assert "whole machines are paid" in text and "host memory 6 machines" in text and "SSDs 1 machine" in text
     assert host.samples_per_s == pytest.approx(48 * 1024 / host.time_s)
+
+
+def test_one_gpu_with_the_host_memory_pays_its_machine_as_load_does(cli: Any, tmp_path: Path) -> None:
+    line = ("--table-size", "1TB", "--prices", str(prices(tmp_path)))
+    rows = json.loads(cli("alternatives", *line, "--no-map", "--json").out)["alternatives"]
+    found = {each["name"]: each for each in rows}
+    host, best, ssd = found["host"], found["best-plan"], found["ssd"]
+    for each in (host, ssd):
+        assert each["gpus"] == 1 and each["whole_machines"] and each["machines"] == 1
+        assert each["machine_hours"] == pytest.approx(each["gpu_hours"])
+    assert host["cost"] == pytest.approx(80 * host["gpu_hours"])
+    assert host["energy_kwh_at_most"] == pytest.approx(0.7 * host["gpu_hours"])
+    assert not best["whole_machines"] and best["cost"] == pytest.approx(80 * best["gpu_hours"] / 8)
+    assert not found["one-memory"]["whole_machines"] and found["one-memory"]["machines"] == 1 / 8
+    text = " ".join(cli("alternatives", *line, "--no-map").out.split())
+    assert "whole machines are paid" in text and "The lowest cost is that of the best plan in HBM." in text
+
+
+@pytest.mark.parametrize("size", ["1TB", "10TB", "100TB"])
+def test_no_number_breaks_on_a_narrow_terminal(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    words = ("alternatives", "--table-size", size, "--no-map", "--prices", str(prices(tmp_path)))
+    lines = cli(*words).out.split("How\n")[0].splitlines()
+    start = next(k for k, line in enumerate(lines) if " GPUs " in line)
+    assert max(map(len, lines)) <= 60
+    further = [line for line in lines[start + 1 :] if line.startswith(" " * 20)]
+    assert not further, further  # the rest of a number that broke would stand alone, below its column
+
+
+def test_host_memory_takes_what_its_rows_need_as_help_says(cli: Any) -> None:
+    words = ("alternatives", "--table-size", "10TB", "--gpus", "8", "--no-map", "--json")
+    host = {each["name"]: each for each in json.loads(cli(*words).out)["alternatives"]}["host"]
+    assert host["gpus"] == 48 and host["gpus_why"] == "the fewest that hold the rows"
+    told = " ".join(cli("alternatives", "--help").out.replace("│", " ").split())
+    assert "host memory where its rows do not fit, take as many as they need" in told
 
 
 def test_the_map_has_the_cells_of_the_answers(
@@ -263,6 +301,8 @@ def test_names_of_costs_are_in_the_legend_and_their_axes_have_room(skewed: dict[
         ('[machine_hour]\nmine = "1 EUR/h"\n', "mine"),
         ('[hours]\nmine = "1 EUR/h"\n', "hours"),
         ("[tb_month]\n", "has no price"),
+        ('[machine_hour]\nh100-sxm-ib = "-80 EUR/h"\n', "'-80 EUR/h' is negative"),
+        ('[machine_hour]\nh100-sxm-ib = "1e400 EUR/h"\n', "'1e400 EUR/h' is too large"),
     ],
 )
 def test_prices_without_their_units_are_refused(tmp_path: Path, text: str, words: str) -> None:

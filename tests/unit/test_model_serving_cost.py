@@ -16,7 +16,7 @@ def test_samples_and_hours() -> None:
 
 def test_energy_and_money() -> None:
     assert serving_cost.energy_kwh(1, 1000) == pytest.approx(1)
-    assert serving_cost.machine_cost(16, [1, 8], 80) == pytest.approx([1280, 160])
+    assert serving_cost.machine_cost(16, 2, [2, 2 / 8], 80) == pytest.approx([1280, 160])
     assert serving_cost.storage_cost(1e12, 730, 25) == pytest.approx(25)
 
 

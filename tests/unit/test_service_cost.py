@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,20 @@ def test_a_limit_that_may_not_hold_says_who_and_what_to_do(cli: Any) -> None:
     assert "The limit of 2.00 ms may not be kept at any load" in text and "Ask for a longer --p99" in text
     assert "slowest: what the slowest rank of each collective adds" in text
     assert "no limit: what it serves if requests may wait" in text
+
+
+def test_rows_of_the_shorter_simulation_say_so_and_the_band_of_one_replica_is_a_load(cli: Any) -> None:
+    line = ("--table-size", "10TB", "--p99", "10ms", "--requests", "10000", "--no-stragglers")
+    screen = cli("load", *line, "--qps", "500G").out
+    rows = screen.split(" batch/GPU ")[1].split("Steps:")[0].splitlines()[1:]
+    rough = [row for row in rows if row.strip() and "chosen" not in row]
+    assert rough and all(row.count("~") == 2 for row in rough)
+    assert all("~" not in row for row in rows if "chosen" in row)
+    text = " ".join(screen.split())
+    assert "not confirmed; only the chosen row is confirmed by the longer one" in text
+    assert "the fewest GPUs in the longer simulation" in text
+    given = " ".join(cli("load", *line, "--qps", "500M", "--replicas", "1").out.split())
+    assert re.search(r"band [\d.]+ [MG] – [\d.]+ G requests/s carried", given), given
 
 
 def test_one_gpu_is_not_each_of_one(cli: Any) -> None:

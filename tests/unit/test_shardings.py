@@ -50,6 +50,11 @@ def test_names_and_short_names() -> None:
     assert way_named("ub") == "row-wise-ub"
     assert way_named("Two_Level") == "row-wise-two-level"
     assert way_named("grid") == "grid"
+    with pytest.raises(BadInputError) as refused:
+        way_named("nosuch", "best")
+    known = refused.value.next_step.removeprefix("known: ").removesuffix(".").split(", ")
+    assert {"best", "ub", "sparse", "two-level"} < set(known) and not {"all", "row-wise-ub"} & set(known)
+    assert len(known) == len(WAYS) + 1 and all(way_named(name) in WAYS for name in known if name != "best")
     with pytest.raises(BadInputError, match=r"did you mean column-wise"):
         way_named("colum-wise")
 

@@ -300,7 +300,7 @@ def _stated(name: str, asked: Mapping[str, Any], machine: Machine, values: tuple
 
 
 def _priced(each: Alternative, prices: Prices | None) -> Alternative:
-    """With the money for ``SAMPLES`` samples on the GPUs that are used, or with the price that is missing."""
+    """With the money for ``SAMPLES`` samples on the machines in use, or with the price that is missing."""
     if prices is None or each.answer is None:
         return each
     if each.machine not in prices.machine_hour:
@@ -308,8 +308,8 @@ def _priced(each: Alternative, prices: Prices | None) -> Alternative:
     rented = MEMORY_OF.get(each.name, "")
     if rented and rented not in prices.tb_month:
         return replace(each, unpriced=f"tb_month.{rented}")
-    node = load_node(each.answer.setting.machine)
-    paid = float(serving_cost.machine_cost(each.gpu_hours, node, prices.machine_hour[each.machine]))
+    price = prices.machine_hour[each.machine]
+    paid = float(serving_cost.machine_cost(each.gpu_hours, each.gpus, each.machines, price))
     if rented:
         size, hours = float(each.answer.work.table_bytes[0]), each.gpu_hours / each.gpus
         paid += float(serving_cost.storage_cost(size, hours, prices.tb_month[rented]))

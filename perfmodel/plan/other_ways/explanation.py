@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from perfmodel.model import serving_cost
 from perfmodel.passes.equations import Equation, ExplainedNumber
-from perfmodel.plan.other_ways.alternatives import MEMORY_OF, best_of, load_node
+from perfmodel.plan.other_ways.alternatives import MEMORY_OF, best_of
 from perfmodel.plan.other_ways.conditions import least_rate, needed
 from perfmodel.plan.other_ways.one_alternative import SAMPLES, Alternative
 from perfmodel.plan.other_ways.winner_map import Crossing
@@ -68,9 +68,11 @@ def _money(each: Alternative, told: str, prices: Prices | None) -> Iterator[Expl
     """Machines and what is rented, where prices are known."""
     if prices is None or each.cost is None or each.answer is None:
         return
-    node, price = load_node(each.answer.setting.machine), prices.machine_hour[each.machine]
+    price = prices.machine_hour[each.machine]
     text = f"{format_number(each.cost)} {prices.currency}"
-    working = [f"h = {told}, c = {format_number(price)} {prices.currency}/h, g = {node}"]
+    G, m = format_count(each.gpus), format_number(each.machines)
+    sort = "whole machines, for rows below the HBM" if each.whole else "a GPU is its share of a machine"
+    working = [f"h = {told}, G = {G}, m = {m} ({sort}), c = {format_number(price)} {prices.currency}/h"]
     equation, rented = Equation.of(serving_cost.machine_cost), MEMORY_OF.get(each.name)
     if rented:
         size, hours = float(each.answer.work.table_bytes[0]), each.gpu_hours / each.gpus

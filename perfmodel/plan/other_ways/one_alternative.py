@@ -11,6 +11,8 @@ from perfmodel.project import Projection
 
 SAMPLES = 1e9
 """Samples that costs are told for."""
+_BELOW_HBM = ("fetch_rows", "gather_host", "read_ssd")
+"""Steps that read rows below the HBM: a plan that may use host memory and does not has none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +73,35 @@ class Alternative:
         return float(serving_cost.gpu_hours(self.time_s, self.batch, SAMPLES))
 
     @property
+    def node(self) -> int:
+        """GPUs of a machine."""
+        if self.answer is None:
+            return 0
+        forward = self.answer.forward
+        return int(forward.gpus_per_node or forward.setting.machine.gpus_per_node)
+
+    @property
+    def whole(self) -> bool:
+        """Whether it has its machines to itself: rows are in their host memory or on their SSDs."""
+        if self.answer is None or self.answer.forward.tier is None:
+            return False
+        return any(step.name in _BELOW_HBM for step in self.answer.steps)
+
+    @property
+    def machines(self) -> float:
+        """In use: whole ones (``whole``), or the share of the GPUs."""
+        if self.answer is None:
+            return 0.0
+        return float(serving_cost.machines_in_use(1, self.gpus, self.node, self.whole))
+
+    @property
+    def machine_hours(self) -> float:
+        """Of ``SAMPLES`` samples: what money is paid for."""
+        if self.answer is None:
+            return float("nan")
+        return float(serving_cost.machine_cost(self.gpu_hours, self.gpus, self.machines, 1.0))
+
+    @property
     def energy_kwh(self) -> float | None:
         """Of as many, at most: of boards alone. None where the machine does not say their power."""
         if self.answer is None or not self.answer.setting.machine.knows("board_w"):
@@ -93,6 +124,9 @@ class Alternative:
             "samples_per_s": self.samples_per_s,
             "samples_per_s_per_gpu": self.samples_per_s / self.gpus,
             "gpu_hours": self.gpu_hours,
+            "whole_machines": self.whole,
+            "machines": self.machines,
+            "machine_hours": self.machine_hours,
             "energy_kwh_at_most": self.energy_kwh,
             "cost": self.cost,
             "unpriced": self.unpriced or None,

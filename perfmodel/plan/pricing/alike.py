@@ -40,15 +40,18 @@ _AT_ONCE = 40_000  # shards of tables whose loads are computed together
 _ROUNDING = 1e-6  # row parts are whole rows: the largest has up to a row more
 
 
-def way_named(name: str) -> str:
+def way_named(name: str, more: str = "all") -> str:
     """One of ``WAYS``; ``two-level``, ``sparse`` and ``ub`` are those exchanges of row-wise.
+
+    more  a name that is taken beside them where it is asked, for the refusal
 
     Limits: unknown name -> BadInputError
     """
     wanted = name.strip().lower().replace("_", "-")
     wanted = _SHORT.get(wanted, wanted)
     if wanted not in WAYS:
-        raise unknown_name("sharding", name, [*WAYS, "all"])
+        shorter = {way: short for short, way in _SHORT.items()}
+        raise unknown_name("sharding", name, [*(shorter.get(way, way) for way in WAYS), more])
     return wanted
 
 

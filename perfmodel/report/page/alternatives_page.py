@@ -42,8 +42,8 @@ def alternatives_page(
     notes = [HYPOTHETICAL]
     notes += [f"{each.label} on {each.machine} is not possible: {each.why}." for each in found if each.why]
     notes += [
-        "GPU-hours, energy and cost are per 10⁹ samples, for the GPUs in use; "
-        "energy is that of boards alone, at full power."
+        "GPU-hours, energy and cost are per 10⁹ samples; GPU-hours and energy are those of the GPUs in use. "
+        "Energy is that of boards alone, at full power."
     ]
     notes += money_words(found) if currency else []
     card = Card(first, asked, " ".join(unsure), notes=notes)
