@@ -63,7 +63,7 @@ def collective_parts(
     if carried is not None:
         equations, terms = (*equations, *carried.equations), (*terms, *carried.terms)
         working = (*working[:-1], *carried.working, working[-1])
-    rest = time_s / case.time(payload_bytes) / (carried.terms[0].value if carried else 1.0)
+    rest = time_s / case.time(payload_bytes) / ((carried.terms[0].value or 1.0) if carried else 1.0)
     if abs(rest - 1) >= _REST:
         words = "from reading between two sizes of the grid, or from the stages after the law"
         said = f"of the correction × {rest:.3g} is {words}: perfmodel explain collective prints each"

@@ -15,7 +15,7 @@ class Term:
     """One number of an equation."""
 
     symbol: str
-    value: float
+    value: float | None  # None: differs by table and row
     text: str  # the value with its unit, as people write it
     source: str
     evidence: str

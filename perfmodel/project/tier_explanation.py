@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
 from perfmodel.model import caching, set_caches, tiers
 from perfmodel.model import exchanges as ex
 from perfmodel.passes.basis import PassBasis
-from perfmodel.passes.equations import Equation
+from perfmodel.passes.equations import Equation, equation_of, source_of
 from perfmodel.passes.explanation import Explanation
 from perfmodel.passes.steps import StepRow
 from perfmodel.passes.terms import Term, TimeParts, plain_term, quantity_term
@@ -44,21 +46,75 @@ def explain_tier(answer: Projection, step: StepRow, tier: Tier) -> Explanation:
 
 def explain_asked(reader: Reader, step: StepRow, asked: AskedRows) -> Explanation:
     """Of one of ``steps.BELOW_HBM``, whoever asks. asked  of the GPU that waits longest"""
-    title = f"{step.label} on {counted(reader.gpus, 'GPU')} of {reader.basis.setting.machine.name}"
-    reads = set_caches.lfu_reads if reader.tier.policy == LFU else caching.cold_misses
-    bytes_of = Equation.of(reads if step.name == GATHER_HOST else set_caches.lru_batch_misses)
+    machine = reader.basis.setting.machine.name
+    name = "" if step.name in (GATHER_HOST, UPDATE_HOST) else f" ({step.name.replace('_', '-')})"
+    title = f"{step.label}{name} on {counted(reader.gpus, 'GPU')} of {machine}"
+    bytes_of, letters = _bytes(step, reader.tier.policy == LFU)
     if step.name in _LOOK_UPS:
-        time, bytes_of = _looked(reader, step, asked), Equation.of(set_caches.rows_asked)
+        time = _looked(reader, step, asked)
     elif step.name == READ_SSD:
         time = _read(reader, step, asked)
     elif step.name == WRITE_SSD:
         time = _written(reader, step)
     else:
         time = _crossing(reader, step, asked)
-    if step.name == UPDATE_HOST:
-        bytes_of = Equation.of(ex.update_row_bytes)
-    return Explanation(step, title, bytes_of, time, reader.gpus)
+    known = {"id": step.payload_bytes / asked.distinct} if asked.distinct else {}
+    meant = tuple(
+        plain_term(each, known[each], _OF_BYTES[each])
+        if each in known
+        else Term(each, None, "varies", "", "", _OF_BYTES[each])
+        for each in letters.split()
+    )
+    return Explanation(step, title, bytes_of, replace(time, terms=(*time.terms, *meant)), reader.gpus)
 
+
+def _bytes(step: StepRow, lfu: bool) -> tuple[Equation, str]:
+    """Equation of the bytes, in letters that the time does not have, and those letters."""
+    if step.name == UPDATE_HOST:
+        return Equation.of(ex.touched_rows, "S = touched (row + state)"), "touched row state"
+    law: Callable[..., Any] = set_caches.lru_batch_misses
+    first, letters = "S = m row", "m row rows q z y A P(gap=k) e_k U(k) r"
+    if step.name in _LOOK_UPS:
+        law, first, letters = set_caches.rows_asked, "S = u id, u = U(1)", "id U(k) rows r"
+    elif step.name == WRITE_SSD:
+        letters = letters.replace("row", "written", 1)
+        first = "S = m written"
+    elif step.name == GATHER_HOST:
+        law, first, letters = caching.cold_misses, "S = reads row, reads =", "reads row n U(n) T_c X m"
+    text = re.sub(r"\ba\b", "r", re.sub(r"\bx\b", "z", equation_of(law))).replace("``", "")
+    if step.name == GATHER_HOST:
+        text = re.sub(r"\bm\b", "late", text)
+        letters = letters.replace(" m", " late")
+        if lfu:
+            text += "\nof the rows that have no place in the cache"
+            law = set_caches.lfu_reads
+    return Equation.of(law, f"{first}\n{text}"), letters
+
+
+_OF_BYTES = {
+    "id": "bytes of an id",
+    "row": "bytes of a row that crosses the link, whole sectors; of SSDs whole blocks are read",
+    "rows": "rows of a bin: those of a table that are asked for alike",
+    "r": "times that one of them is asked for in a batch, on average",
+    "U(k)": "different rows that k batches ask for",
+    "reads": "rows of a table that cross the link",
+    "n": "look-ups of a batch in the shard",
+    "U(n)": "different rows among n look-ups",
+    "T_c": "look-ups after which the read of a row has arrived, and the next crosses the link again",
+    "X": "rows that are on their way at once: lambda R / row",
+    "late": "share of the look-ups after T_c whose row is not on its way",
+    "m": "rows of a bin that the cache has not when a batch asks for them",
+    "written": "bytes of a row that was updated",
+    "touched": "different rows that are updated",
+    "state": "bytes of the optimizer's state of one of them, whole sectors: of cached rows it alone moves",
+    "q": "chance that a batch asks for a row",
+    "z": "chance that a row is in the cache",
+    "y": "share of the missed rows that find a place; it fills the cache",
+    "A": "chance that the cache still has a row that had a place, over the gaps between its batches",
+    "P(gap=k)": "chance that a row is asked for again after k batches, and not before",
+    "e_k": "chance that a row has left its set after k batches (evicted_between)",
+}
+"""Letters of the bytes; what has no value here differs by table and row."""
 
 UPDATE_HOST, WRITE_SSD = "update_host", "write_ssd"
 _LOOK_UPS = ("cache_lookup", "ssd_lookup")
@@ -125,7 +181,8 @@ def _read(reader: Reader, step: StepRow, asked: AskedRows) -> TimeParts:
         f"t = {format_time(value('ssd_latency_s'))} + {rest} for the reads; rows cross the link beside them",
         *_prefetched(reader, step),
     )
-    return TimeParts((Equation.of(tiers.ssd_time), Equation.of(tiers.ssd_reads_per_s)), terms, working)
+    equations = Equation.of(tiers.ssd_time), Equation.of(tiers.ssd_reads_per_s)
+    return TimeParts(equations, terms, working, source_of(tiers.link_time))
 
 
 def _written(reader: Reader, step: StepRow) -> TimeParts:

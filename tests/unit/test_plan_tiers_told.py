@@ -18,6 +18,7 @@ from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, write
 from perfmodel.plan.explain_plan import explain_plan_step
 from perfmodel.plan.pricing.allowed_tiers import Below
 from perfmodel.plan.pricing.step_equations import BELOW_MEANINGS, MEANINGS, bytes_equation
+from perfmodel.report.explanation_text import explanation_text
 from perfmodel.schema.tiers import IN_HBM, parse_tier
 from perfmodel.schema.workload import Table, TableSet
 
@@ -91,3 +92,28 @@ def test_a_plan_and_a_tier_are_rejected_by_all_in_the_same_words(
         said.add(capsys.readouterr().err)
     assert len(said) == 1
     assert "--plan and --tier cannot be combined" in said.pop()
+
+
+@pytest.mark.parametrize(
+    ("tier", "name"),
+    [
+        ("uvm", "gather-host"),
+        ("uvm-caching:10%", "cache-lookup"),
+        ("uvm-caching:10%", "fetch-rows"),
+        ("uvm-caching:10%,lfu", "gather-host"),
+        ("ssd:10%", "read-ssd"),
+    ],
+)
+def test_every_letter_of_the_bytes_is_in_the_list_of_terms(tier: str, name: str) -> None:
+    evaluator, plan = plan_of(tables(), tier)
+    found = explain_plan_step(evaluator, plan, evaluator.cost(plan), name)
+    equation = re.sub(r"\[\w+\]|\((?=nothing|every)[^)]*\)|of the rows that .*", "", found.payload_equation)
+    terms = [term.symbol for term in found.terms]
+    assert len(terms) == len(set(terms))
+    letters = set(re.findall(r"[A-Za-z]\w*", equation))
+    words = {"S", "if", "max", "exp", "sum", "over", "of", "k", "bins", "e_1", "gap", "evicted_between"}
+    known = {part for term in terms for part in re.findall(r"\w+", term)}
+    assert letters - words <= known
+    assert "``" not in explanation_text(found)
+    if name != "gather-host":
+        assert f"({name})" in found.title

@@ -262,7 +262,8 @@ def _equations(answer: Planned, asked: Sequence[str], explain: str) -> str:
             value.replace(" ", "\u00a0")
             for value in (format_time(row.time_s), format_bytes(row.payload_bytes))
         )
-        rows.append((step_label(row.name), *numbers, where, row.limit, str(row.evidence), text))
+        typed = f" ({row.name.replace('_', '-')})" if row.name in _NAMED else ""
+        rows.append((step_label(row.name) + typed, *numbers, where, row.limit, str(row.evidence), text))
     head = (
         "step",
         "time",
@@ -288,6 +289,8 @@ def _equations(answer: Planned, asked: Sequence[str], explain: str) -> str:
     )
 
 
+_NAMED = ("cache_lookup", "fetch_rows", "ssd_lookup", "read_ssd", "write_ssd")
+"""Steps whose label does not say what ``perfmodel explain`` calls them."""
 _GATHERED = {
     "n": "rows looked up",
     "r": "bytes of one of them that miss the L2 cache",
