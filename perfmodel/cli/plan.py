@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,6 +80,7 @@ from perfmodel.cli.plan_options import (
 )
 from perfmodel.cli.plan_progress import PlanProgress
 from perfmodel.cli.plan_scaling import print_scaling
+from perfmodel.cli.stopping import acknowledged_ctrl_c
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import IdDtypeOption, PayloadOption, ScenarioOption
 from perfmodel.errors import BadInputError
@@ -189,10 +191,11 @@ def plan(
     check_per_node(gpus_per_node, box)
     library = library_of(box, backend, calibration)
     layers = layers_of(dense, box)
-    file, capped = calibration_file(calibration), max_hbm is not None and reserve is None
+    file = calibration_file(calibration)
     other = typed.text(without=["objective"], more=["--objective", OBJECTIVES[not training]])
     with advice(box, library, clock):
         most, kept_back = limits_of(box, max_hbm, reserve)
+        capped = most is not None and most < (1 - kept_back) * box.value("hbm_bytes")
         tables = PlanTables.load(numbers["model"], numbers["ids"])
         given, sets = read_any_plan(plan_file, tables) if plan_file is not None else (None, None)
         question = PlanQuestion(
@@ -264,15 +267,25 @@ def _answer(
     if plan is not None:
         return question.given(plan), ()
     ends, progress = Deadline.after(question.time_limit_s), PlanProgress(question.time_limit_s)
+    part = 1 - _CHANGES_SHARE if with_changes else 1.0
+    changes: tuple[WhatIf, ...] = ()
     try:
-        part = 1 - _CHANGES_SHARE if with_changes else 1.0
-        answer = replace(question, time_limit_s=part * question.time_limit_s).answer(progress)
-        if not with_changes or answer.found.stopped == "interrupt":
-            return answer, ()
-        share_s = min(_CHANGES_SHARE * question.time_limit_s, max(answer.found.seconds, _CHANGES_S))
-        ends = min(ends, Deadline.after(share_s), key=lambda end: end.at_s)
-        progress.tell("what would change it")
-        return answer, what_ifs(question, answer, ends)
+        with acknowledged_ctrl_c() as stopped:
+            answer = replace(question, time_limit_s=part * question.time_limit_s).answer(progress)
+            if with_changes and not stopped() and answer.found.stopped != "interrupt":
+                share_s = min(_CHANGES_SHARE * question.time_limit_s, max(answer.found.seconds, _CHANGES_S))
+                ends = min(ends, Deadline.after(share_s), key=lambda end: end.at_s)
+                progress.tell("what would change it")
+                with suppress(KeyboardInterrupt):  # the plan is known
+                    changes = what_ifs(question, answer, ends)
+        if stopped():
+            answer = replace(answer, found=replace(answer.found, stopped="interrupt"))
+        return answer, changes
+    except KeyboardInterrupt:
+        if not progress.found:
+            raise
+        note("\nstopped while the answer was being written.")
+        raise SaidError(STOPPED) from None
     finally:
         progress.clear()
 

@@ -17,6 +17,7 @@ class PlanProgress:
     """The best plan so far, the bound, the time that goes by, or what is done: drawn anew twice a second.
 
     time_limit_s  inf: there is none;  after_s  seconds before the first line
+    found  whether a search has told of a plan
     A search says what it has found when it has found it, which may be long ago: a thread draws the line.
     """
 
@@ -24,6 +25,7 @@ class PlanProgress:
         self._limit_s, self._began = time_limit_s, time.monotonic()
         self._best_s, self._bound_s, self._what = math.inf, 0.0, "searching"
         self._shown, self._live = "", on_terminal()
+        self.found = False
         self._after_s = after_s
         self._ended, self._lock = threading.Event(), threading.Lock()
         if self._live:
@@ -31,6 +33,7 @@ class PlanProgress:
 
     def __call__(self, best_s: float, bound_s: float, what: str = "") -> None:
         self._best_s, self._bound_s, self._what = best_s, bound_s, what
+        self.found = self.found or math.isfinite(best_s)
 
     def tell(self, what: str) -> None:
         """What is done now."""

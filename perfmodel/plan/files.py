@@ -174,7 +174,7 @@ def plan_from(document: object, tables: PlanTables, where: str = "given") -> Pla
         other = next((entry.table for entry in file.placements if entry.table not in tables.names), "")
         what = f"table {shown(name)} twice" if times > 1 else f"a table {shown(other)} that is not there"
         raise BadInputError(f"{_WHAT} {where} places {what}.", "leave out what is too much.")
-    placements = tuple(_placement(by_name[name]) for name in tables.names)
+    placements = tuple(_placement(by_name[name], where) for name in tables.names)
     plan = Plan(tables, placements, file.gpus, file.domain_gpus)
     for name, placement in zip(tables.names, placements, strict=True):
         said, found = by_name[name].sharding, placement.sharding(plan.gpus, plan.domain)
@@ -200,8 +200,12 @@ def _check_kind(document: object, where: str) -> None:
         raise BadInputError(f"{where} is not a plan.", "`perfmodel plan --out FILE` writes one.")
 
 
-def _placement(entry: _Entry) -> Placement:
-    tier = IN_HBM if entry.memory == HBM else parse_tier(entry.memory)
+def _placement(entry: _Entry, where: str) -> Placement:
+    try:
+        tier = IN_HBM if entry.memory == HBM else parse_tier(entry.memory)
+    except BadInputError as error:
+        memory = f"{_WHAT} {where}: memory of table {shown(entry.table)}"
+        raise BadInputError(f"{memory}: {error.message}", error.next_step) from None
     cut = EXCHANGES[entry.exchange], entry.row_parts, entry.col_parts, entry.hot_rows
     scheme = Scheme(*cut, tier)
     return Placement.of(scheme, entry.ranks)

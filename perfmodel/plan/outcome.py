@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -36,7 +37,7 @@ from perfmodel.units import format_bytes
 
 _MOST_REASONS = 400
 _LEAST_REASONS = 40  # of the heaviest tables, however little time there is
-_TIERS = "each in HBM or in a tier of --tier, with any share of its rows cached"
+_TIERS = "each table whole in HBM or in one tier, with any share of its rows cached"
 _LEAST = 1e-300  # so that nothing is divided by 0
 _OF_STEP = {
     name: name
@@ -284,10 +285,11 @@ def _groups(state: Packing, plan: Plan, least_s: float, until: Callable[[], bool
     samples = [tables[0] for tables in keys.values()]
     found: list[PlanReason | None] = [None] * len(samples)
     tried = reasons(state, [samples[at] for at in heaviest], least_s)
-    for done, (at, reason) in enumerate(zip(heaviest, tried, strict=True)):
-        found[at] = reason
-        if done >= _LEAST_REASONS and until():
-            break
+    with suppress(KeyboardInterrupt):  # the plan is worth more than what others would cost
+        for done, (at, reason) in enumerate(zip(heaviest, tried, strict=True)):
+            found[at] = reason
+            if done >= _LEAST_REASONS and until():
+                break
     order = list(SHARDINGS)
     groups = [
         AlikeTables(tuple(tables), name, o.scheme(option), float(o.memory[option]), reason)

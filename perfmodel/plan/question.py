@@ -136,7 +136,9 @@ class PlanQuestion:
         """
         named = self.constraints.named() if self.constraints else ()
         listed = options_of(self.evaluator, self.limit_bytes, more, named)
-        listed = self.constraints.applied(listed) if self.constraints else listed
+        if self.constraints:
+            listed = self.constraints.applied(listed)
+            self.constraints.check_room(listed, self.limit_bytes)
         return within_nodes(listed, self.evaluator, self.limit_bytes)
 
     def search(self, watch: Watch = _quiet, more: Sequence[Scheme] = ()) -> Search:

@@ -57,7 +57,7 @@ def what_ifs(question: PlanQuestion, answer: Planned, ends: Deadline) -> tuple[W
 
     ends  until when
     Limits: time is up -> ``longer``, and the plan that is known, changed where it does not fit; of very many
-            tables no time;  one GPU -> no NVLink domain
+            tables no time;  one GPU -> no NVLink domain;  Ctrl-C -> KeyboardInterrupt
     """
     plan, limit = answer.plan, limiting(answer)
     asked = [*_of_limit(question, limit), *_asked(question, answer)]
@@ -121,10 +121,12 @@ def _anew(what: WhatIf, changed: PlanQuestion, plan: Plan) -> WhatIf:
     try:
         search = changed.search_like(plan)
         search.listed = True  # nobody is told of a bound over every plan here
-        time_s = search.run().cost.time_s
+        ran = search.run()
     except PerfmodelError as error:
         return what if what.time_s else replace(what, why=error.message, longer="")
-    known = np.inf if what.time_s is None else what.time_s
+    if ran.stopped == "interrupt":  # whoever stops this wants no other search either
+        raise KeyboardInterrupt
+    time_s, known = ran.cost.time_s, np.inf if what.time_s is None else what.time_s
     return replace(_with_time(what, changed, min(time_s, known)), planned_anew=True, longer="")
 
 

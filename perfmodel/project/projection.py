@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -97,7 +98,17 @@ class GpuCount:
             kept = f" ({share} of {format_bytes(self.tier_bytes, binary=False)})"
         where = counted(self.gpus, "GPU") if self.rule == "given" else format_count(self.gpus)
         rule = "as given" if self.rule == "given" else self.rule
-        return f"{size} ÷ {each} of {self.tier} per node{kept} = {ratio:.3g}  →  {where} ({rule})"
+        cache = "" if self.rule == "given" else self._of_cache(ratio)
+        return f"{size} ÷ {each} of {self.tier} per node{kept} = {ratio:.3g}{cache}  →  {where} ({rule})"
+
+    def _of_cache(self, nodes: float) -> str:
+        """What the cache needs, where that and not the tier is why there are more GPUs than one or a node."""
+        alone = 1 if nodes <= 1 else math.ceil(nodes) * self.gpus_per_node
+        cache_bytes = self.gpus * (self.rows_bytes + self.cache_beside_bytes)
+        if self.gpus <= alone or cache_bytes <= alone * self.usable_bytes:
+            return ""
+        cache, usable = (format_bytes(x, binary=False) for x in (cache_bytes, self.usable_bytes))
+        return f"; its cache {cache} ÷ {usable} per GPU = {cache_bytes / self.usable_bytes:.3g}"
 
 
 @dataclass(frozen=True)

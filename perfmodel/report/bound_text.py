@@ -30,7 +30,9 @@ def bound_words(answer: Planned) -> str:
     stopped = STOPPED[found.stopped]
     if not found.bound_s:
         return f"How much faster a plan can be is not known ({stopped})."
-    words = f"No {answer.bound_over.replace('plans', 'plan', 1)} is faster than {format_time(found.bound_s)}"
+    one = format_time(found.all_plans_s or 0.0) == format_time(found.bound_s)
+    which = _every(answer) if one else f"No {answer.bound_over.replace('plans', 'plan', 1)}"
+    words = f"{which} is faster than {format_time(found.bound_s)}"
     if found.gap <= LOOSE:
         words += f": at most {format_fraction(found.gap)} of the time can be saved ({stopped})."
     else:
@@ -38,7 +40,7 @@ def bound_words(answer: Planned) -> str:
             f" ({stopped}). This bound is not tight yet, so how much can be saved is not known."
             f"{longer_words(found)}"
         )
-    return " ".join([words, *all_plans_words(answer)])
+    return " ".join([words, *([] if one else all_plans_words(answer))])
 
 
 def listed_fact(answer: Planned) -> tuple[str, str]:
@@ -65,16 +67,20 @@ def longer_words(found: Found) -> str:
 
 
 def all_plans_words(answer: Planned) -> list[str]:
-    """The bound over every plan; nothing where nobody asked."""
+    """The bound over every plan; that there is none with tiers; nothing where nobody asked."""
     found = answer.found
     if found.all_plans_s is None or found.all_plans_gap is None:
-        return []
+        tiers = answer.evaluator.model.below is not None and not found.restricted
+        return ["With --tier there is no bound over plans of other schemes."] if tiers else []
     if not found.all_plans_s:
         return ["How much faster plans of other schemes can be is not known."]
-    return [
-        f"No plan{answer.allowed or ' at all'}, whatever its row parts, column parts and hot rows, is faster "
-        f"than {format_time(found.all_plans_s)} ({format_fraction(found.all_plans_gap)})."
-    ]
+    words = f"{_every(answer)} is faster than {format_time(found.all_plans_s)}"
+    saved = f": at most {format_fraction(found.all_plans_gap)} can be saved"
+    return [f"{words}{saved if found.all_plans_gap <= LOOSE else ''}."]
+
+
+def _every(answer: Planned) -> str:
+    return f"No plan{answer.allowed or ' at all'}, whatever its row parts, column parts and hot rows,"
 
 
 def progress_text(best_s: float, bound_s: float, spent_s: float, limit_s: float, columns: int | None) -> str:

@@ -336,8 +336,15 @@ def limits(answer: Planned) -> str:
         text += f"; collectives near their latency floor take {format_fraction(floor / cost.time_s)}"
     full = float(memory.total_bytes.max()) / answer.found.limit_bytes
     if full > 0.9:
-        text += f"; memory is {format_fraction(full)} full: more of it would allow more copies"
+        text += f"; memory is {format_fraction(full)} full: more of it would {_more_memory(answer)}"
     return facts([("Limits", text + ".")])
+
+
+def _more_memory(answer: Planned) -> str:
+    """What tables would do with more of the HBM."""
+    memory = answer.found.memory
+    below = [place for place, held in (("host memory", memory.host), ("SSDs", memory.ssd)) if np.any(held)]
+    return f"take tables out of {' and '.join(below)}" if below else "allow more copies"
 
 
 def footer(answer: Planned, calibration_file: str | None) -> str:

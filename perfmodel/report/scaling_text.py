@@ -7,7 +7,7 @@ import io
 from collections.abc import Callable
 
 from perfmodel.plan.scaling import HALF, NEARLY_ALL, ROUGH, ScalePoint, Scaling
-from perfmodel.report.bound_text import listed_words
+from perfmodel.report.bound_text import LOOSE, listed_words
 from perfmodel.report.step_words import step_label
 from perfmodel.report.terminal import command_lines, paragraph, table, unbroken
 from perfmodel.report.what_if_text import pass_line
@@ -21,9 +21,6 @@ from perfmodel.units import (
     format_ratio,
     format_time,
 )
-
-_NOTHING = 0.9
-"""Of a plan's time: a bound that leaves more to gain says nothing."""
 
 
 def scaling_text(found: Scaling, other_pass: str, one: Callable[[int], str]) -> str:
@@ -84,7 +81,7 @@ def _row(point: ScalePoint) -> list[str]:
 
 def to_gain(gap: float) -> str:
     """``≤ 12 %``; ``?`` where the bound is too far below the plan to say."""
-    return f"≤ {format_fraction(gap)}" if gap <= _NOTHING else "?"
+    return f"≤ {format_fraction(gap)}" if gap <= LOOSE else "?"
 
 
 def _rate(samples_per_s: float) -> str:

@@ -69,11 +69,18 @@ IN_HBM = Tier(HBM, 0.0)
 def parse_tier(text: str) -> Tier:
     """What ``--tier`` means.
 
-    Limits: an unknown tier or word, two tiers, a share of no cache, a share outside 0 to 100 %, no word
-            -> BadInputError
+    Limits: an unknown tier or word, two tiers, a share of no cache, a share outside 0 to 100 %, no word,
+            an option before its tier -> BadInputError
     """
     first, *words = [word.strip().lower().replace("_", "-") for word in text.split(",")]
     name, colon, share = first.partition(":")
+    if not text.strip():
+        raise BadInputError("no tier is given.", f"give {EXAMPLE}.")
+    if name in (LRU, LFU, PREFETCH):
+        raise BadInputError(
+            f"tier {shown(text)}: {name} is no tier, but an option that follows one.",
+            f"give the tier first: for example uvm-caching:10%,{name}.",
+        )
     if name not in _SPELLED:
         raise BadInputError(f"tier {shown(text)} is not known.", f"give {EXAMPLE}.")
     kind = _SPELLED[name]

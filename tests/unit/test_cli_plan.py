@@ -168,6 +168,8 @@ def test_reserve_and_max_hbm_together_are_the_smaller(model: str) -> None:
     words = ("--model", model, "--gpus", "8", "--reserve", "25%")
     assert document_of(*words)["memory_limit_bytes"] == 60e9
     assert document_of(*words, "--max-hbm", "70GB")["memory_limit_bytes"] == 60e9
+    assert "20 GB of each GPU kept for CUDA" in " ".join(asked(*words, "--max-hbm", "70GB")[1].split())
+    assert "56 GB of each GPU not used (--max-hbm)" in " ".join(asked(*words, "--max-hbm", "24GB")[1].split())
     assert document_of(*words, "--max-hbm", "40GB")["memory_limit_bytes"] == 40e9
 
 

@@ -90,6 +90,13 @@ def test_the_reserve_is_kept_of_the_host_memory_and_not_of_ssds() -> None:
     assert ssd.gpus == 1 and ssd.tier_usable_bytes == ssd.tier_bytes
 
 
+def test_a_cache_that_needs_more_gpus_than_the_tier_says_so() -> None:
+    """43.8 GB on each of two GPUs, of which one has 68 GB."""
+    count = project_one(table_bytes=TB, tier="uvm-caching:5%").gpu_count
+    assert count.gpus == 2
+    assert "= 0.588; its cache 87.5 GB ÷ 68 GB per GPU = 1.29  →  2" in str(count)
+
+
 def test_ssds_read_blocks_as_fast_as_they_say() -> None:
     answer = one("ssd:1%", overrides={"ssd_reads_per_s": "1MIOPS"})
     missed = next(s for s in answer.steps if s.name == "read_ssd").payload_bytes / 128
@@ -138,7 +145,9 @@ def test_what_would_help_keeps_the_tier_but_for_one_memory() -> None:
         ("uvm-caching:10%,lru,lfu", "two policies"),
         ("uvm-caching:10%,lfu,prefetch", "FBGEMM fills no LFU cache ahead"),
         ("uvm-caching:10%,soon", "'?soon'? is not known"),
-        ("", "is not known"),
+        ("", "no tier is given"),
+        ("lfu", "lfu is no tier, but an option that follows one"),
+        ("prefetch,uvm-caching", "prefetch is no tier"),
         ("hbm", "is not known"),
     ],
 )

@@ -19,6 +19,7 @@ from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.schema.constraint_files import TableRule
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.tiers import HBM
+from perfmodel.units import counted, format_bytes
 
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -39,6 +40,7 @@ _WORDS = {
 }
 _EXCHANGES = {**_WORDS, **{name: kind for name, kind in EXCHANGES.items() if kind != Exchange.DP}}
 _ALSO = {"copies": "data-parallel", "dp": "data-parallel", "copy": "data-parallel"}
+_MOST_RULES = 3  # that a message names
 NAMES = (*SHARDINGS, *_WORDS, HOT_ROWS, *CODES)
 """All names that a rule may have."""
 
@@ -236,6 +238,22 @@ class Constraints:
         if kind == Exchange.TWO_LEVEL and r1 <= self.domain <= r2:
             found |= {"table-row-wise", "grid"}
         return found
+
+    def check_room(self, options: Options, limit_bytes: float) -> None:
+        """Limits: the least that the allowed options of all tables need is too much -> BadInputError"""
+        least = np.minimum.reduceat(options.average_memory, options.first[:-1])
+        total = float(least @ options.count)
+        if total <= limit_bytes:
+            return
+        needs, room = (format_bytes(x * options.gpus, binary=False) for x in (total, limit_bytes))
+        rules = list(dict.fromkeys(rule for each in self.allowed for rule in each.rules))
+        more = "; …" if len(rules) > _MOST_RULES else ""
+        raise BadInputError(
+            f"the tables of {self.tables.model} need {needs} of HBM as the constraints want them, and "
+            f"{counted(options.gpus, 'GPU')} have {room}.",
+            f"{'; '.join(rules[:_MOST_RULES])}{more} says so: allow more, use more GPUs (--gpus), or more of "
+            "the memory of each (--max-hbm, --reserve).",
+        )
 
     def check(self, plan: Plan) -> None:
         """Limits: a table of the plan is what it may not be -> BadInputError that names it and the rule"""

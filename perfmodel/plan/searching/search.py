@@ -188,7 +188,7 @@ class Search:
         except KeyboardInterrupt:
             if self.best is None:
                 raise
-            stopped = "interrupt"
+            stopped, self.ends = "interrupt", self.began  # an answer at once: no time for more
         return self._answer("time" if stopped == "no improvement" and self.late() else stopped)
 
     def _open(self) -> bool:

@@ -1,0 +1,69 @@
+"""Ctrl-C while a plan is searched for, or what would change it: told of at once, and no plan is lost."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_calls import planned as asked
+
+from perfmodel.plan import outcome, what_ifs
+from perfmodel.plan.searching.search import Search
+
+TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000000,64,5,other\n"
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> list[str]:
+    path = tmp_path / "mine.csv"
+    path.write_text(TABLES, encoding="utf-8")
+    return ["--model", str(path), "--gpus", "16", "--max-hbm", "300MB", "--time-limit", "5s"]
+
+
+def press(*_: object, **__: object) -> Any:
+    signal.raise_signal(signal.SIGINT)
+
+
+def test_the_first_press_is_told_of_and_the_plan_is_printed(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(Search, "_near", press)
+    code, out, err = asked(*words)
+    assert code == 130 and "(it was stopped)" in " ".join(out.split())
+    assert err.split() == ["stopping…", "stopped."]
+    assert "What would change the plan" not in out
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_second_press_prints_the_plan_too(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Search, "_near", press)
+    monkeypatch.setattr(outcome, "reasons", lambda *_: (press() for _ in range(2)))
+    code, out, err = asked(*words)
+    assert code == 130 and "per batch of" in out and err.split() == ["stopping…", "stopped."]
+
+
+def test_a_press_in_the_last_pricing_does_not_say_that_there_was_no_plan(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Search, "_answer", press)
+    code, out, err = asked(*words)
+    assert (code, out) == (130, "") and "stopped while the answer was being written." in err
+    assert "before there was a plan" not in err
+
+
+def test_a_press_while_changes_are_searched_for_keeps_the_plan(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[object] = []
+
+    def anew(*_: object) -> None:
+        tried.append(1)
+        press()
+
+    monkeypatch.setattr(what_ifs, "_anew", anew)
+    code, out, err = asked(*words)
+    assert code == 130 and len(tried) == 1
+    assert "per batch of" in out and err.split() == ["stopping…", "stopped."]
