@@ -115,6 +115,7 @@ class Score:
 
     steps = (Step("score", (Resource(0),)),)
     times = SimpleNamespace(steps=(), apart=())  # no buffers: TorchRec's memory has them
+    model = SimpleNamespace(below=None)  # all in HBM
 
     def __init__(self, evaluator: Evaluator, costs: Costs) -> None:
         self.tables, self.setting, self.costs = evaluator.tables, evaluator.setting, costs
@@ -155,7 +156,7 @@ def search_by_score(
 class Within:
     """An evaluator whose step is ours, dear where TorchRec's score is over a limit; memory is TorchRec's."""
 
-    times = Score.times
+    times, model = Score.times, Score.model
 
     def __init__(self, evaluator: Evaluator, most_ms: float, dear_s: float) -> None:
         self.base, self.most_ps, self.dear_s = evaluator, most_ms * _PER_MS, dear_s

@@ -11,14 +11,14 @@ from oracles.bound_cases import random_case, whole_s
 from oracles.plan_files import descended
 
 from perfmodel.plan import Evaluator, PlanTables
+from perfmodel.plan.bounding.bound import Bounding
 from perfmodel.plan.bounding.cover import Cover
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.bounding.mixed_integer import MixedInteger, undominated
 from perfmodel.plan.bounding.problem import Problem, Subspace
 from perfmodel.plan.bounding.relaxation import relax
 from perfmodel.plan.choices.options import options_of
-from perfmodel.plan.pricing.allowed_tiers import WITH_CACHE, Below
-from perfmodel.plan.searching.tiered_search import TieredSearch
+from perfmodel.plan.pricing.allowed_tiers import Below
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.tiers import parse_tiers
 from perfmodel.schema.workload import Table, TableSet
@@ -160,20 +160,14 @@ def test_schemes_with_hot_rows_of_uniform_ids_may_be_mixed() -> None:
     assert whole.whole[: mixed.size] == (~mixed).tolist()
 
 
-def test_cached_shares_may_be_mixed() -> None:
-    """What a cache misses is above a mix of the corners of a polygon (``relaxed_caches``)."""
+def test_there_is_none_with_tiers() -> None:
+    """What a cache misses is above a mix of several options, and nodes have only so much room."""
     tables = PlanTables.of(
         TableSet("two", (Table("a", 10**5, 32, 4), Table("b", 10**4, 32, 4))), parse_distribution("zipf:1.05")
     )
-    below = Below.of(parse_tiers(["uvm", "uvm-caching"]))
-    evaluator = Evaluator.on(MACHINE, tables, 512, 2, below=below)
-    search = TieredSearch(evaluator, 4e6, time_limit_s=3, listed=True)
-    found = search.run()
-    whole = search.bounds.listed.whole if search.bounds else None
-    assert whole is not None
-    tier = whole.problem.options.tier
-    assert tier is not None
-    cached = np.isin(tier[whole.options], WITH_CACHE)
-    assert cached.any()
-    assert whole.whole[: cached.size] == (~cached).tolist()
-    assert whole.bound_s <= found.cost.time_s
+    for tiers, whole in (([], True), (["uvm", "uvm-caching"], False)):
+        below = Below.of(parse_tiers(tiers)) if tiers else None
+        evaluator = Evaluator.on(MACHINE, tables, 512, 2, below=below)
+        problem = Problem(options_of(evaluator, np.inf), StepCurves.of(evaluator), np.inf, 1.0)
+        bounding = Bounding(problem, lambda part, relaxed: 1.0, 0.01)
+        assert bounding.takes_whole_tables(10.0) == whole

@@ -97,8 +97,13 @@ class Bounding:
         self.first_prices = first
 
     def takes_whole_tables(self, left_s: float) -> bool:
-        """Whether a program with whole tables may be of use in this time [s]; there is one, once."""
-        return self.whole is None and self.problem.order.size * _OPTION_S <= left_s
+        """Whether a program with whole tables may be of use in this time [s]; there is one, once.
+
+        Limits: tiers below the HBM -> never: shares of cached rows are mixed, and nodes have so much room
+        """
+        o = self.problem.options
+        tiers = not isinstance(o, Cover) and o.tier is not None
+        return self.whole is None and not tiers and self.problem.order.size * _OPTION_S <= left_s
 
     def with_whole_tables(self, until: Callable[[], bool], found: Callable[[Ints], None]) -> None:
         """Raise the bound by a program with whole tables; ``found`` as in ``MixedInteger.solve``."""

@@ -45,9 +45,10 @@ def scale_of(evaluator: Evaluator, step: Step, at: int) -> float:
 
 def rooms_of(evaluator: Evaluator) -> dict[Resource, float]:
     """Of host memory and SSDs the most that ranks have on average [bytes]; none where all are in HBM."""
-    below, nodes = evaluator.model.below, -(-evaluator.gpus // node_size(evaluator))
+    below = evaluator.model.below
     if below is None:
         return {}
+    nodes = -(-evaluator.gpus // node_size(evaluator))
     each = {Resource.HOST_HELD: node_bytes} if below.host else {}
     each |= {Resource.SSD_HELD: node_ssd_bytes} if below.ssd else {}
     return {name: nodes * room(evaluator) / evaluator.gpus for name, room in each.items()}

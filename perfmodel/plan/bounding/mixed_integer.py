@@ -30,7 +30,6 @@ from perfmodel.plan.bounding.cover import Cover
 from perfmodel.plan.bounding.hulls import Hulls
 from perfmodel.plan.bounding.problem import Problem
 from perfmodel.plan.bounding.tangents import TO_US
-from perfmodel.plan.pricing.allowed_tiers import WITH_CACHE
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -271,14 +270,9 @@ def undominated(problem: Problem, alive: Ints) -> Mask:
 
 
 def mixed(problem: Problem) -> Mask:
-    """[O] options of which tables have shares still: what a scheme takes is above a mix of several.
-
-    Those are shares of hot rows (``Cover``) and of cached rows (``relaxed_caches``).
-    """
+    """[O] options of which tables have shares still: a scheme with hot rows is above a mix of several."""
     o = problem.options
-    if isinstance(o, Cover):
-        return o.mixed
-    return np.zeros(o.group.size, dtype=bool) if o.tier is None else np.isin(o.tier, WITH_CACHE)
+    return o.mixed if isinstance(o, Cover) else np.zeros(o.group.size, dtype=bool)
 
 
 def _lines(sizes: Array, times: Array) -> list[tuple[float, float]]:

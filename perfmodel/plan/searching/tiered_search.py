@@ -69,9 +69,6 @@ class TieredSearch(Search):
     def _near(self, part: Subspace, relaxed: Relaxation) -> float:
         return super()._near(part, relaxed if self.nearest is None else as_listed(relaxed, self.nearest))
 
-    def _whole(self, options: Ints) -> None:
-        super()._whole(options if self.nearest is None else self.nearest[options])
-
     def _try(self, option: Ints, mask: Mask) -> Packing | None:
         """As they are, too, where nodes may be full: a descent knows nothing of their room."""
         if self.options.crowded and option.tobytes() not in self.packed:
