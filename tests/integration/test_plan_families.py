@@ -1,4 +1,4 @@
-"""In TorchRec's space one kind of sharding beside copies is never better than all together."""
+"""In TorchRec's space one kind of sharding beside copies is never better than all together by 1 % or more."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from perfmodel.plan.searching import search as plan_search
 from perfmodel.plan.searching.search import Restriction, Search
 
 SAMPLES, LIMIT = 65_536, 68e9
+NEAR = 1.01  # what a search calls as good: both are of luck below
 LOOKS, OF_ONE = 1500, 0.15
 """How often a search looks at the clock: its time, on a machine of any speed; one kind gets 1.5 s of 10."""
 
@@ -45,4 +46,4 @@ def test_no_kind_of_sharding_alone_beats_the_full_search(
 
     best = found(torchrec.runnable, LOOKS)
     for kind in (Exchange.RB, Exchange.RS, Exchange.TWO_LEVEL):
-        assert best <= found(alone(kind), OF_ONE * LOOKS), kind.name
+        assert best <= found(alone(kind), OF_ONE * LOOKS) * NEAR, kind.name
