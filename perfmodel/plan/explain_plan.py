@@ -267,7 +267,7 @@ def _launch_words(evaluator: Evaluator, plan: Plan, step: Step) -> Iterator[str]
     if groups is None or not step.grouped:
         return
     listed = ", ".join(f"{name} ({count})" for name, count in groups.tables_of(plan).items())
-    yield f"TorchRec launches this kernel once for each sharding type and data type in use: {listed}"
+    yield f"TorchRec launches this kernel once for each sharding type, data type and kernel in use: {listed}"
 
 
 def _larger(

@@ -17,6 +17,7 @@ from perfmodel.passes.steps import BELOW_HBM
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, write_plan
 from perfmodel.plan.explain_plan import explain_plan_step
 from perfmodel.plan.pricing.allowed_tiers import Below
+from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.plan.pricing.step_equations import BELOW_MEANINGS, MEANINGS, bytes_equation
 from perfmodel.report.explanation_text import explanation_text
 from perfmodel.schema.tiers import IN_HBM, parse_tier
@@ -117,3 +118,13 @@ def test_every_letter_of_the_bytes_is_in_the_list_of_terms(tier: str, name: str)
     assert "``" not in explanation_text(found)
     if name != "gather-host":
         assert f"({name})" in found.title
+
+
+def test_tables_of_two_data_types_and_tiers_have_a_launch_each_in_torchrec() -> None:
+    some = (Table("near", 10**6, 64, 8.0, "fp16"), Table("far", 10**6, 64, 8.0), Table("ssd", 10**6, 64, 8.0))
+    mine = PlanTables.of(TableSet("three", some))
+    schemes = [Scheme(Exchange.RB, tier=parse_tier(tier)) for tier in ("uvm", "uvm", "ssd:10%")]
+    plan = Plan(mine, tuple(Placement.of(scheme, [0]) for scheme in schemes), 2, 2)
+    for count, sets in ((3, ExchangeSets()), (1, None)):
+        evaluator = Evaluator.on(BOX, mine, 64, 2, below=Below.of_plan(plan.tiers), sets=sets)
+        assert int(evaluator.times.launches(evaluator.loads(plan).most)) == count

@@ -83,7 +83,8 @@ class LoadModel:
     @cached_property
     def groups(self) -> LookUpGroups | None:
         """Tables that TorchRec looks up in one launch; None: all that a rank has."""
-        return LookUpGroups(self.sets, self.tables) if self.sets else None
+        ssd = self.below is not None and self.below.ssd
+        return LookUpGroups(self.sets, self.tables, ssd) if self.sets else None
 
     @cached_property
     def look_ups(self) -> AllLookUps:
@@ -144,7 +145,8 @@ class LoadModel:
         if self.sets is not None and self.groups is not None:
             own, everywhere = (self._spread(t, kinds, each) for each in (own, everywhere))
             everywhere[..., Resource.COPIED_LENGTHS] = _copied_lengths(cut)
-            own, everywhere = self.groups.spread(t, own, False), self.groups.spread(t, everywhere, True)
+            spread = self.groups.spread
+            own, everywhere = spread(t, where, own, False), spread(t, where, everywhere, True)
         return ShardLoads(own, everywhere)
 
     def _spread(self, t: NDArray[np.int64], kind: NDArray[Any], loads: Array) -> Array:
@@ -153,7 +155,7 @@ class LoadModel:
         found = self.sets.spread(t, kind, loads)
         if self.tiers is None:
             return found
-        whole = np.moveaxis(np.zeros((self.width, *t.shape)), 0, -1)
+        whole = np.moveaxis(np.zeros((BELOW[1], *t.shape)), 0, -1)
         whole[..., : found.shape[-1]] = found
         whole[..., BELOW[0] :] = loads[..., BELOW[0] :]
         return whole

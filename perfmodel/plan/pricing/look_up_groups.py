@@ -1,10 +1,13 @@
-"""Which tables TorchRec looks up in one launch: those of one sharding type and one data type.
+"""Which tables TorchRec looks up in one launch: those of one sharding type, one data type and one kernel.
 
     launches of a look-up, of its sort and of its update = number of the groups in use     [-]
 
 Without TorchRec all tables of a rank are one launch: a kernel may look up tables of any batch and any type.
 Source: TorchRec 1.8, ``group_tables`` makes one fused kernel (TBE) of the tables of a sharding type that have
-        one data type and one compute kernel; tests/integration/test_torchrec_counts.py counts them
+        one data type and one compute kernel, of which ``_get_compute_kernel_type`` makes fused_uvm
+        and fused_uvm_caching fused, and key_value (SSDs) stays its own. It makes a group for each width of
+        tables on SSDs besides: counted here is one of them, a lower limit;
+        tests/integration/test_torchrec_counts.py and test_torchrec_groups.py count them
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.passes.step_resources import BY_TYPE, Resource
+from perfmodel.plan.pricing.allowed_tiers import ON_SSD
 from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.plan.pricing.placement import Plan
 from perfmodel.plan.pricing.tables import PlanTables
@@ -36,6 +40,7 @@ class LookUpGroups:
 
     sets: ExchangeSets
     tables: PlanTables
+    ssd: bool = False  # whether tables may be on SSDs
 
     @cached_property
     def _of_type(self) -> dict[str, int]:
@@ -50,14 +55,19 @@ class LookUpGroups:
         return np.asarray(np.unique(self.tables.element_bytes, return_inverse=True)[1])
 
     @property
+    def _types(self) -> int:
+        """How many data types there are."""
+        return int(self._code.max()) + 1
+
+    @property
     def _several(self) -> int:
-        """How many data types there are, where they are several; else 0."""
-        count = int(self._code.max()) + 1
+        """How many data types and kernels of them there are, where they are several; else 0."""
+        count = self._types * (2 if self.ssd else 1)
         return count if count > 1 else 0
 
     @property
     def width(self) -> int:
-        """K, resources of a pass: where there are several data types, one for each group besides."""
+        """K, resources of a pass: with several data types or kernels, one for each group besides."""
         return len(Resource) + len(self._of_type) * self._several if self._several else self.sets.width
 
     @property
@@ -67,16 +77,19 @@ class LookUpGroups:
             return tuple(self._of_type.values())
         return tuple(range(len(Resource), self.width))
 
-    def spread(self, table: NDArray[np.int64], loads: Array, everywhere: bool) -> Array:
+    def spread(
+        self, table: NDArray[np.int64], tier: NDArray[np.int64], loads: Array, everywhere: bool
+    ) -> Array:
         """Loads [..., K] of shards, or that every rank has, with room for those of the groups, which every
         rank has."""
         if not self._several:
             return loads
         found = np.moveaxis(np.zeros((self.width, *loads.shape[:-1])), 0, -1)
         found[..., : loads.shape[-1]] = loads
+        codes = self._code[table] + self._types * (self.ssd & (tier == ON_SSD))
         place = iter(self.resources)
         for resource, code in product(self._of_type.values(), range(self._several)):
-            here = everywhere & (self._code[table] == code)
+            here = everywhere & (codes == code)
             found[..., next(place)] = np.where(here, loads[..., resource], 0)
         return found
 
@@ -86,6 +99,7 @@ class LookUpGroups:
         bits = 8 * self.tables.element_bytes
         found: dict[str, int] = {}
         for at, name in enumerate(types):
-            words = name.replace("_", "-") + (f" of {bits[at]:.0f} bits" if self._several else "")
+            words = name.replace("_", "-") + (f" of {bits[at]:.0f} bits" if self._types > 1 else "")
+            words += " on SSDs" if plan.tier_codes[at] == ON_SSD else ""
             found[words] = found.get(words, 0) + 1
         return dict(sorted(found.items()))
