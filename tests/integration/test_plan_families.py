@@ -16,7 +16,7 @@ from perfmodel.plan.searching import search as plan_search
 from perfmodel.plan.searching.search import Restriction, Search
 
 SAMPLES, LIMIT = 65_536, 68e9
-NEAR = 1.01  # what a search calls as good: both are of luck below
+NEAR = 1.01  # what a search calls as good: below that luck decides
 LOOKS, OF_ONE = 1500, 0.15
 """How often a search looks at the clock: its time, on a machine of any speed; one kind gets 1.5 s of 10."""
 

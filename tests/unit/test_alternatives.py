@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -375,7 +376,8 @@ def test_a_terminal_shows_what_takes_more_than_two_seconds(cli: Any, monkeypatch
     monkeypatch.setattr("perfmodel.cli.plan_progress.rewrite", lambda text, before="": lines.append(text))
     monkeypatch.setattr("perfmodel.cli.alternatives_answer._PROGRESS_AFTER_S", 1e-3)
     assert cli("alternatives", "--table-size", "1TB", "--no-map").code == 0
-    assert lines[0].startswith("comparing the alternatives   0 s") and lines[-1] == ""
+    assert re.match(r"(comparing the alternatives|searching) +0 s", lines[0]) and lines[-1] == ""
+    assert any(line.startswith("comparing the alternatives") for line in lines)
     lines.clear()
     monkeypatch.setattr("perfmodel.cli.alternatives_answer._PROGRESS_AFTER_S", 60.0)
     assert cli("alternatives", "--table-size", "1TB", "--no-map").code == 0

@@ -283,7 +283,7 @@ def test_the_pass_of_a_tier_or_of_one_memory_is_its_projection(cli: Any) -> None
         for batch in (4, 1024):
             answer = project_one(**asked, batch=batch)
             assert found.total(batch) == pytest.approx(answer.time_s, rel=2e-3) and answer.gpus == gpus
-    assert "(uvm-caching:5%)" in projected_pass(tier, 1, 4).rows
+    assert "(uvm-caching:5%)" in projected_pass(tier, 2, 4).rows
     assert "16 GPUs, 3.00 µs away" in found.rows
     words = (
         "load",
