@@ -204,7 +204,9 @@ def test_what_open_mpi_leaves_when_all_is_killed_is_removed_by_the_next_start() 
     usable("mpi")
     before = mpi_files()
     process, pids = start_caller("mpi", 10**8)
-    time.sleep(0.5)
+    ends = time.monotonic() + 20
+    while not any("sm_segment" in path.name for path in mpi_files() - before) and time.monotonic() < ends:
+        time.sleep(0.1)  # until the ranks share memory
     (folder,) = {path.parts[3] for path in mpi_files() - before if path.parts[2] == "shm"}
     assert folder.startswith("perfmodel-mpi-")
     launcher = int(Path(f"/proc/{pids[0]}/stat").read_text().rpartition(")")[2].split()[1])

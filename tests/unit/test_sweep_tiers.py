@@ -79,7 +79,7 @@ def test_sets_of_tables_are_swept_over_tiers(cli: Any) -> None:
     ("words", "parts"),
     [
         (("--gpus", "8", "--tier", "uvm"), ("--tier uvm needs the size of the tables", "--table-size")),
-        (("--table-size", "1TB", "--tier", "lfu,uvm"), ("tier 'lfu' is not known",)),
+        (("--table-size", "1TB", "--tier", "lfu,uvm"), ("tier 'lfu': lfu is no tier",)),
         (("--table-size", "1TB", "--tier", "uvm-caching:0%"), ("a cache of 0 % of the rows",)),
         (("--table-size", "1TB", "--tier", "uvm,,ssd"), ("an empty value", "--tier hbm,uvm")),
         (
@@ -97,7 +97,7 @@ def test_tiers_that_cannot_be_swept(cli: Any, words: tuple[str, ...], parts: tup
 def test_words_of_a_tier_stay_with_it() -> None:
     found = parse_tiers(["uvm-caching:10%", "lru", "prefetch", "hbm", "uvm", "uvm", "ssd"])
     assert [str(tier) for tier in found] == ["uvm-caching:10%,prefetch", "None", "uvm", "ssd"]
-    with pytest.raises(BadInputError, match="'lru' is not known"):
+    with pytest.raises(BadInputError, match="lru is no tier"):
         parse_tiers(["lru"])
 
 
