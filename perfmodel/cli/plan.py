@@ -80,7 +80,7 @@ from perfmodel.cli.plan_options import (
 )
 from perfmodel.cli.plan_progress import PlanProgress
 from perfmodel.cli.plan_scaling import print_scaling
-from perfmodel.cli.stopping import acknowledged_ctrl_c
+from perfmodel.cli.stopping import acknowledge, ctrl_c
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import IdDtypeOption, PayloadOption, ScenarioOption
 from perfmodel.errors import BadInputError
@@ -270,7 +270,7 @@ def _answer(
     part = 1 - _CHANGES_SHARE if with_changes else 1.0
     changes: tuple[WhatIf, ...] = ()
     try:
-        with acknowledged_ctrl_c() as stopped:
+        with ctrl_c(acknowledge) as stopped:
             answer = replace(question, time_limit_s=part * question.time_limit_s).answer(progress)
             if with_changes and not stopped() and answer.found.stopped != "interrupt":
                 share_s = min(_CHANGES_SHARE * question.time_limit_s, max(answer.found.seconds, _CHANGES_S))

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,6 +21,7 @@ from perfmodel.cli.output import (
 )
 from perfmodel.cli.page_file import write
 from perfmodel.cli.plan_options import ModelOption, SeedOption, check_page
+from perfmodel.cli.stopping import ctrl_c, end_softly
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 
@@ -97,7 +93,7 @@ def plan(
     limit_s = parse_time(time_limit, "--time-limit") if time_limit is not None else None
     box = chip_of(chip, settings, "local_bytes=1MiB")
     tables = PlanTables.load(model, ids)
-    with _ended_by_ctrl_c() as stop:
+    with ctrl_c(end_softly) as stop:
         answer = answer_on(
             box, tables, samples, ids, stop=stop, time_limit_s=limit_s, seed=seed, robust=robust
         )
@@ -125,26 +121,3 @@ def _deliver(answer: ChipAnswer, page: Path | None, typed: TypedLine, *, as_json
         emit(mapping_text(answer))
     if page is not None:
         note(f"wrote {page}")
-
-
-@contextmanager
-def _ended_by_ctrl_c() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed: the first one ends the search, and what was found is written as ever.
-
-    Limits: a second one -> KeyboardInterrupt;  not the main thread, which has no signals -> never
-    """
-    pressed: list[int] = []
-
-    def press(number: int, frame: FrameType | None) -> None:
-        if pressed:
-            raise KeyboardInterrupt
-        pressed.append(number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    before = signal.signal(signal.SIGINT, press)
-    try:
-        yield lambda: bool(pressed)
-    finally:
-        signal.signal(signal.SIGINT, before)
