@@ -304,10 +304,8 @@ def _baselines(state: Packing) -> tuple[Baseline, ...]:
     row_wise = uniform_plan(evaluator.tables, "row-wise", evaluator.gpus, evaluator.domain)
     found.append(_baseline(evaluator, "row-wise", row_wise, limit))
     o = state.options
-    _, sample = np.unique(o.kind_of, return_index=True)
-    whole = [o.find(int(t), Scheme(Exchange.RB)) for t in sample]
-    options = np.array([at for at in whole if at is not None])
-    packed = pack(evaluator, o, options[o.kind_of], limit) if options.size == len(whole) else None
+    whole = o.of_each(Scheme(Exchange.RB))
+    packed = None if whole is None else pack(evaluator, o, whole[o.kind_of], limit)
     if packed is not None:
         found.append(_baseline(evaluator, "table-wise", packed.plan(), limit))
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -150,7 +150,7 @@ class PlanQuestion:
             time_limit_s=self.time_limit_s,
             seed=self.seed,
             restrict=torchrec.runnable if self.for_torchrec else None,
-            options=self.options(more),
+            options=partial(self.options, more),
             listed=self.for_torchrec or self.below is not None,
             allowed=self.constraints.some_allowed if self.constraints else None,
             watch=watch,

@@ -155,7 +155,8 @@ def placements(answer: Planned) -> str:
     e = answer.evaluator
     copies = [group for group in answer.by_weight if group.scheme.kind == Exchange.DP]
     folded = copies if len(copies) > _FEW else []
-    listed = [group for group in answer.by_weight if group not in folded]
+    others = [group for group in answer.by_weight if group.scheme.kind != Exchange.DP]
+    listed = others if folded else list(answer.by_weight)
     rows = []
     tiered = e.model.below is not None
     for group in listed[:_MOST_GROUPS]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from perfmodel.plan.choices.listing import Listing
 from perfmodel.plan.pricing.allowed_tiers import CODES, Below
 from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.pricing.placement import Scheme
+from perfmodel.plan.pricing.rank_loads import ShardLoads
 from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.schema.distributions import Distribution
 from perfmodel.schema.tiers import IN_HBM
@@ -26,6 +28,7 @@ Ints = NDArray[np.int64]
 
 HOT_SHARES = (0.5, 0.75, 0.9, 0.97)
 """Shares of a table's look-ups whose rows may be on every rank."""
+_AT_ONCE = 1 << 14  # options whose loads are computed together
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,12 +83,12 @@ class Options:
             bound[self.group[self.inside]] = True
         return bound[self.kind_of]
 
-    @property
+    @cached_property
     def memory(self) -> Array:
         """[O] of a rank that holds a shard [bytes]."""
         return self.own_memory + self.everywhere_memory
 
-    @property
+    @cached_property
     def everywhere_held(self) -> NDArray[np.bool_]:
         """[O] whether every rank holds as much: a copy, or a shard of its own."""
         return np.asarray((self.parts == 0) | (self.parts == self.gpus))
@@ -117,14 +120,23 @@ class Options:
     def find(self, table: int, scheme: Scheme) -> int | None:
         """The option of a table that is this scheme."""
         at = self.of(table)
-        same = (self.exchange[at] == scheme.kind) & (self.r[at] == scheme.row_parts)
-        same &= self.hot[at] == scheme.hot_rows
-        if self.tier is not None and self.cached is not None:
-            same &= (self.tier[at] == CODES[scheme.tier.kind]) & (self.cached[at] == scheme.tier.cached)
-        elif scheme.tier != IN_HBM:
-            return None
-        found = np.flatnonzero(same & (self.c[at] == scheme.col_parts))
+        found = np.flatnonzero(self._same(scheme, at))
         return at.start + int(found[0]) if found.size else None
+
+    def of_each(self, scheme: Scheme) -> Ints | None:
+        """[Q] the option of every kind of table that is this scheme; None where one may not be."""
+        found = np.flatnonzero(self._same(scheme, slice(None)))
+        kinds, first = np.unique(self.group[found], return_index=True)
+        return np.asarray(found[first]) if kinds.size == self.count.size else None
+
+    def _same(self, scheme: Scheme, at: slice) -> NDArray[np.bool_]:
+        """Whether each of some options is this scheme."""
+        same = (self.exchange[at] == scheme.kind) & (self.r[at] == scheme.row_parts)
+        same &= (self.c[at] == scheme.col_parts) & (self.hot[at] == scheme.hot_rows)
+        if self.tier is None or self.cached is None:
+            return np.asarray(same & (scheme.tier == IN_HBM))
+        same &= self.tier[at] == CODES[scheme.tier.kind]
+        return np.asarray(same & (self.cached[at] == scheme.tier.cached))
 
     def kept(self, keep: NDArray[np.bool_]) -> Options:
         """Some of the options. Limits: a kind of table must keep at least one"""
@@ -176,7 +188,7 @@ def options_of(
     group, exchange, r, c, hot_of = listed.group, listed.exchange, listed.r, listed.c, listed.hot
     parts = np.where(exchange == Exchange.DP, 0, r * c)
     memory = np.sum(evaluator.shard_memory(sample[group], r, c, hot_of, *where), axis=0)
-    loads = evaluator.shard_loads(sample[group], exchange, r, c, hot_of, *where)
+    loads = _loads(evaluator, sample[group], exchange, r, c, hot_of, *where)
     spread, copied = parts / gpus, parts == 0
     everywhere_rows = np.where(copied, tables.rows[sample[group]], hot_of)
     everywhere_memory = np.sum(evaluator.copied_memory(sample[group], everywhere_rows), axis=0)
@@ -199,7 +211,7 @@ def options_of(
         loads.everywhere,
         own_memory,
         everywhere_memory,
-        loads.everywhere + loads.own * spread[:, np.newaxis],
+        _average(loads, spread),
         everywhere_memory + own_memory * spread,
         gpus,
         domain,
@@ -208,6 +220,35 @@ def options_of(
         below=below,
     )
     return _fitting(found.kept(listed.asked | _worth_copying(found, evaluator)), tables, sample, limit_bytes)
+
+
+def _loads(
+    evaluator: Evaluator, table: Ints, kind: Ints, r: Ints, c: Ints, *more: Array | Ints
+) -> ShardLoads:
+    """``Evaluator.shard_loads`` of many options [O], as many at a time as a processor's cache holds."""
+    count = table.size
+    found: list[Array] = []
+    for at in range(0, count, _AT_ONCE):
+        some = slice(at, at + _AT_ONCE)
+        part = evaluator.shard_loads(table[some], kind[some], r[some], c[some], *(x[some] for x in more))
+        if part.own.shape[0] == count:
+            return part
+        found = found or [np.zeros((part.own.shape[1], count)).T for _ in range(2)]
+        for whole, values in zip(found, (part.own, part.everywhere), strict=True):
+            for k in np.flatnonzero(values.any(axis=0)):  # other zeros take no memory
+                whole[some, k] = values[:, k]
+    own, everywhere = found
+    return ShardLoads(own, everywhere)
+
+
+def _average(loads: ShardLoads, spread: Array) -> Array:
+    """Loads [O, K] of a rank if shards of ``spread`` per rank [O] were spread evenly [bytes]."""
+    count, width = loads.own.shape
+    average = np.zeros((width, count)).T
+    for k, (own, everywhere) in enumerate(zip(loads.own.T, loads.everywhere.T, strict=True)):
+        if own.any() or everywhere.any():
+            average[:, k] = everywhere + own * spread
+    return average
 
 
 def _worth_copying(o: Options, evaluator: Evaluator) -> NDArray[np.bool_]:

@@ -227,12 +227,7 @@ class MemoryModel:
 
 def buffer_bytes(values: Array, times: PassTimes) -> Array:
     """Send and receive buffer of the largest collective on every rank [G], from loads [K, G]."""
-    exchanges: list[tuple[Array, Array]] = []
-    for step in times.steps:
-        if not step.collective or step.splits or step.in_place:
-            continue
-        sides = [values[resource] for resource in step.resources]
-        if len(sides) == 1:  # a reduce-scatter leaves each rank its part
-            sides.append(sides[0] / times.group(step)[0])
-        exchanges.append((sides[0], sides[1]))
-    return np.broadcast_to(capacity.buffer_bytes(*exchanges), values.shape[-1:])
+    sent, received, parts = times.buffers
+    if not sent.size:
+        return np.zeros(values.shape[-1:])
+    return np.asarray(capacity.buffer_bytes((values[sent], values[received] / parts)).max(axis=0))

@@ -21,6 +21,7 @@ from perfmodel.passes.tier_times import CACHE, TierTimes
 from perfmodel.plan.pricing.fast_curve import FastCurve
 
 Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
 LAUNCHES = "launches_of_group_"
 """Of the launches of a group of tables, the start of their name among ``PassTimes.parts``."""
 HBM_GATHER, LINK_GATHER = "HBM gather", "gather over the host link"
@@ -169,6 +170,16 @@ class PassTimes:
             INSIDE: (float(self.domain), node),
             ACROSS: (float(self.gpus // self.domain) if even else 1.0, 1),
         }[step.ranks]
+
+    @cached_property
+    def buffers(self) -> tuple[Ints, Ints, Array]:
+        """Of each of N collectives that need buffers: resources [N] sent and received, and of how many equal
+        parts [N, 1] of the latter a rank keeps one: a reduce-scatter leaves it its part."""
+        held = [step for step in self.steps if step.collective and not (step.splits or step.in_place)]
+        sent = np.array([step.resources[0] for step in held], dtype=np.int64)
+        received = np.array([step.resources[-1] for step in held], dtype=np.int64)
+        parts = [self.group(step)[0] if len(step.resources) == 1 else 1.0 for step in held]
+        return sent, received, np.array(parts).reshape(-1, 1)
 
     def _collective(self, step: Step, payload: Array) -> Timing:
         ranks, node = self.group(step)

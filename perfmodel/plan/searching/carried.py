@@ -22,15 +22,23 @@ _ROOMS = (1.0, 0.95, 0.85, 0.7)
 
 def carried(plan: Plan, gpus: int, domain: int) -> list[Scheme]:
     """The same schemes on other GPUs in other domains: over all where they were over all."""
-    tables = zip(plan.tables.rows.tolist(), plan.placements, strict=True)
-    before = plan.gpus, plan.domain
-    return [_carried(placement.scheme, int(rows), before, (gpus, domain)) for rows, placement in tables]
+    before, now = (plan.gpus, plan.domain), (gpus, domain)
+    found: dict[tuple[float, int], Scheme] = {}  # of equal tables that are cut alike, one object
+    for rows, placement in zip(plan.tables.rows.tolist(), plan.placements, strict=True):
+        if (rows, id(placement)) not in found:
+            found[rows, id(placement)] = _carried(placement.scheme, int(rows), before, now)
+    return [found[rows, id(p)] for rows, p in zip(plan.tables.rows.tolist(), plan.placements, strict=True)]
 
 
 def as_option(o: Options, schemes: list[Scheme]) -> Ints:
     """The option of every table [T] that is its scheme, or the one that needs least memory where none is."""
-    found = [o.find(t, scheme) for t, scheme in enumerate(schemes)]
-    return np.array([_leanest(o, t) if at is None else at for t, at in enumerate(found)])
+    found: dict[tuple[int, int], int] = {}
+    keys = [(kind, id(scheme)) for kind, scheme in zip(o.kind_of.tolist(), schemes, strict=True)]
+    for t, (key, scheme) in enumerate(zip(keys, schemes, strict=True)):
+        if key not in found:
+            at = o.find(t, scheme)
+            found[key] = _leanest(o, t) if at is None else at
+    return np.array([found[key] for key in keys])
 
 
 def repaired(evaluator: Evaluator, o: Options, option: Ints, limit_bytes: float) -> Packing | None:

@@ -63,9 +63,10 @@ class Choosing:
         o, at = options, np.flatnonzero(mask)
         self.option, self.group = at, o.group[at]
         self.first = np.searchsorted(self.group, np.arange(o.count.size))
-        self.used = np.flatnonzero((o.average[at] > 0).any(axis=0))
+        self.used = np.flatnonzero([(load[at] > 0).any() for load in o.average.T])
         self.own, self.everywhere, self.average = (
-            np.asfortranarray(values[at][:, self.used]) for values in (o.own, o.everywhere, o.average)
+            np.array([values[at, k] for k in self.used]).reshape(-1, at.size).T
+            for values in (o.own, o.everywhere, o.average)
         )
         self.memory, self.own_memory = o.average_memory[at], o.own_memory[at]
         self.spread = np.where(o.everywhere_held[at], 0, o.parts[at] / o.gpus)
@@ -80,6 +81,7 @@ class Choosing:
 
         shard  the largest shard, over what a rank holds in balance [-]: larger ones are not chosen
         start  loads [2, K] at which prices are taken first
+        until  whether to begin no other round, once there is a choice
         Limits: what is chosen for memory alone does not fit -> None
         """
         best: Choice | None = None
@@ -100,7 +102,7 @@ class Choosing:
             balance = float((each * self.spread)[chosen.at] @ chosen.tables)
             held = balance if np.isinf(held) else (held + balance) / 2
             loads = loads + (now - loads) * (1.0 if at == 0 else 2 / (at + 2))
-            if until():
+            if best is not None and until():
                 break
         return best
 

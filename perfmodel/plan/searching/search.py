@@ -57,7 +57,8 @@ Restriction = Callable[[Options, Evaluator], Mask]
 class Search:
     """One search; ``run`` gives the answer, and what was best when it is interrupted.
 
-    options  that plans may use, with their loads and memory: ``options_of`` all that fit, unless given
+    options  that plans may use, with their loads and memory, or what lists them in the time that there is:
+             ``options_of`` all that fit, unless given
     allowed  whether any scheme of boxes may be, of the bound over all plans (``Cover``); None: all may
     listed   whether there is no bound over all plans: where options are given or restricted
     Source: of ``evaluator`` the search asks ``step_times``, ``tables`` and, of ``times``, the exchanges that
@@ -72,7 +73,7 @@ class Search:
         time_limit_s: float = 10.0,
         seed: int = 0,
         restrict: Restriction | None = None,
-        options: Options | None = None,
+        options: Options | Callable[[], Options] | None = None,
         listed: bool | None = None,
         allowed: Callable[[Ints], Mask] | None = None,
         watch: Watch = lambda best_s, bound_s: None,
@@ -93,7 +94,7 @@ class Search:
         self.packed: dict[bytes, bool] = {}  # whether schemes could be packed
         self.allowed = allowed
         self.listed = options is not None or restrict is not None if listed is None else listed
-        self.options = options or options_of(evaluator, limit_bytes)
+        self.options = options() if callable(options) else options or options_of(evaluator, limit_bytes)
         self.restricted = restrict is not None
         if restrict is not None:
             self.options = self.options.kept(restrict(self.options, evaluator))

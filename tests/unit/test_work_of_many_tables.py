@@ -1,0 +1,139 @@
+"""How much work many tables are: counted, for seconds depend on the machine."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from test_plan_many_tables import equal
+from test_plan_starts import distinct
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan import Evaluator, Scheme
+from perfmodel.plan.choices import options as listed
+from perfmodel.plan.choices.options import Options, options_of
+from perfmodel.plan.pricing import memory
+from perfmodel.plan.question import PlanQuestion
+from perfmodel.plan.searching import packing
+from perfmodel.plan.searching import search as plan_search
+from perfmodel.plan.searching.carried import as_option, carried
+from perfmodel.plan.searching.choosing import Choosing
+from perfmodel.plan.searching.packing import pack
+from perfmodel.plan.searching.search import Search
+from perfmodel.schema.machine import load_machine
+
+MACHINE, LIMIT = "h100-sxm-ib", 68e9
+
+
+def counted(patch: pytest.MonkeyPatch, where: Any, name: str) -> Counter[str]:
+    """Counts calls from now on."""
+    calls: Counter[str] = Counter()
+    real: Callable[..., Any] = getattr(where, name)
+
+    def call(*args: Any, **more: Any) -> Any:
+        calls[name] += 1
+        return real(*args, **more)
+
+    patch.setattr(where, name, call)
+    return calls
+
+
+def test_what_is_asked_for_with_every_table_is_computed_once_for_all_options() -> None:
+    """The answer asks for the memory of one option for each group of tables."""
+    o = options_of(Evaluator.on(MACHINE, distinct(3), 1024, 8), LIMIT)
+    assert o.memory is o.memory
+    assert o.everywhere_held is o.everywhere_held
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_options_are_the_same_however_many_are_priced_at_a_time(
+    training: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluator = Evaluator.on(MACHINE, distinct(12), 1024, 16, training=training)
+    whole = options_of(evaluator, LIMIT)
+    monkeypatch.setattr(listed, "_AT_ONCE", 100)
+    calls = counted(monkeypatch, evaluator, "shard_loads")
+    parts = options_of(evaluator, LIMIT)
+    assert calls["shard_loads"] > 5
+    for name in ("own", "everywhere", "average", "memory", "average_memory"):
+        np.testing.assert_array_equal(getattr(parts, name), getattr(whole, name), name)
+
+
+def test_one_scheme_is_found_for_all_kinds_of_table_at_once() -> None:
+    o = options_of(Evaluator.on(MACHINE, equal((3, 10**4, 64, 4), (2, 5, 32, 1)), 1024, 8), LIMIT)
+    found = o.of_each(Scheme(Exchange.RB))
+    assert found is not None
+    assert found[o.kind_of].tolist() == [o.find(t, Scheme(Exchange.RB)) for t in range(5)]
+    assert o.of_each(Scheme(Exchange.RB, 8)) is None  # 5 rows have no 8 parts
+
+
+def test_memory_is_looked_at_once_for_every_table_that_is_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluator = Evaluator.on(MACHINE, distinct(60), 1024, 16)
+    o = options_of(evaluator, LIMIT)
+    whole = o.of_each(Scheme(Exchange.RB))
+    assert whole is not None
+    calls = counted(monkeypatch, packing, "buffer_bytes")
+    assert pack(evaluator, o, whole[o.kind_of], LIMIT) is not None
+    assert calls["buffer_bytes"] <= 60 + 2
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_buffers_are_those_of_the_largest_collective(training: bool) -> None:
+    evaluator = Evaluator.on(MACHINE, distinct(6), 1024, 16, training=training)
+    values = np.random.default_rng(0).uniform(1, 1e9, (evaluator.model.width, 16))
+    times, largest = evaluator.times, np.zeros(16)
+    for step in times.steps:
+        if step.collective and not step.splits and not step.in_place:
+            sent = values[step.resources[0]]
+            one = len(step.resources) == 1
+            received = sent / times.group(step)[0] if one else values[step.resources[1]]
+            largest = np.maximum(largest, sent + received)
+    np.testing.assert_array_equal(memory.buffer_bytes(values, times), largest)
+
+
+def test_equal_tables_of_a_plan_are_looked_up_once_on_other_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = equal((300, 10**5, 64, 4), (200, 10**4, 32, 1))
+    plan = Search(Evaluator.on(MACHINE, tables, 1024, 8), LIMIT, time_limit_s=0).run().plan
+    assert len({id(placement) for placement in plan.placements}) < 50
+    o = options_of(Evaluator.on(MACHINE, tables, 1024, 16), LIMIT)
+    schemes = carried(plan, 16, o.domain)
+    expected = [o.find(t, scheme) for t, scheme in enumerate(schemes)]
+    calls = counted(monkeypatch, Options, "find")
+    assert as_option(o, schemes).tolist() == expected
+    assert calls["find"] < 50
+
+
+def test_a_search_without_time_gets_its_plan_from_the_first_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One round of prices is no choice yet: each exchange was begun in turn, and none was finished."""
+    found: list[Any] = []
+    run = Choosing.run
+
+    def watched(*args: Any) -> Any:
+        found.append(run(*args))
+        return found[-1]
+
+    monkeypatch.setattr(Choosing, "run", watched)
+    evaluator = Evaluator.on(MACHINE, distinct(1_100), 1024, 8)
+    Search(evaluator, LIMIT, time_limit_s=0).run()
+    assert len(found) == 1
+    assert found[0] is not None
+
+
+def test_the_time_to_list_the_options_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(plan_search, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    options = PlanQuestion.options
+
+    def slow(question: PlanQuestion, more: Any = ()) -> Options:
+        now[0] += 3
+        return options(question, more)
+
+    monkeypatch.setattr(PlanQuestion, "options", slow)
+    question = PlanQuestion(tables=distinct(3), machine=load_machine(MACHINE), gpus=8, batch=1024)
+    search = question.search()
+    assert search.began == 100
+    assert search.deadline <= 100 + 10 - 3  # the answer takes about as long again
