@@ -114,7 +114,8 @@ class Score:
     """An evaluator for ``Search`` whose step is TorchRec's score: one resource, one step."""
 
     steps = (Step("score", (Resource(0),)),)
-    times = SimpleNamespace(steps=(), apart=())  # no buffers: TorchRec's memory has them
+    times = SimpleNamespace(steps=(), apart=(), buffers=(np.zeros(0, dtype=int),) * 3)
+    """Without buffers: TorchRec's memory has them."""
     model = SimpleNamespace(below=None)  # all in HBM
 
     def __init__(self, evaluator: Evaluator, costs: Costs) -> None:

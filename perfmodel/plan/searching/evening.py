@@ -22,13 +22,10 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_POWERS = (3, 4, 5)  # squarings: of the 8th, 16th and 32nd power
-_ROUNDS = 40  # of each
-_FULL, _PARTNERS, _EMPTY = (
-    192,
-    192,
-    64,
-)  # shards that may leave, shards for which they change, places they go to
+_POWERS, _QUICK_POWERS = (3, 4, 5), (5,)  # squarings: of the 8th, 16th and 32nd power
+_ROUNDS, _QUICK_ROUNDS = 40, 12  # of each
+_FULL, _QUICK_FULL = 192, 96  # shards that may leave, and as many for which they change
+_EMPTY = 64  # places they go to
 _OF_PLACE = 16  # shards of one place
 _MADE = 400  # best changes of a round that are looked at
 _LOWER, _HIGHER = 0.1, 0.2  # of a load, to find what less and more of it changes
@@ -52,10 +49,14 @@ class Evening:
     """Changes where the shards of a state are, not how tables are cut.
 
     Tables that some ranks may hold nothing of stay where they are.
+    quick  fewer rounds of fewer changes: most of what there is to gain, in a tenth of the time
     """
 
-    def __init__(self, state: Packing, random: np.random.Generator) -> None:
+    def __init__(self, state: Packing, random: np.random.Generator, *, quick: bool = False) -> None:
         self.state, self.random = state, random
+        self.powers: tuple[int, ...] = _QUICK_POWERS if quick else _POWERS
+        self.rounds = _QUICK_ROUNDS if quick else _ROUNDS
+        self.full = _QUICK_FULL if quick else _FULL
         o = self.o = state.options
         self.cols = np.flatnonzero(state.held.any(axis=0))
         buffers = buffer_bytes((state.base + state.held).T, state.evaluator.times)
@@ -71,8 +72,8 @@ class Evening:
         state = self.state
         first = best = state.time_s
         kept = list(state.ranks)
-        for squarings in _POWERS:
-            for _ in range(_ROUNDS):
+        for squarings in self.powers:
+            for _ in range(self.rounds):
                 made = 0 if until() else sum(self._round(squarings, *of) for of in self.movable if of[0].size)
                 now = state.time_s if made else best
                 if now < best * (1 - _LESS) and state.fits:
@@ -115,10 +116,10 @@ class Evening:
         place = units.place[order]
         begins = np.flatnonzero(np.diff(place, prepend=-1))
         of_place = np.arange(order.size) - np.repeat(begins, np.diff(np.append(begins, order.size)))
-        leave = order[of_place < _OF_PLACE][:_FULL]
+        leave = order[of_place < _OF_PLACE][: self.full]
         back = order[order.size // 4 :]
-        if back.size > _PARTNERS:
-            back = np.sort(self.random.choice(back, _PARTNERS, replace=False))
+        if back.size > self.full:
+            back = np.sort(self.random.choice(back, self.full, replace=False))
         empty = np.argsort(full, kind="stable")[:_EMPTY]
         moves = self._gains(units, leave, empty, None, load, full, weight, squarings)
         swaps = self._gains(units, leave, units.place[back], back, load, full, weight, squarings)

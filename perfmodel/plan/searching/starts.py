@@ -23,6 +23,7 @@ from perfmodel.plan.searching.choosing import Choice, Choosing
 from perfmodel.plan.searching.evening import Evening
 from perfmodel.plan.searching.packing import Packing, balance, pack
 from perfmodel.plan.searching.refining import refined
+from perfmodel.plan.searching.regrouping import Regrouping
 from perfmodel.plan.searching.schemes import Descent
 
 Ints = NDArray[np.int64]
@@ -42,6 +43,8 @@ _SAVING = 16  # plans by saving per byte that are packed, while they may be the 
 _SHARP: tuple[tuple[int, ...], ...] = ((), (0,))  # of packing them: as usual, and by all loads alike
 _EVENED_SOON = 2  # quick plans that are made even
 _EVENED, _WORTH_EVENING = 5, 1.05  # packed plans that are made even: how many, and how far from the best
+_REGROUPED = 60  # kinds of table, up to which many equal ones are changed together
+_IDLE = 2  # plans in a row that such changes do not help
 _REFINED, _WORSE = 3, 5  # of those, whose largest shards are cut finer; ways in a row that do not help
 
 
@@ -145,6 +148,7 @@ class Starts:
         self._families(best, _MORE)
         self._even(_EVENED, self.until_even)
         self._refine(self.until_even)
+        self._regroup(self.until_even)
         self._even(_REFINED, self.until_even)
 
     def families(self) -> dict[int, float]:
@@ -245,6 +249,26 @@ class Starts:
                 if Evening(even, self.random).run(until):
                     self.keep(even)
 
+    def _regroup(self, until: Until) -> None:
+        """The fastest plan of each family with many tables changed together, the best plan first."""
+        if self.options.count.size > _REGROUPED:
+            return
+        idle = 0
+        regrouping = Regrouping(self.evaluator, self.options, self.limit_bytes, self.random)
+        states = self.states()
+        while states and idle < _IDLE and not until():
+            state = states.pop(0)
+            if state.time_s > _WORTH * self._best_s():
+                break
+            better = regrouping.better(state, until)
+            idle += 1
+            if better is not None:
+                idle = 0
+                self._found(better)
+                states.insert(0, better)
+                states.sort(key=_time_of)
+        self.tried += regrouping.packed
+
     def _refine(self, until: Until) -> None:
         """The fastest plans packed anew with some of their largest shards cut finer, while that helps."""
         before = np.inf
@@ -277,3 +301,7 @@ def _never() -> bool:
 
 def _time(found: tuple[float, tuple[int, ...], Packing]) -> float:
     return found[0]
+
+
+def _time_of(state: Packing) -> float:
+    return state.time_s
