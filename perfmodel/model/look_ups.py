@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -60,9 +60,8 @@ class LookUps:
 
     @cached_property
     def requested(self) -> Popularity:
-        """Of the rows among those that ranks ask for, each rank once: p = q/U."""
-        q = access.touched_fraction(self.whole.p, self.mine)
-        return Popularity(q / np.sum(q * self.whole.rows), self.whole.rows, self.whole.starts)
+        """Of the rows among those that ranks ask for, each rank once."""
+        return _requested(self.ids, self.rows, self._heads, self.mine)
 
     def _at(self, hot: float) -> int:
         """The first part of the tail."""
@@ -123,3 +122,11 @@ class LookUps:
             what, draws = self.requested, self.gpus * self.unique(0)
         asked = draws * what.share(part)
         return what.misses(draws, X, part) / asked if asked > 0 else np.zeros(np.shape(X))
+
+
+@lru_cache(maxsize=2048)
+def _requested(ids: Distribution, rows: float, heads: tuple[float, ...], mine: float) -> Popularity:
+    """Of the rows among those that ranks of ``mine`` look-ups ask for, each rank once: p = q/U."""
+    whole = popularity(ids, rows, heads)
+    q = access.touched_fraction(whole.p, mine)
+    return Popularity(q / np.sum(q * whole.rows), whole.rows, whole.starts)

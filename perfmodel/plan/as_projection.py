@@ -11,7 +11,15 @@ from perfmodel.errors import BadInputError
 from perfmodel.model import bands, bounds
 from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.steps import StepRow
-from perfmodel.plan.pricing.alike import ROW_WISE, WAYS, Alike, Impossible, best_alike
+from perfmodel.plan.pricing.alike import (
+    ROW_WISE,
+    WAYS,
+    Alike,
+    Impossible,
+    best_alike,
+    schemes_here,
+    spread_evenly,
+)
 from perfmodel.plan.pricing.cost import Evaluator, StepCost
 from perfmodel.plan.pricing.memory import PlanMemory
 from perfmodel.plan.pricing.placement import Plan
@@ -23,6 +31,7 @@ from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.units import format_bytes
 
 MOST_TABLES = 10_000
+_PRICED = 500_000  # shards of tables whose loads are kept while ways are compared
 """Tables that can be compared: every one is dealt to its GPUs."""
 
 
@@ -102,9 +111,12 @@ def compared(base: Projection, ways: Iterable[str] = WAYS) -> Iterator[Compared]
     Row-wise is ``base`` itself; the others are plans of the same tables on the same GPUs.
     """
     evaluator = evaluator_of(base)
-    usable = base.gpu_count.usable_bytes
-    for way in ways:
-        found = best_alike(evaluator, way, usable)
+    usable, asked = base.gpu_count.usable_bytes, list(ways)
+    schemes = [scheme for some in schemes_here(evaluator, asked).values() for scheme in some]
+    few = len(schemes) * evaluator.tables.kinds[0].size <= _PRICED
+    priced = spread_evenly(evaluator, schemes) if few else None
+    for way in asked:
+        found = best_alike(evaluator, way, usable, priced=priced)
         if way == ROW_WISE:
             plan = None if isinstance(found, Impossible) else found
             yield Compared(way, plan, base, base.gpu_count.memory_bytes, fits=base.gpu_count.fits)

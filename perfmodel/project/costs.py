@@ -106,6 +106,8 @@ class Forward(PassBasis):
         """Shards that hold a row of a bag."""
         if self.ids.uniform:
             return access.shards_touched(shards, t.pooling)
+        if np.all(shards == 1):  # whatever the ids
+            return np.ones(np.broadcast_shapes(np.shape(shards), np.shape(t.rows), np.shape(t.pooling)))
         distinct = self._each(_distinct, t.rows, t.pooling)
         return shards * ex.filled_share(shards, distinct)
 
@@ -120,7 +122,7 @@ class Forward(PassBasis):
         """Of every configuration what its skewed look-ups say; equal ones are asked once."""
         columns = np.broadcast_arrays(*of)
         asked = list(zip(*(column.ravel().tolist() for column in columns), strict=True))
-        found = {each: what(self.ids, *each) for each in set(asked)}
+        found = {each: what(self.ids, *each) for each in sorted(set(asked))}  # those of equal rows together
         return np.array([found[each] for each in asked], dtype=np.float64).reshape(columns[0].shape)
 
     def baseline(self, traffic: Traffic) -> Timing:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,7 +108,11 @@ class Impossible:
 
 
 def best_alike(
-    evaluator: Evaluator, way: str, usable_bytes: float, known: Mapping[Scheme, Even] | None = None
+    evaluator: Evaluator,
+    way: str,
+    usable_bytes: float,
+    known: Mapping[Scheme, Even] | None = None,
+    priced: Mapping[Scheme, Even] | None = None,
 ) -> Alike | Impossible:
     """All tables sharded in one way: the fastest of its schemes that fits ``usable_bytes`` of each rank.
 
@@ -116,18 +120,21 @@ def best_alike(
     buffers count, as in a projection.
     Tables are dealt largest first, by memory and by work, and the faster of the two plans is taken.
     known  of all its schemes, where they are known (``spread_evenly``): none is dealt that cannot win
+    priced  the same, for the loads of their shards alone: what is dealt does not change
     """
+    priced = known or priced
     if way in _OF_DOMAINS and evaluator.gpus % evaluator.domain:
         return Impossible(way, f"{evaluator.gpus} GPUs do not fill NVLink domains of {evaluator.domain} GPUs")
     best: Alike | None = None
     whys: list[tuple[float, str]] = []
     fitting = 0
-    for scheme in _promising(evaluator, way, known):
+    for scheme in _promising(evaluator, way, known, priced):
         even = known[scheme] if known else None
+        shards = priced[scheme].shards if priced else None
         if fitting == _TRIED or (best and even and even.time_s >= best.cost.time_s):
             break
         try:
-            found = list(_costed(evaluator, way, scheme, usable_bytes, even.shards if even else None))
+            found = list(_costed(evaluator, way, scheme, usable_bytes, shards))
         except PerfmodelError as error:
             whys.append((np.inf, error.message.rstrip(".")))
             continue
@@ -140,12 +147,17 @@ def best_alike(
     return Impossible(way, min(whys)[1] if whys else _nothing_to_cut(evaluator, way))
 
 
-def _promising(evaluator: Evaluator, way: str, known: Mapping[Scheme, Even] | None = None) -> list[Scheme]:
+def _promising(
+    evaluator: Evaluator,
+    way: str,
+    known: Mapping[Scheme, Even] | None,
+    priced: Mapping[Scheme, Even] | None,
+) -> list[Scheme]:
     """The schemes of a way, best first by their time with shards spread evenly."""
     schemes = schemes_of(way, evaluator.gpus, evaluator.domain, int(evaluator.tables.dim.max()))
     if known is None and len(schemes) <= _TRIED:
         return schemes
-    even = known or spread_evenly(evaluator, schemes)
+    even = priced or spread_evenly(evaluator, schemes)
     return sorted(schemes, key=lambda scheme: even[scheme].time_s)
 
 
@@ -170,10 +182,7 @@ def least_times(
 
     Limits: a way whose rows do not fit, however they are dealt, or that has no scheme here -> no time
     """
-    dim = int(evaluator.tables.dim.max())
-    broken = _OF_DOMAINS if evaluator.gpus % evaluator.domain else ()
-    kept = [way for way in ways if way not in broken]
-    of_way = {way: schemes_of(way, evaluator.gpus, evaluator.domain, dim) for way in kept}
+    of_way = schemes_here(evaluator, ways)
     known = spread_evenly(evaluator, [scheme for schemes in of_way.values() for scheme in schemes])
     room = usable_bytes * (1 + _ROUNDING)
     fitting = {
@@ -181,6 +190,13 @@ def least_times(
         for way, schemes in of_way.items()
     }
     return {way: min(times) for way, times in fitting.items() if times}, known
+
+
+def schemes_here(evaluator: Evaluator, ways: Iterable[str]) -> dict[str, list[Scheme]]:
+    """The schemes of each way that may be here."""
+    dim, broken = int(evaluator.tables.dim.max()), _OF_DOMAINS if evaluator.gpus % evaluator.domain else ()
+    kept = [way for way in ways if way not in broken]
+    return {way: schemes_of(way, evaluator.gpus, evaluator.domain, dim) for way in kept}
 
 
 def spread_evenly(evaluator: Evaluator, schemes: Sequence[Scheme]) -> dict[Scheme, Even]:
@@ -306,11 +322,14 @@ def _dealt(
     order = np.argsort(-weight[kind_of], kind="stable")
     for run in np.split(order, np.flatnonzero(np.diff(kind_of[order])) + 1):
         scheme, each = cut[kind_of[run[0]]], float(weight[kind_of[run[0]]])
-        even, dealt = not np.ptp(held), list[Placement]()
+        even, dealt = run.size > 1 and not np.ptp(held), list[Placement]()
         while len(dealt) < run.size:
             ranks = _lightest(way, scheme, held, gpus, domain)
             held[ranks] += each
-            dealt.append(made.setdefault((scheme, ranks.tobytes()), Placement.of(scheme, ranks)))
+            key = scheme, ranks.tobytes()
+            if key not in made:
+                made[key] = Placement(scheme, ranks)
+            dealt.append(made[key])
             if even and len(dealt) * scheme.parts % gpus == 0 and not np.ptp(held):
                 break
         placed |= {at: dealt[n % len(dealt)] for n, at in enumerate(run.tolist())}

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from perfmodel.errors import PerfmodelError
-from perfmodel.plan.as_projection import evaluator_of, winner
-from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.errors import NoCalibrationError, PerfmodelError
+from perfmodel.plan.as_projection import winner
 from perfmodel.plan.scaling import knee_of
-from perfmodel.plan.searching.search import Search
 from perfmodel.plan.sizes import Size
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
 from perfmodel.report.figures.line_traces import source
 from perfmodel.report.figures.over_gpus import gpus_axis, samples_tick, samples_words
-from perfmodel.report.figures.planned import MOST_PARTS
+from perfmodel.report.figures.planned import Begin, begun
 from perfmodel.units import counted, format_count, format_fraction, format_ratio, format_time
 
 NAME = "plan-scaling"
@@ -25,13 +23,13 @@ _BELOW, _ABOVE = 0.7, 1.5
 _PLANNED, _ALIKE, _EVEN = "a plan", "all tables alike", "as many more samples as GPUs"
 
 
-def plan_scaling(sizes: Sequence[Size], line: str) -> Block | Missing:
+def plan_scaling(sizes: Sequence[Size], line: str, begin: Begin = begun) -> Block | Missing:
     """Plans that a search begins with, beside the best of all tables sharded alike.
 
     sizes  the tables of one model on each number of GPUs;  line  the command that searches on
     Limits: fewer than two numbers of GPUs with a plan -> Missing
     """
-    rows = [row for size in sorted(sizes, key=lambda size: size.base.gpus) for row in _row(size)]
+    rows = [row for size in sorted(sizes, key=lambda size: size.base.gpus) for row in _row(size, begin)]
     if len(rows) < 2:
         return Missing(NAME, "plans on two numbers of GPUs are needed: give more with --gpus.")
     numbers, rates = [row["gpus"] for row in rows], [row["samples_per_s"] for row in rows]
@@ -54,22 +52,19 @@ def plan_scaling(sizes: Sequence[Size], line: str) -> Block | Missing:
     return Block(NAME, _title(rows, knee), how, figure, source(sizes[0].base, rows), tuple(rows), switches)
 
 
-def _row(size: Size) -> list[dict[str, Any]]:
+def _row(size: Size, begin: Begin) -> list[dict[str, Any]]:
     """A plan on one number of GPUs; none where there is none."""
     base = size.base
-    model = base.question.model if base.question else None
-    if model is None:
-        return []
-    known = PlanTables.load(model, base.forward.ids)
-    if len(known) * base.gpus > MOST_PARTS:
-        return []
-    evaluator = evaluator_of(base, known)
     try:
-        room = base.gpu_count.usable_bytes
-        plan = Search(evaluator, room, time_limit_s=float("inf")).constructed()
+        known = begin(base)
+    except NoCalibrationError:
+        raise
     except PerfmodelError:
         return []
-    cost, all_samples = evaluator.cost(plan), float(evaluator.batch * base.gpus)
+    if known is None:
+        return []
+    evaluator, loads = known.evaluator, known.evaluator.loads(known.plan)
+    cost, all_samples = evaluator.step(loads), float(evaluator.batch * base.gpus)
     alike = winner(size.found)
     limiting = cost.limiting
     return [
@@ -80,7 +75,7 @@ def _row(size: Size) -> list[dict[str, Any]]:
             "low_s": cost.low_s,
             "high_s": cost.high_s,
             "samples_per_s": all_samples / cost.time_s,
-            "memory_bytes": float(evaluator.memory(plan).total_bytes.max()),
+            "memory_bytes": float(evaluator.memory(known.plan, loads).total_bytes.max()),
             "longest_step": limiting.name,
             "longest_share": limiting.time_s / cost.time_s,
             "alike_sharding": alike.way,

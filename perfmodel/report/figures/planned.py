@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
-from perfmodel.errors import PerfmodelError
+from perfmodel.errors import NoCalibrationError, PerfmodelError
 from perfmodel.plan.as_projection import Compared, evaluator_of
+from perfmodel.plan.choices.options import Options
 from perfmodel.plan.outcome import given_outcome
+from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.plan.pricing.placement import Plan
 from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.plan.searching.search import Search
 from perfmodel.project import Projection
@@ -21,8 +25,37 @@ MOST_PARTS = 300_000
 _SAME = 0.005  # of a time: no difference
 
 
-def per_table(base: Projection, best: Compared, line: str) -> Block | Missing:
-    """The plan that a search begins with: built without chance or clock, so it is the same every time.
+@dataclass(frozen=True, eq=False)
+class Begun:
+    """The plan that a search begins with; options  that its tables may change to."""
+
+    evaluator: Evaluator
+    options: Options
+    plan: Plan
+
+
+def begun(base: Projection) -> Begun | None:
+    """Built without chance or clock, so it is the same every time.
+
+    base  a row-wise projection of a model
+    Limits: no model, more than ``MOST_PARTS`` -> None;  none fits -> BadInputError
+    """
+    model = base.question.model if base.question else None
+    if model is None:
+        return None
+    tables = PlanTables.load(model, base.forward.ids)
+    if len(tables) * base.gpus > MOST_PARTS:
+        return None
+    search = Search(evaluator_of(base, tables), base.gpu_count.usable_bytes, time_limit_s=float("inf"))
+    return Begun(search.evaluator, search.options, search.constructed())
+
+
+Begin = Callable[[Projection], Begun | None]
+"""``begun``, or what remembers its answers."""
+
+
+def per_table(base: Projection, best: Compared, line: str, begin: Begin = begun) -> Block | Missing:
+    """The plan that a search begins with.
 
     base  a row-wise projection of a model;  best  the fastest of its tables sharded alike
     line  the command that searches on
@@ -31,14 +64,14 @@ def per_table(base: Projection, best: Compared, line: str) -> Block | Missing:
     model = base.question.model if base.question else None
     if model is None or base.gpus == 1:
         return Missing(NAME, "on one GPU nothing is sharded: ask for more with --gpus.")
-    known = PlanTables.load(model, base.forward.ids)
-    if len(known) * base.gpus > MOST_PARTS:
-        return Missing(NAME, f"planning {counted(len(known), 'table')} takes too long for a page: {line}")
-    evaluator = evaluator_of(base, known)
-    room = base.gpu_count.usable_bytes
     try:
-        plan = Search(evaluator, room, time_limit_s=float("inf")).constructed()
-        found = given_outcome(evaluator, plan, room)
+        known = begin(base)
+        if known is None:
+            many = int(base.work.table_count.flat[0])
+            return Missing(NAME, f"planning {counted(many, 'table')} takes too long for a page: {line}")
+        found = given_outcome(known.evaluator, known.plan, base.gpu_count.usable_bytes, known.options)
+    except NoCalibrationError:
+        raise
     except PerfmodelError as error:
         return Missing(NAME, f"{error.message.rstrip('.')}; {line}")
     shown = tables(Shown.of(found))

@@ -76,7 +76,7 @@ def roofline(asked: Projection, samples: pd.DataFrame | None = None) -> Block | 
         return Missing(
             NAME, "with --local-memory the rate does not depend on the size of the tables: leave it out."
         )
-    lines = [_line(asked, float(batch), i) for i, batch in enumerate(_batches(asked))]
+    lines = _lines(asked, _batches(asked))
     points = _points(asked.forward, samples)
     figure = _figure(asked, lines, points)
     rows = [row for line in lines for row in _rows(line)] + _point_rows(points)
@@ -90,24 +90,32 @@ def _batches(asked: Projection) -> list[float]:
     return [batch * factor for factor in _BATCHES if batch * factor <= LARGEST["batch"]]
 
 
-def _line(asked: Projection, batch: float, index: int) -> _Line:
-    """The asked tables with their rows scaled so that the working set runs over all sizes of one GPU."""
+def _lines(asked: Projection, batches: list[float]) -> list[_Line]:
+    """The asked tables with their rows scaled so that the working set runs over all sizes of one GPU.
+
+    All batches at once: what skewed ids ask of a table of so many rows is worked out for them together.
+    """
     forward, work = asked.forward, asked.work
     sizes = np.geomspace(_SMALLEST, forward.setting.machine.value("hbm_bytes"), _SIZES)
+    each, sizes = np.repeat(batches, sizes.size), np.tile(sizes, len(batches))
     whole = sum(g.count * g.rows * g.dim * g.element_bytes for g in work.groups)
     factor = sizes / float(np.asarray(whole).flat[0])
     groups = tuple(replace(g, rows=np.maximum(np.asarray(g.rows).flat[0] * factor, 1.0)) for g in work.groups)
     one, ids = np.ones_like(sizes), np.full_like(sizes, float(work.id_bytes[0]))
-    local = Configs(sizes, one, one, np.full_like(sizes, batch), ids, groups, True)
+    local = Configs(sizes, one, one, each, ids, groups, True)
     timing = forward.baseline(forward.traffic(local))
     evidence = [Evidence.from_rank(int(rank)) for rank in np.broadcast_to(timing.evidence, sizes.shape)]
     moved = sum(
-        _asked_bytes(forward, batch * g.count, g.pooling, g.dim, g.element_bytes, ids) for g in local.groups
+        _asked_bytes(forward, each * g.count, g.pooling, g.dim, g.element_bytes, ids) for g in local.groups
     )
-    return _Line(
-        batch, index, sizes, np.broadcast_to(moved, sizes.shape), timing.time_s, timing.low_s, timing.high_s,
-        evidence,
-    )  # fmt: skip
+    moved, places = np.broadcast_to(moved, sizes.shape), np.arange(sizes.size).reshape(len(batches), -1)
+    return [
+        _Line(
+            batch, index, sizes[at], moved[at], timing.time_s[at], timing.low_s[at], timing.high_s[at],
+            [evidence[place] for place in at],
+        )
+        for index, (batch, at) in enumerate(zip(batches, places, strict=True))
+    ]  # fmt: skip
 
 
 def _asked_bytes(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from perfmodel.collectives.estimate import LARGEST_GPUS
@@ -17,7 +17,7 @@ from perfmodel.report.figures.over import GPUS
 from perfmodel.report.figures.plan_scaling import NAME as PLAN_SCALING
 from perfmodel.report.figures.plan_scaling import plan_scaling
 from perfmodel.report.figures.planned import NAME as PER_TABLE
-from perfmodel.report.figures.planned import per_table
+from perfmodel.report.figures.planned import Begun, begun, per_table
 from perfmodel.report.figures.sharding_winners import NAME as SHARDINGS
 from perfmodel.report.figures.sharding_winners import shardings
 from perfmodel.report.figures.what_if import CHANGES, HEAT_MAP, TORNADO
@@ -84,8 +84,13 @@ def fixed_gpu_blocks(
     if options.get("tables") is None:
         return
     own = found[asked.gpus]
+    once = cache(lambda: begun(own.base))  # both blocks show this plan
+
+    def begin(base: Projection) -> Begun | None:
+        return once() if base is own.base else begun(base)
+
     try:
-        yield per_table(own.base, winner(own.found), line)
-        yield plan_scaling(list(found.values()), line)
+        yield per_table(own.base, winner(own.found), line, begin)
+        yield plan_scaling(list(found.values()), line, begin)
     except NoCalibrationError as error:
         yield from (Missing(name, error.message) for name in (PER_TABLE, PLAN_SCALING))

@@ -1,0 +1,70 @@
+"""How much work the page of a model is: counted, for seconds depend on the machine."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pytest
+from test_plan_starts import distinct
+from test_work_of_many_tables import counted
+
+from perfmodel.model import look_ups
+from perfmodel.model.look_ups import LookUps
+from perfmodel.model.popularity import popularity
+from perfmodel.plan import Evaluator
+from perfmodel.plan.as_projection import compared
+from perfmodel.plan.pricing import alike
+from perfmodel.plan.pricing.alike import WAYS, best_alike, schemes_here, spread_evenly
+from perfmodel.plan.searching.search import Search
+from perfmodel.project import project_one
+from perfmodel.report.figures.block import Block
+from perfmodel.report.figures.roofline import roofline
+from perfmodel.report.page.gpu_contents import fixed_gpu_blocks
+from perfmodel.schema.distributions import parse_distribution
+
+ZIPF = parse_distribution("zipf:1.05")
+MODEL = "criteo-kaggle"
+
+
+def test_shards_of_all_ways_are_priced_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = project_one(gpus=16, tables=MODEL)
+    calls = counted(monkeypatch, Evaluator, "shard_loads")
+    assert len(list(compared(base))) == len(WAYS)
+    assert calls["shard_loads"] < len(WAYS)
+
+
+def test_ways_whose_shards_are_priced_already_come_out_the_same() -> None:
+    evaluator = Evaluator.on("h100-sxm-ib", distinct(20), 1024, 16)
+    schemes = [scheme for some in schemes_here(evaluator, WAYS).values() for scheme in some]
+    priced = spread_evenly(evaluator, schemes)
+    for way in WAYS:
+        alone, found = best_alike(evaluator, way, 68e9), best_alike(evaluator, way, 68e9, priced=priced)
+        assert isinstance(alone, alike.Alike) and isinstance(found, alike.Alike)
+        assert found.scheme == alone.scheme
+        assert found.cost.time_s == alone.cost.time_s
+
+
+def test_what_a_table_of_so_many_rows_is_asked_is_worked_out_for_all_batches_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = project_one(gpus=16, tables=MODEL, distribution=ZIPF)
+    few = lru_cache(maxsize=2)(popularity.__wrapped__)
+    monkeypatch.setattr(look_ups, "popularity", few)
+    found = roofline(asked)
+    assert isinstance(found, Block)
+    sizes = {row["working_set_bytes"] for row in found.data}
+    tables, batches = sum(int(group.count.flat[0]) for group in asked.work.groups), 3
+    assert few.cache_info().misses < tables * len(sizes) * (batches - 1)
+
+
+def test_rows_that_are_asked_for_once_are_the_same_on_all_numbers_of_gpus() -> None:
+    small, large = (LookUps(ZIPF, 1e5, 4, 1024, gpus) for gpus in (8, 64))
+    assert small.requested is large.requested
+
+
+def test_the_plan_of_two_blocks_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {"tables": MODEL}
+    calls = counted(monkeypatch, Search, "constructed")
+    blocks = list(fixed_gpu_blocks(project_one(gpus=8, **asked), asked, [8, 16], "perfmodel plan"))
+    assert all(isinstance(block, Block) for block in blocks[-2:])
+    assert calls["constructed"] == 2
