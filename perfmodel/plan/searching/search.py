@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +16,10 @@ from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.pricing.placement import Plan
 from perfmodel.plan.searching import time_shares as shares
-from perfmodel.plan.searching.anneal import DOMAINS, SHAKE, Annealing, ways_to_change
 from perfmodel.plan.searching.carried import repaired
-from perfmodel.plan.searching.evening import Evening
+from perfmodel.plan.searching.changing import Changing
 from perfmodel.plan.searching.found import Found
-from perfmodel.plan.searching.improve import improve, shake
+from perfmodel.plan.searching.improve import improve
 from perfmodel.plan.searching.packing import Packing, pack
 from perfmodel.plan.searching.rounding import leanest, roundings
 from perfmodel.plan.searching.schemes import Descent
@@ -34,15 +33,6 @@ _TOLERANCE = 0.01
 _SMALL = 30_000  # tables times GPUs: up to here every plan near the best is improved, above the best one
 _FEW = 4_000  # and up to here schemes are improved one by one before they are chosen at prices
 _DIFFERENT = 60  # different tables, up to which a plan to show is built with more than quick ones
-_PATIENCE = 3  # turns of each plan in a row that do not help
-_SHAKES, _SHAKEN, _ROUNDS = 40, 6, 300  # of a turn; tables of one; of a turn of annealing
-_HEATS_LOG10 = ((-3.0, -2.4), (-1.7, -0.9), (-3.6, -3.0), (-2.4, -1.8))
-"""Of a turn of annealing in turn, shares of the step's time: a little heat finds better places, more heat
-another valley."""
-_HOT_FEW, _HOT_LOG10 = 12, (-1.2, -0.5)
-"""The same up to so few tables, each a large share of the step's time: every other turn, with more rounds."""
-_COOL_LOG10 = (-4.0, -2.7)
-"""The same where tables are many: each is a small share of the step's time."""
 _WORTH_A_FAMILY = 1.3  # of the best plan's time: a kind of exchange alone that is slower is not tried further
 _VALLEYS = 4  # of such plans are changed at random beside the best one
 _WORTH_A_TRY = 1.02  # of the best plan's time: what is slower is not improved
@@ -331,55 +321,14 @@ class Search:
         return None
 
     def _anneal(self) -> None:
-        """Change the best plan at random, and in every other turn the best of a kind of exchange alone: other
-        valleys.
-
-        The turns of a plan have a little heat, much, and so on; they end when none helped for long.
-        """
+        """Change the best plan at random, and the best of a kind of exchange alone: other valleys."""
+        assert self.bounds is not None
         states = [] if self.best is None else [self.best.copy()]
         if self.small:
             near = [state for state in self.families if state.time_s < _WORTH_A_FAMILY * self.best_s]
             states += sorted(near, key=lambda state: state.time_s)[:_VALLEYS]
-        every, idle, turn = self._any(), 0, 0
-        turns = [0] * len(states)
-        while states and idle < _PATIENCE * len(states) * len(_HEATS_LOG10) and not self.changed_enough():
-            at = 1 + turn // 2 % (len(states) - 1) if turn % 2 and len(states) > 1 else _fastest(states)
-            state = states[at]
-            if not turns[at]:
-                self._keep(improve(state, every, self.changed_enough))
-                self._settled(state)
-            idle = 0 if self._changed(state, every, turns[at]) else idle + 1
-            turns[at] += 1
-            turn += 1
-
-    def _changed(self, state: Packing, every: Mask, turn: int) -> bool:
-        """A plan's next turn; whether it helped."""
-        assert self.bounds is not None
-        ways = ways_to_change(state)
-        way, again = ways[turn % len(ways)], turn // len(ways)
-        if way != SHAKE:
-            heats = _HEATS_LOG10[again % len(_HEATS_LOG10)] if self.small else _COOL_LOG10
-            hot = state.option.size <= _HOT_FEW and again % 2 == 0
-            heat = 10 ** self.random.uniform(*(_HOT_LOG10 if hot else heats))
-            annealing = Annealing(state, self.bounds.curves, self.random, every, domains=way == DOMAINS)
-            better = annealing.run(3 * _ROUNDS if hot else _ROUNDS, self.changed_enough, heat)
-        else:
-            counts = self.random.integers(2, 2 + _SHAKEN, size=_SHAKES)
-            better = False
-            for count in counts:
-                better |= not self.changed_enough() and shake(state, every, self.random, int(count))
-        if better:
-            self._keep(improve(state, every, self.changed_enough))
-            self._settled(state)
-        return better
-
-    def _settled(self, state: Packing) -> None:
-        """Make an improved plan even, improve it again, until that does not help; keep the best.
-
-        Other schemes leave ranks uneven, and even ranks leave room for other schemes.
-        """
-        while not self.changed_enough() and Evening(state, self.random).run(self.changed_enough):
-            self._keep(improve(state, self._any(), self.changed_enough))
+        tools = self.bounds.curves, self.random, self._keep, self.changed_enough
+        Changing(*tools, cool=not self.small).run(states)
 
     def _any(self) -> Mask:
         return np.ones(self.options.group.size, dtype=bool)  # every option is allowed
@@ -391,7 +340,3 @@ class Search:
             if self.bounds is not None:
                 self.bounds.found(time_s)
             self.watch(time_s, self.bounds.bound_s if self.bounds else 0.0)
-
-
-def _fastest(states: Sequence[Packing]) -> int:
-    return min(range(len(states)), key=lambda at: states[at].time_s)

@@ -1,0 +1,112 @@
+"""Plans changed at random, turn by turn: annealed, or some tables taken away and placed anew.
+
+A turn of annealing keeps to the exchanges that the plan has: one more costs the latency of its collectives
+until many tables use it. One turn of several tries the others, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.bounding.curves import StepCurves
+from perfmodel.plan.searching.anneal import DOMAINS, SHAKE, Annealing, ways_to_change
+from perfmodel.plan.searching.evening import Evening
+from perfmodel.plan.searching.improve import improve, shake
+from perfmodel.plan.searching.packing import Packing
+
+Mask = NDArray[np.bool_]
+
+_PATIENCE = 3  # turns of each plan in a row that do not help
+_SHAKES, _SHAKEN, _ROUNDS = 40, 6, 300  # of a turn; tables of one; of a turn of annealing
+_HEATS_LOG10 = ((-3.0, -2.4), (-1.7, -0.9), (-3.6, -3.0), (-2.4, -1.8))
+"""Of a turn of annealing in turn, shares of the step's time: a little heat finds better places, more heat
+another valley."""
+_HOT_FEW, _HOT_LOG10 = 12, (-1.2, -0.5)
+"""The same up to so few tables, each a large share of the step's time: every other turn, with more rounds."""
+_COOL_LOG10 = (-4.0, -2.7)
+"""The same where tables are many: each is a small share of the step's time."""
+_OTHERS = 3  # turns, of which one also tries exchanges that a plan does not have
+
+
+class Changing:
+    """Changes plans of one search.
+
+    curves  of the bound's steps;  keep  is told of every plan that was improved;  until  whether to stop
+    cool    whether only little heat is tried: tables are many
+    """
+
+    def __init__(
+        self,
+        curves: StepCurves,
+        random: np.random.Generator,
+        keep: Callable[[Packing], None],
+        until: Callable[[], bool],
+        *,
+        cool: bool,
+    ) -> None:
+        self.curves, self.random, self.keep, self.until = curves, random, keep, until
+        self.heats = (_COOL_LOG10,) if cool else _HEATS_LOG10
+
+    def run(self, states: Sequence[Packing]) -> None:
+        """The fastest of ``states`` and in every other turn one of the others, until none helped for long.
+
+        The turns of a plan have a little heat, much, and so on.
+        """
+        turns, idle, turn = [0] * len(states), 0, 0
+        while states and idle < _PATIENCE * len(states) * len(_HEATS_LOG10) and not self.until():
+            at = 1 + turn // 2 % (len(states) - 1) if turn % 2 and len(states) > 1 else _fastest(states)
+            state = states[at]
+            if not turns[at]:
+                self._improved(state)
+            idle = 0 if self._changed(state, turns[at]) else idle + 1
+            turns[at] += 1
+            turn += 1
+
+    def _changed(self, state: Packing, turn: int) -> bool:
+        """A plan's next turn; whether it helped."""
+        ways = ways_to_change(state)
+        way, again = ways[turn % len(ways)], turn // len(ways)
+        better = self._shaken(state) if way == SHAKE else self._annealed(state, again, domains=way == DOMAINS)
+        if better:
+            self._improved(state)
+        return better
+
+    def _annealed(self, state: Packing, again: int, *, domains: bool) -> bool:
+        hot = state.option.size <= _HOT_FEW and again % 2 == 0
+        heat = 10 ** self.random.uniform(*(_HOT_LOG10 if hot else self.heats[again % len(self.heats)]))
+        mask = _any(state) if hot or again % _OTHERS == _OTHERS - 1 else exchanges_of(state)
+        annealing = Annealing(state, self.curves, self.random, mask, domains=domains)
+        return annealing.run(3 * _ROUNDS if hot else _ROUNDS, self.until, heat)
+
+    def _shaken(self, state: Packing) -> bool:
+        better = False
+        for count in self.random.integers(2, 2 + _SHAKEN, size=_SHAKES):
+            better |= not self.until() and shake(state, _any(state), self.random, int(count))
+        return better
+
+    def _improved(self, state: Packing) -> None:
+        """Improve a plan, make it even, improve it again, until that does not help; keep the best.
+
+        Other schemes leave ranks uneven, and even ranks leave room for other schemes.
+        """
+        self.keep(improve(state, _any(state), self.until))
+        while not self.until() and Evening(state, self.random).run(self.until):
+            self.keep(improve(state, _any(state), self.until))
+
+
+def exchanges_of(state: Packing) -> Mask:
+    """[O] copies, and options with the exchanges that a plan has."""
+    exchange = state.options.exchange
+    return np.isin(exchange, [Exchange.DP, *np.unique(exchange[state.option])])
+
+
+def _any(state: Packing) -> Mask:
+    return np.ones(state.options.group.size, dtype=bool)  # every option is allowed
+
+
+def _fastest(states: Sequence[Packing]) -> int:
+    return min(range(len(states)), key=lambda at: states[at].time_s)
