@@ -3,7 +3,7 @@ planned anew."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -62,12 +62,12 @@ def what_ifs(question: PlanQuestion, answer: Planned, ends: Deadline) -> tuple[W
     plan, limit = answer.plan, limiting(answer)
     asked = [*_of_limit(question, limit), *_asked(question, answer)]
     soon, longer = len(plan.placements) <= _SOON, f"--time-limit {_LONGER * question.time_limit_s:g}s"
+
+    def late() -> bool:
+        return not soon and ends.share(1) <= 0
+
     found = [
-        _known(
-            WhatIf(name, words, option, longer=longer, limits=name == limit.name),
-            changed,
-            plan if soon or ends.share(1) > 0 else None,
-        )
+        _known(WhatIf(name, words, option, longer=longer, limits=name == limit.name), changed, plan, late)
         for name, words, option, changed in asked
     ]
     fewest = sorted(range(len(asked)), key=lambda at: _gpus(asked[at][3]))  # on fewer GPUs it is quicker
@@ -98,18 +98,20 @@ def _of_latency(question: PlanQuestion, answer: Planned, limit: Limiting) -> Ite
         yield WhatIf(limit.name, limit.words, "", time_s, samples, limits=True)
 
 
-def _known(what: WhatIf, changed: PlanQuestion | BadInputError, plan: Plan | None) -> WhatIf:
-    """The plan itself, or its schemes on the GPUs that there are then; ``plan``: None where time is up."""
+def _known(
+    what: WhatIf, changed: PlanQuestion | BadInputError, plan: Plan, late: Callable[[], bool]
+) -> WhatIf:
+    """The plan itself, or its schemes on the GPUs that there are then, while it is not ``late``."""
     if isinstance(changed, BadInputError):
         return replace(what, why=changed.message, longer="")
-    if plan is None:
+    if late():
         return what
     time_s = changed.recosted(plan)
     if time_s is None:
         try:
             e, schemes = changed.evaluator, carried(plan, changed.gpus, changed.evaluator.domain)
             options = changed.options(schemes)
-            state = repaired(e, options, as_option(options, schemes), changed.limit_bytes)
+            state = repaired(e, options, as_option(options, schemes), changed.limit_bytes, late)
         except PerfmodelError as error:
             return replace(what, why=error.message)
         time_s = None if state is None else e.cost(state.plan()).time_s

@@ -20,9 +20,10 @@ from perfmodel.plan.pricing import memory
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.searching import packing
 from perfmodel.plan.searching import search as plan_search
-from perfmodel.plan.searching.carried import as_option, carried
+from perfmodel.plan.searching.carried import as_option, carried, repaired
 from perfmodel.plan.searching.choosing import Choosing
 from perfmodel.plan.searching.packing import pack
+from perfmodel.plan.searching.schemes import Descent
 from perfmodel.plan.searching.search import Search
 from perfmodel.schema.machine import load_machine
 
@@ -137,3 +138,20 @@ def test_the_time_to_list_the_options_counts(monkeypatch: pytest.MonkeyPatch) ->
     search = question.search()
     assert search.began == 100
     assert search.deadline <= 100 + 10 - 3  # the answer takes about as long again
+
+
+def test_schemes_that_do_not_fit_are_changed_only_while_there_is_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A change of the memory of very many tables took minutes after the time limit."""
+    tables = equal((300, 10**6, 64, 4), (200, 10**5, 32, 1))
+    evaluator = Evaluator.on(MACHINE, tables, 1024, 8)
+    plan = Search(evaluator, LIMIT, time_limit_s=0).run().plan
+    limit = float(tables.total_bytes) / 8 * 1.1
+    o = options_of(evaluator, limit)
+    option = as_option(o, carried(plan, 8, o.domain))
+    calls = counted(monkeypatch, Descent, "run")
+    assert repaired(evaluator, o, option, limit, lambda: True) is None
+    assert not calls
+    assert repaired(evaluator, o, option, limit) is not None
+    assert calls

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -41,17 +42,24 @@ def as_option(o: Options, schemes: list[Scheme]) -> Ints:
     return np.array([found[key] for key in keys])
 
 
-def repaired(evaluator: Evaluator, o: Options, option: Ints, limit_bytes: float) -> Packing | None:
+def repaired(
+    evaluator: Evaluator,
+    o: Options,
+    option: Ints,
+    limit_bytes: float,
+    until: Callable[[], bool] = lambda: False,
+) -> Packing | None:
     """These schemes [T] on ranks; where they do not fit, others that need less memory at the least cost.
 
+    until  whether to change schemes no more
     Limits: nothing that is tried fits -> None
     """
     every = np.ones(o.group.size, dtype=bool)
     for room in _ROOMS:
         state = pack(evaluator, o, option, limit_bytes)
-        if state is not None:
+        if state is not None or until():
             return state
-        option = Descent(evaluator, o, room * limit_bytes).run(option, every, lambda: False)
+        option = Descent(evaluator, o, room * limit_bytes).run(option, every, until)
     return pack(evaluator, o, option, limit_bytes)
 
 

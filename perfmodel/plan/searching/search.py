@@ -153,6 +153,8 @@ class Search:
             self.bounds, self.bounds_began = self._bounds(), time.monotonic()
             if self.best is not None:
                 loads = self.evaluator.loads(self.best.plan()).most
+                if not self.small:  # the answer has a plan to make and others to compare it with
+                    self.deadline -= shares.PLANS * (time.monotonic() - self.bounds_began)
                 self.bounds.begin(loads, self.deadline - time.monotonic())
             if self.few:
                 self.bounds.listed.run(self._after(shares.GLANCE))
@@ -251,7 +253,7 @@ class Search:
         if self.first is None:
             return
         self.tried += 1
-        state = repaired(self.evaluator, self.options, self.first, self.limit_bytes)
+        state = repaired(self.evaluator, self.options, self.first, self.limit_bytes, self.late)
         if state is not None:
             self._keep(improve(state, self._any(), self._after(shares.GLANCE)))
 

@@ -14,5 +14,6 @@ CHANGING, CHANGING_LEAST = 0.65, 0.2  # until when, and how long: the rest is fo
 LISTED, LISTED_LEAST = 0.8, 0.1  # the same for the bound of the listed schemes: the rest is for all plans
 STALLED, RISE, PARTS = 0.1, 0.002, 50  # of the time: a bound of many parts that rises no more is left
 ANSWERING = 0.4  # of the time, at most, is left for the answer
+PLANS = 4  # times as long as one plan takes to make and to price, of many tables
 REASONS, REASON_S = 0.1, 0.003  # and for the next best of the tables; of one of them
 NEAR = 0.2  # of the time since bounds were begun, at most, for plans near their optima
