@@ -9,7 +9,11 @@ from perfmodel.plan.what_ifs import WhatIf
 from perfmodel.report.terminal import command_lines, paragraph, table, unbroken
 from perfmodel.units import format_ratio, format_time
 
-_NOT_SEARCHED = "not searched: the time limit was reached. {} leaves time for it."
+_NOT_SEARCHED = "not searched"
+_LONGER = "the time limit was reached. {} leaves time for it."
+_AT_MOST = "≤"
+_BOUNDS = "≤, ≥: the shardings of this plan with the change, where they fit; it was not planned again."
+_GAIN = 1.005  # of samples per second: less says nothing
 
 
 def pass_line(training: bool, other: str) -> str:
@@ -22,19 +26,32 @@ def pass_line(training: bool, other: str) -> str:
 
 
 def what_if_lines(changes: Sequence[WhatIf], answer: Planned) -> str:
-    """What would change the plan; a time only where a search looked for the plan with the change."""
-    now, rows = answer.evaluator.batch * answer.evaluator.gpus / answer.found.cost.time_s, []
-    for change in changes:
-        found = ["not searched" if change.longer else "no plan", ""]
-        if not change.longer and change.time_s is not None and change.samples_per_s is not None:
-            found = [format_time(change.time_s), format_ratio(change.samples_per_s / now)]
-        limits = " (the limit)" if change.limits else ""
-        rows.append([f" {change.words}{limits}", *found, unbroken(change.option)])
+    """What would change the plan: a time where a search looked for one with the change, or a bound where
+    this plan gains from the change already."""
+    now = answer.evaluator.batch * answer.evaluator.gpus / answer.found.cost.time_s
+    cells = [_cells(change, now) for change in changes]
+    rows = [
+        [f" {change.words}{' (the limit)' if change.limits else ''}", *found, unbroken(change.option)]
+        for change, found in zip(changes, cells, strict=True)
+    ]
     headers = ["What would change the plan", "time", "samples/s", ""]
     if not rows:
         return ""
     why = [paragraph(f"{change.words}: {change.why}", 1) for change in changes if change.why]
     longer = next((change.longer for change in changes if change.longer), "")
     if longer:
-        why.append(paragraph(_NOT_SEARCHED.format(unbroken(longer)), 1))
+        words = _LONGER.format(unbroken(longer))
+        words = f"{_NOT_SEARCHED}: {words}" if (_NOT_SEARCHED, "") in cells else f"T{words[1:]}"
+        bounded = any(time.startswith(_AT_MOST) for time, _ in cells)
+        why += [paragraph(text, 1) for text in ([_BOUNDS, words] if bounded else [words])]
     return "\n".join([table(headers, rows, left=(0, 3), indent=0), *why])
+
+
+def _cells(change: WhatIf, now: float) -> tuple[str, str]:
+    """Time, and samples per second over those of ``now``, of the plan with a change."""
+    if change.time_s is None or change.samples_per_s is None:
+        return _NOT_SEARCHED if change.longer else "no plan", ""
+    time, gain = format_time(change.time_s), change.samples_per_s / now
+    if not change.longer:
+        return time, format_ratio(gain)
+    return (f"{_AT_MOST} {time}", f"≥ {format_ratio(gain)}") if gain > _GAIN else (_NOT_SEARCHED, "")

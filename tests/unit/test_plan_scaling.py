@@ -25,6 +25,7 @@ from perfmodel.plan.what_ifs import what_ifs
 from perfmodel.report.scaling_text import scaling_table, scaling_text
 from perfmodel.report.what_if_text import what_if_lines
 from perfmodel.schema.machine import load_machine
+from perfmodel.units import format_ratio, format_time
 
 
 def question(model: str = "criteo-kaggle", gpus: int = 16, **more: Any) -> PlanQuestion:
@@ -287,7 +288,7 @@ def test_a_larger_domain_holds_all_gpus_where_some_of_each_node_are_used() -> No
 def test_what_ifs_without_time_are_the_plan_that_is_known(
     training: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every change has a time in --json, whatever the clock; on the screen only where a search looked."""
+    """Every change has a time in --json, whatever the clock; on the screen a bound where that is a gain."""
     asked = question("mlperf-dlrm-dcnv2", 16, time_limit_s=1.0, training=training)
     answer = asked.answer()
     first, *found = what_ifs(asked, answer, Deadline.after(0.0))
@@ -299,10 +300,16 @@ def test_what_ifs_without_time_are_the_plan_that_is_known(
     assert None not in time_s.values()
     text = what_if_lines(found, answer)
     rows = text.splitlines()[1 : len(found) + 1]
-    assert len(rows) == len(found) and all("not searched" in row and "×" not in row for row in rows)
-    assert " ".join(text.split()).endswith(
-        "not searched: the time limit was reached. --time-limit 6s leaves time for it."
-    )
+    now = answer.evaluator.batch * answer.evaluator.gpus / answer.found.cost.time_s
+    gains = {each.name: each.samples_per_s / now for each in found}  # type: ignore[operator]
+    assert gains["memory"] == pytest.approx(1) and gains["batch"] > 1.005  # the plan is the same there
+    for each, row in zip(found, rows, strict=True):
+        gain = gains[each.name]
+        wanted = f"≤ {format_time(each.time_s)} ≥ {format_ratio(gain)}"  # type: ignore[arg-type]
+        assert (wanted if gain > 1.005 else "not searched") in " ".join(row.split())
+    said = " ".join(text.split())
+    assert "the shardings of this plan with the change, where they fit; it was not planned again." in said
+    assert said.endswith("not searched: the time limit was reached. --time-limit 6s leaves time for it.")
     assert {each.longer for each in found} == {"--time-limit 6s"}
     longer = what_ifs(asked, answer, Deadline(1.5, lambda: 0.0))[1:]
     assert all(each.planned_anew for each in longer)
@@ -326,7 +333,10 @@ def test_more_memory_is_used_where_memory_limits(monkeypatch: pytest.MonkeyPatch
     assert found["memory"].time_s < 0.98 * answer.found.cost.time_s  # type: ignore[operator]
 
 
-def test_a_batch_that_the_plan_has_no_room_for_is_planned_with_fewer_copies() -> None:
+def test_a_batch_that_the_plan_has_no_room_for_is_planned_with_fewer_copies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted_clock(monkeypatch)  # a busy machine found a plan with room
     asked = question("embark-t180", 8, time_limit_s=0.5)
     answer = asked.answer()
     changed = replace(asked, batch=4 * asked.batch)
