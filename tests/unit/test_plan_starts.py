@@ -223,3 +223,19 @@ def test_prices_are_what_one_byte_more_takes(training: bool) -> None:
         taken = float(evaluator.step_times(choosing._all(more))[0]) - before
         assert price * 0.05 * loads[0, at] == pytest.approx(taken, rel=0.02, abs=1e-12)
     assert prices.min() >= 0 and np.sum(prices > 0) > 3
+
+
+def test_a_plan_that_was_not_made_even_in_time_is_made_even_later() -> None:
+    tables = distinct(60)
+    evaluator = Evaluator.on(MACHINE, tables, 1024, 16)
+    kept: list[float] = []
+    starts = Starts(
+        *(evaluator, options_of(evaluator, 0.2 * tables.total_bytes), 0.2 * tables.total_bytes),
+        *(lambda state: kept.append(state.time_s), lambda: False),
+    )
+    starts.quick(lambda: True)
+    looks = iter([False])
+    starts._even(1, lambda: next(looks, True))
+    packed_s = min(kept)
+    starts._even(1, lambda: False)
+    assert min(kept) < packed_s

@@ -244,10 +244,11 @@ class Starts:
             if until() or time_s > _WORTH_EVENING * self._best_s():
                 return
             if id(state) not in self.evened:
-                self.evened.add(id(state))
                 even = state.copy()  # what is uneven yet may be improved in other ways
                 if Evening(even, self.random).run(until):
                     self.keep(even)
+                if not until():  # else there may be more to gain later
+                    self.evened.add(id(state))
 
     def _regroup(self, until: Until) -> None:
         """The fastest plan of each family with many tables changed together, the best plan first."""
