@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations, permutations, product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.plan import Evaluator, Plan, PlanTables, plan_from
-from perfmodel.plan.choices.options import hot_rows
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan import Evaluator, Plan, PlanTables, Scheme, plan_from
+from perfmodel.plan.choices.options import Options, hot_rows, options_of
 
 Entry = dict[str, Any]
 
@@ -34,6 +36,11 @@ class Case:
     evaluator: Evaluator
     limit_bytes: float
     listed: bool = False
+
+    @cached_property
+    def options(self) -> Options:
+        """What a search may choose, if memory has no end."""
+        return options_of(self.evaluator, np.inf)
 
     @property
     def tables(self) -> PlanTables:
@@ -105,8 +112,10 @@ def is_listed(kind: str, r: int, c: int, dim: int, gpus: int, domain: int) -> bo
 def listed_hot(case: Case, table: int, scheme: tuple[str, int, int]) -> list[int]:
     """Numbers of hot rows that a search may choose with a scheme."""
     rows = int(case.tables.rows[table])
-    found = hot_rows(case.tables.ids[table], float(rows)) if 1 in scheme[1:] else ()
-    return [h for h in found if h <= rows - scheme[1]]
+    kind, r, c = scheme
+    found = hot_rows(case.tables.ids[table], float(rows)) if 1 in (r, c) else ()
+    each = ((h, Scheme(Exchange[kind.upper()], r, c, h)) for h in found if h <= rows - r)
+    return [h for h, of in each if case.options.find(table, of) is not None]
 
 
 def entry(scheme: tuple[str, int, int], hot: int, ranks: list[int]) -> Entry:

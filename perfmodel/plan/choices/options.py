@@ -252,7 +252,7 @@ def _average(loads: ShardLoads, spread: Array) -> Array:
 
 
 def _worth_copying(o: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
-    """[O] options without hot rows, and those that beat the same without, if all tables were such tables.
+    """[O] options without hot rows, and those that beat the same without, alone or if all tables were such.
 
     Copies of hot rows need more memory, never less: they must save time.
     """
@@ -260,16 +260,19 @@ def _worth_copying(o: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
         return np.ones(o.hot.size, dtype=bool)
     if o.tier is not None and o.tier.any():
         here = o.tier == 0
-        worth: NDArray[np.bool_] = ~here
-        worth[here] = _worth_copying(o.kept(here), evaluator)
-        return worth
-    time = evaluator.step_times(o.average * evaluator.tables.rows.size)
+        every: NDArray[np.bool_] = ~here
+        every[here] = _worth_copying(o.kept(here), evaluator)
+        return every
     parts_of = np.where((o.exchange == Exchange.SPARSE) & (o.r == 1), Exchange.RB, o.exchange)
     scheme = ((o.group * len(Exchange) + parts_of) * (o.r.max() + 1) + o.r) * (o.c.max() + 1) + o.c
     _, of = np.unique(scheme, return_inverse=True)
-    without = np.full(of.max() + 1, np.inf)
-    without[of[o.hot == 0]] = time[o.hot == 0]
-    return np.asarray((o.hot == 0) | (time < without[of]))
+    worth = np.asarray(o.hot == 0)
+    for tables in (1, evaluator.tables.rows.size):
+        time = evaluator.step_times(o.average * tables)
+        without = np.full(of.max() + 1, np.inf)
+        without[of[o.hot == 0]] = time[o.hot == 0]
+        worth |= time < without[of]
+    return worth
 
 
 def hot_rows(ids: Distribution, rows: float) -> tuple[int, ...]:
