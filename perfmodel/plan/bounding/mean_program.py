@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.plan.bounding import linear
 from perfmodel.plan.bounding.hulls import Hulls
 from perfmodel.plan.bounding.priced import WholePlan
 
@@ -87,8 +87,6 @@ def solve(
     load is;  most  [J] what the busiest rank may have
     Limits: no mix of columns fits -> the multipliers of what does not, and a value that is very large
     """
-    from scipy.optimize import linprog
-
     at = columns.of(kinds, most)
     points = [columns.points[i] for i in at]
     loads, n, steps = np.array([point.loads for point in points]), at.size, first.size
@@ -109,10 +107,7 @@ def solve(
     whole[1 + of, n + np.arange(size.size)] = 1
     cost = np.concatenate([np.zeros(n), time, np.full(steps + 1, _PENALTY_US)])
     right = np.append(np.zeros(R), 1.0)
-    options = {"presolve": False}
-    found: Any = linprog(  # type: ignore[call-overload]
-        cost, matrix, right, whole, np.ones(1 + steps), method="highs-ds", options=options
-    )
+    found = linear.least(cost, matrix, right, whole, np.ones(1 + steps))
     dual, share, corner = np.maximum(-found.ineqlin.marginals, 0), found.x[:n], found.x[n:end]
     mean = np.zeros(step.size)
     mean[used] = dual[:R] / scale

@@ -15,12 +15,13 @@ prefer are added; the bound is the Lagrangian's, which holds whatever the multip
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.bounding import linear
 from perfmodel.plan.bounding.problem import Problem, Relaxation, Subspace
 from perfmodel.plan.bounding.tangents import TO_US
 from perfmodel.plan.choices.options import Options
@@ -144,7 +145,6 @@ class Master:
     def solve(self) -> tuple[Array, Array, float, float]:
         """Shares [n], multipliers of the rows [R] and of memory, and the value [us]."""
         from scipy import sparse
-        from scipy.optimize import linprog
 
         problem, chosen, R = self.problem, self.chosen, len(self.rows)
         n, steps = chosen.size, len(problem.curves.times)
@@ -166,23 +166,15 @@ class Master:
         matrix[R, :n] = problem.options.average_memory[chosen] * count / problem.limit_bytes
         matrix[R, -1] = -1
         cost = np.concatenate([np.zeros(n), np.ones(steps), [_PENALTY_US]])
-        least = self.cut.max(axis=1, where=self.slope == 0, initial=0)
-        lower = np.concatenate([np.zeros(n), least, [0]])
+        flat = self.cut.max(axis=1, where=self.slope == 0, initial=0)
+        lower = np.concatenate([np.zeros(n), flat, [0]])
         upper = np.full(lower.size, np.inf)
         copied = np.flatnonzero(problem.options.exchange[chosen] == Exchange.DP)
         lower[copied], upper[copied] = self.part.fewest[group[copied]], self.part.most[group[copied]]
         one = np.ones(n), (group, np.arange(n))
         whole = sparse.csr_array(one, shape=(problem.count.size, n + steps + 1))
-        found: Any = linprog(  # type: ignore[call-overload]
-            cost,
-            sparse.csr_array(matrix),
-            right,
-            whole,
-            np.ones(problem.count.size),
-            np.stack([lower, upper], axis=1),
-            method="highs-ds",
-            options={"presolve": False},
-        )
+        rows, every = sparse.csr_array(matrix), np.ones(problem.count.size)
+        found = linear.least(cost, rows, right, whole, every, np.stack([lower, upper], axis=1))
         self.step_us = found.x[n : n + steps]
         dual = np.maximum(-found.ineqlin.marginals, 0)
         self.idle = np.where(dual[:R] > 0, 0, self.idle + 1)
