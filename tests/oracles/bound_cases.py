@@ -26,6 +26,7 @@ from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.bounding.mean_loads import MeanLoads
 from perfmodel.plan.bounding.mixed_integer import MixedInteger
 from perfmodel.plan.bounding.problem import Problem
+from perfmodel.plan.bounding.rooms import RoomBound
 from perfmodel.plan.bounding.tangents import TO_US
 from perfmodel.plan.choices.options import options_of
 from perfmodel.schema.distributions import parse_distribution
@@ -119,6 +120,16 @@ def whole_s(case: Case, known_s: float, seconds: float = 1.0) -> float:
     return whole.bound_s
 
 
+def rooms_s(case: Case, known_s: float, seconds: float = 1.5) -> float:
+    """The same by the rooms of ranks, of listed schemes."""
+    curves = StepCurves.of(case.evaluator)
+    problem = Problem(options_of(case.evaluator, case.limit_bytes), curves, case.limit_bytes, known_s)
+    rooms = RoomBound(problem, known_s * TO_US)
+    began = time.process_time()
+    rooms.run(lambda: time.process_time() > began + seconds)
+    return rooms.bound_us / TO_US
+
+
 def compared(seed: int, plans: int = 80, steps: int = 200, *, listed: bool = False) -> tuple[float, float]:
     """(bound, time of the best plan that was tried) of a random case [s]; no plan fits: infinite, twice.
 
@@ -133,7 +144,8 @@ def compared(seed: int, plans: int = 80, steps: int = 200, *, listed: bool = Fal
         soon = at_once_s(case, entries, best * 4 / 3)
         means = mean_loads_s(case, best * 4 / 3)
         whole = whole_s(case, best * 4 / 3)
-        return max(soon, means, whole, bound_s(case, best * 4 / 3)), best
+        rooms = rooms_s(case, best * 4 / 3) if listed else 0.0
+        return max(soon, means, whole, rooms, bound_s(case, best * 4 / 3)), best
     except BadInputError:  # a table fits nowhere, it says: then no plan may fit
         return np.inf, best
 

@@ -23,6 +23,7 @@ from perfmodel.plan.bounding.mean_loads import MeanLoads
 from perfmodel.plan.bounding.mixed_integer import MixedInteger
 from perfmodel.plan.bounding.problem import Problem, Relaxation, Subspace
 from perfmodel.plan.bounding.relaxation import relax
+from perfmodel.plan.bounding.rooms import NearRooms, RoomBound
 from perfmodel.plan.bounding.tangents import TO_US
 from perfmodel.plan.bounding.tier_parts import by_caches, by_tier
 
@@ -32,8 +33,9 @@ Ints = NDArray[np.int64]
 RELAXATION = (
     "linear: shares of the schemes of each table, or whole tables where they are few, any parts and hot "
     "rows in boxes that are split where it matters, loads and memory spread evenly over the ranks but for "
-    "the largest shard, convex hulls of the curves; branched on the kinds of exchange in use, the numbers of "
-    "copies, the sizes of exchanges and of the largest shard"
+    "the largest shard and, of few listed schemes, for sets of shards that fit on a rank, convex hulls of "
+    "the curves; branched on the kinds of exchange in use, the numbers of copies, the sizes of exchanges and "
+    "of what shards bring to one rank"
 )
 """What the bound assumes, in words."""
 
@@ -45,7 +47,7 @@ _PATIENCE = 5  # programs in a row that do not raise the bound of a part that ca
 _MANY = 150
 _DIFFERENT = 50
 """Kinds of table, from which bounds come from mean loads first: programs of fewer are as small as theirs."""
-_OPTION_S = 1e-3  # until a bound with whole tables begins to rise, for each scheme that is listed
+_OPTION_S = 1e-3  # until a bound with whole tables or by rooms begins to rise, for each scheme that is listed
 _BEHIND = 0.97  # of a bound with whole tables
 _SIZE_WORTH = 0.1  # of what the largest shard takes longer than is thought: it may be cut further
 
@@ -77,12 +79,14 @@ class Bounding:
         self.means: MeanLoads | None = None
         self.means_s = 0.0  # a bound of all plans from mean loads
         self.whole: MixedInteger | None = None  # the same with whole tables, where they are few enough
+        self.rooms: RoomBound | None = None
+        self.rooms_s = 0.0  # the same by the rooms of ranks
 
     @property
     def bound_s(self) -> float:
         """No plan takes less [s], unless it is the one that is known."""
         whole_s = self.whole.bound_s if self.whole else 0.0
-        return min(self.best_s, max(self.parts_s, self.means_s, whole_s))
+        return min(self.best_s, max(self.parts_s, self.means_s, self.rooms_s, whole_s))
 
     @property
     def parts_s(self) -> float:
@@ -110,6 +114,31 @@ class Bounding:
         problem = self.problem
         self.whole = MixedInteger(Problem(problem.options, problem.curves, problem.limit_bytes, self.best_s))
         self.whole.solve(until, found)
+
+    def takes_rooms(self, left_s: float) -> bool:
+        """Whether a bound by the rooms of ranks may be of use in this time [s].
+
+        Limits: boxes of schemes -> never: a shard may be smaller than theirs;  tiers below the HBM -> never
+        """
+        o = self.problem.options
+        listed = not isinstance(o, Cover) and o.tier is None
+        return listed and self.problem.order.size * _OPTION_S <= left_s
+
+    def with_rooms(self, until: Callable[[], bool], found: Callable[[NearRooms], None]) -> None:
+        """Raise the bound by the rooms of ranks, each time half of the way to the best plan; ``found`` as in
+        ``RoomBound``."""
+        while self.bound_s < self.best_s * (1 - self.tolerance) and not until():
+            if self.rooms is None or self.rooms.stop_us <= self.bound_s * TO_US:
+                stop_s = (self.bound_s + self.best_s) / 2
+                o, curves = self.problem.options, self.problem.curves
+                problem = Problem(o, curves, self.problem.limit_bytes, self.best_s)
+                self.rooms = RoomBound(problem, stop_s * TO_US, found)
+            elif self.rooms.ended:
+                break  # no split can raise it
+            try:
+                self.rooms.run(until)
+            finally:
+                self.rooms_s = max(self.rooms_s, self.rooms.bound_us / TO_US)
 
     def run(self, until: Callable[[], bool]) -> None:
         """Split parts until none can hold a plan that is better by more than the tolerance.

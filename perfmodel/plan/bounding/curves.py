@@ -54,6 +54,26 @@ def rooms_of(evaluator: Evaluator) -> dict[Resource, float]:
     return {name: nodes * room(evaluator) / evaluator.gpus for name, room in each.items()}
 
 
+def _waited(step: Step) -> tuple[tuple[int, ...], bool]:
+    """What a step waits for: of a collective the larger of both sides, whichever is sent."""
+    resources = tuple(int(resource) for resource in step.resources)
+    return tuple(sorted(resources)) if step.collective else resources, step.gathers
+
+
+def _buffers(evaluator: Evaluator) -> Array:
+    """[E, K] as ``StepCurves.buffers``: what is sent and received, as ``memory.buffer_bytes`` counts it."""
+    found = np.zeros((0, evaluator.model.width))
+    for step in evaluator.steps:
+        if not step.collective or step.splits or step.in_place:
+            continue
+        each = np.zeros((1, found.shape[1]))
+        each[0, [int(resource) for resource in step.resources]] = 1
+        if len(step.resources) == 1:
+            each += each / evaluator.times.group(step)[0]
+        found = np.vstack([found, each])
+    return np.unique(found, axis=0)
+
+
 @dataclass(frozen=True)
 class StepCurves:
     """P times that rise with u = the most of some resources, each in the units of ``scale``.
@@ -63,6 +83,7 @@ class StepCurves:
     sizes   [M] values of u, rising from 0;  times  [P, M] least time where u is at or above each size [s]
     step, resource   [J] resource ``resource[j]`` is waited for by step ``step[j]``
     scale   [J] bytes of the resource that are as much as one byte of the step's first resource
+    buffers [E, K] bytes of the buffers of each exchange for a byte of each resource: a rank has room for one
     most    [P] the most that u may be: of steps infinite; the last two take no time, and are the mean of what
             ranks keep in host memory and on SSDs, of which nodes have only so much
     Limits: ``times`` at sizes[m] is the step's time at sizes[m - 1] (or above it, where that is less): never
@@ -76,6 +97,7 @@ class StepCurves:
     resource: Ints
     scale: Array
     most: Array
+    buffers: Array
 
     @staticmethod
     def of(evaluator: Evaluator) -> StepCurves:
@@ -85,8 +107,8 @@ class StepCurves:
         sizes = np.concatenate([2.0 ** np.arange(_FIRST_LOG2), octaves])
         step, resource, scale = [], [], []
         steps = (*evaluator.steps, *evaluator.times.apart)
-        where = {(found.resources, found.gathers): found for found in reversed(steps)}
-        waits = list(dict.fromkeys((found.resources, found.gathers) for found in steps))
+        where = {_waited(found): found for found in reversed(steps)}
+        waits = list(dict.fromkeys(_waited(found) for found in steps))
         for p, (resources, gathers) in enumerate(waits):
             for at, name in enumerate(resources):
                 step.append(p)
@@ -102,7 +124,7 @@ class StepCurves:
         times = np.zeros((len(waits), sizes.size + 1))
         for found in steps:
             if found.name in taken:
-                p = waits.index((found.resources, found.gathers))
+                p = waits.index(_waited(found))
                 at_least = np.minimum.accumulate(taken[found.name][::-1])[::-1]
                 times[p, 0] += none[found.name][0]
                 times[p, 1:] += np.concatenate([at_least[:1], at_least[:-1]])
@@ -114,7 +136,8 @@ class StepCurves:
             times = np.vstack([times, np.zeros(sizes.size + 1)])
         most = np.concatenate([np.full(len(waits), np.inf), list(rooms.values())])
         waited = np.array(step), np.array(resource), np.array(scale)
-        return StepCurves(np.concatenate([[0.0], sizes]), times, *waited, most)
+        buffers = _buffers(evaluator)
+        return StepCurves(np.concatenate([[0.0], sizes]), times, *waited, most, buffers)
 
     def units(self, loads: Array) -> Array:
         """Loads [..., K] of all resources as those [..., J] that steps wait for, in their units."""

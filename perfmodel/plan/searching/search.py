@@ -11,13 +11,16 @@ from numpy.typing import NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.bounding.problem import Relaxation, Subspace
+from perfmodel.plan.bounding.rooms import NearRooms
 from perfmodel.plan.bounding.two_bounds import TwoBounds
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.pricing.placement import Plan
 from perfmodel.plan.searching import time_shares as shares
+from perfmodel.plan.searching.by_patterns import by_patterns
 from perfmodel.plan.searching.carried import repaired
 from perfmodel.plan.searching.changing import Changing
+from perfmodel.plan.searching.evening import Evening
 from perfmodel.plan.searching.found import Found
 from perfmodel.plan.searching.improve import improve
 from perfmodel.plan.searching.packing import Packing, pack
@@ -122,12 +125,13 @@ class Search:
         return (time.monotonic() - self.began) / max(self.deadline - self.began, 1e-9)
 
     def _bound(self, share: float, least: float) -> None:
-        """Raise the bound of the listed schemes, with ``_soon``, while it rises; last with whole tables."""
+        """Raise the bound of the listed schemes, with ``_soon``, while it rises: by parts, with whole tables
+        where they are few, last by rooms."""
         assert self.bounds is not None
         listed, long_s = self.bounds.listed, shares.STALLED * (self.deadline - self.began)
         mark_s, since = listed.bound_s, time.monotonic()
-        whole = self._share_over() < shares.WHOLE_FROM and listed.takes_whole_tables(self.deadline - since)
-        until = self._soon(shares.PARTS_FIRST if whole else share, least)
+        rooms = listed.takes_rooms(self.deadline - since)
+        until = self._soon(shares.PARTS_FIRST, shares.PARTS_LEAST) if rooms else self._soon(share, least)
 
         def over() -> bool:
             nonlocal mark_s, since
@@ -136,10 +140,16 @@ class Search:
             return until() or (listed.solved >= shares.PARTS and time.monotonic() > since + long_s)
 
         self.bounded_enough = until
-        listed.run(over)
-        if whole and self._open():
-            self.bounded_enough = self._after(shares.WHOLE)
+        if listed.rooms is None:
+            listed.run(over)
+        if not rooms or not self._open():
+            return
+        enough = self._soon(share, least)
+        if listed.takes_whole_tables((self.deadline - time.monotonic()) * shares.WHOLE):
+            self.bounded_enough = self._soon((share + self._share_over()) / 2, least)
             listed.with_whole_tables(self.bounded_enough, self._whole)
+        self.bounded_enough = enough
+        listed.with_rooms(enough, self._in_rooms)
 
     def run(self) -> Found:
         """The best plan.
@@ -168,8 +178,7 @@ class Search:
                 self.changed_enough = self._soon(shares.CHANGING, shares.CHANGING_LEAST)
                 self._anneal()
                 unsettled = self.changed_enough()
-                if self.bounds.listed.whole is None:
-                    self._bound(shares.LISTED, shares.LISTED_LEAST)
+                self._bound(shares.LISTED, shares.LISTED_LEAST)
                 self._widen(1.0)
                 if unsettled and self._open():  # no bound can rise any further: the rest is for plans
                     self.changed_enough = self.late
@@ -289,6 +298,19 @@ class Search:
         """Plans near a relaxed optimum of whole tables: options in the order of kinds of table."""
         if not self.bounded_enough():
             self._try(options[np.argsort(np.argsort(self.options.kind_of, kind="stable"))], self._any())
+
+    def _in_rooms(self, near: NearRooms) -> None:
+        """A plan near an optimum of rooms."""
+        began = time.monotonic()
+        if self.near_s > shares.NEAR * (began - self.bounds_began) or self.bounded_enough():
+            return
+        state = by_patterns(self.evaluator, self.options, near, self.limit_bytes)
+        self.tried += 1
+        if state is not None:
+            if state.time_s < self.best_s * _WORTH_A_TRY:
+                Evening(state, self.random).run(self.bounded_enough)
+            self._keep(state)
+        self.near_s += time.monotonic() - began
 
     def _widen(self, share: float) -> None:
         """Raise the bound over every plan, for as much more of the time: half of it first by parts."""
