@@ -2,9 +2,10 @@
 
 Run:    python benchmarks/planner.py            five table sets at 8, 64 and 128 GPUs, many different
                                                 tables on 128 and 512; forward and training (two hours)
-        python benchmarks/planner.py --cpu-seconds 2 10 --without-torchrec --write
-                                                the same of CPU time, without TorchRec's planner;
-                                                the last table goes into benchmarks/README.md
+        python benchmarks/planner.py --cpu-seconds 2 10 --jobs 2 --without-torchrec --write
+                                                the same of CPU time, two cases side by side, without
+                                                TorchRec's planner; the last table goes into
+                                                benchmarks/README.md
         python benchmarks/planner.py --quick    one table set on 8 GPUs (15 s)
         python benchmarks/planner.py --case "distinct-400 forward" colossal    the cases whose names have
                                                 the words of the first, and those of the second
@@ -38,7 +39,10 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import get_context
 from types import SimpleNamespace
 from typing import Any
 
@@ -305,6 +309,7 @@ def main() -> int:
         metavar="SECONDS",
         help="the same of CPU time, on a machine that is busy; alone: as many as --seconds",
     )
+    parser.add_argument("--jobs", type=int, default=1, help="cases side by side, where CPU time counts")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds of TorchRec's planner")
     parser.add_argument("--without-torchrec", action="store_true", help="do not run TorchRec's planner")
     parser.add_argument("--quick", action="store_true", help="one table set on 8 GPUs")
@@ -313,16 +318,22 @@ def main() -> int:
     if not torchrec_pass.availability().usable:
         print(f"TorchRec is not compared: {torchrec_pass.availability().why_not}.\n")
     cases = {}
-    for question in questions(asked.models, asked.gpus, asked.objective, asked.batch, asked.case):
-        rows = Case(question, asked).run()
-        print(f"{question.name}, on {asked.machine}\n{text(rows)}\n", flush=True)
-        cases[question.name] = rows
+    found = list(questions(asked.models, asked.gpus, asked.objective, asked.batch, asked.case))
+    with ProcessPoolExecutor(asked.jobs, get_context("fork")) as pool:
+        each = pool.map if asked.jobs > 1 else map
+        for question, rows in zip(found, each(partial(_run, asked=asked), found), strict=True):
+            print(f"{question.name}, on {asked.machine}\n{text(rows)}\n", flush=True)
+            cases[question.name] = rows
     print(f"{summary(list(cases.values()))}\n{scoring(asked.machine, asked.memory)}\n")
     said = aims(cases, asked.soon, asked.time_limit)
     print(said)
     if asked.write:
         into_readme(f"$ {shlex.join(['python', 'benchmarks/planner.py', *sys.argv[1:]])}\n{said}")
     return 0
+
+
+def _run(question: Question, asked: argparse.Namespace) -> list[Row]:
+    return Case(question, asked).run()
 
 
 def _understood(parser: argparse.ArgumentParser) -> argparse.Namespace:
@@ -336,6 +347,8 @@ def _understood(parser: argparse.ArgumentParser) -> argparse.Namespace:
     seconds = asked.cpu_seconds or asked.seconds
     if len(seconds) > 2 or min(seconds) <= 0:
         parser.error("one or two times of our search, above 0 s")
+    if asked.jobs < 1 or (asked.jobs > 1 and asked.cpu_seconds is None):
+        parser.error("--jobs is 1 or more, and cases side by side need --cpu-seconds")
     asked.time_limit = max(seconds)
     asked.soon = min(seconds) if len(seconds) == 2 else None
     return asked

@@ -110,7 +110,7 @@ def test_a_bound_of_the_score_is_below_it() -> None:
     evaluator = Evaluator.on("h100-sxm-ib", TABLES, 16, 2)
     found = search_by_score(evaluator, costs_of(evaluator, {Scheme(Exchange.RB): 4.0}), 80e9, 2.0)
     assert found.cost.time_s == pytest.approx(8e-3)  # two whole tables on one of the GPUs
-    assert found.bound_s == pytest.approx(6e-3, rel=0.01)  # three on two GPUs, spread evenly
+    assert 7.9e-3 < found.bound_s <= 8e-3  # three on two GPUs: one of them has two
 
 
 def test_within_a_score_the_best_by_our_model() -> None:

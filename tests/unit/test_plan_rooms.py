@@ -43,6 +43,13 @@ def test_shards_above_half_of_a_rank_need_a_rank_each() -> None:
     assert four.ranks @ four.number == pytest.approx([4.0])
 
 
+def test_hardly_any_shards_need_hardly_any_room() -> None:
+    found = on_ranks(sizes_of([[0.1]], [2e-6]), np.ones(1), 4.0, np.array([[0.1]]), np.arange(1))
+    assert found.row is None
+    assert found.most == pytest.approx([0.0])
+    assert found.ranks.size == 0
+
+
 def test_shards_that_fit_in_each_resource_may_not_fit_together() -> None:
     """Two of a kind are too much of one resource, one of each of the other: no two are together."""
     load = [[0.6, 0.1], [0.1, 0.6], [0.5, 0.5]]

@@ -60,20 +60,6 @@ def _waited(step: Step) -> tuple[tuple[int, ...], bool]:
     return tuple(sorted(resources)) if step.collective else resources, step.gathers
 
 
-def _buffers(evaluator: Evaluator) -> Array:
-    """[E, K] as ``StepCurves.buffers``: what is sent and received, as ``memory.buffer_bytes`` counts it."""
-    found = np.zeros((0, evaluator.model.width))
-    for step in evaluator.steps:
-        if not step.collective or step.splits or step.in_place:
-            continue
-        each = np.zeros((1, found.shape[1]))
-        each[0, [int(resource) for resource in step.resources]] = 1
-        if len(step.resources) == 1:
-            each += each / evaluator.times.group(step)[0]
-        found = np.vstack([found, each])
-    return np.unique(found, axis=0)
-
-
 @dataclass(frozen=True)
 class StepCurves:
     """P times that rise with u = the most of some resources, each in the units of ``scale``.
@@ -83,7 +69,6 @@ class StepCurves:
     sizes   [M] values of u, rising from 0;  times  [P, M] least time where u is at or above each size [s]
     step, resource   [J] resource ``resource[j]`` is waited for by step ``step[j]``
     scale   [J] bytes of the resource that are as much as one byte of the step's first resource
-    buffers [E, K] bytes of the buffers of each exchange for a byte of each resource: a rank has room for one
     most    [P] the most that u may be: of steps infinite; the last two take no time, and are the mean of what
             ranks keep in host memory and on SSDs, of which nodes have only so much
     Limits: ``times`` at sizes[m] is the step's time at sizes[m - 1] (or above it, where that is less): never
@@ -97,7 +82,6 @@ class StepCurves:
     resource: Ints
     scale: Array
     most: Array
-    buffers: Array
 
     @staticmethod
     def of(evaluator: Evaluator) -> StepCurves:
@@ -136,8 +120,7 @@ class StepCurves:
             times = np.vstack([times, np.zeros(sizes.size + 1)])
         most = np.concatenate([np.full(len(waits), np.inf), list(rooms.values())])
         waited = np.array(step), np.array(resource), np.array(scale)
-        buffers = _buffers(evaluator)
-        return StepCurves(np.concatenate([[0.0], sizes]), times, *waited, most, buffers)
+        return StepCurves(np.concatenate([[0.0], sizes]), times, *waited, most)
 
     def units(self, loads: Array) -> Array:
         """Loads [..., K] of all resources as those [..., J] that steps wait for, in their units."""

@@ -5,7 +5,7 @@
     u_p >= sum_o average_oj x_o                     mean load, of every resource j that step p waits for
     u_p >= low_p + sum_o min_j everywhere_oj x_o    some rank has shards of ``low_p`` or more
     T_p >= F_p(u_p)                                 F_p: lower convex hull of the curve between two sizes
-    sum_o (memory_o + buffer_o) x_o <= limit        mean of the ranks, with the buffers of each exchange
+    sum_o memory_o x_o <= limit                     mean of the ranks
     sum_o worth_o parts_o x_o <= G K                each row of ``shard_patterns``
     x_o = 0 where a shard has more than ``high_p``  no rank has shards of more
 
@@ -147,25 +147,10 @@ class RoomProgram:
 
     def _tables(self) -> None:
         problem, n = self.problem, self.options.size
-        kinds = problem.count.size
-        memory = self._memory()
-        rows = self._empty(kinds + len(memory))
+        rows = self._empty(problem.count.size + 1)
         rows[self.group, np.arange(n)] = 1
-        rows[kinds:, :n] = memory
-        lower = np.append(problem.count, np.full(len(memory), -self.inf))
-        self._add(rows, lower, np.append(problem.count, np.ones(len(memory))))
-
-    def _memory(self) -> Array:
-        """[E, n] mean over ranks of what an option keeps and, in each exchange, of its buffers, shares of the
-        limit; none where all options fit."""
-        problem, o, at = self.problem, self.problem.options, self.options
-        assert isinstance(o, Options)
-        buffers = o.average[at] @ problem.curves.buffers.T
-        needs = (o.average_memory[at, np.newaxis] + np.column_stack([buffers, np.zeros(at.size)])).T
-        most = np.zeros((len(needs), problem.count.size))
-        for needed, of in zip(needs, most, strict=True):
-            np.maximum.at(of, self.group, needed)
-        return np.asarray(needs[most @ problem.count > problem.limit_bytes] / problem.limit_bytes)
+        rows[-1, :n] = problem.options.average_memory[self.options] / problem.limit_bytes
+        self._add(rows, np.append(problem.count, -self.inf), np.append(problem.count, 1.0))
 
     def _loads(self, every: Array) -> None:
         n, steps = self.options.size, self.steps.size

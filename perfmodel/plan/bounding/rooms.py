@@ -40,17 +40,16 @@ _LEAST_ROOM = 1e-3  # of the room that there is: where to split if shards bring 
 _NARROW = 1e-3  # of a room: it is not split further
 _USED = 1e-6  # of a table
 _NONE = 1e-6  # of the largest size of a step: HiGHS may take it for 0
-_TINY = 1e-300
 _WORTH = 1e-5  # of the bound: what a split must promise
 
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """rows  of patterns that were found for plans that hold it;  narrowed  whether its sizes are"""
+    """rows  of patterns that its plans fulfil;  narrowed  splits until its sizes are narrowed again"""
 
     rooms: Rooms
     rows: tuple[PatternRow, ...] = ()
-    narrowed: int = 0  # parts from here until sizes are narrowed
+    narrowed: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +66,13 @@ class NearRooms:
     shard: Ints
     number: Ints
     ranks: Array
+
+    @property
+    def key(self) -> bytes:
+        """The same of optima that make the same plan."""
+        return b"".join(
+            of.tobytes() for of in (self.option, self.tables.round(3), self.number, self.ranks.round(3))
+        )
 
 
 class RoomBound:

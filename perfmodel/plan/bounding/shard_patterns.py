@@ -142,7 +142,7 @@ def on_ranks(sizes: ShardSizes, room: Array, ranks: float, others: Array, kind: 
         )
     load, number = found
     worth, used, share = _multipliers(number.astype(np.float64), sizes.shards)
-    held = load[used].max(axis=0), number[used], share
+    held = load[used].max(axis=0, initial=0.0), number[used], share
     if float(sizes.shards @ worth) <= ranks * (1 + _BROKEN):
         return OnRanks(None, *held)
     value = number @ worth

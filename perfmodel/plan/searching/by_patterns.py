@@ -21,10 +21,11 @@ def by_patterns(evaluator: Evaluator, o: Options, near: NearRooms, limit_bytes: 
     """As many ranks with each pattern as the optimum has whole ones; shards that are left on ranks that they
     fill least, the largest first.
 
-    Limits: it does not fit the memory, or shards that move by domains are beside others -> None
+    Limits: it does not fit the memory, shards that move by domains are beside others, or some ranks may not
+            hold some tables -> None
     """
     together = o.exchange[near.shard] == Exchange.TWO_LEVEL
-    if not near.ranks.size or together.any() != together.all():
+    if not near.ranks.size or together.any() != together.all() or o.bound_to_ranks.any():
         return None
     each = o.domain if together.any() else 1  # ranks that have the same
     option = _whole_tables(o, near)
@@ -38,9 +39,7 @@ def by_patterns(evaluator: Evaluator, o: Options, near: NearRooms, limit_bytes: 
     for shard, of in enumerate(tables):
         places = np.repeat(np.arange(len(number)), number[:, shard])
         for turn, table in enumerate(of.tolist()):
-            mine = np.sort(
-                places[turn :: of.size]
-            )  # no two on one rank: it has no more than there are tables
+            mine = np.sort(places[turn :: of.size])  # no two on one place: it has no more than ``of.size``
             state.put(table, in_domains(mine, o, int(near.shard[shard])) if each > 1 else mine)
     return state if all(ranks is not None for ranks in state.ranks) and state.fits else None
 

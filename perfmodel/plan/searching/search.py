@@ -302,8 +302,10 @@ class Search:
     def _in_rooms(self, near: NearRooms) -> None:
         """A plan near an optimum of rooms."""
         began = time.monotonic()
-        if self.near_s > shares.NEAR * (began - self.bounds_began) or self.bounded_enough():
+        busy = self.near_s > shares.NEAR * (began - self.bounds_began)
+        if busy or self.bounded_enough() or near.key in self.packed:
             return
+        self.packed[near.key] = True
         state = by_patterns(self.evaluator, self.options, near, self.limit_bytes)
         self.tried += 1
         if state is not None:
