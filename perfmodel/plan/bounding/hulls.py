@@ -61,3 +61,15 @@ class Hulls:
                 todo += [(low, at), (at, high)]
         corners = np.array(sorted(found))
         return x[corners], y[corners] - flat
+
+
+def lines(sizes: Array, times: Array, count: int) -> tuple[Array, Array]:
+    """Slopes and cuts [count] of edges of a hull with these corners; of one corner the flat line.
+
+    Fewer edges than ``count`` -> some of them more than once
+    """
+    if sizes.size == 1:
+        return np.zeros(count), np.full(count, float(times[0]))
+    slopes = np.maximum(np.diff(times) / np.diff(sizes), 0.0)
+    some = slopes[np.linspace(0, slopes.size - 1, count).astype(np.int64)]
+    return some, (times - some[:, np.newaxis] * sizes).min(axis=1)

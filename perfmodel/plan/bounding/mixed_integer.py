@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.plan.bounding.cover import Cover
-from perfmodel.plan.bounding.hulls import Hulls
+from perfmodel.plan.bounding.hulls import Hulls, lines
 from perfmodel.plan.bounding.problem import Problem
 from perfmodel.plan.bounding.tangents import TO_US
 
@@ -175,14 +175,13 @@ class MixedInteger:
         u = self._new(1.0, count=len(ranges))  # in units of the largest size of the range
         ones = np.ones(len(ranges))
         self.rows.add(z, ones, -np.inf, 1.0)
-        lines = [_lines(*self.hulls.of(p, a, b)) for a, b in ranges]
+        edges = [lines(*self.hulls.of(p, a, b), _LINES) for a, b in ranges]
         for k, (a, _) in enumerate(ranges):
             pair = np.array([u[k], z[k]])
             self.rows.add(pair, np.array([1.0, -1.0]), -np.inf, 0.0)
             low = curves.sizes[a - 1] if k == 0 else curves.sizes[a]
             self.rows.add(pair, np.array([1.0, -low / high[k]]), 0.0, np.inf)
-        for i in range(max(len(of) for of in lines)):
-            slope, cut = np.array([of[min(i, len(of) - 1)] for of in lines]).T
+        for slope, cut in zip(*(np.array(each).T for each in zip(*edges, strict=True)), strict=True):
             values = np.concatenate([slope * high, cut - idle_us, [-1.0]])
             self.rows.add(np.concatenate([u, z, time]), values, -np.inf, -idle_us)
         for j in waits:
@@ -273,12 +272,3 @@ def mixed(problem: Problem) -> Mask:
     """[O] options of which tables have shares still: a scheme with hot rows is above a mix of several."""
     o = problem.options
     return o.mixed if isinstance(o, Cover) else np.zeros(o.group.size, dtype=bool)
-
-
-def _lines(sizes: Array, times: Array) -> list[tuple[float, float]]:
-    """Slopes and cuts of some edges of a hull with these corners; of one corner the flat line."""
-    slopes = np.maximum(np.diff(times) / np.diff(sizes), 0.0)
-    if not slopes.size:
-        return [(0.0, float(times[0]))]
-    some = np.unique(np.linspace(0, slopes.size - 1, _LINES).astype(np.int64))
-    return [(slope, float(np.min(times - slope * sizes))) for slope in slopes[some].tolist()]

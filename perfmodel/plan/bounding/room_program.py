@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.plan.bounding.hulls import Hulls
+from perfmodel.plan.bounding.hulls import Hulls, lines
 from perfmodel.plan.bounding.problem import Problem
 from perfmodel.plan.bounding.shard_patterns import PatternRow, most_worth
 from perfmodel.plan.bounding.tangents import TO_US
@@ -188,7 +188,7 @@ class RoomProgram:
             if self.set[i] == key:
                 continue
             self.set[i] = key
-            slope, cut = _lines(*self.hulls.of(p, *key))
+            slope, cut = lines(*self.hulls.of(p, *key), _LINES)
             for k in range(_LINES):
                 row = self.lines_at + i * _LINES + k
                 self.highs.changeCoeff(row, n + i, -float(slope[k]) * float(self.scale[i]))
@@ -279,12 +279,3 @@ class RoomProgram:
     def used(self, solved: Solved) -> Ints:
         """Places of the options whose shards have ranks of their own, and that tables use."""
         return np.flatnonzero(self.apart & (solved.share * self.parts > _USED))
-
-
-def _lines(sizes: Array, times: Array) -> tuple[Array, Array]:
-    """Slopes and cuts [5] of edges of a hull with these corners; of one corner the flat line."""
-    if sizes.size == 1:
-        return np.zeros(_LINES), np.full(_LINES, float(times[0]))
-    slopes = np.maximum(np.diff(times) / np.diff(sizes), 0.0)
-    some = slopes[np.linspace(0, slopes.size - 1, _LINES).astype(np.int64)]
-    return some, (times - some[:, np.newaxis] * sizes).min(axis=1)
