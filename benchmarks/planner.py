@@ -81,7 +81,8 @@ from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.plan.pricing.memory import PlanMemory
 from perfmodel.plan.pricing.placement import Placement, Scheme
 from perfmodel.plan.searching import search as plan_search
-from perfmodel.plan.searching.search import Restriction, Search
+from perfmodel.plan.searching.search import Restriction
+from perfmodel.plan.searching.shared_search import SharedSearch
 
 _TO_MS, _TO_GB = 1e3, 1e-9
 _SLACK = 0.01  # of the best score, where TorchRec has no plan
@@ -104,7 +105,7 @@ class Better:
         self.found: list[tuple[float, float]] = []
 
     def watch(self, best_s: float, bound_s: float) -> None:
-        """``Search`` calls it with every plan that it keeps."""
+        """The search calls it with every plan that it keeps."""
         if not self.found or best_s < self.found[-1][1]:
             self.found.append((plan_search.time.monotonic() - self.began, best_s))
 
@@ -163,10 +164,8 @@ class Case:
     ) -> float:
         better = Better()
         seconds = seconds or self.asked.time_limit
-        search = Search(
-            self._model(name), self.limit, time_limit_s=seconds, restrict=restrict, watch=better.watch
-        )
-        found = search.run()
+        asked = {"time_limit_s": seconds, "restrict": restrict, "processes": self.asked.processes}
+        found = SharedSearch(self._model(name), self.limit, **asked, watch=better.watch).run()
         self._add(name, found.plan, found.seconds, found.gap)
         row = self._row(name)
         row.found = tuple(better.found)
@@ -309,6 +308,13 @@ def main() -> int:
         metavar="SECONDS",
         help="the same of CPU time, on a machine that is busy; alone: as many as --seconds",
     )
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of each of our searches; CPU time is that of each process, as if all had a core",
+    )
     parser.add_argument("--jobs", type=int, default=1, help="cases side by side, where CPU time counts")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds of TorchRec's planner")
     parser.add_argument("--without-torchrec", action="store_true", help="do not run TorchRec's planner")
@@ -347,6 +353,8 @@ def _understood(parser: argparse.ArgumentParser) -> argparse.Namespace:
     seconds = asked.cpu_seconds or asked.seconds
     if len(seconds) > 2 or min(seconds) <= 0:
         parser.error("one or two times of our search, above 0 s")
+    if asked.processes < 1:
+        parser.error("--processes is 1 or more")
     if asked.jobs < 1 or (asked.jobs > 1 and asked.cpu_seconds is None):
         parser.error("--jobs is 1 or more, and cases side by side need --cpu-seconds")
     asked.time_limit = max(seconds)

@@ -65,6 +65,7 @@ from perfmodel.cli.plan_options import (
     OptimizerOption,
     PageOption,
     PlanOption,
+    ProcessesOption,
     SeedOption,
     WithoutOption,
     as_made,
@@ -76,6 +77,7 @@ from perfmodel.cli.plan_options import (
     is_training,
     limits_of,
     numbers_of,
+    processes_of,
     rules_of,
 )
 from perfmodel.cli.plan_progress import PlanProgress
@@ -144,6 +146,7 @@ def plan(
     without: WithoutOption = None,
     time_limit: LimitOption = "10s",
     seed: SeedOption = 0,
+    processes: ProcessesOption = None,
     plan_file: PlanOption = None,
     out: OutOption = None,
     file_format: FormatOption = FORMATS[0],
@@ -211,6 +214,7 @@ def plan(
             for_torchrec=file_format == "torchrec",
             time_limit_s=numbers["time_limit"],
             seed=seed,
+            processes=processes_of(processes),
             below=below_of(tier, given),
             costs=costs_of(
                 {**context.params, "backend": library, "calibration": calibration, "sets": sets},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from perfmodel.schema.machine import Machine
 
 _DEFAULT_BATCH = "1024"
+_PROCESSES = 4
 FORMATS = ("plan", "torchrec")
 
 ModelOption = Annotated[
@@ -135,6 +137,17 @@ SeedOption = Annotated[
         help="Seed of the search. Answers may still differ where the time limit ends the search.",
     ),
 ]
+ProcessesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--processes",
+        metavar="N",
+        min=1,
+        help="Processes of a search of 3 s or more: one changes plans, the others raise the bounds "
+        f"(default: one for each core, at most {_PROCESSES}).",
+        show_default=False,
+    ),
+]
 
 
 ConstraintsOption = Annotated[
@@ -159,6 +172,14 @@ WithoutOption = Annotated[
     list[str] | None,
     typer.Option("--without", metavar="RULE", help="Forbid these shardings, written as for --only."),
 ]
+
+
+def processes_of(asked: int | None) -> int:
+    """Processes of a search; unasked, one for each core that may be used, at most 4."""
+    if asked is not None:
+        return asked
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, _PROCESSES)
 
 
 def check_out(out: Path | None, file_format: str, *, force: bool) -> None:

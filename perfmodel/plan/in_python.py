@@ -226,6 +226,7 @@ def question_of(
     tier: str | None = None,
     time_limit_s: float = 10.0,
     seed: int = 0,
+    processes: int = 1,
 ) -> PlanQuestion:
     """The question of ``plan_tables``; each option is the one of ``perfmodel plan`` with its name.
 
@@ -236,6 +237,8 @@ def question_of(
     only, without  rules as they are typed: ``"user_*=row-wise"``;  constraints  a TOML file, or rules
     tier           memory below the HBM that tables may be in too: ``"uvm,uvm-caching"``
     overrides      machine values to change;  for_torchrec  only shardings that TorchRec has
+    processes      that search together; more than one only in a program that may be imported, with
+                   ``if __name__ == "__main__":`` around what it does
     Limits: an unknown objective, a number below 1, values that cannot be combined -> BadInputError
     """
     training = trains(objective)
@@ -253,6 +256,8 @@ def question_of(
         )
     if not 0 < time_limit_s < math.inf:
         raise BadInputError(f"time_limit_s {time_limit_s:g} cannot be used.", "seconds above 0, such as 10.")
+    if processes < 1:
+        raise BadInputError(f"processes {processes} cannot be used.", "1 or more, such as 4.")
     ids = parse_distribution(distribution) if isinstance(distribution, str) else distribution
     of_file = constraints or ()
     if isinstance(of_file, (str, Path)):
@@ -271,6 +276,7 @@ def question_of(
         below=None if tier is None else Below.of(parse_tiers(tier.split(","))),
         time_limit_s=time_limit_s,
         seed=seed,
+        processes=processes,
         costs=costs_of(
             {
                 "backend": backend,

@@ -26,6 +26,7 @@ from perfmodel.plan.pricing.placement import Plan, Scheme
 from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.plan.searching.carried import as_option, carried
 from perfmodel.plan.searching.search import Search, Watch
+from perfmodel.plan.searching.shared_search import SharedSearch
 from perfmodel.plan.searching.tiered_search import TieredSearch
 from perfmodel.schema.constraint_files import TableRule
 from perfmodel.schema.files import unknown_name
@@ -72,6 +73,7 @@ class PlanQuestion:
     rules       what tables must or may not be;  for_torchrec  whether TorchRec must run the plan
     costs       what a plan costs (``costs_of``)
     below       tiers that tables may be in beside the HBM
+    processes   that search together, where all tables are in HBM
     """
 
     tables: PlanTables
@@ -88,6 +90,7 @@ class PlanQuestion:
     seed: int = 0
     costs: Mapping[str, Any] = field(default_factory=dict)
     below: Below | None = None
+    processes: int = 1
 
     @property
     def limit_bytes(self) -> float:
@@ -143,7 +146,7 @@ class PlanQuestion:
 
     def search(self, watch: Watch = _quiet, more: Sequence[Scheme] = ()) -> Search:
         """A search that has not begun. Limits: as ``options``"""
-        kind = Search if self.below is None else TieredSearch
+        kind = partial(SharedSearch, processes=self.processes) if self.below is None else TieredSearch
         return kind(
             self.evaluator,
             self.limit_bytes,

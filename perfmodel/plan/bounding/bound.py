@@ -77,16 +77,17 @@ class Bounding:
         self.solved = 0
         self.first_prices: AtOnce | None = None
         self.means: MeanLoads | None = None
-        self.means_s = 0.0  # a bound of all plans from mean loads
         self.whole: MixedInteger | None = None  # the same with whole tables, where they are few enough
         self.rooms: RoomBound | None = None
-        self.rooms_s = 0.0  # the same by the rooms of ranks
+        self.rooms_s = 0.0  # what rooms that came before said
 
     @property
     def bound_s(self) -> float:
         """No plan takes less [s], unless it is the one that is known."""
         whole_s = self.whole.bound_s if self.whole else 0.0
-        return min(self.best_s, max(self.parts_s, self.means_s, self.rooms_s, whole_s))
+        means_s = self.means.bound_us / TO_US if self.means else 0.0
+        rooms_s = max(self.rooms_s, self.rooms.bound_us / TO_US if self.rooms else 0.0)
+        return min(self.best_s, max(self.parts_s, means_s, rooms_s, whole_s))
 
     @property
     def parts_s(self) -> float:
@@ -135,10 +136,8 @@ class Bounding:
                 self.rooms = RoomBound(problem, stop_s * TO_US, found)
             elif self.rooms.ended:
                 break  # no split can raise it
-            try:
-                self.rooms.run(until)
-            finally:
-                self.rooms_s = max(self.rooms_s, self.rooms.bound_us / TO_US)
+            self.rooms.run(until)
+            self.rooms_s = max(self.rooms_s, self.rooms.bound_us / TO_US)
 
     def run(self, until: Callable[[], bool]) -> None:
         """Split parts until none can hold a plan that is better by more than the tolerance.
@@ -163,7 +162,6 @@ class Bounding:
         if self.means is None:
             self.means = MeanLoads(self.problem, first.mean, first.room)
         self.means.run(self.best_s * (1 - self.tolerance) * TO_US, until)
-        self.means_s = self.means.bound_us / TO_US
 
     def _solve(self, above_s: float, number: int, part: Subspace, until: Callable[[], bool]) -> None:
         tolerance = self.tolerance if self.problem.count.size > _MANY else self.tolerance / 4

@@ -76,6 +76,7 @@ class TwoBounds:
         listed = Problem(options, self.curves, limit_bytes, best_s, prefetched_s(options, evaluator))
         self.listed = Bounding(listed, found, tolerance, kinds)
         self.every: Bounding | None = None
+        self.told_s = self.told_every_s = 0.0  # what others found (``heard``)
 
     @property
     def best_s(self) -> float:
@@ -85,14 +86,15 @@ class TwoBounds:
     @property
     def bound_s(self) -> float:
         """No plan of the listed schemes takes less [s]: such plans are among all plans."""
-        return max(self.listed.bound_s, self.all_plans_s or 0.0)
+        return max(self.listed.bound_s, min(self.told_s, self.best_s), self.all_plans_s or 0.0)
 
     @property
     def all_plans_s(self) -> float | None:
         """No plan at all takes less [s]; 0 where that is not known yet, None where nobody asked."""
         if not self.wanted:
             return None
-        return 0.0 if self.every is None else min(self.every.bound_s, self.best_s)
+        own_s = 0.0 if self.every is None else self.every.bound_s
+        return min(max(own_s, self.told_every_s), self.best_s)
 
     def begin(self, loads: Array, left_s: float) -> None:
         """Both bounds at once, before they are raised; that over every plan if there is time for it.
@@ -110,6 +112,11 @@ class TwoBounds:
         self.listed.best_s = min(self.listed.best_s, time_s)
         if self.every is not None:
             self.every.best_s = min(self.every.best_s, time_s)
+
+    def heard(self, bound_s: float, all_plans_s: float) -> None:
+        """Bounds that another process found, over the plans of ``options`` and over every plan."""
+        self.told_s = max(self.told_s, bound_s)
+        self.told_every_s = max(self.told_every_s, all_plans_s)
 
     @property
     def closed(self) -> bool:

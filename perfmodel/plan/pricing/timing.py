@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,10 @@ class PassTimes:
     groups: tuple[int, ...] = ()
     prefetch: bool = False  # whether caches are filled while the batch before runs
     id_bytes: float = 8.0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """To another process without what is made here when it is asked for."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def tiers(self) -> TierTimes:

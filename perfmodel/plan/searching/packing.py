@@ -44,6 +44,17 @@ class Packing:
         self.held = np.zeros((options.gpus, resources))
         self.memory = np.zeros(options.gpus)
 
+    @staticmethod
+    def placed(
+        evaluator: Evaluator, options: Options, limit_bytes: float, option: Ints, ranks: Sequence[Ints]
+    ) -> Packing:
+        """All tables on given ranks, cut as ``option`` [T] says."""
+        state = Packing(evaluator, options, limit_bytes)
+        state.choose(range(option.size), option)
+        for table in np.flatnonzero(~options.everywhere_held[option]).tolist():
+            state.put(table, ranks[table])
+        return state
+
     def choose(self, tables: Sequence[int] | Ints, option: Ints) -> None:
         """Cut tables that have no scheme yet as ``option`` says; those that every rank holds are placed."""
         o = self.options

@@ -72,7 +72,8 @@ class Search:
         watch: Watch = lambda best_s, bound_s: None,
     ) -> None:
         self.evaluator, self.limit_bytes, self.watch = evaluator, limit_bytes, watch
-        self.began = time.monotonic()
+        self.clock = time.monotonic
+        self.began = self.clock()
         self.deadline = self.began + time_limit_s
         self.random = np.random.default_rng(seed)
         self.best: Packing | None = None
@@ -92,7 +93,7 @@ class Search:
         if restrict is not None:
             self.options = self.options.kept(restrict(self.options, evaluator))
         self.ends = self.deadline
-        listing_s = time.monotonic() - self.began  # the answer takes about as long again
+        listing_s = self.clock() - self.began  # the answer takes about as long again
         reasons_s = min(shares.REASON_S * self.options.count.size, time_limit_s * shares.REASONS)
         self.deadline -= min(listing_s, time_limit_s * shares.ANSWERING) + reasons_s
         self.changed_enough: Callable[[], bool] = self.late
@@ -103,53 +104,71 @@ class Search:
 
     def late(self) -> bool:
         """Whether the time is up."""
-        return time.monotonic() >= self.deadline
+        return self.clock() >= self.deadline
 
     def over(self) -> bool:
         """Whether the time is up for what is said of the plan, too."""
-        return time.monotonic() >= self.ends
+        return self.clock() >= self.ends
 
     def _after(self, share: float) -> Callable[[], bool]:
         """Whether that share of the time is over."""
         until = self.began + (self.deadline - self.began) * share
-        return lambda: time.monotonic() >= until
+        return lambda: self.clock() >= until
 
     def _soon(self, share: float, least: float) -> Callable[[], bool]:
         """Whether that share of the time is over, and as much as ``least`` of it from now on."""
-        now, whole = time.monotonic(), self.deadline - self.began
+        now, whole = self.clock(), self.deadline - self.began
         until = min(max(self.began + whole * share, now + whole * least), self.deadline)
-        return lambda: time.monotonic() >= until
+        return lambda: self.clock() >= until
 
     def _share_over(self) -> float:
         """What share of the time is over."""
-        return (time.monotonic() - self.began) / max(self.deadline - self.began, 1e-9)
+        return (self.clock() - self.began) / max(self.deadline - self.began, 1e-9)
 
     def _bound(self, share: float, least: float) -> None:
         """Raise the bound of the listed schemes, with ``_soon``, while it rises: by parts, with whole tables
         where they are few, last by rooms."""
+        rooms = self._takes_rooms()
+        first = (shares.PARTS_FIRST, shares.PARTS_LEAST) if rooms else (share, least)
+        self._by_parts(self._soon(*first))
+        if rooms and self._open():
+            enough = self._soon(share, least)
+            left_s = (self.deadline - self.clock()) * shares.WHOLE
+            self._with_whole_tables(left_s, self._soon((share + self._share_over()) / 2, least))
+            self._by_rooms(enough)
+
+    def _takes_rooms(self) -> bool:
+        assert self.bounds is not None
+        return self.bounds.listed.takes_rooms(self.deadline - self.clock())
+
+    def _by_parts(self, until: Callable[[], bool]) -> None:
+        """Raise the bound of the listed schemes by parts while it rises, before it is raised by rooms."""
         assert self.bounds is not None
         listed, long_s = self.bounds.listed, shares.STALLED * (self.deadline - self.began)
-        mark_s, since = listed.bound_s, time.monotonic()
-        rooms = listed.takes_rooms(self.deadline - since)
-        until = self._soon(shares.PARTS_FIRST, shares.PARTS_LEAST) if rooms else self._soon(share, least)
+        mark_s, since = listed.bound_s, self.clock()
 
         def over() -> bool:
             nonlocal mark_s, since
             if listed.bound_s > mark_s * (1 + shares.RISE):
-                mark_s, since = listed.bound_s, time.monotonic()
-            return until() or (listed.solved >= shares.PARTS and time.monotonic() > since + long_s)
+                mark_s, since = listed.bound_s, self.clock()
+            return until() or (listed.solved >= shares.PARTS and self.clock() > since + long_s)
 
         self.bounded_enough = until
         if listed.rooms is None:
             listed.run(over)
-        if not rooms or not self._open():
-            return
-        enough = self._soon(share, least)
-        if listed.takes_whole_tables((self.deadline - time.monotonic()) * shares.WHOLE):
-            self.bounded_enough = self._soon((share + self._share_over()) / 2, least)
-            listed.with_whole_tables(self.bounded_enough, self._whole)
-        self.bounded_enough = enough
-        listed.with_rooms(enough, self._in_rooms)
+
+    def _with_whole_tables(self, left_s: float, until: Callable[[], bool]) -> None:
+        """Raise it with whole tables, if that may be of use in ``left_s``."""
+        assert self.bounds is not None
+        if self.bounds.listed.takes_whole_tables(left_s):
+            self.bounded_enough = until
+            self.bounds.listed.with_whole_tables(until, self._whole)
+
+    def _by_rooms(self, until: Callable[[], bool]) -> None:
+        """Raise it by the rooms of ranks."""
+        assert self.bounds is not None
+        self.bounded_enough = until
+        self.bounds.listed.with_rooms(until, self._in_rooms)
 
     def run(self) -> Found:
         """The best plan.
@@ -160,31 +179,17 @@ class Search:
         stopped = "no improvement"
         try:
             self._begin()
-            self.bounds, self.bounds_began = self._bounds(), time.monotonic()
+            self.bounds, self.bounds_began = self._bounds(), self.clock()
             if self.best is not None:
                 loads = self.evaluator.loads(self.best.plan()).most
                 if not self.small:  # the answer has a plan to make and others to compare it with
-                    self.deadline -= shares.PLANS * (time.monotonic() - self.bounds_began)
-                self.bounds.begin(loads, self.deadline - time.monotonic())
+                    self.deadline -= shares.PLANS * (self.clock() - self.bounds_began)
+                self.bounds.begin(loads, self.deadline - self.clock())
             if self.few:
                 self.bounds.listed.run(self._after(shares.GLANCE))
                 if self._open():
                     self._start(shares.STARTING)
-            if not self.small:  # the bound of many tables takes long, and finds few plans
-                self.changed_enough = self._soon(shares.EARLY, shares.EARLY_LEAST)
-                self._anneal()
-            self._bound(shares.BOUNDING, shares.BOUNDING_LEAST)
-            if self._open():
-                self.changed_enough = self._soon(shares.CHANGING, shares.CHANGING_LEAST)
-                self._anneal()
-                unsettled = self.changed_enough()
-                self._bound(shares.LISTED, shares.LISTED_LEAST)
-                self._widen(1.0)
-                if unsettled and self._open():  # no bound can rise any further: the rest is for plans
-                    self.changed_enough = self.late
-                    self._anneal()
-            else:
-                self._widen(self._share_over())
+            self._rest()
             if not self._open():
                 stopped = "bound"
         except KeyboardInterrupt:
@@ -192,6 +197,23 @@ class Search:
                 raise
             stopped, self.ends = "interrupt", self.began  # an answer at once: no time for more
         return self._answer("time" if stopped == "no improvement" and self.late() else stopped)
+
+    def _rest(self) -> None:
+        """Raise the bounds and change plans in turn, until the gap is closed or the time is up."""
+        if not self.small:  # the bound of many tables takes long, and finds few plans
+            self.changed_enough = self._soon(shares.EARLY, shares.EARLY_LEAST)
+            self._anneal()
+        self._bound(shares.BOUNDING, shares.BOUNDING_LEAST)
+        if not self._open():
+            return self._widen(self._share_over())
+        self.changed_enough = self._soon(shares.CHANGING, shares.CHANGING_LEAST)
+        self._anneal()
+        unsettled = self.changed_enough()
+        self._bound(shares.LISTED, shares.LISTED_LEAST)
+        self._widen(1.0)
+        if unsettled and self._open():  # no bound can rise any further: the rest is for plans
+            self.changed_enough = self.late
+            self._anneal()
 
     def _open(self) -> bool:
         """Whether a plan may be better than the best by more than the tolerance."""
@@ -225,7 +247,7 @@ class Search:
         cost = self.evaluator.step(loads)
         bound_s = min(self.bounds.bound_s if self.bounds else 0.0, cost.time_s)
         all_plans_s = None if self.listed else self.bounds.all_plans_s or 0.0 if self.bounds else 0.0
-        seconds = time.monotonic() - self.began
+        seconds = self.clock() - self.began
         memory = self.evaluator.memory(plan, loads)
         tried = self.tried + self.starts.tried
         return Found(
@@ -283,14 +305,14 @@ class Search:
         """Plans near the relaxed optimum of a part of all plans; of many tables none."""
         o = self.options
         assert self.bounds is not None
-        began = time.monotonic()
+        began = self.clock()
         busy = self.near_s > shares.NEAR * (began - self.bounds_began) and not self.few
         mask = part.among(o, self.bounds.curves.units(o.own))
         for option in roundings(o, relaxed) if self.small and not busy else ():
             if self.bounded_enough():
                 break
             self._try(option, mask)
-        self.near_s += time.monotonic() - began
+        self.near_s += self.clock() - began
         self.watch(self.best_s, self.bounds.bound_s)
         return self.best_s
 
@@ -301,7 +323,7 @@ class Search:
 
     def _in_rooms(self, near: NearRooms) -> None:
         """A plan near an optimum of rooms."""
-        began = time.monotonic()
+        began = self.clock()
         busy = self.near_s > shares.NEAR * (began - self.bounds_began)
         if busy or self.bounded_enough() or near.key in self.packed:
             return
@@ -312,7 +334,7 @@ class Search:
             if state.time_s < self.best_s * _WORTH_A_TRY:
                 Evening(state, self.random).run(self.bounded_enough)
             self._keep(state)
-        self.near_s += time.monotonic() - began
+        self.near_s += self.clock() - began
 
     def _widen(self, share: float) -> None:
         """Raise the bound over every plan, for as much more of the time: half of it first by parts."""

@@ -1,0 +1,166 @@
+"""Processes that search together: what each does, what they tell each other, and what is left of them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import time
+from dataclasses import replace
+from multiprocessing import Pipe
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfmodel.plan import Evaluator, PlanTables
+from perfmodel.plan.searching import search as plan_search
+from perfmodel.plan.searching import shared_search
+from perfmodel.plan.searching.found import Found
+from perfmodel.plan.searching.helping import Helping, known
+from perfmodel.plan.searching.messages import HelperQuestion, HelperTask, KnownPlan, Line, News
+from perfmodel.plan.searching.packing import Packing
+from perfmodel.plan.searching.search import Search
+from perfmodel.plan.searching.shared_search import SharedSearch, tasks
+
+LIMIT = 68e9
+GAP_OPEN = ("embark-t180", 512, 16)  # no search closes this gap in some seconds
+
+
+def evaluator() -> Evaluator:
+    tables, batch, gpus = GAP_OPEN
+    return Evaluator.on("h100-sxm-ib", PlanTables.load(tables), batch, gpus)
+
+
+def begun(seconds: float) -> Search:
+    """A search that knows a plan."""
+    search = Search(evaluator(), LIMIT, time_limit_s=seconds)
+    search.starts.quick()
+    assert search.best is not None
+    return search
+
+
+def question(search: Search, task: HelperTask, seconds: float) -> HelperQuestion:
+    return HelperQuestion(
+        *(task, search.evaluator, search.options, search.limit_bytes),
+        every=task in (HelperTask.EVERY, HelperTask.BOUNDS),
+        allowed=None,
+        kinds=[],
+        seed=1,
+        seconds=time.process_time() + seconds,
+        clock=time.process_time,
+        best=known(search.best, search.best_s),
+    )
+
+
+def helped(asked: HelperQuestion) -> list[News]:
+    """What a helper tells that runs in this process."""
+    here, there = Pipe()
+    line, other = Line(there), Line(here)
+    Helping(asked, line).help(asked.task)
+    line.end()
+    other.ended(10)
+    return other.news()
+
+
+def state_of(search: Search, plan: KnownPlan) -> Packing:
+    return Packing.placed(search.evaluator, search.options, LIMIT, plan.option, plan.ranks)
+
+
+@given(others=st.integers(1, 12), every=st.booleans())
+def test_every_helper_has_a_task_and_all_bounds_that_are_wanted_are_raised(others: int, every: bool) -> None:
+    found = tasks(others, every=every)
+    assert len(found) == others
+    assert {HelperTask.EVERY, HelperTask.BOUNDS}.isdisjoint(found) != every
+    everything = {HelperTask.LISTED, HelperTask.BOUNDS}
+    assert not everything.isdisjoint(found) or {HelperTask.WHOLE, HelperTask.ROOMS} <= set(found)
+    assert len(set(found) - {HelperTask.PLANS}) == len([task for task in found if task != HelperTask.PLANS])
+
+
+@pytest.mark.parametrize("task", list(HelperTask))
+def test_a_helper_tells_of_bounds_that_rise_and_of_better_plans(task: HelperTask) -> None:
+    search = begun(1.0)
+    news = helped(question(search, task, 0.7))
+    assert news[-1].done and not any(each.done for each in news[:-1])
+    told = [each for each in news if each.best is None and not each.done]
+    best_s = min([search.best_s, *(each.best.time_s for each in news if each.best is not None)])
+    assert told
+    bounds = np.array([(each.bound_s, each.every_s) for each in told]).reshape(-1, 2)
+    assert (np.diff(bounds, axis=0) >= 0).all()
+    assert (bounds <= best_s).all()
+    assert bounds[:, 1].any() == (task in (HelperTask.EVERY, HelperTask.BOUNDS))
+    for each in news:
+        if each.best is not None:
+            state = state_of(search, each.best)
+            assert state.fits
+            assert state.time_s == pytest.approx(each.best.time_s, rel=1e-9)
+            assert each.best.time_s < search.best_s
+
+
+def test_a_helper_ends_when_it_is_told_and_takes_a_better_plan() -> None:
+    search = begun(1.0)
+    asked = question(search, HelperTask.PLANS, 60.0)
+    here, there = Pipe()
+    other, line = Line(here), Line(there)
+    helper = Helping(asked, line)
+    other.tell(News(replace(asked.best, time_s=asked.best.time_s / 2)))  # it is priced here
+    other.tell(News(done=True))
+    line.ended(10)
+    began = time.monotonic()
+    helper.help(HelperTask.PLANS)
+    assert time.monotonic() - began < 10
+    assert helper.best_s == pytest.approx(search.best_s)
+
+
+@pytest.fixture
+def cpu_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each process has its seconds, however many others there are."""
+    monkeypatch.setattr(plan_search, "time", SimpleNamespace(monotonic=time.process_time))
+
+
+@pytest.mark.usefixtures("cpu_seconds")
+def test_processes_raise_bounds_that_nobody_raises_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Search, "_bound", None)
+    monkeypatch.setattr(Search, "_widen", None)
+    search = SharedSearch(evaluator(), LIMIT, time_limit_s=4, processes=3)
+    found = search.run()
+    assert search.bounds is not None and search.bounds.every is not None
+    at_once_s, at_once_every_s = search.bounds.listed.bound_s, search.bounds.every.bound_s
+    assert at_once_s < found.bound_s <= found.cost.time_s
+    assert found.all_plans_s is not None and at_once_every_s < found.all_plans_s <= found.bound_s
+    assert found.stopped in ("time", "no improvement")
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.usefixtures("cpu_seconds")
+def test_a_search_goes_on_alone_where_a_process_is_lost(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(shared_search, "help_with", os.getpgid)  # which cannot do that
+    search = SharedSearch(evaluator(), LIMIT, time_limit_s=4, processes=2)
+    found = search.run()
+    assert "TypeError" in capfd.readouterr().err
+    assert search.bounds is not None and search.bounds.listed.solved > 0
+    assert 0 < found.bound_s <= found.cost.time_s
+
+
+@pytest.mark.parametrize(("processes", "seconds"), [(1, 3.0), (4, 1.0)])
+def test_one_process_or_little_time_is_a_search_alone(
+    monkeypatch: pytest.MonkeyPatch, processes: int, seconds: float
+) -> None:
+    monkeypatch.setattr(SharedSearch, "_start_helpers", None)
+    rest: list[Search] = []
+    monkeypatch.setattr(Search, "_rest", lambda search: rest.append(search))
+    search = SharedSearch(evaluator(), LIMIT, time_limit_s=seconds, processes=processes)
+    assert isinstance(search.run(), Found)
+    assert rest == [search]
+
+
+def test_what_was_priced_already_can_be_sent() -> None:
+    """Functions of the steps, which are made when they are asked for, cannot."""
+    here = evaluator()
+    loads = np.full((1, begun(1.0).options.own.shape[1]), 1e6)
+    before = here.step_times(loads)
+    assert pickle.loads(pickle.dumps(here)).step_times(loads) == pytest.approx(before, rel=1e-12)
