@@ -164,7 +164,8 @@ class Case:
     ) -> float:
         better = Better()
         seconds = seconds or self.asked.time_limit
-        asked = {"time_limit_s": seconds, "restrict": restrict, "processes": self.asked.processes}
+        processes = 1 if restrict else self.asked.processes
+        asked = {"time_limit_s": seconds, "restrict": restrict, "processes": processes}
         found = SharedSearch(self._model(name), self.limit, **asked, watch=better.watch).run()
         self._add(name, found.plan, found.seconds, found.gap)
         row = self._row(name)
@@ -313,7 +314,7 @@ def main() -> int:
         type=int,
         default=1,
         metavar="N",
-        help="of each of our searches; CPU time is that of each process, as if all had a core",
+        help="of each search of ours; CPU time is that of each process, as if all had a core",
     )
     parser.add_argument("--jobs", type=int, default=1, help="cases side by side, where CPU time counts")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds of TorchRec's planner")

@@ -195,7 +195,9 @@ def plan(
     library = library_of(box, backend, calibration)
     layers = layers_of(dense, box)
     file = calibration_file(calibration)
-    other = typed.text(without=["objective"], more=["--objective", OBJECTIVES[not training]])
+    other = typed.text(
+        without=["objective", "out", "report", "force"], more=["--objective", OBJECTIVES[not training]]
+    )
     with advice(box, library, clock):
         most, kept_back = limits_of(box, max_hbm, reserve)
         capped = most is not None and most < (1 - kept_back) * box.value("hbm_bytes")

@@ -25,7 +25,7 @@ from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import list_machines
 from perfmodel.schema.machine_keys import ALL_KEYS
 from perfmodel.schema.tiers import parse_tiers
-from perfmodel.units import format_bytes, parse_bytes, parse_count, parse_time
+from perfmodel.units import counted, format_bytes, parse_bytes, parse_count, parse_time
 
 if TYPE_CHECKING:
     from perfmodel.schema.machine import Machine
@@ -175,11 +175,16 @@ WithoutOption = Annotated[
 
 
 def processes_of(asked: int | None) -> int:
-    """Processes of a search; unasked, one for each core that may be used, at most 4."""
-    if asked is not None:
-        return asked
+    """Processes of a search; unasked, one for each core that may be used, at most 4.
+
+    Limits: more than there are cores -> one for each, and a note
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, _PROCESSES)
+    if asked is None:
+        return min(cores, _PROCESSES)
+    if asked > cores:
+        note(f"--processes {asked}: {counted(cores, 'core')}, so as many processes.")
+    return min(asked, cores)
 
 
 def check_out(out: Path | None, file_format: str, *, force: bool) -> None:

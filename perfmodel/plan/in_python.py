@@ -237,8 +237,7 @@ def question_of(
     only, without  rules as they are typed: ``"user_*=row-wise"``;  constraints  a TOML file, or rules
     tier           memory below the HBM that tables may be in too: ``"uvm,uvm-caching"``
     overrides      machine values to change;  for_torchrec  only shardings that TorchRec has
-    processes      that search together; more than one only in a program that may be imported, with
-                   ``if __name__ == "__main__":`` around what it does
+    processes      that search together, where there are as many cores
     Limits: an unknown objective, a number below 1, values that cannot be combined -> BadInputError
     """
     training = trains(objective)
@@ -256,8 +255,9 @@ def question_of(
         )
     if not 0 < time_limit_s < math.inf:
         raise BadInputError(f"time_limit_s {time_limit_s:g} cannot be used.", "seconds above 0, such as 10.")
-    if processes < 1:
-        raise BadInputError(f"processes {processes} cannot be used.", "1 or more, such as 4.")
+    for name, value, least in (("processes", processes, 1), ("seed", seed, 0)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise BadInputError(f"{name} {value!r} cannot be used.", f"a whole number from {least} on.")
     ids = parse_distribution(distribution) if isinstance(distribution, str) else distribution
     of_file = constraints or ()
     if isinstance(of_file, (str, Path)):

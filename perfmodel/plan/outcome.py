@@ -178,6 +178,7 @@ class Planned:
             "constrained": self.constrained,
             "plans_tried": found.tried,
             "search_s": found.seconds,
+            "processes": found.processes,
             "memory_limit_bytes": found.limit_bytes,
             "memory_bytes": memory.total_bytes.tolist(),
             "host_bytes": memory.host.tolist(),

@@ -365,6 +365,8 @@ def footer(answer: Planned, calibration_file: str | None) -> str:
     if answer.given:
         return paragraph(" · ".join(parts))
     seconds = f"{counted(found.tried, 'plan')} packed in {format_time(found.seconds)}"
+    if found.processes > 1:
+        seconds += f" by {found.processes} processes"
     return paragraph(f"Bound by relaxation ({RELAXATION}) · {seconds}\n{' · '.join(parts)}")
 
 

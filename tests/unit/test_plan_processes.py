@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
 import time
 from dataclasses import replace
-from multiprocessing import Pipe
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfmodel.cli.plan_options import processes_of
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.searching import search as plan_search
 from perfmodel.plan.searching import shared_search
@@ -45,7 +44,7 @@ def begun(seconds: float) -> Search:
 def question(search: Search, task: HelperTask, seconds: float) -> HelperQuestion:
     return HelperQuestion(
         *(task, search.evaluator, search.options, search.limit_bytes),
-        every=task in (HelperTask.EVERY, HelperTask.BOUNDS),
+        every=task == HelperTask.EVERY,
         allowed=None,
         kinds=[],
         seed=1,
@@ -55,10 +54,17 @@ def question(search: Search, task: HelperTask, seconds: float) -> HelperQuestion
     )
 
 
+def lines() -> tuple[Line, Line]:
+    """Both ends."""
+    (read_here, write_there), (read_there, write_here) = os.pipe(), os.pipe()
+    ends = ((read_here, write_here), (read_there, write_there))
+    here, there = (Line(os.fdopen(r, "rb"), os.fdopen(w, "wb")) for r, w in ends)
+    return here, there
+
+
 def helped(asked: HelperQuestion) -> list[News]:
     """What a helper tells that runs in this process."""
-    here, there = Pipe()
-    line, other = Line(there), Line(here)
+    other, line = lines()
     Helping(asked, line).help(asked.task)
     line.end()
     other.ended(10)
@@ -73,9 +79,8 @@ def state_of(search: Search, plan: KnownPlan) -> Packing:
 def test_every_helper_has_a_task_and_all_bounds_that_are_wanted_are_raised(others: int, every: bool) -> None:
     found = tasks(others, every=every)
     assert len(found) == others
-    assert {HelperTask.EVERY, HelperTask.BOUNDS}.isdisjoint(found) != every
-    everything = {HelperTask.LISTED, HelperTask.BOUNDS}
-    assert not everything.isdisjoint(found) or {HelperTask.WHOLE, HelperTask.ROOMS} <= set(found)
+    assert (HelperTask.EVERY in found) == (every and others > 1)
+    assert (HelperTask.LISTED in found) != ({HelperTask.WHOLE, HelperTask.ROOMS} <= set(found))
     assert len(set(found) - {HelperTask.PLANS}) == len([task for task in found if task != HelperTask.PLANS])
 
 
@@ -90,7 +95,7 @@ def test_a_helper_tells_of_bounds_that_rise_and_of_better_plans(task: HelperTask
     bounds = np.array([(each.bound_s, each.every_s) for each in told]).reshape(-1, 2)
     assert (np.diff(bounds, axis=0) >= 0).all()
     assert (bounds <= best_s).all()
-    assert bounds[:, 1].any() == (task in (HelperTask.EVERY, HelperTask.BOUNDS))
+    assert bounds[:, 1].any() == (task == HelperTask.EVERY)
     for each in news:
         if each.best is not None:
             state = state_of(search, each.best)
@@ -102,8 +107,7 @@ def test_a_helper_tells_of_bounds_that_rise_and_of_better_plans(task: HelperTask
 def test_a_helper_ends_when_it_is_told_and_takes_a_better_plan() -> None:
     search = begun(1.0)
     asked = question(search, HelperTask.PLANS, 60.0)
-    here, there = Pipe()
-    other, line = Line(here), Line(there)
+    other, line = lines()
     helper = Helping(asked, line)
     other.tell(News(replace(asked.best, time_s=asked.best.time_s / 2)))  # it is priced here
     other.tell(News(done=True))
@@ -122,8 +126,8 @@ def cpu_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("cpu_seconds")
 def test_processes_raise_bounds_that_nobody_raises_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Search, "_bound", None)
-    monkeypatch.setattr(Search, "_widen", None)
+    for name in ("_bound", "_widen"):
+        monkeypatch.setattr(Search, name, lambda search, *words: None)
     search = SharedSearch(evaluator(), LIMIT, time_limit_s=4, processes=3)
     found = search.run()
     assert search.bounds is not None and search.bounds.every is not None
@@ -131,19 +135,54 @@ def test_processes_raise_bounds_that_nobody_raises_here(monkeypatch: pytest.Monk
     assert at_once_s < found.bound_s <= found.cost.time_s
     assert found.all_plans_s is not None and at_once_every_s < found.all_plans_s <= found.bound_s
     assert found.stopped in ("time", "no improvement")
-    assert not multiprocessing.active_children()
+    assert found.processes == 3
+    assert all(helper.process.returncode is not None for helper in search.helpers)
 
 
 @pytest.mark.usefixtures("cpu_seconds")
 def test_a_search_goes_on_alone_where_a_process_is_lost(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(shared_search, "help_with", os.getpgid)  # which cannot do that
+    monkeypatch.setattr(
+        shared_search, "_PROGRAM", "import pickle, sys; pickle.load(sys.stdin.buffer); nothing"
+    )
     search = SharedSearch(evaluator(), LIMIT, time_limit_s=4, processes=2)
     found = search.run()
-    assert "TypeError" in capfd.readouterr().err
+    assert capfd.readouterr().err == ""
     assert search.bounds is not None and search.bounds.listed.solved > 0
     assert 0 < found.bound_s <= found.cost.time_s
+    assert (search.lost, found.processes) == (1, 1)
+
+
+@pytest.mark.usefixtures("cpu_seconds")
+def test_a_search_raises_the_bounds_that_helpers_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does it raise those that they do."""
+    raised: list[str] = []
+    for name in ("_bound", "_widen"):
+        monkeypatch.setattr(Search, name, lambda search, *words, name=name: raised.append(name))
+    search = begun(5.0)
+    shared = SharedSearch(search.evaluator, LIMIT, time_limit_s=5, options=search.options, processes=2)
+    shared.bounds = shared._bounds()
+    shared.bounds.heard(shared.bounds.listed.bound_s / 2, 0.0)
+    shared._bound(1.0, 0.0)
+    shared._widen(1.0)
+    assert raised == ["_bound", "_widen"]
+    shared.best_s = 1.0
+    shared.bounds.heard(0.9, 0.8)
+    shared._bound(1.0, 0.0)
+    shared._widen(1.0)
+    assert raised == ["_bound", "_widen"]
+
+
+def test_there_are_no_more_processes_than_cores(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for cores, asked, expected in ((2, None, 2), (64, None, 4), (64, 32, 32), (2, 2, 2), (2, 8, 2)):
+        monkeypatch.setattr(
+            os, "sched_getaffinity", lambda pid, cores=cores: set(range(cores)), raising=False
+        )
+        assert processes_of(asked) == expected
+    assert capsys.readouterr().err.strip() == "--processes 8: 2 cores, so as many processes."
 
 
 @pytest.mark.parametrize(("processes", "seconds"), [(1, 3.0), (4, 1.0)])

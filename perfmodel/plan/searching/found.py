@@ -18,7 +18,7 @@ class Found:
 
     bound_s      no plan of the listed schemes takes less (``options_of``) [s];  stopped  one of ``STOPPED``
     all_plans_s  no plan at all takes less [s]; 0: not known yet;  None: nobody asked
-    restricted   whether they hold for the plans of a ``Restriction`` alone
+    restricted   whether they hold for the plans of a ``Restriction`` alone;  processes  that searched
     """
 
     plan: Plan
@@ -31,6 +31,7 @@ class Found:
     tried: int
     restricted: bool = False
     all_plans_s: float | None = None
+    processes: int = 1
 
     @property
     def gap(self) -> float:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import signal
+import sys
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 
 from perfmodel.plan.searching import time_shares as shares
 from perfmodel.plan.searching.messages import HelperQuestion, HelperTask, KnownPlan, Line, News
@@ -16,16 +18,22 @@ _EVERY_S = 0.05  # between two times that bounds are told
 _RISE = 1e-4  # of a bound, that is worth telling
 
 
-def help_with(connection: Connection) -> None:
-    """Do what the first message asks, until the time is up or the search that asked has ended."""
+def main() -> None:
+    """Do what the first message asks, until the time is up or the search that asked has ended.
+
+    Messages come and go through standard input and output; what else is printed goes to standard error.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the search: it ends its helpers
+    writer = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
     try:
-        question: HelperQuestion = connection.recv()
-    except EOFError:
-        return
-    line = Line(connection)
+        question: HelperQuestion = pickle.load(sys.stdin.buffer)
+    except (EOFError, pickle.UnpicklingError):
+        return  # the search has ended
+    line = Line(sys.stdin.buffer, writer)
     Helping(question, line).help(question.task)
     line.end()
+    os._exit(0)  # a thread still waits for messages
 
 
 class Helping(Search):
@@ -57,9 +65,7 @@ class Helping(Search):
             self._raise_listed(whole=task == HelperTask.LISTED)
         elif task == HelperTask.WHOLE:
             self._with_whole_tables(self.deadline - self.clock(), self.late)
-        elif task == HelperTask.BOUNDS:
-            self._bound(shares.LISTED, 0.0)
-        if task in (HelperTask.EVERY, HelperTask.BOUNDS):
+        elif task == HelperTask.EVERY:
             self._widen(1.0)
         while not self.late() and self._open():
             self.changed_enough = self._or_better()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,6 @@ class HelperTask(Enum):
     ROOMS = "raises it by parts, and by the rooms of ranks"
     LISTED = "raises it in all these ways"
     EVERY = "raises the bound over every plan"
-    BOUNDS = "raises both"
     PLANS = "changes plans, with a seed of its own"
 
 
@@ -76,14 +75,14 @@ class News:
 
 
 class Line:
-    """One end of a connection. Threads read and write, so that neither side waits for the other.
+    """One end of two pipes. Threads read and write, so that neither side waits for the other.
 
     open  whether more may come: the other side runs, and has not said that it is done
     done  whether it said so
     """
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection, self.open, self.done = connection, True, False
+    def __init__(self, reader: BinaryIO, writer: BinaryIO) -> None:
+        self.reader, self.writer, self.open, self.done = reader, writer, True, False
         self.came: SimpleQueue[News] = SimpleQueue()
         self.told: SimpleQueue[Any] = SimpleQueue()
         self.threads = [Thread(target=work, daemon=True) for work in (self._read, self._write)]
@@ -93,23 +92,24 @@ class Line:
     def _read(self) -> None:
         try:
             while not self.done:
-                news = self.connection.recv()
+                news = pickle.load(self.reader)
                 self.came.put(news)
                 self.done = news.done
-        except (EOFError, OSError):
-            pass  # the other side has ended
+        except (EOFError, OSError, ValueError, pickle.UnpicklingError):
+            pass  # the other side has ended, perhaps within a message
         self.open = False
 
     def _write(self) -> None:
         try:
             while (message := self.told.get()) is not None:
-                self.connection.send(message)
-        except OSError:
+                pickle.dump(message, self.writer)
+                self.writer.flush()
+        except (OSError, ValueError):
             pass  # the other side has ended
         finally:
             self.open = self.open and message is None
 
-    def tell(self, message: HelperQuestion | News) -> None:
+    def tell(self, message: HelperQuestion | News | list[str]) -> None:
         """Send a message, soon."""
         self.told.put(message)
 

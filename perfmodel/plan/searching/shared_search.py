@@ -1,30 +1,41 @@
-"""A search in several processes: plans are changed here, others raise the bounds or change plans, too."""
+"""A search with helpers: other processes raise its bounds and change plans while it does the same.
+
+The search does all that it would do alone, but for bounds that a helper has raised further already: then it
+changes plans meanwhile. So it is no worse with helpers that are slow, or lost.
+"""
 
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from multiprocessing import current_process, get_context, resource_tracker
-from multiprocessing.process import BaseProcess
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO, cast
 
-from perfmodel.plan.searching.helping import help_with, known
+from perfmodel.plan.searching import time_shares as shares
+from perfmodel.plan.searching.found import Found
+from perfmodel.plan.searching.helping import known
 from perfmodel.plan.searching.messages import HelperQuestion, HelperTask, Line, News
 from perfmodel.plan.searching.packing import Packing
 from perfmodel.plan.searching.search import Search
 
+_PROGRAM = (
+    "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer); "
+    "from perfmodel.plan.searching.helping import main; main()"
+)
 _LEAST_S = 2.5  # that a search must have left: a process takes about half a second to start
 _MANY = 200_000  # options: each process has its own
 _LOOK_S = 0.01  # between two looks for news, where there is nothing else to do
 _GRACE_S = 0.3  # for the last news
+_HIGHER = 1e-3  # of a bound: what a helper's must be above that of the search to take its place
 
 
 @dataclass(frozen=True, eq=False)
 class _Helper:
-    process: BaseProcess
+    process: subprocess.Popen[bytes]
     line: Line
 
     @property
@@ -36,8 +47,7 @@ class _Helper:
 class SharedSearch(Search):
     """As ``Search``, in so many ``processes``, this one counted.
 
-    Limits: one process, less than 2.5 s left, more than 200 000 options, or a process that may have no
-            children -> as ``Search``;  a process is lost -> the search goes on alone
+    Limits: one process, less than 2.5 s left, more than 200 000 options -> as ``Search``
     """
 
     def __init__(self, *args: Any, processes: int, seed: int = 0, **options: Any) -> None:
@@ -45,40 +55,84 @@ class SharedSearch(Search):
         self.processes, self.seed = processes, seed
         self.helpers: list[_Helper] = []
         self.told_s = 0.0  # time of the best plan that helpers were told of
-        self.came = 0  # better plans that they found
+        self.came = self.lost = 0  # better plans that helpers found, and helpers that were lost
 
     def _rest(self) -> None:
-        if not self._shared():
-            super()._rest()
-
-    def _shared(self) -> bool:
-        """Change plans while others raise the bounds; whether they did, until all was done."""
         left_s = self.deadline - self.clock()
-        alone = self.processes < 2 or current_process().daemon or self.options.group.size > _MANY
-        if alone or left_s < _LEAST_S or self.best is None or not self._open():
-            return False
+        alone = self.processes < 2 or self.options.group.size > _MANY or left_s < _LEAST_S
+        if alone or self.best is None or not self._open():
+            return super()._rest()
         try:
-            self._start_helpers(tasks(self.processes - 1, every=not self.listed), left_s)
-            while not self._done():
-                self.changed_enough = self._unless_better()
-                self._anneal()
-                while not self.changed_enough():
-                    time.sleep(_LOOK_S)
-            return not any(helper.lost for helper in self.helpers)
+            self._start_helpers(left_s)
+            self.changed_enough = self._soon(0.0, shares.HELPERS)
+            self._anneal()  # until helpers have begun
+            super()._rest()
+            while not self._enough():  # nothing improves here: the rest is for helpers
+                time.sleep(_LOOK_S)
         finally:
             self._end_helpers()
 
-    def _start_helpers(self, those: Sequence[HelperTask], left_s: float) -> None:
-        context, self.told_s = get_context("spawn"), self.best_s
-        for number, task in enumerate(those, 1):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=help_with, args=(theirs,), daemon=True)
-            with _ctrl_c_later():
-                process.start()
-            theirs.close()
+    def _answer(self, stopped: str) -> Found:
+        return replace(super()._answer(stopped), processes=1 + len(self.helpers) - self.lost)
+
+    def _anneal(self) -> None:
+        """As alone, and again from a better plan that a helper found."""
+        enough, came = self.changed_enough, -1
+        while came < self.came:
+            came = self.came
+            self.changed_enough = self._or_better(enough, came)
+            super()._anneal()
+        self.changed_enough = enough
+
+    def _or_better(self, enough: Callable[[], bool], came: int) -> Callable[[], bool]:
+        return lambda: enough() or self.came > came
+
+    def _bound(self, share: float, least: float) -> None:
+        assert self.bounds is not None
+        if self.bounds.told_s <= self.bounds.listed.bound_s * (1 + _HIGHER):
+            super()._bound(share, least)
+
+    def _widen(self, share: float) -> None:
+        assert self.bounds is not None
+        every_s = 0.0 if self.bounds.every is None else self.bounds.every.bound_s
+        if self.bounds.told_every_s <= every_s * (1 + _HIGHER):
+            super()._widen(share)
+        elif not self._open():  # as long as the search took, for helpers
+            self.deadline = min(self.deadline, 2 * self.clock() - self.began)
+
+    def late(self) -> bool:
+        """Whether the time is up; what helpers say is taken in."""
+        self._hear()
+        return super().late()
+
+    def _after(self, share: float) -> Callable[[], bool]:
+        return self._hearing(super()._after(share))
+
+    def _soon(self, share: float, least: float) -> Callable[[], bool]:
+        return self._hearing(super()._soon(share, least))
+
+    def _hearing(self, until: Callable[[], bool]) -> Callable[[], bool]:
+        """The same, that takes in what helpers say."""
+
+        def heard() -> bool:
+            self._hear()
+            return until()
+
+        return heard
+
+    def _enough(self) -> bool:
+        """Whether helpers have nothing more to do, or the time is up."""
+        if self.late() or not any(helper.line.open for helper in self.helpers):
+            return True
+        assert self.bounds is not None
+        return not self._open() and self.bounds.closed
+
+    def _start_helpers(self, left_s: float) -> None:
+        self.told_s = self.best_s
+        for number, task in enumerate(tasks(self.processes - 1, every=not self.listed), 1):
             question = HelperQuestion(
                 *(task, self.evaluator, self.options, self.limit_bytes),
-                every=not self.listed and task in (HelperTask.EVERY, HelperTask.BOUNDS),
+                every=not self.listed and task == HelperTask.EVERY,
                 allowed=self.allowed,
                 kinds=self.kinds,
                 seed=self.seed + number,
@@ -86,14 +140,17 @@ class SharedSearch(Search):
                 clock=self.clock,
                 best=known(self.best, self.best_s),
             )
-            self.helpers.append(_Helper(process, Line(ours)))
-            self.helpers[-1].line.tell(question)
+            try:
+                self.helpers.append(_started(question))
+            except OSError:
+                return  # no room for another process
 
     def _end_helpers(self) -> None:
         """Take in what comes last, and end all."""
         while self.clock is not time.monotonic and any(helper.line.open for helper in self.helpers):
             self._hear()  # each has its own time, whenever this one's is over
             time.sleep(_LOOK_S)
+        self.lost = sum(helper.lost for helper in self.helpers)
         ends = time.monotonic() + _GRACE_S
         for helper in self.helpers:
             helper.line.tell(News(done=True))
@@ -102,43 +159,39 @@ class SharedSearch(Search):
         self._hear()
         for helper in self.helpers:
             helper.process.kill()
-            helper.process.join()
+            helper.process.wait()
 
     def _hear(self) -> None:
         """Take in better plans and bounds, and tell of the best plan."""
-        assert self.bounds is not None
         for helper in self.helpers:
             for news in helper.line.news():
-                self.bounds.heard(news.bound_s, news.every_s)
-                if news.best is not None and news.best.time_s < self.best_s:
-                    self.came += 1
-                    known_here = self.evaluator, self.options, self.limit_bytes
-                    self._keep(Packing.placed(*known_here, news.best.option, news.best.ranks))
-                self.watch(self.best_s, self.bounds.bound_s)
-        if self.best_s < self.told_s:
+                self._take(news)
+        if self.helpers and self.best_s < self.told_s:
             self.told_s = self.best_s
             for helper in self.helpers:
                 helper.line.tell(News(known(self.best, self.best_s)))
 
-    def _done(self) -> bool:
-        """Whether all is done: the time is up, or helpers have nothing more to do, or are lost.
-
-        Where the gap is closed, the bound over every plan is raised for as long as it took.
-        """
-        self._hear()
+    def _take(self, news: News) -> None:
         assert self.bounds is not None
-        if self.late() or any(helper.lost for helper in self.helpers):
-            return True
-        if not self._open():
-            self.deadline = min(self.deadline, 2 * self.clock() - self.began)
-            if self.bounds.closed:
-                return True
-        return not any(helper.line.open for helper in self.helpers)
+        self.bounds.heard(news.bound_s, news.every_s)
+        if news.best is not None and news.best.time_s < self.best_s:
+            self.came += 1
+            here = self.evaluator, self.options, self.limit_bytes
+            self._keep(Packing.placed(*here, news.best.option, news.best.ranks))
+        self.watch(self.best_s, self.bounds.bound_s)
 
-    def _unless_better(self) -> Callable[[], bool]:
-        """Whether plans were changed enough: all is done, or there is a better one from elsewhere."""
-        came = self.came
-        return lambda: self._done() or self.came > came or not self._open()
+
+def _started(question: HelperQuestion) -> _Helper:
+    """A helper that is asked. Limits: there is no room for another process -> OSError"""
+    command = [sys.executable, "-P", "-c", _PROGRAM]
+    with _ctrl_c_later():
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+    line = Line(cast("BinaryIO", process.stdout), cast("BinaryIO", process.stdin))
+    line.tell(sys.path)
+    line.tell(question)
+    return _Helper(process, line)
 
 
 @contextmanager
@@ -147,7 +200,6 @@ def _ctrl_c_later() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # the first process would start it, and unblock signals then
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -158,7 +210,7 @@ def _ctrl_c_later() -> Iterator[None]:
 def tasks(others: int, *, every: bool) -> tuple[HelperTask, ...]:
     """What so many helpers do; every  whether a bound over every plan is wanted."""
     if others == 1:
-        return (HelperTask.BOUNDS,) if every else (HelperTask.LISTED,)
+        return (HelperTask.LISTED,)
     listed = (HelperTask.LISTED,) if others - every < 2 else (HelperTask.WHOLE, HelperTask.ROOMS)
     bounds = (*listed, *([HelperTask.EVERY] * every))
     return (*bounds, *([HelperTask.PLANS] * (others - len(bounds))))

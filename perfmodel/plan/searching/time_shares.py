@@ -4,6 +4,7 @@ QUICK, STARTING = 0.3, 0.45  # of the time, at most: for quick plans, for all pl
 STARTING_S, STARTING_LEAST = 1.5, 0.3  # and of a longer time: so many seconds, and so much of that share
 EVENING = 0.45  # of that time more, until when they are made even
 DESCENDING = 0.5  # of the time, until when plans are begun from
+HELPERS = 0.1  # of the time: plans are changed until other processes have begun
 GLANCE = 0.1  # of the time: whether the first plans of few tables are the best already
 EARLY, EARLY_LEAST = 0.3, 0.1  # until when many tables are changed at random before the bound, and how long
 BOUNDING_LEAST = 0.15  # of the time, however long the first plans took
