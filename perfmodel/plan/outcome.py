@@ -28,6 +28,7 @@ from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.files import MadeFor, plan_record
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.pricing.cost import Evaluator, StepCost
+from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.plan.pricing.placement import SHARDINGS, Plan, Scheme, uniform_plan
 from perfmodel.plan.searching.found import Found
 from perfmodel.plan.searching.packing import Packing, pack
@@ -316,6 +317,9 @@ def _baselines(state: Packing) -> tuple[Baseline, ...]:
 
 
 def _baseline(evaluator: Evaluator, name: str, plan: Plan, limit_bytes: float) -> Baseline:
+    sets = evaluator.model.sets
+    if sets is not None and sets.types is not None:
+        evaluator = evaluator.exchanging(ExchangeSets())  # those types are of another plan
     loads = evaluator.loads(plan)
     needs = float(evaluator.memory(plan, loads).total_bytes.max())
     if needs > limit_bytes:

@@ -12,8 +12,10 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.step_resources import TOGETHER, WHOLE, Resource
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.for_torchrec import runnable as torchrec
+from perfmodel.plan.outcome import given_outcome
 from perfmodel.plan.pricing.dense import DenseTime
 from perfmodel.plan.pricing.exchange_sets import ExchangeSets
+from perfmodel.plan.pricing.placement import uniform_plan
 from perfmodel.plan.pricing.training import CostedPlan
 from perfmodel.plan.searching.search import Search
 from perfmodel.schema.workload import Table, TableSet
@@ -221,3 +223,17 @@ def test_a_collection_is_weighted_as_a_whole(weighted: tuple[bool, ...]) -> None
     every = 512 * 4 * 4.0 * 3  # samples, look-ups and bytes of a weight, of three tables
     assert sent(weighted, ExchangeSets()) == (every if any(weighted) else 0)
     assert sent(weighted, None) == 0  # with the ids
+
+
+def test_a_plan_in_a_file_is_compared_with_what_it_was_compared_with_when_it_was_made() -> None:
+    """The types of its tables are not those of other plans, which have one set of exchanges."""
+    tables = tables_of(*SHAPES)
+    types = ("table_wise", "column_wise", "row_wise", "table_row_wise")
+    placed = Placement.of(Scheme(Exchange.RB), [0])
+    plan = Plan(tables, (placed, placed, PLACED[10], PLACED[11]), 4, 2)
+    answer = given_outcome(evaluator_of(tables, ExchangeSets(types), training=True), plan, 80e9)
+    made = evaluator_of(tables, ExchangeSets(), training=True)
+    row_wise = uniform_plan(tables, "row-wise", 4, 2)
+    assert answer.baselines[0].time_s == pytest.approx(made.cost(row_wise).time_s, rel=1e-12)
+    mixed = evaluator_of(tables, ExchangeSets(types), training=True).cost(row_wise).time_s
+    assert mixed > made.cost(row_wise).time_s * 1.01
