@@ -1,7 +1,7 @@
 """A search with helpers: other processes raise its bounds and change plans while it does the same.
 
 The search does all that it would do alone, but for bounds that a helper has raised further already: then it
-changes plans meanwhile. So it is no worse with helpers that are slow, or lost.
+changes plans meanwhile. So helpers that are slow, or lost, do little harm.
 """
 
 from __future__ import annotations
