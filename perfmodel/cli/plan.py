@@ -51,6 +51,7 @@ from perfmodel.cli.output import (
 from perfmodel.cli.page_file import write
 from perfmodel.cli.plan_options import (
     FORMATS,
+    OF_SEARCH,
     BatchOption,
     BelowOption,
     ConstraintsOption,
@@ -76,6 +77,7 @@ from perfmodel.cli.plan_options import (
     host_reserve_of,
     is_training,
     limits_of,
+    note_not_searched,
     numbers_of,
     processes_of,
     rules_of,
@@ -181,6 +183,8 @@ def plan(
     if plan_file is not None:
         check_beside_plan(tier=tier)
     typed = TypedLine.of(context)
+    if plan_file is not None:
+        note_not_searched([name for name, _ in typed.options])
     texts = {"model": model, "gpus": gpus, "batch": batch, "time_limit": time_limit}
     machine, batch = as_made(plan_file, machine, batch, calibration)
     texts["batch"] = batch
@@ -195,9 +199,8 @@ def plan(
     library = library_of(box, backend, calibration)
     layers = layers_of(dense, box)
     file = calibration_file(calibration)
-    other = typed.text(
-        without=["objective", "out", "report", "force"], more=["--objective", OBJECTIVES[not training]]
-    )
+    left_out = ["objective", "out", "report", "force", *(OF_SEARCH if plan_file is not None else ())]
+    other = typed.text(without=left_out, more=["--objective", OBJECTIVES[not training]])
     with advice(box, library, clock):
         most, kept_back = limits_of(box, max_hbm, reserve)
         capped = most is not None and most < (1 - kept_back) * box.value("hbm_bytes")
@@ -216,7 +219,7 @@ def plan(
             for_torchrec=file_format == "torchrec",
             time_limit_s=numbers["time_limit"],
             seed=seed,
-            processes=processes_of(processes),
+            processes=processes_of(processes if given is None else None),
             below=below_of(tier, given),
             costs=costs_of(
                 {**context.params, "backend": library, "calibration": calibration, "sets": sets},

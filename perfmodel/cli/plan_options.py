@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _DEFAULT_BATCH = "1024"
 _PROCESSES = 4
+OF_SEARCH = ("time_limit", "seed", "processes")
+"""Options of the search: they change nothing about a plan in a file."""
 FORMATS = ("plan", "torchrec")
 
 ModelOption = Annotated[
@@ -290,6 +292,17 @@ def check_one_plan(many: list[int], **others: object) -> None:
             f"--gpus with {len(many)} numbers and {given[0]} cannot be combined.",
             f"{given[0]} is of one plan: give one number of GPUs, e.g. --gpus {many[-1]}.",
         )
+
+
+def note_not_searched(typed: Sequence[str]) -> None:
+    """Say of options of the search that they change nothing about a plan in a file.
+
+    typed  names of the options that were typed
+    """
+    *most, last = ["", *(f"--{name.replace('_', '-')}" for name in typed if name in OF_SEARCH)]
+    given = f"{', '.join(most[1:])} and {last} have" if most[1:] else f"{last} has"
+    if last:
+        note(f"{given} no effect with --plan: the plan in the file is priced, not searched for.")
 
 
 def below_of(text: str | None, plan: Plan | None) -> Below | None:

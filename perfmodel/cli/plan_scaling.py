@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from perfmodel.cli.codes import STOPPED
 from perfmodel.cli.output import SaidError, emit, emit_json, warn, warn_stopped
 from perfmodel.cli.plan_progress import PlanProgress
+from perfmodel.cli.stopping import acknowledge, ctrl_c
 from perfmodel.plan.scaling import scale
 
 if TYPE_CHECKING:
@@ -34,7 +36,10 @@ def print_scaling(
 
     progress = PlanProgress(question.time_limit_s)
     try:
-        found = scale(question, gpus, progress.of_gpus)
+        with ctrl_c(acknowledge) as stopped:
+            found = scale(question, gpus, progress.of_gpus)
+        if stopped():
+            found = replace(found, stopped=True)
     finally:
         progress.clear()
     if as_json:

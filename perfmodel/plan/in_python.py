@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from perfmodel.errors import BadInputError, naming_arguments
 from perfmodel.passes.settings import CLUSTER
@@ -22,6 +27,7 @@ from perfmodel.plan.what_ifs import what_ifs
 from perfmodel.project.understood import DEFAULT_MACHINE
 from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
 from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution
+from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.table_files import load_tables, tables_from_frame
 from perfmodel.schema.tiers import parse_tiers
@@ -114,7 +120,7 @@ class TablePlan:
         """
         import pandas as pd
 
-        found = what_ifs(self.question, self.answer, Deadline.after(time_limit_s))
+        found = what_ifs(self.question, self.answer, Deadline.after(_seconds(time_limit_s)))
         return pd.DataFrame([each.to_dict() for each in found])
 
     def to_dict(self) -> dict[str, Any]:
@@ -177,6 +183,12 @@ def plan_tables(
     options    those of ``question_of``, which are those of ``perfmodel plan``
     Limits: values that cannot be used, or tables that do not fit -> BadInputError, as in ``perfmodel plan``
     """
+    check_names(plan_tables, options)
+    if np.ndim(gpus):
+        raise BadInputError(
+            f"gpus {gpus!r} cannot be used: a plan is for one number of GPUs.",
+            "perfmodel.scale_tables plans on several.",
+        )
     question = question_of(tables, gpus, machine, objective, **options)
     return TablePlan(question, question.answer())
 
@@ -193,7 +205,15 @@ def scale_tables(
 
     Limits: no number of GPUs, or none on which the tables fit -> BadInputError
     """
-    counts = sorted(set(gpus))
+    check_names(scale_tables, options)
+    if isinstance(gpus, str) or not hasattr(gpus, "__iter__"):
+        raise BadInputError(
+            f"gpus {gpus!r} cannot be used: a list of whole numbers is needed, such as [8, 16, 64].",
+            "perfmodel.plan_tables plans on one number of GPUs.",
+        )
+    counts = sorted(
+        {_whole("gpus", each, "a list of whole numbers from 1 on, e.g. [8, 16]") for each in gpus}
+    )
     if not counts:
         raise BadInputError("no number of GPUs is given.", "give at least one, e.g. gpus=[8, 16, 64].")
     return TableScaling(scale(question_of(tables, counts[0], machine, objective, **options), counts))
@@ -240,6 +260,15 @@ def question_of(
     processes      that search together, where there are as many cores
     Limits: an unknown objective, a number below 1, values that cannot be combined -> BadInputError
     """
+    gpus, batch = _whole("gpus", gpus), _whole("batch", batch)
+    processes, seed = _whole("processes", processes), _whole("seed", seed, least=0)
+    gpus_per_node = None if gpus_per_node is None else _whole("gpus_per_node", gpus_per_node)
+    time_limit_s = _seconds(time_limit_s)
+    reserve = (
+        None if reserve is None else _number("reserve", reserve, "a share from 0 to below 1, such as 0.15.")
+    )
+    if max_hbm_bytes is not None:
+        max_hbm_bytes = _number("max_hbm_bytes", max_hbm_bytes, "bytes above 0, such as 60e9.")
     training = trains(objective)
     box = load_machine(machine) if isinstance(machine, str) else machine
     if overrides:
@@ -253,11 +282,6 @@ def question_of(
             f"reserve {reserve:g} with max_hbm_bytes {max_hbm_bytes} cannot be used.",
             f"reserve is at least 0 and below 1; max_hbm_bytes above 0 and at most {whole:.0f}.",
         )
-    if not 0 < time_limit_s < math.inf:
-        raise BadInputError(f"time_limit_s {time_limit_s:g} cannot be used.", "seconds above 0, such as 10.")
-    for name, value, least in (("processes", processes, 1), ("seed", seed, 0)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise BadInputError(f"{name} {value!r} cannot be used.", f"a whole number from {least} on.")
     ids = parse_distribution(distribution) if isinstance(distribution, str) else distribution
     of_file = constraints or ()
     if isinstance(of_file, (str, Path)):
@@ -292,6 +316,45 @@ def question_of(
             training=training,
         ),
     )
+
+
+def check_names(function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Refuse an option that ``question_of`` does not have as Python refuses an argument of ``function``.
+
+    Limits: an unknown name -> TypeError with the nearest known one
+    """
+    known = [name for of in (function, question_of) for name in inspect.signature(of).parameters]
+    for name in options:
+        if name not in known:
+            step = unknown_name("argument", name, {*known} - {"options"}).next_step
+            raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}; {step}")
+
+
+def _whole(name: str, value: Any, words: str = "", least: int = 1) -> int:
+    """Limits: text, a bool, a number with a fraction, less than ``least`` -> BadInputError"""
+    try:
+        found = operator.index(value)
+    except TypeError:
+        found = int(float(value)) if isinstance(value, Real) and float(value).is_integer() else least - 1
+    if isinstance(value, bool) or found < least:
+        raise BadInputError(f"{name} {value!r} cannot be used.", words or f"a whole number from {least} on.")
+    return found
+
+
+def _number(name: str, value: Any, words: str) -> float:
+    """Limits: text, a bool -> BadInputError"""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise BadInputError(f"{name} {value!r} cannot be used.", words)
+    return float(value)
+
+
+def _seconds(value: Any) -> float:
+    """A time limit. Limits: no number, none above 0, no end -> BadInputError"""
+    words = "seconds above 0, such as 10."
+    found = _number("time_limit_s", value, words)
+    if not 0 < found < math.inf:
+        raise BadInputError(f"time_limit_s {found:g} cannot be used.", words)
+    return found
 
 
 def _listed(rules: str | Sequence[str]) -> Sequence[str]:

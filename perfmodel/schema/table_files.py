@@ -85,6 +85,10 @@ class _TableEntry(BaseModel):
     count: int = Field(default=1, ge=1, le=_MOST_TABLES)
 
 
+_KNOWN = frozenset((*_TableEntry.model_fields, *torchrec_tables.NAMES))
+"""Names of columns; all are in small letters."""
+
+
 class _TableFile(BaseModel):
     """A whole table file."""
 
@@ -155,13 +159,14 @@ def _validated(document: Mapping[str, Any], path: Path) -> TableSet:
 def _own_entries(tables: list[Any], path: Path) -> list[Any]:
     """The entries of a list of tables with TorchRec's translated; anything else is left to the check."""
     where = f"{_WHAT} {path}"
+    tables = [_named(t, where) if isinstance(t, dict) else t for t in tables]
     return [torchrec_tables.table_entry(t, where) if torchrec_tables.is_config(t) else t for t in tables]
 
 
 def _from_csv(path: Path) -> TableSet:
     """One table a line; the header names the columns, ``rows`` and ``dim`` among them."""
     (_, header), *lines = _unzipped(path) if path.suffix.lower() == ".gz" else read_csv_lines(path, _WHAT)
-    names = [name.strip() for name in header]
+    names = _small([name.strip() for name in header], f"{_WHAT} {path}")
     foreign = torchrec_tables.MARK in names
     if not foreign:
         _check_columns(names, f"{_WHAT} {path}")
@@ -227,12 +232,13 @@ def tables_from_frame(frame: pd.DataFrame, name: str = "tables") -> TableSet:
 
 
 def _from_records(frame: pd.DataFrame, what: str, where: str, path: Path) -> TableSet:
-    names = [str(column) for column in frame.columns]
+    names = _small([str(column) for column in frame.columns], f"{what} {where}")
     foreign = torchrec_tables.MARK in names
     if not foreign:
         _check_columns(names, f"{what} {where}")
     if not len(frame):
         raise BadInputError(f"{what} {where} has no rows.", "a table is a row.")
+    frame = frame.set_axis(names, axis=1)
     records = frame.astype(object).where(frame.notna(), None).to_dict(orient="records")
     entries = [_plain(record) for record in records]
     if foreign:
@@ -264,6 +270,28 @@ def _digits(text: str) -> str:
         return str(parse_count(text))
     except BadInputError:
         return text
+
+
+def _small(names: Sequence[str], where: str) -> list[str]:
+    """Names of columns as they are known, where they are typed in capitals.
+
+    Limits: two that only differ in that -> BadInputError
+    """
+    found: dict[str, str] = {}
+    for name in names:
+        small = name.casefold() if name.casefold() in _KNOWN else name
+        if found.setdefault(small, name) != name:
+            raise BadInputError(
+                f"{where}: {found[small]} and {name} are one column.", "leave out one of them."
+            )
+    return [name.casefold() if name.casefold() in _KNOWN else name for name in names]
+
+
+def _named(entry: dict[Any, Any], where: str) -> dict[Any, Any]:
+    """A table with the names of its fields as they are known."""
+    if all(name in _KNOWN for name in entry) or not all(isinstance(name, str) for name in entry):
+        return entry
+    return dict(zip(_small(list(entry), where), entry.values(), strict=True))
 
 
 def _check_columns(names: Sequence[str], where: str) -> None:

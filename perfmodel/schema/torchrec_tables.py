@@ -35,6 +35,10 @@ _DTYPES = {
 }
 
 
+NAMES = frozenset((*_NAMES, *_POOLING, *_UNUSED))
+"""Fields that an ``EmbeddingBagConfig`` may have here."""
+
+
 def is_config(entry: object) -> bool:
     """Whether an entry of a table file is an ``EmbeddingBagConfig``."""
     return isinstance(entry, Mapping) and MARK in entry
@@ -50,10 +54,9 @@ def table_entry(config: Mapping[str, Any], where: str) -> dict[str, Any]:
     Limits: a field that neither has, an unknown data_type, several features of one table -> BadInputError
     """
     name = shown(config.get("name", "?"))
-    known = {*_NAMES, *_POOLING, *_UNUSED}
     for field in config:
-        if field not in known:
-            error = unknown_name("field", str(field), known)
+        if field not in NAMES:
+            error = unknown_name("field", str(field), NAMES)
             raise BadInputError(f"{where}, table {name}: {error.message}", error.next_step)
     features = _listed(config.get("feature_names"))
     if len(features) > 1:

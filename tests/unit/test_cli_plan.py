@@ -205,6 +205,26 @@ def test_a_plan_that_was_found_costs_the_same_when_it_is_given(model: str, tmp_p
     assert "--out plan.json" not in out
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--time-limit", "3s"), "--time-limit has no effect with --plan"),
+        (("--processes", "64", "--seed", "0"), "--seed and --processes have no effect with --plan"),
+        (
+            ("--time-limit", "9s", "--processes", "1", "--seed", "2"),
+            "--time-limit, --seed and --processes have",
+        ),
+    ],
+)
+def test_options_of_a_search_are_said_to_change_nothing_about_a_plan_in_a_file(
+    words: tuple[str, ...], said: str, model: str, tmp_path: Path
+) -> None:
+    file = given(tmp_path, model, exchange="rb", ranks=[0])
+    plain, told = asked("--model", model, "--plan", file), asked("--model", model, "--plan", file, *words)
+    assert (told.code, told.out) == (0, plain.out) and told.err.startswith(said), told.err
+    assert plain.err == "" and len(told.err.splitlines()) == 1
+
+
 def test_a_plan_of_any_parts_is_costed(model: str, tmp_path: Path) -> None:
     """Three row parts of 7 column parts are nothing that is searched; copies are better, and it says so."""
     file = given(tmp_path, model, row_parts=3, col_parts=7, ranks=list(range(21)))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli_calls import planned as asked
 
-from perfmodel.plan import outcome, what_ifs
+from perfmodel.plan import outcome, scaling, what_ifs
 from perfmodel.plan.searching.search import Search
 
 TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000000,64,5,other\n"
@@ -67,3 +68,29 @@ def test_a_press_while_changes_are_searched_for_keeps_the_plan(
     code, out, err = asked(*words)
     assert code == 130 and len(tried) == 1
     assert "per batch of" in out and err.split() == ["stopping…", "stopped."]
+
+
+def test_several_numbers_of_gpus_are_stopped_as_one_is(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    several = [*words[:2], "--gpus", "8,16,64", *words[4:]]
+    monkeypatch.setattr(Search, "_near", press)
+    code, out, err = asked(*several)
+    assert code == 130 and "64 GPUs: stopped before there was a plan" in out
+    assert err.split() == ["stopping…", "stopped."]
+    monkeypatch.setattr(Search, "_begin", press)
+    code, out, err = asked(*several)
+    assert (code, out) == (130, "") and err.strip().startswith("stopping…\n\nstopped before there was a plan")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_press_between_two_searches_is_not_lost(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def caught(*_: object) -> tuple[None, tuple[int, ...]]:
+        with suppress(KeyboardInterrupt):  # as a library may
+            press()
+        return None, ()
+
+    monkeypatch.setattr(scaling, "sure_knee", caught)
+    code, out, err = asked(*words[:2], "--gpus", "8,16", *words[4:-1], "1s")
+    assert code == 130 and "16" in out and err.split() == ["stopping…", "stopped."]

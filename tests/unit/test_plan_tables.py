@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -144,11 +145,55 @@ def test_several_numbers_of_gpus() -> None:
         ({"time_limit_s": -1.0}, "time_limit_s -1 cannot be used"),
         ({"tables": FRAME.drop(columns="rows")}, "^frame 'tables': missing column rows"),
         ({"time_limit_s": float("nan")}, "time_limit_s nan cannot be used"),
+        ({"time_limit_s": "5s"}, "time_limit_s '5s' cannot be used.*seconds above 0, such as 10"),
+        ({"time_limit_s": True}, "time_limit_s True cannot be used"),
+        ({"gpus": "8"}, "gpus '8' cannot be used.*a whole number from 1 on"),
+        ({"gpus": True}, "gpus True cannot be used"),
+        ({"gpus": 2.5}, "gpus 2.5 cannot be used"),
+        ({"gpus": [8, 16]}, r"gpus \[8, 16\] cannot be used.*one number.*perfmodel.scale_tables"),
+        ({"gpus": np.array([8, 16])}, "perfmodel.scale_tables"),
+        ({"batch": "4k"}, "batch '4k' cannot be used"),
+        ({"gpus_per_node": "8"}, "gpus_per_node '8' cannot be used"),
+        ({"reserve": "15%"}, "reserve '15%' cannot be used.*such as 0.15"),
+        ({"max_hbm_bytes": "60GB"}, "max_hbm_bytes '60GB' cannot be used.*bytes above 0, such as 60e9"),
     ],
 )
 def test_what_cannot_be_asked(change: dict[str, Any], words: str) -> None:
-    with pytest.raises(BadInputError, match=words):
+    with pytest.raises(BadInputError, match=f"(?s){words}"):
         perfmodel.plan_tables(**{"tables": FRAME, "gpus": 8, "time_limit_s": 1.0, **change})
+
+
+@pytest.mark.parametrize("gpus", [8, "8", ["8", 16], [8, 2.5]])
+def test_several_numbers_of_gpus_are_a_list_of_whole_numbers(gpus: Any) -> None:
+    words = "perfmodel.plan_tables plans on one" if gpus == 8 else "a list of whole numbers"
+    with pytest.raises(BadInputError, match=f"(?s)gpus .*cannot be used.*{words}"):
+        perfmodel.scale_tables(FRAME, gpus)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    asked = question_of(FRAME, np.int64(8), batch=np.int32(512), time_limit_s=np.float32(2))  # type: ignore[arg-type]
+    assert (asked.gpus, asked.batch, asked.time_limit_s) == (8, 512, 2.0)
+    assert {type(asked.gpus), type(asked.batch), type(asked.time_limit_s)} == {int, float}
+
+
+@pytest.mark.parametrize(
+    ("function", "gpus"), [(perfmodel.plan_tables, 8), (perfmodel.scale_tables, [8, 16])]
+)
+def test_an_unknown_argument_is_one_of_the_function_that_was_called(function: Any, gpus: Any) -> None:
+    name = function.__name__
+    with pytest.raises(TypeError) as caught:
+        function(FRAME, gpus, time_limit=5)
+    said = str(caught.value)
+    assert said.startswith(f"{name}() got an unexpected keyword argument 'time_limit'"), said
+    assert "did you mean time_limit_s?" in said and "question_of" not in said
+    with pytest.raises(TypeError, match=rf"^{name}\(\) got .*'zzz'; known: .*max_hbm_bytes"):
+        function(FRAME, gpus, zzz=5)
+
+
+def test_the_time_of_changes_is_a_number() -> None:
+    found = perfmodel.plan_tables(FRAME, gpus=2, time_limit_s=0.1)
+    with pytest.raises(BadInputError, match="time_limit_s '5s' cannot be used"):
+        found.what_ifs("5s")  # type: ignore[arg-type]
 
 
 def test_the_import_stays_light() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,38 @@ def test_one_set_in_four_spellings(tmp_path: Path) -> None:
         found = load_tables(str(tmp_path / name))
         assert found.tables == TABLES and found.name == "t", name
     assert tables_from_frame(frame(), "mine").tables == TABLES
+
+
+def capitals(names: list[str]) -> list[str]:
+    return [name.upper() if at % 2 else name.title() for at, name in enumerate(names)]
+
+
+def test_capitals_in_the_names_of_columns(tmp_path: Path) -> None:
+    header, rest = CSV.split("\n", 1)
+    (tmp_path / "t.csv").write_text("\n".join([",".join(capitals(header.split(","))), rest]))
+    written = frame().set_axis(capitals(list(frame().columns)), axis=1)
+    written.to_parquet(tmp_path / "t.parquet")
+    entries = [{"NAME": t.name, "Rows": t.rows, "DIM": t.dim, "Pooling": t.pooling} for t in TABLES]
+    (tmp_path / "t.json").write_text(json.dumps(entries))
+    for name in ("t.csv", "t.parquet"):
+        assert load_tables(str(tmp_path / name)).tables == TABLES, name
+    assert tables_from_frame(written).tables == TABLES
+    assert [t.rows for t in load_tables(str(tmp_path / "t.json")).tables] == [t.rows for t in TABLES]
+    upper = pd.DataFrame({"NUM_EMBEDDINGS": [10], "Embedding_Dim": [8], "NAME": ["x"]})
+    assert tables_from_frame(upper).tables == (Table("x", 10, 8, 1.0),)
+
+
+def test_columns_that_differ_only_in_capitals_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("rows,dim,ROWS\n10,8,20\n")
+    both = pd.DataFrame({"num_embeddings": [10], "embedding_dim": [8], "Num_Embeddings": [20]})
+    (tmp_path / "t.json").write_text('[{"rows": 10, "dim": 8, "Rows": 20}]')
+    for ask in (
+        lambda: load_tables(str(tmp_path / "t.csv")),
+        lambda: load_tables(str(tmp_path / "t.json")),
+        lambda: tables_from_frame(both),
+    ):
+        with pytest.raises(BadInputError, match=r"(rows and ROWS|rows and Rows|num_embeddings and Num_Emb)"):
+            ask()
 
 
 def test_torchrec_names_in_a_frame() -> None:

@@ -168,7 +168,8 @@ class MixedInteger:
         idle_us = curves.times[p, 0] * TO_US
         least = problem.average[at][uses][:, waits].max(axis=1)
         least = np.min(np.where(np.array(self.whole[: at.size])[uses], least, 0.0))
-        ranges = self._ranges(p, float(least), self._largest(waits))
+        loads = (problem.average + problem.everywhere + problem.own)[at][:, waits]
+        ranges = self._ranges(p, float(least), float(problem.largest(at, loads).max()))
         high = curves.sizes[[b for _, b in ranges]]
         scale = float(high[-1])
         z = self._new(1.0, whole=True, count=len(ranges))
@@ -208,15 +209,6 @@ class MixedInteger:
             mine = np.flatnonzero((own > 0) & (group == q))
             values = np.concatenate([own[mine] / problem.count[q], [1.0], less])
             self.rows.add(np.concatenate([mine, e, u]), values, -np.inf, 0.0)
-
-    def _largest(self, waits: Ints) -> float:
-        """What the size of a step need never be above: the sum of the largest loads of all tables."""
-        problem, at = self.problem, self.options
-        group = problem.options.group[at]
-        loads = (problem.average + problem.everywhere + problem.own)[at][:, waits].max(axis=1)
-        most = np.zeros(problem.count.size)
-        np.maximum.at(most, group, loads)
-        return float(problem.count @ most)
 
     def _ranges(self, p: int, least: float, largest: float) -> list[tuple[int, int]]:
         """First and last places of the sizes of each range, from where one table is to where all are."""

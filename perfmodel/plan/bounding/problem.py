@@ -155,6 +155,15 @@ class Problem:
         least, at = least_of(value[self.order], np.append(self.first, self.order.size))
         return least, self.order[at]
 
+    def largest(self, at: Ints, load: Array) -> Array:
+        """Sums of the largest loads that tables may bring with some of the options, shape [J].
+
+        at  [n] options;  load  [n, J] of each of them
+        """
+        of_kind = np.zeros((self.count.size, load.shape[1]))
+        np.maximum.at(of_kind, self.options.group[at], load)
+        return np.asarray(self.count @ of_kind)
+
     def split(self, at: Ints) -> bool:
         """Split boxes of the cover that hold several schemes; False where none does."""
         o = self.options

@@ -114,11 +114,9 @@ class RoomProgram:
 
     def _largest(self, load: Array) -> Ints:
         """[P] places of sizes that no plan that is worth anything goes beyond; load [n, J] of one rank."""
-        curves, J = self.problem.curves, load.shape[1]
-        of_kind = np.zeros((self.problem.count.size, J))
-        np.maximum.at(of_kind, self.group, load)
+        curves = self.problem.curves
         most = np.zeros(len(curves.times))
-        np.maximum.at(most, curves.step, self.problem.count @ of_kind)
+        np.maximum.at(most, curves.step, self.problem.largest(self.options, load))
         last = np.minimum(self.problem.last, curves.at_most(np.minimum(most, curves.most)))
         return np.asarray(np.minimum(last, curves.sizes.size - 1))
 
