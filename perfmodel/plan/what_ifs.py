@@ -17,9 +17,11 @@ from perfmodel.plan.pricing.placement import Plan
 from perfmodel.plan.question import Deadline, PlanQuestion
 from perfmodel.plan.searching.carried import as_option, carried, repaired
 from perfmodel.project.understood import exact_text
-from perfmodel.units import format_bytes, format_count
+from perfmodel.units import format_bytes, format_count, format_time
 
 _MORE_SAMPLES = 4
+_PAYLOAD = "payload"
+_SAME = 5e-4  # of a time: a difference that is not printed
 _SOON = 1_000  # tables, up to which the plan that is known is costed with a change whatever the time
 _LONGER = 6  # times the time limit, in which the changes have time too
 
@@ -31,7 +33,8 @@ class WhatIf:
     name       of what limits the plan (``plan.limiting``), cards, nvlink-domain, memory, payload or batch
     limits     whether it is of what limits the plan
     words      what changes;  option  that makes the change; "" where no option does
-    time_s     of the plan with it, a pass; None where there is none, and ``why`` says so
+    time_s     of the plan with it, a pass; None where there is none
+    why        there is none, or fp16 takes longer; else ""
     samples_per_s  of all GPUs
     planned_anew   whether a search looked for another plan; else tables keep their schemes where they fit
     longer     the option that leaves time for a search; "" where one looked, or nothing can be searched
@@ -74,7 +77,9 @@ def what_ifs(question: PlanQuestion, answer: Planned, ends: Deadline) -> tuple[W
     for done, at in enumerate(fewest):
         changed, share_s = asked[at][3], ends.share(len(asked) - done)
         if share_s > 0 and not isinstance(changed, BadInputError):
-            found[at] = _anew(found[at], replace(changed, time_limit_s=share_s), plan)
+            found[at] = _converting(
+                _anew(found[at], replace(changed, time_limit_s=share_s), plan), changed, answer
+            )
     return (*_of_latency(question, answer, limit), *found)
 
 
@@ -132,6 +137,21 @@ def _anew(what: WhatIf, changed: PlanQuestion, plan: Plan) -> WhatIf:
     return replace(_with_time(what, changed, min(time_s, known)), planned_anew=True, longer="")
 
 
+def _converting(what: WhatIf, changed: PlanQuestion, answer: Planned) -> WhatIf:
+    """Why bags of fewer bytes take longer: what converting them takes, and what their exchange saves."""
+    now_s = answer.found.cost.time_s
+    if what.name != _PAYLOAD or what.time_s is None or what.time_s <= now_s * (1 + _SAME):
+        return what
+    cost = changed.evaluator.cost(answer.plan)
+    converting_s = sum(row.time_s for row in cost.rows if row.name.startswith("convert_"))
+    saved_s = now_s - (cost.time_s - converting_s)
+    if converting_s <= saved_s:
+        return what
+    saved = f"save {format_time(saved_s)}" if saved_s > 0 else "save nothing"
+    kernels = f"the kernels that convert the bags take {format_time(converting_s)}"
+    return replace(what, why=f"{kernels}, and the exchanges of this plan {saved}.")
+
+
 def _with_time(what: WhatIf, changed: PlanQuestion, time_s: float | None) -> WhatIf:
     if time_s is None:
         return what
@@ -157,7 +177,7 @@ def _asked(q: PlanQuestion, answer: Planned) -> Iterator[tuple[str, str, str, Pl
     yield _memory(q)
     if q.costs.get("payload") in (None, "fp32"):
         costs = {**q.costs, "payload": "fp16"}
-        yield "payload", "bags sent as fp16", "--payload fp16", replace(q, costs=costs)
+        yield _PAYLOAD, "bags sent as fp16", "--payload fp16", replace(q, costs=costs)
     batch = _MORE_SAMPLES * q.batch
     words = f"samples per GPU {format_count(q.batch)} → {format_count(batch)}"
     yield "batch", words, f"--batch {batch}", replace(q, batch=batch)

@@ -33,13 +33,9 @@ def bound_words(answer: Planned) -> str:
     one = format_time(found.all_plans_s or 0.0) == format_time(found.bound_s)
     which = _every(answer) if one else f"No {answer.bound_over.replace('plans', 'plan', 1)}"
     words = f"{which} is faster than {format_time(found.bound_s)}"
-    if found.gap <= LOOSE:
-        words += f": at most {format_fraction(found.gap)} of the time can be saved ({stopped})."
-    else:
-        words += (
-            f" ({stopped}). This bound is not tight yet, so how much can be saved is not known."
-            f"{longer_words(found)}"
-        )
+    words += f": {_saved(found.gap)} ({stopped})."
+    if found.gap > LOOSE:
+        words += f" This bound is not tight yet: less may be possible.{longer_words(found)}"
     return " ".join([words, *([] if one else all_plans_words(answer))])
 
 
@@ -74,9 +70,12 @@ def all_plans_words(answer: Planned) -> list[str]:
         return ["With --tier there is no bound over plans of other schemes."] if tiers else []
     if not found.all_plans_s:
         return ["How much faster plans of other schemes can be is not known."]
-    words = f"{_every(answer)} is faster than {format_time(found.all_plans_s)}"
-    saved = f": at most {format_fraction(found.all_plans_gap)} can be saved"
-    return [f"{words}{saved if found.all_plans_gap <= LOOSE else ''}."]
+    words = f"{_every(answer)} is faster than {format_time(found.all_plans_s)}: {_saved(found.all_plans_gap)}"
+    return [f"{words}{' (not tight yet)' if found.all_plans_gap > LOOSE else ''}."]
+
+
+def _saved(gap: float) -> str:
+    return f"at most {format_fraction(gap)} of the time can be saved"
 
 
 def _every(answer: Planned) -> str:

@@ -68,14 +68,19 @@ def bounded(bound_s: float, every_s: float | None, below: Below | None = None) -
     return bound_words(replace(answer, evaluator=e, found=found))
 
 
-def test_what_can_be_saved_is_either_known_or_not() -> None:
+def test_each_bound_says_what_can_be_saved_at_most_and_whether_it_is_tight() -> None:
     near = bounded(90, 80)
-    assert "at most 10.0 % of the time can be saved" in near
-    assert near.endswith("hot rows, is faster than 80.0 µs: at most 20.0 % can be saved.")
+    assert "is faster than 90.0 µs: at most 10.0 % of the time can be saved (the time" in near
+    assert near.endswith("hot rows, is faster than 80.0 µs: at most 20.0 % of the time can be saved.")
+    assert "tight" not in near
     far = bounded(49.1, 49)
-    assert "not known" in far and far.endswith("is faster than 49.0 µs.") and "%" not in far
-    assert bounded(60, 40).endswith("is faster than 40.0 µs.")
-    assert (to_gain(0.51), to_gain(0.4)) == ("?", "≤ 40.0 %")
+    assert "is faster than 49.1 µs: at most 50.9 % of the time can be saved (the time limit" in far
+    assert far.endswith("is faster than 49.0 µs: at most 51.0 % of the time can be saved (not tight yet).")
+    assert "This bound is not tight yet: less may be possible." in far and "--time-limit" in far
+    assert bounded(60, 40).endswith(
+        "faster than 40.0 µs: at most 60.0 % of the time can be saved (not tight yet)."
+    )
+    assert (to_gain(0.51), to_gain(0.4)) == ("≤ 51.0 %", "≤ 40.0 %")
 
 
 def test_equal_bounds_are_one_sentence() -> None:

@@ -24,7 +24,10 @@ from perfmodel.plan.searching.starts import Starts
 from perfmodel.plan.what_ifs import what_ifs
 from perfmodel.report.scaling_text import scaling_table, scaling_text
 from perfmodel.report.what_if_text import what_if_lines
+from perfmodel.schema.constraint_files import typed_rules
+from perfmodel.schema.distributions import UNIFORM
 from perfmodel.schema.machine import load_machine
+from perfmodel.schema.workload import Table, TableSet
 from perfmodel.units import format_ratio, format_time
 
 
@@ -321,6 +324,30 @@ def test_what_ifs_without_time_are_the_plan_that_is_known(
     none = what_ifs(asked, answer, Deadline.after(0.0))[1:]
     assert all(each.time_s is None and each.longer for each in none)
     assert "not searched" in what_if_lines(none, answer)
+
+
+def test_bags_as_fp16_that_take_longer_say_why() -> None:
+    """Converting them costs more than their short exchange saves; where it pays, nothing is said."""
+    tables = TableSet("eight", tuple(Table(f"t{at}", 1_000_000, 64, 2.0) for at in range(8)))
+    asked = question(gpus=8, rules=tuple(typed_rules(["table-wise"], [])), time_limit_s=0.3)
+    asked = replace(asked, tables=PlanTables.of(tables, UNIFORM))
+    answer = asked.answer()
+    changed = replace(asked, costs={**asked.costs, "payload": "fp16"})
+    now, then = answer.found.cost, changed.evaluator.cost(answer.plan)
+    converting = sum(row.time_s for row in then.rows if "convert" in row.name)
+    saved = sum(row.time_s for row in now.rows) - sum(r.time_s for r in then.rows if "convert" not in r.name)
+    assert 0 < saved < converting, "or this plan is no case of it"
+    of = {each.name: each for each in what_ifs(asked, answer, Deadline.after(1.0))}
+    found = of["payload"]
+    assert found.planned_anew and found.time_s > now.time_s  # type: ignore[operator]
+    assert f"convert the bags take {format_time(converting)}" in found.why
+    assert f"exchanges of this plan save {format_time(saved)}" in found.why
+    assert f"bags sent as fp16: {found.why}" in " ".join(what_if_lines([found], answer).split())
+    assert not any(each.why for name, each in of.items() if name != "payload")
+    large = replace(asked, batch=16_384)
+    answer = large.answer()
+    of = {each.name: each for each in what_ifs(large, answer, Deadline.after(1.0))}
+    assert of["payload"].time_s < answer.found.cost.time_s and not of["payload"].why  # type: ignore[operator]
 
 
 def test_more_memory_is_used_where_memory_limits(monkeypatch: pytest.MonkeyPatch) -> None:
