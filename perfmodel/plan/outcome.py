@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -236,7 +236,7 @@ def given_outcome(
 ) -> Planned:
     """What a plan costs that was not searched for, with reasons and comparisons.
 
-    options  that its tables may change to, its own among them; None: all
+    options  that its tables may change to, its own among them, of ``of_other_plans``; None: all
 
     Limits: a plan for other GPUs or domains, or that needs more than ``limit_bytes`` of one -> BadInputError
     """
@@ -253,11 +253,12 @@ def given_outcome(
         )
     check_below(evaluator, memory.below)
     schemes = [placement.scheme for placement in plan.placements]
+    others = of_other_plans(evaluator)
     if options is None:
-        options = options_of(evaluator, limit_bytes, schemes)
-        if evaluator.model.sets is not None:
-            options = options.kept(torchrec.runnable(options, evaluator))
-    state = Packing(evaluator, options, limit_bytes)
+        options = options_of(others, limit_bytes, schemes)
+    if evaluator.model.sets is not None:
+        options = options.kept(torchrec.runnable(options, others))
+    state = Packing(others, options, limit_bytes)
     for t, placement in enumerate(plan.placements):
         option = state.options.find(t, placement.scheme)
         assert option is not None
@@ -266,7 +267,13 @@ def given_outcome(
             state.put(t, placement.ranks)
     seconds = time.monotonic() - began
     found = Found(plan, evaluator.step(loads), memory, limit_bytes, 0.0, "given", seconds, 0)
-    return _outcome(state, found)
+    return replace(_outcome(state, found), evaluator=evaluator)
+
+
+def of_other_plans(evaluator: Evaluator) -> Evaluator:
+    """Costs other plans than one in a file for TorchRec: their tables have sharding types of their own."""
+    sets = evaluator.model.sets
+    return evaluator if sets is None or sets.types is None else evaluator.exchanging(ExchangeSets())
 
 
 def _outcome(state: Packing, found: Found, until: Callable[[], bool] = lambda: False) -> Planned:
@@ -317,9 +324,6 @@ def _baselines(state: Packing) -> tuple[Baseline, ...]:
 
 
 def _baseline(evaluator: Evaluator, name: str, plan: Plan, limit_bytes: float) -> Baseline:
-    sets = evaluator.model.sets
-    if sets is not None and sets.types is not None:
-        evaluator = evaluator.exchanging(ExchangeSets())  # those types are of another plan
     loads = evaluator.loads(plan)
     needs = float(evaluator.memory(plan, loads).total_bytes.max())
     if needs > limit_bytes:

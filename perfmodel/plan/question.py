@@ -18,7 +18,7 @@ from perfmodel.plan.choices.node_memory import below_fits, within_nodes
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.for_torchrec.files import plan_of
-from perfmodel.plan.outcome import Planned, given_outcome, outcome_of
+from perfmodel.plan.outcome import Planned, given_outcome, of_other_plans, outcome_of
 from perfmodel.plan.pricing.allowed_tiers import Below
 from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.pricing.exchange_sets import ExchangeSets
@@ -133,16 +133,17 @@ class PlanQuestion:
         return Evaluator(self.setting, tables, self.batch, self.gpus, **rest)
 
     def options(self, more: Sequence[Scheme] = ()) -> Options:
-        """What the tables may be, with one scheme more of each that is allowed.
+        """What the tables may be, with one scheme more of each that is allowed; whatever types a file has.
 
         Limits: tables that fit nowhere, or may be nothing -> BadInputError
         """
         named = self.constraints.named() if self.constraints else ()
-        listed = options_of(self.evaluator, self.limit_bytes, more, named)
+        evaluator = of_other_plans(self.evaluator)
+        listed = options_of(evaluator, self.limit_bytes, more, named)
         if self.constraints:
             listed = self.constraints.applied(listed)
             self.constraints.check_room(listed, self.limit_bytes)
-        return within_nodes(listed, self.evaluator, self.limit_bytes)
+        return within_nodes(listed, evaluator, self.limit_bytes)
 
     def search(self, watch: Watch = _quiet, more: Sequence[Scheme] = ()) -> Search:
         """A search that has not begun. Limits: as ``options``"""

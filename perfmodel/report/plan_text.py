@@ -185,7 +185,8 @@ def placements(answer: Planned) -> str:
     used = dict.fromkeys(group.scheme.kind for group in answer.groups)
     words = "; ".join(_LEGEND[kind] for kind in used if kind in _LEGEND)
     shorter = " (−: shorter)" if answer.given else ""
-    nearest = f"The next best scheme of a table makes the plan so much longer{shorter}." if listed else ""
+    of = " in TorchRec" if e.model.sets is not None else ""
+    nearest = f"The next best scheme of a table{of} makes the plan so much longer{shorter}." if listed else ""
     nearest += " What each copied table would cost otherwise is in --json." if folded else ""
     shown = [group.scheme for group in answer.groups]
     shown += [g.reason.scheme for g in answer.groups if g.reason and g.reason.scheme]

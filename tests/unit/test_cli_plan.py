@@ -268,6 +268,8 @@ def test_a_file_for_torchrec_costs_what_it_was_written_at(model: str, tmp_path: 
     searched = [*about, "--format", "torchrec", "--out", str(file), "--json"]
     code, out, _ = asked(*searched)
     assert code == 0
+    code, read, _ = asked("--model", model, "--plan", str(file))
+    assert code == 0 and "next best scheme of a table in TorchRec makes" in " ".join(read.split())
     code, read, _ = asked("--model", model, "--plan", str(file), "--json")
     assert code == 0
     wrote, found = json.loads(out), json.loads(read)

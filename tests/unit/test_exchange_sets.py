@@ -17,7 +17,10 @@ from perfmodel.plan.pricing.dense import DenseTime
 from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.plan.pricing.placement import uniform_plan
 from perfmodel.plan.pricing.training import CostedPlan
+from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.searching.search import Search
+from perfmodel.schema.constraint_files import typed_rules
+from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet
 
 SHAPES = ((4000, 16, 4.0), (900_000, 32, 2.0), (60, 16, 1.0), (2_000_000, 64, 8.0))
@@ -237,3 +240,46 @@ def test_a_plan_in_a_file_is_compared_with_what_it_was_compared_with_when_it_was
     assert answer.baselines[0].time_s == pytest.approx(made.cost(row_wise).time_s, rel=1e-12)
     mixed = evaluator_of(tables, ExchangeSets(types), training=True).cost(row_wise).time_s
     assert mixed > made.cost(row_wise).time_s * 1.01
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_the_next_best_of_a_plan_in_a_file_may_be_of_any_type(training: bool) -> None:
+    """Each is priced as TorchRec runs it, in the exchanges of its own type, against plans made by hand."""
+    tables = tables_of(*SHAPES)
+    whole = Placement.of(Scheme(Exchange.RB), [0])
+    plan = Plan(tables, (whole, PLACED[10], PLACED[10], PLACED[10]), 4, 2)
+    types = ("table_wise", "row_wise", "row_wise", "row_wise")
+    of_file = evaluator_of(tables, ExchangeSets(types), training=training)
+    made, now_s = evaluator_of(tables, ExchangeSets(), training=training), of_file.cost(plan).time_s
+    answer = given_outcome(of_file, plan, 80e9)
+    assert answer.evaluator is of_file and answer.found.cost.time_s == now_s
+    for group in answer.groups:
+        t, reason = group.tables[0], group.reason
+        assert reason is not None and reason.scheme is not None
+        found = {}
+        for placed in PLACED:
+            placements = [*plan.placements[:t], placed, *plan.placements[t + 1 :]]
+            other = made.cost(Plan(tables, tuple(placements), 4, 2)).time_s
+            found.setdefault(placed.scheme, []).append(other - now_s)
+        assert any(reason.more_s == pytest.approx(more, abs=1e-12) for more in found[reason.scheme])
+        best = min(more for scheme, of in found.items() if scheme != group.scheme for more in of)
+        assert reason.more_s <= best + 0.02 * now_s
+
+
+def test_rules_leave_the_next_best_of_a_plan_for_torchrec_to_torchrec() -> None:
+    tables = tables_of(*SHAPES)
+    whole = Placement.of(Scheme(Exchange.RB), [0])
+    plan = Plan(tables, (whole, PLACED[10], PLACED[10], PLACED[10]), 4, 2)
+    types = ("table_wise", "row_wise", "row_wise", "row_wise")
+    asked = PlanQuestion(
+        tables=tables,
+        machine=load_machine("h100-sxm-ib"),
+        gpus=4,
+        batch=512,
+        rules=tuple(typed_rules([], ["data-parallel"])),
+        costs={"gpus_per_node": 2, "sets": ExchangeSets(types)},
+    )
+    for group in asked.given(plan).groups:
+        assert group.reason is not None and group.reason.scheme is not None
+        scheme = group.reason.scheme
+        assert not torchrec.why_not(scheme, int(tables.dim[group.tables[0]]), 4, 2), scheme
