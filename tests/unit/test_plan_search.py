@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
 from types import SimpleNamespace
 
@@ -323,7 +323,7 @@ def test_annealing_knows_its_loads_after_every_change(domains: bool) -> None:
         assert said == pytest.approx(annealing.time(), rel=1e-12)
         changed += bool((annealing.option != before).any())
         other = state.copy()
-        for table, ranks in enumerate(annealing._ranks()):
+        for table, ranks in enumerate(annealing._placed(*annealing._state())):
             other.clear(table)
             put_back(other, table, int(annealing.option[table]), ranks)
         np.testing.assert_allclose(annealing.memory, other.memory, rtol=1e-9)
@@ -331,7 +331,17 @@ def test_annealing_knows_its_loads_after_every_change(domains: bool) -> None:
             np.testing.assert_allclose(
                 mine, theirs[..., annealing.resource] / annealing.scale, rtol=1e-9, atol=1
             )
+        afresh = Annealing(other, curves, random, every, domains=domains)
+        np.testing.assert_array_equal(annealing.holds, afresh.holds)
+        assert sorted(shards_of(annealing)) == sorted(shards_of(afresh))
     assert changed > 5
+
+
+def shards_of(annealing: Annealing) -> Iterator[tuple[int, int, bytes, float]]:
+    """What may move: table, place, size and memory."""
+    parts = annealing.table, annealing.place, annealing.size, annealing.weight
+    for table, place, size, weight in zip(*parts, strict=True):
+        yield int(table), int(place), size.tobytes(), float(weight)
 
 
 def test_schemes_that_could_not_be_packed_once_are_tried_in_less_memory_again(
@@ -403,4 +413,4 @@ def test_annealing_never_puts_two_shards_of_a_table_on_one_rank() -> None:
     now = annealing.time()
     for _ in range(200):
         now = annealing._move(now, now)
-        assert all(len(set(ranks.tolist())) == 2 for ranks in annealing._ranks())
+        assert all(len(set(ranks.tolist())) == 2 for ranks in annealing._placed(*annealing._state()))

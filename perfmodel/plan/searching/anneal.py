@@ -27,6 +27,7 @@ Mask = NDArray[np.bool_]
 _MOVES, _RECUTS = 256, 24  # changes looked at together
 _MOST_LOADS = 200_000  # of all recuts looked at together
 _SWAPS = 0.5  # of the moves
+_BUSY = 0.5  # of the moves: of shards on ranks that a step waits for
 _EVERY = 4  # rounds: one of them cuts tables anew
 _PRICED = 64  # rounds between two looks at what schemes cost
 _LESS = 1e-9
@@ -88,9 +89,24 @@ class Annealing:
         self.table = np.repeat(tables, [of.size for of in places])
         self.place = np.concatenate([*places, np.zeros(0, dtype=np.int64)])
         self.size, self.weight = self.own[self.option[self.table]], o.own_memory[self.option[self.table]]
-        self.holds[:] = False
         for table in np.flatnonzero(held):
             self.holds[table, self.ranks[table]] = True
+
+    def _cut(self, table: int, option: int, ranks: Ints) -> None:
+        """A table has another scheme, and its parts other ranks: the same as ``_index`` then finds."""
+        o = self.options
+        self.option[table] = option
+        self.ranks = [*self.ranks[:table], ranks, *self.ranks[table + 1 :]]
+        self.holds[table] = False
+        places = np.zeros(0, dtype=np.int64)
+        if not o.everywhere_held[option]:
+            self.holds[table, ranks] = True
+            if (o.exchange[option] == Exchange.TWO_LEVEL) == self.domains and not o.bound_to_ranks[table]:
+                places = np.unique(ranks // self.each)
+        kept = self.table != table
+        self.table = np.append(self.table[kept], np.full(places.size, table))
+        self.place = np.append(self.place[kept], places)
+        self.size, self.weight = self.own[self.option[self.table]], o.own_memory[self.option[self.table]]
 
     def run(self, rounds: int, until: Callable[[], bool], heat: float) -> bool:
         """Anneal from ``heat`` [share of the time] to none; whether the state is faster than it was.
@@ -99,7 +115,7 @@ class Annealing:
         """
         now = self.time()
         first = best = now
-        kept = self.option.copy(), self._ranks()
+        kept = self._state()
         for at in range(rounds):
             if at % _PRICED == 0:
                 if until():
@@ -109,16 +125,19 @@ class Annealing:
             now = self._recut(now, warm) if at % _EVERY == 0 else self._move(now, warm)
             if now < best * (1 - _LESS):
                 best = now
-                kept = self.option.copy(), self._ranks()
-        return best < first * (1 - _LESS) and self._made(*kept)
+                kept = self._state()
+        return best < first * (1 - _LESS) and self._made(kept[0], self._placed(*kept))
 
-    def _ranks(self) -> list[Ints]:
-        """Of every table, as ``Placement.ranks`` orders them."""
-        ranks = list(self.ranks)
-        tables, first = np.unique(self.table, return_index=True)
-        for table, at in zip(tables, np.split(self.place, first[1:]), strict=False):
-            own = int(self.option[table])
-            ranks[table] = in_domains(np.sort(at), self.options, own) if self.domains else at.copy()
+    def _state(self) -> tuple[Ints, list[Ints], Ints, Ints]:
+        """Options and ranks of tables, tables and places of what may go to any place."""
+        return self.option.copy(), self.ranks, self.table, self.place.copy()
+
+    def _placed(self, option: Ints, ranks: list[Ints], table: Ints, place: Ints) -> list[Ints]:
+        """Ranks of every table in a state, as ``Placement.ranks`` orders them."""
+        ranks, order = list(ranks), np.argsort(table, kind="stable")
+        tables, first = np.unique(table[order], return_index=True)
+        for own, at in zip(tables.tolist(), np.split(place[order], first[1:]), strict=False):
+            ranks[own] = in_domains(np.sort(at), self.options, int(option[own])) if self.domains else at
         return ranks
 
     def time(self) -> float:
@@ -151,7 +170,10 @@ class Annealing:
         random, shards, places = self.random, self.table.size, len(self.held) // self.each
         if not shards or places < 2:
             return now
-        one = random.integers(shards, size=_MOVES)
+        one, busy = random.integers(shards, size=_MOVES), self._busy(places)
+        if busy.size:
+            often = busy[random.integers(busy.size, size=_MOVES)]
+            one = np.where(random.random(_MOVES) < _BUSY, often, one)
         other = np.where(random.random(_MOVES) < _SWAPS, random.integers(shards, size=_MOVES), -1)
         source = self.place[one]
         target = np.where(other >= 0, self.place[other], random.integers(places, size=_MOVES))
@@ -176,6 +198,12 @@ class Annealing:
             if other[i] >= 0:
                 self._shift(int(other[i]), int(target[i]), int(source[i]))
         return float(time[chosen[0]]) if chosen.size == 1 else self.time()  # several may be faster together
+
+    def _busy(self, places: int) -> Ints:
+        """Shards on the places that some step waits for."""
+        full = np.zeros(places, dtype=bool)
+        full[self.held.argmax(axis=0) // self.each] = True
+        return np.flatnonzero(full[self.place])
 
     def _chosen(self, time: Array, now: float, warm: float, source: Ints, target: Ints) -> Ints:
         """Which of the moves are made."""
@@ -226,11 +254,9 @@ class Annealing:
             if not accepted.size:
                 return now
             best = int(accepted[0])
-        self.ranks = self._ranks()
-        self.ranks[table[best]] = self._places(int(option[best]), np.flatnonzero(taken[best]))
-        self.option[table[best]] = option[best]
         self.base, self.held, self.memory = base[best], held[best], memory[best]
-        self._index()
+        ranks = self._places(int(option[best]), np.flatnonzero(taken[best]))
+        self._cut(int(table[best]), int(option[best]), ranks)
         return float(time[best])
 
     def _cheap_schemes(self) -> tuple[Ints, Ints]:
