@@ -8,6 +8,7 @@ every CPU finds the same batches.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,16 +106,13 @@ def simulate(served: ServedPass, rule: Rule, arrivals: Array, late: Lateness | N
     full = min(rule.followed, max(times.size // _FEWEST_BATCHES, _AT_ONCE))  # more never come together
     counts = np.arange(1, full + 1) * rule.grain * rule.samples / served.gpus
     steps = np.rint(served.at(np.ceil(counts)) * per_s).astype(np.int64)
-    delays = (
-        _Delays(0.0, 0.0, [])
-        if late is None
-        else _Delays(late.floor_s * per_s, late.share, late.draws.tolist())
-    )
+    delays = _Delays(0.0, 0.0, []) if late is None else _Delays(late.floor_s * per_s, late.share, late.rows)
     wait = round(rule.wait_s * per_s) if rule.requests > 1 else 0
+    come = memoryview(times)  # Python's own integers, but only of those that are looked at
     if rule.overlap:
-        found = _overlapped(times.tolist(), steps, served, full, wait, delays)
+        found = _overlapped(come, steps, served, full, wait, delays)
     else:
-        found = _in_line(times.tolist(), steps, full, wait, delays)
+        found = _in_line(come, steps, full, wait, delays)
     return _measured(times, steps.sum(axis=0), found, rule, full, per_s)
 
 
@@ -147,7 +145,7 @@ class _Batches:
     end: int  # requests that were served
 
 
-def _in_line(come: list[int], steps: Whole, full: int, wait: int, delays: _Delays) -> _Batches:
+def _in_line(come: Sequence[int], steps: Whole, full: int, wait: int, delays: _Delays) -> _Batches:
     """One batch after the other: a recursion over batches, as Lindley's is over requests."""
     total = [0, *steps.sum(axis=0).tolist()]
     by_count: list[list[int]] = [[], *steps.T.tolist()]
@@ -167,7 +165,7 @@ def _in_line(come: list[int], steps: Whole, full: int, wait: int, delays: _Delay
 
 
 def _overlapped(
-    come: list[int], steps: Whole, served: ServedPass, full: int, wait: int, delays: _Delays
+    come: Sequence[int], steps: Whole, served: ServedPass, full: int, wait: int, delays: _Delays
 ) -> _Batches:
     """Two batches in flight, as in ``model.schedule``: of the steps that can run next the first begins."""
     by_count, total = [[], *steps.T.tolist()], [0, *steps.sum(axis=0).tolist()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +62,12 @@ class Lateness:
     floor_s: float
     share: float
     draws: Array
+
+    @cached_property
+    def rows(self) -> list[list[float]]:
+        """``draws`` as lists, for loops: the simulations of a search share them."""
+        rows: list[list[float]] = self.draws.tolist()
+        return rows
 
 
 def lateness(spread: RankDelay, measured: Sequence[int], gpus: int, seed: int = 0) -> Lateness | None:
