@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,6 +21,33 @@ from perfmodel.validate.verdicts import load_bands
 
 ROOT = Path(__file__).resolve().parents[2]
 GB200 = (left_out.NodesLeftOut("gb200-nvl72", 5),)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _fitted_once() -> Iterator[None]:
+    """Several tests ask for the same fits: each is made once, fresh, for all of them."""
+    fits, cells = dict[tuple[Any, ...], tuple[Any, ...]](), dict[tuple[Any, ...], pd.DataFrame]()
+    fit, cell_left_out = accuracy.fit_entry, accuracy._cell_left_out
+
+    def fitted(entry: Any, samples: Any, **more: Any) -> Any:
+        siblings = more.get("siblings")
+        lenders = None if siblings is None else tuple((name, id(one)) for name, one in siblings.items())
+        key = entry.model_dump_json(), id(samples), lenders, more.get("without_nodes")
+        if key not in fits:  # what the key names by its place stays there
+            fits[key] = fit(entry, samples, **more), samples, siblings
+        return fits[key][0]
+
+    def left_out_once(cell: pd.DataFrame, machine: Any, calibration: Any) -> pd.DataFrame:
+        key = machine.name, calibration.calibration_id, cell.to_json()
+        if key not in cells:
+            cells[key] = cell_left_out(cell, machine, calibration)
+        return cells[key].copy()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(accuracy, "fit_entry", fitted)
+        patch.setattr(left_out, "fit_entry", fitted)
+        patch.setattr(accuracy, "_cell_left_out", left_out_once)
+        yield
 
 
 def test_two_node_points_are_held_out_of_the_fit() -> None:
