@@ -15,7 +15,16 @@ from perfmodel.project.ids_ahead import IdsAhead
 from perfmodel.project.kernel_choice import OtherKernels
 from perfmodel.project.sensitivity import NextExperiment, Sensitivity
 from perfmodel.report.host_text import ahead_line, beside_line, host_headline, host_table
-from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table, unbroken
+from perfmodel.report.terminal import (
+    command_lines,
+    facts,
+    page_width,
+    paragraph,
+    sides,
+    table,
+    unbroken,
+    wrapped,
+)
 from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.evidence import LAW_BACKENDS, Evidence
 from perfmodel.schema.home import SAMPLES_NAME
@@ -130,7 +139,11 @@ def gpu_line(answer: Projection) -> str:
         share = format_fraction(count.rows_bytes / count.shard_bytes)
         shard = f"{share} of the rows in HBM" if count.rows_bytes else "no rows in HBM"
     shard = answer.shards or shard
-    text = sides(f"GPUs     {count}", shard, indent=9).rstrip()
+    gpus, *rest = wrapped(f"{count}", page_width(), "GPUs     ", " " * 9)
+    if rest:
+        text = "\n".join([gpus, *rest, *([paragraph(shard, indent=9)] if shard else [])])
+    else:
+        text = sides(gpus, shard, indent=9).rstrip()
     if answer.forward.memory is not None:
         return text
     given = answer.question is None or "gpus" in answer.question.given
@@ -286,7 +299,7 @@ def experiment_text(experiment: NextExperiment, machine: str, run: str = "") -> 
     tests = [_test_name(*link) for link in links if link[0] in _TESTS]
     if tests:
         words = f"perfmodel import *.log --machine {shlex.quote(machine)} --out {_free_name()}"
-        lines += [f"or {', '.join(dict.fromkeys(tests))}, and then", command_lines(words)]
+        lines += [paragraph(f"or {', '.join(dict.fromkeys(tests))}, and then"), command_lines(words)]
     return "\n".join(lines)
 
 
@@ -371,4 +384,4 @@ def footer(
         return text
     words = ["perfmodel", "explain", step.name.replace("_", "-")]
     line = again(words) if again is not None else shlex.join(words)
-    return f"{text}\nThe equation behind the longest exchange:\n{command_lines(line)}"
+    return f"{text}\n{paragraph('The equation behind the longest exchange:')}\n{command_lines(line)}"

@@ -13,7 +13,9 @@ import textwrap
 from collections.abc import Sequence
 
 WIDTH = 100
-_LEAST_WIDTH = 60
+_LEAST_WIDTH = 40
+_NARROW = 60  # below, a table that does not fit is a list
+_TOTAL = "total"
 _GAP = 2
 _NARROWEST = 6
 _NAME = 24  # letters of a long name that stay on one line
@@ -24,7 +26,7 @@ _SHELL_WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])+""")
 
 
 def page_width() -> int:
-    """Columns to fill: 100; fewer, but at least 60, on a narrower terminal or where COLUMNS says so."""
+    """Columns to fill: 100; fewer, but at least 40, on a narrower terminal or where COLUMNS says so."""
     asked = os.environ.get("COLUMNS", "")
     if asked.isascii() and asked.isdigit() and len(asked) < _NARROWEST:
         columns = int(asked)
@@ -46,12 +48,13 @@ def table(
 
     Empty columns are left out. On a narrow terminal text is folded first; where that is not enough, the
     columns of ``drop`` go, in that order and named below the table, and then numbers are folded too, never
-    between one and its unit.
+    between one and its unit. Below 60 columns a table whose words would be broken is a list of its rows.
     Limits: no rows -> the header alone; a line never ends in spaces and never passes the page
     """
     used = [i for i in range(len(headers)) if headers[i] or any(row[i] for row in rows)]
     room = page_width() - indent
     out: list[str] = []
+    every = used
     for gone in drop if page_width() < WIDTH else ():
         if _total(_folded(headers, rows, used, left)) > room:
             away = gone if isinstance(gone, tuple) else (gone,)
@@ -61,6 +64,8 @@ def table(
     if not any(cells[0]):
         cells = cells[1:]
     lefts = [i in left for i in used]
+    if page_width() < _NARROW and len(every) > 1 and _least(cells, lefts) > room:
+        return _as_list(headers, rows, every, indent)
     widths = _shrunk(cells, _natural(headers, rows, used), lefts, room)
     lines: list[str] = []
     for row in cells:
@@ -76,6 +81,36 @@ def table(
             lines.append(line.replace(_FIXED_SPACE, " ").rstrip())
     if out:
         lines.append(paragraph(f"Left out at {page_width()} columns: {', '.join(out)}.", indent))
+    return "\n".join(lines)
+
+
+def _least(cells: Sequence[Sequence[str]], lefts: Sequence[bool]) -> int:
+    """Letters of the narrowest lines with whole words: texts are broken at spaces and hyphens."""
+    columns = list(zip(*cells, strict=True))
+    return _total(
+        [
+            max((_piece_letters(_loosened(cell)) for cell in column), default=0)
+            if is_left
+            else _longest(column)
+            for column, is_left in zip(columns, lefts, strict=True)
+        ]
+    )
+
+
+def _as_list(headers: Sequence[str], rows: Sequence[Sequence[str]], used: Sequence[int], indent: int) -> str:
+    """Every row as its first cell, and below it a line for each other one, with the name of its column."""
+    first, *others = used
+    deeper = indent + _GAP + 1
+    width = max((len(headers[i]) for i in others), default=0)
+    counts = bool(rows) and all(row[first].replace(" ", "").isdigit() for row in rows)  # such as GPUs
+    head, each = ("", f"{headers[first]} ") if counts else (headers[first], "")
+    lines = [paragraph(head, indent)] if head else []
+    for row in rows:
+        lines.append(paragraph(each + (_loosened(row[first]) or _TOTAL), indent))
+        for i in others:
+            start = f"{' ' * deeper}{headers[i].ljust(width)}{' ' * _GAP}" if headers[i] else " " * deeper
+            if row[i]:
+                lines += wrapped(_loosened(row[i]).strip(), page_width(), start, " " * len(start))
     return "\n".join(lines)
 
 

@@ -117,6 +117,10 @@ def test_a_narrow_map_leaves_columns_out_and_breaks_no_word(
     monkeypatch.setenv("COLUMNS", "40")
     lines = cli("chip", "ways", "--chip", "h100-sxm").out.splitlines()
     head = next(line for line in lines if line.startswith(" rows "))
+    assert head.replace("  ", "|").split("|")[-2:] == ["1 000", "100 000"]
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = cli("chip", "ways", "--chip", "h100-sxm").out.splitlines()
+    head = next(line for line in lines if line.startswith(" rows "))
     assert head.count("000") == 5 and " 1 000  10 000  100 000  1 000 000" in head
     assert lines[lines.index(head) + 1].split() == ["10", "GM-UB", "GM-UB", *["GM"] * 4]
 

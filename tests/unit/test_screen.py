@@ -73,3 +73,26 @@ def test_warnings_of_libraries_are_for_those_who_ask(monkeypatch: pytest.MonkeyP
             warnings.simplefilter("always")
             assert running.command(words) == 0
         assert bool(seen) == said
+
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "criteo-kaggle.plan.json"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("project", "--table-size", "10TB"),
+        ("project", "--model", "criteo-kaggle", "--tier", "uvm"),
+        ("plan", "--model", "criteo-kaggle", "--plan", str(EXAMPLE)),
+        ("plan", "--model", "criteo-kaggle", "--gpus", "2", "--time-limit", "0.3s"),
+        ("plan", "--model", "criteo-kaggle", "--gpus", "2,4", "--time-limit", "0.3s"),
+    ],
+)
+def test_forty_columns_are_enough(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """No line is longer, but for a word that is: a path to paste. At 60 the same is a table."""
+    monkeypatch.setenv("COLUMNS", "40")
+    done = called(*words)
+    assert done.code == 0, done.err
+    long = [line for line in done.out.splitlines() if len(line) > 40]
+    assert all(len(line.removesuffix(" \\").split()) == 1 for line in long), long
+    assert "\n    time " in done.out or " time " in done.out

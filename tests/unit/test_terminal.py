@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,7 +71,8 @@ def test_every_row_is_one_line_with_its_cells(rows: list[list[str]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "page"), [("", 100), ("80", 80), ("40", 60), ("500", 100), ("many", 100)]
+    ("columns", "page"),
+    [("", 100), ("80", 80), ("47", 47), ("40", 40), ("20", 40), ("500", 100), ("many", 100)],
 )
 def test_the_page_is_as_wide_as_a_narrow_terminal(
     monkeypatch: pytest.MonkeyPatch, columns: str, page: int
@@ -97,6 +99,50 @@ def test_columns_are_dropped_before_cells_are_wrapped(monkeypatch: pytest.Monkey
     assert "z" not in table(headers[:3], [["x" * 20, "y" * 20, "z" * 20]], drop=(2, 1))
     monkeypatch.setenv("COLUMNS", "100")
     assert "limit" in table(headers, [row], drop=(3, 2))
+
+
+HEADERS = ["step", "bytes", "time", "95 % band", ""]
+STEPS = [
+    ["all-to-all (bags)", "16 MiB", "1 234 µs", "1.00 – 2.00 ms", "--set nvlink_domain_gpus=16"],
+    ["", "", "2 345 µs", "", ""],
+]
+
+
+def test_below_60_columns_a_table_that_does_not_fit_is_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    assert table(HEADERS, STEPS, left=(0, 4), drop=(3,)).splitlines() == [
+        " step",
+        " all-to-all (bags)",
+        "    bytes      16 MiB",
+        "    time       1 234 µs",
+        "    95 % band  1.00 – 2.00 ms",
+        "    --set nvlink_domain_gpus=16",
+        " total",
+        "    time       2 345 µs",
+    ]
+    small = table(HEADERS[:4], [row[:4] for row in STEPS], drop=(3,)).splitlines()
+    assert small[1].split() == ["all-to-all", "(bags)", "16", "MiB", "1", "234", "µs"]
+    assert small[-1] == " Left out at 40 columns: 95 % band."
+    monkeypatch.setenv("COLUMNS", "60")
+    assert len(table(HEADERS, STEPS, left=(0, 4), drop=(3,)).splitlines()[0].split()) == 3
+
+
+def test_the_rows_of_a_list_that_are_numbers_say_of_what(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    text = table(["GPUs", "one", "two"], [["8", "x" * 20, "y" * 20], ["1 024", "z" * 20, "w" * 20]])
+    assert text.splitlines()[0] == " GPUs 8" and " GPUs 1 024" in text.splitlines()
+
+
+def test_a_list_has_every_word_of_the_table_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["table-column-wise", "data-parallel", "1 024 samples", "+12.7 µs bags 2×4", "≤ 12.3 %"]
+    random = np.random.default_rng(3)
+    monkeypatch.setenv("COLUMNS", "40")
+    for _ in range(50):
+        rows = [[f"t{at}", *random.choice(words, size=6)] for at in range(3)]
+        text = table(["table", *"abcdef"], rows, left=(0, 1, 2), drop=(3, 4))
+        assert max(map(len, text.splitlines())) <= 40
+        shown = " ".join(text.split())
+        assert all(shown.count(word) >= sum(row.count(word) for row in rows) for word in words)
 
 
 def test_a_long_command_goes_on_after_a_backslash(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,9 @@ def ways_text(found: WaysMap) -> str:
         for m, line in zip(found.rows, found.best.tolist(), strict=True)
     ]
     between = tuple(range(2, len(found.look_ups) + 1, 2))
-    cells = table(["rows", *(format_count(float(n)) for n in found.look_ups)], rows, drop=[between])
+    further = tuple(range(3, len(found.look_ups) + 1, 4))
+    drop = [between, further]
+    cells = table(["rows", *(format_count(float(n)) for n in found.look_ups)], rows, drop=drop)
     crossing = [
         [format_count(float(m)), *(_crossing(float(found.crossing[way, at])) for way in WAYS[1:])]
         for at, m in enumerate(found.rows)
