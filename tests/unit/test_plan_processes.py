@@ -120,8 +120,9 @@ def test_a_helper_ends_when_it_is_told_and_takes_a_better_plan() -> None:
 
 @pytest.fixture
 def cpu_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each process has its seconds, however many others there are."""
+    """Each process has its seconds, however many others there are, and how slow the first plans are."""
     monkeypatch.setattr(plan_search, "time", SimpleNamespace(monotonic=time.process_time))
+    monkeypatch.setattr(shared_search, "_LEAST_S", 0.0)
 
 
 @pytest.mark.usefixtures("cpu_seconds")
@@ -146,7 +147,7 @@ def test_a_search_goes_on_alone_where_a_process_is_lost(
     monkeypatch.setattr(
         shared_search, "_PROGRAM", "import pickle, sys; pickle.load(sys.stdin.buffer); nothing"
     )
-    search = SharedSearch(evaluator(), LIMIT, time_limit_s=4, processes=2)
+    search = SharedSearch(evaluator(), LIMIT, time_limit_s=2.5, processes=2)
     found = search.run()
     assert capfd.readouterr().err == ""
     assert search.bounds is not None and search.bounds.listed.solved > 0
