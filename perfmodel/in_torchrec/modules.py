@@ -13,8 +13,9 @@ from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
 from calibrate import torchrec_plan
 from perfmodel.errors import BadInputError
+from perfmodel.plan.arguments import check_names
 from perfmodel.plan.for_torchrec.runnable import torchrec_plan as plan_for_torchrec
-from perfmodel.plan.in_python import check_names, question_of
+from perfmodel.plan.in_python import question_of
 from perfmodel.project.understood import DEFAULT_MACHINE
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.torchrec_plan import TorchRecPlan, torchrec_plan_from
@@ -45,7 +46,7 @@ def plan_module(
     In a job that runs on as many ranks, all of them call it: rank 0 plans, the others get its plan.
     Limits: no collection, a table of several features, tables that do not fit -> BadInputError
     """
-    check_names(plan_module, options)
+    check_names(options, plan_module, question_of)
     found = collections_of(module)
     if gpus is None:
         if not dist.is_initialized():

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-import math
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +11,7 @@ import numpy as np
 
 from perfmodel.errors import BadInputError, naming_arguments
 from perfmodel.passes.settings import CLUSTER
+from perfmodel.plan.arguments import check_kinds, check_names, check_per_node, number, seconds, whole
 from perfmodel.plan.files import MadeFor, write_plan
 from perfmodel.plan.listed import table_records
 from perfmodel.plan.outcome import Planned
@@ -27,7 +24,6 @@ from perfmodel.plan.what_ifs import what_ifs
 from perfmodel.project.understood import DEFAULT_MACHINE
 from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
 from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution
-from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.table_files import load_tables, tables_from_frame
 from perfmodel.schema.tiers import parse_tiers
@@ -120,7 +116,7 @@ class TablePlan:
         """
         import pandas as pd
 
-        found = what_ifs(self.question, self.answer, Deadline.after(_seconds(time_limit_s)))
+        found = what_ifs(self.question, self.answer, Deadline.after(seconds(time_limit_s)))
         return pd.DataFrame([each.to_dict() for each in found])
 
     def to_dict(self) -> dict[str, Any]:
@@ -170,7 +166,7 @@ class TableScaling:
 def plan_tables(
     tables: pd.DataFrame | TableSet | str | Path,
     gpus: int,
-    machine: str | Machine = DEFAULT_MACHINE,
+    machine: str | Path | Machine = DEFAULT_MACHINE,
     objective: str = "latency",
     **options: Any,
 ) -> TablePlan:
@@ -183,7 +179,7 @@ def plan_tables(
     options    those of ``question_of``, which are those of ``perfmodel plan``
     Limits: values that cannot be used, or tables that do not fit -> BadInputError, as in ``perfmodel plan``
     """
-    check_names(plan_tables, options)
+    check_names(options, plan_tables, question_of)
     if np.ndim(gpus):
         raise BadInputError(
             f"gpus {gpus!r} cannot be used: a plan is for one number of GPUs.",
@@ -197,7 +193,7 @@ def plan_tables(
 def scale_tables(
     tables: pd.DataFrame | TableSet | str | Path,
     gpus: Sequence[int],
-    machine: str | Machine = DEFAULT_MACHINE,
+    machine: str | Path | Machine = DEFAULT_MACHINE,
     objective: str = "latency",
     **options: Any,
 ) -> TableScaling:
@@ -205,15 +201,13 @@ def scale_tables(
 
     Limits: no number of GPUs, or none on which the tables fit -> BadInputError
     """
-    check_names(scale_tables, options)
+    check_names(options, scale_tables, question_of)
     if isinstance(gpus, str) or not hasattr(gpus, "__iter__"):
         raise BadInputError(
             f"gpus {gpus!r} cannot be used: a list of whole numbers is needed, such as [8, 16, 64].",
             "perfmodel.plan_tables plans on one number of GPUs.",
         )
-    counts = sorted(
-        {_whole("gpus", each, "a list of whole numbers from 1 on, e.g. [8, 16]") for each in gpus}
-    )
+    counts = sorted({whole("gpus", each, "a list of whole numbers from 1 on, e.g. [8, 16]") for each in gpus})
     if not counts:
         raise BadInputError("no number of GPUs is given.", "give at least one, e.g. gpus=[8, 16, 64].")
     return TableScaling(scale(question_of(tables, counts[0], machine, objective, **options), counts))
@@ -222,7 +216,7 @@ def scale_tables(
 def question_of(
     tables: pd.DataFrame | TableSet | str | Path,
     gpus: int,
-    machine: str | Machine = DEFAULT_MACHINE,
+    machine: str | Path | Machine = DEFAULT_MACHINE,
     objective: str = "latency",
     *,
     batch: int = 1024,
@@ -243,7 +237,7 @@ def question_of(
     overrides: Mapping[str, float | str] | None = None,
     calibration: str | Path | None = None,
     for_torchrec: bool = False,
-    tier: str | None = None,
+    tier: str | Sequence[str] | None = None,
     time_limit_s: float = 10.0,
     seed: int = 0,
     processes: int = 1,
@@ -260,27 +254,38 @@ def question_of(
     processes      that search together, where there are as many cores
     Limits: an unknown objective, a number below 1, values that cannot be combined -> BadInputError
     """
-    gpus, batch = _whole("gpus", gpus), _whole("batch", batch)
-    processes, seed = _whole("processes", processes), _whole("seed", seed, least=0)
-    gpus_per_node = None if gpus_per_node is None else _whole("gpus_per_node", gpus_per_node)
-    time_limit_s = _seconds(time_limit_s)
+    gpus, batch = whole("gpus", gpus), whole("batch", batch)
+    processes, seed = whole("processes", processes), whole("seed", seed, least=0)
+    gpus_per_node = None if gpus_per_node is None else whole("gpus_per_node", gpus_per_node)
+    time_limit_s = seconds(time_limit_s)
     reserve = (
-        None if reserve is None else _number("reserve", reserve, "a share from 0 to below 1, such as 0.15.")
+        None if reserve is None else number("reserve", reserve, "a share from 0 to below 1, such as 0.15.")
     )
     if max_hbm_bytes is not None:
-        max_hbm_bytes = _number("max_hbm_bytes", max_hbm_bytes, "bytes above 0, such as 60e9.")
+        max_hbm_bytes = number("max_hbm_bytes", max_hbm_bytes, "bytes above 0, such as 60e9.")
+    texts = {
+        "kernels": kernels,
+        "backend": backend,
+        "clock": clock,
+        "optimizer": optimizer,
+        "payload": payload,
+    }
+    check_kinds(objective=objective, id_dtype=id_dtype, scenario=scenario, **texts)
+    check_kinds(machine=machine, distribution=distribution, tier=tier, for_torchrec=for_torchrec)
+    check_kinds(only=only, without=without, constraints=constraints, overrides=overrides)
     training = trains(objective)
-    box = load_machine(machine) if isinstance(machine, str) else machine
+    box = machine if isinstance(machine, Machine) else load_machine(str(machine))
     if overrides:
         box = box.with_overrides(dict(overrides))
+    check_per_node(gpus_per_node, box)
     kept_of_hosts = _RESERVE if reserve is None else reserve
     if reserve is None:
         reserve = _RESERVE if max_hbm_bytes is None else 0.0
-    whole = box.value("hbm_bytes")
-    if not 0 <= reserve < 1 or (max_hbm_bytes is not None and not 0 < max_hbm_bytes <= whole):
+    hbm = box.value("hbm_bytes")
+    if not 0 <= reserve < 1 or (max_hbm_bytes is not None and not 0 < max_hbm_bytes <= hbm):
         raise BadInputError(
             f"reserve {reserve:g} with max_hbm_bytes {max_hbm_bytes} cannot be used.",
-            f"reserve is at least 0 and below 1; max_hbm_bytes above 0 and at most {whole:.0f}.",
+            f"reserve is at least 0 and below 1; max_hbm_bytes above 0 and at most {hbm:.0f}.",
         )
     ids = parse_distribution(distribution) if isinstance(distribution, str) else distribution
     of_file = constraints or ()
@@ -297,64 +302,21 @@ def question_of(
         most_bytes=max_hbm_bytes,
         rules=(*of_file, *typed_rules(_listed(only), _listed(without))),
         for_torchrec=for_torchrec,
-        below=None if tier is None else Below.of(parse_tiers(tier.split(","))),
+        below=None if tier is None else Below.of(parse_tiers(",".join(_listed(tier)).split(","))),
         time_limit_s=time_limit_s,
         seed=seed,
         processes=processes,
         costs=costs_of(
             {
-                "backend": backend,
-                "clock": clock,
+                **texts,
                 "scenario": scenario,
                 "calibration": calibration,
-                "kernels": kernels,
                 "gpus_per_node": gpus_per_node,
                 "id_dtype": id_dtype,
-                "payload": payload,
-                "optimizer": optimizer,
             },
             training=training,
         ),
     )
-
-
-def check_names(function: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    """Refuse an option that ``question_of`` does not have as Python refuses an argument of ``function``.
-
-    Limits: an unknown name -> TypeError with the nearest known one
-    """
-    known = [name for of in (function, question_of) for name in inspect.signature(of).parameters]
-    for name in options:
-        if name not in known:
-            step = unknown_name("argument", name, {*known} - {"options"}).next_step
-            raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}; {step}")
-
-
-def _whole(name: str, value: Any, words: str = "", least: int = 1) -> int:
-    """Limits: text, a bool, a number with a fraction, less than ``least`` -> BadInputError"""
-    try:
-        found = operator.index(value)
-    except TypeError:
-        found = int(float(value)) if isinstance(value, Real) and float(value).is_integer() else least - 1
-    if isinstance(value, bool) or found < least:
-        raise BadInputError(f"{name} {value!r} cannot be used.", words or f"a whole number from {least} on.")
-    return found
-
-
-def _number(name: str, value: Any, words: str) -> float:
-    """Limits: text, a bool -> BadInputError"""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise BadInputError(f"{name} {value!r} cannot be used.", words)
-    return float(value)
-
-
-def _seconds(value: Any) -> float:
-    """A time limit. Limits: no number, none above 0, no end -> BadInputError"""
-    words = "seconds above 0, such as 10."
-    found = _number("time_limit_s", value, words)
-    if not 0 < found < math.inf:
-        raise BadInputError(f"time_limit_s {found:g} cannot be used.", words)
-    return found
 
 
 def _listed(rules: str | Sequence[str]) -> Sequence[str]:

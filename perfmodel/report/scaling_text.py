@@ -80,8 +80,8 @@ def _row(point: ScalePoint) -> list[str]:
 
 
 def to_gain(gap: float) -> str:
-    """``≤ 12 %``."""
-    return f"≤ {format_fraction(gap)}"
+    """``≤ 12 %``; ``?`` where no bound is known."""
+    return f"≤ {format_fraction(gap)}" if gap < 1 else "?"
 
 
 def _rate(samples_per_s: float) -> str:
@@ -96,7 +96,7 @@ def sentences(found: Scaling) -> str:
         "Added: samples per second that each GPU added since the row above brings, divided by the "
         "average per GPU in that row. Memory is that of the fullest GPU. To gain: the share of the time that "
         f"the fastest of all {first.bound_over} can save at most; more than {format_fraction(LOOSE)} means "
-        "that the bound is not tight yet (a longer --time-limit may raise it). "
+        "that the bound is not tight yet (a longer --time-limit may raise it), and ? that none is known. "
         f"~ marks times of which more than {format_fraction(ROUGH)} might be saved. Batch: the least power "
         f"of two with which this plan reaches {format_fraction(NEARLY_ALL)} of its highest samples per "
         f"second with any batch that fits. {listed_words(first)}"

@@ -80,7 +80,7 @@ def test_each_bound_says_what_can_be_saved_at_most_and_whether_it_is_tight() -> 
     assert bounded(60, 40).endswith(
         "faster than 40.0 µs: at most 60.0 % of the time can be saved (not tight yet)."
     )
-    assert (to_gain(0.51), to_gain(0.4)) == ("≤ 51.0 %", "≤ 40.0 %")
+    assert (to_gain(0.51), to_gain(0.4), to_gain(1.0)) == ("≤ 51.0 %", "≤ 40.0 %", "?")
 
 
 def test_equal_bounds_are_one_sentence() -> None:

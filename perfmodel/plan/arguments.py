@@ -1,0 +1,95 @@
+"""Arguments of the planner's Python functions: each of its kind, or refused by its name."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perfmodel.errors import BadInputError
+from perfmodel.schema.distributions import Distribution
+from perfmodel.schema.files import unknown_name
+from perfmodel.schema.machine import Machine
+
+_TEXT = ((str,), "a name, as text.")
+_RULES = ((str, Sequence), 'a rule such as "user_*=row-wise", or a list of rules.')
+_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "machine": ((str, Path, Machine), "the name of a shipped machine, a file, or a Machine."),
+    "distribution": ((str, Distribution), 'text such as "uniform" or "zipf:1.05", or a Distribution.'),
+    "tier": ((str, Sequence), 'text such as "uvm,uvm-caching", or a list of such names.'),
+    "only": _RULES,
+    "without": _RULES,
+    "constraints": ((str, Path, Sequence), "a TOML file, or a list of rules."),
+    "overrides": ((Mapping,), 'a dict such as {"nvlink_bytes_per_s": 900e9}.'),
+    "for_torchrec": ((bool, np.bool_), "True or False."),
+}
+"""Arguments that are no plain text: what they may be, and in words."""
+
+_OPTIONAL = frozenset(
+    ("kernels", "backend", "clock", "optimizer", "payload", "tier", "constraints", "overrides")
+)
+"""Arguments that may be None."""
+
+
+def check_names(options: Mapping[str, Any], function: Callable[..., Any], *more: Callable[..., Any]) -> None:
+    """Refuse an option that nobody takes as Python refuses an argument of ``function``.
+
+    more  functions that take the rest. Limits: an unknown name -> TypeError with the nearest known one
+    """
+    known = {name for of in (function, *more) for name in inspect.signature(of).parameters} - {"options"}
+    for name in options:
+        if name not in known:
+            step = unknown_name("argument", name, known).next_step
+            raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}; {step}")
+
+
+def check_kinds(**given: Any) -> None:
+    """Limits: an argument that is not of its kind -> BadInputError that says what it may be"""
+    for name, value in given.items():
+        kinds, words = _KINDS.get(name, _TEXT)
+        items = value if isinstance(value, Sequence) and name in ("only", "without", "tier") else ()
+        kind = isinstance(value, kinds) and all(isinstance(item, str) for item in items)
+        if not kind and not (value is None and name in _OPTIONAL):
+            raise BadInputError(f"{name} {value!r} cannot be used.", words)
+
+
+def check_per_node(gpus_per_node: int | None, machine: Machine) -> None:
+    """Limits: more GPUs of a node than the machine has there -> BadInputError"""
+    if gpus_per_node is not None and gpus_per_node > machine.gpus_per_node:
+        raise BadInputError(
+            f"gpus_per_node {gpus_per_node} cannot be used.",
+            f"{machine.name} has 1 to {machine.gpus_per_node} in a node.",
+        )
+
+
+def whole(name: str, value: Any, words: str = "", least: int = 1) -> int:
+    """Limits: text, a bool, a number with a fraction, less than ``least`` -> BadInputError"""
+    try:
+        found = operator.index(value)
+    except TypeError:
+        found = int(float(value)) if isinstance(value, Real) and float(value).is_integer() else least - 1
+    if isinstance(value, bool) or found < least:
+        raise BadInputError(f"{name} {value!r} cannot be used.", words or f"a whole number from {least} on.")
+    return found
+
+
+def number(name: str, value: Any, words: str) -> float:
+    """Limits: text, a bool -> BadInputError"""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise BadInputError(f"{name} {value!r} cannot be used.", words)
+    return float(value)
+
+
+def seconds(value: Any) -> float:
+    """A time limit. Limits: no number, none above 0, no end -> BadInputError"""
+    words = "seconds above 0, such as 10."
+    found = number("time_limit_s", value, words)
+    if not 0 < found < math.inf:
+        raise BadInputError(f"time_limit_s {found:g} cannot be used.", words)
+    return found
