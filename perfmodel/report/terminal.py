@@ -105,8 +105,11 @@ def _as_list(headers: Sequence[str], rows: Sequence[Sequence[str]], used: Sequen
     counts = bool(rows) and all(row[first].replace(" ", "").isdigit() for row in rows)  # such as GPUs
     head, each = ("", f"{headers[first]} ") if counts else (headers[first], "")
     lines = [paragraph(head, indent)] if head else []
+    unnamed = [at for at, row in enumerate(rows) if not row[first]]
+    total = _TOTAL if unnamed == [len(rows) - 1] else ""  # any other row goes on with the one above
     for row in rows:
-        lines.append(paragraph(each + (_loosened(row[first]) or _TOTAL), indent))
+        name = _loosened(row[first]) or total
+        lines += [paragraph(each + name, indent)] if name else []
         for i in others:
             start = f"{' ' * deeper}{headers[i].ljust(width)}{' ' * _GAP}" if headers[i] else " " * deeper
             if row[i]:

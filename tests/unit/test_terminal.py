@@ -120,6 +120,8 @@ def test_below_60_columns_a_table_that_does_not_fit_is_a_list(monkeypatch: pytes
         " total",
         "    time       2 345 µs",
     ]
+    twice = table(HEADERS, [*STEPS, STEPS[1]], left=(0, 4)).splitlines()
+    assert "total" not in " ".join(twice) and twice[-2:] == ["    time       2 345 µs"] * 2
     small = table(HEADERS[:4], [row[:4] for row in STEPS], drop=(3,)).splitlines()
     assert small[1].split() == ["all-to-all", "(bags)", "16", "MiB", "1", "234", "µs"]
     assert small[-1] == " Left out at 40 columns: 95 % band."
