@@ -1,23 +1,38 @@
 """A coordinator in a process of its own, for test_team.py: prints the ranks' process ids, then measures.
 
 python team_caller.py BACKEND RANKS CALLS     under a launcher, RANKS is what the launcher says
+In the environment, TEAM_SCRATCH: where Open MPI's folders lie; TEAM_LATE_S: how long nobody is late;
+TEAM_SAID: a file that is there as soon as somebody was said to be late.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
+from pathlib import Path
 
+from calibrate.ranks import control, external, scratch
 from calibrate.ranks.start import open_team
 from calibrate.ranks.team import TeamRequest
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Point, PointKind
 
 
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+    if said := os.environ.get("TEAM_SAID"):
+        Path(said).touch()
+
+
 def main() -> None:
     backend, ranks, calls = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     request = TeamRequest(ranks=ranks, device="cpu", backends=(backend,))
-    team = open_team(request, say=lambda text: print(text, file=sys.stderr, flush=True))
+    if base := os.environ.get("TEAM_SCRATCH"):
+        scratch._base = lambda: Path(base)
+    if late_s := os.environ.get("TEAM_LATE_S"):
+        control.LATE_S = external.LATE_S = float(late_s)
+    team = open_team(request, say=say)
     if team is None:
         return
     with team:

@@ -52,7 +52,7 @@ def pids_of(team: RankTeam) -> list[int]:
 
 
 def start_caller(
-    backend: str, calls: int, prefix: Sequence[str] = ()
+    backend: str, calls: int, prefix: Sequence[str] = (), **variables: str
 ) -> tuple[subprocess.Popen[str], list[int]]:
     """A coordinator in its own process, and the ids of its ranks."""
     process = subprocess.Popen(
@@ -61,7 +61,7 @@ def start_caller(
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env=launcher_environment(),
+        env={**launcher_environment(), **variables},
     )
     assert process.stdout is not None
     first = process.stdout.readline()

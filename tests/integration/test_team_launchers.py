@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 from team_processes import CALLER, GONE_S, gone, launcher_environment, usable
 
-from calibrate.ranks.control import LATE_S
 from calibrate.ranks.start import find_mpirun
 
 
@@ -56,19 +55,26 @@ def test_ranks_that_mpirun_started() -> None:
 LATE = """
 import os, runpy, sys, time
 if os.environ["OMPI_COMM_WORLD_RANK"] == sys.argv[1]:
-    time.sleep(LATE_S + 1)
+    while not os.path.exists(os.environ["TEAM_SAID"]):
+        time.sleep(0.02)
 sys.argv = sys.argv[2:]
 runpy.run_path(sys.argv[0], run_name="__main__")
-""".replace("LATE_S", str(LATE_S))
+"""
+"""A rank that starts when another one has said that it is late, however slow this machine is."""
+
+
+def late_ranks(folder: Path) -> dict[str, str]:
+    """Who is not there after 3 s is late; a file says that somebody said so."""
+    return {"TEAM_LATE_S": "3", "TEAM_SAID": str(folder / "said")}
 
 
 @pytest.mark.parametrize(("late", "words"), [("1", "1 of 2 ranks (missing: 1)"), ("0", "rank 0; it has")])
-def test_a_rank_of_mpirun_that_is_late_is_named_and_awaited(late: str, words: str) -> None:
+def test_a_rank_of_mpirun_that_is_late_is_named_and_awaited(late: str, words: str, tmp_path: Path) -> None:
     usable("mpi")
     mpirun = find_mpirun()
     assert mpirun is not None
     program = [sys.executable, "-c", LATE, late, CALLER[1], "mpi", "2", "10"]
-    lines, (errors,) = seen_by([run_external([mpirun, "-n", "2", *program])])
+    lines, (errors,) = seen_by([run_external([mpirun, "-n", "2", *program], **late_ranks(tmp_path))])
     check_lines(lines)
     assert errors.count("waiting for") == 1
     assert f"waiting for {words}" in errors
@@ -99,9 +105,10 @@ def test_no_rank_outlives_a_launcher_that_is_killed() -> None:
     launcher.communicate()
 
 
-def step_of_srun(backend: str, calls: int, step: int) -> list[subprocess.Popen[str]]:
+def step_of_srun(backend: str, calls: int, step: int, **more: str) -> list[subprocess.Popen[str]]:
     """Two ranks, rank 0 first. SLURM's variables are all that they have in common."""
     job = {
+        **more,
         "SLURM_JOB_ID": str(os.getpid()),
         "SLURM_STEP_ID": str(step),
         "SLURM_STEP_NUM_TASKS": "2",
@@ -110,13 +117,16 @@ def step_of_srun(backend: str, calls: int, step: int) -> list[subprocess.Popen[s
     return [run_external([*CALLER, backend, "2", str(calls)], SLURM_PROCID=rank, **job) for rank in "01"]
 
 
-def test_the_first_rank_of_srun_is_awaited() -> None:
+def test_the_first_rank_of_srun_is_awaited(tmp_path: Path) -> None:
     usable("shmem")
-    first, second = step_of_srun("shmem", 10, 3)
+    more = late_ranks(tmp_path)
+    first, second = step_of_srun("shmem", 10, 3, **more)
     first.kill()
     first.communicate()
-    time.sleep(LATE_S + 1)
-    again, spare = step_of_srun("shmem", 10, 3)
+    ends = time.monotonic() + 60
+    while not Path(more["TEAM_SAID"]).exists() and time.monotonic() < ends:
+        time.sleep(0.02)
+    again, spare = step_of_srun("shmem", 10, 3, **more)
     spare.kill()
     spare.communicate()
     lines, errors = seen_by([again, second])
