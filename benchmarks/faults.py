@@ -1,6 +1,6 @@
 """What a fault costs: kills, full and read-only folders, damaged journals, damaged files, symbolic links.
 
-Run:    python benchmarks/faults.py [--kills 40] [--inputs 20000] [--seed 1]
+Run:    python benchmarks/faults.py [--kills 40] [--inputs 20000] [--noise 2%] [--seed 1]
 Goal:   no failure at all, and no point lost: a kill costs at most the visit under way.
 About ten minutes on 2 cores; over night: --kills 400 --inputs 200000. Kills are of real calibrations over
 shared memory (`shmem`, numpy alone) in a folder that is removed afterwards. Exit code 1 when anything failed.
@@ -36,7 +36,7 @@ from perfmodel.schema.whole_files import write_whole_text
 
 PROGRAM = (sys.executable, "-c", "from perfmodel.cli import main; main()")
 RUN = ("calibrate", "--device", "cpu", "--ranks", "2", "--only", "shmem:all_to_all,shmem:all_reduce")
-AIM = ("--sizes", "1KiB..64KiB", "--noise", "2%")
+AIM = ("--sizes", "1KiB..64KiB")
 SHIPPED = "h100-sxm-ib/nccl-2.29.2-stream"
 NOBODY = 65534
 
@@ -96,9 +96,9 @@ def descendants(process: int) -> list[int]:
     return found
 
 
-def begun(folder: Path) -> subprocess.Popen[str]:
+def begun(folder: Path, noise: str) -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
-    words = [*PROGRAM, *RUN, *AIM, "--out", str(folder)]
+    words = [*PROGRAM, *RUN, *AIM, "--noise", noise, "--out", str(folder)]
     return subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
 
 
@@ -122,14 +122,17 @@ def alive(process: int) -> bool:
         return False
 
 
-def killed(one: bool, tries: int, dice: random.Random, base: Path) -> Row:
-    """Calibrations of which all processes, or one rank, are killed; each start goes on, the last one ends."""
+def killed(one: bool, tries: int, dice: random.Random, base: Path, noise: str = "2%") -> Row:
+    """Calibrations of which all processes, or one rank, are killed; each start goes on, the last one ends.
+
+    noise  until which they measure: with more they end sooner
+    """
     row, number = Row("one rank killed" if one else "all processes killed"), 0
     if not tries:
         return row
     folder = base / "0"
     while row.tries < tries:
-        before, process = kept(folder, row), begun(folder)
+        before, process = kept(folder, row), begun(folder, noise)
         time.sleep(dice.uniform(0.3, 6.0))
         if process.poll() is not None:  # it was faster
             _, said = process.communicate()
@@ -158,7 +161,7 @@ def killed(one: bool, tries: int, dice: random.Random, base: Path) -> Row:
         if not gone(ranks):
             row.failed.append("a rank outlived the run")
         row.lost += lost(before, kept(folder, row))
-    before, process = kept(folder, row), begun(folder)
+    before, process = kept(folder, row), begun(folder, noise)
     _, said = process.communicate(timeout=300)
     row.failed += [f"the last start: {said[-300:]}"] if process.returncode else []
     row.lost += lost(before, kept(folder, row))
@@ -358,6 +361,7 @@ def main() -> int:
         "--kills", type=int, default=40, help="half of them of all processes, half of one rank; 0: none"
     )
     parser.add_argument("--inputs", type=int, default=20_000, help="damaged files for the readers")
+    parser.add_argument("--noise", default="2%", help="until which the runs that are killed measure")
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     dice, few = random.Random(asked.seed), max(asked.inputs // 20, 20)
@@ -372,8 +376,8 @@ def main() -> int:
             lambda at: links(few // 4, dice, at),
             lambda at: full(few // 4, dice, at),
             lambda at: read_only(5, dice, at),
-            lambda at: killed(False, (asked.kills + 1) // 2, dice, at),
-            lambda at: killed(True, asked.kills // 2, dice, at),
+            lambda at: killed(False, (asked.kills + 1) // 2, dice, at, asked.noise),
+            lambda at: killed(True, asked.kills // 2, dice, at, asked.noise),
         ]
         for number, part in enumerate(parts):
             (at := base / str(number)).mkdir()

@@ -20,7 +20,7 @@ from perfmodel.errors import BadInputError
 def test_a_little_of_each_fault_costs_nothing() -> None:
     program = str(Path(faults.__file__))
     done = subprocess.run(
-        [sys.executable, program, "--kills", "2", "--inputs", "400"],
+        [sys.executable, program, "--kills", "2", "--inputs", "400", "--noise", "20%"],
         capture_output=True,
         text=True,
         check=False,
@@ -71,5 +71,5 @@ def test_a_journal_of_which_only_the_header_is_left_goes_on(
 
 
 def test_without_kills_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(faults, "begun", lambda folder: [][0])
+    monkeypatch.setattr(faults, "begun", lambda *words: [][0])
     assert faults.killed(True, 0, random.Random(1), tmp_path).tries == 0
