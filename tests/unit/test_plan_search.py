@@ -178,7 +178,7 @@ def test_two_searches_with_one_seed_find_one_plan(monkeypatch: pytest.MonkeyPatc
     def found(seed: int) -> list[tuple[Scheme, bytes]]:
         looks = count()
         monkeypatch.setattr(plan_search, "time", SimpleNamespace(monotonic=lambda: next(looks)))
-        plan = Search(evaluator, 500e6, seed=seed, time_limit_s=900).run().plan
+        plan = Search(evaluator, 500e6, seed=seed, time_limit_s=200).run().plan
         return [(placement.scheme, np.asarray(placement.ranks).tobytes()) for placement in plan.placements]
 
     first = found(3)
