@@ -18,7 +18,7 @@ from calibrate.ranks.team import RankTeam
 HERE = Path(__file__).parent
 FAKE = (sys.executable, str(HERE / "team_rank.py"))
 CALLER = (sys.executable, str(HERE / "team_caller.py"))
-GONE_S = 10.0
+GONE_S, SOON_S = 10.0, 5.0  # for a busy machine: some milliseconds on an idle one
 
 
 def usable(name: str) -> None:

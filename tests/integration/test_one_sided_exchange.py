@@ -97,7 +97,7 @@ def test_a_rank_that_is_lost_is_named_in_bounded_time(task: str, ranks: int, sai
         seen = json.loads(text.splitlines()[-1])
         assert seen["said"].startswith(said)
         assert seen["again"].startswith(f"the exchange has lost rank {ranks - 1}")
-        assert 2.4 < seen["said_s"] < 10 and seen["again_s"] - seen["said_s"] < 1
+        assert 2.4 < seen["said_s"] < 10 and seen["again_s"] - seen["said_s"] < 2  # it would wait 2.5 s
 
 
 def test_ranks_agree_or_say_who_does_not() -> None:

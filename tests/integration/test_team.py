@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from team_processes import FAKE, GONE_S, HERE, alive, gone, pids_of, start_caller, usable
+from team_processes import FAKE, GONE_S, HERE, SOON_S, alive, gone, pids_of, start_caller, usable
 
 from calibrate.ranks import scratch
 from calibrate.ranks.scratch import _base
@@ -64,7 +64,7 @@ def fake() -> Iterator[Callable[..., LocalTeam]]:
     yield make
     for team in teams:
         team.close()
-    assert gone(pids, 1.0)
+    assert gone(pids, SOON_S)
 
 
 @pytest.mark.parametrize("backend", ["mpi", "gloo", "shmem"])
@@ -91,7 +91,7 @@ def test_real_ranks_time_checked_collectives(backend: str) -> None:
             team.visit(collective(backend, payload_bytes=1), [0, 1], 5, 0, 1, 60.0)
         again = team.visit(collective(backend), [0, 1], 5, 1, 3, 60.0)
         assert [one.wrong for one in again] == [0, 0]  # a refused point harms no other
-    assert gone(pids, 1.0)
+    assert gone(pids, SOON_S)
 
 
 def test_groups_of_ranks_and_a_kernel_on_all_of_them_and_on_one() -> None:
@@ -159,7 +159,7 @@ def test_a_stopped_rank_is_named_soon_after_its_deadline(fake: Callable[..., Loc
         team.visit(kernel("sleep"), [0, 1], 3, 0, 1, 1.0)
     assert time.monotonic() - began < 8
     team.close()
-    assert gone([stopped], 1.0)
+    assert gone([stopped], SOON_S)
 
 
 @pytest.mark.parametrize("backend", ["mpi", "shmem"])
@@ -261,4 +261,4 @@ def test_ctrl_c_reaches_the_coordinator_alone_and_ends_everything() -> None:
     os.killpg(process.pid, signal.SIGINT)
     process.communicate(timeout=30)
     assert process.returncode != 0
-    assert gone(pids, 1.0)
+    assert gone(pids, SOON_S)
