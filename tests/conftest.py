@@ -60,12 +60,14 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file is run by one worker, in the usual order; all files with ranks by the same one."""
+    """A file is run by one worker, in the usual order; all with ranks by one, all with a browser by one."""
     from xdist.scheduler import LoadFileScheduling
 
     class Files(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.split("::", 1)[0]
+            if path.startswith("tests/browser/"):
+                return "browser"
             return "ranks" if Path(path).stem in RANKS or path.startswith("tests/gpu/") else path
 
     config.option.loadscopereorder = False
