@@ -220,8 +220,9 @@ def test_what_open_mpi_leaves_when_all_is_killed_is_removed_by_the_next_start(
         (folder,) = base.iterdir()
         assert folder.name.startswith("perfmodel-mpi-")
         launcher = int(Path(f"/proc/{pids[0]}/stat").read_text().rpartition(")")[2].split()[1])
-        for pid in (launcher, process.pid, *pids):
-            os.kill(pid, signal.SIGKILL)
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # stopped first: nobody sees another one end
+            for pid in (launcher, process.pid, *pids):
+                os.kill(pid, number)
         process.communicate()
         assert gone([launcher, *pids])
         assert segments and folder in segments[0].parents and segments[0].exists()
