@@ -176,7 +176,6 @@ def test_reserve_and_max_hbm_together_are_the_smaller(model: str) -> None:
 def test_torchrec_gets_a_plan_of_its_shardings(model: str, tmp_path: Path) -> None:
     """With little memory the best plan exchanges unique rows, which TorchRec does not have."""
     file, words = tmp_path / "torchrec.json", ("--model", model, "--gpus", "32", "--max-hbm", "300MB")
-    words = (*words, "--time-limit", "2s")
     free = document_of(*words)
     assert not free["restricted"]
     assert {group["exchange"] for group in free["groups"]} & {"sparse", "ub"}
