@@ -24,7 +24,8 @@ _TO_MS = 1e3
 _EQUAL = 0.9995  # of a time: as it is printed, less is faster
 _AIM, _AIM_FAR, _FAR = 0.05, 0.10, 128  # of the gap of ours, and beyond so many GPUs
 _HEADS = ("case", "soon ms", "ours ms", "gap %", "all %", "TorchRec", "EMBark", "per byte", "random", "lead")
-_BLOCK = re.compile(r"(?<=<!-- table planners -->\n```text\n).*?(?=```\n<!-- end -->)", re.DOTALL)
+_OF_OURS = 5  # of these columns: our searches alone
+_BLOCK = r"(?<=<!-- table {} -->\n```text\n).*?(?=```\n<!-- end -->)"
 
 
 @dataclass
@@ -90,7 +91,9 @@ def aims(cases: dict[str, list[Row]], soon_s: float | None, ours_s: float) -> st
     what it shall be: a lost case is one in which another planner's plan is faster than ours in ``soon_s``.
 
     soon_s  of a first search [s]; None: there was one, of ``ours_s``
+    Limits: no other planner was run -> our columns alone
     """
+    alone = not any(row.planner in OTHERS for rows in cases.values() for row in rows)
     lines, lost, none = [], [], []
     above: dict[str, list[str]] = {"the listed schemes": [], "all plans": []}
     for name, rows in cases.items():
@@ -109,19 +112,25 @@ def aims(cases: dict[str, list[Row]], soon_s: float | None, ours_s: float) -> st
         times = [_milliseconds(of.get(each)) for each in OTHERS]
         gaps = _percent(ours.gap), _percent(ours.all_gap)
         lines.append([name, _milliseconds(soon), _milliseconds(ours), *gaps, *times, lead])
-    words = [*_words(f"{soon_s or ours_s:g} s", f"{ours_s:g} s", lost, above, len(cases) - len(none))]
+    words = [*_words(f"{soon_s or ours_s:g} s", f"{ours_s:g} s", lost, above, len(cases) - len(none), alone)]
     words += [f"No plan fits in {_named(none, len(cases))}."] if none else []
     wrapped = [line for each in words for line in textwrap.wrap(each, WIDTH, break_on_hyphens=False)]
-    return "\n".join([_plain(_HEADS, lines), *wrapped])
+    columns = _OF_OURS if alone else len(_HEADS)
+    return "\n".join([_plain(_HEADS[:columns], [line[:columns] for line in lines]), *wrapped])
 
 
-def _words(first: str, then: str, lost: list[str], above: dict[str, list[str]], count: int) -> Iterator[str]:
-    """What the columns are, and in which of ``count`` cases ours is not what it shall be."""
+def _words(
+    first: str, then: str, lost: list[str], above: dict[str, list[str]], count: int, alone: bool
+) -> Iterator[str]:
+    """What the columns are, and in which of ``count`` cases ours is not what it shall be; alone: without
+    other planners."""
     yield (
         f"soon: our plan in {first}; ours: in {then}; gap %, all %: what a plan of the listed schemes, and "
-        "any plan at all, can save of its time at most (-: not known); lead: the best other plan over soon."
+        "any plan at all, can save of its time at most (-: not known)"
+        + ("." if alone else "; lead: the best other plan over soon.")
     )
-    yield f"Lost, as another plan is faster than ours in {first}: {_named(lost, count)}."
+    if not alone:
+        yield f"Lost, as another plan is faster than ours in {first}: {_named(lost, count)}."
     for what, names in above.items():
         aim = f"{100 * _AIM:g} %, beyond {_FAR} GPUs {100 * _AIM_FAR:g} %"
         yield f"Above the aim of {aim}, the gap to the bound of {what}: {_named(names, count)}."
@@ -148,10 +157,11 @@ def _plain(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join(" " + "  ".join(line) for line in rest)
 
 
-def into_readme(text: str, path: Path = README) -> None:
-    """Put the command and its table into the README, between its marks."""
+def into_readme(text: str, name: str, path: Path = README) -> None:
+    """Put the command and its table into the README, between the marks of this name."""
+    block = re.compile(_BLOCK.format(name), re.DOTALL)
     page = path.read_text(encoding="utf-8")
-    path.write_text(_BLOCK.sub(lambda match: f"{text}\n", page), encoding="utf-8")
+    path.write_text(block.sub(lambda match: f"{text}\n", page), encoding="utf-8")
 
 
 def summary(cases: list[list[Row]]) -> str:

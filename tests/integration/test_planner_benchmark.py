@@ -92,10 +92,16 @@ def test_cases_that_miss_an_aim_are_named(tmp_path: Path) -> None:
     assert "No plan fits in 1 of 5 cases: e (forward 8)." in said
     line = next(line for line in text.splitlines() if line.startswith(" d x 8"))
     assert line.split()[4:] == ["2.000", "2.000", "12.0", "-", "-", "2.000", "-", "-", "1.00"]
-    page = tmp_path / "README.md"
-    page.write_text("A\n<!-- table planners -->\n```text\nold\n```\n<!-- end -->\nB\n")
-    into_readme("$ new\\n", page)
-    assert page.read_text() == "A\n<!-- table planners -->\n```text\n$ new\\n\n```\n<!-- end -->\nB\n"
+    alone = aims({name: rows[:2] for name, rows in cases.items()}, 2.0, 10.0)
+    assert "Lost" not in alone and "lead" not in alone and "EMBark" not in alone
+    assert "bound of the listed schemes: 1 of 4 cases: d (forward 8)." in " ".join(alone.split())
+    line = next(line for line in alone.splitlines() if line.startswith(" a x 128"))
+    assert line.split()[4:] == ["2.000", "1.900", "4.0", "6.0"]
+    page, old = tmp_path / "README.md", "<!-- table {} -->\n```text\nold\n```\n<!-- end -->\n"
+    page.write_text(f"A\n{old.format('planners')}B\n{old.format('gaps')}")
+    into_readme("$ new\\n", "planners", page)
+    new = old.format("planners").replace("old", "$ new\\n")
+    assert page.read_text() == f"A\n{new}B\n{old.format('gaps')}"
 
 
 def tables_of(*shapes: tuple[int, int, float]) -> PlanTables:
