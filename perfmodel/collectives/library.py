@@ -35,7 +35,7 @@ class Timing:
     time_s: Array
     low_s: Array
     high_s: Array
-    floor_s: Array  # the part that is left when the bytes go to zero
+    floor_s: Array  # the part that no faster link or memory would shorten
     evidence: Codes  # ranks, 0 = strongest
     limit: Codes  # index into limit_names: what the weakest number is
     limit_names: tuple[str, ...]

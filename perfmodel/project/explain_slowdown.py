@@ -84,7 +84,7 @@ def _further(steps: tuple[StepRow, ...]) -> Iterator[str]:
 
 
 def _parts(answer: Projection, parts: Function) -> Iterator[ExplainedNumber]:
-    """What of the slowdown is latency, and what is bytes."""
+    """What of the slowdown is latency, which no faster link or memory would shorten, and what is bytes."""
     floor, b = answer.totals["floor_time_s"], format_time(answer.baseline_time_s)
     latency, data = (answer.totals[f"slowdown_{name}_part"] for name in ("floor", "bytes"))
     yield ExplainedNumber(
@@ -92,8 +92,11 @@ def _parts(answer: Projection, parts: Function) -> Iterator[ExplainedNumber]:
         "slowdown_floor_part",
         latency,
         format_ratio(latency),
-        Equation.of(parts, "t0 / b,  t0 = sum of the steps' times without bytes   [-]"),
-        (f"{format_time(floor)} / {b} = {format_ratio(latency)}",),
+        Equation.of(parts, "t0 / b,  t0 = sum of t (1 - sum of d ln t / d ln rate)   [-]"),
+        (
+            f"{format_time(floor)} / {b} = {format_ratio(latency)}",
+            "what no faster link or memory would shorten; latency that bytes hide does not count",
+        ),
     )
     rest = answer.time_s - floor
     yield ExplainedNumber(
