@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _RESERVE = 0.15
+_STOPPED = "stopped by Ctrl-C"
 
 
 _in_python = naming_arguments(
@@ -54,9 +56,13 @@ class TablePlan:
     def __repr__(self) -> str:
         """What it is of, its time and its bound, on a line."""
         of = f"{counted(len(self.plan.tables), 'table')} on {counted(self.plan.gpus, 'GPU')}"
-        return (
-            f"<TablePlan of {of}: {format_time(self.time_s)}, none listed below {format_time(self.bound_s)}>"
-        )
+        bound = f"none listed below {format_time(self.bound_s)}"
+        return f"<TablePlan of {of}: {format_time(self.time_s)}, {bound}{_said(stopped=self.stopped)}>"
+
+    @property
+    def stopped(self) -> bool:
+        """Whether Ctrl-C ended the search: this is the best plan until then."""
+        return self.answer.found.stopped == "interrupt"
 
     @property
     def plan(self) -> Plan:
@@ -147,7 +153,13 @@ class TableScaling:
         )
         gpus = (counted(at.gpus, "GPU") for at in self.found.points)
         each = (" ".join(pair) for pair in zip(gpus, times, strict=True))
-        return f"<TableScaling of {counted(len(first.plan.tables), 'table')}: {', '.join(each)}>"
+        of = counted(len(first.plan.tables), "table")
+        return f"<TableScaling of {of}: {', '.join(each)}{_said(stopped=self.stopped)}>"
+
+    @property
+    def stopped(self) -> bool:
+        """Whether Ctrl-C ended the search: further numbers of GPUs have no plan."""
+        return self.found.stopped
 
     @property
     def knee(self) -> int | None:
@@ -177,6 +189,8 @@ def plan_tables(
     gpus       how many GPUs hold the tables [-];  machine  a shipped one by name, a file, or a ``Machine``
     objective  latency: the forward pass; throughput: forward and backward, as in training
     options    those of ``question_of``, which are those of ``perfmodel plan``
+    Ctrl-C     a search stopped by Ctrl-C gives the best plan so far, with a UserWarning: ``stopped`` is True,
+               so that a loop can end; before there is a plan, KeyboardInterrupt
     Limits: values that cannot be used, or tables that do not fit -> BadInputError, as in ``perfmodel plan``
     """
     check_names(options, plan_tables, question_of)
@@ -186,7 +200,11 @@ def plan_tables(
             "perfmodel.scale_tables plans on several.",
         )
     question = question_of(tables, gpus, machine, objective, **options)
-    return TablePlan(question, question.answer())
+    found = TablePlan(question, question.answer())
+    if found.stopped:
+        of = f"{format_time(found.time_s)} on {counted(found.plan.gpus, 'GPU')}"
+        warnings.warn(f"{_STOPPED}: the best plan so far takes {of}.", UserWarning, stacklevel=3)
+    return found
 
 
 @_in_python
@@ -199,6 +217,8 @@ def scale_tables(
 ) -> TableScaling:
     """Plan the same tables on several numbers of GPUs in one time limit (``perfmodel plan --gpus 8,16``).
 
+    Ctrl-C  ends all searches: further numbers of GPUs have no plan, and ``stopped`` is True, with a
+            UserWarning; before there is a plan, KeyboardInterrupt
     Limits: no number of GPUs, or none on which the tables fit -> BadInputError
     """
     check_names(options, scale_tables, question_of)
@@ -210,7 +230,11 @@ def scale_tables(
     counts = sorted({whole("gpus", each, "a list of whole numbers from 1 on, e.g. [8, 16]") for each in gpus})
     if not counts:
         raise BadInputError("no number of GPUs is given.", "give at least one, e.g. gpus=[8, 16, 64].")
-    return TableScaling(scale(question_of(tables, counts[0], machine, objective, **options), counts))
+    found = TableScaling(scale(question_of(tables, counts[0], machine, objective, **options), counts))
+    if found.stopped:
+        of = f"{len(found.found.planned)} of {len(counts)} numbers of GPUs"
+        warnings.warn(f"{_STOPPED}: {of} have a plan.", UserWarning, stacklevel=3)
+    return found
 
 
 def question_of(
@@ -317,6 +341,10 @@ def question_of(
             training=training,
         ),
     )
+
+
+def _said(*, stopped: bool) -> str:
+    return f", {_STOPPED}" if stopped else ""
 
 
 def _listed(rules: str | Sequence[str]) -> Sequence[str]:

@@ -278,10 +278,16 @@ def of_other_plans(evaluator: Evaluator) -> Evaluator:
 
 def _outcome(state: Packing, found: Found, until: Callable[[], bool] = lambda: False) -> Planned:
     least_s = -np.inf if found.stopped == "given" else 0.0
-    return Planned(state.evaluator, found, _groups(state, found.plan, least_s, until), _baselines(state))
+    groups, whole = _groups(state, found.plan, least_s, until)
+    if not whole and found.stopped != "given":
+        found = replace(found, stopped="interrupt")
+    return Planned(state.evaluator, found, groups, _baselines(state))
 
 
-def _groups(state: Packing, plan: Plan, least_s: float, until: Callable[[], bool]) -> tuple[AlikeTables, ...]:
+def _groups(
+    state: Packing, plan: Plan, least_s: float, until: Callable[[], bool]
+) -> tuple[tuple[AlikeTables, ...], bool]:
+    """The groups with their reasons, and whether no Ctrl-C left some of these out."""
     o = state.options
     keys: dict[tuple[str, int], list[int]] = {}
     for t, placement in enumerate(plan.placements):
@@ -294,17 +300,19 @@ def _groups(state: Packing, plan: Plan, least_s: float, until: Callable[[], bool
     samples = [tables[0] for tables in keys.values()]
     found: list[PlanReason | None] = [None] * len(samples)
     tried = reasons(state, [samples[at] for at in heaviest], least_s)
+    whole = False
     with suppress(KeyboardInterrupt):  # the plan is worth more than what others would cost
         for done, (at, reason) in enumerate(zip(heaviest, tried, strict=True)):
             found[at] = reason
             if done >= _LEAST_REASONS and until():
                 break
+        whole = True
     order = list(SHARDINGS)
     groups = [
         AlikeTables(tuple(tables), name, o.scheme(option), float(o.memory[option]), reason)
         for ((name, option), tables), reason in zip(keys.items(), found, strict=True)
     ]
-    return tuple(sorted(groups, key=lambda g: (order.index(g.sharding), -size[g.tables[0]])))
+    return tuple(sorted(groups, key=lambda g: (order.index(g.sharding), -size[g.tables[0]]))), whole
 
 
 def _baselines(state: Packing) -> tuple[Baseline, ...]:

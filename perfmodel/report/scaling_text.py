@@ -108,6 +108,8 @@ def sentences(found: Scaling) -> str:
 def knee_words(found: Scaling) -> str:
     """The number of GPUs from which more of them hardly pay."""
     numbers = [point.gpus for point in found.planned]
+    if len(numbers) < 2 and found.stopped:
+        return "Knee: not known, because the search was stopped before it had plans on two numbers of GPUs."
     if len(numbers) < 2:
         return "Knee: this needs at least two numbers of GPUs on which the tables fit."
     half = "half" if HALF == 1 / 2 else format_fraction(HALF)
@@ -122,10 +124,17 @@ def knee_words(found: Scaling) -> str:
         return f"No knee up to {most} GPUs: each added GPU brings at least {half} of the average before it."
     at = next(point for point in found.planned if point.gpus == found.knee)
     after = next(point for point in found.planned if point.gpus > found.knee)
-    words = (
-        f"Knee at {counted(at.gpus, 'GPU')}: from there to {format_count(after.gpus)}, each added GPU brings "
-        f"less than {half} of the average of the {format_count(at.gpus)}."
-    )
+    words = f"Knee at {counted(at.gpus, 'GPU')}: "
+    if after.samples_per_s < at.samples_per_s:
+        words += (
+            f"the plan on {format_count(after.gpus)} GPUs is slower in all, "
+            f"{_rate(after.samples_per_s)} samples/s instead of {_rate(at.samples_per_s)}."
+        )
+    else:
+        words += (
+            f"from there to {format_count(after.gpus)}, each added GPU brings "
+            f"less than {half} of the average of the {format_count(at.gpus)}."
+        )
     best = max(found.planned, key=lambda point: point.samples_per_s)
     if best.gpus > at.gpus and best.samples_per_s > at.samples_per_s:
         more = format_ratio(best.samples_per_s / at.samples_per_s)

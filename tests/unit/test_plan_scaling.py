@@ -22,7 +22,7 @@ from perfmodel.plan.scaling import NEARLY_ALL, ScalePoint, batch_to_begin_with, 
 from perfmodel.plan.searching.carried import carried
 from perfmodel.plan.searching.starts import Starts
 from perfmodel.plan.what_ifs import what_ifs
-from perfmodel.report.scaling_text import scaling_table, scaling_text
+from perfmodel.report.scaling_text import knee_words, scaling_table, scaling_text
 from perfmodel.report.what_if_text import what_if_lines
 from perfmodel.schema.constraint_files import typed_rules
 from perfmodel.schema.distributions import UNIFORM
@@ -148,6 +148,24 @@ def test_the_batch_is_the_least_that_is_nearly_as_good_as_any() -> None:
     enough = NEARLY_ALL * max(rates.values())
     assert rate >= enough and all(r < enough for b, r in rates.items() if b < batch)
     assert len(rates) < 15  # the largest do not fit: their exchange buffers count
+
+
+def test_more_gpus_that_are_slower_in_all_are_said_to_be_slower() -> None:
+    """The same tables on 8 GPUs of a node, and a plan of 16 that takes three times as long."""
+    found = scale(question(time_limit_s=0.3), [8, 16])
+    (first, last), time_s = found.planned, found.planned[0].answer.found.cost.time_s  # type: ignore[union-attr]
+    assert last.answer is not None
+
+    def at(times: float) -> str:
+        plan = last.answer
+        assert plan is not None
+        slow = replace(plan.found.cost, time_s=times * time_s)
+        point = replace(last, answer=replace(plan, found=replace(plan.found, cost=slow)))
+        return " ".join(knee_words(replace(found, points=(first, point), knee=8, unsure=())).split())
+
+    assert "less than half of the average" in at(1.8) and "slower" not in at(1.8)
+    assert "Knee at 8 GPUs: the plan on 16 GPUs is slower in all" in at(3.0), at(3.0)
+    assert "half of the average" not in at(3.0)
 
 
 def test_too_few_gpus_are_a_row_without_a_plan() -> None:

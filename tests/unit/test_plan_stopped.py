@@ -10,10 +10,16 @@ from typing import Any
 import pytest
 from cli_calls import planned as asked
 
+import perfmodel
 from perfmodel.plan import outcome, scaling, what_ifs
 from perfmodel.plan.searching.search import Search
 
 TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000000,64,5,other\n"
+RECORDS = [
+    {"name": "big", "rows": 1_000_000, "dim": 64, "pooling": 10.0},
+    {"name": "small", "rows": 1000, "dim": 64, "pooling": 2.0},
+    {"name": "other", "rows": 1_000_000, "dim": 64, "pooling": 5.0},
+]
 
 
 @pytest.fixture
@@ -94,3 +100,51 @@ def test_a_press_between_two_searches_is_not_lost(words: list[str], monkeypatch:
     monkeypatch.setattr(scaling, "sure_knee", caught)
     code, out, err = asked(*words[:2], "--gpus", "8,16", *words[4:-1], "1s")
     assert code == 130 and "16" in out and err.split() == ["stopping…", "stopped."]
+
+
+def test_stopped_after_one_number_of_gpus_does_not_say_that_tables_do_not_fit(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Search, "_near", press)
+    _, out, _ = asked(*words[:2], "--gpus", "8,16,64", *words[4:])
+    said = " ".join(out.split())
+    assert "Knee: not known, because the search was stopped" in said and "tables fit" not in said
+
+
+def interrupt(*_: object, **__: object) -> Any:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("where", [(Search, "_near"), (outcome, "reasons")])
+def test_a_stopped_plan_in_python_says_so(where: tuple[Any, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the search, and while its answer is made."""
+    whole = perfmodel.plan_tables(RECORDS, 16, max_hbm_bytes=300e6, time_limit_s=0.3)
+    assert not whole.stopped and "Ctrl-C" not in repr(whole)
+    name = where[1]
+    monkeypatch.setattr(*where, (lambda *_: iter(interrupt, 0)) if name == "reasons" else interrupt)
+    with pytest.warns(
+        UserWarning, match="stopped by Ctrl-C: the best plan so far takes .* on 16 GPUs"
+    ) as warned:
+        found = perfmodel.plan_tables(RECORDS, 16, max_hbm_bytes=300e6, time_limit_s=5.0)
+    assert found.stopped and repr(found).endswith(", stopped by Ctrl-C>") and found.time_s > 0
+    assert warned[0].filename == __file__
+    for function in (perfmodel.plan_tables, perfmodel.scale_tables):
+        assert "Ctrl-C" in (function.__doc__ or "")
+
+
+def test_several_numbers_of_gpus_in_python_end_at_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []
+    begin = Search._begin
+    monkeypatch.setattr(Search, "_begin", lambda self: (begun.append(self.options.gpus), begin(self))[1])
+    monkeypatch.setattr(Search, "_near", interrupt)
+    with pytest.warns(UserWarning, match="stopped by Ctrl-C"):
+        found = perfmodel.scale_tables(RECORDS, [8, 16, 64], max_hbm_bytes=300e6)
+    assert begun == [8] and found.stopped
+    assert repr(found).endswith("16 GPUs no plan, 64 GPUs no plan, stopped by Ctrl-C>")
+
+
+def test_before_there_is_a_plan_ctrl_c_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Search, "_begin", interrupt)
+    for function, gpus in ((perfmodel.plan_tables, 8), (perfmodel.scale_tables, [8, 16])):
+        with pytest.raises(KeyboardInterrupt):
+            function(RECORDS, gpus)  # type: ignore[operator]
