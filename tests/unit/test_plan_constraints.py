@@ -252,3 +252,54 @@ def test_no_allowed_plan_is_below_the_bound(seed: int) -> None:
             times.append(time_s)
     assert len(times) >= 20 and found.bound_s <= min(times) * (1 + 1e-9)
     assert found.bound_s <= found.cost.time_s
+
+
+@pytest.mark.parametrize(
+    ("rules", "why", "step"),
+    [
+        (
+            ["row-wise"],
+            "row-wise needs a row for each of 1 024 GPUs; the table has 500 rows",
+            "--only row-wise",
+        ),
+        (
+            ["geo=row-wise"],
+            "'geo': row-wise needs a row for each",
+            "--only geo=row-wise,data-parallel: small",
+        ),
+        (
+            ["geo*=row-wise"],
+            "'geo': row-wise needs a row for each",
+            "--only 'geo*=row-wise,data-parallel': small",
+        ),
+        (["geo=row-wise", "g*=unique"], "row-wise needs a row", "allow data-parallel too"),
+        (["geo=ranks:0"], None, None),
+        (["geo=table-row-wise", "geo=ranks:0"], "of what fits .* none is allowed", "leaves nothing"),
+    ],
+)
+def test_a_table_that_is_too_small_for_its_sharding_is_told_so(
+    rules: list[str], why: str | None, step: str | None
+) -> None:
+    asked = question(typed_rules(rules, []), 1024, most_bytes=60e9)
+    if why is None or step is None:
+        asked.options()
+        return
+    with pytest.raises(BadInputError, match=why) as caught:
+        asked.options()
+    assert step in caught.value.next_step
+
+
+def test_the_rule_that_a_small_table_suggests_can_be_used() -> None:
+    """Row-wise, and what has fewer rows than GPUs whole on each: the baseline of the answer."""
+    with pytest.raises(BadInputError, match="the table has 500 rows") as caught:
+        question(typed_rules(["row-wise"], []), 1024, most_bytes=60e9).options()
+    rule = caught.value.next_step.removeprefix("--only ").split(":")[0]
+    plan = question(typed_rules([rule], []), 1024, most_bytes=60e9, time_limit_s=0.2).answer().plan
+    assert not held(plan, "geo").ranks.size and held(plan, "deep").scheme.row_parts in (1, 1024)
+
+
+def test_a_table_with_few_columns_cannot_be_split_by_them() -> None:
+    narrow = TableSet("one", (Table("flag", 9_000_000, 4, 1.0),))
+    asked = replace(question(typed_rules(["column-wise"], [])), tables=PlanTables.of(narrow))
+    with pytest.raises(BadInputError, match="column-wise needs 8 columns or more; the table has 4 columns"):
+        asked.options()

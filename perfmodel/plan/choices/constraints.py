@@ -13,6 +13,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.choices.hot_ends import NONE_HOT
 from perfmodel.plan.choices.options import Options
+from perfmodel.plan.choices.too_small import too_small, with_copies
 from perfmodel.plan.pricing.allowed_tiers import CODES
 from perfmodel.plan.pricing.placement import EXCHANGES, Placement, Plan, Scheme, check_scheme
 from perfmodel.plan.pricing.tables import PlanTables
@@ -176,7 +177,13 @@ class Constraints:
             at, span = int(sample[none]), range(*_span(options, int(none)))
             could = {sharding_of(options.scheme(o), self.gpus, self.domain) for o in span}
             could |= {options.scheme(o).tier.kind for o in span} - {HBM}
-            why = f"of what fits ({', '.join(sorted(could))}) none is allowed"
+            shape = int(self.tables.rows[at]), int(dims[none]), self.gpus, self.domain
+            why = too_small(self.allowed[at].shardings or (), *shape)
+            if why and "data-parallel" in could:
+                raise BadInputError(
+                    f"table {self.tables.names[at]!r}: {why}.", with_copies(self.allowed[at].rules)
+                )
+            why = why or f"of what fits ({', '.join(sorted(could))}) none is allowed"
             raise _nothing_left(self.tables.names[at], self.allowed[at], why)
         found = replace(options.kept(mask), barred=barred if barred.any() else None)
         held = np.array([self.allowed[int(t)].inside for t in sample])[found.group]

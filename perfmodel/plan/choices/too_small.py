@@ -1,0 +1,36 @@
+"""Tables with too few rows or columns for the shardings that their rules allow."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Sequence
+
+from perfmodel.plan.choices.listing import NARROWEST
+from perfmodel.units import counted
+
+
+def too_small(shardings: Collection[str], rows: int, dim: int, gpus: int, domain: int) -> str:
+    """Why a table of that shape has none of the shardings that it may have, on G GPUs in domains of g.
+
+    Limits: no sharding is named, or one of them has enough rows or columns -> ""
+    """
+    whole = f"a row for each of {counted(gpus, 'GPU')}", gpus, rows, "row"
+    inside = f"a row for each of the {counted(domain, 'GPU')} of an NVLink domain", domain, rows, "row"
+    columns = f"{2 * NARROWEST} columns or more", 2 * NARROWEST, dim, "column"
+    needs = {"row-wise": whole, "table-row-wise": inside, "grid": inside}
+    needs |= {"column-wise": columns, "table-column-wise": columns}
+    names = sorted(shardings)
+    if not names or any(name not in needs or needs[name][2] >= needs[name][1] for name in names):
+        return ""
+    words = [f"{name} needs {needs[name][0]}" for name in names]
+    has = dict.fromkeys(counted(needs[name][2], needs[name][3]) for name in names)
+    return f"{', '.join(words)}; the table has {' and '.join(has)}"
+
+
+def with_copies(rules: Sequence[str]) -> str:
+    """The rule that also allows a copy on every GPU, for a table that is too small to be split."""
+    small = "small tables are then whole on every GPU."
+    typed = [rule.removeprefix("--only ") for rule in rules if rule.startswith("--only ")]
+    if len(rules) == len(typed) == 1:
+        return f"--only {shlex.quote(typed[0] + ',data-parallel')}: {small}"
+    return f"{'; '.join(rules)}: allow data-parallel too; {small}"
