@@ -33,6 +33,7 @@ from perfmodel.cli.output import (
     emit_json,
     free_name,
     is_verbose,
+    not_json,
     note,
     numberless,
     warn,
@@ -171,7 +172,7 @@ def import_(
 
 def _check_out(out: Path, *, force: bool) -> None:
     if out.suffix != ".json":
-        raise BadInputError(f"--out {out}: a calibration is a .json file.", f"--out {out}.json")
+        raise not_json(out, "a calibration")
     for path in (out, _samples_path(out)):
         check_target(path, force=force, free=lambda: free_name(out, _samples_path))
 

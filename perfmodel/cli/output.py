@@ -280,6 +280,16 @@ def check_named(path: Path, option: str) -> None:
         )
 
 
+def not_json(out: Path, what: str) -> BadInputError:
+    """The refusal of a name that does not end in .json, with one that does. what  the file is, "a plan" """
+    name = f"{what.split()[-1]}.json"
+    try:
+        name = str(out / name) if out.is_dir() else name if out.exists() or str(out) == "-" else f"{out}.json"
+    except (OSError, ValueError) as error:
+        return cannot_write(out, error)
+    return BadInputError(f"--out {out}: {what} is a .json file.", shlex.join(["--out", name]))
+
+
 def check_target(
     path: Path, *, force: bool, free: Callable[[], Path] | None = None, option: str = "--out"
 ) -> None:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perfmodel.cli.options import DEFAULT_MACHINE, check_most, count_values, split_values
-from perfmodel.cli.output import check_named, check_target, note
+from perfmodel.cli.output import check_named, check_target, not_json, note
 from perfmodel.cli.workload import RESERVE, reserve_of
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Plan
+from perfmodel.plan.choices.constraints import NAMES
 from perfmodel.plan.files import read_made_for
 from perfmodel.plan.pricing.allowed_tiers import Below
 from perfmodel.plan.pricing.tables import PlanTables
@@ -167,7 +168,9 @@ OnlyOption = Annotated[
         "--only",
         metavar="RULE",
         help="Allow only these shardings: NAMES for all tables, or PATTERN=NAMES for some, e.g. "
-        "'user_*=row-wise,unique' or 't0=ranks:0-7'. Repeat for more.",
+        f"'user_*=row-wise,unique' or 't0=ranks:0-7'. Repeat for more. NAMES: {', '.join(NAMES)}, "
+        "ranks:0-7. grid: columns over NVLink domains, the rows of each over the GPUs of one; 3d: any other "
+        "row and column parts.",
     ),
 ]
 WithoutOption = Annotated[
@@ -198,7 +201,7 @@ def check_out(out: Path | None, file_format: str, *, force: bool) -> None:
             raise BadInputError(f"--format {file_format} needs a file.", "give --out, e.g. --out plan.json")
         return
     if out.suffix.lower() != ".json":
-        raise BadInputError(f"--out {out}: a plan is a .json file.", f"--out {out}.json")
+        raise not_json(out, "a plan")
     check_target(out, force=force)
 
 

@@ -130,7 +130,7 @@ class TablePlan:
         return self.answer.to_dict()
 
     def write(self, path: str | Path) -> None:
-        """The plan as a file that ``perfmodel plan --plan`` reads."""
+        """The plan as a file that ``perfmodel plan --plan`` reads; a file of that name is overwritten."""
         write_plan(self.plan, Path(path), MadeFor.of(self.answer.evaluator))
 
 

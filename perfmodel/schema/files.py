@@ -27,6 +27,7 @@ _EXPECTED = {
     "chip file": "TOML with name, title, [buffers] and a table [values.KEY] for each value, as in "
     "perfmodel chips ascend-910 --toml",
     "table file": "a list of tables with rows, dim, pooling and dtype; perfmodel models --help",
+    "frame": "columns rows and dim, and as wanted pooling, dtype, weighted, distribution, name, count",
     "distribution file": "CSV with row_share and lookup_share, a bin of rows a line, each adding up to 1",
     "sample file": "CSV with collective, payload_bytes, gpus, time_s and more; perfmodel import --help",
     "calibration": "a file that perfmodel import wrote; perfmodel import --help",
@@ -195,12 +196,13 @@ def invalid_fields(
     return BadInputError(f"{what} {where} is not valid: {'; '.join(lines)}{more}.", expected(what))
 
 
+_LONG = 1e16  # from here on a limit is printed with an exponent
 _SAY_IT_ALL = ("missing", "extra_forbidden")
 _REASONS = {
     "missing": "is missing",
     "extra_forbidden": "is not a field",
     "greater_than": "must be more than {gt}",
-    "less_than_equal": "must be at most {le:g}",
+    "less_than_equal": "must be at most {le}",
     "finite_number": "must be finite",
     "float_type": "must be a number",
     "float_parsing": "must be a number",
@@ -227,11 +229,18 @@ _REASONS = {
 
 
 def _reason(problem: ErrorDetails) -> str:
-    context = problem.get("ctx", {})
+    context = {key: _plain(value) for key, value in problem.get("ctx", {}).items()}
     if problem["type"] == "greater_than_equal":
-        return "must not be negative" if context["ge"] == 0 else f"must be at least {context['ge']:g}"
+        return "must not be negative" if context["ge"] == "0" else f"must be at least {context['ge']}"
     plain = _REASONS.get(problem["type"])
     return plain.format(**context) if plain else problem["msg"].removeprefix("Value error, ")
+
+
+def _plain(limit: Any) -> Any:
+    """A limit in all its figures where it is whole: ``1 048 576``; else as it is."""
+    if isinstance(limit, bool) or not isinstance(limit, (int, float)):
+        return limit
+    return f"{int(limit):,}".replace(",", " ") if limit == int(limit) and abs(limit) < _LONG else f"{limit:g}"
 
 
 def _field(location: tuple[int | str, ...], line_numbers: Sequence[int]) -> str:

@@ -15,6 +15,7 @@ from cli_calls import planned as asked
 from searches import searched_once
 
 from perfmodel.plan import PlanTables, plan_record, read_plan, uniform_plan
+from perfmodel.plan.choices.constraints import NAMES
 from perfmodel.plan.searching.search import Search
 from perfmodel.schema.torchrec_plan import read_torchrec_plan
 
@@ -341,3 +342,20 @@ def test_the_usual_words_for_a_training_step() -> None:
     code, out, _ = asked(*words, "--objective", "training")
     assert code == 0 and out.startswith("A training step is planned")
     assert "--objective latency" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("out", "name"),
+    [("plan.csv", "plan.csv.json"), (".", "plan.json"), ("/dev/null", "plan.json"), ("-", "plan.json")],
+)
+def test_a_name_that_is_no_json_file_has_one_that_is(model: str, out: str, name: str) -> None:
+    code, _, err = asked("--model", model, "--gpus", "4", "--out", out)
+    assert code == 2 and err.split("\n")[1].strip() == f"--out {name}", err
+
+
+def test_help_lists_the_names_of_rules() -> None:
+    _, out, _ = asked("--help")
+    said = " ".join(re.sub(r"[│|]", " ", out).split()).replace("- ", "-")
+    listed = said[said.index("NAMES: ") :].split(". ")[0]
+    assert listed.removeprefix("NAMES: ").split(", ") == [*NAMES, "ranks:0-7"]
+    assert "grid: columns over NVLink domains" in said and "3d: any other row and column parts" in said

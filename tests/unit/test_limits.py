@@ -122,10 +122,10 @@ def calibration_with(folder: Path, **changes: Any) -> Path:
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
-        ("anchor_times_s", 1e200, "must be at most 100000"),
+        ("anchor_times_s", 1e200, "must be at most 100 000"),
         ("anchor_times_s", 1e-12, "must be at least 1e-09"),
-        ("anchor_bytes", 1e300, "must be at most 1e"),
-        ("gpus", 10**9, "must be at most 1e"),
+        ("anchor_bytes", 1e300, "must be at most 1 000"),
+        ("gpus", 10**9, "must be at most 10 000 000"),
         ("gpus", "16", "must be a whole number"),
         ("gpus", 16.5, "must be a whole number"),
         ("this_cluster", "yes", "this_cluster: must be true or false"),

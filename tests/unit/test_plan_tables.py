@@ -231,3 +231,12 @@ def test_records_are_tables_too_and_other_things_are_refused() -> None:
 )
 def test_a_pass_has_its_usual_names(words: str, training: bool) -> None:
     assert question_of("criteo-kaggle", 4, objective=words).training == training
+
+
+def test_a_frame_is_no_file_and_limits_have_all_their_figures() -> None:
+    """2^53 and 2^20, of a frame."""
+    with pytest.raises(BadInputError) as caught:
+        perfmodel.plan_tables([{"rows": 10**17, "dim": 2**20 + 1}, {"rows": 0, "dim": 4}], gpus=4)
+    said = f"{caught.value.message} {caught.value.next_step}"
+    assert "must be at most 9 007 199 254 740 992" in said and "must be at most 1 048 576" in said
+    assert "must be at least 1" in said and "file" not in said and "columns rows and dim" in said
