@@ -31,8 +31,8 @@ _DOORS = {
 
 _PACKAGE = {
     "project": ["perfmodel.project.project_one", "perfmodel.project.project_each"],
-    "plan_tables": ["perfmodel.plan.in_python.question_of", "perfmodel.plan.in_python.TablePlan"],
-    "scale_tables": ["perfmodel.plan.in_python.TableScaling"],
+    "plan_tables": ["perfmodel.plan.in_python.question_of", "perfmodel.plan.frames.TablePlan"],
+    "scale_tables": ["perfmodel.plan.frames.TableScaling"],
     "predict_collectives": [],
     "load": [],
 }

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.errors import BadInputError, naming_arguments
+from perfmodel.errors import BadInputError
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.plan.arguments import check_kinds, check_names, check_per_node, number, seconds, whole
-from perfmodel.plan.files import MadeFor, write_plan
-from perfmodel.plan.listed import table_records
-from perfmodel.plan.outcome import Planned
+from perfmodel.plan.frames import IN_PYTHON, STOPPED, TablePlan, TableScaling
 from perfmodel.plan.pricing.allowed_tiers import Below
-from perfmodel.plan.pricing.placement import Plan
 from perfmodel.plan.pricing.tables import PlanTables
-from perfmodel.plan.question import Deadline, PlanQuestion, costs_of, trains
-from perfmodel.plan.scaling import Scaling, scale
-from perfmodel.plan.what_ifs import what_ifs
+from perfmodel.plan.question import PlanQuestion, costs_of, trains
+from perfmodel.plan.scaling import scale
 from perfmodel.project.understood import DEFAULT_MACHINE
 from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
 from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution
@@ -35,146 +30,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _RESERVE = 0.15
-_STOPPED = "stopped by Ctrl-C"
 
 
-_in_python = naming_arguments(
-    {"--max-hbm": "max_hbm_bytes", "--time-limit": "time_limit_s", "--set": "overrides", "--model": "tables"}
-)
-
-
-@dataclass(frozen=True, eq=False)
-class TablePlan:
-    """A plan and what it costs, as frames.
-
-    question  what was asked;  answer  the plan, its cost and its bound (``answer.found``)
-    """
-
-    question: PlanQuestion
-    answer: Planned
-
-    def __repr__(self) -> str:
-        """What it is of, its time and its bound, on a line."""
-        of = f"{counted(len(self.plan.tables), 'table')} on {counted(self.plan.gpus, 'GPU')}"
-        bound = f"none listed below {format_time(self.bound_s)}"
-        return f"<TablePlan of {of}: {format_time(self.time_s)}, {bound}{_said(stopped=self.stopped)}>"
-
-    @property
-    def stopped(self) -> bool:
-        """Whether Ctrl-C ended the search: this is the best plan until then."""
-        return self.answer.found.stopped == "interrupt"
-
-    @property
-    def plan(self) -> Plan:
-        """Which GPUs hold which part of which table."""
-        return self.answer.plan
-
-    @property
-    def time_s(self) -> float:
-        """Time of a pass [s]."""
-        return self.answer.found.cost.time_s
-
-    @property
-    def bound_s(self) -> float:
-        """No plan of the listed schemes takes less [s] (``answer.listed_schemes``)."""
-        return self.answer.found.bound_s
-
-    @property
-    def all_plans_bound_s(self) -> float | None:
-        """No plan at all takes less [s]; None where that is not known, and with ``for_torchrec``."""
-        return self.answer.found.all_plans_s or None
-
-    @property
-    def tables(self) -> pd.DataFrame:
-        """One row a table, with the columns of ``perfmodel plan --csv``; ``ranks`` as a list."""
-        import pandas as pd
-
-        return pd.DataFrame(table_records(self.answer))
-
-    @property
-    def steps(self) -> pd.DataFrame:
-        """One row a step of the pass: the ``steps`` of ``--json``."""
-        import pandas as pd
-
-        return pd.DataFrame(self.to_dict()["steps"])
-
-    @property
-    def gpus(self) -> pd.DataFrame:
-        """One row a GPU: rank, and bytes of its memory (rows, optimizer's state, exchange buffers, all)."""
-        import pandas as pd
-
-        memory = self.answer.found.memory
-        return pd.DataFrame(
-            {
-                "rank": range(self.plan.gpus),
-                "rows_bytes": memory.rows_bytes,
-                "optimizer_bytes": memory.optimizer_bytes,
-                "buffer_bytes": memory.buffer_bytes,
-                "memory_bytes": memory.total_bytes,
-            }
-        )
-
-    @_in_python
-    def what_ifs(self, time_limit_s: float = 5.0) -> pd.DataFrame:
-        """What would change the plan, each planned anew: the ``changes`` of ``--json``.
-
-        time_limit_s  time for all of them together [s]
-        """
-        import pandas as pd
-
-        found = what_ifs(self.question, self.answer, Deadline.after(seconds(time_limit_s)))
-        return pd.DataFrame([each.to_dict() for each in found])
-
-    def to_dict(self) -> dict[str, Any]:
-        """What ``perfmodel plan --json`` prints of the plan, in SI units."""
-        return self.answer.to_dict()
-
-    def write(self, path: str | Path) -> None:
-        """The plan as a file that ``perfmodel plan --plan`` reads; a file of that name is overwritten."""
-        write_plan(self.plan, Path(path), MadeFor.of(self.answer.evaluator))
-
-
-@dataclass(frozen=True, eq=False)
-class TableScaling:
-    """The same tables on several numbers of GPUs.
-
-    found  with the plans (``found.points``);  knee  GPUs, None: there is none (``scaling.knee_of``)
-    """
-
-    found: Scaling
-
-    def __repr__(self) -> str:
-        """What it is of, and the time of each plan, on a line."""
-        first = self.found.planned[0].answer
-        assert first is not None
-        times = (
-            "no plan" if at.answer is None else format_time(at.answer.found.cost.time_s)
-            for at in self.found.points
-        )
-        gpus = (counted(at.gpus, "GPU") for at in self.found.points)
-        each = (" ".join(pair) for pair in zip(gpus, times, strict=True))
-        of = counted(len(first.plan.tables), "table")
-        return f"<TableScaling of {of}: {', '.join(each)}{_said(stopped=self.stopped)}>"
-
-    @property
-    def stopped(self) -> bool:
-        """Whether Ctrl-C ended the search: further numbers of GPUs have no plan."""
-        return self.found.stopped
-
-    @property
-    def knee(self) -> int | None:
-        """The number of GPUs after which each further one adds less than half of one before."""
-        return self.found.knee
-
-    @property
-    def table(self) -> pd.DataFrame:
-        """One row a number of GPUs: ``scaling`` of ``perfmodel plan --gpus 8,16 --json``."""
-        import pandas as pd
-
-        return pd.DataFrame([point.to_dict() for point in self.found.points])
-
-
-@_in_python
+@IN_PYTHON
 def plan_tables(
     tables: pd.DataFrame | TableSet | str | Path,
     gpus: int,
@@ -188,7 +46,37 @@ def plan_tables(
                name, count), a set of tables, the name of a shipped one, or a file
     gpus       how many GPUs hold the tables [-];  machine  a shipped one by name, a file, or a ``Machine``
     objective  latency: the forward pass; throughput: forward and backward, as in training
-    options    those of ``question_of``, which are those of ``perfmodel plan``
+
+    Options, by name, with their defaults:
+
+    batch = 1024            samples of one GPU [-]
+    distribution = "uniform"  of ids, for tables without one of their own: text such as "zipf:1.05"
+    reserve = None          share of each GPU's memory, and of the host memory, that tables may not use [-];
+                            None: 0.15, but with max_hbm_bytes none of the GPU's
+    max_hbm_bytes = None    memory of each GPU that tables may use [bytes]; None: all but the reserve
+    optimizer = None        whose state is counted: "none", "sgd", "rowwise-adagrad", "adagrad", "adam";
+                            None: "none", and "rowwise-adagrad" for throughput
+    payload = None          type of the bags that are sent: "fp32", "fp16", "bf16", "fp8"; None: "fp32"
+    id_dtype = "int64"      type of ids: "int32" or "int64"
+    kernels = None          look-up kernels: "fbgemm", "torch" or "perfmodel"; None: fbgemm where timed
+    only = ()               rules for what tables may be: "row-wise", "user_*=row-wise,unique", or a list
+    without = ()            rules for what they may not be, written as for only
+    constraints = None      a TOML file with such rules
+    backend = None          library of collectives: "nccl", "nvshmem", "best"; None: that of the machine
+    clock = None            how times were measured: "device", "graph", "stream", "eager", "trace"
+    gpus_per_node = None    GPUs in use of each node [-]; None: all
+    scenario = "cluster"    the real one, or "nvlink-everywhere"
+    overrides = None        machine values to change, in SI units: {"nvlink_bytes_per_s": 900e9}
+    calibration = None      a calibration file, or the id of a shipped one; None: the shipped ones
+    for_torchrec = False    True: only shardings that TorchRec has
+    tier = None             memory below the HBM that tables may be in too: "uvm,uvm-caching", "ssd"
+    time_limit_s = 10.0     time limit of the search [s]
+    seed = 0                of the search [-]
+    processes = 1           that search together, at most one for each core [-]
+
+    The answer has frames: ``tables`` (a row a table), ``steps`` (a row a step), ``gpus`` (a row a GPU) and
+    ``what_ifs()``; ``help`` of the answer lists their columns with units.
+
     Ctrl-C     a search stopped by Ctrl-C gives the best plan so far, with a UserWarning: ``stopped`` is True,
                so that a loop can end; before there is a plan, KeyboardInterrupt
     Limits: values that cannot be used, or tables that do not fit -> BadInputError, as in ``perfmodel plan``
@@ -203,11 +91,11 @@ def plan_tables(
     found = TablePlan(question, question.answer())
     if found.stopped:
         of = f"{format_time(found.time_s)} on {counted(found.plan.gpus, 'GPU')}"
-        warnings.warn(f"{_STOPPED}: the best plan so far takes {of}.", UserWarning, stacklevel=3)
+        warnings.warn(f"{STOPPED}: the best plan so far takes {of}.", UserWarning, stacklevel=3)
     return found
 
 
-@_in_python
+@IN_PYTHON
 def scale_tables(
     tables: pd.DataFrame | TableSet | str | Path,
     gpus: Sequence[int],
@@ -219,6 +107,8 @@ def scale_tables(
 
     Ctrl-C  ends all searches: further numbers of GPUs have no plan, and ``stopped`` is True, with a
             UserWarning; before there is a plan, KeyboardInterrupt
+    tables, machine, objective, options  as of ``plan_tables``;  gpus  a list of numbers of GPUs [-]
+    The answer has ``table``, a frame with a row a number of GPUs, and ``knee``.
     Limits: no number of GPUs, or none on which the tables fit -> BadInputError
     """
     check_names(options, scale_tables, question_of)
@@ -233,7 +123,7 @@ def scale_tables(
     found = TableScaling(scale(question_of(tables, counts[0], machine, objective, **options), counts))
     if found.stopped:
         of = f"{len(found.found.planned)} of {len(counts)} numbers of GPUs"
-        warnings.warn(f"{_STOPPED}: {of} have a plan.", UserWarning, stacklevel=3)
+        warnings.warn(f"{STOPPED}: {of} have a plan.", UserWarning, stacklevel=3)
     return found
 
 
@@ -266,16 +156,8 @@ def question_of(
     seed: int = 0,
     processes: int = 1,
 ) -> PlanQuestion:
-    """The question of ``plan_tables``; each option is the one of ``perfmodel plan`` with its name.
+    """The question of ``plan_tables``, which describes the options.
 
-    batch          samples of one GPU;  distribution  of ids, for tables without one of their own
-    reserve        part of each GPU's memory, and of the host memory, that tables may not use; None: 15 %,
-                   but with max_hbm_bytes none of the GPU's
-    max_hbm_bytes  memory of each GPU that tables may use [bytes]
-    only, without  rules as they are typed: ``"user_*=row-wise"``;  constraints  a TOML file, or rules
-    tier           memory below the HBM that tables may be in too: ``"uvm,uvm-caching"``
-    overrides      machine values to change;  for_torchrec  only shardings that TorchRec has
-    processes      that search together, where there are as many cores
     Limits: an unknown objective, a number below 1, values that cannot be combined -> BadInputError
     """
     gpus, batch = whole("gpus", gpus), whole("batch", batch)
@@ -341,10 +223,6 @@ def question_of(
             training=training,
         ),
     )
-
-
-def _said(*, stopped: bool) -> str:
-    return f", {_STOPPED}" if stopped else ""
 
 
 def _listed(rules: str | Sequence[str]) -> Sequence[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import io
 import json
 import re
@@ -240,3 +241,28 @@ def test_a_frame_is_no_file_and_limits_have_all_their_figures() -> None:
     said = f"{caught.value.message} {caught.value.next_step}"
     assert "must be at most 9 007 199 254 740 992" in said and "must be at most 1 048 576" in said
     assert "must be at least 1" in said and "file" not in said and "columns rows and dim" in said
+
+
+def test_help_lists_every_option_with_its_default() -> None:
+    """As the signature of what takes them has them."""
+    text = perfmodel.plan_tables.__doc__ or ""
+    told = re.findall(r"^ +(\w+) = (\S+)  ", text, flags=re.M)
+    takes = inspect.signature(question_of).parameters.values()
+    default = {each.name: each.default for each in takes if each.kind is each.KEYWORD_ONLY}
+    default["distribution"] = default["distribution"].name
+    assert told == [(name, repr(value).replace("'", '"')) for name, value in default.items()]
+    for function in (perfmodel.plan_tables, perfmodel.scale_tables):
+        assert "question_of" not in (function.__doc__ or "")
+
+
+def test_the_columns_of_frames_are_in_their_help() -> None:
+    found, several = (
+        perfmodel.plan_tables(FRAME, 2, time_limit_s=0.1),
+        perfmodel.scale_tables(FRAME, [2, 4], time_limit_s=0.1),
+    )
+    for answer, names in ((found, ("tables", "steps", "gpus", "what_ifs")), (several, ("table",))):
+        for name in names:
+            told = re.findall(r"\w+", getattr(type(answer), name).__doc__.split("\n\n")[1])
+            frame = getattr(answer, name)
+            columns = list((frame(0.1) if callable(frame) else frame).columns)
+            assert list(dict.fromkeys(word for word in told if word in columns)) == columns, name

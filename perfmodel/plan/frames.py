@@ -1,0 +1,182 @@
+"""Answers of the planner for programs: a plan, or plans on several numbers of GPUs, as pandas frames."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.errors import naming_arguments
+from perfmodel.plan.arguments import seconds
+from perfmodel.plan.files import MadeFor, write_plan
+from perfmodel.plan.listed import table_records
+from perfmodel.plan.outcome import Planned
+from perfmodel.plan.pricing.placement import Plan
+from perfmodel.plan.question import Deadline, PlanQuestion
+from perfmodel.plan.scaling import Scaling
+from perfmodel.plan.what_ifs import what_ifs
+from perfmodel.units import counted, format_time
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STOPPED = "stopped by Ctrl-C"
+IN_PYTHON = naming_arguments(
+    {"--max-hbm": "max_hbm_bytes", "--time-limit": "time_limit_s", "--set": "overrides", "--model": "tables"}
+)
+"""Errors name arguments where they name options of the command."""
+
+
+@dataclass(frozen=True, eq=False)
+class TablePlan:
+    """A plan and what it costs, as frames.
+
+    question  what was asked;  answer  the plan, its cost and its bound (``answer.found``)
+    """
+
+    question: PlanQuestion
+    answer: Planned
+
+    def __repr__(self) -> str:
+        """What it is of, its time and its bound, on a line."""
+        of = f"{counted(len(self.plan.tables), 'table')} on {counted(self.plan.gpus, 'GPU')}"
+        bound = f"none listed below {format_time(self.bound_s)}"
+        return f"<TablePlan of {of}: {format_time(self.time_s)}, {bound}{_said(stopped=self.stopped)}>"
+
+    @property
+    def stopped(self) -> bool:
+        """Whether Ctrl-C ended the search: this is the best plan until then."""
+        return self.answer.found.stopped == "interrupt"
+
+    @property
+    def plan(self) -> Plan:
+        """Which GPUs hold which part of which table."""
+        return self.answer.plan
+
+    @property
+    def time_s(self) -> float:
+        """Time of a pass [s]."""
+        return self.answer.found.cost.time_s
+
+    @property
+    def bound_s(self) -> float:
+        """No plan of the listed schemes takes less [s] (``answer.listed_schemes``)."""
+        return self.answer.found.bound_s
+
+    @property
+    def all_plans_bound_s(self) -> float | None:
+        """No plan at all takes less [s]; None where that is not known, and with ``for_torchrec``."""
+        return self.answer.found.all_plans_s or None
+
+    @property
+    def tables(self) -> pd.DataFrame:
+        """One row a table, as of ``perfmodel plan --csv``.
+
+        table, rows [-], dim [-], sharding, exchange, row_parts [-], col_parts [-], hot_rows [-] (on every
+        GPU), memory (the tier), shard_bytes [bytes of HBM on each GPU with a part], ranks (list; empty: all)
+        """
+        import pandas as pd
+
+        return pd.DataFrame(table_records(self.answer))
+
+    @property
+    def steps(self) -> pd.DataFrame:
+        """One row a step of the pass: the ``steps`` of ``--json``.
+
+        name, collective, time_s, low_s, high_s, floor_s [s], evidence, limit, library, bytes and mean_bytes
+        [bytes, of the busiest GPU and of the mean], rank (the busiest), imbalance [-]
+        """
+        import pandas as pd
+
+        return pd.DataFrame(self.to_dict()["steps"])
+
+    @property
+    def gpus(self) -> pd.DataFrame:
+        """One row a GPU.
+
+        rank, rows_bytes, optimizer_bytes, buffer_bytes (of exchanges), memory_bytes (all of them) [bytes]
+        """
+        import pandas as pd
+
+        memory = self.answer.found.memory
+        return pd.DataFrame(
+            {
+                "rank": range(self.plan.gpus),
+                "rows_bytes": memory.rows_bytes,
+                "optimizer_bytes": memory.optimizer_bytes,
+                "buffer_bytes": memory.buffer_bytes,
+                "memory_bytes": memory.total_bytes,
+            }
+        )
+
+    @IN_PYTHON
+    def what_ifs(self, time_limit_s: float = 5.0) -> pd.DataFrame:
+        """What would change the plan, each planned anew: the ``changes`` of ``--json``.
+
+        name, words, option (that makes the change), time_s [s], samples_per_s [1/s], why (there is no plan,
+        or it is slower), planned_anew, longer (the option that leaves time for it), limits
+
+        time_limit_s  time for all of them together [s]
+        """
+        import pandas as pd
+
+        found = what_ifs(self.question, self.answer, Deadline.after(seconds(time_limit_s)))
+        return pd.DataFrame([each.to_dict() for each in found])
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``perfmodel plan --json`` prints of the plan, in SI units."""
+        return self.answer.to_dict()
+
+    def write(self, path: str | Path) -> None:
+        """The plan as a file that ``perfmodel plan --plan`` reads; a file of that name is overwritten."""
+        write_plan(self.plan, Path(path), MadeFor.of(self.answer.evaluator))
+
+
+@dataclass(frozen=True, eq=False)
+class TableScaling:
+    """The same tables on several numbers of GPUs.
+
+    found  with the plans (``found.points``);  knee  GPUs, None: there is none (``scaling.knee_of``)
+    """
+
+    found: Scaling
+
+    def __repr__(self) -> str:
+        """What it is of, and the time of each plan, on a line."""
+        first = self.found.planned[0].answer
+        assert first is not None
+        times = (
+            "no plan" if at.answer is None else format_time(at.answer.found.cost.time_s)
+            for at in self.found.points
+        )
+        gpus = (counted(at.gpus, "GPU") for at in self.found.points)
+        each = (" ".join(pair) for pair in zip(gpus, times, strict=True))
+        of = counted(len(first.plan.tables), "table")
+        return f"<TableScaling of {of}: {', '.join(each)}{_said(stopped=self.stopped)}>"
+
+    @property
+    def stopped(self) -> bool:
+        """Whether Ctrl-C ended the search: further numbers of GPUs have no plan."""
+        return self.found.stopped
+
+    @property
+    def knee(self) -> int | None:
+        """The number of GPUs after which each further one adds less than half of one before."""
+        return self.found.knee
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row a number of GPUs: ``scaling`` of ``perfmodel plan --gpus 8,16 --json``.
+
+        gpus [-], time_s, low_s, high_s [s], samples_per_s, gpu_samples_per_s [1/s], added [-], memory_bytes,
+        memory_limit_bytes [bytes of a GPU], longest_step, longest_share [-], bound_s [s], gap [-],
+        all_plans_bound_s [s], all_plans_gap [-], rough, batch_to_begin_with [-], batch_samples_per_s [1/s],
+        why_not (there is no plan)
+        """
+        import pandas as pd
+
+        return pd.DataFrame([point.to_dict() for point in self.found.points])
+
+
+def _said(*, stopped: bool) -> str:
+    return f", {STOPPED}" if stopped else ""
