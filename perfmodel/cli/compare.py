@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
+from perfmodel.cli.ids import AlphaOption, DistributionOption
 from perfmodel.cli.options import (
     BackendOption,
     CalibrationOption,
@@ -28,9 +28,9 @@ from perfmodel.cli.options import (
 )
 from perfmodel.cli.output import ProgressBar, emit, emit_json, note, warn_all
 from perfmodel.cli.page_file import write
+from perfmodel.cli.plan_made_for import as_made, ids_as_made
 from perfmodel.cli.plan_options import (
     OptimizerOption,
-    as_made,
     check_page,
     is_training,
 )
@@ -42,6 +42,7 @@ from perfmodel.plan.files import read_document
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.for_torchrec.files import plan_of, read_any_plan
 from perfmodel.plan.for_torchrec.printed import read_printed_plan
+from perfmodel.plan.made_for import MadeFor, default_optimizer
 from perfmodel.plan.pricing.allowed_tiers import Below
 from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.report.terminal import page_width, wrapped
@@ -152,22 +153,25 @@ def compare(
     check_page(report, None, force=force)
     typed = TypedLine.of(context)
     _check_plan(model, plan_file, torchrec_plan)
-    machine, batch = as_made(plan_file, machine, batch, calibration)
-    calibration = calibration_of(calibration, backend, clock)
-    box = machine_of(machine, settings, calibration)
+    of_file = as_made(context, plan_file, leave=("objective",))  # the traces show that
+    asked = of_file.values
+    backend, clock, gpus_per_node = asked["backend"], asked["clock"], asked["gpus_per_node"]
+    calibration = calibration_of(asked["calibration"], backend, clock)
+    box = machine_of(asked["machine"], asked["settings"], calibration)
     check_per_node(gpus_per_node, box)
     library = library_of(box, backend, calibration)
     read = _read(traces)
     training = _training(read) if objective is None else is_training(objective)
     with advice(box, library, clock):
-        tables = PlanTables.load(model or "", ids_of(alpha, distribution))
-        samples = _batch(batch, plan_file)
+        tables = PlanTables.load(model or "", ids_as_made(asked))
+        samples = _batch(asked["batch"], plan_file)
         how: dict[str, Any] = {
             "backend": library, "clock": clock, "calibration": calibration, "gpus_per_node": gpus_per_node,
-            "id_dtype": id_dtype, "payload": payload, "training": training,
-            "optimizer": optimizer or ("rowwise-adagrad" if training else "none"),
+            "id_dtype": asked["id_dtype"], "payload": asked["payload"], "training": training,
+            "optimizer": asked["optimizer"] or default_optimizer(training=training),
         }  # fmt: skip
         ways = _plans(box, tables, samples, read, plan_file, torchrec_plan, how)
+        of_file.tell(MadeFor.of(ways[0][0]))
         runs = [compare_run(read, *way, skip=skip, judged=judge) for way in ways]
     at = min(range(len(runs)), key=lambda place: runs[place].run.cost)
     found, evaluator = runs[at], ways[at][0]

@@ -8,23 +8,24 @@ from pathlib import Path
 import typer
 
 from perfmodel.cli.explain_collective import only_of
-from perfmodel.cli.ids import ids_of
 from perfmodel.cli.load_options import check_beside_plan
 from perfmodel.cli.options import advice, calibration_of, check_per_node, library_of, machine_of
 from perfmodel.cli.output import emit_cited, emit_json
-from perfmodel.cli.plan_options import as_made, below_of, is_training, numbers_of
+from perfmodel.cli.plan_made_for import as_made, ids_as_made
+from perfmodel.cli.plan_options import below_of, is_training, numbers_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.explain_plan import explain_plan_step
 from perfmodel.plan.for_torchrec.files import read_any_plan
+from perfmodel.plan.made_for import MadeFor, default_optimizer
 from perfmodel.plan.question import OBJECTIVES
 from perfmodel.report.explanation_text import explanation_text
 
 _MEANT = (
     *("step", "plan_file", "model", "gpus", "batch", "objective", "optimizer", "payload", "alpha"),
-    *("distribution", "id_dtype", "machine", "backend", "clock", "gpus_per_node", "scenario", "settings"),
-    *("calibration", "as_json"),
+    *("distribution", "id_dtype", "machine", "backend", "clock", "kernels", "gpus_per_node", "scenario"),
+    *("settings", "calibration", "as_json"),
 )
 _TYPED = tuple(name for name in _MEANT if name not in ("step", "plan_file", "as_json"))
 
@@ -50,18 +51,18 @@ def explain_step_of_plan(context: typer.Context) -> None:
     """
     check_beside_plan(tier=context.params["tier"])
     only_of(context, _MEANT, "a plan")
-    asked = context.params
-    machine, batch = as_made(asked["plan_file"], asked["machine"], asked["batch"], asked["calibration"])
-    texts = {"model": asked["model"], "gpus": asked["gpus"], "batch": batch, "time_limit": "10s"}
+    of_file = as_made(context, context.params["plan_file"], leave=("reserve",))
+    asked = of_file.values
+    texts = {name: asked[name] for name in ("model", "gpus", "batch")} | {"time_limit": "10s"}
     numbers = numbers_of(asked["plan_file"], **texts)
     training = is_training(asked["objective"] or OBJECTIVES[0])
     calibration = calibration_of(asked["calibration"], asked["backend"], asked["clock"])
-    box = machine_of(machine, asked["settings"], calibration)
+    box = machine_of(asked["machine"], asked["settings"], calibration)
     check_per_node(asked["gpus_per_node"], box)
     library = library_of(box, asked["backend"], calibration)
 
     with advice(box, library, asked["clock"]):
-        tables = PlanTables.load(numbers["model"], ids_of(asked["alpha"], asked["distribution"]))
+        tables = PlanTables.load(numbers["model"], ids_as_made(asked))
         plan, sets = read_any_plan(asked["plan_file"], tables)
         evaluator = Evaluator.on(
             box,
@@ -75,11 +76,13 @@ def explain_step_of_plan(context: typer.Context) -> None:
             gpus_per_node=asked["gpus_per_node"],
             id_dtype=asked["id_dtype"],
             payload=asked["payload"],
-            optimizer=asked["optimizer"] or ("rowwise-adagrad" if training else "none"),
+            kernels=asked["kernels"],
+            optimizer=asked["optimizer"] or default_optimizer(training=training),
             training=training,
             sets=sets,
             below=below_of(None, plan),
         )
+        of_file.tell(MadeFor.of(evaluator))
         found = explain_plan_step(evaluator, plan, evaluator.cost(plan), asked["step"])
     if asked["as_json"]:
         emit_json("explain", **found.to_dict())

@@ -12,7 +12,7 @@ import typer
 from perfmodel.cli.codes import STOPPED
 from perfmodel.cli.dense import DenseOption, layers_of, whole_of
 from perfmodel.cli.explain_plan_file import explain_line
-from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
+from perfmodel.cli.ids import AlphaOption, DistributionOption
 from perfmodel.cli.load_options import check_beside_plan
 from perfmodel.cli.onechip.old_spellings import (
     OnChipOption,
@@ -49,6 +49,7 @@ from perfmodel.cli.output import (
     warn_stopped,
 )
 from perfmodel.cli.page_file import write
+from perfmodel.cli.plan_made_for import as_made, ids_as_made, machine_file_of
 from perfmodel.cli.plan_options import (
     FORMATS,
     OF_SEARCH,
@@ -69,7 +70,6 @@ from perfmodel.cli.plan_options import (
     ProcessesOption,
     SeedOption,
     WithoutOption,
-    as_made,
     below_of,
     check_one_plan,
     check_out,
@@ -89,7 +89,6 @@ from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import IdDtypeOption, PayloadOption, ScenarioOption
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Plan, PlanTables, write_plan
-from perfmodel.plan.files import MadeFor
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.for_torchrec.files import read_any_plan
 from perfmodel.plan.outcome import Planned
@@ -185,15 +184,18 @@ def plan(
     typed = TypedLine.of(context)
     if plan_file is not None:
         note_not_searched([name for name, _ in typed.options])
-    texts = {"model": model, "gpus": gpus, "batch": batch, "time_limit": time_limit}
-    machine, batch = as_made(plan_file, machine, batch, calibration)
-    texts["batch"] = batch
-    numbers = {**numbers_of(plan_file, **texts), "ids": ids_of(alpha, distribution)}
+    of_file = as_made(context, plan_file)
+    asked = of_file.values
+    machine, objective, settings = asked["machine"], asked["objective"], asked["settings"]
+    backend, clock, dense = asked["backend"], asked["clock"], asked["dense"]
+    max_hbm, reserve, gpus_per_node = asked["max_hbm"], asked["reserve"], asked["gpus_per_node"]
+    texts = {"model": model, "gpus": gpus, "batch": asked["batch"], "time_limit": time_limit}
+    numbers = {**numbers_of(plan_file, **texts), "ids": ids_as_made(asked)}
     of_one = {"plan": plan_file, "out": out, "report": report, "dense": dense}
     check_one_plan(numbers["many"], **of_one)
     rules = rules_of(constraints, only, without)
     training = is_training(objective)
-    calibration = calibration_of(calibration, backend, clock)
+    calibration = calibration_of(asked["calibration"], backend, clock)
     box = machine_of(machine, settings, calibration)
     check_per_node(gpus_per_node, box)
     library = library_of(box, backend, calibration)
@@ -222,15 +224,19 @@ def plan(
             processes=processes_of(processes if given is None else None),
             below=below_of(tier, given),
             costs=costs_of(
-                {**context.params, "backend": library, "calibration": calibration, "sets": sets},
+                {**asked, "backend": library, "calibration": calibration, "sets": sets},
                 training=training,
             ),
         )
+        kept_with = {"dense": dense, "machine_file": machine_file_of(machine)}
+        made_for = question.made_for.model_copy(update=kept_with)
+        of_file.tell(made_for)
         try:
             if len(numbers["many"]) > 1:
                 print_scaling(question, numbers["many"], typed, other, file, as_json=as_json, as_csv=as_csv)
                 return
             answer, changes = _answer(question, given, with_changes=not as_csv)
+            answer = replace(answer, asked=made_for)
         except KeyboardInterrupt:
             note("\nstopped before there was a plan to print: the first takes a few seconds.")
             raise SaidError(STOPPED) from None
@@ -240,7 +246,7 @@ def plan(
     again = "" if kept else typed.text(more=["--out", "plan.json"])
     whole = whole_of(answer, layers)
     longest, saved = answer.found.cost.limiting.name, out or plan_file or Path("plan.json")
-    equation = "" if kernels else explain_line(typed, longest, saved)
+    equation = explain_line(typed, longest, saved)
     if report is not None:
         of_plan = equation if kept or answer.evaluator.model.below is not None else ""
         _write_page(answer, whole, report, typed, calibration, capped=capped, explain=of_plan)
@@ -304,7 +310,7 @@ def _write(answer: Any, out: Path, file_format: str) -> None:
     if file_format == "torchrec":
         torchrec.write(answer.evaluator, found.plan, out, found.limit_bytes)
     else:
-        write_plan(found.plan, out, MadeFor.of(answer.evaluator))
+        write_plan(found.plan, out, answer.made_for)
 
 
 def _write_page(

@@ -4,34 +4,30 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfmodel.cli.options import DEFAULT_MACHINE, check_most, count_values, split_values
+from perfmodel.cli.options import check_most, count_values, split_values
 from perfmodel.cli.output import check_named, check_target, not_json, note
 from perfmodel.cli.workload import RESERVE, reserve_of
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Plan
 from perfmodel.plan.choices.constraints import NAMES
-from perfmodel.plan.files import read_made_for
 from perfmodel.plan.pricing.allowed_tiers import Below
 from perfmodel.plan.pricing.tables import PlanTables
-from perfmodel.plan.question import OBJECTIVES, trains
-from perfmodel.project.understood import exact_text
+from perfmodel.plan.question import trains
 from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
 from perfmodel.schema.files import unknown_name
-from perfmodel.schema.machine import list_machines
-from perfmodel.schema.machine_keys import ALL_KEYS
 from perfmodel.schema.tiers import parse_tiers
 from perfmodel.units import counted, format_bytes, parse_bytes, parse_count, parse_time
 
 if TYPE_CHECKING:
     from perfmodel.schema.machine import Machine
 
-_DEFAULT_BATCH = "1024"
+DEFAULT_BATCH = "1024"
 _PROCESSES = 4
 OF_SEARCH = ("time_limit", "seed", "processes")
 """Options of the search: they change nothing about a plan in a file."""
@@ -55,7 +51,7 @@ GpusOption = Annotated[
     ),
 ]
 BatchOption = Annotated[
-    str | None, typer.Option("--batch", metavar="N", help=f"Samples per GPU (default {_DEFAULT_BATCH}).")
+    str | None, typer.Option("--batch", metavar="N", help=f"Samples per GPU (default {DEFAULT_BATCH}).")
 ]
 ObjectiveOption = Annotated[
     str,
@@ -238,7 +234,7 @@ def numbers_of(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
         )
     gpus = count_values([texts["gpus"]], "--gpus") if texts["gpus"] is not None else []
     check_most("gpus", max(gpus, default=0), "--gpus")
-    batch = parse_count(texts["batch"] or _DEFAULT_BATCH, "--batch")
+    batch = parse_count(texts["batch"] or DEFAULT_BATCH, "--batch")
     check_most("batch", batch, "--batch")
     return {
         "model": texts["model"],
@@ -247,36 +243,6 @@ def numbers_of(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
         "batch": batch,
         "time_limit": parse_time(texts["time_limit"] or "", "--time-limit"),
     }
-
-
-def as_made(
-    plan_file: Path | None, machine: str | None, batch: str | None, calibration: str | None
-) -> tuple[str | None, str | None]:
-    """Machine and batch, of the plan in the file where nobody names any; what it was made for is said."""
-    made = read_made_for(plan_file) if plan_file is not None else None
-    if made is None:
-        return machine, batch
-    options = ["--machine", made.machine, *set_options(made.overrides), "--batch", str(made.batch)]
-    options += ["--objective", OBJECTIVES[1]] if made.training else []
-    ids = made.distribution if isinstance(made.distribution, str) else "uniform"
-    options += ["--distribution", ids] if ids != "uniform" else []
-    asked = [machine or DEFAULT_MACHINE, batch or _DEFAULT_BATCH]
-    if options != ["--machine", asked[0], "--batch", asked[1]]:
-        note(f"{plan_file} was made with {shlex.join(options)}")
-    known = made.machine in list_machines()
-    taken = made.machine if machine is None and calibration is None and known else machine
-    if machine is None and calibration is None and not known:
-        note(f"no machine {made.machine} is shipped: give its file with --machine")
-    return taken, str(made.batch) if batch is None else batch
-
-
-def set_options(overrides: Mapping[str, float]) -> list[str]:
-    """``--set key=value`` of machine values in SI units."""
-    return [
-        word
-        for key, value in overrides.items()
-        for word in ("--set", f"{key}={exact_text(value, ALL_KEYS[key].unit)}")
-    ]
 
 
 def rules_of(

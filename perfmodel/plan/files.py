@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perfmodel.errors import BadInputError
-from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.plan.made_for import MadeFor
 from perfmodel.plan.pricing.placement import EXCHANGES, Placement, Plan, Scheme
 from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.schema.files import first_line, invalid_fields, load_json, read_text, shown
@@ -40,34 +40,6 @@ class _Entry(BaseModel):
     hot_rows: int = Field(default=0, ge=0)
     memory: str = HBM
     ranks: list[Annotated[int, Field(ge=0, le=_MOST_GPUS)]]
-
-
-class MadeFor(BaseModel):
-    """What a plan was made for.
-
-    machine  its name;  overrides  machine values that were typed [SI];  batch  samples of a GPU
-    training  whether the pass was forward and backward;  distribution  of the ids, or of each table's
-    """
-
-    model_config = _STRICT
-
-    machine: str
-    overrides: dict[str, float] = {}
-    batch: int = Field(ge=1)
-    training: bool = False
-    distribution: str | list[str] = "uniform"
-
-    @staticmethod
-    def of(evaluator: Evaluator) -> MadeFor:
-        """What an evaluator costs plans for."""
-        machine = evaluator.setting.machine
-        return MadeFor(
-            machine=machine.name,
-            overrides={key: machine.value(key) for key in machine.what_ifs},
-            batch=evaluator.batch,
-            training=evaluator.model.training is not None,
-            distribution=evaluator.tables.distribution,
-        )
 
 
 class _File(BaseModel):

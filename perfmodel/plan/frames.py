@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import naming_arguments
 from perfmodel.plan.arguments import seconds
-from perfmodel.plan.files import MadeFor, write_plan
+from perfmodel.plan.files import write_plan
 from perfmodel.plan.listed import table_records
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.pricing.placement import Plan
@@ -129,7 +129,7 @@ class TablePlan:
 
     def write(self, path: str | Path) -> None:
         """The plan as a file that ``perfmodel plan --plan`` reads; a file of that name is overwritten."""
-        write_plan(self.plan, Path(path), MadeFor.of(self.answer.evaluator))
+        write_plan(self.plan, Path(path), self.answer.made_for)
 
 
 @dataclass(frozen=True, eq=False)

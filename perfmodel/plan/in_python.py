@@ -15,7 +15,7 @@ from perfmodel.plan.arguments import check_kinds, check_names, check_per_node, n
 from perfmodel.plan.frames import IN_PYTHON, STOPPED, TablePlan, TableScaling
 from perfmodel.plan.pricing.allowed_tiers import Below
 from perfmodel.plan.pricing.tables import PlanTables
-from perfmodel.plan.question import PlanQuestion, costs_of, trains
+from perfmodel.plan.question import RESERVE, PlanQuestion, costs_of, trains
 from perfmodel.plan.scaling import scale
 from perfmodel.project.understood import DEFAULT_MACHINE
 from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
@@ -28,8 +28,6 @@ from perfmodel.units import counted, format_time
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_RESERVE = 0.15
 
 
 @IN_PYTHON
@@ -184,9 +182,9 @@ def question_of(
     if overrides:
         box = box.with_overrides(dict(overrides))
     check_per_node(gpus_per_node, box)
-    kept_of_hosts = _RESERVE if reserve is None else reserve
+    kept_of_hosts = RESERVE if reserve is None else reserve
     if reserve is None:
-        reserve = _RESERVE if max_hbm_bytes is None else 0.0
+        reserve = RESERVE if max_hbm_bytes is None else 0.0
     hbm = box.value("hbm_bytes")
     if not 0 <= reserve < 1 or (max_hbm_bytes is not None and not 0 < max_hbm_bytes <= hbm):
         raise BadInputError(

@@ -25,8 +25,9 @@ from perfmodel.plan.bounding.two_bounds import (
 )
 from perfmodel.plan.choices.node_memory import check_below
 from perfmodel.plan.choices.options import Options, options_of
-from perfmodel.plan.files import MadeFor, plan_record
+from perfmodel.plan.files import plan_record
 from perfmodel.plan.for_torchrec import runnable as torchrec
+from perfmodel.plan.made_for import MadeFor
 from perfmodel.plan.pricing.cost import Evaluator, StepCost
 from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.plan.pricing.placement import SHARDINGS, Plan, Scheme, uniform_plan
@@ -77,6 +78,7 @@ class Planned:
     """A plan, why it is so, and what it is compared with.
 
     constrained  whether rules said what tables may be: what is said of all plans is of those they allow
+    asked        the question, as a plan file keeps it; None: what the evaluator knows of it
     """
 
     evaluator: Evaluator
@@ -84,6 +86,12 @@ class Planned:
     groups: tuple[AlikeTables, ...]
     baselines: tuple[Baseline, ...]
     constrained: bool = False
+    asked: MadeFor | None = None
+
+    @property
+    def made_for(self) -> MadeFor:
+        """What the plan was made for."""
+        return self.asked or MadeFor.of(self.evaluator)
 
     @property
     def plan(self) -> Plan:
@@ -190,7 +198,7 @@ class Planned:
             ],
             "steps": [_step(row) for row in cost.rows],
             "groups": [self._group(group) for group in self.groups],
-            "plan": plan_record(self.plan, MadeFor.of(self.evaluator)),
+            "plan": plan_record(self.plan, self.made_for),
         }
 
     def _group(self, group: AlikeTables) -> dict[str, Any]:

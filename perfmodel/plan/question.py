@@ -18,6 +18,7 @@ from perfmodel.plan.choices.node_memory import below_fits, within_nodes
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.for_torchrec.files import plan_of
+from perfmodel.plan.made_for import MadeFor, default_optimizer
 from perfmodel.plan.outcome import Planned, given_outcome, of_other_plans, outcome_of
 from perfmodel.plan.pricing.allowed_tiers import Below
 from perfmodel.plan.pricing.cost import Evaluator
@@ -37,6 +38,8 @@ COST_OPTIONS = (*_OF_SETTING, "gpus_per_node", "id_dtype", "payload", "optimizer
 """Options that say what a plan costs, by the names that ``Evaluator.on`` has."""
 
 
+RESERVE = 0.15
+"""Share of the memory that tables may not use where nobody says it; with a limit, none of the GPU's."""
 OBJECTIVES = ("latency", "throughput")
 """What is planned: the forward pass, or a training step."""
 _ALSO = {"forward": "latency", "inference": "latency", "training": "throughput", "train": "throughput"}
@@ -56,7 +59,7 @@ def trains(objective: str, what: str = "objective") -> bool:
 def costs_of(given: Mapping[str, Any], *, training: bool) -> dict[str, Any]:
     """Those of ``COST_OPTIONS`` that are given; unasked, training keeps the state of row-wise Adagrad."""
     asked = {name: given[name] for name in COST_OPTIONS if given.get(name) is not None}
-    return {"optimizer": "rowwise-adagrad" if training else "none", **asked}
+    return {"optimizer": default_optimizer(training=training), **asked}
 
 
 def _quiet(best_s: float, bound_s: float) -> None:
@@ -132,6 +135,15 @@ class PlanQuestion:
         rest |= {"training": self.training, "below": below}
         return Evaluator(self.setting, tables, self.batch, self.gpus, **rest)
 
+    @property
+    def made_for(self) -> MadeFor:
+        """What a plan that answers this was made for."""
+        usual = RESERVE if self.most_bytes is None else 0.0
+        unasked = self.reserve == usual and self.host_reserve == RESERVE
+        reserve = None if unasked else float(self.reserve)
+        most = None if self.most_bytes is None else float(self.most_bytes)
+        return MadeFor.of(self.evaluator, reserve=reserve, max_hbm_bytes=most)
+
     def options(self, more: Sequence[Scheme] = ()) -> Options:
         """What the tables may be, with one scheme more of each that is allowed; whatever types a file has.
 
@@ -177,7 +189,8 @@ class PlanQuestion:
         Limits: none fits -> BadInputError
         """
         search = self.search(watch) if like is None else self.search_like(like, watch)
-        return replace(outcome_of(search, search.run()), constrained=self.constraints is not None)
+        found = outcome_of(search, search.run())
+        return replace(found, constrained=self.constraints is not None, asked=self.made_for)
 
     def given(self, plan: Plan) -> Planned:
         """What a plan costs.
@@ -187,11 +200,11 @@ class PlanQuestion:
         if self.evaluator.model.sets is not None:  # as TorchRec runs it, if it can
             plan = plan_of(torchrec.torchrec_plan(self.evaluator, plan), self.tables)
         if self.constraints is None:
-            return given_outcome(self.evaluator, plan, self.limit_bytes)
+            return replace(given_outcome(self.evaluator, plan, self.limit_bytes), asked=self.made_for)
         self.constraints.check(plan)
         schemes = [placement.scheme for placement in plan.placements]
         found = given_outcome(self.evaluator, plan, self.limit_bytes, self.options(schemes))
-        return replace(found, constrained=True)
+        return replace(found, constrained=True, asked=self.made_for)
 
     def recosted(self, plan: Plan) -> float | None:
         """Time of a plan of the same tables here [s]; None where it does not fit, or GPUs are others."""

@@ -16,8 +16,8 @@ from oracles import environment
 
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, write_plan
-from perfmodel.plan.files import MadeFor
 from perfmodel.plan.for_torchrec import runnable as torchrec
+from perfmodel.plan.made_for import MadeFor
 from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.schema.workload import Table, TableSet
 

@@ -73,7 +73,8 @@ def test_a_given_plan_has_a_page_without_a_search(model: str, monkeypatch: pytes
     code, out, _ = asked(*words, "--report", "given.html")
     page = data_of(Path("given.html"))
     assert code == 0 and "This plan was given" in out
-    assert page["plan"] == json.loads(Path("plan.json").read_text("utf-8"))
+    kept = json.loads(Path("plan.json").read_text("utf-8"))
+    assert page["plan"] == {**kept, "made_for": {**kept["made_for"], "dense": "dlrm-dcnv2"}}
     names = [block["name"] for block in page["views"][""]["blocks"]]
     assert names == ["placements", "steps", "timeline", "balance", "memory", "tables", "others"]
 

@@ -12,7 +12,8 @@ from cli_calls import Outcome
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, write_plan
-from perfmodel.plan.files import MadeFor, read_made_for
+from perfmodel.plan.files import read_made_for
+from perfmodel.plan.made_for import MadeFor
 from perfmodel.plan.outcome import given_outcome
 from perfmodel.report.plan_text import placements
 from perfmodel.schema.workload import Table, TableSet
@@ -39,7 +40,7 @@ def test_a_plan_is_judged_on_what_it_was_made_for(cli: Any, model: str, tmp_path
     found = json.loads(again.out)
     assert (found["machine"], found["batch"]) == ("h200-sxm-ib", 4096)
     assert found["time_s"] == planned["time_s"] and found["plan"] == planned["plan"]
-    assert "was made with --machine h200-sxm-ib --batch 4096" in " ".join(again.err.split())
+    assert f"taken from {file}: --machine h200-sxm-ib --batch 4096" in " ".join(again.err.split())
     step = found["steps"][0]
     told = cli("explain", step["name"].replace("_", "-"), "--plan", str(file), "--model", model, "--json")
     assert json.loads(told.out)["step"]["time_s"] == step["time_s"]
@@ -56,7 +57,7 @@ def test_what_was_typed_is_repeated(cli: Any, model: str, tmp_path: Path) -> Non
     asked = ("--model", model, "--gpus", "8", "--set", "nvlink_bytes_per_s=900GB/s", "--alpha", "1.1")
     assert cli("plan", *asked, "--objective", "throughput", *SHORT, "--out", str(file)).code == 0
     again = cli("plan", "--model", model, "--plan", str(file), *SHORT)
-    words = "--machine h100-sxm-ib --set nvlink_bytes_per_s=900GB/s --batch 1024"
+    words = f"taken from {file}: --set nvlink_bytes_per_s=900GB/s"
     assert f"{words} --objective throughput --distribution zipf:1.1" in " ".join(again.err.split())
 
 
@@ -66,7 +67,9 @@ def test_files_that_do_not_say_and_files_that_say_nonsense(model: str, tmp_path:
     write_plan(plan, file)
     assert read_made_for(file) is None
     write_plan(plan, file, MadeFor.of(Evaluator.on("h200-sxm-ib", tables, 64, 4)))
-    assert read_made_for(file) == MadeFor(machine="h200-sxm-ib", batch=64)
+    assert read_made_for(file) == MadeFor(
+        machine="h200-sxm-ib", batch=64, id_dtype="int64", scenario="cluster"
+    )
     file.write_text(file.read_text(encoding="utf-8").replace('"batch": 64', '"batch": 0'), encoding="utf-8")
     with pytest.raises(BadInputError, match=r"made_for.*batch"):
         read_made_for(file)

@@ -92,7 +92,7 @@ class Evaluator:
         self.setting, self.tables, self.batch, self.gpus = setting, tables, int(batch), int(gpus)
         self.basis = PassBasis(setting, gpus_per_node, payload)
         self.domain = int(self.basis.domain(np.asarray(float(gpus))))
-        self._asked = {
+        self.asked = {
             "gpus_per_node": gpus_per_node,
             "id_dtype": id_dtype,
             "payload": payload,
@@ -155,7 +155,7 @@ class Evaluator:
 
     def exchanging(self, sets: ExchangeSets | None) -> Evaluator:
         """The same but for which tables exchange together."""
-        asked: dict[str, Any] = {**self._asked, "sets": sets}
+        asked: dict[str, Any] = {**self.asked, "sets": sets}
         return Evaluator(self.setting, self.tables, self.batch, self.gpus, **asked)
 
     @property

@@ -10,7 +10,7 @@ from html import escape
 import numpy as np
 
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan.files import MadeFor, plan_record
+from perfmodel.plan.files import plan_record
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.pricing.training import WholeStep
 from perfmodel.report.bound_text import bound_words, listed_words
@@ -64,7 +64,7 @@ def plan_page(
     """
     e, card = answer.evaluator, plan_card(answer, whole, capped)
     shards = sum(placement.ranks.size for placement in answer.plan.placements)
-    record = plan_record(answer.plan, MadeFor.of(answer.evaluator))
+    record = plan_record(answer.plan, answer.made_for)
     return Page(
         f"{one_line(e.tables.model)} on {counted(e.gpus, 'GPU')}: {card.sentence}",
         provenance(answer, command, asked, explain),

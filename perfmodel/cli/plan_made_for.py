@@ -1,0 +1,228 @@
+"""``--plan FILE``: options that nobody gave are those that the plan was made with; a line says which."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.cli.ids import ids_of
+from perfmodel.cli.options import DEFAULT_MACHINE, settings_of
+from perfmodel.cli.output import note
+from perfmodel.cli.plan_options import DEFAULT_BATCH
+from perfmodel.cli.typed_line import TypedLine
+from perfmodel.passes.settings import CLUSTER
+from perfmodel.plan.files import read_made_for
+from perfmodel.plan.made_for import MadeFor
+from perfmodel.plan.question import OBJECTIVES
+from perfmodel.project.understood import exact_text
+from perfmodel.report.terminal import page_width, wrapped
+from perfmodel.schema.calibration import list_calibrations
+from perfmodel.schema.distributions import Distribution, parse_distribution
+from perfmodel.schema.machine import list_machines
+from perfmodel.schema.machine_keys import ALL_KEYS
+from perfmodel.units import parse_quantity, parse_ratio
+
+if TYPE_CHECKING:
+    import typer
+
+_ACCEPTED = "accepted"
+_SET = "--set "
+_DEFAULTS = {
+    "--machine": DEFAULT_MACHINE,
+    "--batch": DEFAULT_BATCH,
+    "--objective": OBJECTIVES[0],
+    "--distribution": "uniform",
+    "--id-dtype": "int64",
+    "--scenario": CLUSTER,
+}
+_OF_CALIBRATION = ("machine", "backend", "clock")
+"""Options that a calibration which somebody names answers by itself."""
+
+
+@dataclass(frozen=True)
+class AsMade:
+    """The options of a command that reads a plan file.
+
+    values  by name, those that nobody gave as the file has them
+    typed   names of those that were given, and "--set KEY" of machine values
+    file, made  the plan file, and what it was made for: None where it does not say
+    """
+
+    values: dict[str, Any]
+    typed: frozenset[str]
+    file: Path | None
+    made: MadeFor | None
+
+    def tell(self, now: MadeFor) -> None:
+        """One line: what was taken from the file, and what the file was made with that is not so now.
+
+        now  what the plan is priced for; options that the command does not have are not set in it
+        """
+        if self.made is None or self.file is None:
+            return
+        was, here = _texts(self.made), _texts(now)
+        taken: list[str] = []
+        other: list[str] = []
+        without: list[str] = []
+        for option in dict.fromkeys([*was, *here]):
+            if (option not in was or option not in here) and not option.startswith(_SET):
+                continue  # not known there, or no option here
+            old, new = was.get(option), here.get(option)
+            if old != new:
+                (without if old is None else other).extend(_words(option, old))
+            elif old not in (None, _DEFAULTS.get(option)) and not self._given(option):
+                taken += _words(option, old)
+        said = [f"taken from {self.file}: {shlex.join(taken)}"] if taken else []
+        if other or without:
+            parts = [f"with {shlex.join(other)}"] if other else []
+            parts += [f"without {', '.join(without)}"] if without else []
+            said.append(f"{'it' if taken else self.file} was made {' and '.join(parts)}")
+        if said:
+            note("\n".join(wrapped("; ".join(said), page_width(), long_words=False)))
+
+    def _given(self, option: str) -> bool:
+        name = option if option.startswith(_SET) else option.removeprefix("--").replace("-", "_")
+        also = {"distribution": "alpha", **dict.fromkeys(_OF_CALIBRATION, "calibration")}
+        return not self.typed.isdisjoint({name, also.get(name, name)})
+
+
+def as_made(context: typer.Context, plan_file: Path | None, leave: tuple[str, ...] = ()) -> AsMade:
+    """The options of a command; those that nobody gave are taken from the plan file.
+
+    leave  names of options that are not taken
+    """
+    values, typed = dict(context.params), {name for name, _ in TypedLine.of(context).options}
+    typed |= {f"{_SET}{key}" for key in settings_of(values.get("settings"))}
+    made = read_made_for(plan_file) if plan_file is not None else None
+    if made is None or plan_file is None:
+        return AsMade(values, frozenset(typed), None, None)
+    made = _located(made, plan_file)
+    left = {*leave, *typed}
+    left |= {"distribution"} if "alpha" in typed else set()
+    if "calibration" in typed:
+        left.update(_OF_CALIBRATION)
+    elif "machine" in typed and values["machine"] not in (made.machine, made.machine_file):
+        left.add("calibration")
+    taken = _taken(made)
+    for option in ("machine", "calibration"):
+        if (missing := _missing(made, option)) is not None:
+            taken[option] = None
+            if option not in left:
+                note(f"no {option} {missing} is known here: give its file with --{option}")
+    for name, value in taken.items():
+        if name in values and name not in left and value is not None:
+            values[name] = value
+    if "settings" in values and "settings" not in leave:
+        values["settings"] = _settings(values["settings"], made)
+    return AsMade(values, frozenset(typed), plan_file, made)
+
+
+def ids_as_made(values: Mapping[str, Any]) -> Distribution | tuple[Distribution, ...]:
+    """Which rows ids ask for: as typed, or one distribution for each table of a plan file."""
+    if isinstance(values["distribution"], list):
+        return tuple(map(parse_distribution, values["distribution"]))
+    return ids_of(values["alpha"], values["distribution"])
+
+
+def machine_file_of(name: str | None) -> str | None:
+    """What was typed for the machine, where it is a file."""
+    return None if name is None or name in list_machines() else name
+
+
+def _located(made: MadeFor, plan_file: Path) -> MadeFor:
+    """With files that lie beside the plan, where there are none of these names here."""
+    moved = {}
+    for field in ("machine_file", "calibration"):
+        name = getattr(made, field)
+        if name is not None and not Path(name).exists() and (plan_file.parent / name).is_file():
+            moved[field] = str(plan_file.parent / name)
+    return made.model_copy(update=moved)
+
+
+def _missing(made: MadeFor, option: str) -> str | None:
+    """A machine or calibration that is neither shipped nor a file here."""
+    if option == "calibration":
+        name = made.calibration
+        return None if name is None or name in list_calibrations() or Path(name).exists() else name
+    own = made.calibration is not None and _missing(made, "calibration") is None  # its machine lies beside it
+    if own or made.machine in list_machines():
+        return None
+    return None if made.machine_file is not None and Path(made.machine_file).exists() else made.machine
+
+
+def _taken(made: MadeFor) -> dict[str, Any]:
+    """Values of options as a command gets them; None: its default."""
+    known = made.model_fields_set
+    own_machine = made.machine if made.machine in list_machines() else None
+    return {
+        "machine": made.machine_file or own_machine,
+        "batch": str(made.batch),
+        "objective": OBJECTIVES[made.training] if "training" in known else None,
+        "distribution": made.distribution if "distribution" in known else None,
+        "reserve": None if made.reserve is None else _share(made.reserve),
+        "max_hbm": None if made.max_hbm_bytes is None else _quantity(made.max_hbm_bytes, "byte"),
+        **{name: getattr(made, name) for name in _SAME},
+    }
+
+
+_SAME = (
+    *("optimizer", "payload", "id_dtype", "backend", "clock", "kernels", "calibration", "gpus_per_node"),
+    *("scenario", "dense"),
+)
+"""Options whose text is the field of their name."""
+
+
+def _settings(typed: list[str] | None, made: MadeFor) -> list[str] | None:
+    """``--set`` as given, and the file's values of other keys, which somebody accepted when it was made."""
+    given = settings_of(typed)
+    more = {key: _of_key(key, value) for key, value in made.overrides.items() if key not in given}
+    if not more:
+        return typed
+    accepted = ",".join(filter(None, [given.pop(_ACCEPTED, ""), *more]))
+    return [f"{key}={text}" for key, text in {**given, **more, _ACCEPTED: accepted}.items()]
+
+
+def _texts(made: MadeFor) -> dict[str, Any]:
+    """The text of every option that is known, by its name; None: it was not given."""
+    known = made.model_fields_set
+    found = {
+        "--machine": made.machine,
+        **{f"{_SET}{key}": _of_key(key, value) for key, value in made.overrides.items()},
+        "--batch": str(made.batch),
+    }
+    values = _taken(made)
+    fields = {"objective": "training", "max_hbm": "max_hbm_bytes"}
+    for name in ("objective", "distribution", *_SAME, "reserve", "max_hbm"):
+        if fields.get(name, name) in known:
+            found[f"--{name.replace('_', '-')}"] = values[name]
+    file = found.get("--calibration")
+    if file is not None and Path(file).exists():
+        found["--calibration"] = str(Path(file).resolve())
+    return found
+
+
+def _words(option: str, text: Any) -> list[str]:
+    if option.startswith(_SET):
+        name, key = option.split()
+        return [f"{name} {key}"] if text is None else [name, f"{key}={text}"]
+    if isinstance(text, list):
+        return [option, ",".join(dict.fromkeys(text))]
+    return [option] if text is None else [option, str(text)]
+
+
+def _of_key(key: str, value: float) -> str:
+    return _quantity(value, ALL_KEYS[key].unit) if key in ALL_KEYS else repr(value)
+
+
+def _quantity(value: float, unit: str) -> str:
+    """A text that is read as exactly this value."""
+    text = exact_text(value, unit)
+    return text if parse_quantity(text, unit) == value else repr(value)
+
+
+def _share(value: float) -> str:
+    text = f"{100 * value:g}%"
+    return text if parse_ratio(text, allow_zero=True) == value else repr(value)

@@ -1,0 +1,84 @@
+"""What a plan was made for: all of a question that changes what the plan costs, as its file keeps it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from perfmodel.passes.settings import Setting
+from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.schema.calibration import load_calibration
+
+
+class MadeFor(BaseModel):
+    """What a plan was made for. A field that a file does not have is not known; None: the default.
+
+    machine, machine_file  its name, and its file where it is not shipped
+    overrides      machine values that were typed [SI];  batch  samples of a GPU
+    training       whether the pass was forward and backward;  optimizer  None: that of the pass
+    distribution   of the ids, or of each table's
+    backend        None: the library of the calibration or of the machine
+    reserve        share of the memory that tables may not use;  max_hbm_bytes  of each GPU's that they may
+    dense          dense layers beside the plan, as typed
+    Others are the options of ``plan`` with these names.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    machine: str
+    machine_file: str | None = None
+    overrides: dict[str, float] = {}
+    batch: int = Field(ge=1)
+    training: bool = False
+    optimizer: str | None = None
+    distribution: str | list[str] = "uniform"
+    payload: str | None = None
+    id_dtype: str | None = None
+    backend: str | None = None
+    clock: str | None = None
+    kernels: str | None = None
+    calibration: str | None = None
+    gpus_per_node: int | None = Field(default=None, ge=1)
+    scenario: str | None = None
+    reserve: float | None = Field(default=None, ge=0, lt=1)
+    max_hbm_bytes: float | None = Field(default=None, gt=0)
+    dense: str | None = None
+
+    @staticmethod
+    def of(evaluator: Evaluator, **more: Any) -> MadeFor:
+        """What an evaluator costs plans for; ``more`` fields that it does not know."""
+        setting = evaluator.setting
+        asked: dict[str, Any] = evaluator.asked
+        machine, training = setting.machine, evaluator.model.training is not None
+        optimizer = evaluator.memories.optimizer
+        return MadeFor(
+            machine=machine.name,
+            overrides={key: machine.value(key) for key in machine.what_ifs},
+            batch=evaluator.batch,
+            training=training,
+            optimizer=None if optimizer == default_optimizer(training=training) else optimizer,
+            distribution=evaluator.tables.distribution,
+            payload=asked["payload"],
+            id_dtype=asked["id_dtype"],
+            backend=_backend(setting),
+            clock=None if setting.clock is None else str(setting.clock),
+            kernels=setting.asked_kernels,
+            calibration=None if setting.calibration is None else str(setting.calibration),
+            gpus_per_node=asked["gpus_per_node"],
+            scenario=setting.scenario,
+            **more,
+        )
+
+
+def default_optimizer(*, training: bool) -> str:
+    """Unasked, training keeps the state of row-wise Adagrad."""
+    return "rowwise-adagrad" if training else "none"
+
+
+def _backend(setting: Setting) -> str | None:
+    """The library, unless it is that of the calibration or of the machine."""
+    own = setting.machine.default_backend
+    if setting.calibration is not None:
+        own = str(load_calibration(str(setting.calibration)).backend)
+    return None if setting.backend == own else str(setting.backend)

@@ -1,0 +1,171 @@
+"""A plan read back without options takes exactly the time that was printed when it was made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan import Placement, Plan, PlanTables, Scheme, write_plan
+from perfmodel.resources import data_path
+from perfmodel.schema.tiers import parse_tier
+
+TABLES = "name,rows,dim,pooling,dtype\nbig,4000000,64,8,fp32\nhalf,2000000,128,4,fp16\nsmall,5000,32,2,fp32\n"
+BOX = "h200-sxm-ib"
+ASKED = {
+    "machine": ("--machine", BOX),
+    "batch": ("--batch", "4096"),
+    "alpha": ("--alpha", "1.05"),
+    "distribution": ("--distribution", "one-row"),
+    "payload": ("--payload", "fp16"),
+    "id-dtype": ("--id-dtype", "int32"),
+    "clock": ("--clock", "graph"),
+    "backend": ("--backend", "nvshmem"),
+    "best": ("--backend", "best"),
+    "kernels": ("--kernels", "torch"),
+    "calibration": ("--calibration", "h200-sxm-ib/nccl-2.30.4-graph"),
+    "scenario": ("--scenario", "nvlink-everywhere"),
+    "gpus-per-node": ("--gpus-per-node", "4"),
+    "set": ("--set", "nvlink_bytes_per_s=701.3GB/s", "--set", "nic_bytes_per_s=33GB/s"),
+    "doubted": ("--set", "nic_bytes_per_s=1GB/s", "--set", "accepted=nic_bytes_per_s"),
+    "reserve": ("--reserve", "37.5%"),
+    "max-hbm": ("--max-hbm", "20GB"),
+    "both": ("--max-hbm", "21GiB", "--reserve", "1%"),
+    "optimizer": ("--optimizer", "adam"),
+    "dense": ("--dense", "32MFLOP"),
+    "objective": ("--objective", "throughput"),
+    "many": (
+        *("--machine", BOX, "--batch", "4096", "--alpha", "1.05", "--payload", "fp16"),
+        *("--id-dtype", "int32", "--clock", "graph", "--reserve", "30%"),
+    ),
+}
+TRAINED = ("batch", "alpha", "payload", "id-dtype", "set", "optimizer", "dense", "many")
+TRAINING = ("--objective", "throughput")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    path = tmp_path / "three.csv"
+    path.write_text(TABLES, encoding="utf-8")
+    return str(path)
+
+
+def answer_of(cli: Any, *words: str) -> tuple[dict[str, Any], str]:
+    outcome = cli("plan", *words, "--json")
+    assert outcome.code == 0, outcome.err
+    return json.loads(outcome.out), " ".join(outcome.err.split())
+
+
+def by_hand(model: str, path: Path, domain: int = 8) -> Path:
+    """A plan that no search made, and that does not say what it was made for."""
+    tables = PlanTables.load(model)
+    rows, whole = Placement.of(Scheme(Exchange.RB, 8), range(8)), Placement.of(Scheme(Exchange.RB), [3])
+    cached = Placement.of(Scheme(Exchange.RB, 2, tier=parse_tier("uvm-caching:10%")), [1, 2])
+    write_plan(Plan(tables, (rows, cached, whole), 8, domain), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "training"), [*((name, False) for name in ASKED), *((name, True) for name in TRAINED)]
+)
+def test_a_plan_is_read_back_with_the_options_it_was_made_with(
+    cli: Any, model: str, tmp_path: Path, name: str, training: bool
+) -> None:
+    asked = (*ASKED[name], *(TRAINING if training else ()))
+    hand, file = by_hand(model, tmp_path / "hand.json", 4 if "gpus" in name else 8), tmp_path / "p.json"
+    made, _ = answer_of(cli, "--model", model, "--plan", str(hand), *asked, "--out", str(file))
+    found, said = answer_of(cli, "--model", model, "--plan", str(file))
+    assert {**found, "search_s": 0} == {**made, "search_s": 0}
+    assert f"taken from {file}: " in said
+    for option in (word for word in asked if word.startswith("--") and word not in ("--alpha",)):
+        assert option in said
+    if training:
+        return
+    again, said = answer_of(cli, "--model", model, "--plan", str(file), *asked)
+    assert again["time_s"] == made["time_s"]
+    assert "p.json" not in said
+
+
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+def test_a_search_and_its_plan_read_back_agree(cli: Any, model: str, tmp_path: Path, objective: str) -> None:
+    file, asked = str(tmp_path / "p.json"), (*ASKED["many"], "--objective", objective)
+    limits = ("--time-limit", "100ms", "--processes", "1")
+    made, _ = answer_of(cli, "--model", model, "--gpus", "8", *asked, *limits, "--out", file)
+    found, _ = answer_of(cli, "--model", model, "--plan", file)
+    assert found["time_s"] == pytest.approx(made["time_s"], rel=1e-14)
+    assert found["memory_limit_bytes"] == made["memory_limit_bytes"] and found["plan"] == made["plan"]
+
+
+def test_what_is_given_wins_and_is_said_where_it_differs(cli: Any, model: str, tmp_path: Path) -> None:
+    file, options = (
+        tmp_path / "p.json",
+        ("--model", model, "--plan", str(by_hand(model, tmp_path / "h.json"))),
+    )
+    answer_of(cli, *options, *ASKED["many"], "--out", str(file))
+    options = ("--model", model, "--plan", str(file))
+    other = ("--batch", "64", "--kernels", "torch", "--set", "nic_bytes_per_s=40GB/s", "--alpha", "1.05")
+    found, said = answer_of(cli, *options, *other)
+    assert found["batch"] == 64
+    taken = f"--machine {BOX} --payload fp16 --id-dtype int32 --clock graph --reserve 30%"
+    made = "it was made with --batch 4096 and without --kernels, --set nic_bytes_per_s"
+    assert f"taken from {file}: {taken}; {made}" in said
+    all_given = (*ASKED["many"][:2], "--batch", "64", *ASKED["many"][4:])
+    _, said = answer_of(cli, *options, *all_given)
+    assert said == f"{file} was made with --batch 4096"
+
+
+def test_files_of_before_say_less_and_are_read(cli: Any, model: str, tmp_path: Path) -> None:
+    file = by_hand(model, tmp_path / "h.json")
+    document = json.loads(file.read_text(encoding="utf-8"))
+    document["made_for"] = {"machine": BOX, "overrides": {}, "batch": 64, "training": True}
+    file.write_text(json.dumps({**document, "made_for": {**document["made_for"], "distribution": "one-row"}}))
+    options = ("--model", model, "--plan", str(file))
+    found, said = answer_of(cli, *options, "--payload", "fp16")
+    taken = ("--machine", BOX, "--batch", "64", *TRAINING, "--distribution", "one-row")
+    assert said == f"taken from {file}: {' '.join(taken)}"
+    assert found["time_s"] == answer_of(cli, *options, "--payload", "fp16", *taken)[0]["time_s"]
+
+
+def test_distributions_of_each_table_are_read_back(cli: Any, model: str, tmp_path: Path) -> None:
+    own, file = tmp_path / "own.csv", str(tmp_path / "p.json")
+    lines = TABLES.splitlines()
+    own.write_text(
+        "\n".join([f"{lines[0]},distribution", f"{lines[1]},zipf:1.2", *(f"{x}," for x in lines[2:])])
+    )
+    hand = str(by_hand(str(own), tmp_path / "h.json"))
+    made, _ = answer_of(cli, "--model", str(own), "--plan", hand, "--alpha", "1.05", "--out", file)
+    found, said = answer_of(cli, "--model", str(own), "--plan", file)
+    assert found["time_s"] == made["time_s"] and found["plan"] == made["plan"]
+    _, said = answer_of(cli, "--model", str(own), "--plan", file, "--alpha", "1.3")
+    assert "was made with --distribution zipf:1.2,zipf:1.05" in said
+
+
+def test_files_of_machines_and_calibrations_are_found_again(cli: Any, model: str, tmp_path: Path) -> None:
+    box, measured = tmp_path / "box.toml", tmp_path / "mine.json"
+    box.write_text(data_path("machines", f"{BOX}.toml").read_text(encoding="utf-8").replace(BOX, "my-box"))
+    shipped = data_path("calibrations", "h200-sxm-ib/nccl-2.29.2-stream.json").read_text(encoding="utf-8")
+    measured.write_text(shipped, encoding="utf-8")
+    hand = str(by_hand(model, tmp_path / "h.json"))
+    for option, path in (("--machine", box), ("--calibration", measured)):
+        file = tmp_path / f"p{option}.json"
+        asked = (option, str(path), *(("--calibration", str(measured)) if path == box else ()))
+        made, _ = answer_of(cli, "--model", model, "--plan", hand, *asked, "--out", str(file))
+        found, said = answer_of(cli, "--model", model, "--plan", str(file))
+        assert found["time_s"] == made["time_s"] and found["machine"] == made["machine"], said
+    measured.unlink()
+    _, said = answer_of(cli, "--model", model, "--plan", str(tmp_path / "p--calibration.json"))
+    assert f"no calibration {measured} is known here: give its file with --calibration" in said
+    assert f"it was made with --calibration {measured}" in said
+
+
+def test_explain_has_the_numbers_of_the_plan(cli: Any, model: str, tmp_path: Path) -> None:
+    hand, file = by_hand(model, tmp_path / "h.json"), str(tmp_path / "p.json")
+    torch = ("--kernels", "torch")
+    made, _ = answer_of(cli, "--model", model, "--plan", str(hand), *ASKED["many"], *torch, "--out", file)
+    for step in made["steps"]:
+        told = cli("explain", step["name"].replace("_", "-"), "--plan", file, "--model", model, "--json")
+        assert json.loads(told.out)["step"]["time_s"] == step["time_s"], told.err
+        assert "--payload fp16 --id-dtype int32 --clock graph" in " ".join(told.err.split())
