@@ -34,7 +34,8 @@ def test_a_traced_training_step_is_found_whole(tmp_path: Path) -> None:
     tables = PlanTables.of(TableSet("mine", tuple(Table(*each) for each in SHAPES)))
     placed = [Placement.of(Scheme(Exchange.RS, 2), range(2))]
     placed += [Placement.of(Scheme(Exchange.RB), [rank]) for rank in (0, 1)]
-    evaluator = Evaluator.on("h100-sxm-ib", tables, BATCH, 2, training=True, sets=ExchangeSets())
+    asked = {"training": True, "optimizer": "rowwise-adagrad", "sets": ExchangeSets()}
+    evaluator = Evaluator.on("h100-sxm-ib", tables, BATCH, 2, **asked)
     plan = Plan(tables, tuple(placed), 2, 2)
     file = torchrec.torchrec_plan(evaluator, plan)
     torchrec.write_torchrec_plan(file, tmp_path / "plan.json")
