@@ -1,9 +1,9 @@
 """Counted work: what a search may do before it ends, whatever a clock says.
 
-A search that ended by a clock would give another answer on a busy machine. So each unit of work (a row of loads
-that is scored, a plan that is packed, a scheme that is listed, an iteration of a linear program) counts as
-many nanoseconds as it took on one core when the tables below were made, and a search ends when these add up to
-its effort. The counts depend on the question alone. A time limit may only cut a search short, and then
+A search that ended by a clock would give another answer on a busy machine. So each unit of work (a row of
+loads that is scored, a plan that is packed, a scheme that is listed, an iteration of a linear program) counts
+as many nanoseconds as it took on one core when its constant was written, and a search ends when these add up
+to its effort. The counts depend on the question alone. A time limit may only cut a search short, and then
 ``Budget.cut`` says so.
 """
 
