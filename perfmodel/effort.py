@@ -87,3 +87,19 @@ class Budget:
         Limits: an effort of 0 -> at once
         """
         return self.spent_s + more_s >= share * self.effort_s or self.cut_short()
+
+
+class Deadline:
+    """A moment by the clock until which several searches share what time is left; None: there is none."""
+
+    def __init__(self, limit_s: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock, self.ends_s = clock, None if limit_s is None else clock() + limit_s
+
+    def share(self, of: int = 1) -> float | None:
+        """The time limit of one of so many searches that are left [s]; 0 where time is up."""
+        return None if self.ends_s is None else max(self.ends_s - self.clock(), 0.0) / max(of, 1)
+
+    @property
+    def over(self) -> bool:
+        """Whether time is up."""
+        return self.share() == 0

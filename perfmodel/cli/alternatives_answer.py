@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.question import question_of
 from perfmodel.cli.workload import local_memory_of, remote_memory_of
+from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
 from perfmodel.errors import BadInputError
 from perfmodel.schema.distributions import UNIFORM
 from perfmodel.units import counted
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from perfmodel.project import Projection
     from perfmodel.schema.prices import Prices
 
-_PLAN_S, _PROGRESS_AFTER_S = 3.0, 2.0
+_PROGRESS_AFTER_S = 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +81,7 @@ def _planner(question: Question) -> Any:
         from perfmodel.schema.tiers import HBM
 
         tables = PlanTables.load(str(question.tables), question.distribution or UNIFORM)
-        found = searched_plan(base, tables, _PLAN_S * part, tiers)
+        found = searched_plan(base, tables, EFFORTS[DEFAULT_EFFORT] * part, tiers)
         away = sum(each.scheme.tier.kind != HBM for each in found.plan.placements)
         words = f"planned, {counted(away, 'table')} of {len(tables)} in host memory" if tiers else "planned"
         return words, planned_projection(base, found.plan, found.cost, found.memory)

@@ -53,7 +53,7 @@ def explain_step_of_plan(context: typer.Context) -> None:
     only_of(context, _MEANT, "a plan")
     of_file = as_made(context, context.params["plan_file"], leave=("reserve",))
     asked = of_file.values
-    texts = {name: asked[name] for name in ("model", "gpus", "batch")} | {"time_limit": "10s"}
+    texts = {name: asked[name] for name in ("model", "gpus", "batch")} | {"effort": None, "time_limit": None}
     numbers = numbers_of(asked["plan_file"], **texts)
     training = is_training(asked["objective"] or OBJECTIVES[0])
     calibration = calibration_of(asked["calibration"], asked["backend"], asked["clock"])

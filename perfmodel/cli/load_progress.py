@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 
 from perfmodel.cli.output import terminal_columns
@@ -15,7 +14,7 @@ class LoadProgress(PlanProgress):
     """What is simulated, and for how long: nothing in the first two seconds."""
 
     def __init__(self) -> None:
-        super().__init__(math.inf)
+        super().__init__()
         self.tell("reading the pass")
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from perfmodel.cli.codes import STOPPED
 from perfmodel.cli.dense import DenseOption, layers_of, whole_of
+from perfmodel.cli.effort import EFFORT, EffortOption, LimitOption
 from perfmodel.cli.explain_plan_file import explain_line
 from perfmodel.cli.ids import AlphaOption, DistributionOption
 from perfmodel.cli.load_options import check_beside_plan
@@ -59,7 +60,6 @@ from perfmodel.cli.plan_options import (
     FormatOption,
     GpusOption,
     KeptOption,
-    LimitOption,
     MaxHbmOption,
     ModelOption,
     ObjectiveOption,
@@ -67,7 +67,6 @@ from perfmodel.cli.plan_options import (
     OptimizerOption,
     PageOption,
     PlanOption,
-    ProcessesOption,
     SeedOption,
     WithoutOption,
     below_of,
@@ -79,7 +78,6 @@ from perfmodel.cli.plan_options import (
     limits_of,
     note_not_searched,
     numbers_of,
-    processes_of,
     rules_of,
 )
 from perfmodel.cli.plan_progress import PlanProgress
@@ -87,12 +85,13 @@ from perfmodel.cli.plan_scaling import print_scaling
 from perfmodel.cli.stopping import acknowledge, ctrl_c
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import IdDtypeOption, PayloadOption, ScenarioOption
+from perfmodel.effort import Deadline
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Plan, PlanTables, write_plan
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.for_torchrec.files import read_any_plan
 from perfmodel.plan.outcome import Planned
-from perfmodel.plan.question import OBJECTIVES, Deadline, PlanQuestion, costs_of
+from perfmodel.plan.question import OBJECTIVES, PlanQuestion, costs_of
 from perfmodel.plan.what_ifs import WhatIf, what_ifs
 from perfmodel.report.page.plan_page import plan_page
 from perfmodel.report.plan_text import plan_csv, plan_text
@@ -111,9 +110,7 @@ _WEIGHTED = (
     "of 1. To leave those out, plan weighted and other tables apart"
 )
 _WORTH_SAYING = 0.005  # of the time
-_CHANGES_SHARE = 0.15  # of the time limit, for what would change the plan
-_CHANGES_S = 1.5  # for them where the search took no longer
-_OTHERS_SHARE = 0.1  # of the time limit, for a look at the schemes that a format leaves out
+_OTHERS_SHARE = 0.25  # of the effort, for a look at the schemes that a format leaves out
 
 
 def plan(
@@ -145,9 +142,9 @@ def plan(
     constraints: ConstraintsOption = None,
     only: OnlyOption = None,
     without: WithoutOption = None,
-    time_limit: LimitOption = "10s",
+    effort: EffortOption = EFFORT,
+    time_limit: LimitOption = None,
     seed: SeedOption = 0,
-    processes: ProcessesOption = None,
     plan_file: PlanOption = None,
     out: OutOption = None,
     file_format: FormatOption = FORMATS[0],
@@ -189,7 +186,8 @@ def plan(
     machine, objective, settings = asked["machine"], asked["objective"], asked["settings"]
     backend, clock, dense = asked["backend"], asked["clock"], asked["dense"]
     max_hbm, reserve, gpus_per_node = asked["max_hbm"], asked["reserve"], asked["gpus_per_node"]
-    texts = {"model": model, "gpus": gpus, "batch": asked["batch"], "time_limit": time_limit}
+    texts = {"model": model, "gpus": gpus, "batch": asked["batch"]}
+    texts |= {"effort": effort, "time_limit": time_limit}
     numbers = {**numbers_of(plan_file, **texts), "ids": ids_as_made(asked)}
     of_one = {"plan": plan_file, "out": out, "report": report, "dense": dense}
     check_one_plan(numbers["many"], **of_one)
@@ -219,9 +217,9 @@ def plan(
             most_bytes=most,
             rules=rules,
             for_torchrec=file_format == "torchrec",
-            time_limit_s=numbers["time_limit"],
+            effort_s=numbers["effort_s"],
+            time_limit_s=numbers["time_limit_s"],
             seed=seed,
-            processes=processes_of(processes if given is None else None),
             below=below_of(tier, given),
             costs=costs_of(
                 {**asked, "backend": library, "calibration": calibration, "sets": sets},
@@ -269,7 +267,7 @@ def plan(
     if tables.partly_weighted and answer.evaluator.model.sets is not None:
         warn(_WEIGHTED)
     if file_format == "torchrec" and answer.found.stopped not in ("given", "interrupt"):
-        note(_cost_of_torchrec(question, answer, numbers["time_limit"] * _OTHERS_SHARE))
+        note(_cost_of_torchrec(question, answer))
     if answer.found.stopped == "interrupt":
         warn_stopped()
         raise SaidError(STOPPED)
@@ -281,15 +279,12 @@ def _answer(
     """The outcome of a search, and of changes that are planned besides; or that of a plan."""
     if plan is not None:
         return question.given(plan), ()
-    ends, progress = Deadline.after(question.time_limit_s), PlanProgress(question.time_limit_s)
-    part = 1 - _CHANGES_SHARE if with_changes else 1.0
+    ends, progress = Deadline(question.time_limit_s), PlanProgress()
     changes: tuple[WhatIf, ...] = ()
     try:
         with ctrl_c(acknowledge) as stopped:
-            answer = replace(question, time_limit_s=part * question.time_limit_s).answer(progress)
+            answer = question.answer(progress)
             if with_changes and not stopped() and answer.found.stopped != "interrupt":
-                share_s = min(_CHANGES_SHARE * question.time_limit_s, max(answer.found.seconds, _CHANGES_S))
-                ends = min(ends, Deadline.after(share_s), key=lambda end: end.at_s)
                 progress.tell("what would change it")
                 with suppress(KeyboardInterrupt):  # the plan is known
                     changes = what_ifs(question, answer, ends)
@@ -335,21 +330,22 @@ def _write_page(
     write(page, path, "html")
 
 
-def _cost_of_torchrec(question: PlanQuestion, answer: Planned, time_limit_s: float) -> str:
+def _cost_of_torchrec(question: PlanQuestion, answer: Planned) -> str:
     """What a short search among all schemes finds besides."""
     costs = {name: value for name, value in question.costs.items() if name != "sets"}
-    asked = replace(question, for_torchrec=False, costs=costs, time_limit_s=time_limit_s)
-    progress = PlanProgress(time_limit_s)
+    effort_s = _OTHERS_SHARE * question.effort_s
+    asked = replace(question, for_torchrec=False, costs=costs, effort_s=effort_s)
+    progress = PlanProgress()
     try:
         progress.tell("without TorchRec's limits")
         found = asked.search().run()
-    except BadInputError:  # in so short a time
-        return f"no plan without TorchRec's limits was found in {format_time(time_limit_s)}"
+    except BadInputError:  # with so little effort
+        return "no plan without TorchRec's limits was found with a quarter of the effort"
     finally:
         progress.clear()
     gain = 1 - found.cost.time_s / answer.found.cost.time_s
     if gain < _WORTH_SAYING:
-        return f"nothing faster without TorchRec's limits was found in {format_time(found.seconds)}"
+        return "nothing faster without TorchRec's limits was found with a quarter of the effort"
     return (
         f"TorchRec's limits cost {format_fraction(gain)} or more of this time: "
         f"{format_time(found.cost.time_s)} without them (without --format torchrec)"

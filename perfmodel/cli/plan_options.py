@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from perfmodel.cli.effort import effort_of, limit_of
 from perfmodel.cli.options import check_most, count_values, split_values
 from perfmodel.cli.output import check_named, check_target, not_json, note
 from perfmodel.cli.workload import RESERVE, reserve_of
@@ -22,14 +22,13 @@ from perfmodel.plan.question import trains
 from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.tiers import parse_tiers
-from perfmodel.units import counted, format_bytes, parse_bytes, parse_count, parse_time
+from perfmodel.units import format_bytes, parse_bytes, parse_count
 
 if TYPE_CHECKING:
     from perfmodel.schema.machine import Machine
 
 DEFAULT_BATCH = "1024"
-_PROCESSES = 4
-OF_SEARCH = ("time_limit", "seed", "processes")
+OF_SEARCH = ("effort", "time_limit", "seed")
 """Options of the search: they change nothing about a plan in a file."""
 FORMATS = ("plan", "torchrec")
 
@@ -118,34 +117,9 @@ PlanOption = Annotated[
     Path | None,
     typer.Option("--plan", metavar="FILE", help="Cost this plan, a file that --out wrote, without a search."),
 ]
-LimitOption = Annotated[
-    str,
-    typer.Option(
-        "--time-limit",
-        metavar="TIME",
-        help="Time limit of the search (default: 10s).",
-        show_default=False,
-    ),
-]
 SeedOption = Annotated[
     int,
-    typer.Option(
-        "--seed",
-        metavar="N",
-        min=0,
-        help="Seed of the search. Answers may still differ where the time limit ends the search.",
-    ),
-]
-ProcessesOption = Annotated[
-    int | None,
-    typer.Option(
-        "--processes",
-        metavar="N",
-        min=1,
-        help="Processes of a search of 3 s or more: one changes plans, the others raise the bounds "
-        f"(default: one for each core, at most {_PROCESSES}).",
-        show_default=False,
-    ),
+    typer.Option("--seed", metavar="N", min=0, help="Seed of the search."),
 ]
 
 
@@ -173,19 +147,6 @@ WithoutOption = Annotated[
     list[str] | None,
     typer.Option("--without", metavar="RULE", help="Forbid these shardings, written as for --only."),
 ]
-
-
-def processes_of(asked: int | None) -> int:
-    """Processes of a search; unasked, one for each core that may be used, at most 4.
-
-    Limits: more than there are cores -> one for each, and a note
-    """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if asked is None:
-        return min(cores, _PROCESSES)
-    if asked > cores:
-        note(f"--processes {asked}: {counted(cores, 'core')}, so as many processes.")
-    return min(asked, cores)
 
 
 def check_out(out: Path | None, file_format: str, *, force: bool) -> None:
@@ -241,7 +202,8 @@ def numbers_of(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
         "gpus": gpus[0] if gpus else None,
         "many": gpus,
         "batch": batch,
-        "time_limit": parse_time(texts["time_limit"] or "", "--time-limit"),
+        "effort_s": effort_of(texts["effort"]),
+        "time_limit_s": limit_of(texts["time_limit"]),
     }
 
 

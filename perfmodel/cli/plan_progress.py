@@ -8,7 +8,7 @@ import time
 
 from perfmodel.cli.output import on_terminal, rewrite, terminal_columns
 from perfmodel.report.bound_text import progress_text
-from perfmodel.units import counted, format_time
+from perfmodel.units import counted
 
 _LINE_EVERY_S = 0.5
 
@@ -16,13 +16,13 @@ _LINE_EVERY_S = 0.5
 class PlanProgress:
     """The best plan so far, the bound, the time that goes by, or what is done: drawn anew twice a second.
 
-    time_limit_s  inf: there is none;  after_s  seconds before the first line
+    after_s  seconds before the first line
     found  whether a search has told of a plan
     A search says what it has found when it has found it, which may be long ago: a thread draws the line.
     """
 
-    def __init__(self, time_limit_s: float = math.inf, after_s: float = _LINE_EVERY_S) -> None:
-        self._limit_s, self._began = time_limit_s, time.monotonic()
+    def __init__(self, after_s: float = _LINE_EVERY_S) -> None:
+        self._began = time.monotonic()
         self._best_s, self._bound_s, self._what = math.inf, 0.0, "searching"
         self._shown, self._live = "", on_terminal()
         self.found = False
@@ -55,10 +55,9 @@ class PlanProgress:
         """The line now."""
         spent_s, columns = time.monotonic() - self._began, terminal_columns()
         if math.isinf(self._best_s):
-            most = f" of at most {format_time(self._limit_s)}" if math.isfinite(self._limit_s) else ""
-            text = f"{self._what}   {spent_s:.0f} s{most}"
+            text = f"{self._what}   {spent_s:.0f} s"
         else:
-            text = self._what + progress_text(self._best_s, self._bound_s, spent_s, self._limit_s, columns)
+            text = self._what + progress_text(self._best_s, self._bound_s, spent_s, columns)
         return text[: (columns or len(text) + 1) - 1]
 
     def _draw(self) -> None:

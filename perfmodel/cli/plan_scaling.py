@@ -34,7 +34,7 @@ def print_scaling(
     """
     from perfmodel.report.scaling_text import scaling_csv, scaling_text
 
-    progress = PlanProgress(question.time_limit_s)
+    progress = PlanProgress()
     try:
         with ctrl_c(acknowledge) as stopped:
             found = scale(question, gpus, progress.of_gpus)

@@ -41,7 +41,7 @@ def plan_module(
     batch    samples of one GPU;  gpus, gpus_per_node  those of the job that runs, unless given
     pooling  rows that a bag sums, of all tables or by table name (1 of those without): a module does not say
     objective  throughput: training;  latency: the forward pass;  device  cuda or cpu, where the shards are
-    options  others of ``perfmodel.plan_tables``: reserve, max_hbm_bytes, only, time_limit_s, seed ...
+    options  others of ``perfmodel.plan_tables``: reserve, max_hbm_bytes, only, effort, seed ...
     Several collections are planned together, as if they shared their exchanges.
     In a job that runs on as many ranks, all of them call it: rank 0 plans, the others get its plan.
     Limits: no collection, a table of several features, tables that do not fit -> BadInputError

@@ -86,8 +86,10 @@ def number(name: str, value: Any, words: str) -> float:
     return float(value)
 
 
-def seconds(value: Any) -> float:
-    """A time limit. Limits: no number, none above 0, no end -> BadInputError"""
+def seconds(value: Any) -> float | None:
+    """A time limit; None: none. Limits: no number, none above 0, no end -> BadInputError"""
+    if value is None:
+        return None
     words = "seconds above 0, such as 10."
     found = number("time_limit_s", value, words)
     if not 0 < found < math.inf:

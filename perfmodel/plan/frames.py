@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.effort import Deadline
 from perfmodel.errors import naming_arguments
 from perfmodel.plan.arguments import seconds
 from perfmodel.plan.files import write_plan
 from perfmodel.plan.listed import table_records
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.pricing.placement import Plan
-from perfmodel.plan.question import Deadline, PlanQuestion
+from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.scaling import Scaling
 from perfmodel.plan.what_ifs import what_ifs
 from perfmodel.units import counted, format_time
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
 
 STOPPED = "stopped by Ctrl-C"
 IN_PYTHON = naming_arguments(
-    {"--max-hbm": "max_hbm_bytes", "--time-limit": "time_limit_s", "--set": "overrides", "--model": "tables"}
+    {
+        "--max-hbm": "max_hbm_bytes",
+        "--time-limit": "time_limit_s",
+        "--effort ": "effort=",
+        "--set": "overrides",
+        "--model": "tables",
+    }
 )
 """Errors name arguments where they name options of the command."""
 
@@ -62,11 +69,6 @@ class TablePlan:
     def bound_s(self) -> float:
         """No plan of the listed schemes takes less [s] (``answer.listed_schemes``)."""
         return self.answer.found.bound_s
-
-    @property
-    def all_plans_bound_s(self) -> float | None:
-        """No plan at all takes less [s]; None where that is not known, and with ``for_torchrec``."""
-        return self.answer.found.all_plans_s or None
 
     @property
     def tables(self) -> pd.DataFrame:
@@ -110,17 +112,17 @@ class TablePlan:
         )
 
     @IN_PYTHON
-    def what_ifs(self, time_limit_s: float = 5.0) -> pd.DataFrame:
+    def what_ifs(self, time_limit_s: float | None = None) -> pd.DataFrame:
         """What would change the plan, each planned anew: the ``changes`` of ``--json``.
 
         name, words, option (that makes the change), time_s [s], samples_per_s [1/s], why (there is no plan,
-        or it is slower), planned_anew, longer (the option that leaves time for it), limits
+        or it is slower), planned_anew, cut_short (by the time limit), limits
 
-        time_limit_s  time for all of them together [s]
+        time_limit_s  time by the clock that cuts all of them short together [s]; None: none
         """
         import pandas as pd
 
-        found = what_ifs(self.question, self.answer, Deadline.after(seconds(time_limit_s)))
+        found = what_ifs(self.question, self.answer, Deadline(seconds(time_limit_s)))
         return pd.DataFrame([each.to_dict() for each in found])
 
     def to_dict(self) -> dict[str, Any]:
@@ -170,7 +172,7 @@ class TableScaling:
 
         gpus [-], time_s, low_s, high_s [s], samples_per_s, gpu_samples_per_s [1/s], added [-], memory_bytes,
         memory_limit_bytes [bytes of a GPU], longest_step, longest_share [-], bound_s [s], gap [-],
-        all_plans_bound_s [s], all_plans_gap [-], rough, batch_to_begin_with [-], batch_samples_per_s [1/s],
+        rough, batch_to_begin_with [-], batch_samples_per_s [1/s],
         why_not (there is no plan)
         """
         import pandas as pd

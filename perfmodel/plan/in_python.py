@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
 from perfmodel.errors import BadInputError
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.plan.arguments import check_kinds, check_names, check_per_node, number, seconds, whole
@@ -20,6 +21,7 @@ from perfmodel.plan.scaling import scale
 from perfmodel.project.understood import DEFAULT_MACHINE
 from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
 from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution
+from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.table_files import load_tables, tables_from_frame
 from perfmodel.schema.tiers import parse_tiers
@@ -68,9 +70,10 @@ def plan_tables(
     calibration = None      a calibration file, or the id of a shipped one; None: the shipped ones
     for_torchrec = False    True: only shardings that TorchRec has
     tier = None             memory below the HBM that tables may be in too: "uvm,uvm-caching", "ssd"
-    time_limit_s = 10.0     time limit of the search [s]
+    effort = "normal"       how much work the search may do: "quick", "normal", "thorough"; it is counted,
+                            not timed: the same question has the same answer
+    time_limit_s = None     time by the clock that cuts the search short [s]; None: none
     seed = 0                of the search [-]
-    processes = 1           that search together, at most one for each core [-]
 
     The answer has frames: ``tables`` (a row a table), ``steps`` (a row a step), ``gpus`` (a row a GPU) and
     ``what_ifs()``; ``help`` of the answer lists their columns with units.
@@ -150,18 +153,19 @@ def question_of(
     calibration: str | Path | None = None,
     for_torchrec: bool = False,
     tier: str | Sequence[str] | None = None,
-    time_limit_s: float = 10.0,
+    effort: str = DEFAULT_EFFORT,
+    time_limit_s: float | None = None,
     seed: int = 0,
-    processes: int = 1,
 ) -> PlanQuestion:
     """The question of ``plan_tables``, which describes the options.
 
     Limits: an unknown objective, a number below 1, values that cannot be combined -> BadInputError
     """
     gpus, batch = whole("gpus", gpus), whole("batch", batch)
-    processes, seed = whole("processes", processes), whole("seed", seed, least=0)
+    seed = whole("seed", seed, least=0)
     gpus_per_node = None if gpus_per_node is None else whole("gpus_per_node", gpus_per_node)
-    time_limit_s = seconds(time_limit_s)
+    if effort not in EFFORTS:
+        raise unknown_name("effort", effort, EFFORTS)
     reserve = (
         None if reserve is None else number("reserve", reserve, "a share from 0 to below 1, such as 0.15.")
     )
@@ -207,9 +211,9 @@ def question_of(
         rules=(*of_file, *typed_rules(_listed(only), _listed(without))),
         for_torchrec=for_torchrec,
         below=None if tier is None else Below.of(parse_tiers(",".join(_listed(tier)).split(","))),
-        time_limit_s=time_limit_s,
+        effort_s=EFFORTS[effort],
+        time_limit_s=seconds(time_limit_s),
         seed=seed,
-        processes=processes,
         costs=costs_of(
             {
                 **texts,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -12,15 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.effort import Budget
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.steps import StepRow
-from perfmodel.plan.bounding.bound import RELAXATION
-from perfmodel.plan.bounding.two_bounds import (
-    ALL_PLANS,
+from perfmodel.plan.bounding.bound import (
     LISTED,
     LISTED_SCHEMES,
     OF_TORCHREC,
+    RELAXATION,
     TORCHREC_SCHEMES,
 )
 from perfmodel.plan.choices.node_memory import check_below
@@ -31,6 +30,7 @@ from perfmodel.plan.made_for import MadeFor
 from perfmodel.plan.pricing.cost import Evaluator, StepCost
 from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.plan.pricing.placement import SHARDINGS, Plan, Scheme, uniform_plan
+from perfmodel.plan.searching import effort_shares as shares
 from perfmodel.plan.searching.found import Found
 from perfmodel.plan.searching.packing import Packing, pack
 from perfmodel.plan.searching.reasons import PlanReason, reasons
@@ -38,7 +38,7 @@ from perfmodel.plan.searching.search import Search
 from perfmodel.units import format_bytes
 
 _MOST_REASONS = 400
-_LEAST_REASONS = 40  # of the heaviest tables, however little time there is
+_LEAST_REASONS = 40  # of the heaviest tables, however little effort is left
 _TIERS = "each table whole in HBM or in one tier, with any share of its rows cached"
 _LEAST = 1e-300  # so that nothing is divided by 0
 _OF_STEP = {
@@ -63,7 +63,7 @@ class AlikeTables:
     """Equal tables that are sharded alike.
 
     tables  their indices;  sharding  a name of ``SHARDINGS``;  memory_bytes  on each GPU that holds a part
-    reason  None where there are too many groups to try others for all of them in the time limit
+    reason  None where there are too many groups to try others for all of them
     """
 
     tables: tuple[int, ...]
@@ -106,23 +106,14 @@ class Planned:
     @property
     def bound_over(self) -> str:
         """Which plans the bound is over, in words."""
-        return (OF_TORCHREC if self.found.restricted else LISTED) + self.allowed
+        plans = OF_TORCHREC if self.found.restricted else LISTED
+        return f"{plans} that the constraints allow" if self.constrained else plans
 
     @property
     def listed_schemes(self) -> str:
         """Which schemes those plans are made of, in words."""
         words = TORCHREC_SCHEMES if self.found.restricted else LISTED_SCHEMES
         return words if self.evaluator.model.below is None else f"{words}; {_TIERS}"
-
-    @property
-    def all_plans_over(self) -> str:
-        """Which plans the bound over all plans is over, in words."""
-        return ALL_PLANS + self.allowed.replace("that", "and")
-
-    @property
-    def allowed(self) -> str:
-        """Of which of those plans both bounds are, in words; nothing where there are no constraints."""
-        return " that the constraints allow" if self.constrained else ""
 
     @property
     def given(self) -> bool:
@@ -178,16 +169,12 @@ class Planned:
             "gap": None if self.given else found.gap,
             "bound_over": None if self.given else self.bound_over,
             "listed_schemes": None if self.given else self.listed_schemes,
-            "all_plans_bound_s": found.all_plans_s or None,  # 0 where it is not known
-            "all_plans_gap": found.all_plans_gap if found.all_plans_s else None,
-            "all_plans_bound_over": self.all_plans_over if found.all_plans_s else None,
             "relaxation": RELAXATION,
             "stopped": found.stopped,
             "restricted": found.restricted,
             "constrained": self.constrained,
             "plans_tried": found.tried,
-            "search_s": found.seconds,
-            "processes": found.processes,
+            "effort_done": None if self.given else found.done,
             "memory_limit_bytes": found.limit_bytes,
             "memory_bytes": memory.total_bytes.tolist(),
             "host_bytes": memory.host.tolist(),
@@ -236,7 +223,10 @@ def _scheme(scheme: Scheme) -> dict[str, Any]:
 def outcome_of(search: Search, found: Found) -> Planned:
     """What a search found, with reasons and comparisons."""
     assert search.best is not None
-    return _outcome(search.best, found, search.over)
+    interrupted = found.stopped == "interrupt"
+    budget = search.budget
+    work_s = 0.0 if interrupted else shares.REASONS * budget.effort_s
+    return _outcome(search.best, found, Budget(budget.work, work_s, stop=budget.cut_short).over)
 
 
 def given_outcome(
@@ -248,7 +238,6 @@ def given_outcome(
 
     Limits: a plan for other GPUs or domains, or that needs more than ``limit_bytes`` of one -> BadInputError
     """
-    began = time.monotonic()
     loads = evaluator.loads(plan)
     memory = evaluator.memory(plan, loads)
     at = int(np.argmax(memory.total_bytes))
@@ -273,8 +262,7 @@ def given_outcome(
         state.choose([t], np.array([option]))
         if state.ranks[t] is None:
             state.put(t, placement.ranks)
-    seconds = time.monotonic() - began
-    found = Found(plan, evaluator.step(loads), memory, limit_bytes, 0.0, "given", seconds, 0)
+    found = Found(plan, evaluator.step(loads), memory, limit_bytes, 0.0, "given")
     return replace(_outcome(state, found), evaluator=evaluator)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
+from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
 from perfmodel.model import capacity
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.settings import CLUSTER, Setting, load_setting
@@ -27,7 +27,6 @@ from perfmodel.plan.pricing.placement import Plan, Scheme
 from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.plan.searching.carried import as_option, carried
 from perfmodel.plan.searching.search import Search, Watch
-from perfmodel.plan.searching.shared_search import SharedSearch
 from perfmodel.plan.searching.tiered_search import TieredSearch
 from perfmodel.schema.constraint_files import TableRule
 from perfmodel.schema.files import unknown_name
@@ -76,7 +75,7 @@ class PlanQuestion:
     rules       what tables must or may not be;  for_torchrec  whether TorchRec must run the plan
     costs       what a plan costs (``costs_of``)
     below       tiers that tables may be in beside the HBM
-    processes   that search together, where all tables are in HBM
+    effort_s    counted work of a search [s];  time_limit_s  by the clock, which cuts it short [s]; None: none
     """
 
     tables: PlanTables
@@ -89,11 +88,11 @@ class PlanQuestion:
     most_bytes: float | None = None
     rules: tuple[TableRule, ...] = ()
     for_torchrec: bool = False
-    time_limit_s: float = 10.0
+    effort_s: float = EFFORTS[DEFAULT_EFFORT]
+    time_limit_s: float | None = None
     seed: int = 0
     costs: Mapping[str, Any] = field(default_factory=dict)
     below: Below | None = None
-    processes: int = 1
 
     @property
     def limit_bytes(self) -> float:
@@ -159,16 +158,15 @@ class PlanQuestion:
 
     def search(self, watch: Watch = _quiet, more: Sequence[Scheme] = ()) -> Search:
         """A search that has not begun. Limits: as ``options``"""
-        kind = partial(SharedSearch, processes=self.processes) if self.below is None else TieredSearch
+        kind = Search if self.below is None else TieredSearch
         return kind(
             self.evaluator,
             self.limit_bytes,
+            effort_s=self.effort_s,
             time_limit_s=self.time_limit_s,
             seed=self.seed,
             restrict=torchrec.runnable if self.for_torchrec else None,
             options=partial(self.options, more),
-            listed=self.for_torchrec or self.below is not None,
-            allowed=self.constraints.some_allowed if self.constraints else None,
             watch=watch,
         )
 
@@ -216,20 +214,3 @@ class PlanQuestion:
         if float(memory.total_bytes.max()) > self.limit_bytes or not below_fits(e, memory.below):
             return None
         return float(e.exact_times(loads.most[np.newaxis])[0])
-
-
-@dataclass(frozen=True)
-class Deadline:
-    """A moment until which several searches share what time is left."""
-
-    at_s: float
-    clock: Callable[[], float] = time.monotonic
-
-    @staticmethod
-    def after(seconds: float) -> Deadline:
-        """So many seconds from now."""
-        return Deadline(time.monotonic() + seconds)
-
-    def share(self, of: int) -> float:
-        """Seconds for one of so many that are left; 0 where time is up."""
-        return max(self.at_s - self.clock(), 0.0) / max(of, 1)

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from perfmodel.effort import Deadline
 from perfmodel.errors import BadInputError
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.pricing.placement import Plan
-from perfmodel.plan.question import Deadline, PlanQuestion
+from perfmodel.plan.question import PlanQuestion
 
 Array = NDArray[np.float64]
 
@@ -31,8 +32,6 @@ _OF_PLAN = (
         "longest_share",
         "bound_s",
         "gap",
-        "all_plans_bound_s",
-        "all_plans_gap",
         "rough",
         "batch_to_begin_with",
     ),
@@ -99,8 +98,6 @@ class ScalePoint:
                 "longest_share": row.time_s / cost.time_s,
                 "bound_s": found.bound_s,
                 "gap": found.gap,
-                "all_plans_bound_s": found.all_plans_s or None,
-                "all_plans_gap": found.all_plans_gap if found.all_plans_s else None,
                 "rough": self.rough,
                 "batch_to_begin_with": self.batch,
                 "batch_samples_per_s": self.batch_samples_per_s,
@@ -139,7 +136,7 @@ class Scaling:
             "scaling": [point.to_dict() for point in self.points],
             "knee_gpus": self.knee,
             "knee_unsure_gpus": list(self.unsure),
-            **{name: known[name] for name in ("bound_over", "listed_schemes", "all_plans_bound_over")},
+            **{name: known[name] for name in ("bound_over", "listed_schemes")},
         }
 
 
@@ -194,13 +191,15 @@ def scale(
     gpus: Sequence[int],
     tell: Callable[[int, float, float], None] = lambda gpus, best_s, bound_s: None,
 ) -> Scaling:
-    """Plans on each number of GPUs; they share the time limit, and each begins with the schemes before too.
+    """Plans on each number of GPUs: each search has the whole effort, and a share of the time limit.
+
+    A search begins with the schemes of the plan before too.
 
     tell  while it searches: GPUs, best plan so far [s], bound [s]
     Limits: too few GPUs for the tables -> a point without a plan;  no number is enough -> BadInputError;
             Ctrl-C -> the points so far, KeyboardInterrupt before there is a plan
     """
-    ends = Deadline.after(question.time_limit_s)
+    ends = Deadline(question.time_limit_s)
     points: list[ScalePoint] = []
     wanted = sorted(set(gpus))
     refusal: BadInputError | None = None

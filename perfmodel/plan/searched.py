@@ -14,10 +14,8 @@ from perfmodel.schema.tiers import parse_tier
 _ID_DTYPES = {4: "int32", 8: "int64"}
 
 
-def searched_plan(
-    base: Projection, tables: PlanTables, time_limit_s: float, tiers: Sequence[str] = ()
-) -> Found:
-    """The best plan that a search of so many seconds finds, with its cost and memory.
+def searched_plan(base: Projection, tables: PlanTables, effort_s: float, tiers: Sequence[str] = ()) -> Found:
+    """The best plan that a search of so much counted work finds, with its cost and memory.
 
     base    says machine, GPUs, batch, ids and curves;  tables  its own, one by one
     tiers   below the HBM that tables may be in too
@@ -42,7 +40,7 @@ def searched_plan(
         gpus=base.gpus,
         batch=int(work.batch[0]),
         reserve=asked.reserve,
-        time_limit_s=time_limit_s,
+        effort_s=effort_s,
         costs={name: value for name, value in costs.items() if value is not None},
         below=Below.of(map(parse_tier, tiers)),
     )

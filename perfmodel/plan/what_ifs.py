@@ -3,18 +3,19 @@ planned anew."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from perfmodel.effort import Deadline
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.plan.limiting import Limiting, limiting
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.pricing.placement import Plan
-from perfmodel.plan.question import Deadline, PlanQuestion
+from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.searching.carried import as_option, carried, repaired
 from perfmodel.project.understood import exact_text
 from perfmodel.units import format_bytes, format_count, format_time
@@ -22,8 +23,8 @@ from perfmodel.units import format_bytes, format_count, format_time
 _MORE_SAMPLES = 4
 _PAYLOAD = "payload"
 _SAME = 5e-4  # of a time: a difference that is not printed
-_SOON = 1_000  # tables, up to which the plan that is known is costed with a change whatever the time
-_LONGER = 6  # times the time limit, in which the changes have time too
+EFFORT = 0.5
+"""Of the effort of a search: what the searches with changes have together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +38,7 @@ class WhatIf:
     why        there is none, or fp16 takes longer; else ""
     samples_per_s  of all GPUs
     planned_anew   whether a search looked for another plan; else tables keep their schemes where they fit
-    longer     the option that leaves time for a search; "" where one looked, or nothing can be searched
+    cut_short  whether the time limit left none for a search
     """
 
     name: str
@@ -47,7 +48,7 @@ class WhatIf:
     samples_per_s: float | None = None
     why: str = ""
     planned_anew: bool = False
-    longer: str = ""
+    cut_short: bool = False
     limits: bool = False
 
     def to_dict(self) -> dict[str, Any]:
@@ -56,30 +57,28 @@ class WhatIf:
 
 
 def what_ifs(question: PlanQuestion, answer: Planned, ends: Deadline) -> tuple[WhatIf, ...]:
-    """The changes: the plan that is known with each, then plans that are searched for on what time there is.
+    """The changes: the plan that is known with each, then plans that a part of the effort finds.
 
-    ends  until when
-    Limits: time is up -> ``longer``, and the plan that is known, changed where it does not fit; of very many
-            tables no time;  one GPU -> no NVLink domain;  Ctrl-C -> KeyboardInterrupt
+    ends  until when by the clock
+    Limits: time is up -> ``cut_short``, and the plan that is known, changed where it does not fit;
+            one GPU -> no NVLink domain;  Ctrl-C -> KeyboardInterrupt
     """
     plan, limit = answer.plan, limiting(answer)
     asked = [*_of_limit(question, limit), *_asked(question, answer)]
-    soon, longer = len(plan.placements) <= _SOON, f"--time-limit {_LONGER * question.time_limit_s:g}s"
-
-    def late() -> bool:
-        return not soon and ends.share(1) <= 0
-
     found = [
-        _known(WhatIf(name, words, option, longer=longer, limits=name == limit.name), changed, plan, late)
+        _known(WhatIf(name, words, option, limits=name == limit.name), changed, plan)
         for name, words, option, changed in asked
     ]
     fewest = sorted(range(len(asked)), key=lambda at: _gpus(asked[at][3]))  # on fewer GPUs it is quicker
     for done, at in enumerate(fewest):
-        changed, share_s = asked[at][3], ends.share(len(asked) - done)
-        if share_s > 0 and not isinstance(changed, BadInputError):
-            found[at] = _converting(
-                _anew(found[at], replace(changed, time_limit_s=share_s), plan), changed, answer
-            )
+        changed, cap_s = asked[at][3], ends.share(len(asked) - done)
+        if isinstance(changed, BadInputError):
+            continue
+        if ends.over:
+            found[at] = replace(found[at], cut_short=True)
+            continue
+        part = replace(changed, effort_s=EFFORT * question.effort_s / len(asked), time_limit_s=cap_s)
+        found[at] = _converting(_anew(found[at], part, plan), changed, answer)
     return (*_of_latency(question, answer, limit), *found)
 
 
@@ -103,20 +102,16 @@ def _of_latency(question: PlanQuestion, answer: Planned, limit: Limiting) -> Ite
         yield WhatIf(limit.name, limit.words, "", time_s, samples, limits=True)
 
 
-def _known(
-    what: WhatIf, changed: PlanQuestion | BadInputError, plan: Plan, late: Callable[[], bool]
-) -> WhatIf:
-    """The plan itself, or its schemes on the GPUs that there are then, while it is not ``late``."""
+def _known(what: WhatIf, changed: PlanQuestion | BadInputError, plan: Plan) -> WhatIf:
+    """The plan itself, or its schemes on the GPUs that there are then."""
     if isinstance(changed, BadInputError):
-        return replace(what, why=changed.message, longer="")
-    if late():
-        return what
+        return replace(what, why=changed.message)
     time_s = changed.recosted(plan)
     if time_s is None:
         try:
             e, schemes = changed.evaluator, carried(plan, changed.gpus, changed.evaluator.domain)
             options = changed.options(schemes)
-            state = repaired(e, options, as_option(options, schemes), changed.limit_bytes, late)
+            state = repaired(e, options, as_option(options, schemes), changed.limit_bytes, lambda: False)
         except PerfmodelError as error:
             return replace(what, why=error.message)
         time_s = None if state is None else e.cost(state.plan()).time_s
@@ -126,15 +121,13 @@ def _known(
 def _anew(what: WhatIf, changed: PlanQuestion, plan: Plan) -> WhatIf:
     """The better of what is known and what a search finds, which begins with the schemes of the plan."""
     try:
-        search = changed.search_like(plan)
-        search.listed = True  # nobody is told of a bound over every plan here
-        ran = search.run()
+        ran = changed.search_like(plan).run()
     except PerfmodelError as error:
-        return what if what.time_s else replace(what, why=error.message, longer="")
+        return what if what.time_s else replace(what, why=error.message)
     if ran.stopped == "interrupt":  # whoever stops this wants no other search either
         raise KeyboardInterrupt
     time_s, known = ran.cost.time_s, np.inf if what.time_s is None else what.time_s
-    return replace(_with_time(what, changed, min(time_s, known)), planned_anew=True, longer="")
+    return replace(_with_time(what, changed, min(time_s, known)), planned_anew=True)
 
 
 def _converting(what: WhatIf, changed: PlanQuestion, answer: Planned) -> WhatIf:

@@ -10,7 +10,8 @@ from perfmodel.units import format_fraction, format_time
 STOPPED = {
     "bound": "less than 1 % was enough",
     "no improvement": "nothing better was found",
-    "time": "the time limit was reached",
+    "effort": "the effort was spent",
+    "time-limit": "--time-limit cut it short",
     "interrupt": "it was stopped",
 }
 """Why a search ended, in words."""
@@ -18,25 +19,30 @@ STOPPED = {
 
 LOOSE = 0.5
 """Of a plan's time: a bound that is further below says little of what can be saved."""
-LONGER, LEAST_S = 6, 10
-"""Times that a search took, and seconds at the least: what a longer one is advised to have."""
 
 
 def bound_words(answer: Planned) -> str:
-    """How much better a plan of the listed schemes can be, and any plan; ``listed_fact``: which those are."""
+    """How much better a plan of the listed schemes can be; ``listed_fact``: which those are."""
     found = answer.found
     if answer.given:
         return "This plan was given. Without --plan, a search shows how much faster a plan can be."
     stopped = STOPPED[found.stopped]
     if not found.bound_s:
         return f"How much faster a plan can be is not known ({stopped})."
-    one = format_time(found.all_plans_s or 0.0) == format_time(found.bound_s)
-    which = _every(answer) if one else f"No {answer.bound_over.replace('plans', 'plan', 1)}"
-    words = f"{which} is faster than {format_time(found.bound_s)}"
-    words += f": {_saved(found.gap)} ({stopped})."
+    which = f"No {answer.bound_over.replace('plans', 'plan', 1)}"
+    words = f"{which} is faster than {format_time(found.bound_s)}: "
+    words += f"at most {format_fraction(found.gap)} of the time can be saved ({stopped})."
     if found.gap > LOOSE:
-        words += f" This bound is not tight yet: less may be possible.{longer_words(found)}"
-    return " ".join([words, *([] if one else all_plans_words(answer))])
+        words += f" This bound is not tight yet: less may be possible.{more_effort_words(found)}"
+    return words
+
+
+def cut_words(found: Found) -> str:
+    """That the clock cut the search short, and how far it came; else nothing."""
+    if found.stopped != "time-limit":
+        return ""
+    done = format_fraction(found.done)
+    return f"stopped by --time-limit after {done} of the work: another run may find another plan"
 
 
 def listed_fact(answer: Planned) -> tuple[str, str]:
@@ -54,36 +60,14 @@ def listed_words(answer: Planned) -> str:
     return f"{name}: {schemes}." if schemes else ""
 
 
-def longer_words(found: Found) -> str:
+def more_effort_words(found: Found) -> str:
     """What to do about a bound that is far below the plan."""
-    if found.stopped != "time":
-        return ""
-    longer = unbroken(f"--time-limit {max(LONGER * found.seconds, LEAST_S):.0f}s")
-    return f" A longer search may raise it: {longer}."
+    more = unbroken("--effort thorough")
+    return f" More work may raise it: {more}." if found.stopped == "effort" else ""
 
 
-def all_plans_words(answer: Planned) -> list[str]:
-    """The bound over every plan; that there is none with tiers; nothing where nobody asked."""
-    found = answer.found
-    if found.all_plans_s is None or found.all_plans_gap is None:
-        tiers = answer.evaluator.model.below is not None and not found.restricted
-        return ["With --tier there is no bound over plans of other schemes."] if tiers else []
-    if not found.all_plans_s:
-        return ["How much faster plans of other schemes can be is not known."]
-    words = f"{_every(answer)} is faster than {format_time(found.all_plans_s)}: {_saved(found.all_plans_gap)}"
-    return [f"{words}{' (not tight yet)' if found.all_plans_gap > LOOSE else ''}."]
-
-
-def _saved(gap: float) -> str:
-    return f"at most {format_fraction(gap)} of the time can be saved"
-
-
-def _every(answer: Planned) -> str:
-    return f"No plan{answer.allowed or ' at all'}, whatever its row parts, column parts and hot rows,"
-
-
-def progress_text(best_s: float, bound_s: float, spent_s: float, limit_s: float, columns: int | None) -> str:
+def progress_text(best_s: float, bound_s: float, spent_s: float, columns: int | None) -> str:
     """One line while it searches."""
     gap = f", no listed plan is below {format_time(bound_s)}" if bound_s > 0 else ""
-    text = f"best {format_time(best_s)}{gap}   {spent_s:.0f} s of at most {format_time(limit_s)}"
+    text = f"best {format_time(best_s)}{gap}   {spent_s:.0f} s"
     return text[: (columns or len(text) + 1) - 1]

@@ -16,7 +16,7 @@ from perfmodel.plan.pricing.cost import StepCost
 from perfmodel.plan.pricing.placement import Scheme
 from perfmodel.plan.pricing.training import WholeStep
 from perfmodel.plan.what_ifs import WhatIf
-from perfmodel.report.bound_text import bound_words, listed_fact
+from perfmodel.report.bound_text import bound_words, cut_words, listed_fact
 from perfmodel.report.projection_text import band, origin
 from perfmodel.report.step_words import ahead_words, beside_words, label
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table, unbroken
@@ -97,6 +97,7 @@ def headline(answer: Planned) -> str:
         [
             sides(first, f"band {band(cost.low_s, cost.high_s)}"),
             sides(paragraph(f"     {compared}"), per_s),
+            *([paragraph(f"     {cut_words(answer.found)}")] if cut_words(answer.found) else []),
             paragraph(f"     {bound_words(answer)}"),
         ]
     )
@@ -365,10 +366,8 @@ def footer(answer: Planned, calibration_file: str | None) -> str:
     parts.append(f"calibration {origin(names, calibration_file)}")
     if answer.given:
         return paragraph(" · ".join(parts))
-    seconds = f"{counted(found.tried, 'plan')} packed in {format_time(found.seconds)}"
-    if found.processes > 1:
-        seconds += f" by {found.processes} processes"
-    return paragraph(f"Bound by relaxation ({RELAXATION}) · {seconds}\n{' · '.join(parts)}")
+    tried = f"{counted(found.tried, 'plan')} packed"
+    return paragraph(f"Bound by relaxation ({RELAXATION}) · {tried}\n{' · '.join(parts)}")
 
 
 def plan_csv(answer: Planned) -> str:

@@ -96,7 +96,7 @@ def sentences(found: Scaling) -> str:
         "Added: samples per second that each GPU added since the row above brings, divided by the "
         "average per GPU in that row. Memory is that of the fullest GPU. To gain: the share of the time that "
         f"the fastest of all {first.bound_over} can save at most; more than {format_fraction(LOOSE)} means "
-        "that the bound is not tight yet (a longer --time-limit may raise it), and ? that none is known. "
+        "that the bound is not tight yet (--effort thorough may raise it), and ? that none is known. "
         f"~ marks times of which more than {format_fraction(ROUGH)} might be saved. Batch: the least power "
         f"of two with which this plan reaches {format_fraction(NEARLY_ALL)} of its highest samples per "
         f"second with any batch that fits. {listed_words(first)}"
@@ -117,7 +117,7 @@ def knee_words(found: Scaling) -> str:
         where = " and ".join(format_count(gpus) for gpus in found.unsure)
         return (
             f"Knee: not known yet, because more than {format_fraction(ROUGH)} of the time might be saved "
-            f"on {where} GPUs. A longer --time-limit finds faster plans, or shows that there are none."
+            f"on {where} GPUs. --effort thorough finds faster plans, or shows that there are none."
         )
     if found.knee is None:
         most = format_count(numbers[-1])

@@ -10,7 +10,7 @@ from perfmodel.report.terminal import command_lines, paragraph, table, unbroken
 from perfmodel.units import format_ratio, format_time
 
 _NOT_SEARCHED = "not searched"
-_LONGER = "the time limit was reached. {} leaves time for it."
+_CUT = "--time-limit left no time for it."
 _AT_MOST = "≤"
 _BOUNDS = "≤, ≥: the shardings of this plan with the change, where they fit; it was not planned again."
 _GAIN = 1.005  # of samples per second: less says nothing
@@ -38,10 +38,8 @@ def what_if_lines(changes: Sequence[WhatIf], answer: Planned) -> str:
     if not rows:
         return ""
     why = [paragraph(f"{change.words}: {change.why}", 1) for change in changes if change.why]
-    longer = next((change.longer for change in changes if change.longer), "")
-    if longer:
-        words = _LONGER.format(unbroken(longer))
-        words = f"{_NOT_SEARCHED}: {words}" if (_NOT_SEARCHED, "") in cells else f"T{words[1:]}"
+    if any(change.cut_short for change in changes):
+        words = f"{_NOT_SEARCHED}: {_CUT}"
         bounded = any(time.startswith(_AT_MOST) for time, _ in cells)
         why += [paragraph(text, 1) for text in ([_BOUNDS, words] if bounded else [words])]
     return "\n".join([table(headers, rows, left=(0, 3), indent=0), *why])
@@ -50,8 +48,8 @@ def what_if_lines(changes: Sequence[WhatIf], answer: Planned) -> str:
 def _cells(change: WhatIf, now: float) -> tuple[str, str]:
     """Time, and samples per second over those of ``now``, of the plan with a change."""
     if change.time_s is None or change.samples_per_s is None:
-        return _NOT_SEARCHED if change.longer else "no plan", ""
+        return _NOT_SEARCHED if change.cut_short else "no plan", ""
     time, gain = format_time(change.time_s), change.samples_per_s / now
-    if not change.longer:
+    if not change.cut_short:
         return time, format_ratio(gain)
     return (f"{_AT_MOST} {time}", f"≥ {format_ratio(gain)}") if gain > _GAIN else (_NOT_SEARCHED, "")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
 from perfmodel.errors import BadInputError
 from perfmodel.plan.as_projection import Compared, compared, evaluator_for, tables_of, winner
 from perfmodel.plan.pricing.alike import ROW_WISE
@@ -19,8 +20,6 @@ from perfmodel.units import format_count
 
 BEST = "best"
 PLANNED = "planned table by table"
-SEARCH_S = 3.0
-"""Time of the planner's search for a set of tables."""
 BATCHES = tuple(2**power for power in range(17))
 """Samples of a GPU at which a plan is timed."""
 
@@ -38,7 +37,7 @@ def sharded_pass(base: Projection, way: str, tables: str | None = None) -> Serve
         best = winner(compared(base))
         plan, name = _plan_of(best), best.way
         if named is not None:
-            found = searched_plan(base, named, SEARCH_S)
+            found = searched_plan(base, named, EFFORTS[DEFAULT_EFFORT])
             assert best.answer is not None
             if found.cost.time_s < best.answer.time_s or not best.fits:
                 return _served(base, found.plan, named, PLANNED)

@@ -65,14 +65,14 @@ explain GM-UB --on-chip h100-sxm --rows 2000 --dim 64 --batch 1024 --pooling 8
 sweep --grid paper-1 --csv
 sweep --grid paper-2 --gpus 128 --scenario nvlink-everywhere --csv
 sweep --table-size 1TB..64TB --batch 128..4096 --dim 32,128 --json
-plan --model criteo-kaggle --gpus 8 --time-limit 30s --json
-plan --model criteo-kaggle --gpus 8 --time-limit 30s
-plan --model criteo-kaggle --gpus 2 --objective throughput --dense dlrm-dcnv2 --time-limit 30s --json
+plan --model criteo-kaggle --gpus 8 --effort quick --json
+plan --model criteo-kaggle --gpus 8 --effort quick
+plan --model criteo-kaggle --gpus 2 --objective throughput --dense dlrm-dcnv2 --effort quick --json
 plan --model two.csv --batch 8192 --plan two.json --json
 plan --model two.csv --batch 8192 --plan two.json --objective throughput --csv
 plan --model two.csv --batch 8192 --plan two.json --payload fp16
-plan --model criteo-kaggle --on-chip ascend-910 --distribution zipf:1.05 --time-limit 30s --json
-plan --model criteo-kaggle --on-chip h100-sxm --robust --time-limit 30s
+plan --model criteo-kaggle --on-chip ascend-910 --distribution zipf:1.05 --effort quick --json
+plan --model criteo-kaggle --on-chip h100-sxm --robust --effort quick
 simulate --model criteo-kaggle --chip ascend-910 --batch 64 --json
 chips
 chips ascend-910 --json
@@ -93,8 +93,8 @@ report --out @page.html
 report --model mlperf-dlrm-dcnv2 --gpus 8,16 --batch 1024 --out @gpus.html
 report --compare h100-sxm-ib h200-sxm-ib --out @compare.html
 report --format markdown --out @page.md
-plan --model criteo-kaggle --gpus 8 --time-limit 30s --report @plan.html
-plan --model criteo-kaggle --on-chip ascend-910 --time-limit 30s --report @chip.html
+plan --model criteo-kaggle --gpus 8 --effort quick --report @plan.html
+plan --model criteo-kaggle --on-chip ascend-910 --effort quick --report @chip.html
 figure slowdown --out @slowdown.html --json
 figure collectives-all-to-all --out @collectives.html
 import all_gather.log --machine h200-sxm-ib --out @mine.json

@@ -28,8 +28,8 @@ SCREENS = {
         "criteo-kaggle",
         "--gpus",
         "8",
-        "--time-limit",
-        "60s",
+        "--effort",
+        "quick",
     ],  # ends when it is proven
     "error_ambiguous": ["project", "--table-size", "10Tb"],
     "error_no_tables": ["project"],

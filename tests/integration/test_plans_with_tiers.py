@@ -46,7 +46,7 @@ def test_no_plan_of_the_listed_ones_is_below_the_bound_nor_faster_than_what_is_f
     o = options_of(evaluator, limit)
     whole = (o.exchange == Exchange.RB) & (o.parts == 1)
     o = o.kept((whole | np.isin(o.exchange, [Exchange.DP, Exchange.RS])) & (o.hot == 0))
-    found = TieredSearch(evaluator, limit, options=o, listed=True, time_limit_s=3).run()
+    found = TieredSearch(evaluator, limit, options=o, effort_s=3).run()
     times = all_plans_s(evaluator, o, limit)
     assert any(p.scheme.tier.kind != "hbm" for p in found.plan.placements)
     assert 0 < found.bound_s <= times.min() * (1 + 1e-9)
@@ -89,7 +89,7 @@ def test_no_plan_with_ssds_is_below_the_bound_nor_faster_than_what_is_found(
     assert o.crowded == (host_bytes < 1e9)
     whole = (o.exchange == Exchange.RB) & (o.parts == 1)
     o = o.kept((whole | np.isin(o.exchange, [Exchange.DP, Exchange.RS])) & (o.hot == 0))
-    found = TieredSearch(evaluator, limit, options=o, listed=True, time_limit_s=8).run()
+    found = TieredSearch(evaluator, limit, options=o, effort_s=8).run()
     times = all_plans_s(evaluator, o, limit)
     assert 0 < found.bound_s <= times.min() * (1 + 1e-9)
     assert found.cost.time_s <= times.min() * (1 + 1e-6)
@@ -100,6 +100,6 @@ def test_no_plan_with_ssds_is_below_the_bound_nor_faster_than_what_is_found(
 @pytest.mark.parametrize("seed", [1, 7, 16])
 def test_on_4_gpus_too(seed: int) -> None:
     """Row parts on any ranks as well; python tests/oracles/tiered_plans.py 40 judges more cases."""
-    one = judged(random_case(seed), time_limit_s=3.0)
+    one = judged(random_case(seed), effort_s=3.0)
     assert not one.wrong
     assert one.plans >= 700 and one.bound_s >= 0.9 * one.best_s

@@ -103,12 +103,10 @@ def random_case(seed: int, gpus: int = 4) -> TieredCase:
     return TieredCase(evaluator, limit, o.kept(kept & (o.c == 1)))
 
 
-def judged(case: TieredCase, time_limit_s: float) -> Judged:
+def judged(case: TieredCase, effort_s: float) -> Judged:
     """By all plans."""
     times = all_plans_s(case.evaluator, case.options, case.limit_bytes)
-    found = TieredSearch(
-        case.evaluator, case.limit_bytes, options=case.options, listed=True, time_limit_s=time_limit_s
-    ).run()
+    found = TieredSearch(case.evaluator, case.limit_bytes, options=case.options, effort_s=effort_s).run()
     return Judged(found.cost.time_s, found.bound_s, float(times.min()), times.size)
 
 

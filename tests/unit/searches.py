@@ -1,11 +1,9 @@
-"""Searches for plans in tests: what is asked again and again is searched once, on a clock of one's own."""
+"""Searches for plans in tests: what is asked again and again is searched once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,18 +12,9 @@ import pytest
 from perfmodel.plan.searching.search import Search
 
 
-def counted_clock(patch: pytest.MonkeyPatch) -> None:
-    """A look at the clock takes 5 ms, whatever the machine: a search does the same work on all of them."""
-    looks = count()
-    clock = SimpleNamespace(monotonic=lambda: 0.005 * next(looks))
-    planner = ("plan.searching.search", "plan.searching.tiered_search")
-    for module in (*planner, "onechip.search", "onechip.mapper"):
-        patch.setattr(f"perfmodel.{module}.time", clock)
-
-
 @contextmanager
 def searched_once() -> Iterator[None]:
-    """A second search of the same question, with the same seed and time, gives the plan of the first one."""
+    """A second search of the same question, with the same seed and effort, gives the first one's plan."""
     found: dict[Any, Any] = {}
     run = Search.run
 
@@ -52,6 +41,6 @@ def _question(search: Search) -> tuple[Any, ...]:
     return (
         *(value.tobytes() for value in (*arrays, search.evaluator.step_times(loads))),
         (tables.names, o.gpus, o.domain, search.evaluator.setting.machine.name),
-        (search.limit_bytes, round(search.deadline - search.began, 6), search.restricted),
+        (search.limit_bytes, search.budget.effort_s, search.restricted),
         (str(search.random.bit_generator.state), Search._near),
     )

@@ -119,7 +119,7 @@ def test_a_plan_file_of_ours_is_taken_with_its_batch(
     asked: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    words = ("--model", str(tmp_path / "tables.csv"), "--gpus", "2", "--batch", "256", "--time-limit", "0.2s")
+    words = ("--model", str(tmp_path / "tables.csv"), "--gpus", "2", "--batch", "256", "--effort", "quick")
     rows, whole = ("--only", "t0=row-wise,reduced"), ("--only", "t1=row-wise,reduced")
     plan = tmp_path / "own.json"
     assert called("plan", *words, *rows, *whole, "--out", str(plan)).code == 0

@@ -85,7 +85,7 @@ def test_csv_has_one_line_a_table(model: str) -> None:
 def test_training_takes_longer_than_a_forward_pass(model: str) -> None:
     times = []
     for objective in ("latency", "throughput"):
-        words = ("--objective", objective, "--time-limit", "300ms")  # the plan need not be the best
+        words = ("--objective", objective, "--effort", "quick")  # the plan need not be the best
         code, out, _ = asked("--model", model, "--gpus", "8", *words, "--json")
         assert code == 0
         times.append(json.loads(out)["time_s"])
@@ -209,10 +209,10 @@ def test_a_plan_that_was_found_costs_the_same_when_it_is_given(model: str, tmp_p
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--time-limit", "3s"), "--time-limit has no effect with --plan"),
+        (("--effort", "quick"), "--time-limit has no effect with --plan"),
         (("--processes", "64", "--seed", "0"), "--seed and --processes have no effect with --plan"),
         (
-            ("--time-limit", "9s", "--processes", "1", "--seed", "2"),
+            ("--effort", "quick", "--processes", "1", "--seed", "2"),
             "--time-limit, --seed and --processes have",
         ),
     ],
@@ -338,7 +338,7 @@ def test_negative_pooling_is_refused_with_its_line(tmp_path: Path) -> None:
 
 
 def test_the_usual_words_for_a_training_step() -> None:
-    words = ("--model", "criteo-kaggle", "--gpus", "4", "--time-limit", "300ms")
+    words = ("--model", "criteo-kaggle", "--gpus", "4", "--effort", "quick")
     code, out, _ = asked(*words, "--objective", "training")
     assert code == 0 and out.startswith("A training step is planned")
     assert "--objective latency" in " ".join(out.split())

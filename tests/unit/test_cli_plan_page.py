@@ -21,7 +21,7 @@ from perfmodel.plan.searching.search import Search
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000000,64,5,other\n"
-FITS = ("--gpus", "16", "--max-hbm", "300MB", "--time-limit", "300ms")
+FITS = ("--gpus", "16", "--max-hbm", "300MB", "--effort", "quick")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -110,7 +110,7 @@ def test_an_incomplete_calibration_is_an_alert(model: str, tmp_path: Path) -> No
     found = json.loads(shipped.read_text("utf-8"))
     mine = tmp_path / "mine.json"
     mine.write_text(json.dumps(found | {"complete": False}), encoding="utf-8")
-    words = ("--model", model, "--gpus", "16", "--time-limit", "1s", "--calibration", str(mine))
+    words = ("--model", model, "--gpus", "16", "--effort", "quick", "--calibration", str(mine))
     assert asked(*words, "--report", "plan.html")[0] == 0
     assert "is incomplete" in " ".join(data_of(Path("plan.html"))["alerts"])
 

@@ -6,7 +6,6 @@ from itertools import product
 
 import numpy as np
 import pytest
-from searches import counted_clock
 
 from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.step_resources import TOGETHER, WHOLE, Resource
@@ -165,7 +164,7 @@ def test_no_plan_for_torchrec_is_below_the_bound(
         for placed in product(range(len(PLACED)), repeat=3)
     ]
     best = float(evaluator.exact_times(np.array(loads)).min())
-    found = Search(evaluator, 80e9, time_limit_s=2, restrict=torchrec.runnable).run()
+    found = Search(evaluator, 80e9, effort_s=2, restrict=torchrec.runnable).run()
     assert found.bound_s <= best * (1 + 1e-3)
     assert found.cost.time_s <= best * (1 + 1e-3)
 
@@ -173,16 +172,15 @@ def test_no_plan_for_torchrec_is_below_the_bound(
 def test_the_search_weighs_a_second_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small tables on many GPUs: a second set of exchanges costs more than the better cut of a table saves,
     so no search kept to one kind beside copies beats that among all by more than short searches differ."""
-    counted_clock(monkeypatch)
     tables = PlanTables.load("mlperf-dlrm-dcnv2")
     how = {"training": True, "optimizer": "rowwise-adagrad", "sets": ExchangeSets()}
     evaluator = Evaluator.on("h100-sxm-ib", tables, 512, 128, **how)
-    all_kinds = Search(evaluator, 68e9, time_limit_s=4, restrict=torchrec.runnable).run()
+    all_kinds = Search(evaluator, 68e9, effort_s=4, restrict=torchrec.runnable).run()
     for kind in (Exchange.RB, Exchange.TWO_LEVEL):
         one = Search(
             evaluator,
             68e9,
-            time_limit_s=2,
+            effort_s=2,
             restrict=lambda o, e, kind=kind: (
                 torchrec.runnable(o, e) & np.isin(o.exchange, [Exchange.DP, kind])
             ),

@@ -35,7 +35,7 @@ def test_each_point_is_a_plan() -> None:
     for row in block.data:
         base = project_one(gpus=row["gpus"], tables=MODEL)
         e = evaluator_of(base, PlanTables.load(MODEL))
-        plan = Search(e, base.gpu_count.usable_bytes, time_limit_s=float("inf")).constructed()
+        plan = Search(e, base.gpu_count.usable_bytes, effort_s=float("inf")).constructed()
         time_s = e.cost(plan).time_s
         assert row["time_s"] == pytest.approx(time_s) and row["low_s"] <= time_s <= row["high_s"]
         rates.append(base.work.batch[0] * row["gpus"] / time_s)

@@ -148,13 +148,13 @@ def test_an_appliance_has_a_size_that_people_would_type(cli: Any, tmp_path: Path
 
 
 def test_rules_that_leave_one_sharding_are_not_called_a_lack_of_room(cli: Any) -> None:
-    words = ("plan", "--model", "criteo-kaggle", "--gpus", "4", "--time-limit", "300ms")
+    words = ("plan", "--model", "criteo-kaggle", "--gpus", "4", "--effort", "quick")
     rules = ("--only", "table-wise,bags")
     assert "no other allowed fits" in re.sub(r"\s+", " ", cli(*words, *rules).out)
 
 
 @pytest.mark.parametrize(("words", "key"), [
-    (("plan", "--model", "criteo-kaggle", "--gpus", "4", "--time-limit", "100ms"), "time_s"),
+    (("plan", "--model", "criteo-kaggle", "--gpus", "4", "--effort", "quick"), "time_s"),
     (("project", "--table-size", "1TB"), "time_s"),
 ])  # fmt: skip
 def test_whose_kernels_may_be_said(cli: Any, words: tuple[str, ...], key: str) -> None:

@@ -22,7 +22,7 @@ def test_many_different_tables_have_a_bound_near_a_plan_in_few_parts() -> None:
     shapes = [(int(10 ** random.uniform(3, 6.5)), 64, float(random.integers(1, 40))) for _ in range(50)]
     tables = PlanTables.of(TableSet("many", tuple(Table(f"t{i}", *s) for i, s in enumerate(shapes))))
     evaluator = Evaluator.on(MACHINE, tables, 4096, 16)
-    search = Search(evaluator, 2e9, time_limit_s=0.3)
+    search = Search(evaluator, 2e9, effort_s=0.3)
     search.starts.quick(lambda: True)
     best_us, loads = search.best_s * 1e6, evaluator.loads(search.best.plan()).most  # type: ignore[union-attr]
     curves = StepCurves.of(evaluator)
@@ -56,7 +56,7 @@ def test_a_bound_that_is_stopped_at_any_time_holds_and_goes_on() -> None:
     )
     evaluator = Evaluator.on(MACHINE, tables, 2048, 16)
     options = options_of(evaluator, 400e6)
-    best = evaluator.cost(Search(evaluator, 400e6, time_limit_s=1, options=options).constructed()).time_s
+    best = evaluator.cost(Search(evaluator, 400e6, effort_s=1, options=options).constructed()).time_s
     curves = StepCurves.of(evaluator)
     means = MeanLoads(Problem(options, curves, 400e6, best), np.zeros(curves.step.size), 1.0)
     found = []

@@ -172,7 +172,7 @@ def model(tmp_path: Path) -> str:
 
 
 def test_the_page_has_the_whole_step(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["plan", "--model", model, "--gpus", "16", "--max-hbm", "300MB", "--time-limit", "300ms"]
+    words = ["plan", "--model", model, "--gpus", "16", "--max-hbm", "300MB", "--effort", "quick"]
     words += ["--objective", "throughput"]
     for columns in ("100", "70"):
         with pytest.MonkeyPatch.context() as patch:
@@ -200,8 +200,8 @@ def test_the_document_has_the_schedule(model: str, capsys: pytest.CaptureFixture
         "16",
         "--max-hbm",
         "300MB",
-        "--time-limit",
-        "300ms",
+        "--effort",
+        "quick",
         "--json",
     ]
     assert run([*words, "--dense", "dlrm-dcnv2"]) == 0

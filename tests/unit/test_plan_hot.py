@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from oracles.plans import exact
-from searches import counted_clock
 
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
@@ -215,13 +214,12 @@ def test_no_plan_with_hot_rows_takes_less_than_the_bound(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_search_finds_the_best_plan_with_hot_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    counted_clock(monkeypatch)
     random = np.random.default_rng(50 + seed)
     tables = skewed(random, 2, 5)
     e = Evaluator.on(MACHINE, tables, int(random.choice([256, 8192])), 2, training=seed % 2 == 0)
     limit = tables.total_bytes * 0.8 + 40e6
     best = exact(e, limit)
-    found = Search(e, limit, time_limit_s=0.5).run()
+    found = Search(e, limit, effort_s=0.5).run()
     time_s = float(e.step_times(e.loads(found.plan).most))
     assert time_s <= best.time_s * 1.01, f"seed {seed}"
     assert found.bound_s <= best.time_s * 1.001, f"seed {seed}"
@@ -231,15 +229,14 @@ def test_the_search_finds_the_best_plan_with_hot_rows(seed: int, monkeypatch: py
 def test_hot_rows_as_one_more_choice_make_no_plan_worse(
     objective: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counted_clock(monkeypatch)
     tables = PlanTables.of(
         TableSet("mine", tuple(Table(f"t{i}", 10**7, 64, 20.0) for i in range(3))), zipf(1.1)
     )
     e = Evaluator.on(MACHINE, tables, 2048, 8, training=objective)
     limit = 3e9  # one of three tables of 2.56 GB as a copy
     o = options_of(e, limit)
-    with_hot = Search(e, limit, time_limit_s=0.6).run()
-    without = Search(e, limit, time_limit_s=0.6, options=o.kept(o.hot == 0)).run()
+    with_hot = Search(e, limit, effort_s=0.6).run()
+    without = Search(e, limit, effort_s=0.6, options=o.kept(o.hot == 0)).run()
     assert with_hot.cost.time_s <= without.cost.time_s * 1.001
     if not objective:
         assert with_hot.cost.time_s < 0.95 * without.cost.time_s
@@ -253,11 +250,10 @@ def asked(*words: str) -> tuple[int, str, str]:
     return code, out.getvalue(), err.getvalue()
 
 
-SKEWED = ("--gpus", "16", "--distribution", "zipf:1.1", "--time-limit", "400ms", "--max-hbm", "3GB")
+SKEWED = ("--gpus", "16", "--distribution", "zipf:1.1", "--effort", "quick", "--max-hbm", "3GB")
 
 
 def test_a_plan_says_which_hot_rows_are_on_every_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    counted_clock(monkeypatch)
     tables, file = tmp_path / "tables.csv", tmp_path / "plan.json"
     tables.write_text("rows,dim,pooling,count\n10000000,64,20,3\n", encoding="utf-8")
     code, text, _ = asked("--model", str(tables), *SKEWED, "--out", str(file))

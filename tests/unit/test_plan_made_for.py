@@ -19,7 +19,7 @@ from perfmodel.report.plan_text import placements
 from perfmodel.schema.workload import Table, TableSet
 
 TABLES = "name,rows,dim,pooling\nbig,2000000,64,8\nsmall,5000,32,2\n"
-SHORT = ("--time-limit", "1s", "--json")
+SHORT = ("--effort", "quick", "--json")
 
 
 @pytest.fixture

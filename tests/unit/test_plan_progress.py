@@ -28,16 +28,17 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def wait_for(said: Callable[[], bool]) -> None:
     """Limits: not within ten seconds -> fails"""
-    ends = time.monotonic() + 10
-    while not said():
-        assert time.monotonic() < ends
+    for _ in range(2000):
+        if said():
+            return
         time.sleep(0.005)
+    raise AssertionError("nothing was drawn")
 
 
 def test_the_line_is_drawn_whether_or_not_something_is_found(lines: list[str]) -> None:
-    progress = PlanProgress(10.0)
+    progress = PlanProgress(0.01)
     wait_for(lambda: len(lines) > 2)
-    assert re.fullmatch(r"searching   \d+ s of at most 10\.0 s", lines[0])
+    assert re.fullmatch(r"searching   \d+ s", lines[0])
     progress(2e-3, 0.0)
     progress(1e-3, 5e-4)  # right after the one before: it is not lost
     wait_for(lambda: lines[-1].startswith("best 1.00 ms, no listed plan is below 500 µs"))
@@ -60,7 +61,7 @@ def test_a_search_tells_of_its_bound_while_its_plan_stays() -> None:
             raise KeyboardInterrupt  # seen: there is no need for more
 
     evaluator = Evaluator.on("h100-sxm-ib", PlanTables.load("mlperf-dlrm-dcnv2"), 1024, 8)
-    assert Search(evaluator, 20e9, time_limit_s=60, watch=watch).run().stopped == "interrupt"
+    assert Search(evaluator, 20e9, effort_s=60, watch=watch).run().stopped == "interrupt"
 
 
 def test_a_bar_is_there_from_the_start(

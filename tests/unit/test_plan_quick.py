@@ -68,7 +68,7 @@ def test_a_search_without_time_is_no_worse_than_what_people_write(
         if not opponents:  # memory is nearly full
             continue
         compared = True
-        found = Search(evaluator, LIMIT, time_limit_s=0).run()
+        found = Search(evaluator, LIMIT, effort_s=0).run()
         best = min(evaluator.cost(plan).time_s for plan in opponents)
         assert found.cost.time_s <= best * (1 + 1e-9), gpus
     assert compared

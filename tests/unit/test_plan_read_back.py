@@ -78,7 +78,7 @@ def test_a_plan_is_read_back_with_the_options_it_was_made_with(
     hand, file = by_hand(model, tmp_path / "hand.json", 4 if "gpus" in name else 8), tmp_path / "p.json"
     made, _ = answer_of(cli, "--model", model, "--plan", str(hand), *asked, "--out", str(file))
     found, said = answer_of(cli, "--model", model, "--plan", str(file))
-    assert {**found, "search_s": 0} == {**made, "search_s": 0}
+    assert found == made
     assert f"taken from {file}: " in said
     for option in (word for word in asked if word.startswith("--") and word not in ("--alpha",)):
         assert option in said
@@ -92,7 +92,7 @@ def test_a_plan_is_read_back_with_the_options_it_was_made_with(
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
 def test_a_search_and_its_plan_read_back_agree(cli: Any, model: str, tmp_path: Path, objective: str) -> None:
     file, asked = str(tmp_path / "p.json"), (*ASKED["many"], "--objective", objective)
-    limits = ("--time-limit", "100ms", "--processes", "1")
+    limits = ("--effort", "quick")
     made, _ = answer_of(cli, "--model", model, "--gpus", "8", *asked, *limits, "--out", file)
     found, _ = answer_of(cli, "--model", model, "--plan", file)
     assert found["time_s"] == pytest.approx(made["time_s"], rel=1e-14)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import count
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -41,7 +39,7 @@ def tables_of(*shapes: tuple[int, int, float]) -> PlanTables:
 
 def searched(tables: PlanTables, gpus: int, limit_bytes: float = 80e9, seed: int = 0) -> Found:
     evaluator = Evaluator.on(MACHINE, tables, 1024, gpus)
-    return Search(evaluator, limit_bytes, seed=seed, time_limit_s=20).run()
+    return Search(evaluator, limit_bytes, seed=seed, effort_s=20).run()
 
 
 def test_tables_that_fit_everywhere_are_copied() -> None:
@@ -90,12 +88,12 @@ def test_shards_that_no_rank_has_room_for_are_not_packed() -> None:
 
 
 def assert_books_are_right(state: Packing) -> None:
-    """Loads and memory that are kept up to date are those of the plan."""
+    """Loads and memory that are kept up to date are those of the plan, rounded as a search has them."""
     plan = state.plan()
     loads = state.evaluator.loads(plan)
-    np.testing.assert_allclose((state.base + state.held).T, loads.values, rtol=1e-12, atol=1e-3)
+    np.testing.assert_allclose((state.base + state.held).T, loads.values, rtol=1e-9, atol=1)
     needs = state.evaluator.memory(plan, loads).total_bytes
-    np.testing.assert_allclose(state.needs(), needs, rtol=1e-12)
+    np.testing.assert_allclose(state.needs(), needs, rtol=1e-9)
 
 
 def test_loads_after_moves_are_those_of_the_plan() -> None:
@@ -170,15 +168,13 @@ def test_schemes_are_improved_one_and_all_together() -> None:
 
 
 def test_two_searches_with_one_seed_find_one_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of searches that end at the same look at the clock, among plans that are changed at random."""
+    """Of searches that end with the same work, among plans that are changed at random."""
     tables = tables_of(*((10**5 * (i + 1), 32, i + 1) for i in range(24)))
     evaluator = Evaluator.on(MACHINE, tables, 1024, 8)
     monkeypatch.setattr(Bounding, "run", lambda *_: None)  # which draws nothing
 
     def found(seed: int) -> list[tuple[Scheme, bytes]]:
-        looks = count()
-        monkeypatch.setattr(plan_search, "time", SimpleNamespace(monotonic=lambda: next(looks)))
-        plan = Search(evaluator, 500e6, seed=seed, time_limit_s=200).run().plan
+        plan = Search(evaluator, 500e6, seed=seed, effort_s=0.5).run().plan
         return [(placement.scheme, np.asarray(placement.ranks).tobytes()) for placement in plan.placements]
 
     first = found(3)
@@ -188,9 +184,9 @@ def test_two_searches_with_one_seed_find_one_plan(monkeypatch: pytest.MonkeyPatc
 
 def begun(state: Packing, best_s: float) -> Search:
     """A search with a best plan, and the same state as the best of a kind of exchange alone."""
-    search = Search(state.evaluator, 80e9, time_limit_s=20)
+    search = Search(state.evaluator, 80e9, effort_s=20)
     search.best_s = state.time_s
-    search.bounds = search._bounds()
+    search._begin_bounds(state)
     search.best, search.best_s, search.families = None, best_s, [state.copy()]
     return search
 
@@ -198,13 +194,13 @@ def begun(state: Packing, best_s: float) -> Search:
 def test_the_plan_of_each_kind_alone_is_changed_too_unless_it_is_far_off() -> None:
     state = packed()
     search = begun(state, state.time_s)
-    search._anneal()
+    search._anneal(search.late)
     assert search.best is not None
     assert search.best.time_s == search.best_s < state.time_s
     assert_books_are_right(search.best)
 
     far = begun(state, state.time_s / 2)
-    far._anneal()
+    far._anneal(far.late)
     assert far.best is None
 
 

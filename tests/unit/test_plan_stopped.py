@@ -11,6 +11,7 @@ import pytest
 from cli_calls import planned as asked
 
 import perfmodel
+from perfmodel.cli import plan_progress
 from perfmodel.plan import outcome, scaling, what_ifs
 from perfmodel.plan.searching.search import Search
 
@@ -26,7 +27,13 @@ RECORDS = [
 def words(tmp_path: Path) -> list[str]:
     path = tmp_path / "mine.csv"
     path.write_text(TABLES, encoding="utf-8")
-    return ["--model", str(path), "--gpus", "16", "--max-hbm", "300MB", "--time-limit", "5s"]
+    return ["--model", str(path), "--gpus", "16", "--max-hbm", "300MB", "--effort", "quick"]
+
+
+@pytest.fixture(autouse=True)
+def no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a slow machine a line tells how far a search is."""
+    monkeypatch.setattr(plan_progress.PlanProgress, "_draw", lambda progress: None)
 
 
 def press(*_: object, **__: object) -> Any:
@@ -98,7 +105,7 @@ def test_a_press_between_two_searches_is_not_lost(words: list[str], monkeypatch:
         return None, ()
 
     monkeypatch.setattr(scaling, "sure_knee", caught)
-    code, out, err = asked(*words[:2], "--gpus", "8,16", *words[4:-1], "1s")
+    code, out, err = asked(*words[:2], "--gpus", "8,16", *words[4:])
     assert code == 130 and "16" in out and err.split() == ["stopping…", "stopped."]
 
 
@@ -118,14 +125,14 @@ def interrupt(*_: object, **__: object) -> Any:
 @pytest.mark.parametrize("where", [(Search, "_near"), (outcome, "reasons")])
 def test_a_stopped_plan_in_python_says_so(where: tuple[Any, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """In the search, and while its answer is made."""
-    whole = perfmodel.plan_tables(RECORDS, 16, max_hbm_bytes=300e6, time_limit_s=0.3)
+    whole = perfmodel.plan_tables(RECORDS, 16, max_hbm_bytes=300e6, effort="quick")
     assert not whole.stopped and "Ctrl-C" not in repr(whole)
     name = where[1]
     monkeypatch.setattr(*where, (lambda *_: iter(interrupt, 0)) if name == "reasons" else interrupt)
     with pytest.warns(
         UserWarning, match="stopped by Ctrl-C: the best plan so far takes .* on 16 GPUs"
     ) as warned:
-        found = perfmodel.plan_tables(RECORDS, 16, max_hbm_bytes=300e6, time_limit_s=5.0)
+        found = perfmodel.plan_tables(RECORDS, 16, max_hbm_bytes=300e6, effort="quick")
     assert found.stopped and repr(found).endswith(", stopped by Ctrl-C>") and found.time_s > 0
     assert warned[0].filename == __file__
     for function in (perfmodel.plan_tables, perfmodel.scale_tables):

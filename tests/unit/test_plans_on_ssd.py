@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from searches import counted_clock
 from test_plan_tiers import BOX, in_tier, on_two, placed, question, table_set, two_tables
 
 from perfmodel.errors import BadInputError
@@ -137,7 +136,6 @@ def test_a_plan_file_and_torchrecs_keep_tables_on_ssds() -> None:
 
 def test_tables_leave_for_host_memory_and_then_for_ssds(monkeypatch: pytest.MonkeyPatch) -> None:
     """MLPerf's, of 105 GB, on two GPUs of 24 GB and a host with room for two of the five largest tables."""
-    counted_clock(monkeypatch)
     box = load_machine(BOX).with_overrides({"host_bytes": 45e9})
     below = Below.of(parse_tiers(["uvm", "ssd"]))
     tables = PlanTables.load("mlperf-dlrm-dcnv2", parse_distribution("zipf:1.05"))
@@ -146,7 +144,7 @@ def test_tables_leave_for_host_memory_and_then_for_ssds(monkeypatch: pytest.Monk
     assert options.crowded
     greedy = list(greedy_plans(evaluator, options, 24e9))
     best = min(evaluator.cost(state.plan()).time_s for state in greedy)
-    found = TieredSearch(evaluator, 24e9, options=options, listed=True, time_limit_s=1.5).run()
+    found = TieredSearch(evaluator, 24e9, options=options, effort_s=1.5).run()
     kinds = {p.scheme.tier.kind for p in found.plan.placements}
     assert kinds == {"hbm", "uvm", "ssd"}
     assert found.cost.time_s <= best and found.bound_s <= found.cost.time_s

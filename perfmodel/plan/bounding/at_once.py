@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from perfmodel.plan.bounding.problem import Problem, Subspace
 from perfmodel.plan.bounding.relaxation import Master, Weights
 from perfmodel.plan.bounding.tangents import TO_US
+from perfmodel.plan.pricing.steady import steady
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -65,14 +66,6 @@ def at_once(problem: Problem, loads: Array) -> AtOnce:
             break
         loads = loads + (other - loads) * 2 / (turn + 3)
     return best
-
-
-def at_prices(problem: Problem, known: AtOnce, stop_s: float) -> AtOnce:
-    """The bound at prices that are known; boxes of schemes that are cheapest there are split."""
-    prices = _Prices(problem)
-    none = np.zeros(0, dtype=np.int64)
-    value, chosen, _ = prices.master.priced(prices.weights(known.mean, known.room), none, stop_s * TO_US)
-    return AtOnce(value / TO_US, known.mean, known.room, chosen)
 
 
 class _Prices:
@@ -125,7 +118,7 @@ class _Prices:
             value = (float(least.sum()) + free.constant - room) / TO_US
             if value > best.bound_s:
                 best = AtOnce(value, mean, room, column)
-                loads = problem.count @ problem.average[column]
+                loads = steady(problem.count @ problem.average[column])
             if float(memory[column].sum()) > 1:
                 low = room
             else:

@@ -18,12 +18,9 @@ from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.bounding.at_once import AtOnce
-from perfmodel.plan.bounding.cover import Cover
 from perfmodel.plan.bounding.mean_loads import MeanLoads
-from perfmodel.plan.bounding.mixed_integer import MixedInteger
 from perfmodel.plan.bounding.problem import Problem, Relaxation, Subspace
 from perfmodel.plan.bounding.relaxation import relax
-from perfmodel.plan.bounding.rooms import NearRooms, RoomBound
 from perfmodel.plan.bounding.tangents import TO_US
 from perfmodel.plan.bounding.tier_parts import by_caches, by_tier
 
@@ -31,24 +28,36 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 RELAXATION = (
-    "linear: shares of the schemes of each table, or whole tables where they are few, any parts and hot "
-    "rows in boxes that are split where it matters, loads and memory spread evenly over the ranks but for "
-    "the largest shard and, of few listed schemes, for sets of shards that fit on a rank, convex hulls of "
-    "the curves; branched on the kinds of exchange in use, the numbers of copies, the sizes of exchanges and "
-    "of what shards bring to one rank"
+    "linear: shares of the schemes of each table, loads and memory spread evenly over the ranks but for the "
+    "largest shard, convex hulls of the curves; branched on the kinds of exchange in use, the numbers of "
+    "copies and the sizes of exchanges"
 )
 """What the bound assumes, in words."""
+
+LISTED = "plans of the listed schemes"
+"""What the bound is over, in words."""
+
+LISTED_SCHEMES = (
+    "row parts in powers of two, whole NVLink domains or all GPUs; column parts of 4 columns or more, equal "
+    "ones or a power of two of them; hot rows that get 50, 75, 90 or 97 % of the look-ups, where they save "
+    "time; each part on a GPU of its own"
+)
+"""Which schemes are listed (``options_of``), in words."""
+
+OF_TORCHREC = "plans of TorchRec's shardings"
+TORCHREC_SCHEMES = (
+    "whole tables, equal column parts of a multiple of 4 columns, row parts over one NVLink domain or all "
+    "GPUs, both over whole domains, and copies; each part on a GPU of its own"
+)
+"""The same of a search for TorchRec (``torchrec.runnable``)."""
 
 _SHARE = 1e-6
 _FIRST = 100  # more than a part is split in
 _WORTH = 1e-4  # of the bound: what a split must promise
 _ROUGH = 0.05
-_PATIENCE = 5  # programs in a row that do not raise the bound of a part that can be split
 _MANY = 150
 _DIFFERENT = 50
 """Kinds of table, from which bounds come from mean loads first: programs of fewer are as small as theirs."""
-_OPTION_S = 1e-3  # until a bound with whole tables or by rooms begins to rise, for each scheme that is listed
-_BEHIND = 0.97  # of a bound with whole tables
 _SIZE_WORTH = 0.1  # of what the largest shard takes longer than is thought: it may be cut further
 
 
@@ -77,17 +86,12 @@ class Bounding:
         self.solved = 0
         self.first_prices: AtOnce | None = None
         self.means: MeanLoads | None = None
-        self.whole: MixedInteger | None = None  # the same with whole tables, where they are few enough
-        self.rooms: RoomBound | None = None
-        self.rooms_s = 0.0  # what rooms that came before said
 
     @property
     def bound_s(self) -> float:
         """No plan takes less [s], unless it is the one that is known."""
-        whole_s = self.whole.bound_s if self.whole else 0.0
         means_s = self.means.bound_us / TO_US if self.means else 0.0
-        rooms_s = max(self.rooms_s, self.rooms.bound_us / TO_US if self.rooms else 0.0)
-        return min(self.best_s, max(self.parts_s, means_s, rooms_s, whole_s))
+        return min(self.best_s, max(self.parts_s, means_s))
 
     @property
     def parts_s(self) -> float:
@@ -100,44 +104,6 @@ class Bounding:
         self.open[0] = max(above_s, first.bound_s), number, whole
         self.known = np.union1d(self.known, first.chosen)
         self.first_prices = first
-
-    def takes_whole_tables(self, left_s: float) -> bool:
-        """Whether a program with whole tables may be of use in this time [s]; there is one, once.
-
-        Limits: tiers below the HBM -> never: shares of cached rows are mixed, and nodes have so much room
-        """
-        o = self.problem.options
-        tiers = not isinstance(o, Cover) and o.tier is not None
-        return self.whole is None and not tiers and self.problem.order.size * _OPTION_S <= left_s
-
-    def with_whole_tables(self, until: Callable[[], bool], found: Callable[[Ints], None]) -> None:
-        """Raise the bound by a program with whole tables; ``found`` as in ``MixedInteger.solve``."""
-        problem = self.problem
-        self.whole = MixedInteger(Problem(problem.options, problem.curves, problem.limit_bytes, self.best_s))
-        self.whole.solve(until, found)
-
-    def takes_rooms(self, left_s: float) -> bool:
-        """Whether a bound by the rooms of ranks may be of use in this time [s].
-
-        Limits: boxes of schemes -> never: a shard may be smaller than theirs;  tiers below the HBM -> never
-        """
-        o = self.problem.options
-        listed = not isinstance(o, Cover) and o.tier is None
-        return listed and self.problem.order.size * _OPTION_S <= left_s
-
-    def with_rooms(self, until: Callable[[], bool], found: Callable[[NearRooms], None]) -> None:
-        """Raise the bound by the rooms of ranks, each time half of the way to the best plan; ``found`` as in
-        ``RoomBound``."""
-        while self.bound_s < self.best_s * (1 - self.tolerance) and not until():
-            if self.rooms is None or self.rooms.stop_us <= self.bound_s * TO_US:
-                stop_s = (self.bound_s + self.best_s) / 2
-                o, curves = self.problem.options, self.problem.curves
-                problem = Problem(o, curves, self.problem.limit_bytes, self.best_s)
-                self.rooms = RoomBound(problem, stop_s * TO_US, found)
-            elif self.rooms.ended:
-                break  # no split can raise it
-            self.rooms.run(until)
-            self.rooms_s = max(self.rooms_s, self.rooms.bound_us / TO_US)
 
     def run(self, until: Callable[[], bool]) -> None:
         """Split parts until none can hold a plan that is better by more than the tolerance.
@@ -168,9 +134,8 @@ class Bounding:
         if number == 0 and len(self.first) > 1:
             tolerance = _ROUGH  # all plans at once: their parts are solved next
         stop_s = self.best_s * (1 - self.tolerance / 2)
-        known = self.known[self.problem.alive[self.known]]
         solve = partial(relax, self.problem, part, tolerance=tolerance, stop_s=stop_s, until=until)
-        relaxed = solve(known, patience=_PATIENCE)
+        relaxed = solve(self.known, coarse=True)
         if relaxed is None:
             return
         self.solved += 1
@@ -182,7 +147,7 @@ class Bounding:
         self.best_s = min(self.best_s, self.found(part, relaxed))
         parts = [] if bound >= self.best_s else self._split(number, part, relaxed)
         if not parts and relaxed.finer and bound < self.best_s:  # nothing else can raise it
-            relaxed = solve(self.known[self.problem.alive[self.known]])
+            relaxed = solve(self.known)
             bound = max(bound, relaxed.bound_s if relaxed else bound)
             parts = self._split(number, part, relaxed) if relaxed and bound < self.best_s else []
         if not parts:
@@ -258,8 +223,6 @@ def _by_size(
     problem: Problem, part: Subspace, relaxed: Relaxation, chosen: Ints
 ) -> tuple[float, list[Subspace]]:
     """On the largest shard, where one in use is larger than the optimum allows for; and by how much [s]."""
-    if isinstance(problem.options, Cover):
-        chosen = chosen[~problem.options.mixed[chosen]]
     curves, own = problem.curves, problem.own[chosen].max(axis=0, initial=0)
     place = np.searchsorted(curves.sizes, np.stack([relaxed.sizes, relaxed.everywhere + own]))
     place = np.minimum(place, curves.sizes.size - 1)

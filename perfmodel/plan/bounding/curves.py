@@ -7,10 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.effort import Work
 from perfmodel.passes.step_resources import Resource
 from perfmodel.passes.steps import Step
 from perfmodel.plan.choices.node_memory import node_bytes, node_size, node_ssd_bytes
+from perfmodel.plan.pricing import work_units as units
 from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.plan.pricing.steady import steady
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -69,6 +72,7 @@ class StepCurves:
     sizes   [M] values of u, rising from 0;  times  [P, M] least time where u is at or above each size [s]
     step, resource   [J] resource ``resource[j]`` is waited for by step ``step[j]``
     scale   [J] bytes of the resource that are as much as one byte of the step's first resource
+    work    counts what is asked of them
     most    [P] the most that u may be: of steps infinite; the last two take no time, and are the mean of what
             ranks keep in host memory and on SSDs, of which nodes have only so much
     Limits: ``times`` at sizes[m] is the step's time at sizes[m - 1] (or above it, where that is less): never
@@ -82,6 +86,7 @@ class StepCurves:
     resource: Ints
     scale: Array
     most: Array
+    work: Work
 
     @staticmethod
     def of(evaluator: Evaluator) -> StepCurves:
@@ -120,7 +125,7 @@ class StepCurves:
             times = np.vstack([times, np.zeros(sizes.size + 1)])
         most = np.concatenate([np.full(len(waits), np.inf), list(rooms.values())])
         waited = np.array(step), np.array(resource), np.array(scale)
-        return StepCurves(np.concatenate([[0.0], sizes]), times, *waited, most)
+        return StepCurves(np.concatenate([[0.0], sizes]), steady(times), *waited, most, evaluator.work)
 
     def units(self, loads: Array) -> Array:
         """Loads [..., K] of all resources as those [..., J] that steps wait for, in their units."""
@@ -141,6 +146,8 @@ class StepCurves:
 
         Limits: u = 0 -> the first of ``times``;  within 0.1 % of ``Evaluator.parts``
         """
+        self.work.add(units.CURVES)
+        self.work.add(units.CURVE_POINT, u.size)
         half, exponent = np.frexp(np.maximum(u, 2.0**_FIRST_LOG2))  # half .. 1 times 2^exponent
         place = (exponent - 1 - _FIRST_LOG2 + 2 * half - 1) * _PIECES
         low = np.minimum(place.astype(np.int64), self.sizes.size - _HEAD - 3)

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.bounding.tangents import TO_US
+from perfmodel.plan.pricing import work_units as units
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -23,7 +24,7 @@ class Hulls:
     """
 
     def __init__(self, curves: StepCurves) -> None:
-        self.sizes, self.times = curves.sizes, curves.times * TO_US
+        self.sizes, self.times, self.work = curves.sizes, curves.times * TO_US, curves.work
         self.known: dict[tuple[int, int, int], tuple[Array, Array]] = {}
 
     def of(self, step: int, first: int, last: int) -> tuple[Array, Array]:
@@ -45,6 +46,7 @@ class Hulls:
         return total
 
     def _corners(self, step: int, first: int, last: int) -> tuple[Array, Array]:
+        self.work.add(units.LINES)
         x, y = self.sizes[first : last + 1], self.times[step, first : last + 1]
         flat = _FLAT * float(y.max())
         found, todo = {0, x.size - 1}, [(0, x.size - 1)]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from perfmodel.effort import Work
+from perfmodel.plan.pricing import work_units as units
+
 _WAYS: tuple[tuple[str, dict[str, bool]], ...] = (
     ("highs-ds", {"presolve": False}),
     ("highs-ds", {"presolve": True}),
@@ -12,8 +15,10 @@ _WAYS: tuple[tuple[str, dict[str, bool]], ...] = (
 """The quickest first. Without presolve HiGHS gives up on some programs of 100 000 tables."""
 
 
-def least(*program: Any) -> Any:
+def least(work: Work, *program: Any) -> Any:
     """``scipy.optimize.linprog`` of (cost, matrix, right, equal matrix, equal right, bounds).
+
+    work  counts the program and its iterations
 
     Limits: HiGHS gives up in every way -> RuntimeError: a program of a bound has a solution
     """
@@ -21,6 +26,8 @@ def least(*program: Any) -> Any:
 
     for method, options in _WAYS:
         found: Any = linprog(*program, method=method, options=options)  # type: ignore[call-overload]
+        work.add(units.PROGRAM)
+        work.add(units.PROGRAM_ITERATION, found.nit)
         if found.x is not None:
             return found
     raise RuntimeError(f"a linear program of a bound was not solved: {found.message}")

@@ -39,8 +39,7 @@ _PRICINGS = 30  # of one part, at most
 _WORTH = 5e-5  # of the bound: what a split must promise
 _SHARDS = 0.3  # of what the largest shard takes longer than the optimum: few columns may have it
 _SMALLEST = 1e-3  # of the largest shard: a size to split at
-_HALVINGS, _RISE = 8, 1e-3  # of boxes in one part; of its bound: what one must bring for another
-_STALLED = 100  # parts in a row that raise the bound by less than that
+_STALLED, _RISE = 100, 1e-3  # parts in a row that raise the bound by less than that share of it
 _ROUNDING = 1e-9
 
 
@@ -62,7 +61,7 @@ class MeanLoads:
 
     def __init__(self, problem: Problem, mean: Array, room: float) -> None:
         self.problem, curves = problem, problem.curves
-        used = problem.average[problem.alive].any(axis=0) & (curves.times[curves.step, -1] > 0)
+        used = problem.average.any(axis=0) & (curves.times[curves.step, -1] > 0)
         self.active = np.flatnonzero(used)
         self.step = curves.step[self.active]
         self.hulls = Hulls(curves)
@@ -87,7 +86,7 @@ class MeanLoads:
 
     def _sets(self) -> Mask:
         """[n, 6] sets of kinds of exchange: copies beside any others; the last has all."""
-        kinds = [kind for kind in self.priced.kinds if kind != Exchange.DP]
+        kinds = [kind for kind in self.priced.blocks if kind != Exchange.DP]
         sets = np.zeros((1 << len(kinds), len(Exchange)), dtype=bool)
         sets[:, Exchange.DP] = True
         for bit, kind in enumerate(kinds):
@@ -99,8 +98,8 @@ class MeanLoads:
         problem, o = self.problem, self.problem.options
         sizes = problem.curves.times[:, 1] > problem.curves.times[:, 0]
         runs = np.zeros((len(Exchange), sizes.size), dtype=bool)
-        for kind in self.priced.kinds:
-            at = np.flatnonzero(problem.alive & (o.exchange == kind))
+        for kind in self.priced.blocks:
+            at = np.flatnonzero(o.exchange == kind)
             if kind != Exchange.DP:
                 runs[kind, problem.curves.step[(problem.average[at] > 0).all(axis=0)]] = True
         firsts = (self.sets @ (runs & sizes)).astype(np.int64)
@@ -131,7 +130,7 @@ class MeanLoads:
                 continue
             self.solving_us = above_us
             heapq.heappop(self.open)
-            bound, found = self._solve(above_us, part, stop_us, until)
+            bound, found = self._optimum(above_us, part, stop_us, until)
             self.solved, self.solving_us = self.solved + 1, np.inf
             if found is None:
                 heapq.heappush(self.open, (bound, number, part))
@@ -149,33 +148,14 @@ class MeanLoads:
         value = value + self.hulls.least(self.slope[at], part.first, part.last)
         return float(value.max(initial=-np.inf))
 
-    def _solve(
+    def _optimum(
         self, bound: float, part: _Part, stop_us: float, until: Callable[[], bool]
     ) -> tuple[float, Optimum | None]:
-        """The bound of the lowest part, and its optimum; boxes of schemes are split while that raises it.
+        """A part's bound [us] and its optimum.
 
-        Limits: high enough, or no longer the lowest, before boxes are split enough -> (bound, None)
+        Limits: a table that fits in no way -> infinite, None;  high enough, or stopped -> (bound, None)
         """
-        most = self._most(part.last)
-        for turn in range(_HALVINGS + 1):
-            before = bound if turn else -np.inf
-            bound, found = self._optimum(bound, part, most, stop_us, until)
-            if found is None or bound >= stop_us or until():
-                return bound, None
-            if part is self.whole or bound - before < _RISE * abs(bound) or not self._halve(found):
-                break
-            for prices in found.prices:  # what they prefer now
-                self._price(prices[:-1], float(prices[-1]), part.kinds, most)
-            self.solving_us = bound
-            if self.open and bound > self.open[0][0]:
-                return bound, None
-        return bound, found
-
-    def _optimum(
-        self, bound: float, part: _Part, most: Array, stop_us: float, until: Callable[[], bool]
-    ) -> tuple[float, Optimum | None]:
-        """A part's bound [us] and its optimum. Limits: a table that fits in no way -> infinite, None"""
-        found, kinds = None, self.sets[part.kinds]
+        found, kinds, most = None, self.sets[part.kinds], self._most(part.last)
         if not self.columns.of(kinds, most).size:
             start = self._best_prices(part)
             if self._price(start[:-1], float(start[-1]), part.kinds, most) is None:
@@ -184,7 +164,9 @@ class MeanLoads:
             found = solve(self.columns, kinds, self.step, self.hulls, part.first, part.last, most)
             self._price(found.mean, found.room, part.kinds, most)
             bound = max(bound, self._known(part, len(self.slope) - 1))
-            if bound >= stop_us or until() or bound >= found.value * (1 - _NEAR):
+            if bound >= stop_us or until():
+                return bound, None
+            if bound >= found.value * (1 - _NEAR):
                 break
         return bound, found
 
@@ -209,19 +191,10 @@ class MeanLoads:
         self.slope, self.value = np.vstack([self.slope, slope]), np.vstack([self.value, value])
         self.prices = np.vstack([self.prices, np.append(mean, room)])
         self.most = np.vstack([self.most, most])
-        point = self.priced.point(found, self.prices[-1])
+        point = self.priced.point(found)
         if point is not None:
             self.columns.add(point)
         return point
-
-    def _halve(self, found: Optimum) -> bool:
-        """Split the boxes that an optimum uses; False where none holds several schemes."""
-        options = np.unique(np.concatenate([self.columns.points[-1].option, *found.options]))
-        if not self.problem.split(options[self.problem.alive[options]]):
-            return False
-        self.priced = Priced(self.problem, self.active, self.priced)
-        self.columns.keep(self.problem.alive)
-        return True
 
     def _split(self, part: _Part, bound: float, found: Optimum) -> list[_Part]:
         """Two parts that hold the same plans between them; none where that would not raise the bound."""

@@ -37,12 +37,6 @@ class PlanColumns:
         self.used.append(self.programs)
         self._stacked()
 
-    def keep(self, alive: Mask) -> None:
-        """Those alone whose options are alive."""
-        kept = [at for at, point in enumerate(self.points) if alive[point.option].all()]
-        self.points, self.used = [self.points[at] for at in kept], [self.used[at] for at in kept]
-        self._stacked()
-
     def _stacked(self) -> None:
         width = self._least.shape[1]
         self._least = np.array([point.least for point in self.points]).reshape(-1, width)
@@ -65,7 +59,6 @@ class Optimum:
 
     mean [J], room  multipliers of the mean loads and of memory [us];  value  [us]
     size, time_us, shard  [P] of each step: the load, the time on the hull [us], and the largest shard's load
-    options, prices  of the columns that have a share
     """
 
     mean: Array
@@ -74,8 +67,6 @@ class Optimum:
     size: Array
     time_us: Array
     shard: Array
-    options: list[Ints]
-    prices: list[Array]
 
 
 def solve(
@@ -107,7 +98,7 @@ def solve(
     whole[1 + of, n + np.arange(size.size)] = 1
     cost = np.concatenate([np.zeros(n), time, np.full(steps + 1, _PENALTY_US)])
     right = np.append(np.zeros(R), 1.0)
-    found = linear.least(cost, matrix, right, whole, np.ones(1 + steps))
+    found = linear.least(hulls.work, cost, matrix, right, whole, np.ones(1 + steps))
     dual, share, corner = np.maximum(-found.ineqlin.marginals, 0), found.x[:n], found.x[n:end]
     mean = np.zeros(step.size)
     mean[used] = dual[:R] / scale
@@ -124,6 +115,4 @@ def solve(
         np.asarray(np.bincount(of, corner * size, steps), np.float64),
         np.asarray(np.bincount(of, corner * time, steps), np.float64),
         shard,
-        [points[i].option for i in some],
-        [points[i].prices for i in some],
     )

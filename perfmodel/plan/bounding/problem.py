@@ -8,9 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan.bounding.cover import Cover
 from perfmodel.plan.bounding.curves import StepCurves
-from perfmodel.plan.bounding.growing import Growing
 from perfmodel.plan.bounding.tangents import Tangents
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.pricing.allowed_tiers import CODES, WITH_CACHE
@@ -64,14 +62,12 @@ class Subspace:
 
     def options(self, problem: Problem) -> Mask:
         """[O] options that its plans may use."""
-        return problem.alive & self.among(problem.options, problem.own)
+        return self.among(problem.options, problem.own)
 
-    def among(self, o: Options | Cover, own: Array) -> Mask:
+    def among(self, o: Options, own: Array) -> Mask:
         """[O] which of some options its plans may use; own [O, J] of a shard, in units of u."""
         fits = (own <= self.cap).all(axis=1) if np.isfinite(self.cap).any() else np.ones(len(own), dtype=bool)
-        if isinstance(o, Cover):
-            fits |= o.mixed  # with more hot rows a shard is smaller
-        elif o.tier is not None:
+        if o.tier is not None:
             fits &= self.tiers[o.group, o.tier]
         copied = o.exchange == Exchange.DP
         possible = np.where(copied, self.most[o.group] > 0, self.fewest[o.group] < 1)
@@ -88,7 +84,7 @@ class Relaxation:
     sizes    [J] largest load of a rank in the relaxed optimum;  everywhere  [J] what all ranks have of it
     step_s   [P] what each step is thought to take [s]
     room     what all the memory that there is once more would save [s]
-    finer    whether more programs, or smaller boxes of schemes, could raise the bound
+    finer    whether more programs could raise the bound
     """
 
     bound_s: float
@@ -110,7 +106,7 @@ class Problem:
               the batch before, as no step that the curves have; None: it is among the curves
     """
 
-    options: Options | Cover
+    options: Options
     curves: StepCurves
     limit_bytes: float
     most_s: float  # of a plan that is known: no better one has a step that takes longer
@@ -130,30 +126,14 @@ class Problem:
         self.tangents = Tangents(self.curves)
         self.binding = np.zeros((0, 3), dtype=np.int64)  # rows of the last linear program that counted
         self.count = self.options.count.astype(np.float64)
-        self._own, self._everywhere, self._average = (
-            Growing(self.curves.units(loads)) for loads in self._loads(0)
-        )
-        self._taken()
-
-    def _loads(self, first: int) -> list[Array]:
-        o = self.options
-        return [loads[first:] for loads in (o.own, o.everywhere, o.average)]
-
-    def _taken(self) -> None:
-        """[O, J]: of one table in the units of u; own of one shard, everywhere of a table."""
-        o = self.options
+        o = self.options  # of one table in the units of u; own of one shard, everywhere of a table
         self.own, self.everywhere, self.average = (
-            of.rows for of in (self._own, self._everywhere, self._average)
+            self.curves.units(loads) for loads in (o.own, o.everywhere, o.average)
         )
-        self.alive: Mask = o.alive if isinstance(o, Cover) else np.ones(o.group.size, dtype=bool)
-        alive = np.flatnonzero(self.alive)
-        self.order: Ints = alive[np.argsort(o.group[alive], kind="stable")]
-        self.first = np.searchsorted(o.group[self.order], np.arange(o.count.size))
 
     def least(self, value: Array) -> tuple[Array, Ints]:
         """Of every kind of table the least of ``value`` [O], and the option that has it, shape [Q]."""
-        least, at = least_of(value[self.order], np.append(self.first, self.order.size))
-        return least, self.order[at]
+        return least_of(value, self.options.first)
 
     def largest(self, at: Ints, load: Array) -> Array:
         """Sums of the largest loads that tables may bring with some of the options, shape [J].
@@ -164,25 +144,13 @@ class Problem:
         np.maximum.at(of_kind, self.options.group[at], load)
         return np.asarray(self.count @ of_kind)
 
-    def split(self, at: Ints) -> bool:
-        """Split boxes of the cover that hold several schemes; False where none does."""
-        o = self.options
-        if not isinstance(o, Cover) or not (o.several[at] & o.alive[at]).any():
-            return False
-        before = o.group.size
-        o.split(at)
-        for of, loads in zip((self._own, self._everywhere, self._average), self._loads(before), strict=True):
-            of.add(self.curves.units(loads))
-        self._taken()
-        return True
-
     def least_s(self, part: Subspace) -> float:
         """The latency of the steps that every plan of a part has, or of prefetched ones beside them [s]."""
         mask = part.options(self)
         forced = self.forced_steps(part, mask)
         least = float(np.where(forced, self.curves.times[:, 1], self.curves.times[:, 0]).sum())
         o = self.options
-        if self.cached_s is None or isinstance(o, Cover) or o.tier is None:
+        if self.cached_s is None or o.tier is None:
             return least
         used = [mask & (o.tier == code) for code in WITH_CACHE if part.used[code]]
         return max([least, *(float(self.cached_s.min(where=some, initial=np.inf)) for some in used)])
@@ -192,7 +160,7 @@ class Problem:
         steps = np.zeros(len(self.curves.times), dtype=bool)
         o = self.options
         uses = [mask & (o.exchange == kind) for kind in np.flatnonzero(part.forced)]
-        if not isinstance(o, Cover) and o.tier is not None:
+        if o.tier is not None:
             uses += [mask & (o.tier == tier) for tier in np.flatnonzero(part.used)]
         for at in uses:
             if at.any():

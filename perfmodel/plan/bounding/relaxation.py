@@ -24,7 +24,8 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.bounding import linear
 from perfmodel.plan.bounding.problem import Problem, Relaxation, Subspace
 from perfmodel.plan.bounding.tangents import TO_US
-from perfmodel.plan.choices.options import Options
+from perfmodel.plan.pricing import work_units as units
+from perfmodel.plan.pricing.steady import steady
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -32,11 +33,8 @@ Mask = NDArray[np.bool_]
 
 _MEAN, _FLOOR = -1, -2  # rows of the linear program that are of no kind of table
 _MOST = -1  # and of no tangent: no more than the largest size
-_SHARE = 1e-6
 _SLACK = 1e-4  # of the program's value: what a tangent must be above it to count
 _SHARDS = 4  # kinds of table, of each resource, whose shards may count in the next program
-_HALVINGS = 8  # of boxes for one price
-_RISE = 1e-3  # of the value: what halving boxes must have brought to go on
 _CARE, _RISEN = (
     0.1,
     0.25,
@@ -134,7 +132,7 @@ class Master:
         own = np.zeros((problem.count.size, problem.own.shape[1]))
         np.add.at(own, group, share[:, np.newaxis] * problem.own[chosen])
         everywhere = tables @ problem.everywhere[chosen]
-        return tables @ problem.average[chosen], own + everywhere, everywhere
+        return steady(tables @ problem.average[chosen]), steady(own + everywhere), steady(everywhere)
 
     def step_times(self, sizes: Array) -> Array:
         """What each step is thought to take at the largest loads [J] of a rank, [P] in us."""
@@ -174,7 +172,9 @@ class Master:
         one = np.ones(n), (group, np.arange(n))
         whole = sparse.csr_array(one, shape=(problem.count.size, n + steps + 1))
         rows, every = sparse.csr_array(matrix), np.ones(problem.count.size)
-        found = linear.least(cost, rows, right, whole, every, np.stack([lower, upper], axis=1))
+        found = linear.least(
+            problem.curves.work, cost, rows, right, whole, every, np.stack([lower, upper], axis=1)
+        )
         self.step_us = found.x[n : n + steps]
         dual = np.maximum(-found.ineqlin.marginals, 0)
         self.idle = np.where(dual[:R] > 0, 0, self.idle + 1)
@@ -197,44 +197,26 @@ class Master:
         value = problem.curves.least(slope / TO_US, self.first, self.last).sum() * TO_US
         return Weights(mean, everywhere, held, room, float(value + floor @ self.part.floor - room))
 
-    def prices(self, of: Weights, first: int = 0) -> Array:
-        """What all tables of a kind cost with each option from ``first`` on; infinite where it may not be."""
+    def prices(self, of: Weights) -> Array:
+        """What all tables of a kind cost with each option; infinite where it may not be."""
         problem, o = self.problem, self.problem.options
-        here = slice(first, None)
-        price = problem.average[here] @ of.mean
-        price += of.room * o.average_memory[here] / problem.limit_bytes
-        group = o.group[here]
+        problem.curves.work.add(units.PRICED, problem.average.size)
+        price = problem.average @ of.mean
+        price += of.room * o.average_memory / problem.limit_bytes
         if of.everywhere.any():
-            price += problem.everywhere[here] @ of.everywhere
-        price *= problem.count[group]
+            price += problem.everywhere @ of.everywhere
+        price *= problem.count[o.group]
         for q in np.flatnonzero(of.held.any(axis=1)):
-            at = slice(o.first[q], o.first[q + 1]) if isinstance(o, Options) else np.flatnonzero(group == q)
-            price[at] += problem.own[here][at] @ of.held[q]
-        price[~self.mask[here]] = np.inf
-        return price
+            at = slice(o.first[q], o.first[q + 1])
+            price[at] += problem.own[at] @ of.held[q]
+        price[~self.mask] = np.inf
+        return steady(price)
 
-    def price(self, share: Array, dual: Array, room: float, stop_us: float) -> tuple[float, Ints, bool]:
-        """The Lagrangian's value [us] at these multipliers, the option of each kind that it prefers, and
-        whether boxes were split, of those that have a share or are preferred, as long as they hold several.
-        """
-        return self.priced(self.weights(dual, room), self.chosen[share > _SHARE], stop_us)
-
-    def priced(self, weights: Weights, used: Ints, stop_us: float) -> tuple[float, Ints, bool]:
-        """The same at any weights; ``used``: options of which boxes are split beside those preferred."""
-        problem, best, some = self.problem, -np.inf, False
-        price = self.prices(weights)
-        for left in range(_HALVINGS, -1, -1):
-            least, column = self._cheapest(price)
-            value = float(least.sum()) + weights.constant
-            before, rose = price.size, value - best > _RISE * abs(value)
-            best = value
-            if not left or not rose or value >= stop_us or not problem.split(np.union1d(used, column)):
-                break
-            self.mask, some = self.part.options(problem), True
-            price = np.concatenate([price, self.prices(weights, before)])
-            price[~problem.alive] = np.inf
-            self.chosen = self.chosen[problem.alive[self.chosen]]
-        return best, column, some
+    def priced(self, dual: Array, room: float) -> tuple[float, Ints]:
+        """The Lagrangian's value [us] at these multipliers, and the option of each kind that it prefers."""
+        weights = self.weights(dual, room)
+        least, column = self._cheapest(self.prices(weights))
+        return float(least.sum()) + weights.constant, column
 
     def _cheapest(self, price: Array) -> tuple[Array, Ints]:
         """Least cost of every kind of table with as many copies as there may be; the options that have it."""
@@ -258,42 +240,39 @@ def relax(
     *,
     tolerance: float,
     stop_s: float = np.inf,
-    patience: float = np.inf,
+    coarse: bool = False,
     until: Callable[[], bool] = lambda: False,
 ) -> Relaxation | None:
-    """Solve the relaxed problem of one part of all plans; boxes of schemes are split where that matters.
+    """Solve the relaxed problem of one part of all plans.
 
     known      options to begin with;  until  whether to end early
-    tolerance  of the bound, as a share;  stop_s  no need to know more than that it is above [s]; with
-               patience, a bound far below that need not come near its optimum: its part is split further
-    patience   programs in a row within the tolerance that need not raise the bound: boxes are split in each
+    tolerance  of the bound, as a share;  stop_s  no need to know more than that it is above [s]
+    coarse     whether a bound far below that need not come near its optimum: its part is split further
     Limits: a table that can be sharded in no way of the part -> None
     """
     master = Master(problem, part)
     columns = master.begin(known)
     if columns is None:
         return None
-    best, mark, before, still = -np.inf, -np.inf, -np.inf, 0
+    best = before = -np.inf
     master.tighten(np.isin(master.chosen, columns[0]).astype(np.float64), master.chosen)
     while True:
         share, dual, room, value = master.solve()
         chosen = master.chosen
-        bound, column, finer = master.price(share, dual, room, stop_s * TO_US)
+        bound, column = master.priced(dual, room)
         tight = not master.tighten(share, chosen)
         columns.append(column)
         best = max(best, bound)
-        left = _CARE * max(1 - best / (stop_s * TO_US), 0) if np.isfinite(stop_s + patience) else 0.0
+        left = _CARE * max(1 - best / (stop_s * TO_US), 0) if coarse and np.isfinite(stop_s) else 0.0
         rough = best >= value * (1 - left) and best - before <= _RISEN * left * abs(best)
         before = best
         near, more = best >= value * (1 - tolerance), master.add(column)
-        rose = best - mark > _RISE * abs(best)
-        mark, still = (best, 0) if rose or not near else (mark, still + 1)
-        settled = tight and (near or not more) and not finer
-        if best >= stop_s * TO_US or until() or settled or rough or still >= patience:
+        settled = tight and (near or not more)
+        if best >= stop_s * TO_US or until() or settled or rough:
             break
     at, shards, everywhere = master.sizes(share, chosen)
     floor = np.where(part.floor > 0, everywhere + part.floor, 0)
     sizes = np.maximum(np.maximum(at, shards.max(axis=0)), floor)
     step_s, room_s = master.step_times(sizes) / TO_US, room / TO_US
     found = np.stack(columns)
-    return Relaxation(best / TO_US, chosen, share, found, sizes, everywhere, step_s, room_s, finer or rough)
+    return Relaxation(best / TO_US, chosen, share, found, sizes, everywhere, step_s, room_s, rough)

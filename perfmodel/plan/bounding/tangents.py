@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.plan.bounding.curves import StepCurves
+from perfmodel.plan.pricing import work_units as units
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -20,7 +21,7 @@ class Tangents:
     """Lines under the curves: time >= slope u + cut, in us; those of each range of sizes are found once."""
 
     def __init__(self, curves: StepCurves) -> None:
-        self.sizes, self.times = curves.sizes, curves.times * TO_US
+        self.sizes, self.times, self.work = curves.sizes, curves.times * TO_US, curves.work
         at = 2.0**_SLOPES_LOG2
         place = np.searchsorted(curves.sizes, np.stack([at, 2 * at]))
         self.chords = np.maximum((self.times[:, place[1]] - self.times[:, place[0]]) / at, 0)
@@ -37,6 +38,7 @@ class Tangents:
         return np.stack([slope for slope, _ in found]), np.stack([cut for _, cut in found])
 
     def _lines(self, p: int, first: int, last: int) -> tuple[Array, Array]:
+        self.work.add(units.LINES)
         here = slice(first, last + 1)
         line, sizes = self.times[p, here], self.sizes[here]
         ends = [0.0, 0.0, 0.0]  # flat, and the first and the last edge of the hull

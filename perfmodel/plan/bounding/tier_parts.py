@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.plan.bounding.cover import Cover
 from perfmodel.plan.bounding.problem import Problem, Relaxation, Subspace
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.pricing.allowed_tiers import CODES, NONE, WITH_CACHE
@@ -25,7 +24,7 @@ def by_caches(problem: Problem, part: Subspace, chosen: Ints) -> list[Subspace]:
 
     Limits: no option in use is cached, or caches are paid for already -> none
     """
-    tier = _tiers(problem)
+    tier = problem.options.tier
     if tier is None:
         return []
     for code in WITH_CACHE:
@@ -42,7 +41,7 @@ def by_tier(problem: Problem, part: Subspace, relaxed: Relaxation) -> tuple[floa
     the memory by which the optimum is away from the nearer of both.
     Limits: equal tables, which may differ in their tiers -> not split
     """
-    tier, o = _tiers(problem), problem.options
+    tier, o = problem.options.tier, problem.options
     if tier is None:
         return 0.0, []
     at, Q = relaxed.chosen, problem.count.size
@@ -81,9 +80,3 @@ def prefetched_s(options: Options, evaluator: Evaluator) -> Array | None:
     found = np.full(cached.size, np.inf)
     found[cached] = evaluator.times.ahead(options.average[cached])
     return found
-
-
-def _tiers(problem: Problem) -> Ints | None:
-    """[O] where the tables of each option are; None: all in HBM."""
-    o = problem.options
-    return None if isinstance(o, Cover) else o.tier

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan.choices.hot_ends import NONE_HOT
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.choices.too_small import too_small, with_copies
 from perfmodel.plan.pricing.allowed_tiers import CODES
@@ -203,48 +202,6 @@ class Constraints:
         if scheme.kind == Exchange.TWO_LEVEL:
             free = int(np.sum(~barred.reshape(-1, self.domain).any(axis=1))) * self.domain
         return scheme.parts > free
-
-    def some_allowed(self, boxes: Ints) -> Mask:
-        """[n] whether any scheme of boxes (``plan.cover``) may be; where that is not clear, it may.
-
-        Source: a bound over more plans than are allowed is one of those that are
-        """
-        sample, _, _ = self.tables.kinds
-        dims = self.tables.dim[sample]
-        return np.array(
-            [self._box_allowed(int(sample[q]), int(dims[q]), box) for q, *box in boxes.tolist()], dtype=bool
-        )
-
-    def _box_allowed(self, t: int, dim: int, box: Sequence[int]) -> bool:
-        kind, r1, r2, c1, c2, h1, _, what = box
-        each, everywhere = self.allowed[t], bool(self.allowed[t].barred)
-        cut = each.row_parts is not None or each.col_parts is not None
-        if kind == Exchange.DP:
-            return each.copies and not cut and not everywhere
-        if (h1 > 0 or what >= NONE_HOT) and (not each.hot or everywhere):
-            return False
-        if each.exchanges is not None and kind not in each.exchanges:
-            return False
-        if not r1 <= (each.row_parts or r1) <= r2 or not c1 <= (each.col_parts or c1) <= c2:
-            return False
-        if c1 > 1 and dim // c1 < each.least_columns:
-            return False
-        if r1 * c1 > self.gpus - len(each.barred):
-            return False
-        return each.shardings is None or bool(self._names_of(kind, r1, r2, c1, c2) & each.shardings)
-
-    def _names_of(self, kind: int, r1: int, r2: int, c1: int, c2: int) -> set[str]:
-        """Names of shardings that schemes of a box have, and perhaps more."""
-        found = {"3d"} if r2 > 1 else set()
-        if r1 == 1:
-            found |= {"table-wise"} if c1 == 1 else set()
-            found |= {COLUMN_WISE} if c2 > 1 else set()
-            found |= {_INSIDE} if c2 > 1 and c1 <= self.domain else set()
-        if r2 >= self.gpus and c1 == 1:
-            found |= {"row-wise"} | ({"table-wise"} if self.gpus == 1 else set())
-        if kind == Exchange.TWO_LEVEL and r1 <= self.domain <= r2:
-            found |= {"table-row-wise", "grid"}
-        return found
 
     def check_room(self, options: Options, limit_bytes: float) -> None:
         """Limits: the least that the allowed options of all tables need is too much -> BadInputError"""

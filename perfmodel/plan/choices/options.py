@@ -18,6 +18,7 @@ from perfmodel.plan.pricing.allowed_tiers import CODES, Below
 from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.pricing.placement import Scheme
 from perfmodel.plan.pricing.rank_loads import ShardLoads
+from perfmodel.plan.pricing.steady import steady
 from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.schema.distributions import Distribution
 from perfmodel.schema.tiers import IN_HBM
@@ -207,12 +208,12 @@ def options_of(
         c,
         hot_of,
         parts,
-        loads.own,
-        loads.everywhere,
-        own_memory,
-        everywhere_memory,
-        _average(loads, spread),
-        everywhere_memory + own_memory * spread,
+        steady(loads.own),
+        steady(loads.everywhere),
+        steady(own_memory),
+        steady(everywhere_memory),
+        steady(_average(loads, spread)),
+        steady(everywhere_memory + own_memory * spread),
         gpus,
         domain,
         tier=tier,

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.collectives.library import Timing
+from perfmodel.effort import Work
 from perfmodel.errors import BadInputError
 from perfmodel.model import bands
 from perfmodel.model.exchanges import Exchange
@@ -17,11 +18,13 @@ from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.settings import CLUSTER, Setting, clock_of, load_setting
 from perfmodel.passes.steps import BACKWARD, FORWARD, HANDOVER, LABELS, STEPS, Step, StepRow, with_tiers
 from perfmodel.passes.tier_times import LINK, cache_state_bytes
+from perfmodel.plan.pricing import work_units as units
 from perfmodel.plan.pricing.allowed_tiers import Below, check_machine
 from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.plan.pricing.loads import LoadModel, Loads, Resource, ShardLoads, Training
 from perfmodel.plan.pricing.memory import MemoryModel, PlanMemory
 from perfmodel.plan.pricing.placement import Plan, Scheme
+from perfmodel.plan.pricing.steady import steady
 from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.plan.pricing.timing import AHEAD, PassTimes
 from perfmodel.schema.evidence import Evidence
@@ -90,6 +93,7 @@ class Evaluator:
         if sets is not None and tables.partly_weighted:
             tables = tables.all_weighted()
         self.setting, self.tables, self.batch, self.gpus = setting, tables, int(batch), int(gpus)
+        self.work = Work()
         self.basis = PassBasis(setting, gpus_per_node, payload)
         self.domain = int(self.basis.domain(np.asarray(float(gpus))))
         self.asked = {
@@ -176,7 +180,9 @@ class Evaluator:
     ) -> ShardLoads:
         """``LoadModel.shard_loads``: table indices, ``Exchange`` codes, row and column parts; hot rows, tier
         and cached share where they are not 0."""
-        return self.model.shard_loads(table, kind, r, c, *more)
+        found = self.model.shard_loads(table, kind, r, c, *more)
+        self.work.add(units.LISTED, found.own.size / found.own.shape[-1])
+        return found
 
     def loads(self, plan: Plan, shards: ShardLoads | None = None) -> Loads:
         """Bytes of every resource on every rank.
@@ -185,6 +191,7 @@ class Evaluator:
         Limits: a plan for other GPUs or tables -> BadInputError
         """
         self._check(plan)
+        self.work.add(units.COSTED_TABLE, len(plan.placements))
         return self.model.loads(plan, shards)
 
     def _check(self, plan: Plan) -> None:
@@ -357,7 +364,9 @@ class Evaluator:
 
         Within 0.1 % of ``step(...).time_s``; 100 000 passes in tens of milliseconds.
         """
-        return self.times.fast(most)
+        self.work.add(units.SCORING)
+        self.work.add(units.SCORED_ROW, most.size / most.shape[-1])
+        return steady(self.times.fast(most))
 
     def parts(self, most: Array) -> dict[str, Array]:
         """The same for every step by its name (``PassTimes.parts``)."""

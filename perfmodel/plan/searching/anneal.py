@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.bounding.curves import StepCurves
+from perfmodel.plan.pricing.steady import steady
 from perfmodel.plan.searching.improve import put_back
 from perfmodel.plan.searching.moves import others
 from perfmodel.plan.searching.packing import Packing, in_domains, on_all
@@ -147,7 +148,7 @@ class Annealing:
     def times(self, most: Array) -> Array:
         """Times [...] of the busiest rank's loads [..., J]."""
         u = np.maximum.reduceat(most, self.starts, axis=-1)
-        return np.asarray(self.curves.between(self.steps, u).sum(axis=-1))
+        return steady(self.curves.between(self.steps, u).sum(axis=-1))
 
     def _price(self) -> None:
         """Schemes of each kind of table that cost little at present, and what loads weigh."""
@@ -159,7 +160,7 @@ class Annealing:
         time = self.times(each)
         slope = (time[:-1] - time[-1]) / step
         self.most, self.dear = np.maximum(most, 1e-9), slope * most
-        price = self.average @ slope
+        price = steady(self.average @ slope)
         allowed = np.flatnonzero(self.mask)
         segment = o.group[allowed] * o.families + o.family[allowed]
         self.few = allowed[least_few(segment, price[allowed])]
@@ -278,7 +279,7 @@ class Annealing:
         score = loads / self.most
         for _ in range(_SHARP):
             score = score * score
-        score = (score @ self.dear) * (1 + _NOISE * self.random.random(held.shape[:2]))
+        score = steady(score @ self.dear) * (1 + _NOISE * self.random.random(held.shape[:2]))
         score[memory + o.own_memory[option][:, np.newaxis] > self.room] = np.inf
         parts = np.where(o.everywhere_held[option], 0, o.parts[option])
         taken = _least(score, parts)

@@ -16,6 +16,7 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.bounding.problem import least_of
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.plan.pricing.steady import steady
 from perfmodel.plan.searching.packing import balance
 
 Array = NDArray[np.float64]
@@ -46,10 +47,12 @@ def _choices(evaluator: Evaluator, o: Options, limit_bytes: float) -> Iterator[I
     price = _price(evaluator, o)
     sample = evaluator.tables.kinds[0]
     whole = evaluator.shard_loads(sample, Exchange.RB, 1, 1)
-    work = whole.own @ price
+    work = steady(whole.own @ price)
     size = np.sum(evaluator.shard_memory(sample, 1, 1), axis=0)
-    spread = work / o.gpus + whole.everywhere @ price
-    copied, copy = least_of(np.where(o.exchange == Exchange.DP, o.everywhere @ price, np.inf), o.first)
+    spread = steady(work / o.gpus + whole.everywhere @ price)
+    copied, copy = least_of(
+        np.where(o.exchange == Exchange.DP, steady(o.everywhere @ price), np.inf), o.first
+    )
     each, plain = work[o.group] / o.c, o.hot == 0
     kinds = [int(kind) for kind in np.unique(o.exchange) if kind != Exchange.DP]
     for share in _COPIES:

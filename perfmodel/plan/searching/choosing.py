@@ -15,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.plan.choices.options import Options
+from perfmodel.plan.pricing import work_units as units
 from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.pricing.memory import buffer_bytes
+from perfmodel.plan.pricing.steady import steady
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -89,7 +91,8 @@ class Choosing:
         held = np.inf
         for at in range(_ROUNDS):
             slope = self._slopes(loads)
-            price, each = self.average @ slope, self.own @ slope
+            self.evaluator.work.add(units.PRICED, 2 * self.average.size)
+            price, each = steady(self.average @ slope), steady(self.own @ slope)
             room = room_bytes - self._buffers(loads)
             small = self._small(each, shard * held, shard * room * _OF_MEMORY)
             chosen = self._within(np.where(small, price, np.inf), np.where(small, self.memory, np.inf), room)
@@ -149,6 +152,7 @@ class Choosing:
         middle = self.memory_s or float(price[free] @ self.count) / room
         middle = middle or float(price[dear] @ self.count) / room or 1 / room  # what is free costs nothing
         for _ in range(_TRIALS):
+            self.evaluator.work.add(units.PRICED, price.size)
             now = _least(price + middle * finite, self.first)
             if float(self.memory[now] @ self.count) > room:
                 low, free = middle, now

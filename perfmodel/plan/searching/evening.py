@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.pricing import work_units
 from perfmodel.plan.pricing.memory import buffer_bytes
+from perfmodel.plan.pricing.steady import steady
 from perfmodel.plan.searching.improve import put_back
 from perfmodel.plan.searching.packing import Packing
 
@@ -109,10 +111,10 @@ class Evening:
         """Many changes at once; how many. ``each``  ranks of a place"""
         held, weight = self._weights()
         load = (self.state.held[:, self.cols] / held).reshape(-1, each, self.cols.size)
-        score = _power(load, squarings) @ weight
-        full = score.sum(axis=1)
+        score = steady(_power(load, squarings) @ weight)
+        full = steady(score.sum(axis=1))
         units = self._units(tables, each, held)
-        order = np.lexsort((-(units.size @ weight), units.place, -full[units.place]))
+        order = np.lexsort((-steady(units.size @ weight), units.place, -full[units.place]))
         place = units.place[order]
         begins = np.flatnonzero(np.diff(place, prepend=-1))
         of_place = np.arange(order.size) - np.repeat(begins, np.diff(np.append(begins, order.size)))
@@ -152,9 +154,10 @@ class Evening:
             change = change - units.size[back]
             heavier = heavier - units.weight[back]
         change = change[:, :, np.newaxis]
+        self.state.evaluator.work.add(work_units.EVENED, change.size * weight.size)
         left = np.maximum(load[source][:, np.newaxis] - change, 0)
         right = np.maximum(load[to][np.newaxis] + change, 0)
-        after = ((_power(left, squarings) + _power(right, squarings)) @ weight).sum(axis=-1)
+        after = steady(((_power(left, squarings) + _power(right, squarings)) @ weight).sum(axis=-1))
         gain = full[source][:, np.newaxis] + full[to] - after
         memory = self.state.memory.reshape(load.shape[:2]).max(axis=1)
         fits = (memory[to] + heavier <= self.room) & (memory[source][:, np.newaxis] - heavier <= self.room)

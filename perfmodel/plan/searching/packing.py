@@ -13,9 +13,11 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.step_resources import Resource
 from perfmodel.plan.choices.node_memory import below_fits
 from perfmodel.plan.choices.options import Options
+from perfmodel.plan.pricing import work_units as units
 from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.pricing.memory import buffer_bytes
 from perfmodel.plan.pricing.placement import Placement, Plan
+from perfmodel.plan.pricing.steady import steady
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -174,7 +176,7 @@ class Scale:
         share: Array = loads / self.target
         for _ in range(self.sharpness):
             share = share * share
-        return np.asarray(share @ self.weight)
+        return steady(share @ self.weight)
 
 
 def balance(options: Options, option: Ints) -> Array:
@@ -192,6 +194,7 @@ def pack(
     sharpness  as ``Scale.sharpness``
     Limits: no rank has the room for a shard -> None
     """
+    evaluator.work.add(units.PACKED_TABLE, option.size)
     state = Packing(evaluator, options, limit_bytes)
     state.choose(range(option.size), option)
     scale = replace(Scale.of(evaluator, balance(options, option)), sharpness=sharpness)
@@ -304,6 +307,7 @@ def _in_one_domain(order: Ints, count: int, domain: int) -> Ints | None:
 def _emptiest(state: Packing, option: int, scale: Scale) -> Ints:
     """Ranks with room for a shard, or domains, those first that are least full with one."""
     o = state.options
+    state.evaluator.work.add(units.PLACED, state.held.size)
     loads = state.base + state.held + o.own[option]
     score = scale.score(loads)
     needs = state.memory + o.own_memory[option] + buffer_bytes(loads.T, state.evaluator.times)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.pricing.memory import buffer_bytes
+from perfmodel.plan.pricing.steady import steady
 from perfmodel.plan.searching.evening import Evening
 from perfmodel.plan.searching.packing import Packing, pack
 from perfmodel.plan.searching.schemes import least_few
@@ -138,7 +139,7 @@ class Regrouping:
         average = count @ self.options.average
         step = np.maximum(average, average.max() * 1e-6) * _SLOPE
         time = self.evaluator.step_times(np.vstack([average + np.diag(step), average]))
-        price = self.options.average @ ((time[:-1] - time[-1]) / step)
+        price = steady(self.options.average @ ((time[:-1] - time[-1]) / step))
         return np.sort(least_few(self.segment, price))
 
     def _pairs(self, one: _Changes, spread_s: Array, needs: Array) -> _Changes:
@@ -171,5 +172,5 @@ class Regrouping:
                 after = -(-(count[at] + sign * tables) * self.parts[at] // gpus) - rounds[at]
                 whole += more * self.base[at] + after[:, np.newaxis] * o.own[at]
                 memory += sign * tables * o.average_memory[at]
-        memory += buffer_bytes(spread.T, self.evaluator.times)
+        memory = steady(memory + buffer_bytes(spread.T, self.evaluator.times))
         return self.evaluator.step_times(spread), self.evaluator.step_times(np.maximum(spread, whole)), memory

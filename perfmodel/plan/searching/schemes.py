@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.pricing.memory import buffer_bytes
+from perfmodel.plan.pricing.steady import steady
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -124,7 +125,7 @@ class Descent:
         step = np.maximum(average, average.max() * 1e-6) * _SLOPE
         most[np.arange(average.size), np.arange(average.size)] += step
         time = self.evaluator.step_times(most)
-        price = o.average @ ((time[:-1] - time[-1]) / step)
+        price = steady(o.average @ ((time[:-1] - time[-1]) / step))
         allowed = np.flatnonzero(mask)
         segment = o.group[allowed] * o.families + o.family[allowed]
         kept = np.union1d(

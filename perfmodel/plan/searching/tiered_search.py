@@ -6,7 +6,6 @@ with the caches that ranks share (``tier_loads.add_pooled``), and shares are cha
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
@@ -14,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.effort import Budget
 from perfmodel.plan.bounding.problem import Relaxation, Subspace
 from perfmodel.plan.bounding.relaxed_caches import as_listed, relaxed_caches
-from perfmodel.plan.bounding.two_bounds import TwoBounds
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.searching.found import Found
 from perfmodel.plan.searching.greedy_tiers import greedy_plans
@@ -33,7 +32,7 @@ _CHANGES = 1000
 """Changes of one table, or of two, that are tried at most, about 5 ms each."""
 _PAIRED = 4
 """Tables of which two are changed at a time."""
-_POLISHING = 0.2  # of the time, for shared caches
+_POLISHING = 0.25  # of the effort, beside it, for shared caches
 _LESS = 1e-9
 
 
@@ -45,8 +44,7 @@ class TieredSearch(Search):
         self.nearest: Ints | None = None
         self.greedy: list[Packing] = []
         self.rivals: list[Packing] = []
-        self.ends = self.deadline
-        self.deadline -= _POLISHING * (self.deadline - self.began)
+        self.last = Budget(self.budget.work, 0.0)
 
     def _begin(self) -> None:
         self.greedy = list(greedy_plans(self.evaluator, self.options, self.limit_bytes))
@@ -62,9 +60,9 @@ class TieredSearch(Search):
         if self.best is not before and self.best is not None:
             self.rivals = [*self.rivals, self.best][-_RIVALS:]
 
-    def _bounds(self, listed: Options | None = None) -> TwoBounds:
-        listed, self.nearest = relaxed_caches(self.options, self.evaluator)
-        return super()._bounds(listed)
+    def _bounded(self) -> Options:
+        relaxed, self.nearest = relaxed_caches(self.options, self.evaluator)
+        return relaxed
 
     def _near(self, part: Subspace, relaxed: Relaxation) -> float:
         return super()._near(part, relaxed if self.nearest is None else as_listed(relaxed, self.nearest))
@@ -82,9 +80,10 @@ class TieredSearch(Search):
     def _answer(self, stopped: str) -> Found:
         rivals = [state for state in (*self.rivals, *self.greedy) if state.below_fits]
         rivals.sort(key=lambda state: state.time_s)
+        self.last = Budget(self.budget.work, _POLISHING * self.budget.effort_s, stop=self.budget.cut_short)
         best_s, best = np.inf, self.best
         for at, state in enumerate(rivals):
-            if at >= _RIVALS and self._ended():
+            if at >= _RIVALS and self.last.over():
                 break
             time_s = self._exact_s(state)
             if time_s < best_s:
@@ -92,10 +91,6 @@ class TieredSearch(Search):
         if best is not None:
             self.best = self._polished(best.copy())
         return super()._answer(stopped)
-
-    def _ended(self) -> bool:
-        """Whether the time is up for changes too."""
-        return time.monotonic() >= self.ends
 
     def _exact_s(self, state: Packing) -> float:
         """Time with shared caches [s]; none where a rank has no room."""
@@ -113,7 +108,7 @@ class TieredSearch(Search):
             better = False
             for change in _changes(state):
                 left -= 1
-                if left <= 0 or self._ended():
+                if left <= 0 or self.last.over():
                     return state
                 other = _changed(state, change)
                 if other is None or not (other.fits and other.below_fits):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import inf
 
 from perfmodel.errors import NoCalibrationError, PerfmodelError
 from perfmodel.plan.as_projection import Compared, evaluator_of
@@ -46,7 +47,7 @@ def begun(base: Projection) -> Begun | None:
     tables = PlanTables.load(model, base.forward.ids)
     if len(tables) * base.gpus > MOST_PARTS:
         return None
-    search = Search(evaluator_of(base, tables), base.gpu_count.usable_bytes, time_limit_s=float("inf"))
+    search = Search(evaluator_of(base, tables), base.gpu_count.usable_bytes, effort_s=inf)
     return Begun(search.evaluator, search.options, search.constructed())
 
 
@@ -94,7 +95,5 @@ def _title(gpus: int, time_s: float, best: Compared) -> str:
         return f"On {where} a separate sharding for each table is no faster than {best.way} for all: {own}."
     words = f"With a separate sharding for each table, a batch takes {own} on {where}"
     if time_s > alike:
-        return (
-            f"{words}, more than the {format_time(alike)} of {best.way} for all: a longer search is needed."
-        )
+        return f"{words}, more than the {format_time(alike)} of {best.way} for all: a search is needed."
     return f"{words}, {format_ratio(alike / time_s)} as fast as {best.way} for all ({format_time(alike)})."
