@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
+from perfmodel.errors import BadInputError
 from perfmodel.model import capacity
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.settings import CLUSTER, Setting, load_setting
@@ -184,10 +185,18 @@ class PlanQuestion:
         """The best plan that a search finds.
 
         like  a plan of the same tables on other GPUs, whose schemes are tried here too
+        Where none is found that fits, one that fits is looked for as for training, whose prices are others.
         Limits: none fits -> BadInputError
         """
         search = self.search(watch) if like is None else self.search_like(like, watch)
-        found = outcome_of(search, search.run())
+        try:
+            ran = search.run()
+        except BadInputError:
+            if self.training:
+                raise
+            search = self.search_like(replace(self, training=True).search().run().plan, watch)
+            ran = search.run()
+        found = outcome_of(search, ran)
         return replace(found, constrained=self.constraints is not None, asked=self.made_for)
 
     def given(self, plan: Plan) -> Planned:
