@@ -364,7 +364,7 @@ def test_ctrl_c_in_the_search_for_the_best_plan_ends_the_command(
     def stopped(evaluator: Any, *args: Any, **more: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("perfmodel.plan.searching.search.TwoBounds", stopped)
+    monkeypatch.setattr("perfmodel.plan.searching.search.Bounding", stopped)
     found = cli("alternatives", "--model", "criteo-kaggle", "--gpus", "8")
     assert found.code == 130 and found.out == ""
 

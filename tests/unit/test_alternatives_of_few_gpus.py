@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from perfmodel.effort import EFFORTS
 from perfmodel.plan.other_ways import winner_map as maps
 from perfmodel.plan.other_ways.alternatives import FEWEST, alternatives, best_of, question_of
 from perfmodel.report.alternatives_text import alternatives_text, how_words
@@ -45,7 +46,7 @@ def test_tables_in_both_take_the_gpus_with_the_fewest_hours(
     """Look-ups of 200 GB over 1 GPU's link, or mostly from the HBM of 2 of the 3 GPUs that would hold all."""
     path = tmp_path / "tables.csv"
     path.write_text("name,rows,dim,pooling\n" + "".join(f"t{i},39000000,128,{8 + i}\n" for i in range(10)))
-    monkeypatch.setattr("perfmodel.cli.alternatives_answer._PLAN_S", 0.3)
+    monkeypatch.setitem(EFFORTS, "normal", 0.3)  # type: ignore[misc]
     monkeypatch.setattr(maps, "SKEWS", ("uniform",))
     monkeypatch.setattr(maps, "BATCHES", (1024,))
     words = ("alternatives", "--model", str(path), "--id-dtype", "int32")

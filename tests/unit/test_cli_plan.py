@@ -209,11 +209,11 @@ def test_a_plan_that_was_found_costs_the_same_when_it_is_given(model: str, tmp_p
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--effort", "quick"), "--time-limit has no effect with --plan"),
-        (("--processes", "64", "--seed", "0"), "--seed and --processes have no effect with --plan"),
+        (("--time-limit", "3s"), "--time-limit has no effect with --plan"),
+        (("--effort", "quick", "--seed", "0"), "--effort and --seed have no effect with --plan"),
         (
-            ("--effort", "quick", "--processes", "1", "--seed", "2"),
-            "--time-limit, --seed and --processes have",
+            ("--time-limit", "9s", "--effort", "quick", "--seed", "2"),
+            "--effort, --time-limit and --seed have",
         ),
     ],
 )

@@ -135,7 +135,7 @@ def test_ctrl_c_writes_the_page_of_the_best_so_far(model: str, monkeypatch: pyte
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Search, "_near", stop)
-    code, out, _ = asked("--model", model, *FITS[:-1], "60s", "--report", "plan.html")
+    code, out, _ = asked("--model", model, *FITS[:-1], "thorough", "--report", "plan.html")
     assert code == 130 and "(it was stopped)" in out
     head = data_of(Path("plan.html"))["views"][""]["heads"][0]
     assert "(it was stopped)" in head["sure"] and "search was stopped" in head["notes"][0]

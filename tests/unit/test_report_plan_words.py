@@ -136,15 +136,15 @@ def test_colours_tell_kinds_apart_when_pale_and_names_do_not_touch(dense: Shown)
 @pytest.mark.parametrize(
     ("stopped", "words"),
     [
-        ("time", "the time limit ended this search"),
+        ("time-limit", "--time-limit cut this search short"),
         ("interrupt", "Ctrl-C ended"),
-        ("bound", "is limited by time"),
     ],
 )
 def test_the_page_says_how_far_its_command_gives_it_again(answer: Planned, stopped: str, words: str) -> None:
     found = replace(answer, found=replace(answer.found, stopped=stopped))
     assert words in provenance(found, "") and "--plan plan.json" in provenance(found, "")
-    assert "--plan plan.json" not in provenance(answer, "")
+    for again in (answer, replace(answer, found=replace(answer.found, stopped="effort"))):
+        assert "To reproduce" in provenance(again, "") and "--plan plan.json" not in provenance(again, "")
 
 
 def test_ctrl_c_before_the_first_plan_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

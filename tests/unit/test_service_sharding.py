@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import perfmodel
+from perfmodel.effort import EFFORTS
 from perfmodel.errors import BadInputError
 from perfmodel.plan.as_projection import compared
 from perfmodel.plan.pricing.alike import WAYS
 from perfmodel.project import project_one
-from perfmodel.service import sharded
 from perfmodel.service.sharded import sharded_pass
 
 ASKED = (
@@ -44,7 +44,7 @@ def test_the_pass_is_that_of_the_projection_of_the_way(way: str) -> None:
 
 def test_best_is_the_fastest_of_all_and_of_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
     """The opponent: every way, one by one, at the batch that it is chosen for."""
-    monkeypatch.setattr(sharded, "SEARCH_S", 0.3)
+    monkeypatch.setitem(EFFORTS, "normal", 0.3)  # type: ignore[misc]
     base = project_one(tables="criteo-kaggle", gpus=8, batch=1024)
     times = [each.answer.time_s for each in compared(base, WAYS) if each.answer and each.fits]
     best = sharded_pass(base, "best")

@@ -13,7 +13,7 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.files import plan_record
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.pricing.training import WholeStep
-from perfmodel.report.bound_text import bound_words, listed_words
+from perfmodel.report.bound_text import bound_words, cut_words, listed_words
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.gpu_columns import Shown
 from perfmodel.report.figures.gpu_loads import balance, memory
@@ -197,6 +197,8 @@ def _notes(answer: Planned, whole: WholeStep | None) -> list[str]:
     notes = []
     if answer.found.stopped == "interrupt":
         notes.append("The search was stopped: this is the best plan found so far.")
+    if cut := cut_words(answer.found):
+        notes.append(f"{cut[:1].upper()}{cut[1:]}.")
     if whole is not None:
         what = "a training step" if whole.training else "a batch"
         notes.append(
@@ -222,11 +224,8 @@ def provenance(answer: Planned, command: str, asked: Sequence[str] = (), explain
     e = answer.evaluator
     machine = e.setting.machine
     names = ", ".join(dict.fromkeys(e.setting.links.calibrations)) or "none"
-    again = (
-        "To reproduce this page"
-        if answer.given
-        else f"To repeat this page ({_ENDED[answer.found.stopped]} {_KEEP}"
-    )
+    why = _ENDED.get(answer.found.stopped)
+    again = f"To repeat this page ({why} {_KEEP}" if why else "To reproduce this page"
     return "\n".join(
         [
             f"<p>{named('Machine', machine)}. Tables: {escape(e.tables.model)}.</p>",
@@ -239,14 +238,11 @@ def provenance(answer: Planned, command: str, asked: Sequence[str] = (), explain
 
 
 _KEEP = "--out plan.json saves a plan, and --plan plan.json always writes the same page of it)"
-_OTHERWISE = "part of the search is limited by time: a slower or faster computer may find another plan."
 _ENDED = {
-    "time": "the time limit ended this search: even the same computer may find another plan next time.",
+    "time-limit": "--time-limit cut this search short: even the same computer may find another plan.",
     "interrupt": "Ctrl-C ended this search: it may find another plan next time.",
-    "bound": _OTHERWISE,
-    "no improvement": _OTHERWISE,
 }
-"""How far the command gives this plan again, by why the search ended."""
+"""Why the command may give another plan, where a clock or a person ended the search."""
 
 
 def _equations(answer: Planned, asked: Sequence[str], explain: str) -> str:
