@@ -14,6 +14,8 @@ import perfmodel
 from perfmodel.plan import outcome, scaling, what_ifs
 from perfmodel.plan.searching.search import Search
 
+pytestmark = pytest.mark.usefixtures("signals")
+
 TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000000,64,5,other\n"
 RECORDS = [
     {"name": "big", "rows": 1_000_000, "dim": 64, "pooling": 10.0},
