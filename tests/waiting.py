@@ -1,4 +1,4 @@
-"""Waiting for what another process or thread does: nothing that a test asserts depends on how long it took."""
+"""Waiting for what another process or thread does: no assertion depends on how long it took."""
 
 from __future__ import annotations
 

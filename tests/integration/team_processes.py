@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from oracles import environment
 
 from calibrate.providers import availability
 from calibrate.ranks.team import RankTeam
@@ -51,4 +52,4 @@ def start_caller(
 
 def launcher_environment() -> dict[str, str]:
     allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return {**os.environ, **(allowed if os.getuid() == 0 else {})}
+    return {**environment(), **(allowed if os.getuid() == 0 else {})}
