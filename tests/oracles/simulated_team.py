@@ -27,10 +27,10 @@ BATCHES = 5  # times of a visit on a clock of back-to-back calls, as real ranks 
 
 FAULTS = (
     *("wrong", "unchecked", "silent", "refused", "dead", "hung"),
-    *("back", "zero", "ahead", "nan", "throttled", "interrupt"),
+    *("back", "zero", "ahead", "nan", "throttled", "SIGINT", "SIGTERM", "SIGHUP"),
 )
 """What a visit can be made to do: wrong elements, nothing checked, no byte sent, a refusal of the library,
-a rank lost in two ways, clocks that jump, a slow GPU, Ctrl-C in the middle."""
+a rank lost in two ways, clocks that jump, a slow GPU, a signal in the middle."""
 
 
 @dataclass(frozen=True)
@@ -174,8 +174,8 @@ class SimulatedTeam:
             raise RankLostError(name, f"did not answer for {deadline_s:.0f} s")
         if fault == "refused":
             raise PerfmodelError("the library refuses this size.")
-        if fault == "interrupt":
-            signal.raise_signal(signal.SIGINT)
+        if fault in signal.Signals.__members__:
+            signal.raise_signal(signal.Signals[fault])
 
 
 @dataclass
