@@ -7,10 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE_S, until
 
 from calibrate.machine.identity import usable_cores
 from calibrate.providers import availability
@@ -30,7 +30,12 @@ pytestmark = [
 
 def perfmodel(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, *words], env=environment(home), capture_output=True, text=True, timeout=120, check=False
+        [*COMMAND, *words],
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
 
 
@@ -46,13 +51,13 @@ def samples(home: Path) -> Path:
 
 def wait_for_visits(home: Path, count: int, process: subprocess.Popen[str]) -> None:
     """Until the file holds so many visits."""
-    ends = time.monotonic() + 60
-    while time.monotonic() < ends and process.poll() is None:
+
+    def there() -> bool:
+        assert process.poll() is None, process.communicate()
         files = list(home.glob("runs/*/samples.jsonl"))
-        if files and files[0].read_text(encoding="utf-8").count('"type":"visit"') >= count:
-            return
-        time.sleep(0.02)
-    pytest.fail(f"no {count} visits: {process.communicate(timeout=30) if process.poll() is not None else ''}")
+        return bool(files) and files[0].read_text(encoding="utf-8").count('"type":"visit"') >= count
+
+    until(there, f"{count} visits")
 
 
 @pytest.mark.usefixtures("signals")
@@ -68,7 +73,7 @@ def test_measure_stop_go_on_show_project(tmp_path: Path) -> None:
     ) as process:
         wait_for_visits(tmp_path, 10, process)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, err
     assert "Plan " in out and "Fitted" not in out
     assert "to resume:\n  perfmodel calibrate --only mpi:all_to_all,mpi:reduce_scatter" in err
@@ -114,7 +119,7 @@ def test_what_is_measured_apart_lies_together(tmp_path: Path) -> None:
         env={**environment(tmp_path), **root},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -143,7 +148,7 @@ def test_external_ranks_speak_once(tmp_path: Path) -> None:
         env={**environment(tmp_path), **root},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -154,7 +159,7 @@ def test_external_ranks_speak_once(tmp_path: Path) -> None:
         env={**environment(tmp_path), **root},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert bad.returncode != 0 and bad.stderr.count("error: --clock") == 1, bad.stderr

@@ -54,7 +54,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def started(task: str, ranks: int) -> tuple[list[int], list[str], list[str]]:
     """Exit codes, and what the processes said and complained of."""
     run = f"onesided{os.getpid()}{task}{ranks}"
-    return forked_ranks.started(PROGRAM, ranks, task, run, timeout_s=PATIENCE_S)
+    return forked_ranks.started(PROGRAM, ranks, task, run)
 
 
 @functools.cache
