@@ -15,8 +15,8 @@ PATIENCE_S = 120.0
 """For a busy machine: on an idle one all of it happens at once [s]."""
 
 
-def until(happened: Callable[[], Found], what: str = "it") -> Found:
-    """What ``happened`` returns as soon as that is something. Limits: never -> the test fails"""
+def until(happened: Callable[[], Found], what: object = "it") -> Found:
+    """What ``happened`` returns as soon as that is something. Limits: never -> the test fails, saying what"""
     ends = time.monotonic() + PATIENCE_S
     while not (found := happened()):
         if time.monotonic() > ends:
