@@ -31,7 +31,7 @@ MOST_WORKERS = 8
 """Each imports torch: more take more memory than they save time."""
 RANKS = {
     "test_calibrate_cli", "test_calibrate_kill", "test_doctor_here", "test_exchange", "test_gpu_rehearsal",
-    "test_one_sided_exchange", "test_own_machine", "test_providers", "test_rank_alone", "test_team",
+    "test_one_sided_exchange", "test_providers", "test_rank_alone", "test_team",
     "test_team_launchers", "test_torchrec", "test_torchrec_plan", "test_host_time",
 }  # fmt: skip
 """Files that start real ranks, each with a core of its own: one worker runs them, one after the other."""
