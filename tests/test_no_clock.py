@@ -11,7 +11,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).parent
 _CLOCK = re.compile(
-    r"\bimport time\b|\bfrom time import|perf_counter|(process|thread)_time|ru_utime|\btime_limit|--time-limit"
+    r"\b(import|from) time\b|perf_counter|(process|thread)_time|ru_utime|\btime_limit|--time-limit"
 )
 _BOUND = re.compile(r"\b(?:timeout|wait|join|communicate)(?:=|\()(\d[\d.]*)\b")
 _SHORTEST_BOUND_S = 60.0
