@@ -11,6 +11,7 @@ import gc
 import os
 import resource
 import signal
+import subprocess
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
@@ -37,6 +38,8 @@ RANKS = {
 """Files that start real ranks, each with a core of its own: one worker runs them, one after the other."""
 CPU_S, MOST_BYTES = 50, 4 * 2**30
 """Of one test: processor time after which it hangs, and the peak of the memory of its process."""
+STARTED_CPU_S = 500
+"""Of a process that a test starts: a browser serves many tests."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -87,7 +90,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 
 def _limited(name: str) -> Generator[None, object, object]:
-    """A part of a test within its limits; processes that it starts have as much for themselves at least."""
+    """A part of a test within its limits."""
     before = resource.getrlimit(resource.RLIMIT_CPU)
     used = resource.getrusage(resource.RUSAGE_SELF)
 
@@ -96,7 +99,7 @@ def _limited(name: str) -> Generator[None, object, object]:
         pytest.fail(f"{name} hangs: it took {CPU_S} s of processor time")
 
     handler = signal.signal(signal.SIGXCPU, hangs)
-    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + CPU_S, before[1]))
+    _end_after(int(used.ru_utime + used.ru_stime) + CPU_S)
     try:
         answer = yield
     finally:
@@ -106,6 +109,31 @@ def _limited(name: str) -> Generator[None, object, object]:
     if used.ru_maxrss < peak > MOST_BYTES / 1024:
         pytest.fail(f"{name} took the memory of its process to {peak / 2**20:.1f} GiB")
     return answer
+
+
+def _end_after(cpu_s: int) -> None:
+    """So much processor time, or what the shell allows, is all that this process has."""
+    most_s = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    soft_s = cpu_s if most_s == resource.RLIM_INFINITY else min(cpu_s, most_s)
+    resource.setrlimit(resource.RLIMIT_CPU, (soft_s, most_s))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _processes_have_limits_of_their_own() -> Iterator[None]:
+    """They would inherit that of the test, which is about what this process has taken so far."""
+    start = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+
+    def started(*words: Any, **more: Any) -> None:
+        own = resource.getrlimit(resource.RLIMIT_CPU)
+        _end_after(STARTED_CPU_S)
+        try:
+            start(*words, **more)
+        finally:
+            resource.setrlimit(resource.RLIMIT_CPU, own)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess.Popen, "_execute_child", started)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
