@@ -2,7 +2,7 @@
 
     python benchmarks/host_time.py            two ranks over gloo; about 20 s
     python benchmarks/host_time.py --counts   the counts of the row-wise pass, between its collectives
-    python benchmarks/host_time.py --json NAME ...   what was counted and timed, of these passes
+    python benchmarks/host_time.py --json NAME ...   what was counted, of these passes
 
 Counted are, between one collective and the next, the operators that PyTorch's dispatcher sees (annotations of
 the profiler too), those of them that run a kernel on a GPU (launches), and the calls of Python functions that
@@ -200,8 +200,8 @@ TIMED = {"python_calls": 350, "operator_calls": 26, "kernel_calls": 12}
 ROUNDS_TIMED = 300
 
 
-def rank_main(rank: int, port: int, only: list[str]) -> dict[str, Any]:
-    """All cases on one rank."""
+def rank_main(rank: int, port: int, only: list[str], timed: bool) -> dict[str, Any]:
+    """All cases on one rank; ``timed``: their times too, and those of single calls."""
     warnings.filterwarnings("ignore")
     logging.disable(logging.CRITICAL)
     where = {"LOCAL_WORLD_SIZE": RANKS, "LOCAL_RANK": rank, "WORLD_SIZE": RANKS, "RANK": rank}
@@ -219,13 +219,14 @@ def rank_main(rank: int, port: int, only: list[str]) -> dict[str, Any]:
             run = lambda m=module, f=features: m(f).wait().values()  # noqa: E731
             for _ in range(3):
                 run()
-            found[name] = {"parts": counted(run), "time_s": seconds(run)}
-        found["units"] = units()
+            found[name] = {"parts": counted(run), **({"time_s": seconds(run)} if timed else {})}
+        if timed:
+            found["units"] = units()
     dist.barrier()
     return found
 
 
-def measured(only: list[str]) -> dict[str, Any]:
+def measured(only: list[str], timed: bool = True) -> dict[str, Any]:
     """What rank 0 found; the others run beside it."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
@@ -235,7 +236,7 @@ def measured(only: list[str]) -> dict[str, Any]:
     for rank in range(RANKS):
         child = os.fork()
         if child == 0:
-            text = json.dumps(rank_main(rank, port, only))
+            text = json.dumps(rank_main(rank, port, only, timed))
             if rank == 0:
                 with os.fdopen(writing, "w") as out:
                     out.write(text)
@@ -267,10 +268,10 @@ def main() -> None:
     from perfmodel.model.issuing import host_time
 
     if "--json" in sys.argv:
-        print(json.dumps(measured(sys.argv[sys.argv.index("--json") + 1 :])))
+        print(json.dumps(measured(sys.argv[sys.argv.index("--json") + 1 :], timed=False)))
         return
     only = ["row-wise, 8 tables"] if "--counts" in sys.argv else list(CASES)
-    found = measured(only)
+    found = measured(only, timed="--counts" not in sys.argv)
     for part in found["row-wise, 8 tables"]["parts"]:
         before = f"before {part['collective']}" if part["collective"] else "after the last"
         words = f"{part['calls']:3d} Python calls, {part['operators']:3d} operators"

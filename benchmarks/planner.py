@@ -47,6 +47,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from perfmodel.plan.searching.shared_search import SharedSearch
 from planner_baselines import embark, random_search
 from planner_cases import Question, questions, tables_of
 from planner_greedy import per_byte
@@ -82,7 +83,6 @@ from perfmodel.plan.pricing.memory import PlanMemory
 from perfmodel.plan.pricing.placement import Placement, Scheme
 from perfmodel.plan.searching import search as plan_search
 from perfmodel.plan.searching.search import Restriction
-from perfmodel.plan.searching.shared_search import SharedSearch
 
 _TO_MS, _TO_GB = 1e3, 1e-9
 _SLACK = 0.01  # of the best score, where TorchRec has no plan

@@ -1,15 +1,17 @@
-"""What tests of commands share, and which tests may run side by side (pytest -n auto).
+"""What tests of commands share, which tests may run side by side (pytest -n auto), and what one may take.
 
 Property tests draw the same examples each time, so that a change is judged by the same tests as the one
-before it; ``pytest -m hypothesis --hypothesis-profile=random`` draws new ones.
+before it; ``pytest -m hypothesis --hypothesis-profile=random`` draws new ones. No test reads a clock: one
+that hangs is ended by its processor time, and one that takes too much memory fails by the peak.
 """
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import os
+import resource
 import signal
+import subprocess
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
@@ -17,29 +19,32 @@ from typing import Any
 
 import pytest
 from cli_calls import Outcome
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from perfmodel.cli import run
 
-settings.register_profile("same", derandomize=True)
-settings.register_profile("random", derandomize=False)
+_SLOW_IS_WELL = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+settings.register_profile("same", derandomize=True, deadline=None, suppress_health_check=_SLOW_IS_WELL)
+settings.register_profile("random", settings.get_profile("same"), derandomize=False)
 settings.load_profile("same")
 
 MOST_WORKERS = 8
 """Each imports torch: more take more memory than they save time."""
 RANKS = {
     "test_calibrate_cli", "test_calibrate_kill", "test_doctor_here", "test_exchange", "test_gpu_rehearsal",
-    "test_one_sided_exchange", "test_own_machine", "test_providers", "test_rank_alone", "test_team",
+    "test_one_sided_exchange", "test_providers", "test_rank_alone", "test_team",
     "test_team_launchers", "test_torchrec", "test_torchrec_plan", "test_host_time",
 }  # fmt: skip
 """Files that start real ranks, each with a core of its own: one worker runs them, one after the other."""
-DOOR, ROOM = Path(__file__), Path(__file__).with_name("cli_calls.py")
-"""Files to lock, whatever is in them."""
+CPU_S, MOST_BYTES = 50, 4 * 2**30
+"""Of one test: processor time after which it hangs, and the peak of the memory of its process."""
+STARTED_CPU_S = 500
+"""Of a process that a test starts: a browser serves many tests."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "alone: no other test runs at the same time (it measures this machine)"
+        "markers", "alone: it times a GPU, and benchmarks/one_gpu.py runs it after the others"
     )
     if hasattr(config, "workerinput"):
         os.environ.pop("COLUMNS", None)  # 80 there, whatever the terminal
@@ -75,21 +80,60 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Of several workers, those of other tests wait while a test that is marked ``alone`` runs."""
-    if not hasattr(item.config, "workerinput"):
-        return (yield)
-    alone = item.get_closest_marker("alone") is not None
-    with open(DOOR) as door, open(ROOM) as room:
-        fcntl.flock(door, fcntl.LOCK_EX)  # who waits for an empty room lets nobody else in
-        fcntl.flock(room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
-        if not alone:
-            fcntl.flock(door, fcntl.LOCK_UN)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    return (yield from _limited(item.nodeid))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    return (yield from _limited(item.nodeid))
+
+
+def _limited(name: str) -> Generator[None, object, object]:
+    """A part of a test within its limits."""
+    before = resource.getrlimit(resource.RLIMIT_CPU)
+    used = resource.getrusage(resource.RUSAGE_SELF)
+
+    def hangs(*_: object) -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, before)
+        pytest.fail(f"{name} hangs: it took {CPU_S} s of processor time")
+
+    handler = signal.signal(signal.SIGXCPU, hangs)
+    _end_after(int(used.ru_utime + used.ru_stime) + CPU_S)
+    try:
+        answer = yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_CPU, before)
+        signal.signal(signal.SIGXCPU, handler)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if used.ru_maxrss < peak > MOST_BYTES / 1024:
+        pytest.fail(f"{name} took the memory of its process to {peak / 2**20:.1f} GiB")
+    return answer
+
+
+def _end_after(cpu_s: int) -> None:
+    """So much processor time, or what the shell allows, is all that this process has."""
+    most_s = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    soft_s = cpu_s if most_s == resource.RLIM_INFINITY else min(cpu_s, most_s)
+    resource.setrlimit(resource.RLIMIT_CPU, (soft_s, most_s))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _processes_have_limits_of_their_own() -> Iterator[None]:
+    """They would inherit that of the test, which is about what this process has taken so far."""
+    start = subprocess.Popen._execute_child  # type: ignore[attr-defined]
+
+    def started(*words: Any, **more: Any) -> None:
+        own = resource.getrlimit(resource.RLIMIT_CPU)
+        _end_after(STARTED_CPU_S)
         try:
-            return (yield)
-        finally:  # by name: a process that was forked meanwhile has the files open too
-            fcntl.flock(room, fcntl.LOCK_UN)
-            fcntl.flock(door, fcntl.LOCK_UN)
+            start(*words, **more)
+        finally:
+            resource.setrlimit(resource.RLIMIT_CPU, own)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess.Popen, "_execute_child", started)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -21,7 +21,6 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 LINES = 400
 
-
 HOOKS = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"][0]["hooks"]
 
 

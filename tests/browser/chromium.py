@@ -8,9 +8,10 @@ import os
 import select
 import shutil
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
+
+from waiting import PATIENCE_S, until
 
 PROGRAM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))),
@@ -27,7 +28,7 @@ _FLAGS = (
 class Chromium:
     """One page. ``said`` has what its console said, ``asked`` the addresses that it asked for."""
 
-    def __init__(self, profile: Path, limit_s: float = 60.0) -> None:
+    def __init__(self, profile: Path) -> None:
         assert PROGRAM is not None
         ours_in, theirs_out = os.pipe()
         theirs_in, ours_out = os.pipe()
@@ -45,7 +46,7 @@ class Chromium:
         os.close(theirs_in)
         os.close(theirs_out)
         self._in, self._out, self._buffer = ours_in, ours_out, b""
-        self._number, self._session, self._limit = 0, "", limit_s
+        self._number, self._session = 0, ""
         self.said: list[str] = []
         self.asked: list[str] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
@@ -62,17 +63,16 @@ class Chromium:
         if self._session:
             message["sessionId"] = self._session
         os.write(self._out, json.dumps(message).encode() + b"\0")
-        end = time.monotonic() + self._limit
         while True:
-            answer = self._read(end)
+            answer = self._read()
             if answer.get("id") == self._number:
                 assert "error" not in answer, answer
                 return dict(answer["result"])
             self._note(answer)
 
-    def _read(self, end: float) -> dict[str, Any]:
+    def _read(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:
-            ready, _, _ = select.select([self._in], [], [], max(0.0, end - time.monotonic()))
+            ready, _, _ = select.select([self._in], [], [], PATIENCE_S)
             part = os.read(self._in, 1 << 20) if ready else b""
             if not part:
                 raise TimeoutError("Chromium did not answer")
@@ -93,8 +93,8 @@ class Chromium:
 
     def open(
         self, path: Path, width: int, height: int = 900, *, dark: bool = False, ready: str = _READY
-    ) -> float:
-        """Open a page from disk, what others said forgotten; seconds until the condition ``ready`` holds."""
+    ) -> None:
+        """Open a page from disk, what others said forgotten, and wait until the condition ``ready`` holds."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
                   mobile=width < 600)  # fmt: skip
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -102,10 +102,8 @@ class Chromium:
         self.call("Page.navigate", url="about:blank")
         self.said.clear()
         self.asked.clear()
-        start = time.monotonic()
         self.call("Page.navigate", url=path.resolve().as_uri())
         self.wait(ready)
-        return time.monotonic() - start
 
     def left_for(self) -> set[str]:
         """Addresses that the page asked for, its own among them; not those of data inside it."""
@@ -126,12 +124,8 @@ class Chromium:
         return found["result"].get("value")
 
     def wait(self, condition: str) -> None:
-        """Until a JavaScript condition holds. Limits: longer than the limit -> TimeoutError"""
-        end = time.monotonic() + self._limit
-        while not self.run(condition):
-            if time.monotonic() > end:
-                raise TimeoutError(f"{condition}; the console said {self.said}")
-            time.sleep(0.02)
+        """Until a JavaScript condition holds; the console's words are shown where it never does."""
+        until(lambda: self.run(condition), [condition, self.said])
 
     def picture(self, path: Path) -> None:
         """The whole page as PNG."""
@@ -142,7 +136,7 @@ class Chromium:
         """End the browser."""
         self.process.terminate()
         try:
-            self.process.wait(10)
+            self.process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

@@ -21,6 +21,7 @@ from tempfile import TemporaryDirectory, mkdtemp
 from threading import Timer
 
 from oracles import environment
+from waiting import PATIENCE_S
 
 
 @functools.cache
@@ -31,9 +32,7 @@ def host() -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment())
 
 
-def started(
-    program: Path, ranks: int, *words: str, timeout_s: float
-) -> tuple[list[int], list[str], list[str]]:
+def started(program: Path, ranks: int, *words: str) -> tuple[list[int], list[str], list[str]]:
     """Exit codes, and what the ranks said and complained of: ``python PROGRAM RANKS WORDS``."""
     process = host()
     assert process.stdin is not None and process.stdout is not None
@@ -42,7 +41,7 @@ def started(
         job = [[str(program), str(ranks), *words], environment(), str(said), str(complaint)]
         print(json.dumps(job), file=process.stdin, flush=True)
         group = int(process.stdout.readline())
-        late = Timer(timeout_s, _end, [group])
+        late = Timer(PATIENCE_S, _end, [group])
         late.start()
         code = process.stdout.readline().strip()
         late.cancel()

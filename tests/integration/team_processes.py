@@ -1,4 +1,4 @@
-"""Coordinators and ranks as processes: how tests start them, and whether they are still there."""
+"""Coordinators and ranks as processes: how tests start them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from oracles import environment
 
 from calibrate.providers import availability
 from calibrate.ranks.team import RankTeam
@@ -18,32 +18,12 @@ from calibrate.ranks.team import RankTeam
 HERE = Path(__file__).parent
 FAKE = (sys.executable, str(HERE / "team_rank.py"))
 CALLER = (sys.executable, str(HERE / "team_caller.py"))
-GONE_S, SOON_S = 10.0, 5.0  # for a busy machine: some milliseconds on an idle one
 
 
 def usable(name: str) -> None:
     found = availability(name)
     if not found.usable:
         pytest.skip(f"{name}: {found.why_not}")
-
-
-def alive(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return not Path("/proc/self/stat").exists()
-
-
-def gone(pids: Sequence[int], within_s: float = GONE_S) -> bool:
-    ends = time.monotonic() + within_s
-    while any(alive(pid) for pid in pids) and time.monotonic() < ends:
-        time.sleep(0.05)
-    return not any(alive(pid) for pid in pids)
 
 
 def pids_of(team: RankTeam) -> list[int]:
@@ -72,4 +52,4 @@ def start_caller(
 
 def launcher_environment() -> dict[str, str]:
     allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return {**os.environ, **(allowed if os.getuid() == 0 else {})}
+    return {**environment(), **(allowed if os.getuid() == 0 else {})}

@@ -1,4 +1,7 @@
-"""The whole command on two real ranks: measure, Ctrl-C, go on, show, project."""
+"""The whole command on two real ranks: measure, Ctrl-C, go on, show, project, validate.
+
+How far projections are off here depends on what else runs: ``benchmarks/own_machine.py`` measures that.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE_S, until
 
 from calibrate.machine.identity import usable_cores
 from calibrate.providers import availability
@@ -19,8 +22,8 @@ from perfmodel.schema.run_files import read_run
 
 COMMAND = (sys.executable, "-c", "from perfmodel.cli import main; main()")
 LINE = (
-    *("calibrate", "--only", "mpi:all_to_all,mpi:reduce_scatter", "--sizes", "256B..64KiB", "--ranks", "2"),
-    *("--clock", "eager", "--quick"),
+    *("calibrate", "--only", "mpi:all_to_all,mpi:reduce_scatter,composed", "--sizes", "256B..16KiB"),
+    *("--ranks", "2", "--backend", "mpi", "--clock", "eager", "--quick"),
 )
 pytestmark = [
     pytest.mark.skipif(not availability("mpi").usable or find_mpirun() is None, reason="no MPI here"),
@@ -30,7 +33,12 @@ pytestmark = [
 
 def perfmodel(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, *words], env=environment(home), capture_output=True, text=True, timeout=120, check=False
+        [*COMMAND, *words],
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
 
 
@@ -46,19 +54,19 @@ def samples(home: Path) -> Path:
 
 def wait_for_visits(home: Path, count: int, process: subprocess.Popen[str]) -> None:
     """Until the file holds so many visits."""
-    ends = time.monotonic() + 60
-    while time.monotonic() < ends and process.poll() is None:
+
+    def there() -> bool:
+        assert process.poll() is None, process.communicate()
         files = list(home.glob("runs/*/samples.jsonl"))
-        if files and files[0].read_text(encoding="utf-8").count('"type":"visit"') >= count:
-            return
-        time.sleep(0.02)
-    pytest.fail(f"no {count} visits: {process.communicate(timeout=30) if process.poll() is not None else ''}")
+        return bool(files) and files[0].read_text(encoding="utf-8").count('"type":"visit"') >= count
+
+    until(there, f"{count} visits")
 
 
 @pytest.mark.usefixtures("signals")
 def test_measure_stop_go_on_show_project(tmp_path: Path) -> None:
-    """Noise is no matter here: a target of half the time, so that a busy machine ends the run as well."""
-    line = (*LINE, "--noise", "50%")
+    """Noise is no matter here: a target of all of the time, so that a busy machine ends the run as well."""
+    line = (*LINE, "--noise", "99%")
     with subprocess.Popen(
         [*COMMAND, *LINE, "--noise", "0.01%"],  # it would go on for a while
         env=environment(tmp_path),
@@ -68,10 +76,10 @@ def test_measure_stop_go_on_show_project(tmp_path: Path) -> None:
     ) as process:
         wait_for_visits(tmp_path, 10, process)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, err
     assert "Plan " in out and "Fitted" not in out
-    assert "to resume:\n  perfmodel calibrate --only mpi:all_to_all,mpi:reduce_scatter" in err
+    assert "to resume:\n  perfmodel calibrate --only mpi:all_to_all,mpi:reduce_scatter,composed" in err
     before = samples(tmp_path).read_bytes()
 
     found = perfmodel(tmp_path, *line)
@@ -92,6 +100,11 @@ def test_measure_stop_go_on_show_project(tmp_path: Path) -> None:
     steps = {step["name"]: step for step in json.loads(projected.stdout)["steps"]}
     assert steps["all_to_all_ids"]["evidence"] in ("measured", "interpolated"), steps
     assert steps["all_to_all_ids"]["clock"] == "eager"
+
+    judged = perfmodel(tmp_path, "validate", "--run", "latest", "--json")
+    assert judged.returncode in (0, 6), judged.stderr
+    passes = json.loads(judged.stdout)["passes"]
+    assert sum(each["held_out"] for each in passes) >= 8 and all(each["error"] > -1 for each in passes)
 
 
 def test_what_is_measured_apart_lies_together(tmp_path: Path) -> None:
@@ -114,7 +127,7 @@ def test_what_is_measured_apart_lies_together(tmp_path: Path) -> None:
         env={**environment(tmp_path), **root},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -143,7 +156,7 @@ def test_external_ranks_speak_once(tmp_path: Path) -> None:
         env={**environment(tmp_path), **root},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -154,7 +167,7 @@ def test_external_ranks_speak_once(tmp_path: Path) -> None:
         env={**environment(tmp_path), **root},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert bad.returncode != 0 and bad.stderr.count("error: --clock") == 1, bad.stderr

@@ -6,11 +6,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from oracles import environment
+from waiting import PATIENCE_S
 
 from perfmodel.schema.run_files import read_run
 
@@ -29,7 +29,14 @@ class Loud(Recorder):
     def finished(self, outcome):
         print("finished", outcome.stopped or "whole", outcome.done, outcome.total, flush=True)
 
-team = SimulatedTeam({"": TrueCurve(5e-6, 1e9)}, pause_s=float(sys.argv[2]))
+class Waiting(SimulatedTeam):
+    def visit(self, *words, **named):
+        if len(self.visits) + 1 == int(sys.argv[2]):
+            print("waits", flush=True)
+            sys.stdin.readline()
+        return super().visit(*words, **named)
+
+team = Waiting({"": TrueCurve(5e-6, 1e9)})
 request = Request("quick", only=["mpi:all_to_all", "mpi:all_reduce"])
 options = RunOptions(request, "m", Path(sys.argv[1]), {"mpi": "5"}, {}, seed=1)
 calibrate(options, team, Loud(), team.clock)
@@ -37,17 +44,21 @@ calibrate(options, team, Loud(), team.clock)
 POINTS = 17 + 17 + 3 + 6  # all-to-all, all-reduce, uneven and after a kernel
 
 
-def start(folder: Path, pause_s: float) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", PROGRAM, str(folder), str(pause_s)]
+def start(folder: Path, waits: int = 0) -> subprocess.Popen[str]:
+    """A calibration that waits in one of its visits for a line to read."""
+    command = [sys.executable, "-c", PROGRAM, str(folder), str(waits)]
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment())
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment())
 
 
-def visits_before_the_end(process: subprocess.Popen[str], count: int) -> None:
+def waiting(folder: Path, visit: int) -> tuple[subprocess.Popen[str], int]:
+    """A calibration that waits there, and how many visits it told of before."""
+    process, told = start(folder, visit), 0
     assert process.stdout is not None
-    for _ in range(count):
-        line = process.stdout.readline()
-        assert line == "visit\n", (line, process.stderr and process.stderr.read())
+    while (line := process.stdout.readline()) == "visit\n":
+        told += 1
+    assert line == "waits\n", process.communicate()
+    return process, told
 
 
 def visits_on_disk(folder: Path) -> int:
@@ -55,50 +66,28 @@ def visits_on_disk(folder: Path) -> int:
     return sum(len(found) for found in read_run(samples).visits.values())
 
 
-@pytest.mark.parametrize("after", [1, 12, 40])
-def test_killed_at_any_moment_it_goes_on(tmp_path: Path, after: int) -> None:
-    first = start(tmp_path, 0.01)
-    visits_before_the_end(first, after)
-    time.sleep(0.004 * (after % 4))  # somewhere in the next visit
+@pytest.mark.parametrize("visit", [3, 70])
+def test_killed_in_a_visit_it_goes_on(tmp_path: Path, visit: int) -> None:
+    first, told = waiting(tmp_path, visit)
     first.kill()
-    assert first.wait(10) == -signal.SIGKILL
-    told = after + (first.stdout.read().count("visit") if first.stdout else 0)
+    assert first.wait(PATIENCE_S) == -signal.SIGKILL
     kept = visits_on_disk(tmp_path)
-    assert told <= kept <= told + 1  # written first, told second
-    second = start(tmp_path, 0.0)
-    out, problems = second.communicate(timeout=30)
+    assert kept == told > 0
+    second = start(tmp_path)
+    out, problems = second.communicate(timeout=PATIENCE_S)
     assert second.returncode == 0, problems
     assert out.splitlines()[-1] == f"finished whole {POINTS} {POINTS}"
     assert out.count("visit") == 3 * POINTS - kept
     assert visits_on_disk(tmp_path) == 3 * POINTS
 
 
-@pytest.mark.usefixtures("signals")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_asked_to_end_it_ends_clean_after_the_visit(tmp_path: Path, number: signal.Signals) -> None:
-    process = start(tmp_path, 0.05)
-    visits_before_the_end(process, 2)
-    process.send_signal(number)
-    out, problems = process.communicate(timeout=20)
-    assert process.returncode == 0, problems
-    assert out.splitlines()[-1] == f"finished interrupted 0 {POINTS}"
-    assert visits_on_disk(tmp_path) == 2 + out.count("visit\n")
-    assert out.count("visit\n") <= 2
-
-
 def test_the_second_of_two_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
-    first = start(tmp_path, 0.05)
-    visits_before_the_end(first, 1)
-    second = start(tmp_path, 0.0)
-    _, problems = second.communicate(timeout=20)
+    first, _ = waiting(tmp_path, 3)
+    _, problems = (second := start(tmp_path)).communicate(timeout=PATIENCE_S)
     assert second.returncode == 1
     assert f"another calibration is writing to {tmp_path}" in problems
     assert f"(process {first.pid})" in problems
-    visits_before_the_end(first, 1)
-    first.kill()
-    first.wait(10)
-    third = start(tmp_path, 0.0)  # the lock died with its holder
-    assert "finished whole" in third.communicate(timeout=30)[0]
+    assert "finished whole" in first.communicate("go on\n", timeout=PATIENCE_S)[0]
 
 
 FULL = """
@@ -119,7 +108,9 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     if shutil.which("unshare") is None or subprocess.run(probe, capture_output=True, check=False).returncode:
         pytest.skip("this system lets nobody mount a file system of one's own: no really full disk here")
     command = [*own, "sh", "-c", FULL, "sh", str(tmp_path), sys.executable, PROGRAM]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment())
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment()
+    )
     assert "samples.jsonl cannot be written: no space left on device" in done.stderr
     assert "free some space, then rerun the command to resume" in done.stderr
     lines = done.stdout.splitlines()

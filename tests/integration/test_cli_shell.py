@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE_S
 
 from perfmodel.cli.output import check_target
 from perfmodel.errors import BadInputError
@@ -18,7 +19,12 @@ MAIN = f"{sys.executable} -c 'from perfmodel.cli import main; main()'"
 def shell(line: str) -> tuple[int, str, str]:
     """Exit code, stdout and stderr of one line of bash."""
     done = subprocess.run(
-        line, shell=True, executable="/bin/bash", capture_output=True, text=True, check=False, timeout=60
+        line,
+        shell=True,
+        executable="/bin/bash",
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -102,7 +108,7 @@ def test_a_command_without_memory_is_no_bug() -> None:
         "resource.setrlimit(resource.RLIMIT_AS, (used + 30 * 2**20,) * 2)\n"
         "sys.exit(run(['project', '--table-size', '10TB']))\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 4, done.stderr
     said = " ".join(done.stderr.split())
     assert "error: memory ran out" in said and "limited to address space" in said and "(ulimit -v)" in said

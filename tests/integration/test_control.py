@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
+from waiting import PATIENCE_S, until
 
 from calibrate.ranks import control
 from calibrate.ranks.control import Coordinator, Desk, LeaderMissingError, join, receive, send
@@ -26,13 +26,15 @@ class Ranks:
         self.connections: dict[int, Connection] = {}
         self.desks: dict[int, Desk] = {}
         self.lost = [threading.Event() for _ in range(count)]
+        self.over = threading.Event()
         self._act = act
         for rank in range(count):
             threading.Thread(target=self._serve, args=(rank,), daemon=True).start()
-        self.coordinator.gather(count, 5)
+        self.coordinator.gather(count, PATIENCE_S)
+        until(lambda: len(self.desks) == count, "desks of all ranks")
 
     def _serve(self, rank: int) -> None:
-        connection = join("127.0.0.1", self.coordinator.port, KEY, {"rank": rank}, 5)
+        connection = join("127.0.0.1", self.coordinator.port, KEY, {"rank": rank}, PATIENCE_S)
         self.connections[rank] = connection
         desk = self.desks[rank] = Desk(connection, self.lost[rank].set)
         while (message := desk.next()) is not None:
@@ -41,9 +43,28 @@ class Ranks:
             except Exception as error:
                 desk.refuse(message, error)
 
+    def hang(self, *_: object) -> None:
+        """Until the test ends."""
+        self.over.wait()
+
+
+class Clock:
+    """A clock that stands still, but for ``tick_s`` a look."""
+
+    def __init__(self, tick_s: float = 0.0) -> None:
+        self.now_s, self.tick_s = 0.0, tick_s
+
+    def monotonic(self) -> float:
+        self.now_s += self.tick_s
+        return self.now_s
+
+    def sleep(self, pause_s: float) -> None:
+        self.now_s += pause_s
+
 
 @pytest.fixture
-def ranks() -> Iterator[Callable[..., Ranks]]:
+def ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Ranks]]:
+    monkeypatch.setattr(control, "WHERE_S", PATIENCE_S)
     made: list[Ranks] = []
 
     def make(count: int, act: Callable[[int, dict[str, Any]], Any]) -> Ranks:
@@ -52,18 +73,29 @@ def ranks() -> Iterator[Callable[..., Ranks]]:
 
     yield make
     for one in made:
+        one.over.set()
         one.coordinator.close()
+
+
+def join_soon(coordinator: Coordinator) -> None:
+    """Rank 0 joins from a thread of its own."""
+    asked = ("127.0.0.1", coordinator.port, KEY, {"rank": 0}, PATIENCE_S)
+    threading.Thread(target=lambda: joined.append(join(*asked)), daemon=True).start()
+
+
+joined: list[Connection] = []
+"""Connections of ranks that joined from threads: one that nobody keeps is closed."""
 
 
 def test_every_rank_answers_its_own_message(ranks: Callable[..., Ranks]) -> None:
     team = ranks(3, lambda rank, message: message["value"] + rank)
-    assert team.coordinator.ask({0: {"value": 10}, 2: {"value": 20}}, 5) == {0: 10, 2: 22}
+    assert team.coordinator.ask({0: {"value": 10}, 2: {"value": 20}}, PATIENCE_S) == {0: 10, 2: 22}
 
 
 def test_floats_arrive_as_they_were(ranks: Callable[..., Ranks]) -> None:
     values = [0.1, 1 / 3, 12345.678901234567, 1e-9]
     team = ranks(1, lambda rank, message: message["values"])
-    assert team.coordinator.ask({0: {"values": values}}, 5)[0] == values
+    assert team.coordinator.ask({0: {"values": values}}, PATIENCE_S)[0] == values
 
 
 def test_a_refusal_arrives_as_the_error_that_it_was(ranks: Callable[..., Ranks]) -> None:
@@ -73,15 +105,15 @@ def test_a_refusal_arrives_as_the_error_that_it_was(ranks: Callable[..., Ranks])
 
     team = ranks(2, act)
     with pytest.raises(BadInputError, match=r"8 B a peer") as caught:
-        team.coordinator.ask({0: {}, 1: {}}, 5)
+        team.coordinator.ask({0: {}, 1: {}}, PATIENCE_S)
     assert caught.value.next_step == "the smallest size here is 128 B."
 
 
 def test_an_error_nobody_foresaw_names_its_rank(ranks: Callable[..., Ranks]) -> None:
     team = ranks(2, lambda rank, message: 1 // (1 - rank))
     with pytest.raises(PerfmodelError, match=r"rank 1: ZeroDivisionError"):
-        team.coordinator.ask({0: {}, 1: {}}, 5)
-    assert team.coordinator.ask({0: {}}, 5) == {0: 1}  # the ranks are still there
+        team.coordinator.ask({0: {}, 1: {}}, PATIENCE_S)
+    assert team.coordinator.ask({0: {}}, PATIENCE_S) == {0: 1}  # the ranks are still there
 
 
 def test_a_rank_that_hangs_up_is_dead_at_once_and_named(ranks: Callable[..., Ranks]) -> None:
@@ -90,32 +122,26 @@ def test_a_rank_that_hangs_up_is_dead_at_once_and_named(ranks: Callable[..., Ran
             handle = socket.socket(fileno=team.connections[1].fileno())
             handle.shutdown(socket.SHUT_RDWR)
             handle.detach()
-        time.sleep(20)
+        team.hang()
 
     team = ranks(2, act)
     team.coordinator.peers[1].name = "rank 1 (node 0, GPU 1)"
-    began = time.monotonic()
     with pytest.raises(RankLostError, match=r"rank 1 \(node 0, GPU 1\) died"):
-        team.coordinator.ask({0: {}, 1: {}}, 20)
-    assert time.monotonic() - began < 5
+        team.coordinator.ask({0: {}, 1: {}}, PATIENCE_S)
 
 
 def test_a_rank_that_came_least_far_is_the_one_that_hangs(ranks: Callable[..., Ranks]) -> None:
-    def act(rank: int, message: dict[str, Any]) -> None:
-        team.desks[rank].progress.enter("timed calls", [0.0] * (17 if rank == 1 else 18))
-        time.sleep(20)
-
-    team = ranks(3, act)
-    began = time.monotonic()
+    team = ranks(3, lambda rank, message: team.hang())
+    for rank, calls in enumerate((18, 17, 18)):
+        team.desks[rank].progress.enter("timed calls", [0.0] * calls)
     with pytest.raises(
         RankLostError, match=r"^rank 1 has not answered for 0 s: it hangs \(timed calls, after 17"
     ):
         team.coordinator.ask({0: {}, 1: {}, 2: {}}, 0.3)
-    assert time.monotonic() - began < 3
 
 
 def test_ranks_equally_far_wait_for_each_other(ranks: Callable[..., Ranks]) -> None:
-    team = ranks(2, lambda rank, message: time.sleep(20))
+    team = ranks(2, lambda rank, message: team.hang())
     with pytest.raises(RankLostError, match=r"^rank 0, rank 1 wait for each other for 0 s \(idle\)"):
         team.coordinator.ask({0: {}, 1: {}}, 0.2)
 
@@ -123,22 +149,28 @@ def test_ranks_equally_far_wait_for_each_other(ranks: Callable[..., Ranks]) -> N
 def test_a_rank_that_does_not_even_say_where_it_is_is_named(
     ranks: Callable[..., Ranks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control, "WHERE_S", 0.3)
-    team = ranks(1, lambda rank, message: time.sleep(20))
-    frozen = threading.Event()
+    """The clock stands still until rank 0 has said where it is."""
+    clock = Clock()
+    team = ranks(1, lambda rank, message: team.hang())
 
     def stopped() -> None:
-        connection = join("127.0.0.1", team.coordinator.port, KEY, {"rank": 1}, 5)
-        frozen.wait(20)
-        connection.close()
+        with join("127.0.0.1", team.coordinator.port, KEY, {"rank": 1}, PATIENCE_S):
+            team.hang()
 
     threading.Thread(target=stopped, daemon=True).start()
-    team.coordinator.gather(2, 5)
+    team.coordinator.gather(2, PATIENCE_S)
+    monkeypatch.setattr(control, "time", clock)
+
+    def heard(connection: Connection, longest: int | None = None) -> dict[str, Any]:
+        message = receive(connection, longest)
+        clock.now_s += PATIENCE_S * ("where" in message)
+        return message
+
+    monkeypatch.setattr(control, "receive", heard)
     with pytest.raises(
         RankLostError, match=r"^rank 1 has not answered .* was stopped, or is stuck in a call"
     ):
-        team.coordinator.ask({0: {}, 1: {}}, 0.2)
-    frozen.set()
+        team.coordinator.ask({0: {}, 1: {}}, 0.0)
 
 
 def test_a_rank_that_fails_while_the_others_wait_for_it_is_named(
@@ -149,30 +181,31 @@ def test_a_rank_that_fails_while_the_others_wait_for_it_is_named(
     def act(rank: int, message: dict[str, Any]) -> None:
         if rank == 1:
             raise MemoryError("no room")
-        time.sleep(20)
+        team.hang()
 
     team = ranks(2, act)
     with pytest.raises(
         RankLostError, match=r"^rank 1 failed and the others wait for it: memory ran out \(no room\)"
     ):
-        team.coordinator.ask({0: {}, 1: {}}, 30)
+        team.coordinator.ask({0: {}, 1: {}}, PATIENCE_S)
 
 
 def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(ranks: Callable[..., Ranks]) -> None:
     def act(rank: int, message: dict[str, Any]) -> int:
-        time.sleep(message["pause_s"])
+        assert not message["late"] or late.wait(PATIENCE_S)
         return int(message["value"])
 
-    team = ranks(1, act)
+    late, team = threading.Event(), ranks(1, act)
     with pytest.raises(RankLostError):
-        team.coordinator.ask({0: {"value": 1, "pause_s": 0.5}}, 0.1)
-    assert team.coordinator.ask({0: {"value": 2, "pause_s": 0}}, 5) == {0: 2}
+        team.coordinator.ask({0: {"value": 1, "late": True}}, 0.1)
+    late.set()
+    assert team.coordinator.ask({0: {"value": 2, "late": False}}, PATIENCE_S) == {0: 2}
 
 
 def test_ranks_notice_that_the_coordinator_is_gone(ranks: Callable[..., Ranks]) -> None:
     team = ranks(2, lambda rank, message: None)
     team.coordinator.close()
-    assert all(event.wait(5) for event in team.lost)
+    assert all(event.wait(PATIENCE_S) for event in team.lost)
 
 
 def test_strangers_are_turned_away_and_do_not_hold_the_ranks_up() -> None:
@@ -181,50 +214,50 @@ def test_strangers_are_turned_away_and_do_not_hold_the_ranks_up() -> None:
     with socket.create_connection(address) as noise, socket.create_connection(address) as closed:
         noise.sendall(b"GET / HTTP/1.0\r\n\r\n")
         closed.close()
-        threading.Thread(target=coordinator.gather, args=(1, 8), daemon=True).start()
+        threading.Thread(target=coordinator.gather, args=(1, PATIENCE_S), daemon=True).start()
         with pytest.raises(NoHardwareError, match="no coordinator"):
             join("127.0.0.1", coordinator.port, b"another key", {"rank": 0}, 0.3)
-        connection = join("127.0.0.1", coordinator.port, KEY, {"rank": 0}, 8)
-        deadline = time.monotonic() + 5
-        while 0 not in coordinator.peers and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert list(coordinator.peers) == [0]
+        connection = join("127.0.0.1", coordinator.port, KEY, {"rank": 0}, PATIENCE_S)
+        assert until(lambda: list(coordinator.peers)) == [0]
         connection.close()
     coordinator.close()
 
 
 def test_ranks_that_do_not_come_are_named() -> None:
     coordinator = Coordinator(KEY)
-    connection = None
-
-    def one() -> None:
-        nonlocal connection
-        connection = join("127.0.0.1", coordinator.port, KEY, {"rank": 0}, 5)
-
-    threading.Thread(target=one, daemon=True).start()
+    join_soon(coordinator)
+    assert coordinator.gather(1, PATIENCE_S) == [{"rank": 0}]
     with pytest.raises(NoHardwareError, match=r"2 of 3 ranks \(missing: 1, 2\) did not start within 1 s"):
         coordinator.gather(3, 1.0)
     with pytest.raises(NoHardwareError, match=r"it exited with code 3"):
-        coordinator.gather(3, 30.0, lambda: "it exited with code 3")
+        coordinator.gather(3, PATIENCE_S, lambda: "it exited with code 3")
     coordinator.close()
 
 
 def test_ranks_that_are_late_are_named_once_while_they_may_still_come(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(control, "LATE_S", 0.3)
-    coordinator, said = Coordinator(KEY), []
-    threading.Timer(
-        1.0, lambda: said.append(join("127.0.0.1", coordinator.port, KEY, {"rank": 0}, 5))
-    ).start()
+    """Rank 0 comes when it is said that it is late; the clock stands still until then."""
+    monkeypatch.setattr(control, "LATE_S", -1.0)
+    coordinator, said, clock = Coordinator(KEY), [], Clock()
+    monkeypatch.setattr(control, "time", clock)
+
+    def say(text: str) -> None:
+        said.append(text)
+        join_soon(coordinator)
+
+    def failed() -> str:
+        clock.now_s += 1.0 * (0 in coordinator.peers)
+        return ""
+
     with pytest.raises(NoHardwareError, match=r"2 of 3 ranks \(missing: 1, 2\) did not start within 2 s"):
-        coordinator.gather(3, 2.0, say=said.append)
-    assert said[0] == "waiting for 3 of 3 ranks (missing: 0, 1, 2); they have 2 s to start"
-    assert len(said) == 2  # and the connection
+        coordinator.gather(3, 2.0, failed, say)
+    assert said == ["waiting for 3 of 3 ranks (missing: 0, 1, 2); they have 2 s to start"]
     coordinator.close()
 
 
 def test_a_rank_says_once_that_the_first_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "time", Clock(0.01))
     monkeypatch.setattr(control, "LATE_S", 0.2)
     said: list[str] = []
     with pytest.raises(LeaderMissingError, match=r"rank 0 did not start: no coordinator on 127\.0\.0\.1:1"):

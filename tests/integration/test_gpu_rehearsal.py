@@ -35,7 +35,7 @@ class Silent(Listener):
 
 def options(folder: Path, **more: object) -> RunOptions:
     request = Request(preset="quick", only=["kernels", "host"], noise=0.9, **more)  # type: ignore[arg-type]
-    return RunOptions(request, "h200-sxm-ib", folder, stack={"gpu": "none"}, environment={}, time_limit_s=150)
+    return RunOptions(request, "h200-sxm-ib", folder, stack={"gpu": "none"}, environment={})
 
 
 def test_every_kernel_at_every_clock_through_a_whole_run(tmp_path: Path) -> None:

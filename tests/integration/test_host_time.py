@@ -1,4 +1,4 @@
-"""What the host does in TorchRec's row-wise pass, on two ranks of CPUs: counted and timed there."""
+"""What the host does in TorchRec's row-wise pass, on two ranks of CPUs: counted there."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from host_time import each_of, totals
+from host_time import totals
+from waiting import PATIENCE_S
 
-from perfmodel.model.issuing import host_time
 from perfmodel.schema.constants import load_service_constants
 
 pytest.importorskip("torchrec")
@@ -23,7 +23,7 @@ ROW_WISE, LOCAL = "row-wise, 8 tables", "data-parallel, 4 tables"
 def found() -> dict[str, Any]:
     """One run of the benchmark."""
     words = [sys.executable, str(SCRIPT), "--json", LOCAL, "row-wise, 1 table", ROW_WISE]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
 
@@ -44,11 +44,3 @@ def test_the_counts_that_are_shipped_are_those_of_the_module(found: dict[str, An
     assert counts[0] == pytest.approx(value("calls_local"), rel=0.15)
     row_wise = totals(found[ROW_WISE]["parts"])
     assert row_wise[0] / row_wise[1] == pytest.approx(value("calls_each"), rel=0.15)
-
-
-def test_passes_are_predicted_from_times_of_single_calls(found: dict[str, Any]) -> None:
-    """With and without exchanges: nothing is fitted to a pass. A busy processor is worth a factor of 1.6."""
-    each = each_of(found["units"])
-    for case in (ROW_WISE, LOCAL):
-        predicted = float(host_time(*totals(found[case]["parts"]), each))
-        assert 1 / 1.6 < predicted / found[case]["time_s"] < 1.6, case

@@ -37,7 +37,7 @@ def test_two_real_ranks_give_the_outputs_of_the_whole_module(rules: tuple[str, .
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    codes, said, complaints = forked_ranks.started(PROGRAM, 2, str(port), *rules, timeout_s=150)
+    codes, said, complaints = forked_ranks.started(PROGRAM, 2, str(port), *rules)
     assert codes == [0, 0], [complaint[-3000:] for complaint in complaints]
     first, second = (json.loads(text.strip().splitlines()[-1]) for text in said)
     assert first["types"] == second["types"]

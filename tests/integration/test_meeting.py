@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
+
+from waiting import PATIENCE_S
 
 from calibrate.ranks.meeting import hear, job_folder, tell, untell
 
@@ -31,12 +32,16 @@ def test_a_file_only_on_one_node_and_where_nobody_else_reads(tmp_path: Path) -> 
 
 def test_what_is_told_is_heard_until_all_have_met(tmp_path: Path) -> None:
     late: list[str] = []
-    threading.Timer(0.4, tell, (tmp_path, MEETING)).start()
-    assert hear(tmp_path, 5.0, 0.1, lambda: late.append("late")) == MEETING
+
+    def told_late() -> None:
+        late.append("late")
+        tell(tmp_path, MEETING)
+
+    assert hear(tmp_path, PATIENCE_S, 0.0, told_late) == MEETING
     assert late == ["late"]
     untell(tmp_path)
     untell(tmp_path)
     untell(None)  # several nodes: there is no file
     assert list(tmp_path.iterdir()) == []
-    assert hear(tmp_path, 0.2, 5.0, lambda: late.append("again")) is None
+    assert hear(tmp_path, 0.2, PATIENCE_S, lambda: late.append("again")) is None
     assert late == ["late"]

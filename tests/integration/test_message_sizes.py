@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from waiting import PATIENCE_S
 
 from perfmodel.model import embedding_bag as eb
 from perfmodel.model import messages
@@ -42,7 +43,7 @@ def logged(world: int) -> list[list[list[Any]]]:
         input=json.dumps(CASES),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -14,6 +14,7 @@ from typing import Any
 
 import forked_ranks
 import pytest
+from waiting import PATIENCE_S
 
 pytest.importorskip("torch")
 
@@ -53,7 +54,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def started(task: str, ranks: int) -> tuple[list[int], list[str], list[str]]:
     """Exit codes, and what the processes said and complained of."""
     run = f"onesided{os.getpid()}{task}{ranks}"
-    return forked_ranks.started(PROGRAM, ranks, task, run, timeout_s=90)
+    return forked_ranks.started(PROGRAM, ranks, task, run)
 
 
 @functools.cache
@@ -76,9 +77,9 @@ def test_bags_are_those_of_the_whole_tables(dtype: str, method: str, ranks: int)
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_a_late_rank_is_waited_for(ranks: int) -> None:
-    """The last rank sleeps a second before one call."""
-    for of_rank in answers("bags", ranks)[:-1]:
-        assert all(seen["waited_s"] > 0.3 for seen in of_rank.values()), of_rank
+    """The last rank begins one call later: no other ends its own before."""
+    for of_rank in answers("bags", ranks):
+        assert all(seen["waited"] == 1 for seen in of_rank.values()), of_rank
 
 
 @pytest.mark.parametrize(
@@ -90,14 +91,13 @@ def test_a_late_rank_is_waited_for(ranks: int) -> None:
         ("hangs-fused", 2, "rank 1 does not answer: no ids of it for 2.5 s"),
     ],
 )
-def test_a_rank_that_is_lost_is_named_in_bounded_time(task: str, ranks: int, said: str) -> None:
+def test_a_rank_that_is_lost_is_named_and_not_waited_for_again(task: str, ranks: int, said: str) -> None:
     codes, texts, complaints = started(task, ranks)
     assert codes == [*[0] * (ranks - 1), 7], complaints
     for text in texts[:-1]:
         seen = json.loads(text.splitlines()[-1])
         assert seen["said"].startswith(said)
         assert seen["again"].startswith(f"the exchange has lost rank {ranks - 1}")
-        assert 2.4 < seen["said_s"] < 10 and seen["again_s"] - seen["said_s"] < 2  # it would wait 2.5 s
 
 
 def test_ranks_agree_or_say_who_does_not() -> None:
@@ -133,7 +133,7 @@ def test_nvshmem_starts_through_a_store(monkeypatch: pytest.MonkeyPatch) -> None
         for rank in range(ranks)
     ]
     try:
-        said = [process.communicate(timeout=60)[0].strip() for process in processes]
+        said = [process.communicate(timeout=PATIENCE_S)[0].strip() for process in processes]
     finally:
         for process in processes:
             process.kill()

@@ -8,18 +8,17 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import PATIENCE_S, until
 
 from calibrate import providers
 from calibrate.providers import heap
 
 WORKER = Path(__file__).with_name("provider_ranks.py")
-SECONDS = 120
 
 
 def free_port() -> str:
@@ -56,7 +55,7 @@ def answers(name: str, ranks: int, task: str) -> dict[int, dict[str, Any]]:
     """What each rank printed, by its number."""
     started = start(name, ranks, task, f"test{os.getpid()}{task}")
     try:
-        texts = [one.communicate(timeout=SECONDS)[0] for one in started]
+        texts = [one.communicate(timeout=PATIENCE_S)[0] for one in started]
     finally:
         for one in started:
             one.kill()
@@ -116,7 +115,7 @@ def test_nothing_is_left_of_killed_ranks() -> None:
     finally:
         for one in started:
             one.send_signal(signal.SIGKILL)
-            one.wait(10)
+            one.wait(PATIENCE_S)
     assert segments() == set()
 
 
@@ -125,14 +124,11 @@ def test_what_a_rank_killed_alone_leaves_is_removed_later(monkeypatch: pytest.Mo
     monkeypatch.setattr(heap, "_STALE_S", 0.0)
     lonely = start("shmem", 2, "hang", f"test{os.getpid()}lonely", only=[0])[0]
     try:
-        deadline = time.monotonic() + 20
-        while not segments() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        time.sleep(0.1)
+        until(lambda: any(Path("/dev/shm", name).stat().st_size for name in segments()))  # and locked
         heap.remove_stale()
         assert len(segments()) == 1  # its owner lives and waits for the other rank
     finally:
         lonely.kill()
-        lonely.wait(10)
+        lonely.wait(PATIENCE_S)
     heap.remove_stale()
     assert segments() == set()

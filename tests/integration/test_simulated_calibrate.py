@@ -243,7 +243,7 @@ def test_more_ranks_than_cores_are_no_calibration(ranks: Ranks, cli: Any, tmp_pa
 
 
 def test_interrupted_and_resumed(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
-    ranks.fields = {"faults": {20: "interrupt"}}
+    ranks.fields = {"faults": {20: "SIGINT"}}
     found = cli(*QUICK)
     assert found.code == 130
     assert "Fitted" not in found.out
@@ -266,7 +266,7 @@ def test_fresh_measures_again(ranks: Ranks, cli: Any) -> None:
     assert cli(*QUICK).code == 0
     assert cli(*QUICK, "--fresh").code == 0
     assert ranks.last is not None and ranks.last.visits
-    ranks.fields = {"faults": {4: "interrupt"}}
+    ranks.fields = {"faults": {4: "SIGINT"}}
     stopped = cli(*QUICK, "--fresh")
     assert stopped.code == 130 and "to resume" in stopped.err and "--fresh" not in stopped.err
 
@@ -409,7 +409,7 @@ def test_under_a_launcher_one_goes_on_as_one_began(
     launched = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
     for name, value in launched.items():
         monkeypatch.setenv(name, value)
-    ranks.fields = {"faults": {4: "interrupt"}}
+    ranks.fields = {"faults": {4: "SIGINT"}}
     assert "to resume:\n  torchrun … perfmodel calibrate" in cli(*QUICK).err
 
 

@@ -8,19 +8,19 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from team_processes import CALLER, GONE_S, gone, launcher_environment, usable
+from team_processes import CALLER, launcher_environment, usable
+from waiting import PATIENCE_S, a_moment, gone, until
 
 from calibrate.ranks.start import find_mpirun
 
 
 def seen_by(processes: Sequence[subprocess.Popen[str]]) -> tuple[list[str], list[str]]:
     """All lines that the processes printed, and what went wrong."""
-    outputs = [process.communicate(timeout=90) for process in processes]
+    outputs = [process.communicate(timeout=PATIENCE_S) for process in processes]
     lines = [line for output, _ in outputs for line in output.splitlines()]
     assert [process.returncode for process in processes] == [0] * len(processes), [e for _, e in outputs]
     return lines, [errors for _, errors in outputs]
@@ -53,10 +53,10 @@ def test_ranks_that_mpirun_started() -> None:
 
 
 LATE = """
-import os, runpy, sys, time
+import os, runpy, sys
+from waiting import until
 if os.environ["OMPI_COMM_WORLD_RANK"] == sys.argv[1]:
-    while not os.path.exists(os.environ["TEAM_SAID"]):
-        time.sleep(0.02)
+    until(lambda: os.path.exists(os.environ["TEAM_SAID"]))
 sys.argv = sys.argv[2:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
@@ -123,9 +123,7 @@ def test_the_first_rank_of_srun_is_awaited(tmp_path: Path) -> None:
     first, second = step_of_srun("shmem", 10, 3, **more)
     first.kill()
     first.communicate()
-    ends = time.monotonic() + 60
-    while not Path(more["TEAM_SAID"]).exists() and time.monotonic() < ends:
-        time.sleep(0.02)
+    until(Path(more["TEAM_SAID"]).exists, "a word about the first rank")
     again, spare = step_of_srun("shmem", 10, 3, **more)
     spare.kill()
     spare.communicate()
@@ -147,11 +145,10 @@ def test_a_rank_of_srun_that_is_killed_ends_the_others(killed: int) -> None:
     ranks = step_of_srun("shmem", 10**8, 1 + killed)
     assert ranks[0].stdout is not None
     assert "pids" in ranks[0].stdout.readline()
-    time.sleep(0.3)
     os.kill(ranks[1].pid, signal.SIGTERM)  # a launcher's request to end is for rank 0 to judge
-    time.sleep(0.3)
+    a_moment()
     assert all(rank.poll() is None for rank in ranks)
     ranks[killed].kill()
-    _, errors = ranks[0].communicate(timeout=GONE_S)
-    ranks[1].communicate(timeout=GONE_S)
+    _, errors = ranks[0].communicate(timeout=PATIENCE_S)
+    ranks[1].communicate(timeout=PATIENCE_S)
     assert killed == 0 or "RankLostError: rank 1 (node 0) died" in errors

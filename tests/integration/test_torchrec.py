@@ -51,7 +51,7 @@ def answers(ranks: int) -> list[dict[str, dict[str, float]]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    codes, said, complaints = forked_ranks.started(PROGRAM, ranks, str(port), timeout_s=120)
+    codes, said, complaints = forked_ranks.started(PROGRAM, ranks, str(port))
     assert codes == [0] * ranks, [complaint[-3000:] for complaint in complaints]
     return [json.loads(text.strip().splitlines()[-1]) for text in said]
 

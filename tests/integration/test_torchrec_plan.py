@@ -98,7 +98,7 @@ def ranks_run(plan: TorchRecPlan, folder: Path) -> list[dict[str, Any]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    codes, said, complaints = forked_ranks.started(PROGRAM, plan.gpus, str(port), str(path), timeout_s=120)
+    codes, said, complaints = forked_ranks.started(PROGRAM, plan.gpus, str(port), str(path))
     assert codes == [0] * plan.gpus, [complaint[-3000:] for complaint in complaints]
     return [json.loads(text.strip().splitlines()[-1]) for text in said]
 

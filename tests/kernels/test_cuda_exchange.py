@@ -246,7 +246,7 @@ def test_blocks_that_run_side_by_side(stage_all: bool, rng: np.random.Generator)
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join(30)
+                thread.join(60)
             exchange.raise_faults()
             seen.append(out.numpy())
         return seen

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from waiting import PATIENCE_S
 
 pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings.nvrtc")
@@ -65,7 +66,7 @@ def test_cupy_is_told_what_a_kernel_takes(tmp_path: Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

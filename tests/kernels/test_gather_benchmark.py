@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import importlib.util
 import sys
-import time
+from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -36,10 +36,12 @@ def benchmark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     def graph_of(_: Any, call: Any, sets: int, rounds: int) -> Any:
         return lambda: [call(turn % sets) for turn in range(min(rounds * sets, 4))]
 
+    turns = count(1)
+
     def replayed_s(_: Any, graph: Any) -> float:
-        began = time.perf_counter()
+        """Made up: no two are the same."""
         graph()
-        return time.perf_counter() - began
+        return 1e-5 * next(turns)
 
     monkeypatch.setattr(made, "graph_of", graph_of)
     monkeypatch.setattr(made, "replayed_s", replayed_s)

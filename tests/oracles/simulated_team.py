@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import random
 import signal
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,10 +26,10 @@ BATCHES = 5  # times of a visit on a clock of back-to-back calls, as real ranks 
 
 FAULTS = (
     *("wrong", "unchecked", "silent", "refused", "dead", "hung"),
-    *("back", "zero", "ahead", "nan", "throttled", "interrupt"),
+    *("back", "zero", "ahead", "nan", "throttled", "SIGINT", "SIGTERM", "SIGHUP"),
 )
 """What a visit can be made to do: wrong elements, nothing checked, no byte sent, a refusal of the library,
-a rank lost in two ways, clocks that jump, a slow GPU, Ctrl-C in the middle."""
+a rank lost in two ways, clocks that jump, a slow GPU, a signal in the middle."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,6 @@ class SimulatedTeam:
     skew            share by which the other ranks are faster than the last one of the group
     after_kernel_s  what a call takes longer in the variant ``after_kernel``
     faults          what happens in which visit (the first is 1): one of ``FAULTS``
-    pause_s         real time that a visit takes, for tests that kill the process
     """
 
     def __init__(
@@ -76,13 +74,12 @@ class SimulatedTeam:
         overhead_s: float = 0.005,
         faults: Mapping[int, str] | None = None,
         seed: int = 0,
-        pause_s: float = 0.0,
         memory_bytes: float = 2.0**33,
         cores_per_node: int = 0,
     ) -> None:
         self.curves = dict(curves)
         self.visit_noise, self.call_noise, self.skew = visit_noise, call_noise, skew
-        self.after_kernel_s, self.overhead_s, self.pause_s = after_kernel_s, overhead_s, pause_s
+        self.after_kernel_s, self.overhead_s = after_kernel_s, overhead_s
         self.faults = dict(faults or {})
         self.visits: list[tuple[Point, int]] = []  # each point and its calls, in order
         self.closed = 0
@@ -131,8 +128,6 @@ class SimulatedTeam:
         """Times of ``calls`` calls, the last rank of the group the slowest; then the fault of this visit."""
         self.visits.append((point, calls))
         fault = self.faults.get(len(self.visits), "")
-        if self.pause_s:
-            time.sleep(self.pause_s)
         self._fail(fault, ranks, deadline_s)
         each = 1 if point.clock is Clock.EAGER else math.ceil(calls / min(BATCHES, calls))
         level_s = self.time_s(point) * math.exp(self._random.gauss(0.0, self.visit_noise))
@@ -174,8 +169,8 @@ class SimulatedTeam:
             raise RankLostError(name, f"did not answer for {deadline_s:.0f} s")
         if fault == "refused":
             raise PerfmodelError("the library refuses this size.")
-        if fault == "interrupt":
-            signal.raise_signal(signal.SIGINT)
+        if fault in signal.Signals.__members__:
+            signal.raise_signal(signal.Signals[fault])
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -177,8 +178,9 @@ def test_a_time_limit_ends_after_a_visit_and_the_next_start_goes_on(tmp_path: Pa
 
 
 @pytest.mark.usefixtures("signals")
-def test_ctrl_c_ends_after_the_visit_under_way(tmp_path: Path) -> None:
-    ranks = team(faults={4: "interrupt"})
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_ends_after_the_visit_under_way(tmp_path: Path, number: str) -> None:
+    ranks = team(faults={4: number})
     outcome = run(tmp_path, ranks)
     assert outcome.interrupted and len(ranks.visits) == 4
     assert sum(len(v) for v in read_run(outcome.folder).visits.values()) == 2
@@ -187,12 +189,21 @@ def test_ctrl_c_ends_after_the_visit_under_way(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("signals")
+def test_what_is_ignored_from_the_start_stays_ignored(tmp_path: Path) -> None:
+    """As ``nohup`` and ``&`` of a script leave Ctrl-C; a request to end is heard."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ranks = team(faults={3: "SIGINT", 4: "SIGINT", 7: "SIGTERM"})
+    assert run(tmp_path, ranks).interrupted and len(ranks.visits) == 7
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+@pytest.mark.usefixtures("signals")
 def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
     class Impatient(SimulatedTeam):
         def visit(self, *words: Any, **named: Any) -> Any:
             if len(self.visits) == 2:
-                self._fail("interrupt", [0], 0.0)
-                self._fail("interrupt", [0], 0.0)
+                self._fail("SIGINT", [0], 0.0)
+                self._fail("SIGINT", [0], 0.0)
             return super().visit(*words, **named)
 
     recorder = Recorder()

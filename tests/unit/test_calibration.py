@@ -225,7 +225,7 @@ def test_a_law_with_other_unknowns_is_to_be_fitted_again(tmp_path: Path, change:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(cut=st.floats(0, 0.999))
 def test_a_truncated_file_is_refused(tmp_path_factory: pytest.TempPathFactory, cut: float) -> None:
     text = json.dumps(_document())
@@ -235,7 +235,7 @@ def test_a_truncated_file_is_refused(tmp_path_factory: pytest.TempPathFactory, c
         read_calibration(path)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(raw=st.binary(max_size=400))
 def test_any_bytes_are_refused_with_words(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
     path = tmp_path_factory.mktemp("raw") / "c.json"

@@ -6,7 +6,7 @@ import contextlib
 import io
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.cli import run
@@ -113,7 +113,7 @@ def is_handled(code: int, err: str, words: list[str]) -> None:
     assert len(err.splitlines()) <= 25, err
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80)
 @given(st.data())
 def test_any_words_are_answered_or_refused(data: st.DataObject) -> None:
     command = data.draw(st.sampled_from(sorted(OPTIONS)))
@@ -138,7 +138,7 @@ FILES = {
 }
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(st.data())
 def test_damaged_files_are_refused_or_read(tmp_path: Path, data: st.DataObject) -> None:
     suffix = data.draw(st.sampled_from(sorted(FILES)))

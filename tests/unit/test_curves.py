@@ -121,7 +121,7 @@ def test_local_spread() -> None:
     assert local_spread(np.empty(0)).size == 0
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(times=st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=22))
 def test_any_positive_times_give_a_finite_curve(times: list[float]) -> None:
     """Falling, flat or wild samples: numbers without warnings, whatever they mean."""

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_logs import HEADER_NEW, HEADER_OLD, NVSHMEM, PES, line, new_log, write
 
@@ -324,7 +324,7 @@ def test_small_helpers() -> None:
 GOOD_TEXTS = [new_log([line(8_000_000, 80.0), line(16_000_000, 90.0)]), NVSHMEM]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(data=st.data())
 def test_damaged_logs_never_raise_anything_else(tmp_path: Path, data: st.DataObject) -> None:
     good = data.draw(st.sampled_from(GOOD_TEXTS))
@@ -377,7 +377,7 @@ _TOKENS = st.sampled_from(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     st.one_of(st.text(max_size=300), st.lists(_TOKENS, max_size=60).map(" ".join)),
     st.sampled_from(["a.log", "a.csv"]),

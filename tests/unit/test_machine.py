@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel import resources
@@ -169,7 +169,7 @@ def test_missing_and_truncated_files(tmp_path: Path) -> None:
             load_machine(path)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.one_of(st.binary(max_size=300), st.text(max_size=300).map(str.encode)))
 def test_any_bytes_are_bad_input(tmp_path: Path, raw: bytes) -> None:
     path = tmp_path / "fuzz.toml"
@@ -178,7 +178,7 @@ def test_any_bytes_are_bad_input(tmp_path: Path, raw: bytes) -> None:
         load_machine(path)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_a_damaged_file_is_bad_input_or_a_machine(tmp_path: Path, data: st.DataObject) -> None:
     text = toml_of()

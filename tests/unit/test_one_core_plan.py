@@ -70,7 +70,7 @@ def test_what_is_fitted_fits(shape: TableShape, bags: int, way: str, capacity: i
         assert item.resident_rows + 2 * item.chunk_rows >= 1
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(shapes, min_size=1, max_size=5), st.integers(1, 400), st.integers(1, 9))
 def test_every_plan_looks_everything_up_once_within_memory(
     tables: list[TableShape], batch: int, cores: int

@@ -194,7 +194,7 @@ def computed_s(many: Steady) -> float:
     return sum(max(0.0, length) for length in inside) / many.batches
 
 
-@settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=60, phases=[Phase.explicit, Phase.generate])
 @given(st.builds(Parts, **{name: durations for name in vars(PARTS)}))
 def test_no_schedule_beats_its_work(parts: Parts) -> None:
     tasks = overlapped(parts)

@@ -12,8 +12,11 @@ from cli_calls import planned as asked
 
 import perfmodel
 from perfmodel.cli import plan_progress
+from perfmodel.cli.stopping import ctrl_c
 from perfmodel.plan import outcome, scaling, what_ifs
 from perfmodel.plan.searching.search import Search
+
+pytestmark = pytest.mark.usefixtures("signals")
 
 TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000000,64,5,other\n"
 RECORDS = [
@@ -116,6 +119,14 @@ def test_stopped_after_one_number_of_gpus_does_not_say_that_tables_do_not_fit(
     _, out, _ = asked(*words[:2], "--gpus", "8,16,64", *words[4:])
     said = " ".join(out.split())
     assert "Knee: not known, because the search was stopped" in said and "tables fit" not in said
+
+
+def test_ctrl_c_that_is_ignored_from_the_start_stays_ignored() -> None:
+    """As ``nohup`` and ``&`` of a script leave it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with ctrl_c(lambda presses: pytest.fail("it was heard")) as pressed:
+        press()
+    assert not pressed() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def interrupt(*_: object, **__: object) -> Any:

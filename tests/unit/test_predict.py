@@ -74,7 +74,7 @@ def test_one_rank_takes_no_time() -> None:
     assert answer["high_s"].tolist() == [0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     machine=st.sampled_from(list_machines()),
     collective=st.sampled_from(COLLECTIVES),

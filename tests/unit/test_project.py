@@ -252,7 +252,7 @@ def columns(backend: str, reduction: str, **values: Any) -> dict[str, Any]:
     return project_grid(forward, work).columns
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.fixed_dictionaries(config))
 def test_what_holds_everywhere(values: dict[str, Any]) -> None:
     c = columns(**values)
@@ -268,7 +268,7 @@ def test_what_holds_everywhere(values: dict[str, Any]) -> None:
         assert (c["slowdown"][0], c["slowdown_low"][0], c["slowdown_high"][0]) == (1, 1, 1)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.fixed_dictionaries(config), st.sampled_from(["batch", "pooling"]))
 def test_more_work_never_takes_less_time(values: dict[str, Any], axis: str) -> None:
     more = np.unique(np.round(values[axis] * np.array([1, 1.5, 2, 8, 64])))
@@ -277,7 +277,7 @@ def test_more_work_never_takes_less_time(values: dict[str, Any], axis: str) -> N
         assert np.all(np.diff(c[name]) >= -1e-12 * c[name][1:]), name
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.fixed_dictionaries(config))
 def test_larger_tables_never_take_less_time(values: dict[str, Any]) -> None:
     if values["reduction"] == "two_level":  # an uneven number of domains falls back to the flat exchange

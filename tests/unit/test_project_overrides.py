@@ -30,7 +30,7 @@ def test_floor_of_a_sharded_pass() -> None:
     assert bounds.sharded_floor_time(21, 7, 200, 10, 5) == 21
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.sampled_from([1, 2, 8, 16, 128, 1024]),
     st.integers(1, 1 << 14),

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel import resources
@@ -186,7 +186,7 @@ def test_bad_samples_are_not_written(tmp_path: Path, shipped: pd.DataFrame) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.one_of(st.binary(max_size=400), st.text(max_size=400).map(lambda t: t.encode(errors="replace"))))
 def test_any_bytes_are_bad_input(tmp_path: Path, raw: bytes) -> None:
     path = tmp_path / "fuzz.csv"
@@ -195,7 +195,7 @@ def test_any_bytes_are_bad_input(tmp_path: Path, raw: bytes) -> None:
         load_samples(path, issues=[])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.data())
 def test_damaged_rows_are_left_out_and_never_a_crash(data: st.DataObject) -> None:
     text = "\n".join([HEADER, GOOD, changed("gpus", "4"), changed("gpus", "2")])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.errors import BadInputError
@@ -250,7 +250,7 @@ def test_deep_nesting_is_bad_input(tmp_path: Path) -> None:
             load_tables(tmp_path / name)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.sampled_from(["f.csv", "f.yaml", "f.toml"]), st.one_of(st.binary(max_size=200), st.text(max_size=200))
 )
@@ -261,7 +261,7 @@ def test_any_bytes_are_bad_input_or_tables(tmp_path: Path, name: str, raw: bytes
         assert load_tables(path).total_bytes > 0
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_damaged_files_are_bad_input_or_tables(tmp_path: Path, data: st.DataObject) -> None:
     name, text = data.draw(st.sampled_from([("f.csv", CSV), ("f.yaml", YAML), ("f.toml", TOML)]))
