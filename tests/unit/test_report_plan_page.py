@@ -76,7 +76,7 @@ def whole(answer: Planned) -> WholeStep:
     return WholeStep.of(CostedPlan.of(answer.evaluator, answer.plan), dense_of("dlrm-dcnv2", "h100-sxm-ib"))
 
 
-def searched(answer: Planned, bound_s: float, stopped: str = "time") -> Planned:
+def searched(answer: Planned, bound_s: float, stopped: str = "effort") -> Planned:
     """As if it had been searched for."""
     return replace(answer, found=replace(answer.found, bound_s=bound_s, stopped=stopped))
 
