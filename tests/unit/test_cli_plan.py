@@ -97,7 +97,7 @@ def test_ctrl_c_prints_the_best_so_far(model: str, monkeypatch: pytest.MonkeyPat
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Search, "_near", stop)
-    code, out, err = asked("--model", model, "--gpus", "16", "--max-hbm", "300MB")
+    code, out, err = asked("--model", model, "--gpus", "16", "--max-hbm", "300MB", "--effort", "thorough")
     assert code == 130
     assert "(it was stopped)" in " ".join(out.split())
     assert "stopped." in err

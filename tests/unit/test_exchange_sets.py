@@ -164,7 +164,7 @@ def test_no_plan_for_torchrec_is_below_the_bound(
         for placed in product(range(len(PLACED)), repeat=3)
     ]
     best = float(evaluator.exact_times(np.array(loads)).min())
-    found = Search(evaluator, 80e9, effort_s=2, restrict=torchrec.runnable).run()
+    found = Search(evaluator, 80e9, effort_s=0.8, restrict=torchrec.runnable).run()
     assert found.bound_s <= best * (1 + 1e-3)
     assert found.cost.time_s <= best * (1 + 1e-3)
 
@@ -175,12 +175,12 @@ def test_the_search_weighs_a_second_kind(monkeypatch: pytest.MonkeyPatch) -> Non
     tables = PlanTables.load("mlperf-dlrm-dcnv2")
     how = {"training": True, "optimizer": "rowwise-adagrad", "sets": ExchangeSets()}
     evaluator = Evaluator.on("h100-sxm-ib", tables, 512, 128, **how)
-    all_kinds = Search(evaluator, 68e9, effort_s=4, restrict=torchrec.runnable).run()
+    all_kinds = Search(evaluator, 68e9, effort_s=1.6, restrict=torchrec.runnable).run()
     for kind in (Exchange.RB, Exchange.TWO_LEVEL):
         one = Search(
             evaluator,
             68e9,
-            effort_s=2,
+            effort_s=0.8,
             restrict=lambda o, e, kind=kind: (
                 torchrec.runnable(o, e) & np.isin(o.exchange, [Exchange.DP, kind])
             ),

@@ -31,7 +31,7 @@ from perfmodel.units import format_ratio, format_time
 
 
 def question(model: str = "criteo-kaggle", gpus: int = 16, **more: Any) -> PlanQuestion:
-    options = {"batch": 1024, "reserve": 0.15, "effort_s": 2.0, **more}
+    options = {"batch": 1024, "reserve": 0.15, "effort_s": 0.5, **more}
     machine = options.pop("machine", load_machine("h100-sxm-ib"))
     return PlanQuestion(tables=PlanTables.load(model), machine=machine, gpus=gpus, **options)
 
@@ -115,7 +115,7 @@ def test_a_number_of_gpus_begins_with_the_schemes_before(monkeypatch: pytest.Mon
 
 def test_the_table_is_that_of_the_plans_one_by_one() -> None:
     """Each row again by itself, and every number from the plan alone."""
-    asked = question(effort_s=6.0)
+    asked = question(effort_s=0.5)
     found = scale(asked, [16, 2, 4])
     assert [point.gpus for point in found.points] == [2, 4, 16]
     rates = []
@@ -135,7 +135,7 @@ def test_the_table_is_that_of_the_plans_one_by_one() -> None:
 
 
 def test_the_batch_is_the_least_that_is_nearly_as_good_as_any() -> None:
-    asked = question("mlperf-dlrm-dcnv2", 8, effort_s=1.0, most_bytes=16e9)
+    asked = question("mlperf-dlrm-dcnv2", 8, effort_s=0.3, most_bytes=16e9)
     answer = asked.answer()
     batch, rate = batch_to_begin_with(asked, answer)
     rates = {}
@@ -168,7 +168,7 @@ def test_more_gpus_that_are_slower_in_all_are_said_to_be_slower() -> None:
 
 
 def test_too_few_gpus_are_a_row_without_a_plan() -> None:
-    found = scale(question("mlperf-dlrm-dcnv2", effort_s=1.0), [1, 2])
+    found = scale(question("mlperf-dlrm-dcnv2", effort_s=0.3), [1, 2])
     assert found.points[0].answer is None and "more than the" in found.points[0].why
     assert found.knee is None
     text = scaling_text(found, "other", lambda gpus: f"one {gpus}")
@@ -219,7 +219,7 @@ def test_a_screen_a_document_and_csv(cli: Any) -> None:
 @pytest.mark.parametrize("training", [False, True])
 def test_what_ifs_are_planned_anew(training: bool) -> None:
     """Never slower than the same plan there, never below the bound there, and the options give them."""
-    asked = question("mlperf-dlrm-dcnv2", 16, effort_s=1.0, training=training, most_bytes=20e9, reserve=0)
+    asked = question("mlperf-dlrm-dcnv2", 16, effort_s=0.5, training=training, most_bytes=20e9, reserve=0)
     answer = asked.answer()
     found = {each.name: each for each in what_ifs(asked, answer, Deadline(None))}
     assert list(found)[1:] == ["cards", "nvlink-domain", "memory", "payload", "batch"]
@@ -235,7 +235,7 @@ def test_what_ifs_are_planned_anew(training: bool) -> None:
         time_s = found[name].time_s
         assert time_s is not None
         assert found[name].samples_per_s == pytest.approx(there.batch * there.gpus / time_s)
-        bound = replace(there, effort_s=0.5).answer().found.bound_s
+        bound = replace(there, effort_s=0.2).answer().found.bound_s
         assert time_s >= bound * (1 - 1e-6)
         same = there.recosted(answer.plan)
         assert same is None or time_s <= same * (1 + 1e-9)
@@ -306,7 +306,7 @@ def test_a_larger_domain_holds_all_gpus_where_some_of_each_node_are_used() -> No
 @pytest.mark.parametrize("training", [False, True])
 def test_what_ifs_without_time_are_the_plan_that_is_known(training: bool) -> None:
     """Every change has a time in --json all the same; on the screen a bound where that is a gain."""
-    asked = question("mlperf-dlrm-dcnv2", 16, effort_s=1.0, training=training)
+    asked = question("mlperf-dlrm-dcnv2", 16, effort_s=0.5, training=training)
     answer = asked.answer()
     first, *found = what_ifs(asked, answer, Deadline(0.0))
     assert first.limits and not any(each.limits for each in found)

@@ -144,7 +144,7 @@ def test_tables_leave_for_host_memory_and_then_for_ssds(monkeypatch: pytest.Monk
     assert options.crowded
     greedy = list(greedy_plans(evaluator, options, 24e9))
     best = min(evaluator.cost(state.plan()).time_s for state in greedy)
-    found = TieredSearch(evaluator, 24e9, options=options, effort_s=1.5).run()
+    found = TieredSearch(evaluator, 24e9, options=options, effort_s=0.5).run()
     kinds = {p.scheme.tier.kind for p in found.plan.placements}
     assert kinds == {"hbm", "uvm", "ssd"}
     assert found.cost.time_s <= best and found.bound_s <= found.cost.time_s

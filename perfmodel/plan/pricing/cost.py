@@ -191,6 +191,7 @@ class Evaluator:
         Limits: a plan for other GPUs or tables -> BadInputError
         """
         self._check(plan)
+        self.work.add(units.COSTED)
         self.work.add(units.COSTED_TABLE, len(plan.placements))
         return self.model.loads(plan, shards)
 
@@ -261,6 +262,7 @@ class Evaluator:
 
     def exact_times(self, most: Array) -> Array:
         """Times [...] of many passes as ``step`` takes them, from the busiest ranks' loads [..., K]."""
+        self.work.add(units.EXACT)
         times = [(step, self.times.exact(step, most).time_s) for step in self.steps]
         total = np.asarray(sum(time for _, time in times))
         if self.times.prefetch:

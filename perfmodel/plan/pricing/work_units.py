@@ -13,4 +13,5 @@ PLACED = 8.4  # a load of a rank that is looked at for a place
 EVENED = 4.9  # a load of a change that is tried to make ranks even
 PROGRAM, PROGRAM_ITERATION = 3_300_000.0, 120_000.0  # a linear program; an iteration of it
 LINES = 4_500_000.0  # lines under a curve that are found
-COSTED_TABLE = 1_400.0  # a table of a plan that is costed exactly
+COSTED, COSTED_TABLE = 5_000_000.0, 1_450.0  # loads of a plan that are counted exactly; a table of it
+EXACT = 4_000_000.0  # one call that takes the exact times of steps
