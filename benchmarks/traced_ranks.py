@@ -1,7 +1,8 @@
-"""One rank of TorchRec's training step over gloo under torch.profiler: `benchmarks/traces.py make` starts it.
+"""Ranks of TorchRec's training step over gloo under torch.profiler: `benchmarks/traces.py make` starts them.
 
-Reads a case as JSON on its command line: ranks, rank, port, folder, sharding, rows, tables, batch, pooling,
-dim, steps, slow (the rank that sleeps before each step, -1 for none), slow_s, host_ranks.
+Reads a case as JSON on its command line: ranks, port, folder, sharding, rows, tables, batch, pooling, dim,
+steps, slow (the rank that sleeps before each step, -1 for none), slow_s, host_ranks. This process becomes all
+ranks after it has imported torch.
 """
 
 from __future__ import annotations
@@ -100,20 +101,26 @@ def run(case: dict[str, Any]) -> None:
     dist.destroy_process_group()
 
 
-def main() -> None:
-    """Join the others and run."""
+def main() -> int:
+    """All ranks; how many of them failed."""
     case = json.loads(sys.argv[1])
     os.environ.update(
         MASTER_ADDR="127.0.0.1", MASTER_PORT=str(case["port"]), GLOO_SOCKET_IFNAME="lo",
-        LOCAL_WORLD_SIZE=str(case["host_ranks"]), WORLD_SIZE=str(case["ranks"]), RANK=str(case["rank"]),
-        LOCAL_RANK=str(case["rank"] % case["host_ranks"]),
+        LOCAL_WORLD_SIZE=str(case["host_ranks"]), WORLD_SIZE=str(case["ranks"]),
     )  # fmt: skip
-    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-        warnings.simplefilter("ignore")
-        import torchrec  # noqa: F401
     warnings.simplefilter("ignore")
-    run(case)
+    with contextlib.redirect_stderr(io.StringIO()):
+        import torchrec  # noqa: F401
+    processes = []
+    for rank in range(case["ranks"]):
+        process = os.fork()
+        if process == 0:
+            os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank % case["host_ranks"]))
+            run({**case, "rank": rank})
+            os._exit(0)
+        processes.append(process)
+    return sum(os.waitpid(process, 0)[1] != 0 for process in processes)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -45,7 +45,7 @@ _COLLECTIVE = (
 )
 _STEPS_A_BLOCK = 200
 _COLLECTIVES_A_STEP = 1  # of 65 events, 12 kB: ten times as many as in a real trace of DLRM
-HERE = Path(__file__).resolve().parent
+TRACED = Path(__file__).resolve().with_name("traced_ranks.py")
 
 
 def free_port() -> int:
@@ -55,27 +55,24 @@ def free_port() -> int:
         return int(server.getsockname()[1])
 
 
-def make(given: argparse.Namespace) -> int:
-    """Traces of all ranks in the folder; exit code 1 when a rank failed."""
-    given.folder.mkdir(parents=True, exist_ok=True)
+def case_of(given: argparse.Namespace) -> str:
+    """What traced_ranks.py is told."""
     case = {
         "ranks": given.ranks, "port": free_port(), "folder": str(given.folder), "sharding": given.sharding,
         "rows": given.rows, "tables": given.tables, "batch": given.batch, "pooling": given.pooling,
         "dim": given.dim, "steps": given.steps, "slow": given.slow, "slow_s": given.slow_s,
         "host_ranks": given.host_ranks or given.ranks,
     }  # fmt: skip
-    lines = [
-        [sys.executable, str(HERE / "traced_ranks.py"), json.dumps({**case, "rank": rank})]
-        for rank in range(given.ranks)
-    ]
-    running = [subprocess.Popen(line, stderr=subprocess.DEVNULL) for line in lines]
-    try:
-        codes = [one.wait(timeout=given.limit) for one in running]
-    finally:
-        for one in running:
-            one.kill()
-    if any(codes):
-        print(f"ranks ended with {codes}", file=sys.stderr)
+    return json.dumps(case)
+
+
+def make(given: argparse.Namespace) -> int:
+    """Traces of all ranks in the folder; exit code 1 when a rank failed."""
+    given.folder.mkdir(parents=True, exist_ok=True)
+    line = [sys.executable, str(TRACED), case_of(given)]
+    done = subprocess.run(line, stderr=subprocess.DEVNULL, timeout=given.limit, check=False)
+    if done.returncode:
+        print(f"{done.returncode} ranks failed", file=sys.stderr)
         return 1
     for file in sorted(given.folder.glob("trace_rank*.json.gz")):
         print(file)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from oracles import environment
 
 from calibrate import providers
 from calibrate.machine.local_gpus import find_gpus
@@ -27,9 +28,10 @@ def run_two(name: str) -> list[dict[str, Any]]:
     port = str(free_port())
     started = [
         subprocess.Popen(
-            [sys.executable, str(WORKER), name, str(rank), "2", port, f"gpu{port}", "gpus"],
+            [sys.executable, str(WORKER), "2", name, port, f"gpu{port}", "gpus", str(rank)],
             stdout=subprocess.PIPE,
             text=True,
+            env=environment(),
         )
         for rank in range(2)
     ]

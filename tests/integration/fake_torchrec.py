@@ -136,7 +136,7 @@ def main() -> None:
 
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world)
     log_collectives()
-    print(json.dumps([messages(case, world) for case in json.load(sys.stdin)]))
+    print(json.dumps([messages(case, world) for case in json.loads(sys.argv[2])]))
 
 
 if __name__ == "__main__":

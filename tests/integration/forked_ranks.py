@@ -34,11 +34,17 @@ def host() -> subprocess.Popen[str]:
 
 def started(program: Path, ranks: int, *words: str) -> tuple[list[int], list[str], list[str]]:
     """Exit codes, and what the ranks said and complained of: ``python PROGRAM RANKS WORDS``."""
+    codes, texts, complaints = json.loads(said_by(program, str(ranks), *words))
+    return codes, texts, complaints
+
+
+def said_by(program: Path, *words: str) -> str:
+    """What ``python PROGRAM WORDS`` prints, whose imports of torch and TorchRec take no time."""
     process = host()
     assert process.stdin is not None and process.stdout is not None
     with TemporaryDirectory() as folder:
         said, complaint = Path(folder, "out"), Path(folder, "err")
-        job = [[str(program), str(ranks), *words], environment(), str(said), str(complaint)]
+        job = [[str(program), *words], environment(), str(said), str(complaint)]
         print(json.dumps(job), file=process.stdin, flush=True)
         group = int(process.stdout.readline())
         late = Timer(PATIENCE_S, _end, [group])
@@ -47,8 +53,7 @@ def started(program: Path, ranks: int, *words: str) -> tuple[list[int], list[str
         late.cancel()
         _end(group)
         assert code == "0", complaint.read_text()[-3000:]
-        codes, texts, complaints = json.loads(said.read_text())
-    return codes, texts, complaints
+        return said.read_text()
 
 
 def _end(group: int) -> None:
@@ -61,7 +66,9 @@ def serve() -> None:
     import torch  # noqa: F401
 
     with contextlib.suppress(ImportError):
-        import torchrec  # noqa: F401
+        import torchrec.distributed.embeddingbag  # noqa: F401
+
+        import calibrate.torchrec_plan  # noqa: F401
 
     for line in sys.stdin:
         child = os.fork()

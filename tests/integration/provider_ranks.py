@@ -1,6 +1,7 @@
-"""One rank of test_providers.py: every operation of a library, and one JSON line of what was seen.
+"""Ranks of test_providers.py: every operation of a library, and one JSON line of what was seen.
 
-python provider_ranks.py PROVIDER RANK RANKS PORT RUN TASK     RANK "mpi": the launcher gave it
+python provider_ranks.py RANKS PROVIDER PORT RUN TASK [RANK]    RANK "mpi": the launcher gave it; none: this
+process becomes all of them
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from forked_ranks import forked
 
 from calibrate import providers
 from calibrate.operations import Place
@@ -143,9 +145,9 @@ def refused(provider: Any, ranks: Sequence[int]) -> str:
 
 
 def main() -> None:
-    name, rank_text, ranks_text, port, run, task = sys.argv[1:]
-    rank = int(os.environ["OMPI_COMM_WORLD_RANK"] if rank_text == "mpi" else rank_text)
-    many = int(ranks_text)
+    many, (name, port, run, task, *given) = int(sys.argv[1]), sys.argv[2:]
+    own = os.environ["OMPI_COMM_WORLD_RANK"] if given == ["mpi"] else "".join(given)
+    rank = int(own) if own else forked(many)
     provider: Any = providers.load(name)
     device = "cuda" if task == "gpus" else "cpu"
     place = Place(rank, many, local_rank=rank, local_ranks=many, device=device)

@@ -1,4 +1,4 @@
-"""The whole command on two real ranks: measure, Ctrl-C, go on, show, project, validate.
+"""The whole command on two real ranks: measure, Ctrl-C, go on, show, project.
 
 How far projections are off here depends on what else runs: ``benchmarks/own_machine.py`` measures that.
 """
@@ -22,8 +22,8 @@ from perfmodel.schema.run_files import read_run
 
 COMMAND = (sys.executable, "-c", "from perfmodel.cli import main; main()")
 LINE = (
-    *("calibrate", "--only", "mpi:all_to_all,mpi:reduce_scatter,composed", "--sizes", "256B..16KiB"),
-    *("--ranks", "2", "--backend", "mpi", "--clock", "eager", "--quick"),
+    *("calibrate", "--only", "mpi:all_to_all,mpi:reduce_scatter", "--sizes", "256B..16KiB", "--ranks", "2"),
+    *("--clock", "eager", "--quick"),
 )
 pytestmark = [
     pytest.mark.skipif(not availability("mpi").usable or find_mpirun() is None, reason="no MPI here"),
@@ -79,7 +79,7 @@ def test_measure_stop_go_on_show_project(tmp_path: Path) -> None:
         out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, err
     assert "Plan " in out and "Fitted" not in out
-    assert "to resume:\n  perfmodel calibrate --only mpi:all_to_all,mpi:reduce_scatter,composed" in err
+    assert "to resume:\n  perfmodel calibrate --only mpi:all_to_all,mpi:reduce_scatter" in err
     before = samples(tmp_path).read_bytes()
 
     found = perfmodel(tmp_path, *line)
@@ -100,11 +100,6 @@ def test_measure_stop_go_on_show_project(tmp_path: Path) -> None:
     steps = {step["name"]: step for step in json.loads(projected.stdout)["steps"]}
     assert steps["all_to_all_ids"]["evidence"] in ("measured", "interpolated"), steps
     assert steps["all_to_all_ids"]["clock"] == "eager"
-
-    judged = perfmodel(tmp_path, "validate", "--run", "latest", "--json")
-    assert judged.returncode in (0, 6), judged.stderr
-    passes = json.loads(judged.stdout)["passes"]
-    assert sum(each["held_out"] for each in passes) >= 8 and all(each["error"] > -1 for each in passes)
 
 
 def test_what_is_measured_apart_lies_together(tmp_path: Path) -> None:

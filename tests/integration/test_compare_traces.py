@@ -6,13 +6,11 @@ What is found does not depend on how fast this machine is; the times are not jud
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+import forked_ranks
 import pytest
 from cli_calls import called
-from oracles import environment
 
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, write_plan
@@ -50,10 +48,7 @@ def test_a_traced_training_step_is_found_whole(tmp_path: Path) -> None:
         "--late",
         "1:20ms",
     ]
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), *words], capture_output=True, text=True, timeout=200, env=environment()
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    forked_ranks.said_by(PROGRAM, *words)
     (tmp_path / "tables.csv").write_text(
         "name,rows,dim,pooling\n" + "".join(f"{n},{r},{d},{p}\n" for n, r, d, p in SHAPES)
     )

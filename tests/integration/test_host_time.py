@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import forked_ranks
 import pytest
 from host_time import totals
-from waiting import PATIENCE_S
 
 from perfmodel.schema.constants import load_service_constants
 
@@ -22,9 +20,8 @@ ROW_WISE, LOCAL = "row-wise, 8 tables", "data-parallel, 4 tables"
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
     """One run of the benchmark."""
-    words = [sys.executable, str(SCRIPT), "--json", LOCAL, "row-wise, 1 table", ROW_WISE]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    said = forked_ranks.said_by(SCRIPT, "--json", LOCAL, "row-wise, 1 table", ROW_WISE)
+    answer: dict[str, Any] = json.loads(said.splitlines()[-1])
     return answer
 
 

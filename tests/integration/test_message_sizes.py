@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import forked_ranks
 import numpy as np
 import pytest
-from waiting import PATIENCE_S
 
 from perfmodel.model import embedding_bag as eb
 from perfmodel.model import messages
@@ -38,16 +36,7 @@ CASES = [
 
 @functools.cache
 def logged(world: int) -> list[list[list[Any]]]:
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(world)],
-        input=json.dumps(CASES),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    answer: list[list[list[Any]]] = json.loads(done.stdout)
+    answer: list[list[list[Any]]] = json.loads(forked_ranks.said_by(PROGRAM, str(world), json.dumps(CASES)))
     return answer
 
 

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import forked_ranks
 import pytest
+from oracles import environment
 from waiting import PATIENCE_S, until
 
 from calibrate import providers
@@ -33,33 +35,33 @@ def needs(name: str) -> None:
         pytest.skip(f"{name}: {found.why_not}")
 
 
-def start(
-    name: str, ranks: int, task: str, run: str, only: Sequence[int] | None = None
-) -> list[subprocess.Popen[str]]:
-    port = free_port()
-    if name == "mpi":
-        environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        mpirun = Path(sys.executable).parent / "mpirun"
-        launcher = [str(mpirun) if mpirun.exists() else "mpirun", "--oversubscribe", "-n", str(ranks)]
-        commands = [[*launcher, sys.executable, str(WORKER), name, "mpi", str(ranks), port, run, task]]
-    else:
-        environment = dict(os.environ)
-        commands = [
-            [sys.executable, str(WORKER), name, str(rank), str(ranks), port, run, task]
-            for rank in (range(ranks) if only is None else only)
-        ]
-    return [subprocess.Popen(one, env=environment, stdout=subprocess.PIPE, text=True) for one in commands]
+def start(ranks: Sequence[int], task: str, run: str) -> list[subprocess.Popen[str]]:
+    """So many of two ranks over shared memory, each a process of its own."""
+    command = [sys.executable, str(WORKER), "2", "shmem", free_port(), run, task]
+    lines = [[*command, str(rank)] for rank in ranks]
+    return [subprocess.Popen(one, env=environment(), stdout=subprocess.PIPE, text=True) for one in lines]
+
+
+def under_mpirun(ranks: int, *words: str) -> str:
+    """What all ranks say."""
+    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    mpirun = Path(sys.executable).parent / "mpirun"
+    launcher = [str(mpirun) if mpirun.exists() else "mpirun", "--oversubscribe", "-n", str(ranks)]
+    command = [*launcher, sys.executable, str(WORKER), str(ranks), *words, "mpi"]
+    variables = {**environment(), **allowed}
+    done = subprocess.run(command, env=variables, stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 0
+    return done.stdout
 
 
 def answers(name: str, ranks: int, task: str) -> dict[int, dict[str, Any]]:
     """What each rank printed, by its number."""
-    started = start(name, ranks, task, f"test{os.getpid()}{task}")
-    try:
-        texts = [one.communicate(timeout=PATIENCE_S)[0] for one in started]
-    finally:
-        for one in started:
-            one.kill()
-    assert [one.returncode for one in started] == [0] * len(started)
+    words = (name, free_port(), f"test{os.getpid()}{task}", task)
+    if name == "mpi":
+        texts = under_mpirun(ranks, *words).splitlines()
+    else:
+        codes, texts, complaints = forked_ranks.started(WORKER, ranks, *words)
+        assert codes == [0] * ranks, complaints
     lines = [json.loads(line) for text in texts for line in text.splitlines() if line.startswith("{")]
     assert sorted(line["rank"] for line in lines) == list(range(ranks))
     return {line["rank"]: line for line in lines}
@@ -106,7 +108,7 @@ def test_groups_of_three_ranks(name: str) -> None:
 
 def test_nothing_is_left_of_killed_ranks() -> None:
     needs("shmem")
-    started = start("shmem", 2, "hang", f"test{os.getpid()}killed")
+    started = start([0, 1], "hang", f"test{os.getpid()}killed")
     try:
         for one in started:
             assert one.stdout is not None
@@ -122,7 +124,7 @@ def test_nothing_is_left_of_killed_ranks() -> None:
 def test_what_a_rank_killed_alone_leaves_is_removed_later(monkeypatch: pytest.MonkeyPatch) -> None:
     needs("shmem")
     monkeypatch.setattr(heap, "_STALE_S", 0.0)
-    lonely = start("shmem", 2, "hang", f"test{os.getpid()}lonely", only=[0])[0]
+    (lonely,) = start([0], "hang", f"test{os.getpid()}lonely")
     try:
         until(lambda: any(Path("/dev/shm", name).stat().st_size for name in segments()))  # and locked
         heap.remove_stale()

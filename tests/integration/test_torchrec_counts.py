@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from itertools import takewhile
+from collections.abc import Callable
 from pathlib import Path
-from threading import Timer
 from typing import Any
 
+import forked_ranks
 import pytest
-from oracles import environment
 
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
@@ -65,35 +61,19 @@ def evaluator_of(tables: PlanTables, gpus: int, sets: ExchangeSets) -> Evaluator
 Counted = Callable[..., list[list[Any]]]
 
 
-@pytest.fixture(scope="module")
-def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Counted]:
-    """What each rank of a plan runs, by one program: TorchRec is imported once."""
-    folder = tmp_path_factory.mktemp("counts")
-    path, complaints = folder / "plan.json", folder / "complaints"
-    pipe = subprocess.PIPE
-    with (
-        complaints.open("w") as stderr,
-        subprocess.Popen(
-            [sys.executable, str(PROGRAM)], stdin=pipe, stdout=pipe, stderr=stderr, text=True,
-            env=environment(),
-        ) as program,
-    ):  # fmt: skip
-        assert program.stdin is not None and program.stdout is not None
-        said = program.stdout
+@pytest.fixture
+def counted(tmp_path: Path) -> Counted:
+    """What each rank of a plan runs."""
 
-        def ask(file: Any, ranks: list[int], *words: str) -> list[list[Any]]:
-            torchrec.write_torchrec_plan(file, path)
-            print(json.dumps([str(path), *words, *map(str, ranks)]), file=program.stdin, flush=True)
-            late = Timer(200, program.kill)
-            late.start()
-            lines = list(takewhile(str.strip, said))
-            late.cancel()
-            found = [json.loads(line) for line in lines if line.startswith("[[")]
-            assert len(found) == len(ranks), complaints.read_text()[-3000:]
-            return found
+    def ask(file: Any, ranks: list[int], *words: str) -> list[list[Any]]:
+        path = tmp_path / "plan.json"
+        torchrec.write_torchrec_plan(file, path)
+        said = forked_ranks.said_by(PROGRAM, str(path), *words, *map(str, ranks))
+        found = [json.loads(line) for line in said.splitlines() if line.startswith("[[")]
+        assert len(found) == len(ranks)
+        return found
 
-        yield ask
-        program.stdin.close()
+    return ask
 
 
 def expected(evaluator: Evaluator, plan: Plan, rank: int) -> Counter[tuple[Any, ...]]:

@@ -1,11 +1,10 @@
 """Every collective of TorchRec's passes over a plan, of ranks that run alone in a fake process group.
 
-python torchrec_counts.py, with lines of words as JSON on its input (the imports take seconds), each PLAN.json
-[--pipelined | --held | --launched] [--weighted] RANK ...: one JSON line a rank, then an empty one, of the
-second of two training steps (with --pipelined of a step of TorchRec's own pipeline) the collectives in
-order, each [phase, name, ranks, bytes sent, bytes received]. With --held what copies hold after it, each
-[what, bytes, dimensions]; with --launched the kernels that look up tables, and that update them, each
-[phase, name]. With --weighted ids bring weights.
+python torchrec_counts.py PLAN.json [--pipelined | --held | --launched] [--weighted] RANK ...: one JSON line a
+rank of the second of two training steps (with --pipelined of a step of TorchRec's own pipeline): the
+collectives in order, each [phase, name, ranks, bytes sent, bytes received]. With --held what copies hold
+after it, each [what, bytes, dimensions]; with --launched the kernels that look up tables, and that update
+them, each [phase, name]. With --weighted ids bring weights.
 
 All ranks are given the same batch, whose ids are spread evenly over the rows of their tables. So what another
 rank would send to this one is what this one sends to itself: that is how received buffers are filled.
@@ -220,7 +219,6 @@ def piped(plan: TorchRecPlan) -> list[Any]:
 
 def counted(words: list[str]) -> None:
     """Each rank of a plan becomes a process of its own, which prints what it runs."""
-    sys.argv[1:] = words
     plan = torchrec_plan.load(words[0])
     what = next((word for word in words if word in (HELD, LAUNCHED, PIPELINED)), "")
     for rank in (int(word) for word in words[1:] if word.isdigit()):
@@ -238,7 +236,6 @@ def counted(words: list[str]) -> None:
         _, status = os.waitpid(child, 0)
         if status:
             sys.exit(f"rank {rank} failed")
-    print(flush=True)
 
 
 def main() -> None:
@@ -246,8 +243,7 @@ def main() -> None:
     logging.disable(logging.CRITICAL)
     import torchrec  # noqa: F401  # before the ranks part
 
-    for line in sys.stdin:
-        counted(json.loads(line))
+    counted(sys.argv[1:])
 
 
 if __name__ == "__main__":
