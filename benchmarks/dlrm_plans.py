@@ -1,7 +1,7 @@
-"""Writes the plans of ``perfmodel validate``, ``--dlrm`` and ``--paper``: ``dlrm_plans.py [SECONDS]``.
+"""Writes the plans of ``perfmodel validate``, ``--dlrm`` and ``--paper``: ``dlrm_plans.py [EFFORT]``.
 
-The planner searches each for SECONDS (10 unless given). The plans are data, so that what is validated is the
-cost model, and does not move with the speed of the machine or with the planner.
+EFFORT is the work of each search, in counted seconds (10 unless given). The plans are data, so that what is
+validated is the cost model, and does not move with the planner.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from perfmodel.validate.other_papers import load_other_papers, throughput_case
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "dlrm" / "plans"
 
 
-def main(seconds: float) -> None:
+def main(effort_s: float) -> None:
     """Plans of every case, one file each."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     cases = {case.name: case for case in planned(load_inputs())}
     throughputs = [throughput_case(row.model) for row in load_other_papers().embark.row]
     for case in [*cases.values(), *(case for case in throughputs if case.name not in cases)]:
         evaluator = case.evaluator()
-        found = Search(evaluator, case.usable_bytes(evaluator), time_limit_s=seconds).run()
+        found = Search(evaluator, case.usable_bytes(evaluator), effort_s=effort_s).run()
         path = FOLDER / f"{case.name}.json"
         path.write_text(json.dumps(plan_record(found.plan), separators=(",", ":")) + "\n", encoding="utf-8")
         print(

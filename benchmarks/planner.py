@@ -2,24 +2,23 @@
 
 Run:    python benchmarks/planner.py            five table sets at 8, 64 and 128 GPUs, many different
                                                 tables on 128 and 512; forward and training (two hours)
-        python benchmarks/planner.py --cpu-seconds 2 10 --jobs 2 --without-torchrec --write
-                                                the same of CPU time, two cases side by side, without
-                                                TorchRec's planner; the last table goes into
-                                                benchmarks/README.md
+        python benchmarks/planner.py --jobs 2 --without-torchrec --write
+                                                the same, two cases side by side, without TorchRec's
+                                                planner; the last table goes into benchmarks/README.md
         python benchmarks/planner.py --quick    one table set on 8 GPUs (15 s)
         python benchmarks/planner.py --case "distinct-400 forward" colossal    the cases whose names have
                                                 the words of the first, and those of the second
         python benchmarks/planner.py --models embark-t180 --gpus 128
 
-Every plan is scored twice: by this program's calibrated model ("step ms"), and by TorchRec's own
-EmbeddingPerfEstimator for the same machine ("theirs ms"; "-": it has no such sharding). All planners get the
-same tables, batch, machine and memory; rows stay in GPU memory, and ids are uniform. "found s" is when our
-search had the plan that it gave; the rest of its time went into bounds and into plans that were no better.
-"gap %" is what a plan of the listed schemes can save of its time, at most (docs/commands.md), and "all %"
-what any plan can that a plan file can describe; "-": not known.
-Without TorchRec its columns and rows are missing, which is said. Plans for TorchRec, its planner's and ours,
-are costed as TorchRec runs them: one set of exchanges for each sharding type in use. Three rows are our
-search kept to what TorchRec can run:
+Our search ends by counted work (--effort, in counted seconds), so its plans and gaps are the same in every
+run; all times of planning are CPU seconds. Every plan is scored twice: by this program's calibrated model
+("step ms"), and by TorchRec's own EmbeddingPerfEstimator for the same machine ("theirs ms"; "-": it has no
+such sharding). All planners get the same tables, batch, machine and memory; rows stay in GPU memory, and ids
+are uniform. "found s" is when our search had the plan that it gave; the rest of its time went into the bound
+and into plans that were no better. "gap %" is what a plan of the listed schemes can save of its time, at most
+(docs/commands.md). Without TorchRec its columns and rows are missing, which is said. Plans for TorchRec, its
+planner's and ours, are costed as TorchRec runs them: one set of exchanges for each sharding type in use.
+Three rows are our search kept to what TorchRec can run:
 
     ours for TorchRec  the best plan by our model
     ours by its score  the best one by TorchRec's estimator
@@ -28,7 +27,7 @@ search kept to what TorchRec can run:
 
 The last two are in the memory that TorchRec counts, as TorchRec's plan is; "GB" is ours. After all cases: how
 long our model takes to score every way to shard 1000 different tables on 128 GPUs; a line for each case; and
-the cases in which another planner is faster, or a gap is above 5 % (10 % beyond 128 GPUs).
+the cases in which another planner is faster.
 """
 
 from __future__ import annotations
@@ -37,13 +36,12 @@ import argparse
 import contextlib
 import shlex
 import sys
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
-from types import SimpleNamespace
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -64,7 +62,7 @@ from planner_report import (
     THEIRS,
     UNIFORM,
     Row,
-    aims,
+    compared,
     into_readme,
     summary,
     text,
@@ -81,8 +79,7 @@ from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.plan.pricing.memory import PlanMemory
 from perfmodel.plan.pricing.placement import Placement, Scheme
-from perfmodel.plan.searching import search as plan_search
-from perfmodel.plan.searching.search import Restriction
+from perfmodel.plan.searching.search import Restriction, Search
 
 _TO_MS, _TO_GB = 1e3, 1e-9
 _SLACK = 0.01  # of the best score, where TorchRec has no plan
@@ -98,16 +95,24 @@ class Loose(Plan):
 
 
 class Better:
-    """When a search had a better plan [s], and its time [s]."""
+    """When a search had a better plan [s of the CPU], and its time [s].
 
-    def __init__(self) -> None:
-        self.began = plan_search.time.monotonic()
+    before_s  what counts as planning too, and was done in another process [s]
+    """
+
+    def __init__(self, before_s: float = 0.0) -> None:
+        self.began = process_time() - before_s
         self.found: list[tuple[float, float]] = []
 
     def watch(self, best_s: float, bound_s: float) -> None:
         """The search calls it with every plan that it keeps."""
         if not self.found or best_s < self.found[-1][1]:
-            self.found.append((plan_search.time.monotonic() - self.began, best_s))
+            self.found.append((self.took_s, best_s))
+
+    @property
+    def took_s(self) -> float:
+        """Since it began [s]."""
+        return process_time() - self.began
 
 
 class Case:
@@ -131,28 +136,29 @@ class Case:
         self.costs: Costs
 
     def run(self) -> list[Row]:
-        """All planners, ours first: random search gets as long as it took."""
-        clock = plan_search.time.monotonic
-        try:
-            seconds = self._search(OURS)
-        except BadInputError as error:
-            return [Row(OURS, why=error.message)]
-        if self.asked.soon is not None:
-            self._search(OURS_SOON, seconds=self.asked.soon)
-        if self.asked.ours:
-            return self.rows
+        """All planners; random search gets as much of the CPU as our longer search took."""
+        for name, effort_s in ((OURS_SOON, self.asked.soon), (OURS, self.asked.ours_s)):
+            began = process_time()
+            self._tried(name, lambda name=name, effort_s=effort_s: self._search(name, effort_s))
+            seconds = process_time() - began
+        if not self.asked.ours:
+            self._others(seconds)
+        return sorted(self.rows, key=lambda row: PLANNERS.index(row.planner))
+
+    def _others(self, seconds: float) -> None:
+        """What our plan is compared with."""
         if not self.question.many:
-            self._tried(RESTRICTED, lambda: self._search(RESTRICTED, torchrec.runnable))
+            restricted = partial(self._search, RESTRICTED, self.asked.ours_s, torchrec.runnable)
+            self._tried(RESTRICTED, restricted)
         self._planned(EMBARK, lambda: embark(self.evaluator, self.limit))
         self._planned(PER_BYTE, lambda: per_byte(self.evaluator, self.limit))
-        self._planned(RANDOM, lambda: random_search(self.evaluator, self.limit, seconds, clock=clock))
+        self._planned(RANDOM, lambda: random_search(self.evaluator, self.limit, seconds))
         for name in UNIFORM:
             self._planned(name, lambda name=name: self._uniform(name))
         if torchrec_pass.availability().usable and not self.asked.without_torchrec:
             training = self.question.training
             with Worker(self.evaluator, self._uniform("row-wise"), self.limit, training) as worker:
                 self._torchrec(worker)
-        return sorted(self.rows, key=lambda row: PLANNERS.index(row.planner))
 
     def _tried(self, name: str, run: Callable[[], Any]) -> None:
         """A row that says why, where there is no plan."""
@@ -161,37 +167,29 @@ class Case:
         except BadInputError as error:
             self.rows.append(Row(name, why=error.message))
 
-    def _search(
-        self, name: str, restrict: Restriction | None = None, *, seconds: float | None = None
-    ) -> float:
+    def _search(self, name: str, effort_s: float, restrict: Restriction | None = None) -> None:
         better = Better()
-        seconds = seconds or self.asked.time_limit
-        processes = 1 if restrict else self.asked.processes
-        asked = {"time_limit_s": seconds, "restrict": restrict, "processes": processes}
-        found = SharedSearch(self._model(name), self.limit, **asked, watch=better.watch).run()
-        self._add(name, found.plan, found.seconds, found.gap)
-        row = self._row(name)
-        row.found = tuple(better.found)
-        row.all_gap = found.all_plans_gap if found.all_plans_s else None
-        return found.seconds
+        asked = {"effort_s": effort_s, "restrict": restrict, "watch": better.watch}
+        found = Search(self._model(name), self.limit, **asked).run()
+        self._add(Row(name, better.took_s, tuple(better.found), gap=found.gap), found.plan)
 
     def _planned(self, name: str, make: Callable[[], Plan | None]) -> None:
-        began = time.monotonic()
+        began = process_time()
         plan = make()
         if plan is None:
             self.rows.append(Row(name, why="no plan fits"))
         else:
-            self._add(name, plan, time.monotonic() - began)
+            self._add(Row(name, process_time() - began), plan)
 
     def _uniform(self, name: str) -> Plan:
         return uniform_plan(self.evaluator.tables, name, self.evaluator.gpus, self.evaluator.domain)
 
-    def _add(self, name: str, plan: Plan, seconds: float, gap: float | None = None) -> None:
-        row = self._scored(Row(name, seconds, gap=gap), plan)
+    def _add(self, row: Row, plan: Plan) -> None:
+        self._scored(row, plan)
         if row.memory_gb is not None and row.memory_gb > self.limit * _TO_GB * 1.01:
             row.step_ms, row.why = None, f"does not fit: {row.memory_gb:.0f} GB on a rank"
         else:
-            self.plans[name] = plan
+            self.plans[row.planner] = plan
         self.rows.append(row)
 
     def _model(self, name: str) -> Evaluator:
@@ -228,27 +226,26 @@ class Case:
 
     def _by_score(self, worker: Worker) -> None:
         """The best plan by TorchRec's estimators; the time to ask for what shards cost counts."""
-        better = Better()
         options = runnable_options(self.in_torchrec, self.limit)
         answer = worker.costs(shards(self.in_torchrec, options))
         self.costs = Costs(options, np.array(answer["ms"]), np.array(answer["bytes"]))
-        seconds = self.asked.time_limit
-        found = search_by_score(self.in_torchrec, self.costs, self.limit, seconds, better.watch)
-        took = plan_search.time.monotonic() - better.began
-        self._theirs_too(Row(BY_SCORE, took, found=tuple(better.found), torchrec_gap=found.gap), found.plan)
+        better = Better(answer["seconds"])
+        found = search_by_score(self.in_torchrec, self.costs, self.limit, self.asked.ours_s, better.watch)
+        row = Row(BY_SCORE, better.took_s, tuple(better.found), torchrec_gap=found.gap)
+        self._theirs_too(row, found.plan)
 
     def _by_both(self) -> None:
         """The best plan by our model that TorchRec's estimator rates no worse than TorchRec's plan."""
-        began = time.monotonic()
+        began = process_time()
         known = [self.plans[name] for name in (RESTRICTED, BY_SCORE) if name in self.plans]
         best = float(self.costs.ranks(self.plans[BY_SCORE])[0].max())
         most_ms = self._row(THEIRS).torchrec_ms or best * (1 + _SLACK)
-        seconds = self.asked.time_limit
-        plan = search_within(self.in_torchrec, self.costs, known, self.limit, most_ms, seconds)
+        effort_s = self.asked.ours_s
+        plan = search_within(self.in_torchrec, self.costs, known, self.limit, most_ms, effort_s)
         if plan is None:
             self.rows.append(Row(BOTH, why="no plan has such a score"))
         else:
-            self._theirs_too(Row(BOTH, time.monotonic() - began), plan)
+            self._theirs_too(Row(BOTH, process_time() - began), plan)
 
     def _theirs_too(self, row: Row, plan: Plan) -> None:
         """A plan in the memory that TorchRec counts; ours may be a little more, as for TorchRec's plan."""
@@ -302,24 +299,15 @@ def main() -> int:
     parser.add_argument("--objective", choices=("throughput", "latency"))
     parser.add_argument("--memory", type=float, default=0.85, help="share of a GPU's memory for tables")
     parser.add_argument(
-        "--seconds", nargs="+", type=float, default=[2.0, 10.0], help="of our searches, the longest compared"
-    )
-    parser.add_argument(
-        "--cpu-seconds",
-        nargs="*",
+        "--effort",
+        nargs=2,
         type=float,
-        metavar="SECONDS",
-        help="the same of CPU time, on a machine that is busy; alone: as many as --seconds",
+        default=(2.0, 10.0),
+        metavar=("SOON", "OURS"),
+        help="counted seconds of our two searches",
     )
-    parser.add_argument(
-        "--processes",
-        type=int,
-        default=1,
-        metavar="N",
-        help="of each search of ours; CPU time is that of each process, as if all had a core",
-    )
-    parser.add_argument("--jobs", type=int, default=1, help="cases side by side, where CPU time counts")
-    parser.add_argument("--ours", action="store_true", help="our searches alone: their times and gaps")
+    parser.add_argument("--jobs", type=int, default=1, help="cases side by side")
+    parser.add_argument("--ours", action="store_true", help="our two searches alone")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds of TorchRec's planner")
     parser.add_argument("--without-torchrec", action="store_true", help="do not run TorchRec's planner")
     parser.add_argument("--quick", action="store_true", help="one table set on 8 GPUs")
@@ -327,19 +315,19 @@ def main() -> int:
     asked = _understood(parser)
     if not torchrec_pass.availability().usable:
         print(f"TorchRec is not compared: {torchrec_pass.availability().why_not}.\n")
-    cases = {}
+    scored, cases = scoring(asked.machine, asked.memory), {}
     found = list(questions(asked.models, asked.gpus, asked.objective, asked.batch, asked.case))
     with ProcessPoolExecutor(asked.jobs, get_context("fork")) as pool:
         each = pool.map if asked.jobs > 1 else map
         for question, rows in zip(found, each(partial(_run, asked=asked), found), strict=True):
             print(f"{question.name}, on {asked.machine}\n{text(rows)}\n", flush=True)
             cases[question.name] = rows
-    print(f"{summary(list(cases.values()))}\n{scoring(asked.machine, asked.memory)}\n")
-    said = aims(cases, asked.soon, asked.time_limit)
+    print(f"{summary(list(cases.values()))}\n{scored}\n")
+    said = compared(cases, asked.soon, asked.ours_s)
     print(said)
     if asked.write:
         command = shlex.join(["python", "benchmarks/planner.py", *sys.argv[1:]])
-        into_readme(f"$ {command}\n{said}", "gaps" if asked.ours else "planners")
+        into_readme(f"$ {command}\n{said}")
     return 0
 
 
@@ -348,22 +336,18 @@ def _run(question: Question, asked: argparse.Namespace) -> list[Row]:
 
 
 def _understood(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """The options; ``soon`` and ``time_limit`` [s] of our searches, ``soon`` None where there is one."""
+    """The options; ``soon`` and ``ours_s``: counted seconds of our searches."""
     asked = parser.parse_args()
     if asked.quick:
         asked.models, asked.gpus, asked.objective = ("mlperf-dlrm-dcnv2",), (8,), "throughput"
-        asked.seconds, asked.limit = [0.75, 1.5], 10.0
-    if asked.cpu_seconds is not None:
-        plan_search.time = SimpleNamespace(monotonic=time.process_time)
-    seconds = asked.cpu_seconds or asked.seconds
-    if len(seconds) > 2 or min(seconds) <= 0:
-        parser.error("one or two times of our search, above 0 s")
-    if asked.processes < 1:
-        parser.error("--processes is 1 or more")
-    if asked.jobs < 1 or (asked.jobs > 1 and asked.cpu_seconds is None):
-        parser.error("--jobs is 1 or more, and cases side by side need --cpu-seconds")
-    asked.time_limit = max(seconds)
-    asked.soon = min(seconds) if len(seconds) == 2 else None
+        asked.effort, asked.limit = (0.2, 0.5), 10.0
+    asked.soon, asked.ours_s = asked.effort
+    if not 0 < asked.soon <= asked.ours_s:
+        parser.error("--effort is two numbers above 0, the smaller one first")
+    if asked.jobs < 1:
+        parser.error("--jobs is 1 or more")
+    if asked.write and asked.ours:
+        parser.error("--write is of all planners, and --ours runs no other")
     return asked
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from time import process_time
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,19 +121,13 @@ def embark(evaluator: Evaluator, limit_bytes: float) -> Plan | None:
     return min((plan for plan in plans if plan), key=lambda plan: evaluator.cost(plan).time_s, default=None)
 
 
-def random_search(
-    evaluator: Evaluator,
-    limit_bytes: float,
-    seconds: float,
-    seed: int = 0,
-    clock: Callable[[], float] = time.monotonic,
-) -> Plan | None:
-    """The best plan that random schemes gave in this time, at least one try; None where none fits.
+def random_search(evaluator: Evaluator, limit_bytes: float, seconds: float, seed: int = 0) -> Plan | None:
+    """The best plan that random schemes gave in this time of the CPU, at least one try; None: none fits.
 
     Every try uses data-parallel and one to three other kinds of exchange, for all of them at once never win;
     shards go to the ranks that look up least so far, those of most look-ups first.
     """
-    random, until = np.random.default_rng(seed), clock() + seconds
+    random, until = np.random.default_rng(seed), process_time() + seconds
     tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
     shapes = list(zip(tables.rows.astype(int), tables.dim.astype(int), strict=True))
     listed = {shape: list(schemes(*shape, gpus, domain)) for shape in set(shapes)}
@@ -147,7 +140,7 @@ def random_search(
         time_s = float(evaluator.step_times(loads.most))
         if time_s < best_s and evaluator.memory(plan, loads).total_bytes.max() <= limit_bytes:
             best, best_s = plan, time_s
-        if clock() >= until:
+        if process_time() >= until:
             return best
 
 

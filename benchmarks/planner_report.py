@@ -22,15 +22,14 @@ WIDTH = 120
 """Columns of the table of all cases."""
 _TO_MS = 1e3
 _EQUAL = 0.9995  # of a time: as it is printed, less is faster
-_AIM, _AIM_FAR, _FAR = 0.05, 0.10, 128  # of the gap of ours, and beyond so many GPUs
-_HEADS = ("case", "soon ms", "ours ms", "gap %", "all %", "TorchRec", "EMBark", "per byte", "random", "lead")
+_HEADS = ("case", "soon ms", "CPU s", "ours ms", "gap %", "TorchRec", "EMBark", "per byte", "random", "lead")
 _OF_OURS = 5  # of these columns: our searches alone
-_BLOCK = r"(?<=<!-- table {} -->\n```text\n).*?(?=```\n<!-- end -->)"
+_BLOCK = re.compile(r"(?<=<!-- table planners -->\n```text\n).*?(?=```\n<!-- end -->)", re.DOTALL)
 
 
 @dataclass
 class Row:
-    """One plan, or why there is none."""
+    """One plan, or why there is none. plan_s  what finding it took of the CPU [s]"""
 
     planner: str
     plan_s: float | None = None
@@ -38,7 +37,6 @@ class Row:
     step_ms: float | None = None
     torchrec_ms: float | None = None
     gap: float | None = None  # to the bound of the listed schemes
-    all_gap: float | None = None  # to the bound over all plans; None: not known
     torchrec_gap: float | None = None  # of its score to a bound of it
     memory_gb: float | None = None
     shardings: str = ""
@@ -48,29 +46,23 @@ class Row:
 def text(rows: list[Row]) -> str:
     """The table of one case."""
 
-    def number(value: float | None, digits: int = 3) -> str:
-        if value is None:
-            return "-"
-        return "<0.01" if value < 0.01 else f"{value:#.{digits}g}".rstrip(".")
-
     best = next((row.step_ms for row in rows if row.planner == OURS), None)
     lines = [
         [
             row.planner,
-            number(row.plan_s, 2),
-            number(row.found[-1][0], 2) if row.found else "",
-            number(row.step_ms, 4),
+            _digits(row.plan_s, 2),
+            _digits(row.found[-1][0], 2) if row.found else "",
+            _digits(row.step_ms, 4),
             f"{row.step_ms / best:.2f}" if row.step_ms and best else "-",
-            number(row.torchrec_ms, 4),
+            _digits(row.torchrec_ms, 4),
             "" if row.gap is None else _percent(row.gap),
-            "" if row.gap is None else _percent(row.all_gap),
-            number(row.memory_gb),
+            _digits(row.memory_gb, 3),
             row.why or row.shardings,
         ]
         for row in rows
     ]
-    heads = ["planner", "plan s", "found s", "step ms", "x", "theirs ms", "gap %", "all %", "GB", "exchanges"]
-    return table(heads, lines, left=(0, 9))
+    heads = ["planner", "plan s", "found s", "step ms", "x", "theirs ms", "gap %", "GB", "exchanges"]
+    return table(heads, lines, left=(0, 8))
 
 
 def mean(ratios: list[float]) -> float:
@@ -78,62 +70,52 @@ def mean(ratios: list[float]) -> float:
     return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
+def _digits(value: float | None, digits: int) -> str:
+    if value is None:
+        return "-"
+    return "<0.01" if value < 0.01 else f"{value:#.{digits}g}".rstrip(".")
+
+
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{100 * share:.1f}"
 
 
 def _milliseconds(row: Row | None) -> str:
-    return "-" if row is None or not row.step_ms else f"{row.step_ms:#.4g}".rstrip(".")
+    return "-" if row is None else _digits(row.step_ms, 4)
 
 
-def aims(cases: dict[str, list[Row]], soon_s: float | None, ours_s: float) -> str:
-    """A line for each case: our plan soon and in the end, its gaps, other planners'; then where ours is not
-    what it shall be: a lost case is one in which another planner's plan is faster than ours in ``soon_s``.
+def compared(cases: dict[str, list[Row]], soon_s: float, ours_s: float) -> str:
+    """A line for each case: our plan soon and in the end, its gap, other planners'; then the lost cases, in
+    which another planner's plan is faster than ours soon.
 
-    soon_s  of a first search [s]; None: there was one, of ``ours_s``
+    soon_s, ours_s  counted seconds of our two searches
     Limits: no other planner was run -> our columns alone
     """
     alone = not any(row.planner in OTHERS for rows in cases.values() for row in rows)
     lines, lost, none = [], [], []
-    above: dict[str, list[str]] = {"the listed schemes": [], "all plans": []}
     for name, rows in cases.items():
         of = {row.planner: row for row in rows}
-        ours, soon = of[OURS], of.get(OURS_SOON, of[OURS])
+        ours, soon = of[OURS], of[OURS_SOON]
         best = min((of[each].step_ms for each in OTHERS if each in of and of[each].step_ms), default=None)
-        if not soon.step_ms:
-            none.append(name)
-        elif best is not None and best < soon.step_ms * _EQUAL:
+        if best is not None and best < (soon.step_ms or math.inf) * _EQUAL:
             lost.append(name)
-        aim = _AIM if int(name.split(" x ")[1].split()[0]) <= _FAR else _AIM_FAR
-        for gap, names in zip((ours.gap, ours.all_gap), above.values(), strict=True):
-            if ours.step_ms and (gap is None or gap > aim):
-                names.append(name)
+        elif not soon.step_ms:
+            none.append(name)
         lead = "-" if best is None or not soon.step_ms else f"{best / soon.step_ms:.2f}"
         times = [_milliseconds(of.get(each)) for each in OTHERS]
-        gaps = _percent(ours.gap), _percent(ours.all_gap)
-        lines.append([name, _milliseconds(soon), _milliseconds(ours), *gaps, *times, lead])
-    words = [*_words(f"{soon_s or ours_s:g} s", f"{ours_s:g} s", lost, above, len(cases) - len(none), alone)]
+        of_soon = _milliseconds(soon), _digits(soon.plan_s, 2)
+        lines.append([name, *of_soon, _milliseconds(ours), _percent(ours.gap), *times, lead])
+    count = len(cases) - len(none)
+    words = [
+        f"soon: our plan with an effort of {soon_s:g} counted seconds, and CPU s what it took; ours: with "
+        f"{ours_s:g}; gap %: what a plan of the listed schemes can save of its time at most"
+        + ("." if alone else "; lead: the best other plan over soon.")
+    ]
+    words += [] if alone else [f"Lost, as another plan is faster than ours soon: {_named(lost, count)}."]
     words += [f"No plan fits in {_named(none, len(cases))}."] if none else []
     wrapped = [line for each in words for line in textwrap.wrap(each, WIDTH, break_on_hyphens=False)]
     columns = _OF_OURS if alone else len(_HEADS)
     return "\n".join([_plain(_HEADS[:columns], [line[:columns] for line in lines]), *wrapped])
-
-
-def _words(
-    first: str, then: str, lost: list[str], above: dict[str, list[str]], count: int, alone: bool
-) -> Iterator[str]:
-    """What the columns are, and in which of ``count`` cases ours is not what it shall be; alone: without
-    other planners."""
-    yield (
-        f"soon: our plan in {first}; ours: in {then}; gap %, all %: what a plan of the listed schemes, and "
-        "any plan at all, can save of its time at most (-: not known)"
-        + ("." if alone else "; lead: the best other plan over soon.")
-    )
-    if not alone:
-        yield f"Lost, as another plan is faster than ours in {first}: {_named(lost, count)}."
-    for what, names in above.items():
-        aim = f"{100 * _AIM:g} %, beyond {_FAR} GPUs {100 * _AIM_FAR:g} %"
-        yield f"Above the aim of {aim}, the gap to the bound of {what}: {_named(names, count)}."
 
 
 def _named(names: Sequence[str], count: int) -> str:
@@ -157,11 +139,10 @@ def _plain(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join(" " + "  ".join(line) for line in rest)
 
 
-def into_readme(text: str, name: str, path: Path = README) -> None:
-    """Put the command and its table into the README, between the marks of this name."""
-    block = re.compile(_BLOCK.format(name), re.DOTALL)
+def into_readme(text: str, path: Path = README) -> None:
+    """Put the command and its table into the README, between the marks."""
     page = path.read_text(encoding="utf-8")
-    path.write_text(block.sub(lambda match: f"{text}\n", page), encoding="utf-8")
+    path.write_text(_BLOCK.sub(lambda match: f"{text}\n", page), encoding="utf-8")
 
 
 def summary(cases: list[list[Row]]) -> str:
@@ -223,14 +204,10 @@ def _sooner(known: list[dict[str, Row]], name: str, score: str) -> Iterator[str]
 
 
 def _gaps(named: list[dict[str, Row]]) -> Iterator[str]:
-    for what, name in (("the listed schemes", "gap"), ("all plans", "all_gap")):
-        known = [getattr(rows[OURS], name) for rows in named if rows[OURS].step_ms]
-        gaps = [100 * gap for gap in known if gap is not None]
+    for name, of, field in (
+        (OURS, "the bound of the listed schemes", "gap"),
+        (BY_SCORE, "a bound of TorchRec's score", "torchrec_gap"),
+    ):
+        gaps = [100 * getattr(rows[name], field) for rows in named if name in rows and rows[name].plan_s]
         if gaps:
-            spread = f"{sum(gaps) / len(gaps):.1f} %, mean, {max(gaps):.1f} % at most"
-            unknown = f"; not known in {len(known) - len(gaps)}" if len(gaps) < len(known) else ""
-            yield f"Gap of ours to the bound of {what}: {spread}{unknown}."
-    gaps = [100 * rows[BY_SCORE].torchrec_gap for rows in named if BY_SCORE in rows and rows[BY_SCORE].plan_s]
-    if gaps:
-        spread = f"{sum(gaps) / len(gaps):.1f} %, mean, {max(gaps):.1f} % at most"
-        yield f"Gap of {BY_SCORE} to a bound of TorchRec's score: {spread}."
+            yield f"Gap of {name} to {of}: {sum(gaps) / len(gaps):.1f} %, mean, {max(gaps):.1f} % at most."

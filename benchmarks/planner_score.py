@@ -11,7 +11,6 @@ Limits: the first row part counts for all: where rows do not divide, the last on
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -20,11 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.effort import Budget
 from perfmodel.errors import BadInputError
 from perfmodel.passes.steps import Step
 from perfmodel.plan import Evaluator, Placement, Plan
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.for_torchrec import runnable as torchrec
+from perfmodel.plan.pricing import work_units
 from perfmodel.plan.pricing.loads import Loads, Resource
 from perfmodel.plan.searching.improve import improve, put_back, shake
 from perfmodel.plan.searching.packing import Packing
@@ -34,7 +35,7 @@ Array = NDArray[np.float64]
 
 _PER_MS, _PER_S = 1e9, 1e12  # a search's loads are large numbers: here picoseconds
 _ROUNDING = 1 + 1e-9
-_SEARCHED = 0.4  # of the time, before known plans are improved
+_SEARCHED = 0.4  # of the effort, before known plans are improved
 _DEAR, _DEARER = 3.0, 3.0  # what twice the limit takes longer at first, of a usual step's time; and then
 _PATIENCE = 300  # attempts in a row that do not help
 _PLACED_ANEW = 8
@@ -120,9 +121,11 @@ class Score:
 
     def __init__(self, evaluator: Evaluator, costs: Costs) -> None:
         self.tables, self.setting, self.costs = evaluator.tables, evaluator.setting, costs
+        self.work = evaluator.work
 
     def step_times(self, most: Array) -> Array:
         """Seconds [...] of the busiest rank's loads [..., 1]."""
+        self.work.add(work_units.SCORING)
         return np.asarray(most[..., 0] / _PER_S)
 
     def parts(self, most: Array) -> dict[str, Array]:
@@ -146,12 +149,12 @@ def search_by_score(
     evaluator: Evaluator,
     costs: Costs,
     limit_bytes: float,
-    seconds: float,
+    effort_s: float,
     watch: Watch = lambda best_s, bound_s: None,
 ) -> Found:
     """The plan that TorchRec's estimators rate best, within the memory that they count."""
     score, options = Score(evaluator, costs), costs.scored(limit_bytes)
-    return Search(score, limit_bytes, time_limit_s=seconds, options=options, watch=watch).run()
+    return Search(score, limit_bytes, effort_s=effort_s, options=options, watch=watch).run()
 
 
 class Within:
@@ -163,7 +166,7 @@ class Within:
         self.base, self.most_ps, self.dear_s = evaluator, most_ms * _PER_MS, dear_s
         self.tables, self.setting, self.steps = evaluator.tables, evaluator.setting, evaluator.steps
         self.parts, self.loads = evaluator.parts, evaluator.loads
-        self.step, self.memory = evaluator.step, evaluator.memory
+        self.step, self.memory, self.work = evaluator.step, evaluator.memory, evaluator.work
 
     def step_times(self, most: Array) -> Array:
         """Seconds [...] of loads [..., K + 1]: ours, and TorchRec's picoseconds."""
@@ -181,24 +184,23 @@ def search_within(
     known: Sequence[Plan],
     limit_bytes: float,
     most_ms: float,
-    seconds: float,
+    effort_s: float,
 ) -> Plan | None:
     """The best plan by our model of those that TorchRec rates ``most_ms`` or better, in the memory it counts.
 
     A search first; then its plan and the ``known`` ones are improved, first until they keep to ``most_ms``.
     None where no such plan is found
     """
-    deadline, options = time.monotonic() + seconds, costs.beside(limit_bytes)
+    budget, options = Budget(evaluator.work, effort_s), costs.beside(limit_bytes)
     dear_s = _DEAR * min(evaluator.cost(plan).time_s for plan in known)
     within = Within(evaluator, most_ms, dear_s)
-    search = Search(within, limit_bytes, time_limit_s=_SEARCHED * seconds, options=options)
+    search = Search(within, limit_bytes, effort_s=_SEARCHED * effort_s, options=options)
     search.run()
     starts = [search.best, *(_state(plan, within, options, limit_bytes) for plan in known)]
     best: Packing | None = None
     for left, start in zip(range(len(starts), 0, -1), starts, strict=True):
-        now, within.dear_s = time.monotonic(), dear_s
-        until = now + (deadline - now) / left
-        for state in _improved(start, lambda until=until: time.monotonic() >= until) if start else ():
+        within.dear_s, part = dear_s, Budget(evaluator.work, budget.left_s / left)
+        for state in _improved(start, part.over) if start else ():
             if within.keeps(state) and (best is None or state.time_s < best.time_s):
                 best = state.copy()
     return None if best is None else best.plan()

@@ -4,7 +4,8 @@ python benchmarks/planner_torchrec.py PLAN.json [--training]: a file for TorchRe
 count; --training: a step has a backward pass. Answers each line of standard input by one line, all JSON:
 
     {"ask": "costs", "shards": [[table, sharding type, kernel, [rows, columns]], ...]}
-        -> {"ms": [...], "bytes": [...]}: each shard by EmbeddingPerfEstimator and EmbeddingStorageEstimator
+        -> {"ms": [...], "bytes": [...], "seconds": ...}: each shard by EmbeddingPerfEstimator and
+        EmbeddingStorageEstimator, and the CPU time of both
     {"ask": "score", "plan": file} -> {"ms": ..., "bytes": ...}: the busiest and the fullest rank of a plan
     {"ask": "plan", "seconds": s}  -> what EmbeddingShardingPlanner finds, proposing for so long
 """
@@ -14,9 +15,9 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import time
 import warnings
 from collections.abc import Callable
+from time import process_time
 from typing import Any
 
 warnings.filterwarnings("ignore")
@@ -118,8 +119,9 @@ class Rating:
         models = {"ms": NoopPerfModel, "bytes": NoopStorageModel}
         return {name: float(model(self.topology).rate(options)) for name, model in models.items()}
 
-    def costs(self, shards: list[Any]) -> dict[str, list[float]]:
+    def costs(self, shards: list[Any]) -> dict[str, Any]:
         """Each of ``shards`` alone: table, sharding type, kernel, [rows, columns]."""
+        began = process_time()
         entries = {entry.table: entry for entry in self.plan.tables}
         options = self.estimate(
             [
@@ -128,12 +130,13 @@ class Rating:
             ]
         )
         found = [option.shards[0] for option in options]
-        return {"ms": [shard.perf.total for shard in found], "bytes": [shard.storage.hbm for shard in found]}
+        costs = {"ms": [shard.perf.total for shard in found], "bytes": [shard.storage.hbm for shard in found]}
+        return {**costs, "seconds": process_time() - began}
 
     def planned(
         self, seconds: float, perf: Callable[..., Any] | None = None, rating: Callable[..., Any] | None = None
     ) -> dict[str, Any]:
-        """What TorchRec's planner finds for the tables, how long it takes and how its own estimators rate it.
+        """What TorchRec's planner finds for the tables, its CPU time, and how its own estimators rate it.
 
         It knows the pooling factors and places tables in GPU memory only; all else is its default.
         perf  estimates the times of shards in place of TorchRec's estimator;  rating  of it rates whole plans
@@ -149,7 +152,7 @@ class Rating:
             for estimator in (perf or EmbeddingPerfEstimator, EmbeddingStorageEstimator)
         ]
         enumerator = EmbeddingEnumerator(self.topology, self.plan.batch, limits, estimators)
-        began = time.monotonic()
+        began = process_time()
         planner = EmbeddingShardingPlanner(
             topology=self.topology,
             batch_size=self.plan.batch,
@@ -163,8 +166,8 @@ class Rating:
         try:
             planner.plan(self.module, [EmbeddingBagCollectionSharder()])
         except PlannerError as error:
-            return {"failed": str(error).strip().splitlines()[0], "seconds": time.monotonic() - began}
-        seconds, best = time.monotonic() - began, planner._best_plan
+            return {"failed": str(error).strip().splitlines()[0], "seconds": process_time() - began}
+        seconds, best = process_time() - began, planner._best_plan
         return {
             "seconds": seconds,
             **self._rated(self.estimate(best)),

@@ -39,8 +39,8 @@ class Worker:
         self._end()
         self.folder.cleanup()
 
-    def costs(self, shards: list[Any]) -> dict[str, list[float]]:
-        """Times [ms] and memory [bytes] of shards by TorchRec's estimators."""
+    def costs(self, shards: list[Any]) -> dict[str, Any]:
+        """Times [ms] and memory [bytes] of shards by TorchRec's estimators, and how long these took [s]."""
         return self._answer({"ask": "costs", "shards": shards})
 
     def score(self, plan: Plan) -> dict[str, float]:

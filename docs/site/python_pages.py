@@ -57,18 +57,18 @@ for answer in project_each("table_bytes", [1e12, 10e12]):
     print(answer.gpus, answer.slowdown)
 """,
     "perfmodel.plan.in_python.plan_tables": """\
-plan = perfmodel.plan_tables("criteo-kaggle", gpus=8, time_limit_s=1)
+plan = perfmodel.plan_tables("criteo-kaggle", gpus=8, effort="quick")
 print(plan.time_s, plan.bound_s)
 print(plan.tables)
 """,
     "perfmodel.plan.in_python.question_of": """\
 from perfmodel.plan.in_python import question_of
 
-question = question_of("criteo-kaggle", 8, time_limit_s=1)
+question = question_of("criteo-kaggle", 8, effort="quick")
 print(question.answer().found.cost.time_s)
 """,
     "perfmodel.plan.in_python.scale_tables": """\
-scaling = perfmodel.scale_tables("criteo-kaggle", gpus=[8, 16], time_limit_s=1)
+scaling = perfmodel.scale_tables("criteo-kaggle", gpus=[8, 16], effort="quick")
 print(scaling.knee)
 print(scaling.table)
 """,

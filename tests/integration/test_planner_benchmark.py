@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -44,15 +45,6 @@ def test_the_greedy_copies_what_saves_most_per_byte_and_deals_the_rest(beside: N
 
 
 @pytest.mark.usefixtures("beside")
-def test_all_ways_to_shard_a_thousand_tables_are_scored_soon() -> None:
-    """The goal is 50 ms of a core that does nothing else; here, other tests share its caches."""
-    from planner_scoring import scoring
-
-    took = [int(each) for each in re.findall(r"(\d+) ms", scoring("h100-sxm-ib", 0.85))]
-    assert len(took) == 2 and max(took) <= 100
-
-
-@pytest.mark.usefixtures("beside")
 def test_all_cases_in_both_passes() -> None:
     """Many different tables on 128 GPUs, colossal on 512, MLPerf's and EMBark's on 8, 64 and 128."""
     from planner_cases import questions, tables_of
@@ -68,40 +60,37 @@ def test_all_cases_in_both_passes() -> None:
 
 
 @pytest.mark.usefixtures("beside")
-def test_cases_that_miss_an_aim_are_named(tmp_path: Path) -> None:
-    """By hand: ours in 2 s is beaten in b, the gap of c is below 10 % on 512 GPUs, that of d is not known."""
-    from planner_report import EMBARK, OURS, OURS_SOON, PER_BYTE, WIDTH, Row, aims, into_readme
+def test_lost_cases_are_named(tmp_path: Path) -> None:
+    """By hand: ours soon is beaten in b, and there is none in d, where another planner has a plan."""
+    from planner_report import EMBARK, OURS, OURS_SOON, PER_BYTE, WIDTH, Row, compared, into_readme
 
-    def rows(soon: float, ours: float, other: float, gap: float, every: float | None) -> list[Row]:
-        plans = [Row(OURS, step_ms=ours, gap=gap, all_gap=every), Row(OURS_SOON, step_ms=soon)]
+    def rows(soon: float, ours: float, other: float, gap: float) -> list[Row]:
+        plans = [Row(OURS, 9.6, step_ms=ours, gap=gap), Row(OURS_SOON, 1.94, step_ms=soon)]
         return [*plans, Row(EMBARK, step_ms=other), Row(PER_BYTE, why="no plan fits")]
 
+    none = [Row(OURS, why="does not fit"), Row(OURS_SOON, why="does not fit")]
     cases = {
-        "a x 128 forward": rows(2.0, 1.9, 2.2, 0.04, 0.06),
-        "b x 64 training": rows(2.0, 1.5, 1.9, 0.05, 0.05),
-        "distemb-colossal-larger x 512 training": rows(1234.5, 1234.5, 2000.0, 0.09, 0.11),
-        "d x 8 forward": rows(2.0, 2.0, 2.0, 0.12, None),
-        "e x 8 forward": [Row(OURS, why="does not fit")],
+        "a x 128 forward": rows(2.0, 1.9, 2.2, 0.04),
+        "b x 64 training": rows(2.0, 1.5, 1.9, 0.05),
+        "distemb-colossal-larger x 512 training": rows(1234.5, 1234.5, 2000.0, 0.09),
+        "d x 8 forward": [*none, Row(EMBARK, step_ms=3.0)],
+        "e x 8 forward": none,
     }
-    text = aims(cases, 2.0, 10.0)
+    text = compared(cases, 2.0, 10.0)
     said = " ".join(text.split())
     assert max(map(len, text.splitlines())) <= WIDTH
-    assert "as another plan is faster than ours in 2 s: 1 of 4 cases: b (training 64)." in said
-    assert "bound of the listed schemes: 1 of 4 cases: d (forward 8)." in said
-    assert "3 of 4 cases: a (forward 128), distemb-colossal-larger (training 512), d (forward 8)." in said
+    assert "faster than ours soon: 2 of 4 cases: b (training 64), d (forward 8)." in said
     assert "No plan fits in 1 of 5 cases: e (forward 8)." in said
-    line = next(line for line in text.splitlines() if line.startswith(" d x 8"))
-    assert line.split()[4:] == ["2.000", "2.000", "12.0", "-", "-", "2.000", "-", "-", "1.00"]
-    alone = aims({name: rows[:2] for name, rows in cases.items()}, 2.0, 10.0)
+    lines = {line.split()[0]: line.split()[4:] for line in text.splitlines()[1:6]}
+    assert lines["a"] == ["2.000", "1.9", "1.900", "4.0", "-", "2.200", "-", "-", "1.10"]
+    assert lines["d"] == ["-", "-", "-", "-", "-", "3.000", "-", "-", "-"]
+    alone = compared({name: of[:2] for name, of in cases.items()}, 2.0, 10.0)
     assert "Lost" not in alone and "lead" not in alone and "EMBark" not in alone
-    assert "bound of the listed schemes: 1 of 4 cases: d (forward 8)." in " ".join(alone.split())
-    line = next(line for line in alone.splitlines() if line.startswith(" a x 128"))
-    assert line.split()[4:] == ["2.000", "1.900", "4.0", "6.0"]
-    page, old = tmp_path / "README.md", "<!-- table {} -->\n```text\nold\n```\n<!-- end -->\n"
-    page.write_text(f"A\n{old.format('planners')}B\n{old.format('gaps')}")
-    into_readme("$ new\\n", "planners", page)
-    new = old.format("planners").replace("old", "$ new\\n")
-    assert page.read_text() == f"A\n{new}B\n{old.format('gaps')}"
+    assert alone.splitlines()[1].split()[4:] == ["2.000", "1.9", "1.900", "4.0"]
+    page = tmp_path / "README.md"
+    page.write_text("A\n<!-- table planners -->\n```text\nold\n```\n<!-- end -->\nB\n")
+    into_readme("$ new\\n", page)
+    assert page.read_text() == "A\n<!-- table planners -->\n```text\n$ new\\n\n```\n<!-- end -->\nB\n"
 
 
 def tables_of(*shapes: tuple[int, int, float]) -> PlanTables:
@@ -115,20 +104,20 @@ def test_quick_run() -> None:
         [sys.executable, str(BENCHMARKS / "planner.py"), "--quick"],
         capture_output=True,
         text=True,
-        timeout=120,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (50, 50)),
         env={"COLUMNS": "160", "PATH": "/usr/bin:/bin"},
     )
     assert done.returncode == 0, done.stderr
-    first, second, aims = done.stdout.split("\n\n")
+    first, second, last = done.stdout.split("\n\n")
     assert first.startswith("mlperf-dlrm-dcnv2 x 8 training, on h100-sxm-ib")
-    assert "Lost, as another plan is faster than ours in 0.75 s: 0 of 1 cases." in aims
+    assert "Lost, as another plan is faster than ours soon: 0 of 1 cases." in last
     rows = [re.split(r"\s{2,}", line.strip())[0] for line in first.splitlines()[2:]]
     ours = ["ours", "ours soon", "ours for TorchRec", "ours by its score", "ours by both"]
     names = [*ours, "TorchRec", "EMBark's greedy", "per-byte greedy", "random"]
     assert rows == [*names, "row-wise", "table-wise", "table-row-wise"]
     ratios = [float(re.findall(r"\d+\.\d\d", line.split(" ms")[-1])[0]) for line in second.splitlines()[1:13]]
     assert ratios[0] == 1 and min(ratios[2:]) >= 1, second
-    assert ratios[1] > 0.95, second  # two searches: on a busy machine the longer one may be unlucky
+    assert ratios[1] > 0.95, second  # what is drawn in the longer search may be unlucky
     assert "no plan in" not in first  # TorchRec's planner answers within its time
     theirs = r"TorchRec's own score of {}: (\d\.\d\d) x .* more than 1 % worse in {} of 1\."
     assert re.search(theirs.format("ours for TorchRec", r"\d"), second)
@@ -138,8 +127,7 @@ def test_quick_run() -> None:
     assert re.search(
         r"By our model TorchRec's plan takes \d\.\d\d x, mean .* as long as ours by both\.", second
     )
-    for what in ("the listed schemes", "all plans"):
-        assert re.search(rf"Gap of ours to the bound of {what}: \d+\.\d %", second)
+    assert re.search(r"Gap of ours to the bound of the listed schemes: \d+\.\d %", second)
     assert re.search(r"Gap of ours by its score to a bound of TorchRec's score: \d+\.\d %", second)
 
 
@@ -250,7 +238,7 @@ def test_other_plans_are_tried_in_the_pipeline() -> None:
     """benchmarks/overlap_order.py: the plan of the fastest pass, and what others gain in step and pass."""
     import overlap_order
 
-    lines = list(overlap_order.rows(8, 0.3))
+    lines = list(overlap_order.rows(8, 0.1, 10))
     assert [line[:2] for line in lines] == [["8", "1×"], ["8", "4×"]]
     for line in lines:
         step, climbed = (float(line[at].removesuffix(" %")) for at in (4, 6))

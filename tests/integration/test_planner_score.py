@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -97,20 +96,20 @@ def test_the_search_minimises_the_table_of_costs() -> None:
     schemes = {Scheme(Exchange.RB): 4.4, Scheme(Exchange.RB, 1, 2): 2.5, Scheme(Exchange.DP): 1.5}
     costs = costs_of(evaluator, schemes)
     for room, ms in ((9e9, 4.5), (8e9, 5.5), (5e9, 5.9), (3.5e9, 6.9)):
-        found = search_by_score(evaluator, costs, room, 5.0)
+        found = search_by_score(evaluator, costs, room, 0.3)
         assert found.cost.time_s * 1e3 == pytest.approx(ms)
         assert found.memory.total_bytes.max() <= room
     with pytest.raises(BadInputError, match=r"TorchRec counts memory"):
-        search_by_score(evaluator, costs, 5e8, 5.0)
+        search_by_score(evaluator, costs, 5e8, 0.3)
 
 
 def test_a_bound_of_the_score_is_below_it() -> None:
     from planner_score import search_by_score
 
     evaluator = Evaluator.on("h100-sxm-ib", TABLES, 16, 2)
-    found = search_by_score(evaluator, costs_of(evaluator, {Scheme(Exchange.RB): 4.0}), 80e9, 2.0)
+    found = search_by_score(evaluator, costs_of(evaluator, {Scheme(Exchange.RB): 4.0}), 80e9, 0.3)
     assert found.cost.time_s == pytest.approx(8e-3)  # two whole tables on one of the GPUs
-    assert 7.9e-3 < found.bound_s <= 8e-3  # three on two GPUs: one of them has two
+    assert 5.9e-3 < found.bound_s <= 6e-3  # as if three on two GPUs could be spread evenly
 
 
 def test_within_a_score_the_best_by_our_model() -> None:
@@ -125,12 +124,12 @@ def test_within_a_score_the_best_by_our_model() -> None:
     start, best = (Plan(TABLES, placements, 2, 2) for placements in (halves, copies))
     assert evaluator.cost(best).time_s < evaluator.cost(start).time_s
     for most_ms, copied in ((6.0, 0), (8.0, 1), (11.9, 2), (12.0, 3)):
-        plan = search_within(evaluator, costs, [start], 80e9, most_ms, 1.0)
+        plan = search_within(evaluator, costs, [start], 80e9, most_ms, 0.3)
         assert plan is not None
         assert sum(p.scheme.kind == Exchange.DP for p in plan.placements) == copied
         assert costs.ranks(plan)[0].max() <= most_ms
-    assert search_within(evaluator, costs, [start], 80e9, 5.9, 0.5) is None
-    tight = search_within(evaluator, costs, [start], 7e9, 12.0, 1.0)  # 3 GB a copy, as TorchRec counts
+    assert search_within(evaluator, costs, [start], 80e9, 5.9, 0.3) is None
+    tight = search_within(evaluator, costs, [start], 7e9, 12.0, 0.3)  # 3 GB a copy, as TorchRec counts
     assert tight is not None and sum(p.scheme.kind == Exchange.DP for p in tight.placements) == 2
 
 
@@ -139,18 +138,18 @@ def test_a_worker_that_is_late_is_ended_and_started_anew() -> None:
 
     evaluator = Evaluator.on("h100-sxm-ib", TABLES, 16, 2)
     script = (
-        "import json, sys, time\n"
+        "import json, sys\n"
         "for line in sys.stdin:\n"
         "    asked = json.loads(line)\n"
-        "    time.sleep(60 if asked['ask'] == 'plan' else 0)\n"
+        "    if asked['ask'] == 'plan': continue\n"
         "    if asked.get('shards'): sys.exit('no such shards')\n"
         "    print(json.dumps({'ms': [1.0]}), flush=True)\n"
     )
     with Worker(evaluator, uniform_plan(TABLES, "row-wise", 2, 2), 80e9, True) as worker:
         worker.command = [sys.executable, "-c", script]
         assert worker.costs([]) == {"ms": [1.0]}
-        first, began = worker.process, time.monotonic()
-        assert worker.planned(-60.0 + 0.2) is None and time.monotonic() - began < 5
+        first = worker.process
+        assert worker.planned(-60.0 + 0.2) is None
         assert first is not None and first.returncode is not None
         assert worker.costs([]) == {"ms": [1.0]}
         with pytest.raises(RuntimeError, match=r"no such shards"):

@@ -7,10 +7,10 @@ the numbers of hot rows that are listed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, permutations, product
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -165,21 +165,14 @@ def changed(case: Case, table: int, now: Entry, random: np.random.Generator) -> 
     if what == 1 and ranks:
         return entry(scheme, hot, any_ranks(case, scheme, random))
     if what == 2 and scheme[0] in _HOT:
-        if case.listed:
-            return entry(scheme, any_hot(case, table, scheme, random), ranks)
-        most = int(case.tables.rows[table]) - scheme[1]
-        start = (hot or any_hot(case, table, scheme, random)) * np.exp(random.normal(0, 0.5))
-        return entry(scheme, int(np.clip(round(start), 0, max(most, 0))), ranks)
+        return entry(scheme, any_hot(case, table, scheme, random), ranks)
     step = [s for s in known if s[0] == scheme[0] and abs(s[1] - scheme[1]) + abs(s[2] - scheme[2]) <= 2]
     if what == 3:
         step = [s for s in known if s[1:] == scheme[1:]]
     if not step:
         return any_entry(case, table, random)
     to = step[int(random.integers(len(step)))]
-    hot = min(hot, int(case.tables.rows[table]) - to[1]) if to[0] in _HOT else 0
-    if case.listed:
-        hot = any_hot(case, table, to, random)
-    return entry(to, max(hot, 0), any_ranks(case, to, random))
+    return entry(to, any_hot(case, table, to, random), any_ranks(case, to, random))
 
 
 def starts(case: Case, random: np.random.Generator, count: int) -> Iterator[list[Entry]]:
@@ -218,33 +211,6 @@ def descended(case: Case, random: np.random.Generator, plans: int, steps: int) -
         if tried < time_s:
             best[at] = tried, other
     return min(best, key=lambda pair: pair[0])
-
-
-def every_placement(case: Case, table: int, hot: Sequence[int]) -> list[Entry]:
-    """All that a plan file may say of a table, with those numbers of hot rows."""
-    G, g = case.evaluator.gpus, case.evaluator.domain
-    rows, found = int(case.tables.rows[table]), list[Entry]()
-    for scheme in schemes(case, table):
-        kind, r, c = scheme
-        chosen: Iterable[Sequence[int]] = combinations(range(G), r * c)
-        if kind == "dp":
-            chosen = [[]]
-        elif kind == "two_level":
-            picked = permutations(range(G // g), r * c // g)
-            chosen = [_in_domains(domains, r, c, g) for domains in picked]
-        heads = [0, *(hot if kind in _HOT else [])]
-        found += [entry(scheme, h, list(ranks)) for ranks in chosen for h in heads if h <= rows - r]
-    return found
-
-
-def every_plan(case: Case, hot: dict[int, list[int]]) -> tuple[float, list[Entry]]:
-    """The best of *all* plans, but for hot rows: those numbers that are listed for each table.
-
-    Which shard of a table a rank has does not matter: they are alike.
-    Limits: for two or three tables on few GPUs: there are about (2^G)^T
-    """
-    ways = [every_placement(case, table, hot.get(table, [])) for table in range(len(case.tables))]
-    return min(((case.time_s(list(plan)), list(plan)) for plan in product(*ways)), key=lambda pair: pair[0])
 
 
 def _in_domains(domains: Sequence[int], r: int, c: int, g: int) -> list[int]:

@@ -1,0 +1,89 @@
+"""What a unit of a search's work takes: constants fitted to the CPU time of searches.
+
+Run:    python benchmarks/work_units.py             twelve cases of benchmarks/planner.py (1 min of one core)
+        python benchmarks/work_units.py --case "distinct-400 forward" --effort 10
+
+A search ends by counted work (perfmodel/effort.py). Each unit of it counts a constant
+(perfmodel/plan/pricing/work_units.py), which is right where counted seconds are CPU seconds. The first table
+has the constants, now and fitted (non-negative least squares of the relative error); the second one, for each
+search, CPU seconds, and counted seconds over them. A unit that takes little in all searches is fitted badly.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from time import process_time
+
+import numpy as np
+from planner_cases import Question, questions, tables_of
+from scipy.optimize import nnls
+
+from perfmodel.effort import Work
+from perfmodel.plan import Evaluator
+from perfmodel.plan.pricing import work_units
+from perfmodel.plan.searching.search import Search
+from perfmodel.report.terminal import table
+
+MACHINE, _MEMORY = "h100-sxm-ib", 0.85
+CASES = [f"{name} 128 training" for name in ("t180", "t200", "t510", "t7", "distinct-100", "distinct-1000")]
+CASES += [f"{name} 64 training" for name in ("mlperf", "t180", "t510")]
+CASES += [f"distinct-{count} forward" for count in (400, 700, 1000)]
+UNITS = {name: value for name, value in vars(work_units).items() if name.isupper()}
+
+
+class Unit(float):
+    """A constant that knows its name."""
+
+    name: str
+
+
+class Recorded(Work):
+    """Work that also keeps how many of each ``Unit`` it was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def add(self, unit_ns: Unit, count: float = 1.0) -> None:
+        """As ``Work.add``."""
+        self.counts[unit_ns.name] += count
+        super().add(unit_ns, count)
+
+
+def searched(question: Question, effort_s: float) -> tuple[Recorded, float]:
+    """What a search counted, and its CPU time [s]."""
+    how = {"training": question.training, "optimizer": "rowwise-adagrad" if question.training else "none"}
+    evaluator = Evaluator.on(MACHINE, tables_of(question.model), question.batch, question.gpus, **how)
+    evaluator.work = Recorded()
+    limit_bytes = _MEMORY * evaluator.setting.machine.value("hbm_bytes")
+    began = process_time()
+    Search(evaluator, limit_bytes, effort_s=effort_s).run()
+    return evaluator.work, process_time() - began
+
+
+def main() -> None:
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
+    parser.add_argument("--case", nargs="+", default=CASES, help="cases whose names have all words of one")
+    parser.add_argument("--effort", nargs="+", type=float, default=(0.3, 2.0), help="counted seconds")
+    asked = parser.parse_args()
+    for name, value in UNITS.items():
+        setattr(work_units, name, Unit(value))
+        getattr(work_units, name).name = name
+    found = questions(None, None, None, None, asked.case)
+    searched(found[0], min(asked.effort))  # imports what searches need
+    ran = [(f"{q.name}, {e:g}", *searched(q, e)) for q in found for e in asked.effort]
+    cpu_s = np.array([seconds for _, _, seconds in ran])
+    share = np.array([[work.counts[name] for name in UNITS] for _, work, _ in ran]) * 1e-9 / cpu_s[:, None]
+    fitted, _ = nnls(share, np.ones(len(ran)))
+    both = zip(UNITS.items(), fitted, strict=True)
+    lines = [[name, f"{now:,.1f}", f"{ns:,.1f}"] for (name, now), ns in both]
+    print(table(["unit", "ns now", "ns fitted"], lines))
+    ratios = np.stack([cpu_s, [work.seconds for _, work, _ in ran] / cpu_s, share @ fitted], axis=1)
+    lines = [[name, *(f"{x:.2f}" for x in row)] for (name, *_), row in zip(ran, ratios, strict=True)]
+    print(f"\n{table(['search, effort', 'CPU s', 'counted / CPU', 'fitted / CPU'], lines)}")
+
+
+if __name__ == "__main__":
+    main()
