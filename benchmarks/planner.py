@@ -45,7 +45,6 @@ from time import process_time
 from typing import Any
 
 import numpy as np
-from perfmodel.plan.searching.shared_search import SharedSearch
 from planner_baselines import embark, random_search
 from planner_cases import Question, questions, tables_of
 from planner_greedy import per_byte
