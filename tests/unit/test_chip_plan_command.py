@@ -99,7 +99,7 @@ def test_the_document_is_the_page(model: str) -> None:
     code, out, _ = asked(*words, "--time-limit", "200ms", "--set", "cores=4")
     document = json.loads(out)
     assert code == 0
-    assert (document["schema_version"], document["command"]) == (1, "plan")
+    assert (document["schema_version"], document["command"]) == (2, "plan")
     assert (document["chip"], document["cores"], document["batch"]) == ("ascend-910", 4, 2048)
     assert document["overrides"] == ["cores"]
     assert document["bound_s"] <= document["time_s"] <= document["best_symmetric_s"]

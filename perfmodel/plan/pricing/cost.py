@@ -147,14 +147,9 @@ class Evaluator:
     def on(machine: str | Machine, tables: PlanTables, batch: int, gpus: int, **options: Any) -> Evaluator:
         """On a machine by name; options: those of ``question.COST_OPTIONS``, training."""
         box = load_machine(machine) if isinstance(machine, str) else machine
-        picked = {
-            "backend": box.default_backend,
-            "clock": None,
-            "scenario": CLUSTER,
-            "calibration": None,
-            "kernels": None,
-        }
-        asked = {name: options.pop(name, default) for name, default in picked.items()}
+        asked = {name: options.pop(name, None) for name in ("clock", "calibration", "kernels")}
+        asked["backend"] = options.pop("backend", box.default_backend)
+        asked["scenario"] = options.pop("scenario", CLUSTER)
         return Evaluator(load_setting(box, **asked), tables, batch, gpus, **options)
 
     def exchanging(self, sets: ExchangeSets | None) -> Evaluator:
@@ -191,8 +186,7 @@ class Evaluator:
         Limits: a plan for other GPUs or tables -> BadInputError
         """
         self._check(plan)
-        self.work.add(units.COSTED)
-        self.work.add(units.COSTED_TABLE, len(plan.placements))
+        self.work.add(units.COSTED + units.COSTED_TABLE * len(plan.placements))
         return self.model.loads(plan, shards)
 
     def _check(self, plan: Plan) -> None:
@@ -246,10 +240,8 @@ class Evaluator:
         time = sum(row.time_s for row in rows)
         rows = [replace(row, share=row.time_s / time) for row in rows]
         tiered = {step.name for step in STEPS.values() if step.below_hbm}
-        if (
-            self.model.below is not None and most[Resource.IN_PLACE] > 0
-        ):  # one gather of both, whichever takes longer
-            tiered.add("gather_pool")
+        if self.model.below is not None and most[Resource.IN_PLACE] > 0:
+            tiered.add("gather_pool")  # one gather of both, whichever takes longer
         comm = [row for row in rows if not row.is_kernel]
         kern = [row for row in rows if row.is_kernel and row.name not in tiered]
         below = [row for row in rows if row.name in tiered]
@@ -366,8 +358,7 @@ class Evaluator:
 
         Within 0.1 % of ``step(...).time_s``; 100 000 passes in tens of milliseconds.
         """
-        self.work.add(units.SCORING)
-        self.work.add(units.SCORED_ROW, most.size / most.shape[-1])
+        self.work.add(units.SCORING + units.SCORED_ROW * most.size / most.shape[-1])
         return steady(self.times.fast(most))
 
     def parts(self, most: Array) -> dict[str, Array]:
