@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -30,6 +30,7 @@ import perfmodel
 from calibrate import providers
 from perfmodel import effort
 from perfmodel.cli import measuring, run
+from perfmodel.validate import accuracy
 
 ROOT = Path(__file__).resolve().parents[1]
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
@@ -71,10 +72,11 @@ def test_command_succeeds(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Not how good a plan is, nor what imports and measures here: ``tests/integration`` tries that."""
+    """Not how good a plan is, nor what imports, measures and fits here: ``tests/integration`` tries that."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(effort.EFFORTS, "normal", effort.EFFORTS["quick"])
     monkeypatch.setattr(providers, "import_troubles", lambda statements: dict.fromkeys(statements, ""))
+    monkeypatch.setattr(accuracy, "leave_one_size_out", partial(accuracy.leave_one_size_out, gpus=(8,)))
     monkeypatch.setattr(measuring, "open_team", lambda _: SimulatedTeam({"": TrueCurve(4e-6, 2e9)}))
     if (ROOT / "docs" / "examples").is_dir():
         shutil.copytree(ROOT / "docs" / "examples", tmp_path / "docs" / "examples")
