@@ -66,7 +66,6 @@ MapOption = Annotated[
 AlternativesPageOption = Annotated[
     Path | None, typer.Option("--report", metavar="FILE", help="Also write an HTML page.")
 ]
-_PLAN_S, _PROGRESS_AFTER_S = 3.0, 2.0
 
 
 def alternatives(

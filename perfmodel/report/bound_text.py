@@ -46,7 +46,7 @@ def cut_words(found: Found) -> str:
 
 
 def listed_fact(answer: Planned) -> tuple[str, str]:
-    """A name, and which schemes the first bound is over; no words where there is no bound."""
+    """A name, and which schemes the bound is over; no words where there is no bound."""
     if answer.given or not answer.found.bound_s:
         return "", ""
     if answer.found.restricted:
