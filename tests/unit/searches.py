@@ -18,8 +18,7 @@ def counted_clock(patch: pytest.MonkeyPatch) -> None:
     """A look at the clock takes 5 ms, whatever the machine: a search does the same work on all of them."""
     looks = count()
     clock = SimpleNamespace(monotonic=lambda: 0.005 * next(looks))
-    planner = ("plan.searching.search", "plan.searching.tiered_search")
-    for module in (*planner, "onechip.search", "onechip.mapper"):
+    for module in ("plan.searching.search", "plan.searching.tiered_search"):
         patch.setattr(f"perfmodel.{module}.time", clock)
 
 

@@ -1,0 +1,43 @@
+"""``--effort`` and ``--time-limit`` of the commands that search."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
+from perfmodel.schema.files import unknown_name
+from perfmodel.units import parse_time
+
+EffortOption = Annotated[
+    str,
+    typer.Option(
+        "--effort",
+        metavar="NAME",
+        help=f"How much work the search may do: {', '.join(EFFORTS)}. It is counted, not timed: the same "
+        "command gives the same answer.",
+    ),
+]
+LimitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--time-limit",
+        metavar="TIME",
+        help="Cut the search short after this time; the answer then depends on the machine (default: none).",
+    ),
+]
+EFFORT = DEFAULT_EFFORT
+
+
+def effort_of(name: str | None) -> float:
+    """Counted work [s]. Limits: an unknown name -> BadInputError"""
+    name = name or DEFAULT_EFFORT
+    if name not in EFFORTS:
+        raise unknown_name("--effort", name, EFFORTS)
+    return EFFORTS[name]
+
+
+def limit_of(text: str | None) -> float | None:
+    """[s]; None where nobody asked. Limits: no time above 0 -> BadInputError"""
+    return None if text is None else parse_time(text, "--time-limit")
