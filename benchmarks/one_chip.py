@@ -141,7 +141,7 @@ def planned(chips: Sequence[str], quick: bool) -> Iterator[dict[str, object]]:
     for name, ids, (model, batch) in product(chips, DISTRIBUTIONS, PLANNED[:1] if quick else PLANNED):
         distribution = parse_distribution(ids)
         tables = PlanTables.load(model, distribution)
-        outcome = answer_on(load_chip(name), tables, batch, distribution, time_limit_s=1.0, compared=())
+        outcome = answer_on(load_chip(name), tables, batch, distribution, compared=())
         for one in replay_mappings(outcome):
             if one.simulated is not None:
                 yield {

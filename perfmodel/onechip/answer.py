@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Known
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.effort import DEFAULT_EFFORT, Budget, Work
 from perfmodel.errors import BadInputError
 from perfmodel.onechip.blocks import CoreBlock, blocks_of, blocks_of_symmetric
-from perfmodel.onechip.bound import lower_bound
-from perfmodel.onechip.choices import never
 from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.cuts import Cuts
 from perfmodel.onechip.groups import TablesCutAlike, groups_of, groups_of_symmetric
 from perfmodel.onechip.in_step import in_any_order, slices_of_pairs
-from perfmodel.onechip.mapper import Mapped
 from perfmodel.onechip.mapping import Mapping
+from perfmodel.onechip.packing import MappingState
 from perfmodel.onechip.popular import popularities
 from perfmodel.onechip.reasons import MappingReason
 from perfmodel.onechip.search import search
 from perfmodel.onechip.symmetric import Symmetric, best_symmetric, global_memory, symmetric
 from perfmodel.onechip.work import Batch, CoreWork
+from perfmodel.onechip.work_units import effort_s, ranked
 from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.schema.chip import Chip
 from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution, zipf
@@ -36,7 +36,8 @@ Ints = NDArray[np.int64]
 
 COMPARED = (UNIFORM, zipf(1.05), ONE_ROW)
 """Distributions that a mapping is tried with, besides the one it was made for."""
-_LIMIT_S, _LIMIT_OF_A_KIND_S, _FEW_KINDS = 1.0, 5e-3, 100
+STOPPED = ("no improvement", "effort", "time-limit", "interrupt")
+"""What ends a search."""
 MOST_TABLES = 5_000
 """Tables of a mapping: a symmetric one has a piece of each on every core."""
 
@@ -60,18 +61,23 @@ class ChipAnswer:
     best_symmetric  the same with the best way of each table
     in_any_order    the first again, where cores do not wait for each other between tables
     owned_s         a batch where tables have cores of their own, as well as that was found [s]
-    mapping, work   that mapping, and what its pieces take
+    owned_bound_s   no mapping where tables have cores of their own is faster [s]
+    state, mapping, work  that mapping as it was searched, its pieces, and what they take
+    tried           mappings that were looked at
     symmetric       whether best_symmetric is faster, and taken;  batch  of what is taken
     reasons         why tables are cut as they are, by the first of equal ones
     robust          made for the worst of the ids in ``sensed``, not for ``ids``
-    stopped         what ended the search: no improvement, time, or interrupt
+    effort          that the search had;  stopped  what ended it: one of ``STOPPED``
+    done            share of the effort that was spent [-]
     """
 
     cost: ChipCost
     tables: PlanTables
     ids: Distribution
     cuts: Cuts
-    mapped: Mapped
+    state: MappingState
+    owned_bound_s: float
+    tried: int
     global_memory: Symmetric
     best_symmetric: Symmetric
     in_any_order: Batch
@@ -82,7 +88,9 @@ class ChipAnswer:
     symmetric: bool
     reasons: Known[int, MappingReason]
     robust: bool
+    effort: str
     stopped: str
+    done: float
     sensed: tuple[Sensed, ...]
 
     @property
@@ -94,9 +102,9 @@ class ChipAnswer:
     def bound_s(self) -> float | None:
         """No mapping is faster [s]: none that gives tables cores of their own, and no symmetric one.
 
-        Limits: the time limit left kinds of tables without choices -> None, as no mapping with these counts
+        Limits: the search ended before all kinds of tables had choices -> None, as none of these count
         """
-        return min(self.mapped.bound_s, self.best_symmetric.time_s) if self.cuts.complete else None
+        return min(self.owned_bound_s, self.best_symmetric.time_s) if self.cuts.complete else None
 
     @property
     def gap(self) -> float | None:
@@ -129,7 +137,7 @@ class ChipAnswer:
         """Equal tables that are cut alike, those that take most first."""
         if self.symmetric:
             return groups_of_symmetric(self.cost, self.best_symmetric)
-        return groups_of(self.cuts, self.mapped.state, self.mapping, self.work, self.reasons)
+        return groups_of(self.cuts, self.state, self.mapping, self.work, self.reasons)
 
     def to_dict(self) -> dict[str, Any]:
         """The public schema of ``--json``: SI units; cores as columns, tables as blocks, before and after."""
@@ -150,8 +158,8 @@ class ChipAnswer:
             "bound_s": self.bound_s,
             "gap": None if self.symmetric else self.gap,
             "owned_s": self.owned_s,
-            "mappings_tried": self.mapped.tried,
-            "search_s": self.mapped.seconds,
+            "mappings_tried": self.tried,
+            "effort": self.effort,
             "stopped": self.stopped,
             "global_memory_s": self.global_memory.time_s,
             "best_symmetric_s": self.best_symmetric.time_s,
@@ -260,20 +268,22 @@ def answer_on(
     batch: int,
     ids: Distribution = UNIFORM,
     *,
+    effort: str = DEFAULT_EFFORT,
     time_limit_s: float | None = None,
     seed: int = 0,
     compared: Sequence[Distribution] = COMPARED,
     robust: bool = False,
-    stop: Callable[[], bool] = never,
+    stop: Callable[[], bool] | None = None,
 ) -> ChipAnswer:
     """The best mapping that is found of tables to the cores of a chip, and what it is compared with.
 
     batch  samples;  ids  which rows they ask for
-    time_limit_s  longest search [s], None: 1 s, more for many kinds of tables
+    effort  how much work the search may do: a name of ``EFFORTS``
+    time_limit_s  by the clock, after which it is cut short [s]; None: never
     compared  distributions that the mapping is tried with too
     robust  made for the worst of ``ids`` and ``compared``, not for ``ids`` alone
     stop  whether to end the search now, with the best so far
-    Limits: a batch below 1, more than ``MOST_TABLES`` tables -> BadInputError;
+    Limits: a batch below 1, more than ``MOST_TABLES`` tables, an unknown effort -> BadInputError;
             never slower than the best symmetric mapping (robust: each with its worst ids)
     """
     if len(tables) > MOST_TABLES:
@@ -283,27 +293,23 @@ def answer_on(
     asked = list(dict.fromkeys([ids, *compared]))
     costs = [cost_on(chip, tables, batch, each) for each in asked]
     cost, fitting, gathered = costs[0], best_symmetric(costs[0]), global_memory(costs[0])
-    if time_limit_s is None:
-        time_limit_s = _LIMIT_S + _LIMIT_OF_A_KIND_S * max(0, cost.count.size - _FEW_KINDS)
+    budget = Budget(Work(), effort_s(effort, cost.count.size), time_limit_s, stop)
     alike = sorted(asked, key=[*compared, ids].index)  # whichever of them the ids are, if robust
     order = [asked.index(each) for each in (alike if robust else asked)]
     searched = search(
         [costs[at] for at in order],
         robust=robust,
-        time_limit_s=time_limit_s,
+        budget=budget,
         seed=seed,
         of=order.index(0),
-        stop=stop,
     )
-    mapped, mapping = searched.mapped, searched.mapping
+    mapping = searched.mapping
     work = mapping.work(cost)
     batches = [mapping.batch(cost, work), *(mapping.batch(each) for each in costs[1:])]
     owned = [batch.seconds for batch in batches]
-    if robust and searched.cuts.complete:
-        mapped = replace(mapped, bound_s=lower_bound(searched.cuts.choices, owned[0], late=stop))
     in_step = [symmetric(each, fitting.way) for each in costs]
     worst = max(each.time_s for each in in_step)
-    worse = max(owned) > worst if robust else owned[0] > fitting.time_s
+    worse = ranked(max(owned)) > ranked(worst) if robust else ranked(owned[0]) > ranked(fitting.time_s)
     taken = [(each.time_s, each.limit) for each in (in_step if worse else [])]
     taken = taken or [(each.seconds, each.limit) for each in batches]
     return ChipAnswer(
@@ -311,7 +317,9 @@ def answer_on(
         tables=tables,
         ids=ids,
         cuts=searched.cuts,
-        mapped=mapped,
+        state=searched.state,
+        owned_bound_s=searched.bound_s,
+        tried=searched.tried,
         global_memory=gathered,
         best_symmetric=fitting,
         in_any_order=in_any_order(cost, gathered.way),
@@ -322,12 +330,21 @@ def answer_on(
         symmetric=worse,
         reasons=searched.reasons,
         robust=robust,
-        stopped=searched.stopped,
+        effort=effort,
+        stopped=_ended(budget, searched.ended),
+        done=budget.share,
         sensed=tuple(
             Sensed(of, global_memory(each).time_s, still.time_s, *one)
             for of, each, still, one in zip(asked, costs, in_step, taken, strict=True)
         ),
     )
+
+
+def _ended(budget: Budget, spent: bool) -> str:
+    """What ended a search;  spent  whether a stage of it had no effort left."""
+    if budget.cut:
+        return "interrupt" if budget.stop is not None and budget.stop() else "time-limit"
+    return "effort" if spent else "no improvement"
 
 
 def too_large(chip: Chip, table_bytes: float) -> list[str]:

@@ -16,14 +16,15 @@ Lagrangian's, which holds whatever the multipliers are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.onechip.choices import Choices, never
+from perfmodel.effort import Budget, Work
+from perfmodel.onechip.choices import Choices
+from perfmodel.onechip.work_units import CHOICE, COLUMN, PROGRAM, ranked, unlimited
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -70,23 +71,24 @@ class _Within:
 
 
 def lower_bound(
-    choices: Choices, upper_s: float, near: RelaxedMapping | None = None, late: Callable[[], bool] = never
+    choices: Choices, upper_s: float, near: RelaxedMapping | None = None, budget: Budget | None = None
 ) -> float:
-    """No mapping is faster than this, where one of ``upper_s`` is known [s]; near, late  as in ``relaxed``.
+    """No mapping is faster than this, where one of ``upper_s`` is known [s]; near, budget  as in ``relaxed``.
 
         max over t of min(t, relaxed(choices whose longest piece is shorter than t, within t))
 
     Source: a mapping faster than t uses only such choices, slices and numbers of pieces
     Limits: never above ``upper_s``
     """
-    if near is None or not late():
-        near = relaxed(choices, np.ones(choices.spread_s.size, dtype=bool), near, late)
+    budget = budget or unlimited()
+    if near is None or not budget.over():
+        near = relaxed(choices, np.ones(choices.spread_s.size, dtype=bool), near, budget)
     best = min(upper_s, near.bound_s)
     low, high, at = best, upper_s, upper_s
     for _ in range(_HALVINGS):
-        if late():
+        if budget.over():
             break
-        again = relaxed(choices, choices.longest_s < at, near, late, within_s=at)
+        again = relaxed(choices, choices.longest_s < at, near, budget, within_s=at)
         found, near = again.bound_s, again if np.isfinite(again.bound_s) else near
         best = max(best, min(at, found))
         low, high = (max(low, at), high) if found >= at else (max(low, found), at)
@@ -101,20 +103,18 @@ def relaxed(
     choices: Choices,
     allowed: Mask,
     near: RelaxedMapping | None = None,
-    late: Callable[[], bool] = never,
+    budget: Budget | None = None,
     within_s: float = np.inf,
 ) -> RelaxedMapping:
     """The relaxed problem of the choices that are allowed.
 
     near  a problem of much the same choices, which this one begins with
-    late  whether the first bound that is found will do
+    budget  what counts the work; where it is spent, the first bound that is found will do
     within_s  a bound of the mappings that are done within that alone, as ``_within`` has it
     Limits: a kind without any, no room whatever the shares -> bound_s inf;  all -> a bound of every mapping
     """
-    c, nothing = (
-        choices,
-        RelaxedMapping(np.inf, np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(allowed.size)),
-    )
+    c, budget = choices, budget or unlimited()
+    nothing = RelaxedMapping(np.inf, np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(allowed.size))
     if np.any(np.add.reduceat(allowed, c.first[:-1]) == 0):
         return nothing
     w = _within(c, allowed, within_s)
@@ -127,7 +127,7 @@ def relaxed(
     best, best_price = 0.0, np.zeros(allowed.size)
     hot = _hot_rows(c, allowed, unit)
     for _ in range(_ROUNDS):
-        share, prices, value = _program(c, w, chosen, hot, unit)
+        share, prices, value = _program(c, w, chosen, hot, unit, budget.work)
         if np.isinf(value):
             return RelaxedMapping(np.inf, chosen, share, best_price)
         price = w.loads @ prices.loads + prices.room * w.room + w.crowded @ prices.crowded
@@ -137,7 +137,7 @@ def relaxed(
         if bound >= best:
             best, best_price = bound, price
         more = np.setdiff1d(at, chosen)
-        if more.size == 0 or best >= value * (1 - _CLOSE) or late():
+        if more.size == 0 or best >= value * (1 - _CLOSE) or budget.over():
             break
         chosen = np.union1d(chosen, more)
     return RelaxedMapping(best, chosen, share, best_price)
@@ -215,10 +215,10 @@ def _first(c: Choices, w: _Within, allowed: Mask, near: RelaxedMapping | None, u
 def _least(c: Choices, value: Array, allowed: Mask) -> tuple[Array, Ints]:
     """The least value of each kind, and where it is."""
     masked = np.where(allowed, value, np.inf)
-    least = np.minimum.reduceat(masked, c.first[:-1])
-    places = np.flatnonzero(masked == least[c.kind])
+    rank = ranked(masked)
+    places = np.flatnonzero(rank == np.minimum.reduceat(rank, c.first[:-1])[c.kind])
     _, at = np.unique(c.kind[places], return_index=True)
-    return least, places[at]
+    return np.minimum.reduceat(masked, c.first[:-1]), places[at]
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,7 +232,7 @@ class _Prices:
 
 
 def _program(
-    c: Choices, w: _Within, chosen: Ints, hot: list[tuple[int, int]], unit: float
+    c: Choices, w: _Within, chosen: Ints, hot: list[tuple[int, int]], unit: float, work: Work
 ) -> tuple[Array, _Prices, float]:
     """Shares, their multipliers, and the optimum [s].
 
@@ -258,7 +258,11 @@ def _program(
     limit = np.concatenate([-w.least / unit, np.zeros(len(hot)), np.ones(1 + P)])
     equal: Any = csr_array((np.ones(n), (c.kind[chosen], np.arange(n))), shape=(Q, n + R + 2))
     goal = np.append(np.zeros(n + R), [1.0, _CROWDED])
+    above, limit = ranked(above), ranked(limit)
     found: Any = linprog(goal, above, limit, equal, c.count.astype(float), (0, None), "highs")
+    work.add(PROGRAM)
+    work.add(COLUMN, n)
+    work.add(CHOICE, c.spread_s.size)
     if found.status != 0:  # those that keep least are among them: no shares have room
         return np.zeros(n), _Prices(np.zeros(K), np.zeros(len(hot)), unit, np.zeros(P)), np.inf
     weight = np.maximum(-found.ineqlin.marginals, 0)

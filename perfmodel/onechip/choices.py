@@ -15,11 +15,6 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-def never() -> bool:
-    """No time limit."""
-    return False
-
-
 @dataclass(frozen=True, eq=False)
 class Choices:
     """Ways to cut Q kinds of table: arrays over O choices, those of one kind side by side, and P parts.
@@ -40,7 +35,7 @@ class Choices:
     chance_s2    [O, R] square of the time by which the fullest part of what is shared is beyond the mean one,
                  as chance deals requests to parts; the sum over tables counts [s^2]
     local        [P] bytes that one keeps on its core;  vector  [P] bytes of ``capacity`` while it works
-    slicer       makes ``slicing``
+    slicer       makes ``slicing``;  slicing_s  counted work of that [s]
     """
 
     cores: int
@@ -60,6 +55,7 @@ class Choices:
     wait_s: Array
     chance_s2: Array
     slicer: Callable[[], Slicing] | None = None
+    slicing_s: float = 0.0
 
     def fluid(self) -> Choices:
         """Without waits, chance and slices: what is spread takes any shares, as in ``packing.State``."""

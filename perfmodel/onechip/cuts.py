@@ -9,17 +9,19 @@ where row parts of all rows are one case of the last. Rows are in order of popul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.effort import Budget
 from perfmodel.model.one_chip import read_bytes, uneven
-from perfmodel.onechip.choices import Choices, never
+from perfmodel.onechip.choices import Choices
 from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.slicing import Slicing, numbers
 from perfmodel.onechip.work import CoreWork, Way
+from perfmodel.onechip.work_units import BIN, COSTED, KIND, SLICED, unlimited
 from perfmodel.schema.chip import Chip
 
 Array = NDArray[np.float64]
@@ -60,7 +62,7 @@ class Cuts:
     """Cuts of all tables.
 
     choices  their costs;  sample  [Q] a table of each kind;  cuts  [O]
-    looked_at  kinds that have more choices than global memory: all, or the first ones where time was up
+    looked_at  kinds that have more choices than global memory: all, or those that the effort was enough for
     first_row, end_row  [P] rows of a part;  bags  [P] of one of its pieces
     first_bag  [P] where the first of its slices of the batch begins
     """
@@ -84,29 +86,34 @@ class Cuts:
 def cuts_of(
     cost: ChipCost,
     ways: tuple[Way, ...] = (Way.L1, Way.GM_UB, Way.L1_UB),
-    late: Callable[[], bool] = never,
+    budget: Budget | None = None,
     kinds: int | None = None,
 ) -> Cuts:
     """Every cut of every table that fits, with its costs.
 
     ways  besides global memory
-    late  whether the kinds that are left stay in global memory;  kinds  how many do not, None: by ``late``
+    budget  where it is spent, the kinds beyond the first ones that are left stay in global memory
+    kinds  how many do not, None: by ``budget``
     """
     kind_of, sample, count = cost.kind_of, cost.sample, cost.count
     slices = _SLICES if sample.size <= _MANY_KINDS else _FEW_SLICES
-    found, looked = [], 0
+    found, looked, budget = [], 0, budget or unlimited()
     for begin in range(0, sample.size, _AT_ONCE):
         some = sample[begin : begin + _AT_ONCE]
-        if looked == begin and begin < (sample.size if kinds is None else kinds) and not late():
+        spent = budget.cut_short() or (begin >= _MANY_KINDS and budget.over())
+        if looked == begin and (begin < kinds if kinds is not None else not spent):
             looked += some.size
         every = [_cuts(cost, one, slices, ways) if looked > begin else () for one in some.tolist()]
         found.append(_Kinds(cost, some, [[Cut(Way.GM), *own] for own in every]))
+        budget.work.add(KIND, some.size)
+        budget.work.add(COSTED, len(found[-1].core_s) + 2 * len(found[-1].cuts))
     parts = [at.part for at in found]
     before = np.cumsum([0, *(len(at.cuts) for at in found)])
     of_choice = np.concatenate([at["choice"] + first for at, first in zip(parts, before, strict=False)])
     sizes = np.bincount(np.concatenate([at.kind + _AT_ONCE * k for k, at in enumerate(found)]))
     cuts = tuple(cut for at in found for cut in at.cuts)
-    table = np.repeat(sample, sizes)
+    pairs = np.column_stack([np.repeat(sample, sizes), [cut.head for cut in cuts]])
+    (at, head), of = (part.T for part in np.unique(pairs, axis=0, return_inverse=True))
     shared = cost.chip.buffers.shared
     persist = cost.chip.buffers.persist
     column = {
@@ -124,7 +131,8 @@ def cuts_of(
         **{name: value for name, value in column.items() if name not in ("local", "vector")},
         local=column["local"] if persist else np.zeros(of_choice.size),
         vector=column["vector"] if persist and shared else np.zeros(of_choice.size),
-        slicer=(lambda: _slicing(cost, table, cuts)) if sample.size <= _MANY_KINDS else None,
+        slicer=(lambda: _slicing(cost, at, head, of.reshape(-1))) if sample.size <= _MANY_KINDS else None,
+        slicing_s=_slicing_s(cost, at),
     )
     where = {
         name: np.concatenate([at[name] for at in parts])
@@ -133,17 +141,23 @@ def cuts_of(
     return Cuts(cost, choices, sample, cuts, **where, looked_at=looked)
 
 
-def _slicing(cost: ChipCost, table: Ints, cuts: tuple[Cut, ...]) -> Slicing:
-    """Times of slices of what each choice spreads, table and cuts [O]: the rows after the first ones."""
-    pairs = np.array([[at, cut.head] for at, cut in zip(table.tolist(), cuts, strict=True)])
-    (at, head), of = (part.T for part in np.unique(pairs, axis=0, return_inverse=True))
+def _slicing(cost: ChipCost, at: Ints, head: Ints, of: Ints) -> Slicing:
+    """Times of slices of what choices spread: of the rows after the first ones of tables.
+
+    at, head  tables, and how many first rows;  of  [O] which of these each choice spreads
+    """
     bags = numbers(int(cost.batch))
     rest = np.maximum(cost.tables.rows[at] - head, 0)
-    dim = cost.tables.dim[at]
-    each = (a[:, np.newaxis] for a in (at, rest, dim, head))
-    one, rows, columns, first = each
+    one, rows, columns, first = (a[:, np.newaxis] for a in (at, rest, cost.tables.dim[at], head))
     work = cost.work(one, Way.GM, rows, columns, bags[np.newaxis], first)
-    return Slicing(bags, np.where(rows > 0, work.core_s, 0.0), of.reshape(-1))
+    return Slicing(bags, np.where(rows > 0, work.core_s, 0.0), of)
+
+
+def _slicing_s(cost: ChipCost, at: Ints) -> float:
+    """Counted work of ``_slicing`` [s]."""
+    cached = bool(cost.chip.value("core_cache_bytes"))
+    bins = sum(cost.popular[table].p.size for table in at) if cached else 0
+    return (SLICED * at.size + BIN * bins) * numbers(int(cost.batch)).size / 1e9
 
 
 def shared_seconds(chip: Chip, gm_bytes: Array, cache_bytes: Array) -> Array:

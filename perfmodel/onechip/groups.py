@@ -17,6 +17,7 @@ from perfmodel.onechip.packing import MappingState
 from perfmodel.onechip.reasons import MappingReason
 from perfmodel.onechip.symmetric import Symmetric
 from perfmodel.onechip.work import CoreWork, Way
+from perfmodel.onechip.work_units import ranked
 
 Ints = NDArray[np.int64]
 
@@ -50,7 +51,9 @@ def groups_of(
     cuts: Cuts, state: MappingState, mapping: Mapping, work: CoreWork, reasons: Known[int, MappingReason]
 ) -> tuple[TablesCutAlike, ...]:
     """Of a mapping, those that take most first; reasons  by the first table of a group."""
-    return tuple(sorted(_groups(cuts, state, mapping, work, reasons), key=lambda group: -group.core_s))
+    return tuple(
+        sorted(_groups(cuts, state, mapping, work, reasons), key=lambda group: -ranked(group.core_s))
+    )
 
 
 def _groups(
@@ -95,4 +98,4 @@ def groups_of_symmetric(cost: ChipCost, found: Symmetric) -> tuple[TablesCutAlik
         )
         for (_, way), tables in alike(cost.kind_of, found.way).items()
     ]
-    return tuple(sorted(groups, key=lambda group: -group.core_s))
+    return tuple(sorted(groups, key=lambda group: -ranked(group.core_s)))

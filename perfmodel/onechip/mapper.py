@@ -1,24 +1,20 @@
 """The mapper: which choice for which table, on which cores, so that a batch takes least time.
 
 The relaxed problem (``bound``) of choices whose pieces are no longer than a target gives most tables one
-choice; its pieces are packed, largest first; then tables choose anew, pieces leave the busiest core, and some
-tables at random are taken off together and choose again, as long as that helps.
+choice; its pieces are packed, largest first; then tables choose anew, as long as that helps.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.effort import Budget
 from perfmodel.errors import BadInputError
-from perfmodel.onechip.balance import relieve
 from perfmodel.onechip.bound import RelaxedMapping, lower_bound, relaxed
-from perfmodel.onechip.choices import Choices, never
+from perfmodel.onechip.choices import Choices
 from perfmodel.onechip.packing import MEAN_SHARE, MappingState, pack, place
+from perfmodel.onechip.work_units import CHOICE, COMPARED, ranked, unlimited
 from perfmodel.onechip.working import kept_for_work, pack_together
 
 Array = NDArray[np.float64]
@@ -27,87 +23,38 @@ Ints = NDArray[np.int64]
 _TARGETS = (1.0, 1.01, 1.03, 1.07, 1.15, 1.4, 2.0)  # of the bound
 _LIKELY = 6
 _GOOD_GAP = 2e-3
-_KICKED = 6
-_AT_RANDOM = 0.5
 _LEAST_GAIN = 1e-9
-_PATIENCE, _LEAST_PATIENCE = 1.0, 200
-"""Random changes in a row that do not help, over those that led to the last one that did, and at least."""
-
-
-@dataclass(frozen=True, eq=False)
-class Mapped:
-    """What a search came to.
-
-    state  the mapping;  time_s  of a batch [s];  bound_s  no mapping of these choices is faster [s]
-    tried  mappings that were looked at;  seconds  of the search
-    """
-
-    state: MappingState
-    time_s: float
-    bound_s: float
-    tried: int
-    seconds: float
-
-    @property
-    def gap(self) -> float:
-        """How much could be left to gain, as a share of the time [-]."""
-        return max(0.0, 1 - self.bound_s / self.time_s) if self.time_s > 0 else 0.0
 
 
 class Mapper:
     """Searches a mapping of choices.
 
-    time_limit_s  [s];  kicks  most trials of random changes;  seed  of these
-    stop  whether it is to end before, with the best so far
+    budget  how much work it may do;  seed  of the order in which tables choose anew
+    tried   mappings that were looked at
     """
 
-    def __init__(
-        self,
-        choices: Choices,
-        *,
-        time_limit_s: float = 1.0,
-        kicks: int = 1000,
-        seed: int = 0,
-        stop: Callable[[], bool] = never,
-    ) -> None:
-        self.choices, self.kicks = choices.fluid(), kicks
-        self.random = np.random.default_rng(seed)
-        self.began, self.limit_s = time.monotonic(), time_limit_s
-        self.stop = stop
+    def __init__(self, choices: Choices, budget: Budget | None = None, *, seed: int = 0) -> None:
+        self.choices, self.random = choices.fluid(), np.random.default_rng(seed)
+        self.budget = budget or unlimited()
         self.works = bool(self.choices.vector.any())
         self.best: MappingState | None = None
         self.tried = 0
 
-    def run(self, start: MappingState | None = None) -> Mapped:
-        """The best mapping that was found, no worse than ``start``.
+    def run(self) -> MappingState:
+        """The best mapping that was found.
 
         Limits: no mapping has room for all tables -> BadInputError
         """
         everything = np.ones(self.choices.spread_s.size, dtype=bool)
-        first = relaxed(self.choices, everything, late=self._late)
-        if start is not None:
-            self._keep(self._improved(start.copy()))
+        first = relaxed(self.choices, everything, budget=self.budget)
         for state in self._packed(first):
-            if self.best is None or not (self._close(first.bound_s) or self._late()):
+            if self.best is None or not (self._close(first.bound_s) or self.budget.over()):
                 self._keep(self._improved(state))
         if self.best is None:
             raise BadInputError("no mapping has room for all tables.", "use a chip with larger buffers.")
-        bound = lower_bound(self.choices, self.best.time_s, first, self._late)
-        if np.isfinite(self.choices.capacity) and bound > first.bound_s * _TARGETS[2]:
-            self._pack_near(bound, first)
-        helped = 0
-        for kick in range(self.kicks):
-            patience = max(_LEAST_PATIENCE, _PATIENCE * helped)
-            if self._close(bound) or self._late() or kick - helped > patience:
-                break
-            before = self.best
-            self._kick()
-            helped = kick + 1 if self.best is not before else helped
-        seconds = time.monotonic() - self.began
-        return Mapped(self.best, self.best.time_s, min(bound, self.best.time_s), self.tried, seconds)
-
-    def _late(self) -> bool:
-        return self.stop() or time.monotonic() - self.began > self.limit_s
+        if np.isfinite(self.choices.capacity) and not self._close(first.bound_s):
+            self._pack_near(lower_bound(self.choices, self.best.time_s, first, self.budget), first)
+        return self.best
 
     def _close(self, bound_s: float) -> bool:
         assert self.best is not None
@@ -123,25 +70,24 @@ class Mapper:
         found: list[MappingState] = []
         near = first
         for factor in (*_TARGETS, np.inf):
-            if found and self._late():
+            if found and self.budget.over():
                 break
             target = first.bound_s * factor
             some = first
             if np.isfinite(factor):
                 c = kept_for_work(self.choices, target) if self.works else self.choices
-                some = relaxed(c, self.choices.longest_s <= target, near, self._late)
+                some = relaxed(c, self.choices.longest_s <= target, near, self.budget)
             if not np.isfinite(some.bound_s):
                 continue
             near = some
             target = max(some.bound_s, target if np.isfinite(factor) else 0.0)
-            packed = pack_together if self.works else pack
-            state = packed(self.choices, self._rounded(some, target), target)
+            state = self._pack(some, target)
             self.tried += state is not None
             if state is not None and not any(np.array_equal(state.choice, one.choice) for one in found):
                 found.append(state)
             if found and found[-1].time_s <= first.bound_s * (1 + _GOOD_GAP):
                 break
-        return sorted(found, key=lambda state: state.score)
+        return sorted(found, key=lambda state: ranked(state.score))
 
     def _pack_near(self, bound_s: float, first: RelaxedMapping) -> None:
         """Mappings by relaxed problems of what is done within times near a bound, which pieces made higher.
@@ -151,14 +97,17 @@ class Mapper:
         assert self.best is not None
         for factor in _TARGETS:
             target = bound_s * factor
-            if self._close(bound_s) or self._late() or target >= self.best.time_s:
+            if self._close(bound_s) or self.budget.over() or target >= self.best.time_s:
                 break
-            some = relaxed(self.choices, self.choices.longest_s <= target, first, self._late, target)
+            some = relaxed(self.choices, self.choices.longest_s <= target, first, self.budget, target)
             if np.isfinite(some.bound_s):
-                packed = pack_together if self.works else pack
-                state = packed(self.choices, self._rounded(some, target), target)
+                state = self._pack(some, target)
                 if state is not None:
                     self._keep(self._improved(state))
+
+    def _pack(self, found: RelaxedMapping, target_s: float) -> MappingState | None:
+        packed = pack_together if self.works else pack
+        return packed(self.choices, self._rounded(found, target_s), target_s, self.budget.work)
 
     def _rounded(self, found: RelaxedMapping, target_s: float) -> list[list[int]]:
         """Choices of each table to try: that of the relaxed problem, then the cheapest, ever leaner ones."""
@@ -169,7 +118,7 @@ class Mapper:
         for kind in range(c.count.size):
             tables = np.flatnonzero(c.kind_of == kind)
             own = slice(int(c.first[kind]), int(c.first[kind + 1]))
-            others = _leaner(own.start + np.argsort(price[own], kind="stable"), c.total_local, pieces)
+            others = _leaner(own.start + np.argsort(ranked(price[own]), kind="stable"), c.total_local, pieces)
             mine = np.flatnonzero(c.kind[found.chosen] == kind)
             for table, choice in zip(tables, _dealt(found.chosen[mine], found.share[mine]), strict=False):
                 options[table] = [choice, *others]
@@ -178,14 +127,13 @@ class Mapper:
         return options
 
     def _improved(self, state: MappingState) -> MappingState:
-        """The same mapping after tables chose anew and pieces moved, until nothing helps."""
-        while not self._late():
+        """The same mapping after tables chose anew, until nothing helps."""
+        while not self.budget.over():
             before = state.score
             for table in self.random.permutation(self.choices.kind_of.size):
                 self._choose(state, int(table))
-                if self._late():
+                if self.budget.over():
                     break
-            relieve(state)
             if state.score >= before * (1 - 1e-4):
                 break
         return state
@@ -207,31 +155,6 @@ class Mapper:
         if best[1] >= 0:
             state.put(table, best[1], best[2])
 
-    def _kick(self) -> None:
-        """Some tables are taken off together and choose again; now and then the first takes any choice."""
-        assert self.best is not None
-        c, state = self.choices, self.best.copy()
-        number = min(int(self.random.integers(1, _KICKED + 1)), c.kind_of.size)
-        tables = [int(table) for table in self.random.choice(c.kind_of.size, number, replace=False)]
-        for table in tables:
-            state.clear(table)
-        if self.random.random() < _AT_RANDOM:
-            self._choose_any(state, tables.pop(0))
-        for table in tables:
-            self._choose(state, table)
-        if np.all(state.choice >= 0):
-            relieve(state)
-            self._keep(state)
-
-    def _choose_any(self, state: MappingState, table: int) -> None:
-        """One of the likely choices for a table that has none, with the busiest core relieved after it."""
-        options = likely(state, table, np.inf)
-        choice = int(self.random.choice(options)) if options else self.choices.of(table).start
-        where = place(state, choice, state.time_s)
-        if where is not None:
-            state.put(table, choice, where)
-            relieve(state)
-
 
 def _leaner(order: Ints, local: Array, pieces: Ints) -> list[int]:
     """Of choices in an order those that keep less than all before, and the leanest of few pieces."""
@@ -245,7 +168,7 @@ def _dealt(chosen: Ints, share: Array) -> list[int]:
     """Choices in the numbers that shares say, the largest shares first."""
     whole = np.floor(share + 1e-6).astype(np.int64)
     left = round(float(share.sum())) - int(whole.sum())
-    more = np.argsort(-(share - whole), kind="stable")[: max(left, 0)]
+    more = np.argsort(ranked(whole - share), kind="stable")[: max(left, 0)]
     whole[more] += 1
     return [int(choice) for choice, number in zip(chosen, whole, strict=True) for _ in range(number)]
 
@@ -264,5 +187,7 @@ def likely(state: MappingState, table: int, below_s: float) -> list[int]:
     if np.isfinite(c.capacity):
         free = float(np.maximum(c.capacity - state.local, 0).sum())
         least = np.where(c.total_local[at] > free * (1 + 1e-9), np.inf, least)
-    order = np.argsort(least, kind="stable")[:_LIKELY]
+    state.work.add(COMPARED)
+    state.work.add(CHOICE, least.size)
+    order = np.argsort(ranked(least), kind="stable")[:_LIKELY]
     return [at.start + int(k) for k in order if least[k] < below_s]

@@ -8,10 +8,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.effort import Work
 from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.cuts import Cuts
 from perfmodel.onechip.packing import MappingState
 from perfmodel.onechip.work import Batch, CoreWork, TablePiece, Way
+from perfmodel.onechip.work_units import DEALT, PIECE, ranked
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -58,9 +60,10 @@ def mapping_of(cuts: Cuts, state: MappingState) -> Mapping:
             pieces += made
     spread = _spread(cuts, state)
     if spread:
-        for at, piece in _dealt(cuts.cost, state.core_s, spread):
+        for at, piece in _dealt(cuts.cost, state.core_s, spread, state.work):
             core.append(at)
             pieces.append(piece)
+    state.work.add(PIECE, len(pieces))
     return Mapping(np.array(core, dtype=np.int64), tuple(pieces))
 
 
@@ -86,10 +89,12 @@ def _spread(cuts: Cuts, state: MappingState) -> list[tuple[int, int]]:
         for table, choice in enumerate(state.choice)
         if cuts.choices.spread_s[choice] > 0
     ]
-    return sorted(found, key=lambda pair: -float(cuts.choices.spread_s[state.choice[pair[0]]]))
+    return sorted(found, key=lambda pair: -ranked(cuts.choices.spread_s[state.choice[pair[0]]]))
 
 
-def _dealt(cost: ChipCost, core_s: Array, spread: list[tuple[int, int]]) -> list[tuple[int, TablePiece]]:
+def _dealt(
+    cost: ChipCost, core_s: Array, spread: list[tuple[int, int]], counted: Work
+) -> list[tuple[int, TablePiece]]:
     """Look-ups in global memory on the cores, each filled up to one time: slices of whole bags.
 
     The time is the least with which all have room, where a piece costs a fixed time and one for each bag.
@@ -105,10 +110,10 @@ def _dealt(cost: ChipCost, core_s: Array, spread: list[tuple[int, int]]) -> list
     found = None
     while found is None:
         low, high = high, min(most, high * _STEP)
-        found = _filled(core_s, fixed, each, bags, high)
+        found = _filled(core_s, fixed, each, bags, high, counted)
     while high > low * _CLOSE:
         middle = (low + high) / 2
-        some = _filled(core_s, fixed, each, bags, middle)
+        some = _filled(core_s, fixed, each, bags, middle, counted)
         low, high, found = (middle, high, found) if some is None else (low, middle, some)
     made = []
     for core, at, begin, end in found:
@@ -135,7 +140,7 @@ def _times(cost: ChipCost, table: Ints, first: Ints) -> Array:
 
 
 def _filled(
-    core_s: Array, fixed: Array, each: Array, bags: int, level_s: float
+    core_s: Array, fixed: Array, each: Array, bags: int, level_s: float, counted: Work
 ) -> list[tuple[int, int, int, int]] | None:
     """(core, item, first bag, end) with every core busy for ``level_s`` or less; None: not all have room.
 
@@ -146,9 +151,10 @@ def _filled(
     for at in range(fixed.size):
         done, time = 0, fixed[at] + each[at] * bags
         while done < bags:
+            counted.add(DEALT)
             left = room - time
             fits = left >= 0
-            core = int(np.argmin(np.where(fits, left, np.inf))) if fits.any() else int(np.argmax(room))
+            core = int(np.argmin(ranked(np.where(fits, left, np.inf)) if fits.any() else -ranked(room)))
             take = min(int((room[core] - fixed[at]) / each[at] + _ROUNDING), bags - done)
             if take <= 0:
                 return None

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.effort import Work
 from perfmodel.onechip.choices import Choices
+from perfmodel.onechip.work_units import CORE, PLACED, ranked
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -24,10 +26,11 @@ class MappingState:
     core_s  [N] time of the pieces on each core [s];  local  [N] bytes that they keep there [bytes]
     spread_s  time of one core for what is spread [s];  shared_s  [R] time of what the cores share [s]
     vector    [N] bytes that the piece needs that needs most while it works [bytes]
+    work      what counts the work
     """
 
-    def __init__(self, choices: Choices) -> None:
-        self.choices = choices
+    def __init__(self, choices: Choices, work: Work | None = None) -> None:
+        self.choices, self.work = choices, work or Work()
         self.choice: Ints = np.full(choices.kind_of.size, -1, dtype=np.int64)
         self.where: list[list[Ints]] = [[] for _ in range(choices.kind_of.size)]
         self.core_s, self.local = np.zeros(choices.cores), np.zeros(choices.cores)
@@ -65,22 +68,6 @@ class MappingState:
                 working.remove(vector)
             self.vector[core] = max(working, default=0.0)
 
-    def room(self, part: int) -> Array:
-        """[N] bytes that each core would hold with one more piece of this part [bytes]."""
-        c = self.choices
-        return np.asarray(self.local + c.local[part] + np.maximum(self.vector, c.vector[part]))
-
-    def move(self, table: int, part: int, source: int, target: int) -> None:
-        """One piece of a table from a core to one that has none of its part; ``part`` counts from 0."""
-        c, cores = self.choices, self.where[table][part]
-        at = c.parts_of(int(self.choice[table]))[part]
-        self.where[table][part] = np.where(cores == source, target, cores)
-        for core, sign in ((source, -1.0), (target, 1.0)):
-            self.core_s[core] += sign * c.core_s[at]
-            self.local[core] += sign * c.local[at]
-            if c.vector[at] > 0:
-                self._work(np.array([core]), float(c.vector[at]), sign)
-
     @property
     def time_s(self) -> float:
         """Time of a batch: the busiest core when what is spread fills the idlest, and what cores share."""
@@ -103,7 +90,7 @@ class MappingState:
 
     def copy(self) -> MappingState:
         """Another state that may change without this one."""
-        other = MappingState(self.choices)
+        other = MappingState(self.choices, self.work)
         other.choice, other.where = self.choice.copy(), [list(parts) for parts in self.where]
         other.core_s, other.local = self.core_s.copy(), self.local.copy()
         other.vector, other._working = self.vector.copy(), [list(all_) for all_ in self._working]
@@ -120,12 +107,14 @@ def place(state: MappingState, choice: int, target_s: float) -> list[Ints] | Non
     parts = c.parts_of(choice)
     where: list[Ints] = [np.zeros(0, dtype=np.int64)] * len(parts)
     core_s, local, vector = state.core_s.copy(), state.local.copy(), state.vector.copy()
+    state.work.add(PLACED, 1 + len(parts))
+    state.work.add(CORE, c.cores * len(parts))
     for part in sorted(parts, key=lambda at: (-c.local[at], -c.core_s[at])):
         number = int(c.number[part])
         working = np.maximum(vector, c.vector[part])
         kept = local + c.local[part] + working if c.local[part] + c.vector[part] > 0 else 0 * local
         score = _fullness(core_s + c.core_s[part], kept, target_s, c.capacity)
-        cores = np.argsort(score, kind="stable")[:number]
+        cores = np.argsort(ranked(score), kind="stable")[:number]
         if number > c.cores or np.isinf(score[cores[-1]]):
             return None
         core_s[cores] += c.core_s[part]
@@ -144,19 +133,21 @@ def _fullness(core_s: Array, local: Array, target_s: float, capacity: float) -> 
     return np.asarray(np.where(over, np.inf, time + room))
 
 
-def pack(choices: Choices, options: Sequence[Sequence[int]], target_s: float) -> MappingState | None:
+def pack(
+    choices: Choices, options: Sequence[Sequence[int]], target_s: float, work: Work | None = None
+) -> MappingState | None:
     """Tables on the cores that become fullest least, largest first.
 
     options  of each table [T] the choices to try, the first one that has room is taken
-    target_s  time that the cores are to take [s]
+    target_s  time that the cores are to take [s];  work  what counts the work
     Limits: a table without one that has room -> None
     """
-    state = MappingState(choices)
+    state = MappingState(choices, work)
     first = np.array([tried[0] for tried in options])
     longest = np.zeros(choices.spread_s.size)
     size = choices.core_s / max(target_s, 1e-300) + choices.local / max(choices.capacity, 1e-300)
     np.maximum.at(longest, choices.choice_of_part, size)
-    for table in np.argsort(-longest[first], kind="stable"):
+    for table in np.argsort(ranked(-longest[first]), kind="stable"):
         for choice in options[table]:
             where = place(state, choice, target_s)
             if where is not None:

@@ -11,6 +11,7 @@ from perfmodel.model.one_chip import read_bytes
 from perfmodel.onechip.cuts import Cut, Cuts
 from perfmodel.onechip.packing import MEAN_SHARE, MappingState, place
 from perfmodel.onechip.work import Way
+from perfmodel.onechip.work_units import CHOICE, COMPARED, ranked
 from perfmodel.units import counted, format_bytes, format_fraction, format_number, format_ratio
 
 _TRIED = 3
@@ -25,7 +26,7 @@ class MappingReason:
     saves    time of all cores for it if it were gathered, over that of its way [-]
     because  in a few words;  other  the best other way, None: no other way has room
     more_s   how much longer a batch takes with it, the other tables left where they are [s]
-    whole    whether that is of whole batches; else it is estimated, as time was up
+    whole    whether that is of whole batches; else it is estimated, as the effort was spent
     """
 
     saves: float
@@ -63,8 +64,10 @@ def others(cuts: Cuts, state: MappingState, table: int) -> Iterator[tuple[int, M
     least = np.maximum(np.maximum(loads.max(axis=1), c.longest_s[at]), state.core_s.max())
     work = (loads * loads).sum(axis=1) + c.squares[at]
     least = np.where(alike, np.inf, least + MEAN_SHARE * work / np.maximum(least, 1e-300))
+    state.work.add(COMPARED)
+    state.work.add(CHOICE, least.size)
     tried = 0
-    for k in dict.fromkeys([*np.argsort(least, kind="stable")[:_LOOKED_AT].tolist(), 0]):
+    for k in dict.fromkeys([*np.argsort(ranked(least), kind="stable")[:_LOOKED_AT].tolist(), 0]):
         where = place(state, at.start + k, max(now_s, float(least[k]))) if np.isfinite(least[k]) else None
         if where is None or (tried == _TRIED and k > 0):
             continue

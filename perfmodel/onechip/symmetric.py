@@ -12,9 +12,12 @@ from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.in_step import Slices, core_seconds, slices, slices_of, slices_of_pairs
 from perfmodel.onechip.mapping import Mapping
 from perfmodel.onechip.work import WAYS, TablePiece, Way
+from perfmodel.onechip.work_units import ranked
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+_NODES = 1_000  # of the tree of whole-number programs
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +71,7 @@ def best_symmetric(cost: ChipCost) -> Symmetric:
     local = np.stack([_kept(cost, found) for found in every], axis=1)
     local = np.where(np.isfinite(time_s), local, 0)
     if not cost.chip.buffers.persist:
-        return symmetric(cost, np.argmin(time_s, axis=1)[kind_of])
+        return symmetric(cost, np.argmin(ranked(time_s), axis=1)[kind_of])
     shares = _knapsack(time_s, local, count, cost.chip.value("local_bytes"))
     chosen = np.zeros(kind_of.size, dtype=np.int64)
     for q in range(sample.size):
@@ -102,7 +105,7 @@ def _knapsack(time_s: Array, local: Array, count: Ints, capacity: float) -> Ints
         integrality=np.ones(kinds_ * ways),
         bounds=Bounds(0, np.where(possible, np.repeat(count, ways), 0)),
         constraints=LinearConstraint(rows, low, high),
-        options={"mip_rel_gap": 1e-6, "time_limit": 5.0},
+        options={"mip_rel_gap": 1e-6, "node_limit": _NODES},
     )
     if found.x is None:
         return np.column_stack([count, np.zeros((kinds_, ways - 1), dtype=np.int64)])

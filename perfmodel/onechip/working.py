@@ -13,8 +13,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.effort import Work
 from perfmodel.onechip.choices import Choices
 from perfmodel.onechip.packing import MappingState, place
+from perfmodel.onechip.work_units import PLACED, ranked
 
 Ints = NDArray[np.int64]
 _ROOM = 1 + 1e-9
@@ -32,20 +34,22 @@ def kept_for_work(choices: Choices, target_s: float) -> Choices:
     return replace(choices, local=choices.local + choices.vector * share)
 
 
-def pack_together(choices: Choices, options: Sequence[Sequence[int]], target_s: float) -> MappingState | None:
+def pack_together(
+    choices: Choices, options: Sequence[Sequence[int]], target_s: float, work: Work | None = None
+) -> MappingState | None:
     """Tables on cores as ``packing.pack`` has it, pieces that keep nothing and need memory to work first.
 
     options  of each table [T] the choices to try, the first one that has room is taken
-    target_s  time that the cores are to take [s]
+    target_s  time that the cores are to take [s];  work  what counts the work
     Limits: a table without one that has room -> None
     """
-    state, c = MappingState(choices), choices
+    state, c = MappingState(choices, work), choices
     size = np.minimum(c.core_s / max(target_s, 1e-300), 1) + c.local / max(c.capacity, 1e-300)
     longest, works = np.zeros(c.spread_s.size), np.zeros(c.spread_s.size)
     np.maximum.at(longest, c.choice_of_part, size)
     np.maximum.at(works, c.choice_of_part, np.where(c.local == 0, c.vector, 0.0))
     first = np.array([tried[0] for tried in options])
-    for table in np.lexsort((-longest[first], works[first] == 0)).tolist():
+    for table in np.lexsort((ranked(-longest[first]), works[first] == 0)).tolist():
         for choice in options[table]:
             where = _together(state, choice, target_s) if works[choice] > 0 else None
             where = where or place(state, choice, target_s)
@@ -64,12 +68,13 @@ def _together(state: MappingState, choice: int, target_s: float) -> list[Ints] |
     """
     c, where = state.choices, []
     core_s, vector = state.core_s.copy(), state.vector.copy()
+    state.work.add(PLACED, 1 + len(c.parts_of(choice)))
     for part in c.parts_of(choice):
         number = int(c.number[part])
         more = np.maximum(c.vector[part] - vector, 0)
         fits = core_s + c.core_s[part] <= target_s * _ROOM
         fits &= state.local + vector + more <= c.capacity * _ROOM
-        cores = np.lexsort((-core_s, more, ~fits))[:number]
+        cores = np.lexsort((ranked(-core_s), more, ~fits))[:number]
         if cores.size < number or not fits[cores].all():
             return None
         core_s[cores] += c.core_s[part]

@@ -56,7 +56,7 @@ class Ascend(BaseModel):
     models: list[str]
     batch: int
     ids: list[str]
-    time_limit_s: float
+    effort: str
 
 
 class OtherPapers(BaseModel):
@@ -114,7 +114,7 @@ def ascend_dependence() -> Finding:
             ids[0],
             compared=ids[1:],
             robust=True,
-            time_limit_s=asked.time_limit_s,
+            effort=asked.effort,
         )
         times = [(each.time_s, each.global_memory_s) for each in answer.sensed]
         ours, gathered = (max(each) / min(each) for each in zip(*times, strict=True))

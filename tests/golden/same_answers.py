@@ -71,9 +71,9 @@ plan --model criteo-kaggle --gpus 2 --objective throughput --dense dlrm-dcnv2 --
 plan --model two.csv --batch 8192 --plan two.json --json
 plan --model two.csv --batch 8192 --plan two.json --objective throughput --csv
 plan --model two.csv --batch 8192 --plan two.json --payload fp16
-plan --model criteo-kaggle --on-chip ascend-910 --distribution zipf:1.05 --effort quick --json
-plan --model criteo-kaggle --on-chip h100-sxm --robust --effort quick
-simulate --model criteo-kaggle --chip ascend-910 --batch 64 --json
+chip plan --model criteo-kaggle --chip ascend-910 --distribution zipf:1.05 --json
+chip plan --model criteo-kaggle --chip h100-sxm --robust
+chip simulate --model criteo-kaggle --chip ascend-910 --batch 64 --json
 chips
 chips ascend-910 --json
 chips ascend-910 --ways
@@ -94,7 +94,7 @@ report --model mlperf-dlrm-dcnv2 --gpus 8,16 --batch 1024 --out @gpus.html
 report --compare h100-sxm-ib h200-sxm-ib --out @compare.html
 report --format markdown --out @page.md
 plan --model criteo-kaggle --gpus 8 --effort quick --report @plan.html
-plan --model criteo-kaggle --on-chip ascend-910 --effort quick --report @chip.html
+chip plan --model criteo-kaggle --chip ascend-910 --report @chip.html
 figure slowdown --out @slowdown.html --json
 figure collectives-all-to-all --out @collectives.html
 import all_gather.log --machine h200-sxm-ib --out @mine.json

@@ -15,13 +15,13 @@ Array = NDArray[np.float64]
 MOST_UNKNOWNS = 20_000
 
 
-def exact(choices: Choices, time_limit_s: float = 60.0) -> float:
+def exact(choices: Choices) -> float:
     """Time of a batch with the best mapping of these choices [s].
 
     Unknowns: y of every choice of every table, whole z pieces of every part on every core, whole u slices of
     each number of bags of what is spread (``Choices.slicing``, of every number), time of the hottest row for
     each thing that is shared, W, T. Bytes that a piece needs while it works, and chance, are left out.
-    Limits: more than ``MOST_UNKNOWNS``, none has room, or the time is up -> BadInputError
+    Limits: more than ``MOST_UNKNOWNS``, or none has room -> BadInputError
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
 
@@ -51,7 +51,7 @@ def exact(choices: Choices, time_limit_s: float = 60.0) -> float:
         integrality=(np.arange(unknowns) < whole).astype(np.int64),
         bounds=Bounds(0, most),
         constraints=LinearConstraint(rows, low, high),
-        options={"time_limit": time_limit_s, "mip_rel_gap": 1e-6},
+        options={"mip_rel_gap": 1e-6},
     )
     if found.status != 0:
         raise BadInputError(f"no best mapping was found: {found.message}", "try a smaller case.")

@@ -151,6 +151,7 @@ def test_no_crossing_is_told_where_the_map_has_none(chip: str, dim: int) -> None
 
 def test_mappings_are_simulated(cli: Any, own: str) -> None:
     words = ("chip", "simulate", "--chip", "ascend-910", "--model", own, "--batch", "256", "--alpha", "1.1")
+    words = (*words, "--effort", "quick")
     found = document(cli, *words)
     assert [one["what"] for one in found["results"]][:2] == ["every core, GM", "every core, best ways"]
     assert found["distribution"] == "zipf:1.1" and found["batch"] == 256
@@ -208,21 +209,12 @@ def test_a_trace_has_ids_of_the_tables_that_are_asked_for(cli: Any, own: str, tm
     assert cli(*words, "--table", "large").code == 0
 
 
-def test_what_a_search_for_mappings_had_no_time_for_is_said(cli: Any, own: str) -> None:
-    words = (
-        "chip",
-        "simulate",
-        "--chip",
-        "ascend-910",
-        "--model",
-        own,
-        "--batch",
-        "256",
-        "--time-limit",
-        "1us",
-    )
-    assert any("--time-limit 1s may find" in note for note in document(cli, *words)["notes"])
-    assert "--time-limit 1s may find" in " ".join(cli(*words).out.split())
+def test_a_search_for_mappings_that_was_cut_short_says_so(cli: Any, own: str) -> None:
+    words = ("chip", "simulate", "--chip", "ascend-910", "--model", own, "--batch", "256")
+    words = (*words, "--time-limit", "1ns")
+    assert document(cli, *words)["stopped"] == "time-limit"
+    said = " ".join(cli(*words).out.split("\n\n")[0].split())
+    assert "Search stopped by --time-limit after" in said and "another run may find another plan" in said
 
 
 def test_why_something_is_not_simulated_is_said(cli: Any, own: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,6 +242,10 @@ def test_a_seed_below_nought_is_refused(cli: Any, own: str) -> None:
         (
             ["--chip", "ascend-910", "--model", "OWN", "--table", "small", "--time-limit", "1s"],
             "--time-limit applies to mappings",
+        ),
+        (
+            ["--chip", "ascend-910", "--model", "OWN", "--table", "small", "--effort", "quick"],
+            "--effort applies to mappings",
         ),
         (["--chip", "ascend-910", "--model", "OWN", "--time-limit", "3"], "a time needs a unit"),
         (["--chip", "ascend-910", "--model", "OWN", "--table", "smal"], "did you mean small"),

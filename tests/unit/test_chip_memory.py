@@ -60,6 +60,7 @@ def test_plan_says_so_on_the_screen_in_the_document_and_on_the_page(
 ) -> None:
     page = tmp_path / "page.html"
     words = ("chip", "plan", "--chip", "h100-sxm", "--model", own, "--batch", "8", "--json")
+    words = (*words, "--effort", "quick")
     found = cli(*words, "--report", str(page))
     assert SAID in flat(found.err) and SAID in json.loads(found.out)["notes"][0]
     assert SAID in page.read_text(encoding="utf-8")

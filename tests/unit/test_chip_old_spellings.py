@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from cli_calls import called
 from cli_calls import planned as asked
-from searches import counted_clock
 
 TABLES = "rows,dim,pooling,name\n3000,64,10,big\n100,64,2,small\n"
 SHAPE = ("--dim", "32", "--pooling", "4", "--alpha", "1.1", "--set", "cores=4")
@@ -22,29 +21,20 @@ def model(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    ("old", "new", "more"),
     [
-        (("plan", "--on-chip"), ("chip", "plan", "--chip")),
-        (("simulate", "--chip"), ("chip", "simulate", "--chip")),
+        (("plan", "--on-chip"), ("chip", "plan", "--chip"), ()),
+        (("simulate", "--chip"), ("chip", "simulate", "--chip"), ("--json",)),
     ],
     ids=lambda words: " ".join(words),
 )
-@pytest.mark.parametrize("more", [(), ("--json", "--batch", "64", "--alpha", "1.1", "--set", "cores=4")])
-def test_mappings(
-    old: tuple[str, ...],
-    new: tuple[str, ...],
-    more: tuple[str, ...],
-    model: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    told = []
-    for words in (old, new):
-        counted_clock(monkeypatch)
-        told.append(called(*words, "ascend-910", "--model", model, *more))
+def test_mappings(old: tuple[str, ...], new: tuple[str, ...], more: tuple[str, ...], model: str) -> None:
+    words = ("ascend-910", "--model", model, "--batch", "64", "--alpha", "1.1", "--set", "cores=4", *more)
+    told = [called(*spelled, *words) for spelled in (old, new)]
     assert told[0] == told[1] and told[0].code == 0
 
 
-@pytest.mark.parametrize("more", [(), ("--json",), SHAPE])
+@pytest.mark.parametrize("more", [(), ("--json", *SHAPE)])
 def test_one_core(more: tuple[str, ...]) -> None:
     for old, new in (
         (("chips", "ascend-910", "--ways"), ("chip", "ways", "--chip", "ascend-910")),

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searches import counted_clock
 
 from perfmodel.errors import BadInputError
 from perfmodel.onechip.answer import ChipAnswer, answer_on, cost_on
+from perfmodel.onechip.bound import lower_bound
 from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.cuts import Cut, cuts_of
 from perfmodel.onechip.in_step import in_any_order, slices
@@ -62,7 +62,7 @@ def random_case(seed: int) -> tuple[Chip, PlanTables, int, Distribution]:
 
 def found(seed: int) -> ChipAnswer:
     chip, tables, batch, ids = random_case(seed)
-    return answer_on(chip, tables, batch, ids, time_limit_s=0.15, compared=())
+    return answer_on(chip, tables, batch, ids, effort="quick", compared=())
 
 
 def check_every_look_up_is_done_once(answer: ChipAnswer, seed: int) -> None:
@@ -173,7 +173,7 @@ def test_costs_of_choices_are_those_of_their_pieces() -> None:
         small("ascend-910", 8), tables_of((500, 64, 20), (900, 64, 20), (40, 64, 4)), 4096, UNIFORM
     )
     cuts = cuts_of(cost)
-    state = Mapper(cuts.choices, time_limit_s=0.3).run().state
+    state = Mapper(cuts.choices).run()
     mapping = mapping_of(cuts, state)
     batch = mapping.batch(cost)
     assert state.spread_s == 0
@@ -232,7 +232,7 @@ def test_first_rows_are_kept_where_ids_are_skewed() -> None:
 
 def test_the_document_has_cores_as_columns_and_tables_as_blocks() -> None:
     tables = tables_of((1000, 32, 4), (1000, 32, 4), (10**6, 64, 3))
-    answer = answer_on(small("ascend-910"), tables, 512, zipf(1.05), time_limit_s=0.2)
+    answer = answer_on(small("ascend-910"), tables, 512, zipf(1.05), effort="quick")
     document = json.loads(json.dumps(answer.to_dict()))
     assert len(document["after"]) == document["cores"] == 4
     for column in document["after"]:
@@ -246,13 +246,12 @@ def test_the_document_has_cores_as_columns_and_tables_as_blocks() -> None:
     assert document["sensitivity"][0]["time_s"] == document["time_s"]
 
 
-def test_rows_larger_than_a_buffer_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_larger_than_a_buffer_are_gathered() -> None:
     """4 MiB a row, on one core and on many; a core's rate and not its latency counts."""
-    counted_clock(monkeypatch)
     tables = tables_of((10, 2**20, 1), (1, 1, 1), (5, 7, 0.5))
     for chip in (small("ascend-910", 1), load_chip("ascend-910")):
         chip = chip.with_overrides({"local_bytes": 64})
-        answer = answer_on(chip, tables, 1024, UNIFORM, time_limit_s=0.2)
+        answer = answer_on(chip, tables, 1024, UNIFORM, effort="quick")
         check_every_look_up_is_done_once(answer, 0)
         assert answer.bound_s <= answer.owned_s
         assert answer.groups[0].ways == (Way.GM,)
@@ -273,11 +272,11 @@ def test_where_nothing_is_faster_the_symmetric_mapping_is_given() -> None:
 def test_no_bound_is_above_the_answer() -> None:
     """Tables with cores of their own may all be slower than the symmetric mapping that is given."""
     answer = answer_on(small("h100-sxm", 1), tables_of((1000, 16, 1)), 64, UNIFORM, compared=())
-    slow = replace(answer.mapped, bound_s=2 * answer.time_s)
-    answer = replace(answer, symmetric=True, mapped=slow, owned_s=3 * answer.time_s)
+    slow = {"owned_bound_s": 2 * answer.time_s, "owned_s": 3 * answer.time_s}
+    answer = replace(answer, symmetric=True, **slow)
     assert (answer.bound_s, answer.gap) == (answer.time_s, 0.0)
     assert "; no mapping of these cuts is faster." in " ".join(mapping_text(answer).split())
-    answer = replace(answer, mapped=replace(slow, bound_s=0.5 * answer.time_s))
+    answer = replace(answer, owned_bound_s=0.5 * answer.time_s)
     assert "; with any mapping, a batch takes" in " ".join(mapping_text(answer).split())
 
 
@@ -321,9 +320,9 @@ def test_a_table_that_has_room_is_cut_into_parts_of_its_rows_as_well() -> None:
 def test_idle_cores_share_small_tables(dim: int) -> None:
     """Eight tables on 32 cores: none of them alone on four cores would help, all of them do."""
     cuts = cuts_of(cost_on(load_chip("ascend-910"), tables_of(*[(20_000, dim, 4)] * 8), 1024, UNIFORM))
-    found = Mapper(cuts.choices, time_limit_s=2).run()
-    assert found.time_s <= found.bound_s * 1.003
-    assert np.all(found.state.core_s > 0)
+    found = Mapper(cuts.choices).run()
+    assert found.time_s <= lower_bound(cuts.choices.fluid(), found.time_s) * 1.003
+    assert np.all(found.core_s > 0)
 
 
 def test_why_says_how_much_of_a_table_stays() -> None:
@@ -354,18 +353,22 @@ def test_many_kinds_of_tables_are_costed_together(monkeypatch: pytest.MonkeyPatc
     assert len(calls) < 80
 
 
-def test_kinds_that_time_is_too_short_for_stay_in_global_memory() -> None:
-    answer = answer_on(small("ascend-910"), many_tables(100), 64, UNIFORM, time_limit_s=1e-9, compared=())
-    assert answer.cuts.looked_at == 0
-    assert {group.ways for group in answer.groups if not answer.symmetric} <= {(Way.GM,)}
+def test_kinds_that_the_effort_is_too_small_for_stay_in_global_memory() -> None:
+    """Those of the first 64 kinds have all choices however small it is."""
+    answer = answer_on(small("ascend-910"), many_tables(300), 64, UNIFORM, effort="quick", compared=())
+    left = 300 - answer.cuts.looked_at
+    assert 0 < left <= 300 - 64
+    assert (answer.bound_s, answer.stopped) == (None, "effort")
     check_every_look_up_is_done_once(answer, 0)
-    assert "100 kinds of tables were left in global memory" in " ".join(mapping_text(answer).split())
+    said = " ".join(mapping_text(answer).split())
+    assert f"{left} kinds of tables were left in global memory: the effort was spent" in said
+    assert "There is no bound, because the effort was spent before all choices were costed." in said
 
 
 def test_the_limit_is_what_takes_longest_by_itself() -> None:
     """Cores that queue a moment for one row at a slice are limited by themselves, not by the slice."""
     tables = PlanTables.load("mlperf-dlrm-dcnv2", ONE_ROW)
-    answer = answer_on(load_chip("h100-sxm"), tables, 4096, ONE_ROW, time_limit_s=0.5)
+    answer = answer_on(load_chip("h100-sxm"), tables, 4096, ONE_ROW, effort="quick")
     shared = answer.batch.shared_s
     assert answer.batch.seconds > answer.batch.core_s.max()  # they do queue
     assert answer.batch.core_s.max() > max(shared.values()) > shared["slice"]

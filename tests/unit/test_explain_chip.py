@@ -172,7 +172,7 @@ def test_a_table_without_work_is_refused() -> None:
 def test_other_answers_end_with_a_line_that_runs(tmp_path: Path) -> None:
     model = tmp_path / "two.csv"
     model.write_text("name,rows,dim,pooling,dtype\none,600,64,4,fp16\ntwo,90,8,1,fp16\n", encoding="utf-8")
-    asked = ("--chip", "ascend-910", "--model", str(model), "--alpha", "1.1", "--time-limit", "100ms")
+    asked = ("--chip", "ascend-910", "--model", str(model), "--alpha", "1.1", "--effort", "quick")
     ways = ("chip", "ways", "--chip", "h100-sxm", "--dtype", "fp16", "--pooling", "20")
     for words in (("chip", "plan", *asked), ways):
         code, out, _ = called(*words)

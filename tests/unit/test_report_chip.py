@@ -39,9 +39,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def answer(model: Path) -> ChipAnswer:
     ids = zipf(1.05)
-    return answer_on(
-        load_chip("ascend-910"), PlanTables.load(str(model), ids), 512, ids, time_limit_s=0.3, robust=False
-    )
+    return answer_on(load_chip("ascend-910"), PlanTables.load(str(model), ids), 512, ids, effort="quick")
 
 
 def columns(block: Any, axis: str | None) -> dict[int, list[tuple[float, float]]]:
@@ -174,7 +172,7 @@ def test_names_from_files_stay_text(answer: ChipAnswer) -> None:
 
 def test_the_page_is_written_once(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.html"
-    words = ("--chip", "ascend-910", "--model", str(model), "--time-limit", "200ms", "--json")
+    words = ("--chip", "ascend-910", "--model", str(model), "--effort", "quick", "--json")
     code, text, said = mapped(*words, "--report", str(out))
     assert (code, said) == (0, f"wrote {out}\n")
     told, page = json.loads(text), out.read_text(encoding="utf-8")
@@ -197,11 +195,11 @@ def test_the_card_claims_no_bound_where_choices_were_not_all_costed(answer: Chip
         for symmetric in (False, True):
             said = chip_card(replace(few, robust=robust, symmetric=symmetric)).sure
             assert "no mapping" not in said
-            assert "there is no bound, because the time limit came" in said
+            assert "there is no bound, because the effort was spent before" in said
             assert "or more" not in said
 
 
-@pytest.mark.parametrize("stopped", ["time", "interrupt", "no improvement"])
+@pytest.mark.parametrize("stopped", ["effort", "time-limit", "interrupt", "no improvement"])
 @pytest.mark.parametrize("symmetric", [True, False])
 def test_the_card_says_what_the_terminal_says(answer: ChipAnswer, stopped: str, symmetric: bool) -> None:
     """Symmetric-GM that waits nowhere, the bound, and what ended the search."""
@@ -213,14 +211,15 @@ def test_the_card_says_what_the_terminal_says(answer: ChipAnswer, stopped: str, 
     for words in (
         f"as symmetric-GM without waits ({format_time(loose.seconds)})",
         f"at least {least}" if symmetric else f"No mapping of these cuts is faster than {least}",
-        f"{counted(one.mapped.tried, 'mapping')} tried",
-        *{"time": ["ended by the time limit"], "interrupt": ["ended by Ctrl-C"]}.get(stopped, []),
+        f"{counted(one.tried, 'mapping')} tried",
+        *{"effort": ["the effort was spent"], "interrupt": ["Ctrl-C came"]}.get(stopped, []),
+        *(["stopped by --time-limit after"] if stopped == "time-limit" else []),
     ):
         assert words in text and words.lower() in card.lower()
     slow = replace(loose, seconds=answer.global_memory.time_s)
     assert "waits nowhere" not in chip_card(replace(one, in_any_order=slow)).sure
     few = replace(one, cuts=replace(one.cuts, looked_at=one.cuts.sample.size - 1))
-    assert "memory when" in " ".join(chip_card(few).notes) and "memory when" not in card
+    assert "left in global memory" in " ".join(chip_card(few).notes) and "left in global memory" not in card
 
 
 def test_sources_name_the_ids_of_their_figure_and_a_command(answer: ChipAnswer) -> None:
@@ -248,6 +247,6 @@ def test_thin_blocks_have_no_outline(answer: ChipAnswer, monkeypatch: pytest.Mon
 
 def test_the_page_again_replaces_the_page(model: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    words = ("--model", str(model), "--chip", "ascend-910", "--time-limit", "10ms", "--report", str(page))
+    words = ("--model", str(model), "--chip", "ascend-910", "--effort", "quick", "--report", str(page))
     assert mapped(*words)[0] == 0
     assert "--report page.html --force" in page.read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ import typer
 from perfmodel.errors import BadInputError
 
 _OF_BOTH = ("chip", "batch", "alpha", "distribution", "settings", "as_json")
-_PLAN = (*_OF_BOTH, "model", "robust", "time_limit", "seed", "report", "force")
+_PLAN = (*_OF_BOTH, "model", "robust", "effort", "time_limit", "seed", "report", "force")
 _EXPLAIN = (*_OF_BOTH, "rows", "dim", "dtype", "pooling")
 _WAYS = ("GM", "L1", "GM-UB", "L1-UB")
 _EXAMPLE = "--chip ascend-910 --rows 100000"
@@ -27,7 +27,7 @@ def plan_on_chip(context: typer.Context) -> None:
     asked = context.params
     meant = [name for name in _PLAN if name != "force" or asked["report"] is not None]
     given = _check_meant(context, meant, "plans for the cores of one chip")
-    options = {name: asked[name] for name in _PLAN}
+    options = {name: asked[name] for name in _PLAN if name in asked}
     plan(context, **{**options, "time_limit": asked["time_limit"] if "time_limit" in given else None})
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfmodel.cli.codes import STOPPED
+from perfmodel.cli.effort import EFFORT, EffortOption, LimitOption, limit_of
 from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
 from perfmodel.cli.onechip.options import ChipOption, ChipSetOption, chip_of
 from perfmodel.cli.options import ForceOption, JsonOption
@@ -51,14 +52,8 @@ def plan(
     alpha: AlphaOption = None,
     distribution: DistributionOption = None,
     settings: ChipSetOption = None,
-    time_limit: Annotated[
-        str | None,
-        typer.Option(
-            "--time-limit",
-            metavar="TIME",
-            help="Time limit of the search (default: 1s, and 5ms for each kind of table beyond 100).",
-        ),
-    ] = None,
+    effort: EffortOption = EFFORT,
+    time_limit: LimitOption = None,
     seed: SeedOption = 0,
     report: Annotated[
         Path | None,
@@ -84,18 +79,26 @@ def plan(
         )
     from perfmodel.onechip.answer import answer_on
     from perfmodel.plan.pricing.tables import PlanTables
-    from perfmodel.units import parse_count, parse_time
+    from perfmodel.units import parse_count
 
     samples = parse_count(batch or _DEFAULT_BATCH, "--batch")
     if samples > _MOST_SAMPLES:
         raise BadInputError(f"--batch {samples} is more than one chip is given.", f"at most {_MOST_SAMPLES}.")
     ids = ids_of(alpha, distribution)
-    limit_s = parse_time(time_limit, "--time-limit") if time_limit is not None else None
+    limit_s = limit_of(time_limit)
     box = chip_of(chip, settings, "local_bytes=1MiB")
     tables = PlanTables.load(model, ids)
     with ctrl_c(end_softly) as stop:
         answer = answer_on(
-            box, tables, samples, ids, stop=stop, time_limit_s=limit_s, seed=seed, robust=robust
+            box,
+            tables,
+            samples,
+            ids,
+            effort=effort,
+            time_limit_s=limit_s,
+            seed=seed,
+            robust=robust,
+            stop=stop,
         )
         _deliver(answer, report, TypedLine.of(context), as_json=as_json)
     if answer.stopped == "interrupt":

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from perfmodel.cli.effort import EFFORT, EffortOption, LimitOption, limit_of
 from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
 from perfmodel.cli.onechip.options import ChipOption, ChipSetOption, chip_of
 from perfmodel.cli.options import JsonOption
@@ -59,10 +60,8 @@ def simulate(
     alpha: AlphaOption = None,
     distribution: DistributionOption = None,
     settings: ChipSetOption = None,
-    time_limit: Annotated[
-        str | None,
-        typer.Option("--time-limit", metavar="TIME", help="Time limit of the search, as in chip plan."),
-    ] = None,
+    effort: EffortOption = EFFORT,
+    time_limit: LimitOption = None,
     seed: Annotated[
         int, typer.Option("--seed", min=0, help="Seed of the ids and of the addresses of the tables.")
     ] = 0,
@@ -84,16 +83,18 @@ def simulate(
     from perfmodel.onechip.replay import replay_mappings
     from perfmodel.onechip.traces import draw, read_trace
     from perfmodel.plan.pricing.tables import PlanTables
+    from perfmodel.report.onechip.mapping_text import cut_words
     from perfmodel.report.onechip.simulated_text import off_words, owned_words, simulated_text
-    from perfmodel.units import counted, parse_count, parse_time
+    from perfmodel.units import counted, parse_count
 
     if (way or one_core) and not table:
         raise BadInputError(f"{'--way' if way else '--one-core'} belongs to --table.", "name a table.")
-    if time_limit and table:
+    if (time_limit or effort != EFFORT) and table:
         raise BadInputError(
-            "--time-limit applies to mappings, which --table leaves out.", "leave one of them out."
+            f"{'--time-limit' if time_limit else '--effort'} applies to mappings, which --table leaves out.",
+            "leave one of them out.",
         )
-    limit_s = parse_time(time_limit, "--time-limit") if time_limit else None
+    limit_s = limit_of(time_limit)
     box = chip_of(chip, settings)
     ids = ids_of(alpha, distribution)
     tables = PlanTables.load(model, ids)
@@ -110,22 +111,26 @@ def simulate(
         cost = ChipCost(box, tables, samples, popular)
         drawn, said = given if trace is not None else draw(tables, samples, popular, seed), []
         found, notes = _tables(cost, drawn, tables, table, way, one_core, seed)
+        stopped, cut = None, ""
     else:
-        answer = answer_on(box, tables, samples, ids, time_limit_s=limit_s, seed=seed)
+        answer = answer_on(box, tables, samples, ids, effort=effort, time_limit_s=limit_s, seed=seed)
         found = replay_mappings(answer, seed=seed)
         notes, said = _mapping_notes(found), owned_words(answer)
+        stopped, cut = answer.stopped, cut_words(answer)
     said += off_words(found)
     large = too_large(box, _bytes(tables, table))
     warn_all(large)
     if as_json:
         emit_json(
             "simulate", chip=box.name, overrides=sorted(box.overrides), model=tables.model, batch=samples,
-            distribution=law, seed=seed, results=[one.to_dict() for one in found], notes=[*large, *said],
+            distribution=law, seed=seed, stopped=stopped, results=[one.to_dict() for one in found],
+            notes=[*large, *said],
         )  # fmt: skip
         return
     head = [
         (tables.model, f"{counted(len(tables), 'table')}, {counted(samples, 'sample')}, ids {law}"),
         (box.name, f"{counted(box.cores, 'core')}; {box.title}"),
+        *([("Search", cut)] if cut else []),
     ]
     emit(simulated_text(head, found, [*notes, *said]))
 

@@ -9,10 +9,11 @@ from perfmodel.onechip.batch import LIMIT_WORDS
 from perfmodel.report.onechip.mapping_figures import chip_blocks
 from perfmodel.report.onechip.mapping_text import (
     any_mapping,
+    cut_words,
     ended,
+    more_effort_words,
     no_bound,
     not_looked_at,
-    short_of_time,
     waits_nowhere,
 )
 from perfmodel.report.page.parts import Card, Page, View
@@ -52,8 +53,8 @@ def chip_card(answer: ChipAnswer) -> Card:
     tables = f"{counted(len(answer.tables), 'table')} of {size} on {where}"
     assumed = [f"{key} = {chip.quantity(key)}" for key in sorted(chip.overrides)]
     notes = [tables, *too_large(chip, answer.tables.total_bytes), "Modelled, not measured."]
-    notes += [f"{counted(answer.mapped.tried, 'mapping')} tried{ended(answer)}."]
-    notes += [words for words in [short_of_time(answer)] if words]
+    notes += [f"{counted(answer.tried, 'mapping')} tried: {ended(answer)}."]
+    notes += [words for words in [cut_words(answer), more_effort_words(answer)] if words]
     notes += [f"{line}." for line in not_looked_at(answer)]
     notes += [f"Changed for this page: {', '.join(assumed)}."] if assumed else []
     return Card(sentence, times, sure, notes=notes)
@@ -94,7 +95,6 @@ def provenance(answer: ChipAnswer, command: str) -> str:
             f"<p>{named('Chip', chip)}. Tables: {escape(answer.tables.model)}. Modelled, not measured.</p>",
             f"<p>Buffers: {escape(chip.buffers.source)}. {versions()}</p>",
             values(chip, "chip"),
-            "<p>To repeat this page (if the time limit ends the search, a faster computer may find a faster "
-            f"mapping):</p>{code(command)}",
+            f"<p>To repeat this page:</p>{code(command)}",
         ]
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from perfmodel.effort import EFFORTS
 from perfmodel.onechip.answer import ChipAnswer, Sensed
 from perfmodel.onechip.batch import LIMIT_WORDS
 from perfmodel.onechip.groups import TablesCutAlike
@@ -21,14 +22,15 @@ from perfmodel.units import (
 
 _MOST_GROUPS = 40
 _FAR = 0.1  # of the time of a batch
-_LONGER = 10
 _WORTH_SAYING = 0.95
 _AS_FAST = 1e-4
 _WORTH_A_WORD = 0.005
+_MOST_EFFORT = max(EFFORTS, key=lambda name: EFFORTS[name])
 _ENDED = {
-    "no improvement": "",
-    "time": ", ended by the time limit: another run may find another mapping",
-    "interrupt": ", ended by Ctrl-C",
+    "no improvement": "nothing better was found",
+    "effort": "the effort was spent",
+    "time-limit": "--time-limit was over",
+    "interrupt": "Ctrl-C came",
 }
 _LEGEND = {
     "GM": "GM: rows are gathered from global memory",
@@ -57,27 +59,28 @@ def headline(answer: ChipAnswer) -> str:
         f"{format_ratio(fitting / time_s)} as fast as the best symmetric mapping ({format_time(fitting)})"
     )
     compared += waits_nowhere(answer)
-    said = [compared, bound_words(answer), short_of_time(answer)]
+    said = [cut_words(answer), compared, bound_words(answer), more_effort_words(answer)]
     per_s = format_per_second(batch / time_s, "samples")
     return "\n".join([sides(first, per_s), *(paragraph(f"     {words}") for words in said if words)])
 
 
-def longer(answer: ChipAnswer) -> str:
-    """The option with which the search would be ``_LONGER`` times as long."""
-    return f"--time-limit {max(1, round(_LONGER * answer.mapped.seconds))}s"
-
-
-def short_of_time(answer: ChipAnswer) -> str:
-    """That time was up far from the bound, and what to do.
-
-    Limits: ended by something else, or near the bound -> nothing;  no bound -> as if it were far
-    """
-    if answer.stopped != "time" or (answer.gap is not None and answer.gap <= _FAR):
+def cut_words(answer: ChipAnswer) -> str:
+    """That the clock cut the search short, and how far it came; else nothing."""
+    if answer.stopped != "time-limit":
         return ""
-    return (
-        f"The time limit ended the search after {format_time(answer.mapped.seconds)}: "
-        f"{longer(answer)} may find a faster mapping."
-    )
+    done = format_fraction(answer.done)
+    return f"stopped by --time-limit after {done} of the work: another run may find another plan"
+
+
+def more_effort_words(answer: ChipAnswer) -> str:
+    """That the effort was spent far from the bound, and what to do.
+
+    Limits: ended by something else, near the bound, no more effort -> nothing;  no bound -> as if it were far
+    """
+    near = answer.gap is not None and answer.gap <= _FAR
+    if answer.stopped != "effort" or near or answer.effort == _MOST_EFFORT:
+        return ""
+    return f"The effort was spent: --effort {_MOST_EFFORT} may find a faster mapping."
 
 
 def waits_nowhere(answer: ChipAnswer) -> str:
@@ -89,13 +92,8 @@ def waits_nowhere(answer: ChipAnswer) -> str:
 
 
 def no_bound(answer: ChipAnswer) -> str:
-    """Why nothing is said of other mappings; of a time limit ``short_of_time`` says what would help."""
-    if answer.stopped == "interrupt":
-        return (
-            "There is no bound, because Ctrl-C came before all choices were costed. A longer search may "
-            "find a faster mapping."
-        )
-    return "There is no bound, because the time limit came before all choices were costed."
+    """Why nothing is said of other mappings."""
+    return f"There is no bound, because {ended(answer)} before all choices were costed."
 
 
 def bound_words(answer: ChipAnswer) -> str:
@@ -192,9 +190,7 @@ def placements(answer: ChipAnswer) -> str:
     )
     shown = [group.reason for group in answer.groups[:_MOST_GROUPS]]
     note += (
-        "."
-        if all(why is None or why.whole for why in shown)
-        else " (~: estimated, because the time limit was reached)."
+        "." if all(why is None or why.whole for why in shown) else " (~: estimated, not of a whole batch)."
     )
     if answer.symmetric:
         note = "Every core looks up a slice of the batch in every table."
@@ -228,7 +224,7 @@ def _cores(answer: ChipAnswer, group: TablesCutAlike) -> str:
 def next_best(group: TablesCutAlike, rows: float, batch_s: float) -> str:
     """The best other way; where it is the same one, of how many of the table's ``rows``.
 
-    Limits: less than ``_AS_FAST`` of a batch of ``batch_s`` -> as fast;  the search had no time for it -> not
+    Limits: less than ``_AS_FAST`` of a batch of ``batch_s`` -> as fast;  the search ended before it -> not
             tried;  a symmetric mapping -> nothing
     """
     why = group.reason
@@ -268,30 +264,27 @@ def _spread(times: list[float]) -> str:
 
 
 def ended(answer: ChipAnswer) -> str:
-    """What ended the search, where something did before it found nothing better."""
+    """What ended the search."""
     return _ENDED[answer.stopped]
 
 
 def not_looked_at(answer: ChipAnswer) -> list[str]:
-    """What the search had no time for."""
+    """What the search did not come to."""
     left = answer.cuts.sample.size - answer.cuts.looked_at
     if left <= 0:
         return []
-    return [
-        f"{counted(left, 'kind')} of tables were left in global memory when the time limit ended the search"
-    ]
+    return [f"{counted(left, 'kind')} of tables were left in global memory: {ended(answer)}"]
 
 
 def footer(answer: ChipAnswer) -> str:
-    """Where the numbers come from, and how long it took."""
+    """Where the numbers come from, and what was searched."""
     chip = answer.cost.chip
     parts = [f"Chip {chip.name}: perfmodel chips {chip.name} has each value with its source"]
     assumed = [f"{key} = {chip.quantity(key)}" for key in sorted(chip.overrides)]
     if assumed:
         parts.append("assumed: " + ", ".join(assumed))
     parts += not_looked_at(answer)
-    spent = f"{counted(answer.mapped.tried, 'mapping')} tried in {format_time(answer.mapped.seconds)}"
-    spent += ended(answer)
+    spent = f"{counted(answer.tried, 'mapping')} tried with --effort {answer.effort}: {ended(answer)}"
     words = "symmetric: every core looks up a slice of the batch, all cores at one table at a time"
     said = paragraph(f"Modelled, not measured · {words} · {spent}\n{' · '.join(parts)}")
     largest = answer.groups[0]

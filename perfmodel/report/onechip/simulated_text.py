@@ -8,7 +8,7 @@ import numpy as np
 
 from perfmodel.onechip.answer import ChipAnswer
 from perfmodel.onechip.replay import MOST_REQUESTS, Replayed
-from perfmodel.report.onechip.mapping_text import longer
+from perfmodel.report.onechip.mapping_text import more_effort_words
 from perfmodel.report.terminal import facts, paragraph, table
 from perfmodel.units import format_bytes, format_count, format_fraction, format_time
 
@@ -16,17 +16,15 @@ _OFF = 0.25
 
 
 def owned_words(answer: ChipAnswer) -> list[str]:
-    """Why no mapping is simulated where cores own tables, or that another search may find another one."""
-    late = answer.stopped == "time"
+    """Why no mapping is simulated where cores own tables, and that more effort may find another one."""
+    more = more_effort_words(answer)
     if not answer.symmetric:
-        took = format_time(answer.mapped.seconds)
-        said = f"Cores own tables: found by a search of {took}; {longer(answer)} may find a faster mapping."
-        return [said] if late else []
+        return [f"Cores own tables. {more}"] if more else []
     said = (
         "Cores own tables: not simulated, because none was found that is faster than the best symmetric "
         f"mapping ({format_time(answer.owned_s)}, not {format_time(answer.best_symmetric.time_s)})."
     )
-    return [f"{said} The time limit ended the search; {longer(answer)} may find one." if late else said]
+    return [f"{said} {more}".strip()]
 
 
 def off_words(found: Sequence[Replayed]) -> list[str]:

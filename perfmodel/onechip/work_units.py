@@ -1,0 +1,66 @@
+"""What the search of a mapping counts, and how long each took on one core when this was written [ns]."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from perfmodel.effort import EFFORTS, Budget, Work
+from perfmodel.schema.files import unknown_name
+
+KIND = 250_000
+"""A kind of table, of those whose pieces are costed in one call."""
+COSTED = 2_000
+"""A piece, or a part of a choice, that is costed."""
+SLICED = 1_300
+"""A number of bags of a slice that is costed for what a choice spreads."""
+BIN = 80
+"""The same for each bin of rows that are as popular, where cores have caches."""
+PROGRAM = 3_000_000
+"""A linear program, the round around it included."""
+COLUMN = 5_000
+"""An unknown of a linear program."""
+CHOICE = 200
+"""A choice whose price, or time, is compared."""
+COMPARED = 170_000
+"""A call that compares the choices of a table."""
+PLACED = 17_000
+"""A part of a choice that is put on cores."""
+CORE = 60
+"""A core that is compared for a part."""
+PIECE = 3_000
+"""A piece that is made, or added up for a batch."""
+DEALT = 11_500
+"""A slice of what is spread that a core is found for."""
+BATCH = 1_700_000
+"""A batch whose pieces are added up."""
+
+_DIGITS = 19  # bits of a float's 52 that are left out: 33 are 10 digits
+_SHARE = 0.5
+"""Of an effort, for the search; the rest is for the bound."""
+_OF_A_KIND, _FEW_KINDS = 5e-3, 100
+"""How much longer the search is for each kind of table beyond some [-]."""
+
+
+def effort_s(effort: str, kinds: int) -> float:
+    """Counted work of the search, and of the bound besides, for so many kinds of tables [s].
+
+    Limits: an unknown name -> BadInputError
+    """
+    if effort not in EFFORTS:
+        raise unknown_name("effort", effort, EFFORTS)
+    return _SHARE * EFFORTS[effort] * (1 + _OF_A_KIND * max(0, kinds - _FEW_KINDS))
+
+
+def unlimited() -> Budget:
+    """A search that nothing ends."""
+    return Budget(Work(), math.inf)
+
+
+def ranked(values: ArrayLike) -> Any:
+    """The same to 10 digits: two that are equal but for rounding are equal, whatever the CPU."""
+    bits = np.asarray(values, dtype=np.float64).view(np.int64)
+    return ((bits + (1 << _DIGITS - 1)) >> _DIGITS << _DIGITS).view(np.float64)
