@@ -197,6 +197,12 @@ def test_overlap_never_slows_a_step() -> None:
     assert (rows["speedup"] == rows["serial_s"] / rows["both_s"]).all()
 
 
+def test_shares_of_communication_are_of_8_and_of_128_gpus() -> None:
+    rows = dlrm.share_frame()
+    shares = rows[rows["kept"] == "global"].set_index("gpus")["share"]
+    assert {n: dlrm.CHECKS[f"embark_share_{n}"]().value for n in (8, 128)} == shares.to_dict()
+
+
 def test_verdicts_are_the_recorded_ones() -> None:
     verdicts = dlrm.judge_steps()
     assert not [v.identifier for v in verdicts if v.regression]

@@ -40,6 +40,10 @@ def test_the_numbers_are_those_of_project(cli: Any, name: str, question: str) ->
     assert numbers["slowdown"]["working"] == [
         f"s = {format_time(t)} / {format_time(b)} = {format_ratio(t / b)}"
     ]
+    rest = numbers["slowdown_bytes_part"]["value"]
+    assert numbers["slowdown_bytes_part"]["working"] == [
+        f"{format_time(rest * b)} / {format_time(b)} = {format_ratio(rest)}"
+    ]
     assert all(step["label"] in numbers["time_s"]["working"][0] for step in answer["steps"])
 
 

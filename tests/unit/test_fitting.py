@@ -127,3 +127,12 @@ def test_a_sweep_has_the_memory_of_a_gpu_and_marks_what_does_not_fit(cli: Any) -
 def test_reserve_zero_uses_the_whole_memory() -> None:
     assert project_one(table_bytes=79e9, reserve=0).gpus == 1
     assert project_one(table_bytes=79e9).gpus == 2
+
+
+def test_tables_that_fill_the_memory_leave_room_for_the_buffers() -> None:
+    """Of 4, 2, 1 and half as many bytes as the buffers: 3 and 1; where none are left, all of it."""
+    asked = {"gpus": 8, "batch": 4096, "reserve": 0}
+    buffers = float(gpu_memory(*prepare(None, H200, **asked)).buffer_bytes[0])
+    for memory, held in ((4, 3), (2, 1), (1, 1), (0.5, 0.5)):
+        _, work = prepare(None, H200, overrides={"hbm_bytes": memory * buffers}, **asked)
+        assert work.table_bytes[0] == pytest.approx(8 * held * buffers)

@@ -171,12 +171,15 @@ def test_nvshmem_boxed_and_machine_readable_tables(tmp_path: Path) -> None:
     assert list(frame.payload_bytes) == [32]
     assert list(frame.collective) == ["all_gather"]
     assert list(frame.clock) == ["stream"]
-    machine = (
-        f"{PES}\nalltoall_device\n&&&& PERF alltoall_device___32-bit-warp___size__64___latency 4.5 -us\n"
-    )
-    frame = import_logs([write(tmp_path, "mr.log", machine)]).samples
-    assert (frame.variant[0], frame.payload_bytes[0], frame.datatype[0]) == ("device_warp", 64, "32-bit")
-    assert frame.time_s[0] == pytest.approx(4.5e-6)
+    for title, variant, datatype in (
+        ("32-bit-warp", "device_warp", "32-bit"),
+        ("64-bit", "device_block", "64-bit"),
+        ("32", "device_block", "32"),
+    ):
+        machine = f"{PES}\n&&&& PERF alltoall_device___{title}___size__64___latency 4.5 -us\n"
+        frame = import_logs([write(tmp_path, "mr.log", machine)]).samples
+        assert (frame.variant[0], frame.payload_bytes[0], frame.datatype[0]) == (variant, 64, datatype)
+        assert frame.time_s[0] == pytest.approx(4.5e-6)
 
 
 def test_nvshmem_rows_are_read_in_the_layout_of_their_header() -> None:

@@ -101,6 +101,9 @@ def test_ssds_read_blocks_as_fast_as_they_say() -> None:
     answer = one("ssd:1%", overrides={"ssd_reads_per_s": "1MIOPS"})
     missed = next(s for s in answer.steps if s.name == "read_ssd").payload_bytes / 128
     assert step(answer, "read_ssd") == pytest.approx(90e-6 + missed / 1e6)
+    for batch in (1, 1024):  # one look-up, which the cache may have: less than a block
+        floors = {s.name: s.floor_s for s in one("ssd:1%", batch=batch, pooling=1).steps}
+        assert floors["read_ssd"] == pytest.approx(90e-6)
     assert project_one(table_bytes=30 * TB, tier="ssd").gpus == 1
 
 
@@ -122,6 +125,8 @@ def test_every_step_is_explained_with_its_numbers() -> None:
             found = explain_step(answer, name)
             assert all(term.text for term in found.terms) and found.working
             assert found.equation.startswith("t =")
+            ids = [term.value for term in found.terms if term.symbol == "id"]
+            assert ids == ([8] if name == "cache-lookup" else [])
 
 
 def test_what_would_help_keeps_the_tier_but_for_one_memory() -> None:
