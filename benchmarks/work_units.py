@@ -12,10 +12,10 @@ search, CPU seconds, and counted seconds over them. A unit that takes little in 
 from __future__ import annotations
 
 import argparse
-from collections import Counter
 from time import process_time
 
 import numpy as np
+from numpy.typing import NDArray
 from planner_cases import Question, questions, tables_of
 from scipy.optimize import nnls
 
@@ -32,23 +32,17 @@ CASES += [f"distinct-{count} forward" for count in (400, 700, 1000)]
 UNITS = {name: value for name, value in vars(work_units).items() if name.isupper()}
 
 
-class Unit(float):
-    """A constant that knows its name."""
-
-    name: str
-
-
 class Recorded(Work):
-    """Work that also keeps how many of each ``Unit`` it was."""
+    """Work that also keeps how much of it each unit was, ``of`` [ns]; units are vectors, one axis each."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.counts: Counter[str] = Counter()
+        self.of = np.zeros(len(UNITS))
 
-    def add(self, unit_ns: Unit, count: float = 1.0) -> None:
+    def add(self, unit_ns: NDArray[np.float64], count: float = 1.0) -> None:
         """As ``Work.add``."""
-        self.counts[unit_ns.name] += count
-        super().add(unit_ns, count)
+        self.of += unit_ns * count
+        super().add(float(unit_ns.sum()), count)
 
 
 def searched(question: Question, effort_s: float) -> tuple[Recorded, float]:
@@ -68,19 +62,19 @@ def main() -> None:
     parser.add_argument("--case", nargs="+", default=CASES, help="cases whose names have all words of one")
     parser.add_argument("--effort", nargs="+", type=float, default=(0.3, 2.0), help="counted seconds")
     asked = parser.parse_args()
-    for name, value in UNITS.items():
-        setattr(work_units, name, Unit(value))
-        getattr(work_units, name).name = name
+    now = np.array(list(UNITS.values()))
+    for name, vector in zip(UNITS, np.diag(now), strict=True):
+        setattr(work_units, name, vector)
     found = questions(None, None, None, None, asked.case)
     searched(found[0], min(asked.effort))  # imports what searches need
     ran = [(f"{q.name}, {e:g}", *searched(q, e)) for q in found for e in asked.effort]
     cpu_s = np.array([seconds for _, _, seconds in ran])
-    share = np.array([[work.counts[name] for name in UNITS] for _, work, _ in ran]) * 1e-9 / cpu_s[:, None]
+    share = np.array([work.of for _, work, _ in ran]) * 1e-9 / cpu_s[:, np.newaxis]
     fitted, _ = nnls(share, np.ones(len(ran)))
-    both = zip(UNITS.items(), fitted, strict=True)
-    lines = [[name, f"{now:,.1f}", f"{ns:,.1f}"] for (name, now), ns in both]
+    both = zip(UNITS, now, now * fitted, strict=True)
+    lines = [[name, *(f"{ns:,.1f}" for ns in values)] for name, *values in both]
     print(table(["unit", "ns now", "ns fitted"], lines))
-    ratios = np.stack([cpu_s, [work.seconds for _, work, _ in ran] / cpu_s, share @ fitted], axis=1)
+    ratios = np.stack([cpu_s, share.sum(axis=1), share @ fitted], axis=1)
     lines = [[name, *(f"{x:.2f}" for x in row)] for (name, *_), row in zip(ran, ratios, strict=True)]
     print(f"\n{table(['search, effort', 'CPU s', 'counted / CPU', 'fitted / CPU'], lines)}")
 
