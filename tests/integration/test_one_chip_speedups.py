@@ -9,7 +9,7 @@ from pathlib import Path
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "one_chip_speedups.py"
 ASKED = (
-    "--chips ascend-910 --models criteo-kaggle --batches 64 --ids uniform one-row --time-limit 0.1 --details"
+    "--chips ascend-910 --models criteo-kaggle --batches 64 --ids uniform one-row --effort quick --details"
 )
 
 

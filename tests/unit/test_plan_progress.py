@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable
 
 import pytest
+from waiting import a_moment, until
 
 from perfmodel.cli import output, plan_progress
 from perfmodel.cli.output import ProgressBar
@@ -26,29 +25,20 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def wait_for(said: Callable[[], bool]) -> None:
-    """Limits: not within ten seconds -> fails"""
-    for _ in range(2000):
-        if said():
-            return
-        time.sleep(0.005)
-    raise AssertionError("nothing was drawn")
-
-
 def test_the_line_is_drawn_whether_or_not_something_is_found(lines: list[str]) -> None:
     progress = PlanProgress(0.01)
-    wait_for(lambda: len(lines) > 2)
+    until(lambda: len(lines) > 2)
     assert re.fullmatch(r"searching   \d+ s", lines[0])
     progress(2e-3, 0.0)
     progress(1e-3, 5e-4)  # right after the one before: it is not lost
-    wait_for(lambda: lines[-1].startswith("best 1.00 ms, no listed plan is below 500 µs"))
+    until(lambda: lines[-1].startswith("best 1.00 ms, no listed plan is below 500 µs"))
     before = len(lines)
-    wait_for(lambda: len(lines) > before + 2)
+    until(lambda: len(lines) > before + 2)
     progress.tell("what would change it")
-    wait_for(lambda: lines[-1].startswith("what would change it   "))
+    until(lambda: lines[-1].startswith("what would change it   "))
     progress.clear()
     ended = len(lines)
-    time.sleep(0.05)
+    a_moment()
     assert lines[-1] == "" and len(lines) == ended
 
 

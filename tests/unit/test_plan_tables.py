@@ -77,7 +77,7 @@ def test_a_plan_costs_the_same_in_python_and_on_the_command_line(
 
 def test_the_frames_add_up() -> None:
     found = perfmodel.plan_tables(
-        "criteo-kaggle", gpus=4, machine="h200-sxm-ib", max_hbm_bytes=1e9, time_limit_s=1
+        "criteo-kaggle", gpus=4, machine="h200-sxm-ib", max_hbm_bytes=1e9, effort="quick"
     )
     assert found.steps["time_s"].sum() == pytest.approx(found.time_s)
     assert found.bound_s <= found.time_s

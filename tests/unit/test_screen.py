@@ -84,8 +84,8 @@ EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "criteo-kaggle.plan.
         ("project", "--table-size", "10TB"),
         ("project", "--model", "criteo-kaggle", "--tier", "uvm"),
         ("plan", "--model", "criteo-kaggle", "--plan", str(EXAMPLE)),
-        ("plan", "--model", "criteo-kaggle", "--gpus", "2", "--time-limit", "0.3s"),
-        ("plan", "--model", "criteo-kaggle", "--gpus", "2,4", "--time-limit", "0.3s"),
+        ("plan", "--model", "criteo-kaggle", "--gpus", "2", "--effort", "quick"),
+        ("plan", "--model", "criteo-kaggle", "--gpus", "2,4", "--effort", "quick"),
     ],
 )
 def test_forty_columns_are_enough(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
