@@ -96,7 +96,7 @@ class Deadline:
         self.clock, self.ends_s = clock, None if limit_s is None else clock() + limit_s
 
     def share(self, of: int = 1) -> float | None:
-        """The time limit of one of so many searches that are left [s]; 0 where time is up."""
+        """Seconds for each search, where ``of`` searches are left; 0 where time is up."""
         return None if self.ends_s is None else max(self.ends_s - self.clock(), 0.0) / max(of, 1)
 
     @property

@@ -104,7 +104,7 @@ def scale_tables(
     objective: str = "latency",
     **options: Any,
 ) -> TableScaling:
-    """Plan the same tables on several numbers of GPUs, each with the whole effort (``perfmodel plan --gpus 8,16``).
+    """Plan the same tables on several numbers of GPUs (``perfmodel plan --gpus 8,16``), each with all effort.
 
     Ctrl-C  ends all searches: further numbers of GPUs have no plan, and ``stopped`` is True, with a
             UserWarning; before there is a plan, KeyboardInterrupt

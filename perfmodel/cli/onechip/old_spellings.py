@@ -26,9 +26,8 @@ def plan_on_chip(context: typer.Context) -> None:
 
     asked = context.params
     meant = [name for name in _PLAN if name != "force" or asked["report"] is not None]
-    given = _check_meant(context, meant, "plans for the cores of one chip")
-    options = {name: asked[name] for name in _PLAN if name in asked}
-    plan(context, **{**options, "time_limit": asked["time_limit"] if "time_limit" in given else None})
+    _check_meant(context, meant, "plans for the cores of one chip")
+    plan(context, **{name: asked[name] for name in _PLAN})
 
 
 def explain_on_chip(context: typer.Context) -> None:
