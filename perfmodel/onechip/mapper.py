@@ -1,7 +1,8 @@
 """The mapper: which choice for which table, on which cores, so that a batch takes least time.
 
 The relaxed problem (``bound``) of choices whose pieces are no longer than a target gives most tables one
-choice; its pieces are packed, largest first; then tables choose anew, as long as that helps.
+choice; its pieces are packed, largest first; then tables choose anew, as long as that helps; then a few
+tables at random are taken off together and choose anew.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ _TARGETS = (1.0, 1.01, 1.03, 1.07, 1.15, 1.4, 2.0)  # of the bound
 _LIKELY = 6
 _GOOD_GAP = 2e-3
 _LEAST_GAIN = 1e-9
+_TOGETHER = 6  # tables of a random change, at most
+_AT_RANDOM = 0.5  # share of these changes in which the first table takes any likely choice
+_CHANGING = 0.5  # of the effort: until then tables change at random
+_PATIENCE = 200  # random changes in a row that do not help
 
 
 class Mapper:
@@ -54,6 +59,7 @@ class Mapper:
             raise BadInputError("no mapping has room for all tables.", "use a chip with larger buffers.")
         if np.isfinite(self.choices.capacity) and not self._close(first.bound_s):
             self._pack_near(lower_bound(self.choices, self.best.time_s, first, self.budget), first)
+        self._change(first.bound_s)
         return self.best
 
     def _close(self, bound_s: float) -> bool:
@@ -137,6 +143,37 @@ class Mapper:
             if state.score >= before * (1 - 1e-4):
                 break
         return state
+
+    def _change(self, bound_s: float) -> None:
+        """Random changes, until many in a row did not help."""
+        assert self.best is not None
+        idle = 0
+        while not (idle >= _PATIENCE or self._close(bound_s) or self.budget.over(_CHANGING)):
+            before = self.best
+            after = self._changed(before)
+            if np.all(after.choice >= 0):
+                self._keep(after)
+            idle = idle + 1 if self.best is before else 0
+
+    def _changed(self, state: MappingState) -> MappingState:
+        """Some tables are taken off together and choose anew; of some changes the first takes any choice."""
+        state = state.copy()
+        number = min(int(self.random.integers(1, _TOGETHER + 1)), state.choice.size)
+        tables = self.random.choice(state.choice.size, number, replace=False).tolist()
+        for table in tables:
+            state.clear(table)
+        if self.random.random() < _AT_RANDOM:
+            self._choose_any(state, tables.pop(0))
+        for table in tables:
+            self._choose(state, table)
+        return state
+
+    def _choose_any(self, state: MappingState, table: int) -> None:
+        options = likely(state, table, np.inf)
+        choice = int(self.random.choice(options)) if options else self.choices.of(table).start
+        where = place(state, choice, state.time_s)
+        if where is not None:
+            state.put(table, choice, where)
 
     def _choose(self, state: MappingState, table: int) -> None:
         """The choice for one table that makes the mapping fastest, the others left where they are."""
