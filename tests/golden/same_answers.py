@@ -1,9 +1,10 @@
-"""Every command's answer, kept and compared byte for byte: what a change of structure must not touch.
+"""Every command's answer, and what both engines say of random cases: no change of structure touches them.
 
     python tests/golden/same_answers.py keep FOLDER      write the answers of this checkout
-    python tests/golden/same_answers.py compare FOLDER   run them again; exit 1 where one byte differs
+    python tests/golden/same_answers.py compare FOLDER   run them again; exit 1 where one differs
 
-Not part of the test suite: the last digits of a number are those of one machine's libraries.
+Words are equal to the letter, and so are numbers on a screen; numbers of data (JSON, CSV, pages, engines) are
+equal to 1e-13. Not part of the test suite: the last digits of a number are those of one machine's libraries.
 """
 
 from __future__ import annotations
@@ -12,28 +13,35 @@ import contextlib
 import difflib
 import io
 import json
+import math
 import os
 import re
 import shlex
 import sys
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+from golden.engine_cases import CASES, cases
 from made_logs import line, new_log, write
 
-os.environ.update(COLUMNS="100", OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", NO_COLOR="1")
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", NO_COLOR="1")
 
 LINES = """
 project --table-size 10TB
 project --table-size 10TB --json
 project --table-size 10TB --csv
+project --table-size 10TB -v
+project --table-size 60GB
 project --table-size 10TB --batch 4096 --tables 8 --json
 project --table-size 10TB --machine h200-sxm-ib --backend best --json
 project --table-size 10TB --set nic_bytes_per_s=100GB/s --json
 project --table-size 10TB --set nvlink_domain_gpus=72 --set gpus_per_node=4 --json
 project --table-size 10TB --local-memory 10TB@3TB/s --json
+project --table-size 10TB --remote-memory 10TB@3TB/s,shared:16,latency:3us --json
 project --table-size 10TB --payload fp16 --distribution zipf:1.05 --json
 project --table-size 10TB --scenario nvlink-everywhere --json
 project --table-size 10TB --reduction two-level --json
@@ -41,6 +49,10 @@ project --table-size 10TB --reduction sparse --backend nvshmem --machine h200-sx
 project --table-size 10TB --sharding all
 project --table-size 10TB --sharding all --json
 project --table-size 10TB --sharding ub --alpha 1.1 --json
+project --table-size 10TB --tier uvm-caching:10% --alpha 1.05 --json
+project --table-size 10TB --tier ssd:5% --alpha 1.05
+project --table-size 10TB --host eager --json
+project --model mlperf-dlrm-dcnv2 --gpus 16
 project --model mlperf-dlrm-dcnv2 --gpus 16 --json
 project --model mlperf-dlrm-dcnv2 --gpus 16 --sharding all --json
 project --gpus 4 --id-dtype int32 --dtype fp16 --json
@@ -53,39 +65,56 @@ collective --op all_gather --size 1GiB --gpus 64 --set nic_bytes_per_s=100GB/s -
 collective --op all --size 64KiB --gpus 8 --machine h200-sxm-ib --backend nvshmem --json
 collective --op all_reduce --size 1MiB..64MiB --gpus 16,72 --machine gb200-nvl72 --json
 collective --op all_to_all --size 64 --gpus 8
+explain reduce-scatter
 explain reduce-scatter --json
 explain gather --table-size 10TB --dim 128 --json
 explain all-to-all-ids --gpus 16 --machine h200-sxm-ib --json
 explain all-to-all-rows --sharding ub --json
 explain convert-out --payload fp16 --json
 explain bucketize
+explain slowdown
+explain memory --table-size 10TB
 explain rows --table-size 10TB --sharding ub
+explain gather --table-size 10TB --tier uvm-caching:10% --alpha 1.05
 explain L1 --on-chip ascend-910 --rows 2000 --dim 128 --batch 4096 --pooling 4 --json
 explain GM-UB --on-chip h100-sxm --rows 2000 --dim 64 --batch 1024 --pooling 8
 sweep --grid paper-1 --csv
 sweep --grid paper-2 --gpus 128 --scenario nvlink-everywhere --csv
 sweep --table-size 1TB..64TB --batch 128..4096 --dim 32,128 --json
+sweep --table-size 1TB..8TB --tier hbm,uvm,uvm-caching:1% --alpha 1.05 --csv
+sweep --model mlperf-dlrm-dcnv2,criteo-1tb --gpus 8..128 --batch 512..4096 --csv
 plan --model criteo-kaggle --gpus 8 --effort quick --json
 plan --model criteo-kaggle --gpus 8 --effort quick
+plan --model criteo-kaggle --gpus 8,16,32 --effort quick
 plan --model criteo-kaggle --gpus 2 --objective throughput --dense dlrm-dcnv2 --effort quick --json
 plan --model two.csv --batch 8192 --plan two.json --json
 plan --model two.csv --batch 8192 --plan two.json --objective throughput --csv
 plan --model two.csv --batch 8192 --plan two.json --payload fp16
+plan --model two.csv --batch 8192 --plan ub.json --json
+alternatives --table-size 10TB --effort quick
+alternatives --table-size 10TB --alpha 1.05 --effort quick --json
+load --table-size 10TB --qps 500k --p99 10ms
+load --table-size 10TB --qps 500k --p99 10ms --json
+load --model two.csv --plan two.json --batch 64 --qps 100k --p99 3ms --json
 chip plan --model criteo-kaggle --chip ascend-910 --distribution zipf:1.05 --json
-chip plan --model criteo-kaggle --chip h100-sxm --robust
+chip plan --model criteo-kaggle --chip h100-sxm
 chip simulate --model criteo-kaggle --chip ascend-910 --batch 64 --json
 chips
 chips ascend-910 --json
 chips ascend-910 --ways
 chips h100-sxm --ways --json
 chips a100-sxm --toml
+validate
 validate --json
+validate --paper
 validate --paper --json
+validate --dlrm
 validate --dlrm --json
 calibrations
 calibrations --json
 show h100-sxm-ib/nccl-2.29.2-stream --json
 show h100-sxm-ib/nccl-2.29.2-stream
+show --compare h100-sxm-ib/nccl-2.27.3-stream h100-sxm-ib/nccl-2.29.2-stream
 machines
 machines h100-sxm-ib --json
 models --json
@@ -94,30 +123,41 @@ report --model mlperf-dlrm-dcnv2 --gpus 8,16 --batch 1024 --out @gpus.html
 report --compare h100-sxm-ib h200-sxm-ib --out @compare.html
 report --format markdown --out @page.md
 plan --model criteo-kaggle --gpus 8 --effort quick --report @plan.html
+load --table-size 10TB --qps 500k --p99 10ms --report @load.html
+alternatives --table-size 10TB --effort quick --report @alternatives.html
 chip plan --model criteo-kaggle --chip ascend-910 --report @chip.html
 figure slowdown --out @slowdown.html --json
-figure collectives-all-to-all --out @collectives.html
 import all_gather.log --machine h200-sxm-ib --out @mine.json
 doctor --help
 """
+_WIDTHS = "80", "100"
+_DATA = "--json", "--csv", "--out", "--report", "--toml"
 _TABLES = "name,rows,dim,pooling\na,10000000,16,60\nb,10000000,16,60\n"
-_PLAN = {
-    "schema_version": 1,
-    "model": "two",
-    "tables_fingerprint": "403447acdab3c688",
-    "gpus": 6,
-    "domain_gpus": 6,
-    "placements": [
-        {"table": name, "exchange": "rb", "row_parts": 3, "col_parts": 1, "ranks": ranks}
-        for name, ranks in (("a", [0, 1, 2]), ("b", [3, 4, 5]))
-    ],
-}
-_TIMES = re.compile(r'("(?:elapsed|search|seconds|cpu|wall)[a-z_]*": )[0-9.e+-]+')
-_WORDS = re.compile(r"(packed in|looked at in|a search of) [\d.]+ m?s")
+_PLANS = {"two.json": ("rb", "rb"), "ub.json": ("ub", "sparse")}
+
+
+def _plan(exchanges: tuple[str, str]) -> dict[str, object]:
+    """Two tables, each in three parts by rows."""
+    return {
+        "schema_version": 1,
+        "model": "two",
+        "tables_fingerprint": "403447acdab3c688",
+        "gpus": 6,
+        "domain_gpus": 6,
+        "placements": [
+            {"table": name, "exchange": exchange, "row_parts": 3, "col_parts": 1, "ranks": ranks}
+            for name, exchange, ranks in zip("ab", exchanges, ([0, 1, 2], [3, 4, 5]), strict=True)
+        ],
+    }
+
+
+_NUMBER = re.compile(r"-?\d+\.?\d*(?:e[+-]?\d+)?")
+_SAME = 1e-13
+_MOST_SHOWN = 12
 
 
 def answer(words: list[str], folder: Path) -> str:
-    """What a command prints and writes, with its exit code; times that a search took are taken out."""
+    """What a command prints and writes, with its exit code."""
     from perfmodel.cli import run
 
     files = [word[1:] for word in words if word.startswith("@")]
@@ -129,41 +169,75 @@ def answer(words: list[str], folder: Path) -> str:
     for name in files:
         path = folder / name
         text += f"\n--- {name}\n" + (path.read_text(encoding="utf-8") if path.exists() else "not written")
-    return _WORDS.sub(r"\1 T", _TIMES.sub(r"\1T", text.replace(str(folder), "FOLDER")))
+    return text.replace(str(folder), "FOLDER")
 
 
-def _one(typed: str) -> tuple[str, str]:
+def _of_command(typed: str, width: str) -> str:
+    os.environ["COLUMNS"] = width
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "two.csv").write_text(_TABLES, encoding="utf-8")
-        (folder / "two.json").write_text(json.dumps(_PLAN), encoding="utf-8")
+        for plan, exchanges in _PLANS.items():
+            (folder / plan).write_text(json.dumps(_plan(exchanges)), encoding="utf-8")
         write(folder, "all_gather.log", new_log([line(1 << k, 10 + 2**k / 1e5) for k in range(10, 31)]))
         os.chdir(folder)
-        try:
-            return typed, answer(shlex.split(typed), folder)
-        except Exception as error:  # what a command raises is its answer
-            return typed, f"raised {error!r}"
+        return answer(shlex.split(typed), folder)
 
 
-def _answers() -> dict[str, str]:
-    with ProcessPoolExecutor(2) as pool:
-        return dict(pool.map(_one, filter(None, LINES.splitlines())))
+def _one(asked: tuple[str, str]) -> tuple[str, str]:
+    """The answer's file name, and the answer."""
+    typed, width = asked
+    name = re.sub(r"[^A-Za-z0-9]+", "-", typed).strip("-")[:120] + (f"-{width}" if width else "") + ".txt"
+    try:
+        return name, cases(typed) if typed in CASES else _of_command(typed, width or _WIDTHS[-1])
+    except Exception as error:  # what a command raises is its answer
+        return name, f"raised {error!r}"
+
+
+def _asked() -> Iterator[tuple[str, str]]:
+    """What is asked, and how wide the screen is; data has no width."""
+    from perfmodel.report.figures.names import FIGURES
+
+    yield from ((engine, "") for engine in CASES)
+    yield from ((f"figure {name} --out @{name}.json", "") for name in FIGURES)
+    for typed in filter(None, LINES.splitlines()):
+        data = not set(_DATA).isdisjoint(typed.split())
+        yield from ((typed, width) for width in ([""] if data else _WIDTHS))
+
+
+def alike(before: str, after: str, *, data: bool) -> bool:
+    """Whether two lines say the same: words to the letter, numbers of data to 13 digits."""
+    if before == after:
+        return True
+    if not data or _NUMBER.sub("#", before) != _NUMBER.sub("#", after):
+        return False
+    pairs = zip(_NUMBER.findall(before), _NUMBER.findall(after), strict=True)
+    return all(math.isclose(float(a), float(b), rel_tol=_SAME) for a, b in pairs)
+
+
+def _differences(before: str, after: str, *, data: bool) -> list[str]:
+    one, two = before.splitlines(), after.splitlines()
+    if len(one) == len(two) and all(alike(a, b, data=data) for a, b in zip(one, two, strict=True)):
+        return []
+    return list(difflib.unified_diff(one, two, "before", "after", n=0, lineterm=""))
 
 
 def main(verb: str, place: str) -> int:
     """Exit code."""
-    folder, different = Path(place), 0
+    folder, different, asked = Path(place).absolute(), 0, list(_asked())
     folder.mkdir(parents=True, exist_ok=True)
-    for i, (typed, text) in enumerate(_answers().items()):
-        path = folder / (re.sub(r"[^A-Za-z0-9]+", "-", typed).strip("-")[:120] + ".txt")
-        if verb == "keep":
-            path.write_text(text, encoding="utf-8")
-        elif not path.exists() or path.read_text(encoding="utf-8") != text:
-            different += 1
+    with ProcessPoolExecutor(2) as pool:
+        for (typed, width), (name, text) in zip(asked, pool.map(_one, asked), strict=True):
+            path = folder / name
+            if verb == "keep":
+                path.write_text(text, encoding="utf-8")
+                continue
             before = path.read_text(encoding="utf-8") if path.exists() else ""
-            lines = difflib.unified_diff(before.splitlines(), text.splitlines(), "before", "after", n=0)
-            print(f"{i}: {typed}\n" + "\n".join(row[:300] for _, row in zip(range(12), lines, strict=False)))
-    print(f"{len(LINES.splitlines()) - 1} command lines, {different} with another answer")
+            lines = _differences(before, text, data=not width)
+            different += bool(lines)
+            if lines:
+                print(f"{typed} {width}", *(row[:300] for row in lines[:_MOST_SHOWN]), sep="\n")
+    print(f"{len(asked)} answers, {different} differ")
     return 1 if different else 0
 
 

@@ -33,8 +33,8 @@ _ROUNDING = 1 + 1e-9
 _TOLD = 50  # cases, after which it says how far it is
 
 
-def random_case(random: np.random.Generator) -> Case:
-    """3 to 6 tables on 4 to 8 GPUs in so much memory that few plans of listed schemes fit, or any."""
+def random_evaluator(random: np.random.Generator) -> Evaluator:
+    """3 to 6 tables on 4 to 8 GPUs."""
     G, T = int(random.integers(4, 9)), int(random.integers(3, 7))
     node = int(random.choice([2, 4, 8]))
     tables = tuple(
@@ -49,7 +49,7 @@ def random_case(random: np.random.Generator) -> Case:
     )
     ids = [parse_distribution(str(random.choice(DISTRIBUTIONS)))] * T
     training = bool(random.integers(2))
-    evaluator = Evaluator.on(
+    return Evaluator.on(
         MACHINE,
         PlanTables.of(TableSet("random", tables), ids),
         int(random.choice([64, 1024, 8192])),
@@ -59,6 +59,11 @@ def random_case(random: np.random.Generator) -> Case:
         optimizer=str(random.choice(["none", "rowwise-adagrad", "adam"])) if training else "none",
         payload=[None, "fp16"][int(random.integers(2))],
     )
+
+
+def random_case(random: np.random.Generator) -> Case:
+    """Tables in so much memory that few plans of listed schemes fit, or any."""
+    evaluator = random_evaluator(random)
     free = Case(evaluator, np.inf, listed=True)
     needs = [needed_bytes(free, random) for _ in range(15)]
     tight = float(np.quantile(needs, random.choice([0.02, 0.2, 0.6])))

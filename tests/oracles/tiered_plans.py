@@ -133,7 +133,7 @@ def unlike_ranks(
         yield ()
         return
     at, seen = option[0], set()
-    for ranks in _ranks_of(o, at):
+    for ranks in ranks_of(o, at):
         alike = tuple(sorted(has[rank] for rank in ranks))
         if alike in seen:
             continue
@@ -143,7 +143,7 @@ def unlike_ranks(
             yield (ranks, *rest)
 
 
-def _ranks_of(o: Options, at: int) -> list[tuple[int, ...]]:
+def ranks_of(o: Options, at: int) -> list[tuple[int, ...]]:
     if o.parts[at] == 0:
         return [()]
     if o.everywhere_held[at]:

@@ -1,0 +1,100 @@
+"""Random cases of the two engines of a pass, and all that they say of each: prices, loads, memory.
+
+A case is drawn from its number alone. What cannot be answered says its error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from oracles import tiered_plans
+from oracles.bound_cases import random_evaluator
+from oracles.plan_files import Case, any_entry
+
+from perfmodel.errors import PerfmodelError
+from perfmodel.plan import Evaluator, Plan
+from perfmodel.plan.pricing.placement import Placement
+from perfmodel.project import project_one
+
+_DRAWN = {
+    "machine": ["h100-sxm-ib", "h200-sxm-ib", "gb200-nvl72", "a100-sxm-ib"],
+    "table_bytes": [6e10, 1e12, 1e13],
+    "batch": [64, 1024, 8192],
+    "table_count": [1, 8, 100],
+    "pooling": [1, 32, 100],
+    "dim": [4, 32, 128],
+    "dtype": ["fp32", "fp16"],
+    "id_bytes": [4, 8],
+    "backend": ["nccl", "nvshmem", "best"],
+    "reduction": ["auto", "reduce-scatter", "all-to-all", "two-level", "sparse"],
+    "payload": [None, "fp16", "fp8"],
+    "distribution": ["uniform", "zipf:0.8", "zipf:1.05", "one-row"],
+    "scenario": ["cluster", "nvlink-everywhere"],
+    "gpus_per_node": [None, None, 4],
+    "tier": [None, None, "uvm", "uvm-caching:10%", "ssd:5%"],
+}
+"""Values of the keywords of ``perfmodel.project``, as likely as each other."""
+
+
+def _line(case: int, of: Callable[[int], Any]) -> str:
+    try:
+        answer = of(case)
+    except PerfmodelError as error:
+        answer = str(error)
+    return json.dumps([case, answer], default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else str(value)
+
+
+def _uniform(case: int) -> Any:
+    """A projection of one configuration."""
+    random = np.random.default_rng(case)
+    asked = {name: values[int(random.integers(len(values)))] for name, values in _DRAWN.items()}
+    return project_one(**asked).to_dict()
+
+
+def _told(evaluator: Evaluator, plan: Plan) -> Any:
+    loads = evaluator.loads(plan)
+    cost = evaluator.step(loads)
+    memory = evaluator.memory(plan, loads)
+    rows = [[row.name, row.time_s, row.low_s, row.high_s, row.evidence] for row in cost.rows]
+    return [cost.time_s, cost.low_s, cost.high_s, cost.ahead_s, rows, loads.most, memory.total_bytes]
+
+
+def _of_a_plan(case: int) -> Any:
+    """A plan of a few tables in HBM, a sharding drawn for each."""
+    random = np.random.default_rng(case)
+    asked = Case(random_evaluator(random), np.inf)
+    plan = asked.plan([any_entry(asked, table, random) for table in range(len(asked.tables))])
+    return _told(asked.evaluator, plan)
+
+
+def _of_tiers(case: int) -> Any:
+    """A plan of three tables, of which some are below the HBM."""
+    drawn, random = tiered_plans.random_case(case), np.random.default_rng(case)
+    o = drawn.options
+    at = [int(random.integers(o.of(table).start, o.of(table).stop)) for table in range(3)]
+    ranks = [tiered_plans.ranks_of(o, option) for option in at]
+    placed = [
+        Placement.of(o.scheme(option), some[int(random.integers(len(some)))])
+        for option, some in zip(at, ranks, strict=True)
+    ]
+    return _told(drawn.evaluator, Plan(drawn.evaluator.tables, tuple(placed), o.gpus, o.domain))
+
+
+CASES: dict[str, tuple[int, Callable[[int], Any]]] = {
+    "projections of random questions": (1500, _uniform),
+    "random plans in HBM": (1000, _of_a_plan),
+    "random plans in tiers": (500, _of_tiers),
+}
+
+
+def cases(name: str) -> str:
+    """A line of JSON for each case."""
+    number, of = CASES[name]
+    return "\n".join(_line(case, of) for case in range(number))
