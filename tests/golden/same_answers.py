@@ -34,7 +34,7 @@ LINES = """
 project --table-size 10TB
 project --table-size 10TB --json
 project --table-size 10TB --csv
-project --table-size 10TB -v
+-v project --table-size 10TB
 project --table-size 60GB
 project --table-size 10TB --batch 4096 --tables 8 --json
 project --table-size 10TB --machine h200-sxm-ib --backend best --json
@@ -73,7 +73,7 @@ explain all-to-all-rows --sharding ub --json
 explain convert-out --payload fp16 --json
 explain bucketize
 explain slowdown
-explain memory --table-size 10TB
+explain alternatives --table-size 10TB
 explain rows --table-size 10TB --sharding ub
 explain gather --table-size 10TB --tier uvm-caching:10% --alpha 1.05
 explain L1 --on-chip ascend-910 --rows 2000 --dim 128 --batch 4096 --pooling 4 --json
@@ -91,8 +91,8 @@ plan --model two.csv --batch 8192 --plan two.json --json
 plan --model two.csv --batch 8192 --plan two.json --objective throughput --csv
 plan --model two.csv --batch 8192 --plan two.json --payload fp16
 plan --model two.csv --batch 8192 --plan ub.json --json
-alternatives --table-size 10TB --effort quick
-alternatives --table-size 10TB --alpha 1.05 --effort quick --json
+alternatives --table-size 10TB
+alternatives --table-size 10TB --alpha 1.05 --json
 load --table-size 10TB --qps 500k --p99 10ms
 load --table-size 10TB --qps 500k --p99 10ms --json
 load --model two.csv --plan two.json --batch 64 --qps 100k --p99 3ms --json
@@ -124,7 +124,7 @@ report --compare h100-sxm-ib h200-sxm-ib --out @compare.html
 report --format markdown --out @page.md
 plan --model criteo-kaggle --gpus 8 --effort quick --report @plan.html
 load --table-size 10TB --qps 500k --p99 10ms --report @load.html
-alternatives --table-size 10TB --effort quick --report @alternatives.html
+alternatives --table-size 10TB --report @alternatives.html
 chip plan --model criteo-kaggle --chip ascend-910 --report @chip.html
 figure slowdown --out @slowdown.html --json
 import all_gather.log --machine h200-sxm-ib --out @mine.json
