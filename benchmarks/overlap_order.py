@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from perfmodel.errors import BadInputError
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Plan
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.pricing.dense import Dense, dense_of

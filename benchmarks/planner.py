@@ -72,7 +72,7 @@ from planner_worker import Worker
 
 from calibrate.passes import torchrec_pass
 from perfmodel.errors import BadInputError
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Loads, Plan, uniform_plan
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.pricing.exchange_sets import ExchangeSets

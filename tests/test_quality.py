@@ -18,6 +18,8 @@ import grimp
 import pytest
 import yaml
 
+from perfmodel.passes.schemes import OF_TORCHREC, WAYS, Exchange
+
 ROOT = Path(__file__).resolve().parents[1]
 LINES = 400
 
@@ -81,3 +83,27 @@ def test_no_two_public_classes_share_a_name() -> None:
                     homes.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
     shared = {name: found for name, found in homes.items() if len(found) > 1}
     assert not shared, shared
+
+
+def test_names_of_schemes_are_in_their_table() -> None:
+    """A sharding or an exchange is named in ``passes/schemes.py`` alone; elsewhere its properties are asked.
+
+    Who may name the codes: what counts their bytes, what prints the equations of it, and the two schemes of a
+    table that is not cut. TorchRec's own words are in the schema of its files and in names of loads as well.
+    """
+    table = "perfmodel/passes/schemes.py"
+    torchrec = {table, "perfmodel/schema/torchrec_plan.py", "perfmodel/passes/step_resources.py"}
+    coded = {f"perfmodel/plan/{file}.py" for file in ("pricing/loads", "pricing/placement", "explain_plan")}
+    own = {word for kind in Exchange for word in (kind.key, kind.facts.word, kind.facts.reduction)} | set(
+        WAYS
+    )
+    said = {"bags", "sparse", "all-to-all", "reduce-scatter", "none", "rb", "dp", "grid", "3d", ""}  # else
+    for path in (ROOT / "perfmodel").rglob("*.py"):
+        name, tree = str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))
+        words = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+        words &= own | set(OF_TORCHREC)
+        assert name == table or not words & (own - said), f"{name} names {words & (own - said)}"
+        assert name in torchrec or not words & (set(OF_TORCHREC) - {"row_wise"}), f"{name} names {words}"
+        held = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+        codes = {node.attr for node in held if ast.unparse(node).startswith("Exchange.")}
+        assert name in {table, *coded} or not codes, f"{name} names {codes}"

@@ -21,7 +21,7 @@ from perfmodel.cli.options import (
 from perfmodel.cli.question import LISTS, Question, question_of, short_below
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
-from perfmodel.project.costs import REDUCTIONS
+from perfmodel.passes.schemes import REDUCTIONS
 from perfmodel.report.page.parts import Selector
 from perfmodel.report.page.setups import Curves, Wanted
 from perfmodel.schema.calibration import list_calibrations, load_calibration
@@ -118,8 +118,8 @@ ReductionsOption = Annotated[
     typer.Option(
         "--reduction",
         metavar="NAMES",
-        help="Exchanges of partial bags to choose from: auto, reduce-scatter, all-to-all, "
-        "two-level, sparse (default auto,all-to-all,two-level,sparse).",
+        help=f"Exchanges of partial bags to choose from: {', '.join(REDUCTIONS)} "
+        "(default: all but reduce-scatter).",
     ),
 ]
 
@@ -260,7 +260,7 @@ def _names(name: str, texts: Mapping[str, Texts]) -> list[Any]:
 
 
 def _check(name: str, values: Sequence[str]) -> None:
-    known = {"clock": [str(c) for c in Clock], "reduction": [r.replace("_", "-") for r in REDUCTIONS]}[name]
+    known = {"clock": [str(c) for c in Clock], "reduction": list(REDUCTIONS)}[name]
     for value in values:
         if value.replace("_", "-") not in known:
             raise unknown_name(name, value, known)

@@ -12,8 +12,8 @@ from perfmodel.cli.explain_collective import only_of
 from perfmodel.cli.load_answer import LoadAnswer, answered
 from perfmodel.cli.output import emit_cited, emit_json
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.cli.workload import ROW_WISE
 from perfmodel.errors import BadInputError
+from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.report.load_explanation_text import load_explanation_text
 from perfmodel.service.explanation import explain_load
 

@@ -15,6 +15,7 @@ from perfmodel.cli.output import warn
 from perfmodel.collectives.choose import choose_calibration
 from perfmodel.collectives.estimate import LARGEST_GPUS
 from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
+from perfmodel.passes.schemes import AUTO, BY_DOMAIN
 from perfmodel.project.inputs import LARGEST
 from perfmodel.schema.calibration import Calibration, list_calibrations, load_calibration
 from perfmodel.schema.evidence import COLLECTIVES, SAMPLES_ONLY, Backend, Clock
@@ -297,7 +298,7 @@ _EXAMPLES = {
     "--tier": "hbm,uvm,uvm-caching:10%",
     "--backend": "nccl,nvshmem",
     "--clock": "stream,graph",
-    "--reduction": "auto,two-level",
+    "--reduction": f"{AUTO},{BY_DOMAIN}",
     **dict.fromkeys(("--batch", "--pooling", "--dim", "--gpus", "--ranks"), "8,64"),
 }
 """Of options that take lists; the rest are sizes."""

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.output import emit, emit_json, note, warn
-from perfmodel.cli.workload import ALL, ROW_WISE
+from perfmodel.cli.workload import ALL
 from perfmodel.errors import BadInputError
+from perfmodel.passes.schemes import ROW_WISE, WAYS, exchange_named
 from perfmodel.plan.as_projection import Compared, compared, evaluator_of, winner
 from perfmodel.plan.explain_plan import explain_alike_step
-from perfmodel.plan.pricing.alike import WAYS
 from perfmodel.plan.sizes import Size, by_size
 from perfmodel.report.projection_text import projection_text
 from perfmodel.report.shardings_text import shardings_text
@@ -134,16 +134,14 @@ def row_wise_cut(base: Projection) -> dict[str, Any]:
         found = _cut(next(compared(base, [ROW_WISE])))
     except BadInputError:
         found = _cut(Compared(ROW_WISE, None, base, base.gpu_count.memory_bytes))
-    chosen = _EXCHANGES.get(base.forward.reduction.replace("_", "-"))
-    return found | ({"exchange": chosen} if chosen else {})
+    chosen = exchange_named(base.forward.reduction)
+    return found | ({"exchange": chosen.key} if chosen else {})
 
 
 def _cut(found: Compared) -> dict[str, Any]:
     return {name: value for name, value in record(found).items() if name not in _IN_STEPS}
 
 
-_EXCHANGES = {"reduce-scatter": "rs", "all-to-all": "rb", "two-level": "two_level", "sparse": "sparse"}
-"""Of ``--reduction``."""
 _IN_STEPS = ("time_s", "low_s", "high_s", "slowdown", "slowdown_low", "slowdown_high", "evidence")
 
 

@@ -11,6 +11,7 @@ import typer
 
 from perfmodel.cli.options import check_most
 from perfmodel.errors import BadInputError
+from perfmodel.passes.schemes import REDUCTIONS, ROW_WISE, SHARDINGS, SHORT
 from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.workload import id_dtype_bytes
 from perfmodel.units import parse_bytes, parse_count, parse_number, parse_rate, parse_ratio, parse_time
@@ -77,8 +78,7 @@ ReductionOption = Annotated[
     typer.Option(
         "--reduction",
         metavar="NAME",
-        help="How partial bags are exchanged and summed: auto, reduce-scatter, all-to-all, "
-        "two-level or sparse.",
+        help=f"How partial bags are exchanged and summed: {', '.join(REDUCTIONS)}.",
     ),
 ]
 PayloadOption = Annotated[
@@ -122,13 +122,11 @@ ShardingOption = Annotated[
     typer.Option(
         "--sharding",
         metavar="NAME",
-        help="Sharding other than row-wise: data-parallel, table-wise, column-wise, "
-        "table-row-wise, table-column-wise, grid, 3d; or row-wise with another exchange: "
-        "two-level, sparse, ub; all compares them.",
+        help=f"Sharding other than {ROW_WISE}: {', '.join(name for name in SHARDINGS if name != ROW_WISE)}; "
+        f"or {ROW_WISE} with another exchange: {', '.join(SHORT.values())}; all compares them.",
     ),
 ]
 ALL = "all"
-ROW_WISE = "row-wise"
 
 
 def workload_values(typed: Mapping[str, Any]) -> dict[str, Any]:
@@ -257,7 +255,7 @@ def checked_sharding(
     """
     if name is None:
         return None
-    from perfmodel.plan.pricing.alike import way_named
+    from perfmodel.passes.schemes import way_named
 
     other = more or ALL
     way = other if name.strip().lower() == other else way_named(name, other)

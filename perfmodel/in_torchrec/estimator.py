@@ -16,11 +16,11 @@ from torchrec.distributed.planner.types import (
 )
 
 from perfmodel.errors import BadInputError
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import OF_TORCHREC, by_domain, copied
 from perfmodel.passes.steps import BACKWARD, STEPS
 from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.pricing.exchange_sets import ExchangeSets
-from perfmodel.plan.pricing.placement import Scheme
+from perfmodel.plan.pricing.placement import COPY, Scheme
 from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.plan.pricing.timing import LAUNCHES
 from perfmodel.project.understood import DEFAULT_MACHINE
@@ -140,13 +140,13 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
         kind, r, c = (np.array([getattr(s, n) for s in schemes]) for n in ("kind", "row_parts", "col_parts"))
         loads = evaluator.shard_loads(of, kind, r, c)
         G, T = float(evaluator.gpus), float(len(evaluator.tables))
-        n = np.maximum(T * np.where(kind == Exchange.DP, G, r * c) / G, 1)
+        n = np.maximum(T * np.where(copied(kind), G, r * c) / G, 1)
         together = T * loads.everywhere + loads.own * n[:, np.newaxis]
         whole, empty = (_added(evaluator.parts(factor * together)) for factor in (1, _EMPTY))
         found = {part: (whole[part] - empty[part]) / n for part in _PARTS}
         if self._usual is None:
             self._usual = _usual(of, kind, sum(whole.values(), np.zeros(of.size)))
-        apart = (kind != Exchange.DP) & (kind != self._usual)
+        apart = ~copied(kind) & (kind != self._usual)
         alone = _added(evaluator.parts(loads.everywhere + loads.own))
         for part in ("fwd_comms", "bwd_comms"):
             found[part] = np.where(apart, alone[part], found[part])
@@ -157,13 +157,11 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
 def scheme_of(option: ShardingOption, evaluator: Evaluator) -> Scheme:
     """How a sharding option cuts its table."""
     kind, shards = option.sharding_type, len(option.shards)
-    if kind == "data_parallel":
-        return Scheme(Exchange.DP)
-    if kind in ("table_row_wise", "grid_shard") and evaluator.domain < evaluator.gpus:
-        return Scheme(Exchange.TWO_LEVEL, evaluator.domain, shards // evaluator.domain)
-    if kind in ("row_wise", "table_row_wise", "grid_shard"):
-        return Scheme(Exchange.RS, evaluator.gpus)
-    return Scheme(Exchange.RB, 1, shards)
+    gpus, domain, cut = evaluator.gpus, evaluator.domain, OF_TORCHREC[kind]
+    if by_domain(cut.exchange):
+        columns = shards // domain
+        return Scheme.by_rows(gpus) if domain == gpus else Scheme(cut.exchange, domain, columns)
+    return Scheme.named(cut.name, gpus, domain, col_parts=shards)
 
 
 def _added(times: Mapping[str, Array]) -> dict[str, Array]:
@@ -185,8 +183,8 @@ def _usual(table: NDArray[np.int64], kind: NDArray[Any], time: Array) -> int:
     time  of a pass where all tables are alike and so cut
     """
     totals: dict[int, tuple[int, float]] = {}
-    for each in np.unique(kind[kind != Exchange.DP]):
+    for each in np.unique(kind[~copied(kind)]):
         here = kind == each
         able = np.unique(table[here])
         totals[int(each)] = -able.size, float(sum(time[here & (table == t)].min() for t in able))
-    return min(totals, key=lambda each: totals[each], default=int(Exchange.DP))
+    return min(totals, key=lambda each: totals[each], default=int(COPY.kind))

@@ -8,7 +8,7 @@ import numpy as np
 from torchrec.distributed.planner.types import PerfModel, ShardingOption
 
 from perfmodel.in_torchrec.estimator import TO_MS, PerfmodelEstimator, scheme_of
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import copied
 from perfmodel.passes.step_resources import SHARDING_TYPES, Resource
 from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.pricing.exchange_sets import ExchangeSets
@@ -44,9 +44,9 @@ class PerfmodelRating(PerfModel):  # type: ignore[misc]  # TorchRec has no types
         most = np.zeros(len(Resource))
         most[: loads.own.shape[-1]] = loads.everywhere.sum(axis=0)
         held = [(t, shard.rank) for t, option in enumerate(plan) for shard in option.shards]
-        tables, ranks = np.array([pair for pair in held if kind[pair[0]] != Exchange.DP] or [(0, 0)]).T
+        tables, ranks = np.array([pair for pair in held if not copied(kind[pair[0]])] or [(0, 0)]).T
         own = np.zeros((evaluator.gpus, loads.own.shape[-1]))
-        if (kind != Exchange.DP).any():
+        if not copied(kind).all():
             np.add.at(own, ranks, loads.own[tables])
         most[: own.shape[1]] += own.max(axis=0)
         return float(evaluator.step_times(most)) * TO_MS

@@ -1,8 +1,8 @@
 """Bytes that one shard of a table costs its rank, and every rank, for each way of splitting and exchanging.
 
 A table is cut into r row parts and c column parts: r c shards, each on one rank. What comes back from the
-look-up travels in one of six ways (``Exchange``). Two kinds of load follow: what the *holder* of a shard does
-for everybody's samples, and what *every rank* does for its own samples because the table is sharded so.
+look-up travels in one of six ways (``passes.schemes.Exchange``). Two kinds of load follow: what the *holder*
+of a shard does for all samples, and what *every rank* does for its own because the table is sharded so.
 
     exchange    to the holders                 back                                    local sum
     dp          nothing: a copy everywhere     nothing                                 -
@@ -26,25 +26,12 @@ bytes are the same.
 
 from __future__ import annotations
 
-from enum import IntEnum
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.model import access
 
 Array = NDArray[np.float64]
-
-
-class Exchange(IntEnum):
-    """How looked-up rows or bags reach the samples' owners (see the module's table)."""
-
-    DP = 0
-    RB = 1
-    RS = 2
-    SPARSE = 3
-    TWO_LEVEL = 4
-    UB = 5
 
 
 def _array(value: ArrayLike) -> Array:

@@ -24,9 +24,9 @@ class Resource(IntEnum):
     POOL_L2 = 13
     CONVERT_OUT = 14  # bags to another precision before an exchange
     REDUCE_SCATTER = 15
-    REDUCE_INSIDE = 16  # two_level, inside a domain
-    REDUCE_ACROSS = 17  # two_level, row parts in all domains
-    ACROSS_SENT = 18  # two_level, row parts in some domains
+    REDUCE_INSIDE = 16  # row parts that reduce by domains: inside each
+    REDUCE_ACROSS = 17  # then across, row parts in all domains
+    ACROSS_SENT = 18  # then across, row parts in some domains
     ACROSS_RECEIVED = 19
     BAGS_SENT = 20
     BAGS_RECEIVED = 21

@@ -1,12 +1,11 @@
 """Plans: which rank holds which part of which table, what a step of it costs, and what limits it."""
 
+from perfmodel.passes.schemes import SHARDINGS
 from perfmodel.plan.files import plan_from, plan_record, read_plan, write_plan
 from perfmodel.plan.pricing.cost import Evaluator, StepCost
 from perfmodel.plan.pricing.loads import RESOURCES, Loads, ShardLoads
 from perfmodel.plan.pricing.memory import PlanMemory
 from perfmodel.plan.pricing.placement import (
-    EXCHANGES,
-    SHARDINGS,
     Placement,
     Plan,
     Scheme,
@@ -15,7 +14,6 @@ from perfmodel.plan.pricing.placement import (
 from perfmodel.plan.pricing.tables import PlanTables
 
 __all__ = [
-    "EXCHANGES",
     "RESOURCES",
     "SHARDINGS",
     "Evaluator",

@@ -9,11 +9,9 @@ import numpy as np
 
 from perfmodel.errors import BadInputError
 from perfmodel.model import bands, bounds
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import DATA_PARALLEL, ROW_WISE, SHARDINGS, WAYS
 from perfmodel.passes.steps import StepRow
 from perfmodel.plan.pricing.alike import (
-    ROW_WISE,
-    WAYS,
     Alike,
     Impossible,
     best_alike,
@@ -22,7 +20,7 @@ from perfmodel.plan.pricing.alike import (
 )
 from perfmodel.plan.pricing.cost import Evaluator, StepCost
 from perfmodel.plan.pricing.memory import PlanMemory
-from perfmodel.plan.pricing.placement import Plan
+from perfmodel.plan.pricing.placement import WHOLE, Plan
 from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.project.costs import Forward
 from perfmodel.project.inputs import Configs
@@ -57,7 +55,7 @@ class Compared:
         if self.alike is None:
             return None
         summed = self.answer is not None and any(step.name == "local_sum" for step in self.answer.steps)
-        return "rb" if self.way == ROW_WISE and summed else self.alike.scheme.kind.name.lower()
+        return (WHOLE if self.way == ROW_WISE and summed else self.alike.scheme).kind.key
 
     @property
     def limiting(self) -> StepRow | None:
@@ -225,8 +223,8 @@ def _light_time(evaluator: Evaluator, rows: Iterable[StepRow], time_s: float, lo
 def shards_text(found: Alike) -> str:
     """How a table is cut, in words: ``8 row parts``."""
     scheme = found.scheme
-    if scheme.kind == Exchange.DP:
-        return "a copy on every GPU"
+    if scheme.copied:
+        return SHARDINGS[DATA_PARALLEL].label
     r, c = scheme.row_parts, scheme.col_parts
     words = [f"{n} {name} parts" for n, name in ((r, "row"), (c, "column")) if n > 1]
     most = format_bytes(float(found.memory.rows_bytes.max()), binary=False)

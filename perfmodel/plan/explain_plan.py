@@ -12,10 +12,10 @@ import numpy as np
 
 from perfmodel.model import embedding_bag as eb
 from perfmodel.model import exchanges as ex
-from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.equations import Equation
 from perfmodel.passes.explanation import ALIASES, Explanation, Pass, Payload, explained, find_step
 from perfmodel.passes.letters import LETTERS
+from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.step_resources import WHOLE, Resource
 from perfmodel.passes.steps import BELOW_HBM, LABELS, STEPS, Step
 from perfmodel.passes.terms import Term, plain_term, quantity_term

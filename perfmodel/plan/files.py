@@ -7,11 +7,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from perfmodel.errors import BadInputError
+from perfmodel.passes.schemes import Exchange, exchange_named
 from perfmodel.plan.made_for import MadeFor
-from perfmodel.plan.pricing.placement import EXCHANGES, Placement, Plan, Scheme
+from perfmodel.plan.pricing.placement import Placement, Plan, Scheme
 from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.schema.files import first_line, invalid_fields, load_json, read_text, shown
 from perfmodel.schema.tiers import HBM, IN_HBM, parse_tier
@@ -24,6 +25,14 @@ _MOST_GPUS = 2**20
 _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
+def _exchange(name: object) -> Exchange:
+    """By any name that it has had."""
+    found = exchange_named(name) if isinstance(name, str) else None
+    if found is None:
+        raise ValueError(f"is none of {', '.join(kind.key for kind in Exchange)}")
+    return found
+
+
 class _Entry(BaseModel):
     """One table of a plan file; ``sharding`` says in a word what the rest says, or nothing.
 
@@ -34,7 +43,7 @@ class _Entry(BaseModel):
 
     table: str
     sharding: str = ""
-    exchange: Literal["dp", "rb", "rs", "sparse", "two_level", "ub"]
+    exchange: Annotated[Exchange, BeforeValidator(_exchange)]
     row_parts: int = Field(ge=1)
     col_parts: int = Field(ge=1)
     hot_rows: int = Field(default=0, ge=0)
@@ -69,7 +78,7 @@ def plan_record(plan: Plan, made_for: MadeFor | None = None) -> dict[str, Any]:
             {
                 "table": name,
                 "sharding": placement.sharding(plan.gpus, plan.domain),
-                "exchange": placement.scheme.kind.name.lower(),
+                "exchange": placement.scheme.kind.key,
                 "row_parts": placement.scheme.row_parts,
                 "col_parts": placement.scheme.col_parts,
                 "hot_rows": placement.scheme.hot_rows,
@@ -178,7 +187,7 @@ def _placement(entry: _Entry, where: str) -> Placement:
     except BadInputError as error:
         memory = f"{_WHAT} {where}: memory of table {shown(entry.table)}"
         raise BadInputError(f"{memory}: {error.message}", error.next_step) from None
-    cut = EXCHANGES[entry.exchange], entry.row_parts, entry.col_parts, entry.hot_rows
+    cut = entry.exchange, entry.row_parts, entry.col_parts, entry.hot_rows
     scheme = Scheme(*cut, tier)
     return Placement.of(scheme, entry.ranks)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from perfmodel.effort import Budget
 from perfmodel.errors import BadInputError
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import ROW_WISE, SHARDINGS, TABLE_WISE
 from perfmodel.passes.steps import StepRow
 from perfmodel.plan.bounding.bound import (
     LISTED,
@@ -29,7 +29,7 @@ from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.made_for import MadeFor
 from perfmodel.plan.pricing.cost import Evaluator, StepCost
 from perfmodel.plan.pricing.exchange_sets import ExchangeSets
-from perfmodel.plan.pricing.placement import SHARDINGS, Plan, Scheme, uniform_plan
+from perfmodel.plan.pricing.placement import WHOLE, Plan, Scheme, uniform_plan
 from perfmodel.plan.searching import effort_shares as shares
 from perfmodel.plan.searching.found import Found
 from perfmodel.plan.searching.packing import Packing, pack
@@ -314,16 +314,16 @@ def _groups(
 def _baselines(state: Packing) -> tuple[Baseline, ...]:
     """Row-wise as TorchRec does it, and whole tables packed as evenly as they go."""
     evaluator, limit, found = state.evaluator, state.limit_bytes, []
-    row_wise = uniform_plan(evaluator.tables, "row-wise", evaluator.gpus, evaluator.domain)
-    found.append(_baseline(evaluator, "row-wise", row_wise, limit))
+    row_wise = uniform_plan(evaluator.tables, ROW_WISE, evaluator.gpus, evaluator.domain)
+    found.append(_baseline(evaluator, ROW_WISE, row_wise, limit))
     o = state.options
-    whole = o.of_each(Scheme(Exchange.RB))
+    whole = o.of_each(WHOLE)
     packed = None if whole is None else pack(evaluator, o, whole[o.kind_of], limit)
     if packed is not None:
-        found.append(_baseline(evaluator, "table-wise", packed.plan(), limit))
+        found.append(_baseline(evaluator, TABLE_WISE, packed.plan(), limit))
     else:
-        dealt = uniform_plan(evaluator.tables, "table-wise", evaluator.gpus, evaluator.domain)
-        found.append(_baseline(evaluator, "table-wise", dealt, limit))
+        dealt = uniform_plan(evaluator.tables, TABLE_WISE, evaluator.gpus, evaluator.domain)
+        found.append(_baseline(evaluator, TABLE_WISE, dealt, limit))
     return tuple(found)
 
 

@@ -16,6 +16,8 @@ from perfmodel.model import exchanges as ex
 from perfmodel.model.look_ups import Gather, LookUps
 from perfmodel.passes.basis import LocalMemory, PassBasis, row_penalty
 from perfmodel.passes.handover import Sent
+from perfmodel.passes.schemes import AUTO
+from perfmodel.passes.schemes import REDUCTIONS as BY_NAME
 from perfmodel.passes.settings import BEST
 from perfmodel.passes.steps import EXCHANGE, HANDOVER, STEPS
 from perfmodel.project.inputs import Configs, TableGroup
@@ -27,14 +29,8 @@ from perfmodel.schema.tiers import Tier
 
 Array = NDArray[np.float64]
 
-REDUCE_SCATTER, ALL_TO_ALL, TWO_LEVEL, SPARSE = (
-    "reduce_scatter",
-    "all_to_all",
-    "two_level",
-    "sparse",
-)
-AUTO = "auto"
-REDUCTIONS = (AUTO, REDUCE_SCATTER, ALL_TO_ALL, TWO_LEVEL, SPARSE)
+REDUCTIONS = tuple(name.replace("-", "_") for name in BY_NAME)
+REDUCE_SCATTER, ALL_TO_ALL, TWO_LEVEL, SPARSE = REDUCTIONS[1:]
 """How partial bags become bags. ``auto``: all-to-all and local sum for NVSHMEM (2.9 has no reduce-scatter),
 the faster of the two for ``best``, reduce-scatter for every other library. ``sparse``: all-to-all of the
 non-empty bags."""

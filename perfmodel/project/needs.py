@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from perfmodel.errors import PerfmodelError
+from perfmodel.passes.schemes import BY_ROWS
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.machine_keys import KEYS
@@ -18,7 +19,6 @@ _STEPS = 10
 _TRIED = ("byte/s", "s")
 _CAPACITY = "hbm_bytes"  # more of it needs fewer GPUs
 _NOT_TRIED = ("hbm_bytes_per_s",)  # the kernels' own rates are tried
-_EXCHANGES = ("two-level", "sparse")
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def needs(machine: Machine, target_s: float, time_of: Callable[[Machine], float]
 def ways(target_s: float, time_of: Callable[[str], float]) -> tuple[Remedy, ...]:
     """Other exchanges that reach ``target_s``, the fastest first; ``time_of`` one of them [s]."""
     found = []
-    for name in _EXCHANGES:
+    for name in BY_ROWS:
         try:
             found.append(Remedy(name, time_of(name)))
         except PerfmodelError:

@@ -13,6 +13,7 @@ from perfmodel.collectives.library import Crossover, Faster, crossover
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity, sharding
 from perfmodel.passes.basis import LocalMemory
+from perfmodel.passes.schemes import BY_DOMAIN
 from perfmodel.passes.settings import Setting, clock_of
 from perfmodel.passes.steps import LABELS, StepRow
 from perfmodel.project.costs import TWO_LEVEL, Forward, fullest_part
@@ -307,7 +308,7 @@ def _notes(work: Configs, clocks: tuple[Clock, ...], forward: Forward) -> Iterat
     domain = forward.domain(work.gpus)[0]
     if forward.reduction == TWO_LEVEL and gpus > 1 and (domain in (1, gpus) or gpus % domain):
         why = f"all {gpus:.0f} GPUs are in one domain" if domain == gpus else f"domains of {domain:.0f} GPUs"
-        yield f"{why}: the two-level exchange is a flat reduce-scatter here"
+        yield f"{why}: the {BY_DOMAIN} exchange is a flat reduce-scatter here"
     fullest = fullest_part(forward, work) if forward.memory is None else 1.0
     if fullest >= _UNEVEN:
         yield (

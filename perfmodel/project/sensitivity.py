@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 
 from perfmodel.errors import NoCalibrationError
 from perfmodel.passes.basis import LocalMemory
+from perfmodel.passes.schemes import AUTO, BY_DOMAIN
 from perfmodel.passes.settings import BEST, load_setting
 from perfmodel.passes.steps import STEPS, StepRow
-from perfmodel.project.costs import AUTO, CONVERT_IN, CONVERT_OUT, SPARSE, TWO_LEVEL, Forward
+from perfmodel.project.costs import CONVERT_IN, CONVERT_OUT, SPARSE, TWO_LEVEL, Forward
 from perfmodel.project.grid import project_grid
 from perfmodel.project.inputs import LARGEST, Configs
 from perfmodel.project.projection import Projection, local_memory_work
@@ -139,8 +140,10 @@ def _exchanges(p: Projection) -> Iterator[Sensitivity]:
         return
     flat = bags.collective.replace("_", "-").removesuffix(" or all-to-all")
     if 1 < domain < p.gpus and p.gpus % domain == 0:
-        label = f"two-level exchange instead of a flat {flat}"
-        yield from _result(p, label, "--reduction two-level", replace(p.forward, reduction=TWO_LEVEL), p.work)
+        label = f"{BY_DOMAIN} exchange instead of a flat {flat}"
+        yield from _result(
+            p, label, f"--reduction {BY_DOMAIN}", replace(p.forward, reduction=TWO_LEVEL), p.work
+        )
     sparse = replace(p.forward, reduction=SPARSE)
     yield from _result(
         p, "sending only the partial bags that are not empty", "--reduction sparse", sparse, p.work

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from perfmodel.passes.schemes import ROW_WISE, SHARDINGS, SHORT
 from perfmodel.passes.steps import StepRow
 from perfmodel.plan.other_ways.alternatives import ON_SSD, best_of, rival_of
 from perfmodel.plan.other_ways.conditions import needed
 from perfmodel.plan.other_ways.one_alternative import Alternative
 from perfmodel.plan.other_ways.winner_map import Crossing, MapCell
-from perfmodel.plan.pricing.placement import SHARDINGS
 from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import facts, page_width, paragraph, table
 from perfmodel.units import (
@@ -29,8 +29,8 @@ _WORDS = (
     (("host", "GH200", "GB200"), "rows read in place in host memory"),
     (("cached",), "host memory through a cache in HBM"),
     (("SSD",), "rows on SSDs, through a cache in HBM"),
-    (("two-level", "sparse", "ub"), "row-wise with another exchange"),
-    *(((name,), meaning) for name, meaning in SHARDINGS.items()),
+    (tuple(SHORT.values()), f"{ROW_WISE} with another exchange"),
+    *(((name,), each.label) for name, each in SHARDINGS.items()),
 )
 """What words of the map mean."""
 HYPOTHETICAL = "A memory that holds all rows is a hypothetical device: it is left out of the ranking."
@@ -201,7 +201,7 @@ def legend(cells: Sequence[MapCell]) -> str:
 
 
 def _runs(batches: Sequence[int], winners: Sequence[str]) -> str:
-    """``64 – 1 024: host; 4 096 – 16 384: two-level``"""
+    """``64 – 1 024: host; 4 096 – 16 384: sparse``"""
     runs = []
     for winner, group in itertools.groupby(zip(batches, winners, strict=True), key=lambda pair: pair[1]):
         at = [format_count(batch) for batch, _ in group]

@@ -11,6 +11,7 @@ from perfmodel.report.terminal import facts, paragraph, table
 from perfmodel.report.validation_text import verdicts_text
 from perfmodel.units import format_count, format_fraction, format_ratio, format_time
 from perfmodel.validate import Verdict
+from perfmodel.validate.dlrm import BASELINE
 from perfmodel.validate.dlrm_inputs import load_inputs
 
 _NAME = 20
@@ -131,5 +132,5 @@ def speedup_table(speedups: Sequence[Mapping[str, Any]]) -> str:
     ]
     count = format_count(speedups[0]["gpus"])
     title = f"EMBark: a step on {count} GPUs (published: 1.5× on average, 1.77× at most)"
-    headers = ["", "table-row-wise", "+ overlap", "planned", "planned + overlap", "speed-up"]
+    headers = ["", BASELINE, "+ overlap", "planned", "planned + overlap", "speed-up"]
     return f"{title}\n" + table(headers, lines)

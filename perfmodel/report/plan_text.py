@@ -9,11 +9,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import EXCHANGED
 from perfmodel.plan.listed import table_records
 from perfmodel.plan.outcome import AlikeTables, Baseline, Planned
 from perfmodel.plan.pricing.cost import StepCost
-from perfmodel.plan.pricing.placement import Scheme
+from perfmodel.plan.pricing.placement import COPY, Scheme
 from perfmodel.plan.pricing.training import WholeStep
 from perfmodel.plan.what_ifs import WhatIf
 from perfmodel.report.bound_text import bound_words, cut_words, listed_fact
@@ -34,22 +34,6 @@ from perfmodel.units import (
     format_time,
 )
 
-EXCHANGE_WORDS = {
-    Exchange.DP: "none",
-    Exchange.RB: "bags",
-    Exchange.RS: "reduced",
-    Exchange.SPARSE: "sparse",
-    Exchange.TWO_LEVEL: "two-level",
-    Exchange.UB: "unique",
-}
-"""What is exchanged, in a word."""
-_LEGEND = {
-    Exchange.RB: "bags: bags or their parts go to the samples' GPUs",
-    Exchange.RS: "reduced: parts of bags are reduce-scattered over all GPUs",
-    Exchange.SPARSE: "sparse: only parts of bags that are not empty are sent",
-    Exchange.TWO_LEVEL: "two-level: parts of bags are reduced inside NVLink domains, then sent across",
-    Exchange.UB: "unique: each GPU fetches the different rows that it needs, and pools them",
-}
 _MOST_GROUPS = 40
 _FEW = 3  # groups of copies that have a line each
 _UNEVEN = 1.5  # look-ups of the fullest row part over the mean: from there on it is said
@@ -154,9 +138,9 @@ def kept_words(answer: Planned, capped: bool) -> str:
 def placements(answer: Planned) -> str:
     """A line for equal tables sharded alike, the largest in time or bytes first; one for all copies."""
     e = answer.evaluator
-    copies = [group for group in answer.by_weight if group.scheme.kind == Exchange.DP]
+    copies = [group for group in answer.by_weight if group.scheme.copied]
     folded = copies if len(copies) > _FEW else []
-    others = [group for group in answer.by_weight if group.scheme.kind != Exchange.DP]
+    others = [group for group in answer.by_weight if not group.scheme.copied]
     listed = others if folded else list(answer.by_weight)
     rows = []
     tiered = e.model.below is not None
@@ -169,7 +153,7 @@ def placements(answer: Planned) -> str:
                 format_count(float(e.tables.rows[t])),
                 f"{e.tables.dim[t]:.0f}",
                 group.sharding,
-                EXCHANGE_WORDS[group.scheme.kind],
+                group.scheme.kind.facts.word,
                 parts_text(group.scheme),
                 ranks_text(answer.ranks(group), e.gpus),
                 *([memory_text(group.scheme)] if tiered else []),
@@ -184,7 +168,7 @@ def placements(answer: Planned) -> str:
     text = table(headers, rows, left=left, drop=(2, 8, 1) if tiered else (2, 7, 1))
     left_out = max(len(listed) - _MOST_GROUPS, 0)
     used = dict.fromkeys(group.scheme.kind for group in answer.groups)
-    words = "; ".join(_LEGEND[kind] for kind in used if kind in _LEGEND)
+    words = "; ".join(kind.legend for kind in used if kind in EXCHANGED)
     shorter = " (−: shorter)" if answer.given else ""
     of = " in TorchRec" if e.model.sets is not None else ""
     nearest = f"The next best scheme of a table{of} makes the plan so much longer{shorter}." if listed else ""
@@ -211,7 +195,7 @@ def _copies(answer: Planned, groups: Sequence[AlikeTables]) -> list[str]:
         format_count(float(rows.sum())),
         least if least == most else f"{least}–{most}",
         groups[0].sharding,
-        EXCHANGE_WORDS[Exchange.DP],
+        COPY.kind.facts.word,
         "-",
         "all",
         *(["HBM"] if tiered else []),
@@ -249,7 +233,7 @@ def uneven_lines(answer: Planned) -> list[str]:
 def parts_text(scheme: Scheme) -> str:
     """``128×1``, row and column parts; * beside copies of hot rows; - of a copied table."""
     hot = "*" if scheme.hot_rows else ""
-    return "-" if scheme.kind == Exchange.DP else f"{scheme.row_parts}×{scheme.col_parts}{hot}"
+    return "-" if scheme.copied else f"{scheme.row_parts}×{scheme.col_parts}{hot}"
 
 
 def memory_text(scheme: Scheme) -> str:
@@ -269,7 +253,7 @@ def next_best(answer: Planned, group: AlikeTables) -> str:
         return (
             "no other allowed fits" if answer.constrained or answer.found.restricted else "nothing else fits"
         )
-    scheme = "copies" if reason.scheme.kind == Exchange.DP else EXCHANGE_WORDS[reason.scheme.kind]
+    scheme = "copies" if reason.scheme.copied else reason.scheme.kind.facts.word
     parts = "" if reason.scheme.parts == 0 else f" {parts_text(reason.scheme)}"
     if reason.scheme.tier != group.scheme.tier:
         parts += f" {memory_text(reason.scheme)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.plan.as_projection import Compared, winner
 from perfmodel.plan.sizes import Size
 from perfmodel.project import Projection
@@ -35,7 +36,7 @@ def headline(base: Projection, best: Compared) -> str:
     if best.answer is None or base.gpus == 1:
         return paragraph("The tables fit on one GPU, so nothing is sharded.")
     ratio = base.time_s / best.answer.time_s
-    than = "" if best.way == "row-wise" else f", {format_ratio(ratio)} faster than row-wise"
+    than = "" if best.way == ROW_WISE else f", {format_ratio(ratio)} faster than {ROW_WISE}"
     where, time = f"{format_count(base.gpus)} GPUs", format_time(best.answer.time_s)
     first = f"{best.way} wins on {where}: {time} per batch{than}."
     if not best.fits:
@@ -102,6 +103,6 @@ def sizes_table(sizes: Sequence[Size]) -> str:
                 f"{second.way} {format_ratio(second.answer.slowdown)}" if second and second.answer else "",
             ]
         )
-    headers = ["tables", "GPUs", "wins", "parts", "slowdown", "95 % band", "row-wise", "next best"]
+    headers = ["tables", "GPUs", "wins", "parts", "slowdown", "95 % band", ROW_WISE, "next best"]
     title = "Which wins where (as many GPUs as each size needs)"
     return f"{title}\n" + table(headers, rows, left=(2, 3, 7), drop=(5, 3))

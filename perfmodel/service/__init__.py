@@ -68,7 +68,7 @@ def answered(
     **options: Any,
 ) -> ServiceLoad:
     """The answer behind ``load``."""
-    from perfmodel.plan.pricing.alike import ROW_WISE, way_named
+    from perfmodel.passes.schemes import ROW_WISE, way_named
     from perfmodel.project import project_one
     from perfmodel.project.hosted import check_clock
     from perfmodel.service.served import hosted_pass, projected_pass

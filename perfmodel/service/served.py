@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model import schedule
+from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.passes.steps import LABELS, STEPS
 from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.pricing.placement import Plan
@@ -71,8 +72,8 @@ class ServedPass:
     whole: bool = False
     held_bytes: float = 0.0
     held_in: str = ""
-    sharding: str = "row-wise"
-    way: str = "row-wise"
+    sharding: str = ROW_WISE
+    way: str = ROW_WISE
 
     @property
     def most_samples(self) -> int:

@@ -8,8 +8,8 @@ import numpy as np
 
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
 from perfmodel.errors import BadInputError
+from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.plan.as_projection import Compared, compared, evaluator_for, tables_of, winner
-from perfmodel.plan.pricing.alike import ROW_WISE
 from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.pricing.placement import Plan
 from perfmodel.plan.pricing.tables import PlanTables

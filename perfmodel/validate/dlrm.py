@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.errors import BadInputError
+from perfmodel.passes.schemes import TABLE_ROW_WISE
 from perfmodel.plan.pricing.alike import Alike, best_alike
 from perfmodel.plan.pricing.dense import Dense
 from perfmodel.plan.pricing.training import CostedPlan, WholeStep, embedding_communication_s
@@ -33,7 +34,7 @@ from perfmodel.validate.verdicts import Claim, Finding, Verdict, outcome
 if TYPE_CHECKING:
     import pandas as pd
 
-BASELINE = "table-row-wise"
+BASELINE = TABLE_ROW_WISE
 
 
 @lru_cache(maxsize=32)

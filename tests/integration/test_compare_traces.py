@@ -12,7 +12,7 @@ import forked_ranks
 import pytest
 from cli_calls import called
 
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, write_plan
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.made_for import MadeFor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.pricing.exchange_sets import ExchangeSets

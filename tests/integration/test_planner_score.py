@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from perfmodel.errors import BadInputError
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.for_torchrec import runnable as torchrec

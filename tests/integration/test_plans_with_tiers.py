@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from oracles.tiered_plans import BOX, all_plans_s, judged, random_case
 
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.choices.node_memory import within_nodes
 from perfmodel.plan.choices.options import options_of

@@ -11,7 +11,7 @@ from typing import Any
 import forked_ranks
 import pytest
 
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.pricing.exchange_sets import ExchangeSets

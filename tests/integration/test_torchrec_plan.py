@@ -12,7 +12,7 @@ import pytest
 
 from calibrate import torchrec_plan
 from perfmodel.errors import BadInputError
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.schema.tiers import Tier

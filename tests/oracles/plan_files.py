@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.plan import EXCHANGES, Evaluator, Plan, PlanTables, Scheme, plan_from
+from perfmodel.passes.schemes import exchange_named
+from perfmodel.plan import Evaluator, Plan, PlanTables, Scheme, plan_from
 from perfmodel.plan.choices.options import Options, hot_rows, options_of
 
 Entry = dict[str, Any]
@@ -113,7 +114,7 @@ def listed_hot(case: Case, table: int, scheme: tuple[str, int, int]) -> list[int
     rows = int(case.tables.rows[table])
     kind, r, c = scheme
     found = hot_rows(case.tables.ids[table], float(rows)) if 1 in (r, c) else ()
-    each = ((h, Scheme(EXCHANGES[kind], r, c, h)) for h in found if h <= rows - r)
+    each = ((h, Scheme(exchange_named(kind), r, c, h)) for h in found if h <= rows - r)
     return [h for h, of in each if case.options.find(table, of) is not None]
 
 

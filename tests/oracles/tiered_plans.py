@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, ShardLoads
 from perfmodel.plan.choices.node_memory import below_fits
 from perfmodel.plan.choices.options import Options, options_of

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.step_resources import TOGETHER, WHOLE, Resource
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.for_torchrec import runnable as torchrec

@@ -26,7 +26,7 @@ def plan_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
     rows = "name,rows,dim,pooling\na,10000000,64,20\nb,5000,32,3\nc,40000000,128,10\n"
     Path("three.csv").write_text(rows, encoding="utf-8")
-    from perfmodel.model.exchanges import Exchange
+    from perfmodel.passes.schemes import Exchange
     from perfmodel.plan import Placement, Plan, PlanTables, Scheme, write_plan
 
     tables = PlanTables.load("three.csv")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from perfmodel.passes.schemes import SHARDINGS, Exchange
 from perfmodel.plan import PlanTables, plan_from
-from perfmodel.plan.pricing.placement import EXCHANGES, SHARDINGS
 from perfmodel.schema import machine
 from perfmodel.schema.dense import load_dense
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS
@@ -44,7 +44,7 @@ def test_plan_example_is_read_and_every_exchange_is_listed() -> None:
     assert (plan.gpus, plan.domain) == (16, 8)
     assert plan.placements[0].ranks.tolist() == [3, 9] and plan.placements[1].ranks.size == 0
     page = PAGE.read_text(encoding="utf-8")
-    assert all(f"| `{name}` |" in page for name in EXCHANGES)
+    assert all(f"| `{kind.key}` |" in page for kind in Exchange)
     assert all(f"`{name}`" in page for name in SHARDINGS)
 
 

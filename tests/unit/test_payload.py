@@ -11,8 +11,8 @@ import pytest
 
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
-from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.explanation import Explanation
+from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.steps import StepRow
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.as_projection import compared, evaluator_of

@@ -9,7 +9,7 @@ import pytest
 from oracles.plans import exact
 
 from perfmodel.errors import BadInputError
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Plan, PlanTables, Scheme
 from perfmodel.plan.bounding.bound import Bounding, _by_copies
 from perfmodel.plan.bounding.curves import StepCurves

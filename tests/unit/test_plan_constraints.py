@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from perfmodel.errors import BadInputError
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.pricing.placement import check_scheme
 from perfmodel.plan.question import PlanQuestion

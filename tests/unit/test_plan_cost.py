@@ -9,7 +9,7 @@ import pytest
 
 from perfmodel.errors import BadInputError
 from perfmodel.model import messages
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
 from perfmodel.plan.pricing.loads import Resource
 from perfmodel.project import project_one

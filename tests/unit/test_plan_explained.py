@@ -12,7 +12,7 @@ from test_shardings import value_of
 
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.steps import LABELS, STEPS
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, write_plan
 from perfmodel.plan.explain_plan import explain_plan_step

@@ -16,7 +16,7 @@ from oracles.plans import exact
 
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, read_plan, write_plan
 from perfmodel.plan.bounding.bound import Bounding
 from perfmodel.plan.bounding.curves import StepCurves

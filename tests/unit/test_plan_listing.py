@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.plan.choices.listing import Listing, schemes
 from perfmodel.plan.pricing.placement import Scheme
 

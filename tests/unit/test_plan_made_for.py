@@ -10,7 +10,7 @@ import pytest
 from cli_calls import Outcome
 
 from perfmodel.errors import BadInputError
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, write_plan
 from perfmodel.plan.files import read_made_for
 from perfmodel.plan.made_for import MadeFor

@@ -7,7 +7,7 @@ import pytest
 
 from perfmodel.errors import BadInputError
 from perfmodel.model import kernels
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, PlanTables, uniform_plan
 from perfmodel.plan.pricing.loads import Resource
 from perfmodel.schema.distributions import UNIFORM, zipf

@@ -11,7 +11,7 @@ import pytest
 
 from perfmodel.errors import BadInputError
 from perfmodel.model import access
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import (
     SHARDINGS,
     Placement,

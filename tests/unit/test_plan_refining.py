@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, PlanTables, Scheme
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.searching.packing import balance, pack

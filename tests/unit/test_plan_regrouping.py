@@ -8,7 +8,7 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 import pytest
 
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.for_torchrec.runnable import runnable

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.steps import Step
 from perfmodel.plan import Evaluator, PlanTables, Scheme
 from perfmodel.plan.bounding.bound import Bounding

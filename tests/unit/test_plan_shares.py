@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.model.exchanges import Exchange
 from perfmodel.model.schedule import COMPUTE, NETWORK, Task, schedule
+from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
 from perfmodel.plan.pricing.shares import Shares
 from perfmodel.plan.pricing.step_equations import bytes_equation

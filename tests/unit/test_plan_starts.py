@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, PlanTables, Scheme
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.pricing.loads import Resource

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.step_resources import Resource
 from perfmodel.plan import (
     Evaluator,

@@ -11,7 +11,7 @@ from cli_calls import planned as asked
 
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.step_resources import Resource
 from perfmodel.passes.steps import BELOW_HBM
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, write_plan

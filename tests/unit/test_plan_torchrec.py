@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perfmodel.errors import BadInputError
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
 from perfmodel.plan.choices.options import options_of
 from perfmodel.plan.for_torchrec import runnable as torchrec

@@ -7,7 +7,7 @@ import pytest
 from test_plan_tiers import BOX, in_tier, on_two, placed, question, table_set, two_tables
 
 from perfmodel.errors import BadInputError
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.step_resources import Resource
 from perfmodel.plan import (
     Evaluator,

@@ -11,8 +11,8 @@ import pytest
 import perfmodel
 from perfmodel.effort import EFFORTS
 from perfmodel.errors import BadInputError
+from perfmodel.passes.schemes import WAYS
 from perfmodel.plan.as_projection import compared
-from perfmodel.plan.pricing.alike import WAYS
 from perfmodel.project import project_one
 from perfmodel.service.sharded import sharded_pass
 

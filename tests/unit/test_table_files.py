@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 
 from perfmodel.errors import BadInputError
+from perfmodel.passes.schemes import Exchange, exchange_named
 from perfmodel.passes.step_resources import Resource
-from perfmodel.plan import EXCHANGES, Evaluator, PlanTables
+from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.schema import table_files
 from perfmodel.schema.distributions import UNIFORM, zipf
 from perfmodel.schema.table_files import load_tables, tables_from_frame
@@ -140,7 +141,7 @@ def test_project_says_what_it_does_not_count(cli: Any, tmp_path: Path) -> None:
     assert "not counted" not in cli("project", "--model", "criteo-kaggle", "--gpus", "8").err
 
 
-@pytest.mark.parametrize("exchange", list(EXCHANGES))
+@pytest.mark.parametrize("exchange", [kind.key for kind in Exchange])
 def test_weights_are_four_bytes_beside_each_id_that_travels(exchange: str) -> None:
     """A recount: ids that a rank sends are c B L; the holder of a row part gets G B L / r of them."""
     rows, dim, pooling, batch, gpus = 10_000, 64, 8.0, 512, 8
@@ -149,7 +150,7 @@ def test_weights_are_four_bytes_beside_each_id_that_travels(exchange: str) -> No
         tables = PlanTables.of(TableSet("one", (Table("a", rows, dim, pooling, "fp32", weighted),)))
         e = Evaluator.on("h100-sxm-ib", tables, batch, gpus)
         parts = {"dp": (1, 1), "rs": (8, 1), "two_level": (8, 1)}.get(exchange, (2, 2))
-        found = e.shard_loads([0], [EXCHANGES[exchange]], [parts[0]], [parts[1]])
+        found = e.shard_loads([0], [exchange_named(exchange)], [parts[0]], [parts[1]])
         loads.append((found.everywhere[0], found.own[0]))
     more = loads[1][0] - loads[0][0], loads[1][1] - loads[0][1]
     r, c = parts

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.bounding.problem import Problem, Subspace

@@ -11,7 +11,7 @@ import pytest
 from test_plan_many_tables import equal
 from test_plan_starts import distinct
 
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Scheme
 from perfmodel.plan.choices import options as listed
 from perfmodel.plan.choices.options import Options, options_of

@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange, copied
 from perfmodel.plan.bounding.at_once import AtOnce
 from perfmodel.plan.bounding.mean_loads import MeanLoads
 from perfmodel.plan.bounding.problem import Problem, Relaxation, Subspace
@@ -194,7 +194,7 @@ def _by_kind(problem: Problem, part: Subspace, chosen: Ints, share: Array) -> li
     """On the kind of exchange that is used most without having been paid for."""
     o = problem.options
     used = np.bincount(o.exchange[chosen], share * problem.count[o.group[chosen]], len(Exchange))
-    used[part.forced | (np.arange(used.size) == Exchange.DP)] = 0
+    used[part.forced | copied(np.arange(used.size))] = 0
     if not used.any():
         return []
     one = np.arange(used.size) == np.argmax(used)
@@ -204,9 +204,9 @@ def _by_kind(problem: Problem, part: Subspace, chosen: Ints, share: Array) -> li
 def _by_copies(problem: Problem, part: Subspace, relaxed: Relaxation) -> tuple[float, list[Subspace]]:
     """On the number of copied tables of one kind, where it is not whole; and what that is worth [s]."""
     o = problem.options
-    copied = o.exchange[relaxed.chosen] == Exchange.DP
-    at = relaxed.chosen[copied]
-    tables = relaxed.share[copied] * problem.count[o.group[at]]
+    whole = o.copied[relaxed.chosen]
+    at = relaxed.chosen[whole]
+    tables = relaxed.share[whole] * problem.count[o.group[at]]
     odd = np.abs(tables - np.rint(tables))
     worth = np.where(odd > 1e-4, odd, 0) * o.everywhere_memory[at] / problem.limit_bytes * relaxed.room
     if not worth.any():

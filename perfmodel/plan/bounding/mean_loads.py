@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange, copied
 from perfmodel.plan.bounding.hulls import Hulls
 from perfmodel.plan.bounding.mean_program import Optimum, PlanColumns, solve
 from perfmodel.plan.bounding.priced import Priced, WholePlan
@@ -86,9 +86,9 @@ class MeanLoads:
 
     def _sets(self) -> Mask:
         """[n, 6] sets of kinds of exchange: copies beside any others; the last has all."""
-        kinds = [kind for kind in self.priced.blocks if kind != Exchange.DP]
+        kinds = [kind for kind in self.priced.blocks if not copied(kind)]
         sets = np.zeros((1 << len(kinds), len(Exchange)), dtype=bool)
-        sets[:, Exchange.DP] = True
+        sets[:, copied(np.arange(len(Exchange)))] = True
         for bit, kind in enumerate(kinds):
             sets[:, kind] = np.arange(len(sets)) >> bit & 1 == 1
         return sets
@@ -100,7 +100,7 @@ class MeanLoads:
         runs = np.zeros((len(Exchange), sizes.size), dtype=bool)
         for kind in self.priced.blocks:
             at = np.flatnonzero(o.exchange == kind)
-            if kind != Exchange.DP:
+            if not copied(kind):
                 runs[kind, problem.curves.step[(problem.average[at] > 0).all(axis=0)]] = True
         firsts = (self.sets @ (runs & sizes)).astype(np.int64)
         return [_Part(at, first, problem.last) for at, first in enumerate(firsts)]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.plan.bounding.problem import Problem
 from perfmodel.plan.pricing import work_units as units
 from perfmodel.plan.pricing.steady import steady

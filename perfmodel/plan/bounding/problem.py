@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import Exchange
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.bounding.tangents import Tangents
 from perfmodel.plan.choices.options import Options
@@ -69,8 +69,7 @@ class Subspace:
         fits = (own <= self.cap).all(axis=1) if np.isfinite(self.cap).any() else np.ones(len(own), dtype=bool)
         if o.tier is not None:
             fits &= self.tiers[o.group, o.tier]
-        copied = o.exchange == Exchange.DP
-        possible = np.where(copied, self.most[o.group] > 0, self.fewest[o.group] < 1)
+        possible = np.where(o.copied, self.most[o.group] > 0, self.fewest[o.group] < 1)
         return np.asarray(self.allowed[o.exchange] & fits & possible)
 
 

@@ -20,7 +20,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.bounding import linear
 from perfmodel.plan.bounding.problem import Problem, Relaxation, Subspace
 from perfmodel.plan.bounding.tangents import TO_US
@@ -82,13 +81,12 @@ class Master:
         """Options to begin with; [Q] those of least memory, and of least loads; None: a table has none."""
         problem, o = self.problem, self.problem.options
         memory = np.where(self.mask, o.average_memory, np.inf)
-        copied = o.exchange == Exchange.DP
-        rest = np.isinf(problem.least(np.where(copied, np.inf, memory))[0])
+        rest = np.isinf(problem.least(np.where(o.copied, np.inf, memory))[0])
         if np.isinf(problem.least(memory)[0]).any() or (rest & (self.part.most < 1)).any():
             return None
         loads = np.where(self.mask, problem.average.sum(axis=1), np.inf)
         columns = [problem.least(memory)[1], problem.least(loads)[1]]
-        self.add(np.concatenate([known[self.mask[known]], np.flatnonzero(copied & self.mask), *columns]))
+        self.add(np.concatenate([known[self.mask[known]], np.flatnonzero(o.copied & self.mask), *columns]))
         return columns
 
     def add(self, options: Ints) -> bool:
@@ -167,7 +165,7 @@ class Master:
         flat = self.cut.max(axis=1, where=self.slope == 0, initial=0)
         lower = np.concatenate([np.zeros(n), flat, [0]])
         upper = np.full(lower.size, np.inf)
-        copied = np.flatnonzero(problem.options.exchange[chosen] == Exchange.DP)
+        copied = np.flatnonzero(problem.options.copied[chosen])
         lower[copied], upper[copied] = self.part.fewest[group[copied]], self.part.most[group[copied]]
         one = np.ones(n), (group, np.arange(n))
         whole = sparse.csr_array(one, shape=(problem.count.size, n + steps + 1))
@@ -221,7 +219,7 @@ class Master:
     def _cheapest(self, price: Array) -> tuple[Array, Ints]:
         """Least cost of every kind of table with as many copies as there may be; the options that have it."""
         problem, part = self.problem, self.part
-        copied = problem.options.exchange == Exchange.DP
+        copied = problem.options.copied
         least, column = problem.least(price)
         if not part.fewest.any() and (part.most == 1).all():
             return least, column

@@ -10,11 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import (
+    COLUMN_WISE,
+    DATA_PARALLEL,
+    EXCHANGED,
+    SHARDINGS,
+    TABLE_COLUMN_WISE,
+    Exchange,
+    exchange_named,
+)
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.choices.too_small import too_small, with_copies
 from perfmodel.plan.pricing.allowed_tiers import CODES
-from perfmodel.plan.pricing.placement import EXCHANGES, Placement, Plan, Scheme, check_scheme
+from perfmodel.plan.pricing.placement import Plan, Scheme, check_scheme
 from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.schema.constraint_files import TableRule
 from perfmodel.schema.files import unknown_name
@@ -24,24 +32,9 @@ from perfmodel.units import counted, format_bytes
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
-COLUMN_WISE = "column-wise"
-_INSIDE = "table-column-wise"
 HOT_ROWS = "hot-rows"
-SHARDINGS = (
-    *("data-parallel", "table-wise", COLUMN_WISE, "row-wise", "table-row-wise", _INSIDE, "grid", "3d"),
-)
-"""Names of shardings in a rule. Column-wise allows columns inside one domain too."""
-_WORDS = {
-    "bags": Exchange.RB,
-    "reduced": Exchange.RS,
-    "sparse": Exchange.SPARSE,
-    "two-level": Exchange.TWO_LEVEL,
-    "unique": Exchange.UB,
-}
-_EXCHANGES = {**_WORDS, **{name: kind for name, kind in EXCHANGES.items() if kind != Exchange.DP}}
-_ALSO = {"copies": "data-parallel", "dp": "data-parallel", "copy": "data-parallel"}
 _MOST_RULES = 3  # that a message names
-NAMES = (*SHARDINGS, *_WORDS, HOT_ROWS, *CODES)
+NAMES = (*SHARDINGS, *(kind.facts.word for kind in EXCHANGED), HOT_ROWS, *CODES)
 """All names that a rule may have."""
 
 
@@ -69,23 +62,27 @@ class Allowed:
     @property
     def inside(self) -> bool:
         """Whether column parts must all be in one NVLink domain."""
-        return self.shardings is not None and _INSIDE in self.shardings and COLUMN_WISE not in self.shardings
+        return (
+            self.shardings is not None
+            and TABLE_COLUMN_WISE in self.shardings
+            and COLUMN_WISE not in self.shardings
+        )
 
     def why_not(self, scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
         """Why a table of ``dim`` columns may not be cut so; "" where it may. Ranks: ``barred``"""
-        name = sharding_of(scheme, gpus, domain)
+        name = scheme.sharding(gpus, domain)
         if self.tiers is not None and scheme.tier.kind not in self.tiers:
             return f"may not be in {scheme.tier.kind}"
-        if scheme.kind == Exchange.DP:
+        if scheme.copied:
             cut = self.row_parts is not None or self.col_parts is not None
-            return "" if self.copies and not cut else "may not be data-parallel"
+            return "" if self.copies and not cut else f"may not be {DATA_PARALLEL}"
         if name == COLUMN_WISE and self.inside:
             if scheme.col_parts > domain:
                 return f"may not have {scheme.col_parts} column parts: a domain has {domain} GPUs"
         elif self.shardings is not None and name not in self.shardings:
             return f"may not be {name}"
         if self.exchanges is not None and scheme.kind not in self.exchanges:
-            return f"may not be exchanged by {scheme.kind.name.lower()}"
+            return f"may not be exchanged by {scheme.kind.key}"
         if scheme.hot_rows and not self.hot:
             return "may not have hot rows on every GPU"
         for wanted, found, what in (
@@ -174,11 +171,11 @@ class Constraints:
         left = np.bincount(options.group[mask], minlength=options.count.size)
         for none in np.flatnonzero(left == 0):
             at, span = int(sample[none]), range(*_span(options, int(none)))
-            could = {sharding_of(options.scheme(o), self.gpus, self.domain) for o in span}
+            could = {options.scheme(o).sharding(self.gpus, self.domain) for o in span}
             could |= {options.scheme(o).tier.kind for o in span} - {HBM}
             shape = int(self.tables.rows[at]), int(dims[none]), self.gpus, self.domain
             why = too_small(self.allowed[at].shardings or (), *shape)
-            if why and "data-parallel" in could:
+            if why and DATA_PARALLEL in could:
                 raise BadInputError(
                     f"table {self.tables.names[at]!r}: {why}.", with_copies(self.allowed[at].rules)
                 )
@@ -196,10 +193,10 @@ class Constraints:
             return True
         if not barred.any():
             return False
-        if scheme.kind == Exchange.DP or scheme.hot_rows:
+        if scheme.copied or scheme.hot_rows:
             return True  # every rank would hold some of it
         free = int(np.sum(~barred))
-        if scheme.kind == Exchange.TWO_LEVEL:
+        if scheme.by_domain:
             free = int(np.sum(~barred.reshape(-1, self.domain).any(axis=1))) * self.domain
         return scheme.parts > free
 
@@ -224,7 +221,7 @@ class Constraints:
         for t, (name, placement) in enumerate(zip(plan.tables.names, plan.placements, strict=True)):
             each, scheme = self.allowed[t], placement.scheme
             why = each.why_not(scheme, int(plan.tables.dim[t]), plan.gpus, plan.domain)
-            everywhere = scheme.kind == Exchange.DP or scheme.hot_rows > 0
+            everywhere = scheme.copied or scheme.hot_rows > 0
             held = set(range(plan.gpus)) if everywhere else set(placement.ranks.tolist())
             if not why and each.inside and placement.sharding(plan.gpus, plan.domain) == COLUMN_WISE:
                 why = "" if plan.domain >= plan.gpus else "may not have columns in several NVLink domains"
@@ -237,13 +234,6 @@ class Constraints:
                 )
 
 
-def sharding_of(scheme: Scheme, gpus: int, domain: int) -> str:
-    """Its name among ``SHARDINGS``, wherever its shards are."""
-    ranks = np.zeros(0, dtype=np.int64) if scheme.kind == Exchange.DP else np.arange(scheme.parts)
-    name = Placement(scheme, ranks).sharding(gpus, domain)
-    return COLUMN_WISE if name == _INSIDE else name
-
-
 def _span(options: Options, kind: int) -> tuple[int, int]:
     return int(options.first[kind]), int(options.first[kind + 1])
 
@@ -253,6 +243,11 @@ def _nothing_left(name: str, allowed: Allowed, why: str) -> BadInputError:
         f"table {name!r}: {why}.",
         f"{'; '.join(allowed.rules)} leaves nothing: allow more, or give it other GPUs (--gpus).",
     )
+
+
+def _exchanges(names: Sequence[str]) -> set[Exchange]:
+    """Exchanges among the names of a rule."""
+    return {kind for kind in EXCHANGED if kind.key in names}
 
 
 def _check_ranks(rule: TableRule, gpus: int) -> None:
@@ -269,25 +264,25 @@ def _with(found: Allowed, rule: TableRule, gpus: int) -> Allowed:
     only = [name for name in only if name not in CODES]
     if only:
         said = {name for name in only if name in SHARDINGS}
-        kinds = {_EXCHANGES[name] for name in only if name in _EXCHANGES}
-        copies &= "data-parallel" in said
-        if said and (said != {"data-parallel"} or not kinds):
+        kinds = _exchanges(only)
+        copies &= DATA_PARALLEL in said
+        if said and (said != {DATA_PARALLEL} or not kinds):
             shardings = frozenset(said) & (frozenset(SHARDINGS) if shardings is None else shardings)
         if kinds:
             exchanges = frozenset(kinds) & (frozenset(Exchange) if exchanges is None else exchanges)
         if HOT_ROWS in only:
             raise BadInputError(f"{rule.where}: {HOT_ROWS} are beside a sharding.", "forbid them, or not.")
     gone = {name for name in without if name in SHARDINGS}
-    if _INSIDE in gone:
+    if TABLE_COLUMN_WISE in gone:
         raise BadInputError(
-            f"{rule.where}: {_INSIDE} is a case of {COLUMN_WISE}, and cannot be forbidden alone.",
+            f"{rule.where}: {TABLE_COLUMN_WISE} is a case of {COLUMN_WISE}, and cannot be forbidden alone.",
             f"forbid {COLUMN_WISE}, or name the ranks that the table may use.",
         )
     if COLUMN_WISE in gone:
-        gone.add(_INSIDE)
+        gone.add(TABLE_COLUMN_WISE)
     if gone:
         shardings = (frozenset(SHARDINGS) if shardings is None else shardings) - gone
-    dropped = {_EXCHANGES[name] for name in without if name in _EXCHANGES}
+    dropped = _exchanges(without)
     if dropped:
         exchanges = (frozenset(Exchange) if exchanges is None else exchanges) - dropped
     for name in ("row_parts", "col_parts"):
@@ -301,7 +296,7 @@ def _with(found: Allowed, rule: TableRule, gpus: int) -> Allowed:
     return Allowed(
         shardings,
         exchanges,
-        copies and "data-parallel" not in without,
+        copies and DATA_PARALLEL not in without,
         hot and HOT_ROWS not in without,
         barred,
         rule.row_parts or found.row_parts,
@@ -317,11 +312,11 @@ def _tiers(
 ) -> frozenset[str] | None:
     """Kinds of memory that are allowed when one more rule holds. Limits: copies elsewhere -> BadInputError"""
     named, gone = ({name for name in names if name in CODES} for names in (only, without))
-    copied = set(only) - named == {"data-parallel"}
+    copied = set(only) - named == {DATA_PARALLEL}
     if copied and named and HBM not in named:
         raise BadInputError(
             f"{rule.where}: a copy on every GPU is in HBM, not in {' or '.join(sorted(named))}.",
-            "leave one of them out: of a sharding that is not data-parallel the parts may be there.",
+            "leave one of them out: of another sharding than {DATA_PARALLEL} the parts may be there.",
         )
     if not named and not gone:
         return found.tiers
@@ -332,8 +327,10 @@ def _tiers(
 def _known(name: str, rule: TableRule) -> str:
     """A name as rules have it."""
     plain = name.strip().lower()
-    plain = _ALSO.get(plain, plain)
-    if plain in SHARDINGS or plain in _EXCHANGES or plain in (HOT_ROWS, *CODES):
+    if plain in (*SHARDINGS, HOT_ROWS, *CODES):
         return plain
+    kind = exchange_named(plain)
+    if kind is not None:
+        return kind.key if kind in EXCHANGED else DATA_PARALLEL
     error = unknown_name("sharding, exchange or memory", name, NAMES)
     raise BadInputError(f"{rule.where}: {error.message}", error.next_step)

@@ -9,9 +9,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import EXCHANGED, HOT, copied, fits
 from perfmodel.plan.pricing.allowed_tiers import CACHED, NONE
-from perfmodel.plan.pricing.placement import HOT, Scheme
+from perfmodel.plan.pricing.placement import COPY, Scheme
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -72,7 +72,7 @@ class Listing:
         Source: TorchRec has ``fused_uvm``, ``fused_uvm_caching`` and ``key_value`` for all shardings but
                 data-parallel; a cache has the hot rows that others keep on every rank
         """
-        may = (self.exchange != Exchange.DP) & (self.hot == 0)
+        may = ~copied(self.exchange) & (self.hot == 0)
         whole = may & ((self.c == 1) | narrow)
         mask_of = {NONE: np.ones(may.size, dtype=bool), CACHED: whole}
         masks = [mask_of.get(code, may) for code, _ in tiers]
@@ -128,7 +128,7 @@ def schemes(rows: int, dim: int, gpus: int, domain: int, hot: Sequence[int] = ()
     hot  numbers of hot rows that every rank may have a copy of, beside row parts or column parts alone
     Limits: one rank -> dp and one shard;  never more row parts than rows, or shards than ranks
     """
-    yield Scheme(Exchange.DP)
+    yield COPY
     powers = {1 << k for k in range(gpus.bit_length()) if 1 << k <= gpus}
     row_parts = sorted(r for r in {*powers, *_domains(gpus, domain), gpus} if r <= rows)
     widths = sorted({c for c in range(1, dim // NARROWEST + 1) if dim % c == 0 or c in powers} | {1})
@@ -136,17 +136,9 @@ def schemes(rows: int, dim: int, gpus: int, domain: int, hot: Sequence[int] = ()
         for c in widths:
             if r * c > gpus:
                 break
-            yield Scheme(Exchange.RB, r, c)
-            if r > 1:
-                yield Scheme(Exchange.SPARSE, r, c)
-            if gpus > 1:
-                yield Scheme(Exchange.UB, r, c)
-                few = hot if 1 in (r, c) else ()
-                yield from (Scheme(kind, r, c, h) for h in few for kind in HOT if r <= rows - h)
-            if domain > 1 and gpus % domain == 0 and r % domain == 0:
-                yield Scheme(Exchange.TWO_LEVEL, r, c)
-    if 1 < gpus <= rows:
-        yield Scheme(Exchange.RS, gpus)
+            yield from (Scheme(kind, r, c) for kind in EXCHANGED if fits(kind, r, c, gpus, domain))
+            few = hot if gpus > 1 and 1 in (r, c) else ()
+            yield from (Scheme(kind, r, c, h) for h in few for kind in HOT if r <= rows - h)
 
 
 def _domains(gpus: int, domain: int) -> set[int]:

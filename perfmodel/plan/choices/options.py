@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
-from perfmodel.model.exchanges import Exchange
 from perfmodel.model.popularity import popularity_bins
+from perfmodel.passes.schemes import Exchange, by_domain, copied, unfilled
 from perfmodel.passes.step_resources import Resource
 from perfmodel.plan.choices.listing import Listing
 from perfmodel.plan.pricing.allowed_tiers import CODES, Below
@@ -83,6 +83,25 @@ class Options:
         if self.inside is not None:
             bound[self.group[self.inside]] = True
         return bound[self.kind_of]
+
+    @cached_property
+    def copied(self) -> NDArray[np.bool_]:
+        """[O] whether every rank has the table."""
+        return np.asarray(copied(self.exchange))
+
+    @cached_property
+    def by_domain(self) -> NDArray[np.bool_]:
+        """[O] whether row parts fill whole NVLink domains."""
+        return np.asarray(by_domain(self.exchange))
+
+    @property
+    def kinds(self) -> list[int]:
+        """Exchanges of options that are no copies."""
+        return [int(kind) for kind in np.unique(self.exchange[~self.copied])]
+
+    def exchanged_by(self, kinds: Sequence[int]) -> NDArray[np.bool_]:
+        """[O] options with these exchanges, and copies."""
+        return self.copied | np.isin(self.exchange, kinds)
 
     @cached_property
     def memory(self) -> Array:
@@ -187,13 +206,13 @@ def options_of(
         listed, tier, cached = listed.in_tiers(tiers, narrow=below.prefetch)
     where = () if tier is None or cached is None else (tier, cached)
     group, exchange, r, c, hot_of = listed.group, listed.exchange, listed.r, listed.c, listed.hot
-    parts = np.where(exchange == Exchange.DP, 0, r * c)
+    parts = np.where(copied(exchange), 0, r * c)
     memory = np.sum(evaluator.shard_memory(sample[group], r, c, hot_of, *where), axis=0)
     loads = _loads(evaluator, sample[group], exchange, r, c, hot_of, *where)
-    spread, copied = parts / gpus, parts == 0
-    everywhere_rows = np.where(copied, tables.rows[sample[group]], hot_of)
+    spread, whole = parts / gpus, parts == 0
+    everywhere_rows = np.where(whole, tables.rows[sample[group]], hot_of)
     everywhere_memory = np.sum(evaluator.copied_memory(sample[group], everywhere_rows), axis=0)
-    own_memory = np.where(copied, 0, memory)
+    own_memory = np.where(whole, 0, memory)
     if tier is not None:
         place = sample[group], r, c, tier
         loads.own[:, Resource.HOST_HELD] = evaluator.memories.host(*place)
@@ -264,8 +283,9 @@ def _worth_copying(o: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
         every: NDArray[np.bool_] = ~here
         every[here] = _worth_copying(o.kept(here), evaluator)
         return every
-    parts_of = np.where((o.exchange == Exchange.SPARSE) & (o.r == 1), Exchange.RB, o.exchange)
-    scheme = ((o.group * len(Exchange) + parts_of) * (o.r.max() + 1) + o.r) * (o.c.max() + 1) + o.c
+    scheme = ((o.group * len(Exchange) + unfilled(o.exchange, o.r)) * (o.r.max() + 1) + o.r) * (
+        o.c.max() + 1
+    ) + o.c
     _, of = np.unique(scheme, return_inverse=True)
     worth = np.asarray(o.hot == 0)
     for tables in (1, evaluator.tables.rows.size):

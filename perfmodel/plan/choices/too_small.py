@@ -5,6 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Sequence
 
+from perfmodel.passes.schemes import (
+    COLUMN_WISE,
+    DATA_PARALLEL,
+    GRID,
+    ROW_WISE,
+    TABLE_COLUMN_WISE,
+    TABLE_ROW_WISE,
+)
 from perfmodel.plan.choices.listing import NARROWEST
 from perfmodel.units import counted
 
@@ -17,8 +25,8 @@ def too_small(shardings: Collection[str], rows: int, dim: int, gpus: int, domain
     whole = f"a row for each of {counted(gpus, 'GPU')}", gpus, rows, "row"
     inside = f"a row for each of the {counted(domain, 'GPU')} of an NVLink domain", domain, rows, "row"
     columns = f"{2 * NARROWEST} columns or more", 2 * NARROWEST, dim, "column"
-    needs = {"row-wise": whole, "table-row-wise": inside, "grid": inside}
-    needs |= {"column-wise": columns, "table-column-wise": columns}
+    needs = {ROW_WISE: whole, TABLE_ROW_WISE: inside, GRID: inside}
+    needs |= {COLUMN_WISE: columns, TABLE_COLUMN_WISE: columns}
     names = sorted(shardings)
     if not names or any(name not in needs or needs[name][2] >= needs[name][1] for name in names):
         return ""
@@ -32,5 +40,5 @@ def with_copies(rules: Sequence[str]) -> str:
     small = "small tables are then whole on every GPU."
     typed = [rule.removeprefix("--only ") for rule in rules if rule.startswith("--only ")]
     if len(rules) == len(typed) == 1:
-        return f"--only {shlex.quote(typed[0] + ',data-parallel')}: {small}"
-    return f"{'; '.join(rules)}: allow data-parallel too; {small}"
+        return f"--only {shlex.quote(typed[0] + ',' + DATA_PARALLEL)}: {small}"
+    return f"{'; '.join(rules)}: allow {DATA_PARALLEL} too; {small}"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from perfmodel.errors import BadInputError
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import OF_TORCHREC, by_domain, copied
 from perfmodel.plan.files import plan_from, read_document
 from perfmodel.plan.pricing.exchange_sets import ExchangeSets
-from perfmodel.plan.pricing.placement import Placement, Plan, Scheme
+from perfmodel.plan.pricing.placement import COPY, Placement, Plan, Scheme
 from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.schema.files import shown
 from perfmodel.schema.tiers import IN_HBM, SSD, UVM, UVM_CACHING, Tier
@@ -53,11 +54,10 @@ def _by_name(file: TorchRecPlan, tables: PlanTables, where: str) -> list[str]:
 def _placement(entry: TorchRecTable, file: TorchRecPlan) -> Placement:
     kind, ranks, domain = entry.sharding_type, entry.ranks, file.domain_gpus
     tier = _tier(entry)
-    if kind == "data_parallel":
-        return Placement.of(Scheme(Exchange.DP))
-    if kind == "row_wise":
-        return Placement.of(Scheme(Exchange.RS, file.gpus, tier=tier), ranks)
-    if kind in ("table_row_wise", "grid_shard"):
+    cut = OF_TORCHREC[kind]
+    if copied(cut.exchange):
+        return Placement.of(COPY)
+    if by_domain(cut.exchange):
         columns, rest = divmod(len(ranks), domain)
         if rest or not columns:
             raise BadInputError(
@@ -65,8 +65,9 @@ def _placement(entry: TorchRecTable, file: TorchRecPlan) -> Placement:
                 "its row parts must fill whole domains: write the plan anew.",
             )
         by_row = np.array(ranks).reshape(columns, domain).T.reshape(-1)
-        return Placement.of(Scheme(Exchange.TWO_LEVEL, domain, columns, tier=tier), by_row)
-    return Placement.of(Scheme(Exchange.RB, 1, len(ranks), tier=tier), ranks)
+        return Placement.of(Scheme(cut.exchange, domain, columns, tier=tier), by_row)
+    scheme = Scheme.named(cut.name, file.gpus, domain, col_parts=len(ranks))
+    return Placement.of(replace(scheme, tier=tier), ranks)
 
 
 def _tier(entry: TorchRecTable) -> Tier:

@@ -25,6 +25,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from perfmodel.errors import BadInputError
+from perfmodel.passes.schemes import OF_TORCHREC, copied
 from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.schema.files import invalid_fields, load_json, read_text, shown
 from perfmodel.schema.torchrec_plan import SHARDING_TYPES, TorchRecPlan, TorchRecTable, TorchRecTopology
@@ -196,7 +197,7 @@ def _table(entry: _Entry, name: str, at: int, tables: PlanTables, gpus: int, pat
             f"{where} has the kernel {shown(entry.compute_kernel)}, which is not modelled.",
             "tables in GPU memory are: dense, fused.",
         )
-    copies = entry.sharding_type == "data_parallel"
+    copies = copied(OF_TORCHREC[entry.sharding_type].exchange)
     if not copies:
         held = sum(rows * columns for _, (rows, columns), _ in entry.shards)
         rows, dim = int(tables.rows[at]), int(tables.dim[at])

@@ -12,12 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import (
+    COLUMN_WISE,
+    GRID,
+    OF_TORCHREC,
+    ROW_WISE,
+    SHARDINGS,
+    TABLE_COLUMN_WISE,
+    TABLE_ROW_WISE,
+    TABLE_WISE,
+    by_domain,
+    copied,
+    over_all,
+)
 from perfmodel.plan.choices.node_memory import node_bytes, node_ssd_bytes
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.pricing.allowed_tiers import IN_HOST, ON_SSD
 from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.placement import Placement, Plan, Scheme
+from perfmodel.plan.pricing.placement import WHOLE, Placement, Plan, Scheme
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.tiers import SSD, Tier
 from perfmodel.schema.torchrec_plan import (
@@ -41,11 +53,6 @@ Source: TorchRec 1.8: ``_populate_ssd_tbe_params`` makes one of 20 % of the rows
 """
 _MEGABYTE = 2**20
 
-_UNKNOWN = {
-    Exchange.SPARSE: "TorchRec exchanges all partial bags, not only the non-empty ones",
-    Exchange.UB: "TorchRec exchanges bags, not unique rows",
-}
-
 
 def why_not(scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
     """Why TorchRec cannot run a table of ``dim`` columns cut so; "" where it can.
@@ -57,12 +64,12 @@ def why_not(scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
         return f"TorchRec caches at most {100 * MOST_OF_SSD:g} % of the rows of tables on SSDs"
     if scheme.hot_rows:
         return "TorchRec has a row once, not hot rows on every GPU besides"
-    if kind in _UNKNOWN:
-        return _UNKNOWN[kind]
-    if kind == Exchange.RB and r > 1:
+    if kind.facts.torchrec:
+        return kind.facts.torchrec
+    if kind == WHOLE.kind and r > 1:
         return f"TorchRec has no {r} row parts on any ranks"
-    if kind == Exchange.TWO_LEVEL and r > domain:
-        return f"TorchRec reduces in two levels inside one domain of {domain} GPUs, not over {r} row parts"
+    if scheme.by_domain and r > domain:
+        return f"TorchRec reduces row parts inside one domain of {domain} GPUs, not over {r} row parts"
     if c > 1 and (dim % c or dim // c % _COLUMNS):
         return f"TorchRec's column parts are equal multiples of {_COLUMNS} columns, not {dim} / {c}"
     return ""
@@ -77,7 +84,7 @@ def runnable(options: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
     _, sample = np.unique(options.kind_of, return_index=True)
     dims = tables.dim[sample][options.group]
     odd = options.domain % _node(evaluator) > 0 or options.domain >= options.gpus  # then it is row-wise
-    inside = options.exchange == Exchange.TWO_LEVEL
+    inside = options.by_domain
     mask = np.array(
         [
             not (odd and inside[at])
@@ -97,19 +104,15 @@ def runnable(options: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
 def sharding_type(placement: Placement, gpus: int, domain: int) -> ShardingType:
     """TorchRec's name of a placement that it can run."""
     scheme = placement.scheme
-    if scheme.kind == Exchange.DP:
-        return "data_parallel"
-    if scheme.row_parts == 1:
-        return cast("ShardingType", placement.sharding(gpus, domain).replace("-", "_"))
-    if scheme.kind == Exchange.RS or (scheme.row_parts, scheme.col_parts) == (gpus, 1):
-        return "row_wise"  # in one domain, two levels are one
-    return "table_row_wise" if scheme.col_parts == 1 else "grid_shard"
+    name = placement.sharding(gpus, domain)
+    if not (scheme.copied or scheme.row_parts == 1 or name == ROW_WISE):
+        name = TABLE_ROW_WISE if scheme.col_parts == 1 else GRID
+    return cast("ShardingType", SHARDINGS[name].torchrec)  # row-wise, where there is one domain
 
 
-_WIDER: dict[ShardingType, ShardingType] = {
-    "table_wise": "column_wise",
-    "table_column_wise": "column_wise",
-    "table_row_wise": "grid_shard",
+_WIDER = {
+    cast("ShardingType", SHARDINGS[name].torchrec): cast("ShardingType", SHARDINGS[wider].torchrec)
+    for name, wider in ((TABLE_WISE, COLUMN_WISE), (TABLE_COLUMN_WISE, COLUMN_WISE), (TABLE_ROW_WISE, GRID))
 }
 """Sharding types that are a case of another: a whole table is one column part."""
 
@@ -120,8 +123,7 @@ def merged_types(types: Sequence[ShardingType]) -> list[ShardingType]:
     Source: TorchRec runs one set of exchanges for each sharding type in use (``ExchangeSets``)
     Limits: no column part -> table_wise and table_row_wise stay;  one -> column_wise, grid_shard of all alike
     """
-    cut = {_WIDER.get(name, name) for name in types if name in ("column_wise", "table_column_wise")}
-    cut |= {name for name in types if name == "grid_shard"}
+    cut = {_WIDER.get(name, name) for name in types if OF_TORCHREC[name].columns}
     return [_WIDER[name] if _WIDER.get(name) in cut else name for name in types]
 
 
@@ -213,7 +215,7 @@ def _kind(plan: Plan, at: int, node: int) -> ShardingType:
     problem = why_not(how, int(plan.tables.dim[at]), plan.gpus, plan.domain)
     if not problem:
         kind = sharding_type(placement, plan.gpus, plan.domain)
-        if kind not in ("table_row_wise", "grid_shard") or plan.domain % node == 0:
+        if not by_domain(OF_TORCHREC[kind].exchange) or plan.domain % node == 0:
             return kind
         problem = f"TorchRec splits rows inside whole nodes of {node} GPUs, not in domains of {plan.domain}"
     raise BadInputError(
@@ -244,8 +246,8 @@ def _cache_megabytes(plan: Plan, types: Sequence[ShardingType], ways: float) -> 
 def _table(plan: Plan, at: int, kind: ShardingType, megabytes: int | None) -> TorchRecTable:
     tables, placement = plan.tables, plan.placements[at]
     rows, dim = int(tables.rows[at]), int(tables.dim[at])
-    copies = kind == "data_parallel"
-    shards = [] if copies else _shards(placement, rows, dim, whole=kind == "row_wise")
+    copies = copied(OF_TORCHREC[kind].exchange)
+    shards = [] if copies else _shards(placement, rows, dim, whole=over_all(OF_TORCHREC[kind].exchange))
     return TorchRecTable(
         table=tables.names[at],
         rows=rows,

@@ -9,6 +9,7 @@ from typing import Any
 
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.model import serving_cost
+from perfmodel.passes import schemes
 from perfmodel.plan.as_projection import compared, winner
 from perfmodel.plan.other_ways.conditions import least_rate
 from perfmodel.plan.other_ways.one_alternative import Alternative
@@ -20,11 +21,11 @@ from perfmodel.schema.table_files import load_tables
 from perfmodel.units import counted, format_bytes, format_count, format_rate, format_time
 
 ROW_WISE, BEST, HOST, BEST_HOST, GH200, GB200, ON_SSD, ONE_MEMORY, REMOTE = (
-    *("row-wise", "best-plan", "host", "best-plan-host", "gh200", "gb200", "ssd", "one-memory"),
+    *(schemes.ROW_WISE, "best-plan", "host", "best-plan-host", "gh200", "gb200", "ssd", "one-memory"),
     "remote-memory",
 )
 _LABELS = {
-    ROW_WISE: "row-wise in HBM",
+    ROW_WISE: f"{ROW_WISE} in HBM",
     BEST: "best plan in HBM",
     HOST: "host memory",
     BEST_HOST: "plan, HBM and host",
@@ -36,17 +37,11 @@ _LABELS = {
 }
 _C2C = {GH200: "gh200-slingshot", GB200: "gb200-nvl72"}
 _OF_MACHINE = ("machine", "clock", "calibration", "overrides", "gpus_per_node", "kernels", "scenario")
-_REDUCTIONS = ("auto", "two_level", "sparse")
+_REDUCTIONS = (schemes.AUTO, *schemes.BY_ROWS)
 IN_PLACE, CACHED, FROM_SSD = "uvm", "uvm-caching", "ssd"
 _IN_HBM = (ROW_WISE, BEST)
 MEMORY_OF = {ONE_MEMORY: MEMORY, REMOTE: MEMORY, ON_SSD: SSD}
 """What is rented by the TB beside GPUs, by the names of ``schema.prices``."""
-_EXCHANGES = {
-    "reduce_scatter": "flat exchange (reduce-scatter) as in TorchRec",
-    "all_to_all": "flat exchange (all-to-all)",
-    "two_level": "two-level exchange",
-    "sparse": "sparse exchange",
-}
 Planner = Callable[[Projection, tuple[str, ...], float], tuple[str, Projection]]
 """Words and answer of the best plan on the GPUs of an answer, with tables in these tiers too, found in that
 share of the time of a search."""
@@ -133,7 +128,7 @@ def _possible(refused: PerfmodelError | None, find: Callable[[], Answer]) -> Ans
 
 def _row_wise(base: Projection) -> str:
     """How the baseline that people have exchanges its bags."""
-    way = _EXCHANGES.get(base.forward.way, base.forward.way)
+    way = _exchange_words(base.forward.way)
     return f"every table over all GPUs, {way}" if base.gpus > 1 else "every table on one GPU"
 
 
@@ -268,16 +263,26 @@ def _share(answer: Projection) -> float:
 
 def _ways(asked: Mapping[str, Any]) -> tuple[str, ...]:
     """How partial bags may become bags: as asked, else whichever is the fastest."""
-    given = asked.get("reduction") or "auto"
-    return _REDUCTIONS if given == "auto" else (given,)
+    given = asked.get("reduction") or schemes.AUTO
+    return _REDUCTIONS if given == schemes.AUTO else (given,)
+
+
+def _exchange_words(way: str) -> str:
+    kind = schemes.exchange_named(way)
+    if kind is None:
+        return way
+    word = kind.facts.reduction
+    if word in schemes.BY_ROWS:
+        return f"{word} exchange"
+    return f"flat exchange ({word})" + (" as in TorchRec" if schemes.over_all(kind) else "")
 
 
 def _named(answer: Projection) -> tuple[str, Projection]:
     """``uvm-caching, 27.2 % of the rows in HBM``"""
     count, tier = answer.gpu_count, answer.forward.tier
     assert tier is not None
-    way = {"two_level": ", two-level", "sparse": ", sparse"}.get(answer.forward.reduction, "")
-    way = way if answer.gpus > 1 else ""
+    word = answer.forward.reduction.replace("_", "-")
+    way = f", {word}" if word in schemes.BY_ROWS and answer.gpus > 1 else ""
     if not count.rows_bytes:
         return f"{tier.kind}, rows read in place{way}", answer
     return f"{tier.kind}, {100 * _share(answer):.3g} % of the rows in HBM{way}", answer

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.model import serving_cost
+from perfmodel.passes.schemes import AUTO, BY_ROWS
+from perfmodel.passes.schemes import ROW_WISE as ONE_WAY
+from perfmodel.passes.schemes import WAYS as SHARDINGS
 from perfmodel.plan.as_projection import evaluator_for, tables_of
 from perfmodel.plan.other_ways.alternatives import ALL_ROWS, GB200, GH200, HOST, ON_SSD, ROW_WISE, machines_of
-from perfmodel.plan.pricing.alike import ROW_WISE as ONE_WAY
-from perfmodel.plan.pricing.alike import WAYS as SHARDINGS
 from perfmodel.plan.pricing.alike import Impossible, best_alike, least_times
 from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.project import prepare
@@ -28,7 +29,7 @@ Array = NDArray[np.float64]
 SKEWS = ("uniform", "zipf:0.8", "zipf:1.05", "zipf:1.2")
 BATCHES = (64, 256, 1024, 4096, 16384)
 SIZE_FACTORS = (0.1, 1.0, 10.0)
-_EXCHANGES = {"": "auto", " two-level": "two_level", " sparse": "sparse"}
+_EXCHANGES = {"": AUTO, **{f" {way}": way for way in BY_ROWS}}
 _TIERS = (
     (HOST, "host", "uvm"),
     (HOST, "cached", "uvm-caching"),
@@ -45,11 +46,11 @@ WAYS: dict[str, tuple[str, Mapping[str, Any]]] = {
     for tail, way in _EXCHANGES.items()
 }
 """What is compared in every cell, by its words: name of the alternative, options. ``host`` reads rows in
-place, as GH200 and GB200 do; ``cached`` through a cache in HBM; two-level, sparse: exchanges of bags."""
+place, as GH200 and GB200 do; ``cached`` through a cache in HBM; the rest are exchanges of bags."""
 CUTS = {
-    way.removeprefix("row-wise-"): way
+    way.removeprefix(f"{ONE_WAY}-"): way
     for way in SHARDINGS
-    if way != ONE_WAY and way.removeprefix("row-wise-") not in WAYS
+    if way != ONE_WAY and way.removeprefix(f"{ONE_WAY}-") not in WAYS
 }
 """The other shardings that cut all tables alike, by the words of the map: ``ub`` is row-wise-ub."""
 
@@ -179,8 +180,8 @@ _Column = tuple[Array, Array] | None
 
 def _given(asked: Mapping[str, Any], way: str) -> str:
     """How bags become bags: as asked, else each way."""
-    given = asked.get("reduction") or "auto"
-    return way if given == "auto" else given
+    given = asked.get("reduction") or AUTO
+    return way if given == AUTO else given
 
 
 def _column(asked: dict[str, Any], batches: list[int]) -> _Column:
@@ -204,7 +205,7 @@ def _cell(ids: str, size: float, batches: list[int], at: int, columns: Mapping[s
 
 def _with_cuts(cells: list[MapCell], asked: Mapping[str, Any], cuts: list[str]) -> list[MapCell]:
     """With the other shardings that may win, or come close, each on the GPUs of row-wise."""
-    if not cuts or (asked.get("reduction") or "auto") != "auto":
+    if not cuts or (asked.get("reduction") or AUTO) != AUTO:
         return cells
     try:
         forward, work = prepare(None, **{**asked, "batch": [cell.batch for cell in cells]})

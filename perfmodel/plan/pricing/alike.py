@@ -9,50 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import PerfmodelError
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import TABLE_ROW_WISE, WAYS, RowParts, copied
 from perfmodel.plan.pricing.cost import Evaluator, StepCost
 from perfmodel.plan.pricing.loads import ShardLoads
 from perfmodel.plan.pricing.memory import PlanMemory
-from perfmodel.plan.pricing.placement import SHARDINGS, Placement, Plan, Scheme, check_scheme
+from perfmodel.plan.pricing.placement import COPY, Placement, Plan, Scheme, check_scheme
 from perfmodel.plan.pricing.tables import PlanTables
-from perfmodel.schema.files import unknown_name
 from perfmodel.units import format_bytes
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_EXCHANGES = {
-    "row-wise-two-level": Exchange.TWO_LEVEL,
-    "row-wise-sparse": Exchange.SPARSE,
-    "row-wise-ub": Exchange.UB,
-}
-WAYS: dict[str, str] = {
-    **SHARDINGS,
-    "row-wise-two-level": "rows over all GPUs; bags reduced inside each NVLink domain, then across",
-    "row-wise-sparse": "rows over all GPUs; only bags that are not empty are sent",
-    "row-wise-ub": "rows over all GPUs; unique rows are sent, and pooled where they arrive",
-}
-"""Ways to shard all tables alike: the shardings with their usual exchange, row-wise with three others."""
-ROW_WISE = "row-wise"
-_SHORT = {"two-level": "row-wise-two-level", "sparse": "row-wise-sparse", "ub": "row-wise-ub"}
 _TRIED = 4  # schemes of a way that fit and are dealt to GPUs
 _AT_ONCE = 40_000  # shards of tables whose loads are computed together
 _ROUNDING = 1e-6  # row parts are whole rows: the largest has up to a row more
-
-
-def way_named(name: str, more: str = "all") -> str:
-    """One of ``WAYS``; ``two-level``, ``sparse`` and ``ub`` are those exchanges of row-wise.
-
-    more  a name that is taken beside them where it is asked, for the refusal
-
-    Limits: unknown name -> BadInputError
-    """
-    wanted = name.strip().lower().replace("_", "-")
-    wanted = _SHORT.get(wanted, wanted)
-    if wanted not in WAYS:
-        shorter = {way: short for short, way in _SHORT.items()}
-        raise unknown_name("sharding", name, [*(shorter.get(way, way) for way in WAYS), more])
-    return wanted
 
 
 def schemes_of(way: str, gpus: int, domain: int, dim: int) -> list[Scheme]:
@@ -61,19 +31,12 @@ def schemes_of(way: str, gpus: int, domain: int, dim: int) -> list[Scheme]:
     gpus  G;  domain  g, ranks of an NVLink domain;  dim  elements of the widest row
     Limits: a way that needs more GPUs, domains or columns than there are -> none
     """
-    if way in _EXCHANGES:
-        return [Scheme(_EXCHANGES[way], gpus)]
-    most = {"column-wise": min(dim, gpus), "table-column-wise": min(dim, domain)}
-    most["grid"] = min(dim, gpus // domain)
-    if way in most:
-        return [Scheme.named(way, gpus, domain, col_parts=c) for c in _powers(2, most[way])]
-    if way == "3d":
-        return [
-            Scheme.named(way, gpus, domain, r, c)
-            for c in _powers(1, min(dim, gpus // 2))
-            for r in _powers(2, gpus // c)
-        ]
-    return [Scheme.named(way, gpus, domain)]
+    cut = WAYS[way]
+    most = min(dim, cut.most_columns(gpus, domain))
+    columns = _powers(1 if cut.rows == RowParts.ANY else 2, most) if cut.columns else [1]
+    if cut.rows == RowParts.ANY:
+        return [Scheme(cut.exchange, r, c) for c in columns for r in _powers(2, gpus // c)]
+    return [Scheme(cut.exchange, cut.row_parts(gpus, domain), c) for c in columns]
 
 
 def _powers(least: int, most: int) -> list[int]:
@@ -95,8 +58,8 @@ class Alike:
     @property
     def copied(self) -> int:
         """Tables on every rank although the way is another: they have fewer rows than row parts."""
-        copies = sum(p.scheme.kind == Exchange.DP for p in self.plan.placements)
-        return 0 if self.scheme.kind == Exchange.DP else copies
+        copies = sum(p.scheme.copied for p in self.plan.placements)
+        return 0 if self.scheme.copied else copies
 
 
 @dataclass(frozen=True)
@@ -123,7 +86,7 @@ def best_alike(
     priced  the same, for the loads of their shards alone: what is dealt does not change
     """
     priced = known or priced
-    if way in _OF_DOMAINS and evaluator.gpus % evaluator.domain:
+    if WAYS[way].of_domains and evaluator.gpus % evaluator.domain:
         return Impossible(way, f"{evaluator.gpus} GPUs do not fill NVLink domains of {evaluator.domain} GPUs")
     best: Alike | None = None
     whys: list[tuple[float, str]] = []
@@ -194,8 +157,8 @@ def least_times(
 
 def schemes_here(evaluator: Evaluator, ways: Iterable[str]) -> dict[str, list[Scheme]]:
     """The schemes of each way that may be here."""
-    dim, broken = int(evaluator.tables.dim.max()), _OF_DOMAINS if evaluator.gpus % evaluator.domain else ()
-    kept = [way for way in ways if way not in broken]
+    dim, uneven = int(evaluator.tables.dim.max()), evaluator.gpus % evaluator.domain > 0
+    kept = [way for way in ways if not (uneven and WAYS[way].of_domains)]
     return {way: schemes_of(way, evaluator.gpus, evaluator.domain, dim) for way in kept}
 
 
@@ -208,12 +171,12 @@ def spread_evenly(evaluator: Evaluator, schemes: Sequence[Scheme]) -> dict[Schem
         cut = (_columns(_cuts(evaluator.tables, scheme)) for scheme in some)
         kinds, r, c = (np.stack(x) for x in zip(*cut, strict=True))
         shard = evaluator.shard_loads(sample, kinds, r, c)  # [schemes, kinds of table, K]
-        parts, copied = r * c * count, kinds == Exchange.DP
-        mean = np.einsum("sqk,sq->sk", shard.own, np.where(copied, 0, parts)) / evaluator.gpus
+        parts, whole = r * c * count, copied(kinds)
+        mean = np.einsum("sqk,sq->sk", shard.own, np.where(whole, 0, parts)) / evaluator.gpus
         everywhere = np.einsum("sqk,q->sk", shard.everywhere, count)
         times = evaluator.exact_times(np.maximum(mean, shard.own.max(axis=1)) + everywhere)
         one = np.sum(evaluator.shard_memory(sample, r, c), axis=0)
-        held = (np.where(copied, evaluator.gpus * count, parts) * one).sum(axis=1) / evaluator.gpus
+        held = (np.where(whole, evaluator.gpus * count, parts) * one).sum(axis=1) / evaluator.gpus
         for k, scheme in enumerate(some):
             loads = ShardLoads(shard.own[k], shard.everywhere[k])
             found[scheme] = Even(float(times[k]), float(held[k]), loads)
@@ -239,10 +202,7 @@ def _nothing_to_cut(evaluator: Evaluator, way: str) -> str:
         return "there is one GPU"
     if evaluator.tables.dim.max() == 1:
         return "rows of one element have no columns to cut"
-    return f"all {gpus} GPUs are in one NVLink domain: that is table-row-wise"
-
-
-_OF_DOMAINS = ("table-row-wise", "table-column-wise", "grid", "row-wise-two-level")
+    return f"all {gpus} GPUs are in one NVLink domain: that is {TABLE_ROW_WISE}"
 
 
 def _too_much(evaluator: Evaluator, plan: Plan, usable: float) -> tuple[float, str] | None:
@@ -255,7 +215,7 @@ def _too_much(evaluator: Evaluator, plan: Plan, usable: float) -> tuple[float, s
     at = int(np.argmax(each))
     part, room, need = (format_bytes(x, binary=False) for x in (float(each[at]), usable, most))
     scheme = plan.placements[at].scheme
-    if scheme.kind == Exchange.DP and each.size > 1:
+    if scheme.copied and each.size > 1:
         return most, f"every GPU would hold {need} of tables, and has room for {room}"
     if each[at] <= usable:
         return most, f"a GPU would hold {need} of tables, and has room for {room}"
@@ -304,7 +264,7 @@ def _costed(
 def _cut(scheme: Scheme, rows: int, dim: int) -> Scheme:
     """The scheme of one table: copies of what has fewer rows than row parts; no more parts than columns."""
     if scheme.row_parts > rows:
-        return Scheme(Exchange.DP)
+        return COPY
     return Scheme(scheme.kind, scheme.row_parts, min(scheme.col_parts, dim))
 
 
@@ -342,7 +302,7 @@ def _dealt(
 def _lightest(way: str, scheme: Scheme, held: Array, gpus: int, domain: int) -> Ints:
     if scheme.parts == gpus and scheme.col_parts == 1:
         return np.arange(gpus)
-    if scheme.kind == Exchange.TWO_LEVEL:
+    if scheme.by_domain:
         each = scheme.row_parts // domain
         chosen = np.argsort(held.reshape(-1, domain).sum(axis=1), kind="stable")[: each * scheme.col_parts]
         ranks = np.sort(chosen).reshape(-1, each)[:, :, np.newaxis] * domain + np.arange(domain)
@@ -350,7 +310,7 @@ def _lightest(way: str, scheme: Scheme, held: Array, gpus: int, domain: int) -> 
     if scheme.parts == 1:
         return np.array([np.argmin(held)])
     first = 0
-    if way == "table-column-wise":
+    if WAYS[way].inside:
         first = int(np.argmin(held.reshape(-1, domain).sum(axis=1))) * domain
         held = held[first : first + domain]
     return np.sort(np.argsort(held, kind="stable")[: scheme.parts]) + first

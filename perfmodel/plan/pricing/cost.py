@@ -13,8 +13,8 @@ from perfmodel.collectives.library import Timing
 from perfmodel.effort import Work
 from perfmodel.errors import BadInputError
 from perfmodel.model import bands
-from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.basis import PassBasis
+from perfmodel.passes.schemes import asks_once
 from perfmodel.passes.settings import CLUSTER, Setting, clock_of, load_setting
 from perfmodel.passes.steps import BACKWARD, FORWARD, HANDOVER, LABELS, STEPS, Step, StepRow, with_tiers
 from perfmodel.passes.tier_times import LINK, cache_state_bytes
@@ -381,7 +381,7 @@ class Evaluator:
 
         Limits: one row part, or unique rows, which each rank asks for once -> 1
         """
-        if scheme.row_parts == 1 or scheme.kind == Exchange.UB:
+        if scheme.row_parts == 1 or asks_once(scheme.kind):
             return 1.0
         asked = self.model.look_ups
         return asked.kinds[int(asked.of[table])].fullest(scheme.hot_rows, scheme.row_parts)

@@ -19,14 +19,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import (
+    OF_TORCHREC,
+    ROW_WISE,
+    SHARDINGS,
+    TABLE_ROW_WISE,
+    Exchange,
+    copied,
+    torchrec_type,
+)
 from perfmodel.passes.step_resources import BY_TYPE, SHARDING_TYPES, TOGETHER, Resource
 from perfmodel.passes.steps import STEPS, WEIGHTS, Step, by_type
 from perfmodel.plan.pricing.placement import Plan
 
 Array = NDArray[np.float64]
 
-_BY_EXCHANGE = {Exchange.RS: "row_wise", Exchange.TWO_LEVEL: "table_row_wise"}
+_BY_EXCHANGE = {each.exchange: each.torchrec for each in (SHARDINGS[ROW_WISE], SHARDINGS[TABLE_ROW_WISE])}
 """Types of an exported plan: whole tables and column parts are one type, and so is all that has row parts in
 a domain (``torchrec.sharding_types``)."""
 
@@ -74,17 +82,14 @@ class ExchangeSets:
 
     def tables_of(self, plan: Plan) -> dict[str, int]:
         """Sharding types that exchange in a plan, and how many of its tables each has."""
-        found = Counter(name for name in self.named(plan) if name != "data_parallel")
+        found = Counter(name for name in self.named(plan) if not copied(OF_TORCHREC[name].exchange))
         return dict(sorted(found.items()))
 
     def named(self, plan: Plan) -> tuple[str, ...]:
         """[T] sharding type of each table."""
-        names = {Exchange.RS: "row_wise", Exchange.DP: "data_parallel"}
         cut = plan.col_parts > 1
-        whole = "column_wise" if cut[plan.kinds == Exchange.RB].any() else "table_wise"
-        rows = "grid_shard" if cut[plan.kinds == Exchange.TWO_LEVEL].any() else "table_row_wise"
-        names |= {Exchange.RB: whole, Exchange.TWO_LEVEL: rows}
-        return self.types or tuple(names.get(Exchange(kind), "") for kind in plan.kinds.tolist())
+        names = {kind: torchrec_type(kind, cut=bool(cut[plan.kinds == kind].any())) for kind in Exchange}
+        return self.types or tuple(names[Exchange(kind)] for kind in plan.kinds.tolist())
 
     def steps(self, steps: tuple[Step, ...], *, weighted: bool) -> tuple[Step, ...]:
         """The steps of a pass with those of each set; gradients of copies are reduced where they are kept.

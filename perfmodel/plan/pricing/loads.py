@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from perfmodel.model import embedding_bag as eb
 from perfmodel.model import exchanges as ex
 from perfmodel.model import kernels
-from perfmodel.model.exchanges import Exchange
 from perfmodel.model.look_ups import Gather
 from perfmodel.passes.basis import row_penalty
+from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.step_resources import BELOW, RESOURCES, TOGETHER, Resource
 from perfmodel.plan.pricing.allowed_tiers import WITH_CACHE, Below
 from perfmodel.plan.pricing.exchange_sets import ExchangeSets

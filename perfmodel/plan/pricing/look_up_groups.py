@@ -19,6 +19,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.passes.schemes import DATA_PARALLEL, SHARDINGS, TABLE_WISE
 from perfmodel.passes.step_resources import BY_TYPE, Resource
 from perfmodel.plan.pricing.allowed_tiers import ON_SSD
 from perfmodel.plan.pricing.exchange_sets import ExchangeSets
@@ -27,8 +28,7 @@ from perfmodel.plan.pricing.tables import PlanTables
 
 Array = NDArray[np.float64]
 
-_WHOLE = "table_wise"
-_COPIED = "data_parallel"
+_WHOLE, _COPIED = (SHARDINGS[name].torchrec for name in (TABLE_WISE, DATA_PARALLEL))
 
 
 @dataclass(frozen=True, eq=False)

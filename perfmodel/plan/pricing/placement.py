@@ -12,7 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import (
+    DATA_PARALLEL,
+    HOT,
+    ROW_WISE,
+    SHARDINGS,
+    TABLE_WISE,
+    Exchange,
+    by_domain,
+    copied,
+    over_all,
+    sharding_of,
+)
 from perfmodel.plan.pricing.allowed_tiers import CODES, WITH_CACHE
 from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.schema.files import unknown_name
@@ -20,24 +31,6 @@ from perfmodel.schema.tiers import HBM, IN_HBM, Tier
 from perfmodel.units import counted
 
 Ranks = NDArray[np.int64]
-
-EXCHANGES: dict[str, Exchange] = {kind.name.lower(): kind for kind in Exchange}
-"""Exchanges by their name in a plan file: dp, rb, rs, sparse, two_level, ub."""
-
-HOT = (Exchange.RB, Exchange.SPARSE, Exchange.UB)
-"""Exchanges of tables whose hot rows may be on every rank as well."""
-
-SHARDINGS: dict[str, str] = {
-    "data-parallel": "a copy on every GPU",
-    "table-wise": "the whole table on one GPU",
-    "column-wise": "columns over any GPUs",
-    "row-wise": "rows over all GPUs",
-    "table-row-wise": "rows inside one NVLink domain",
-    "table-column-wise": "columns inside one NVLink domain",
-    "grid": "columns over NVLink domains, rows inside each",
-    "3d": "row parts and column parts on any GPUs",
-}
-"""Names of the ways to cut a table, as TorchRec and EMBark call them."""
 
 
 @dataclass(frozen=True, order=True)
@@ -57,9 +50,28 @@ class Scheme:
     tier: Tier = IN_HBM
 
     @property
+    def copied(self) -> bool:
+        """Whether the table is on every rank."""
+        return bool(copied(self.kind))
+
+    @property
+    def by_domain(self) -> bool:
+        """Whether its row parts fill whole NVLink domains."""
+        return bool(by_domain(self.kind))
+
+    def sharding(self, gpus: int, domain: int, *, inside: bool = False) -> str:
+        """Its name among ``SHARDINGS``. inside  whether all parts are in one NVLink domain"""
+        return sharding_of(self.kind, self.row_parts, self.col_parts, gpus, domain, inside=inside)
+
+    @property
     def parts(self) -> int:
         """Shards, r c; 0 of a table that is on every rank."""
-        return 0 if self.kind == Exchange.DP else self.row_parts * self.col_parts
+        return 0 if self.copied else self.row_parts * self.col_parts
+
+    @staticmethod
+    def by_rows(gpus: int) -> Scheme:
+        """Rows over all GPUs, with the usual exchange."""
+        return Scheme.named(ROW_WISE, gpus, gpus)
 
     @staticmethod
     def named(name: str, gpus: int, domain: int, row_parts: int = 1, col_parts: int = 1) -> Scheme:
@@ -69,19 +81,16 @@ class Scheme:
         row_parts  used by 3d alone;  col_parts  by column-wise, table-column-wise, grid and 3d
         Limits: unknown name -> BadInputError;  one domain -> table-row-wise is row-wise
         """
-        known = {
-            "data-parallel": Scheme(Exchange.DP),
-            "table-wise": Scheme(Exchange.RB),
-            "column-wise": Scheme(Exchange.RB, 1, col_parts),
-            "row-wise": Scheme(Exchange.RS, gpus),
-            "table-row-wise": Scheme(Exchange.TWO_LEVEL, domain),
-            "table-column-wise": Scheme(Exchange.RB, 1, col_parts),
-            "grid": Scheme(Exchange.TWO_LEVEL, domain, col_parts),
-            "3d": Scheme(Exchange.RB, row_parts, col_parts),
-        }
-        if name not in known:
+        if name not in SHARDINGS:
             raise unknown_name("sharding", name, SHARDINGS)
-        return known[name]
+        cut = SHARDINGS[name]
+        return Scheme(cut.exchange, cut.row_parts(gpus, domain, row_parts), col_parts if cut.columns else 1)
+
+
+COPY = Scheme(Exchange.DP)
+"""Of a table that is on every rank."""
+WHOLE = Scheme(Exchange.RB)
+"""Of a table that is on one rank."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,19 +110,8 @@ class Placement:
 
     def sharding(self, gpus: int, domain: int) -> str:
         """Its name among ``SHARDINGS``."""
-        kind, r, c = self.scheme.kind, self.scheme.row_parts, self.scheme.col_parts
-        if kind == Exchange.DP:
-            return "data-parallel"
-        if (r, c) == (1, 1):
-            return "table-wise"
-        if r == 1:
-            inside = domain < gpus and np.ptp(self.ranks // domain) == 0
-            return "table-column-wise" if inside else "column-wise"
-        if (r, c) == (gpus, 1):
-            return "row-wise"
-        if kind == Exchange.TWO_LEVEL and r == domain:
-            return "table-row-wise" if c == 1 else "grid"
-        return "3d"
+        inside = self.ranks.size > 0 and np.ptp(self.ranks // domain) == 0
+        return self.scheme.sharding(gpus, domain, inside=bool(inside))
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +120,7 @@ class Plan:
 
     gpus    G;  domain  g, ranks of one NVLink domain: ranks d g .. d g + g - 1 are domain d
     Limits: more row parts than rows, more column parts than columns, a rank that does not exist or holds two
-            shards of one table, row-wise that is not on all ranks, two_level that does not fill whole
+            shards of one table, a reduce-scatter that is not over all ranks, or not over whole
             domains -> BadInputError that names the table
     """
 
@@ -180,16 +178,17 @@ class Plan:
             raise BadInputError(
                 f"table {name!r}: one rank holds two of its shards.", "give every shard a rank of its own."
             )
-        if scheme.kind == Exchange.TWO_LEVEL:
-            self._check_domains(name, ranks.reshape(scheme.row_parts, scheme.col_parts))
+        if scheme.by_domain:
+            self._check_domains(name, scheme, ranks.reshape(scheme.row_parts, scheme.col_parts))
 
-    def _check_domains(self, name: str, ranks: Ranks) -> None:
+    def _check_domains(self, name: str, scheme: Scheme, ranks: Ranks) -> None:
         """Every column part fills whole domains: as many ranks in each of its domains as there are."""
         for column in ranks.T:
             _, counts = np.unique(column // self.domain, return_counts=True)
             if (counts != self.domain).any():
                 raise BadInputError(
-                    f"table {name!r}: two_level has {counts.min()} of the {self.domain} ranks of a domain.",
+                    f"table {name!r}: {scheme.kind.key} has {counts.min()} of the {self.domain} ranks "
+                    "of a domain.",
                     "its row parts must fill whole NVLink domains, for all of them reduce together.",
                 )
 
@@ -251,7 +250,7 @@ def check_scheme(name: str, rows: int, dim: int, scheme: Scheme, gpus: int, doma
     r, c, kind, hot = scheme.row_parts, scheme.col_parts, scheme.kind, scheme.hot_rows
     problem: tuple[str, str] | None = None
     tier = scheme.tier
-    if tier.kind != HBM and kind == Exchange.DP:
+    if tier.kind != HBM and scheme.copied:
         problem = f"a copy on every GPU with its rows in {tier}", "a copy is in HBM, or another sharding."
     elif tier.kind != HBM and hot:
         problem = f"{hot} hot rows on every GPU beside {tier}", "give no hot rows: the cache has them."
@@ -264,28 +263,28 @@ def check_scheme(name: str, rows: int, dim: int, scheme: Scheme, gpus: int, doma
     elif hot < 0:
         problem = f"{hot} hot rows", "give 0 or more."
     elif hot and kind not in HOT:
-        names = ", ".join(each.name.lower() for each in HOT)
-        problem = f"{kind.name.lower()} with {hot} hot rows", f"hot rows go with {names}."
+        names = ", ".join(each.key for each in HOT)
+        problem = f"{kind.key} with {hot} hot rows", f"hot rows go with {names}."
     elif hot and r > rows - hot:
         problem = f"{r} row parts beside {hot} hot rows of {rows}", "give fewer hot rows or row parts."
     elif r > rows:
         problem = (
             f"{r} row parts of {rows} rows",
-            "give fewer row parts, or place it data-parallel or table-wise.",
+            f"give fewer row parts, or place it {DATA_PARALLEL} or {TABLE_WISE}.",
         )
-    elif kind == Exchange.DP and (r, c) != (1, 1):
-        problem = f"dp in {r} x {c} parts", "a table on every GPU is not cut."
+    elif scheme.copied and (r, c) != (1, 1):
+        problem = f"{kind.key} in {r} x {c} parts", "a table on every GPU is not cut."
     elif r * c > gpus:
         problem = f"{r} x {c} shards on {gpus} GPUs", "every shard needs a GPU of its own."
-    elif kind == Exchange.RS and (r, c) != (gpus, 1):
+    elif over_all(kind) and (r, c) != (gpus, 1):
         problem = (
-            f"rs with {r} x {c} parts",
+            f"{kind.key} with {r} x {c} parts",
             f"a reduce-scatter over all needs {gpus} row parts and 1 column part.",
         )
-    elif kind == Exchange.TWO_LEVEL and gpus % domain:
-        problem = f"two_level on {gpus} GPUs in domains of {domain}", "it needs whole NVLink domains."
-    elif kind == Exchange.TWO_LEVEL and r % domain:
-        problem = f"two_level with {r} row parts", f"give a multiple of the {domain} GPUs of a domain."
+    elif scheme.by_domain and gpus % domain:
+        problem = f"{kind.key} on {gpus} GPUs in domains of {domain}", "it needs whole NVLink domains."
+    elif scheme.by_domain and r % domain:
+        problem = f"{kind.key} with {r} row parts", f"give a multiple of the {domain} GPUs of a domain."
     if problem:
         raise BadInputError(f"table {name!r} cannot be cut so: {problem[0]}.", problem[1])
 
@@ -301,7 +300,7 @@ def uniform_plan(tables: PlanTables, name: str, gpus: int, domain: int, col_part
     usual = Scheme.named(name, gpus, domain, col_parts=col_parts)
     made: dict[tuple[Scheme, int], tuple[Placement, int]] = {}
     for rows in tables.rows.tolist():
-        scheme = Scheme(Exchange.DP) if usual.row_parts > rows else usual
+        scheme = COPY if usual.row_parts > rows else usual
         turn = at % again
         if (scheme, turn) not in made:
             ranks, step = _dealt(name, scheme, turn, gpus, domain)
@@ -315,10 +314,10 @@ def uniform_plan(tables: PlanTables, name: str, gpus: int, domain: int, col_part
 def _dealt(name: str, scheme: Scheme, at: int, gpus: int, domain: int) -> tuple[Sequence[int], int]:
     """Ranks of the next table, and by how much the dealer moves on."""
     count = scheme.parts
-    if scheme.kind == Exchange.TWO_LEVEL:
+    if scheme.by_domain:
         groups = [(at + j) % (gpus // domain) for j in range(scheme.col_parts)]
         return [d * domain + i for i in range(scheme.row_parts) for d in groups], scheme.col_parts
-    if name == "table-column-wise" and domain < gpus:
+    if SHARDINGS[name].inside and domain < gpus:
         whole = gpus // domain
         return [at % whole * domain + (at // whole * count + j) % domain for j in range(count)], 1
     return [(at + j) % gpus for j in range(count)], count

@@ -32,7 +32,7 @@ EVERY_RANK = {
 }  # fmt: skip
 """What every rank has, for its own samples."""
 BY_DOMAIN = (_R.ACROSS_RECEIVED, _R.CONVERT_IN, _R.LOCAL_SUM)
-"""What a rank has of two-level once for each domain that holds row parts."""
+"""What a rank has once for each domain that holds row parts."""
 GATHERS = (_R.GATHER_DRAM, _R.POOL_DRAM, _R.UPDATE_DRAM, _R.ACCUMULATE_DRAM)
 _OTHERWISE = {"T": "of this table alone"}
 _SHOWN = (

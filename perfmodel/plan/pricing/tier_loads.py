@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from perfmodel.model import exchanges as ex
 from perfmodel.model import kernels, set_caches, tiers
-from perfmodel.model.exchanges import Exchange
 from perfmodel.model.look_ups import Gather
 from perfmodel.model.popularity import popularity_bins
+from perfmodel.passes.schemes import asks_once
 from perfmodel.passes.step_resources import Resource
 from perfmodel.plan.pricing.allowed_tiers import CACHED, IN_HOST, IN_PLACE, ON_SSD, WITH_CACHE, Below
 from perfmodel.schema.distributions import Distribution
@@ -264,7 +264,7 @@ def add_pooled(model: LoadModel, plan: Plan, values: Array) -> None:
     tables, of, policy = plan.tables, model.look_ups.of, model.below.policy
     row = tables.dim / plan.col_parts * tables.element_bytes
     each = {code: model.tiers.of_a_miss(code, row) for code in WITH_CACHE if (plan.tier_codes == code).any()}
-    ub = plan.kinds == Exchange.UB
+    ub = asks_once(plan.kinds)
     asked = np.stack(model.tiers.asked(ub, float(model.gpus), plan.row_parts.astype(np.float64), row))
     columns = (plan.row_parts, plan.cached_shares, *asked)
     every: list[Part] = list(zip(of.tolist(), *(c.astype(np.float64).tolist() for c in columns), strict=True))

@@ -13,7 +13,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.pricing.steady import steady
 from perfmodel.plan.searching.improve import put_back
@@ -45,7 +44,7 @@ class Annealing:
     """Changes a state; shards of tables that have ranks of their own stay as they are.
 
     mask  [O] options that tables may change to
-    domains  whether parts of two_level move, by whole domains; else all other shards, by ranks
+    domains  whether parts that reduce by domains move, by whole domains; else all other shards, by ranks
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class Annealing:
         """What may go to any place, shards to ranks or parts to domains: their tables and places."""
         o = self.options
         held = ~o.everywhere_held[self.option]
-        together = o.exchange[self.option] == Exchange.TWO_LEVEL
+        together = o.by_domain[self.option]
         tables = np.flatnonzero(held & (together == self.domains) & ~o.bound_to_ranks)
         places = [np.unique(self.ranks[table] // self.each) for table in tables]
         self.table = np.repeat(tables, [of.size for of in places])
@@ -102,7 +101,7 @@ class Annealing:
         places = np.zeros(0, dtype=np.int64)
         if not o.everywhere_held[option]:
             self.holds[table, ranks] = True
-            if (o.exchange[option] == Exchange.TWO_LEVEL) == self.domains and not o.bound_to_ranks[table]:
+            if o.by_domain[option] == self.domains and not o.bound_to_ranks[table]:
                 places = np.unique(ranks // self.each)
         kept = self.table != table
         self.table = np.append(self.table[kept], np.full(places.size, table))
@@ -270,7 +269,7 @@ class Annealing:
         return table, self.few[self.begin[kind] + self.random.integers(many)]
 
     def _ranks_for(self, option: Ints, base: Array, held: Array, memory: Array) -> Mask:
-        """Which ranks [n, G] get a shard of each scheme: the emptiest, roughly; whole domains of two_level.
+        """Which ranks [n, G] get a shard of each scheme: roughly the emptiest (``by_domain``: whole domains).
 
         Limits: a copy, or a shard on every rank -> none
         """
@@ -283,7 +282,7 @@ class Annealing:
         score[memory + o.own_memory[option][:, np.newaxis] > self.room] = np.inf
         parts = np.where(o.everywhere_held[option], 0, o.parts[option])
         taken = _least(score, parts)
-        two = o.exchange[option] == Exchange.TWO_LEVEL
+        two = o.by_domain[option]
         if two.any():
             domains = score[two].reshape(int(two.sum()), -1, o.domain).sum(axis=2)
             taken[two] = np.repeat(_least(domains, parts[two] // o.domain), o.domain, axis=1)
@@ -294,7 +293,7 @@ class Annealing:
         o = self.options
         if o.everywhere_held[option]:
             return on_all(o, option)
-        if o.exchange[option] == Exchange.TWO_LEVEL:
+        if o.by_domain[option]:
             return in_domains(np.unique(ranks // o.domain), o, option)
         return ranks
 
@@ -333,5 +332,5 @@ def _least(score: Array, count: Ints) -> Mask:
 def ways_to_change(state: Packing) -> list[str]:
     """How a plan is changed at random in turn: what moves there, and some tables anew."""
     o = state.options
-    two = o.exchange[state.option[~o.everywhere_held[state.option]]] == Exchange.TWO_LEVEL
+    two = o.by_domain[state.option[~o.everywhere_held[state.option]]]
     return [*([] if two.size and two.all() else [RANKS]), *([DOMAINS] if two.any() else []), SHAKE]

@@ -12,10 +12,10 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.bounding.problem import least_of
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.plan.pricing.placement import COPY, WHOLE
 from perfmodel.plan.pricing.steady import steady
 from perfmodel.plan.searching.packing import balance
 
@@ -46,23 +46,20 @@ def by_saving(evaluator: Evaluator, options: Options, limit_bytes: float, count:
 def _choices(evaluator: Evaluator, o: Options, limit_bytes: float) -> Iterator[Ints]:
     price = _price(evaluator, o)
     sample = evaluator.tables.kinds[0]
-    whole = evaluator.shard_loads(sample, Exchange.RB, 1, 1)
+    whole = evaluator.shard_loads(sample, WHOLE.kind, 1, 1)
     work = steady(whole.own @ price)
     size = np.sum(evaluator.shard_memory(sample, 1, 1), axis=0)
     spread = steady(work / o.gpus + whole.everywhere @ price)
-    copied, copy = least_of(
-        np.where(o.exchange == Exchange.DP, steady(o.everywhere @ price), np.inf), o.first
-    )
+    copied, copy = least_of(np.where(o.copied, steady(o.everywhere @ price), np.inf), o.first)
     each, plain = work[o.group] / o.c, o.hot == 0
-    kinds = [int(kind) for kind in np.unique(o.exchange) if kind != Exchange.DP]
     for share in _COPIES:
         copies = _copies(
             np.where(np.isfinite(copied), spread - copied, 0), size, o.count, share * limit_bytes
         )
         room = limit_bytes - float(copies @ size)
         rest = float((o.count - copies) @ work)
-        for shard, kind in product(_SHARDS, kinds):
-            mask = plain & ((o.exchange == kind) | ((o.exchange == Exchange.RB) & (o.r == 1)))
+        for shard, kind in product(_SHARDS, o.kinds):
+            mask = plain & ((o.exchange == kind) | ((o.exchange == WHOLE.kind) & (o.r == 1)))
             most = shard * rest / o.gpus if rest > 0 else np.inf
             over = _WORK * np.maximum(each / most - 1, 0) + _MEMORY * (o.own_memory > _ROOM * room)
             parts = _COLUMN * o.c + o.r + over
@@ -74,8 +71,8 @@ def _choices(evaluator: Evaluator, o: Options, limit_bytes: float) -> Iterator[I
 def _price(evaluator: Evaluator, o: Options) -> Array:
     """Seconds a byte of every resource [K], near the loads of whole tables that are spread evenly."""
     sample = evaluator.tables.kinds[0]
-    whole = evaluator.shard_loads(sample, Exchange.RB, 1, 1)
-    copy = evaluator.shard_loads(sample, Exchange.DP, 1, 1)
+    whole = evaluator.shard_loads(sample, WHOLE.kind, 1, 1)
+    copy = evaluator.shard_loads(sample, COPY.kind, 1, 1)
     mean = np.maximum(o.count @ (whole.own / o.gpus + whole.everywhere), o.count @ copy.everywhere)
     step = np.maximum(_STEP * mean, 1.0)
     more = evaluator.step_times(mean + np.diag(step))

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import over_all
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.placement import Plan, Scheme
+from perfmodel.plan.pricing.placement import WHOLE, Plan, Scheme
 from perfmodel.plan.searching.packing import Packing, pack
 from perfmodel.plan.searching.schemes import Descent
 
@@ -67,12 +67,11 @@ def _carried(scheme: Scheme, rows: int, before: tuple[int, int], now: tuple[int,
     """before, now  GPUs, and GPUs of a domain"""
     gpus, domain = now
     kind, r = scheme.kind, scheme.row_parts
-    if kind != Exchange.DP and r == before[0]:
+    if not scheme.copied and r == before[0]:
         r = min(gpus, rows - scheme.hot_rows)
-    if kind == Exchange.TWO_LEVEL and (gpus % domain or r % domain):
-        kind = Exchange.RB
-    if kind == Exchange.RS and r != gpus:
-        kind = Exchange.RB
+    uneven = scheme.by_domain and (gpus % domain or r % domain)
+    if uneven or (over_all(kind) and r != gpus):
+        kind = WHOLE.kind
     return replace(scheme, kind=kind, row_parts=r)
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.searching.anneal import DOMAINS, SHAKE, Annealing, ways_to_change
 from perfmodel.plan.searching.evening import Evening
@@ -100,8 +99,8 @@ class Changing:
 
 def exchanges_of(state: Packing) -> Mask:
     """[O] copies, and options with the exchanges that a plan has."""
-    exchange = state.options.exchange
-    return np.isin(exchange, [Exchange.DP, *np.unique(exchange[state.option])])
+    o = state.options
+    return o.exchanged_by(np.unique(o.exchange[state.option]).tolist())
 
 
 def _any(state: Packing) -> Mask:

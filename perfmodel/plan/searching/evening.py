@@ -2,7 +2,7 @@
 
 A step waits for its busiest rank, and steps wait for different ones. So what falls is a sum over ranks of
 high powers of their loads, weighed by the time that each load costs: a smooth stand-in for the maximum.
-Parts of two_level move by whole domains.
+Parts that reduce by domains move by whole domains.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.pricing import work_units
 from perfmodel.plan.pricing.memory import buffer_bytes
 from perfmodel.plan.pricing.steady import steady
@@ -64,7 +63,7 @@ class Evening:
         buffers = buffer_bytes((state.base + state.held).T, state.evaluator.times)
         self.room = state.limit_bytes - float(buffers.max())
         apart = ~o.everywhere_held[state.option] & ~o.bound_to_ranks
-        two = o.exchange[state.option] == Exchange.TWO_LEVEL
+        two = o.by_domain[state.option]
         self.movable = [(np.flatnonzero(apart & ~two), 1), (np.flatnonzero(apart & two), o.domain)]
 
     def run(self, until: Callable[[], bool]) -> bool:

@@ -8,12 +8,13 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import over_all
 from perfmodel.passes.step_resources import Resource
 from perfmodel.plan.choices.node_memory import node_bytes, node_size
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.pricing.allowed_tiers import IN_HOST, NONE, ON_SSD
 from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.plan.pricing.placement import WHOLE
 from perfmodel.plan.searching.packing import Packing, pack
 
 Ints = NDArray[np.int64]
@@ -38,7 +39,7 @@ def greedy_plans(evaluator: Evaluator, options: Options, limit_bytes: float) -> 
         return
     size = tables.rows * tables.dim * tables.element_bytes
     leave = np.argsort(-size / np.maximum(tables.pooling, _LEAST), kind="stable")
-    copies = _of(o, o.exchange == Exchange.DP, NONE, 0.0)[o.kind_of]
+    copies = _of(o, o.copied, NONE, 0.0)[o.kind_of]
     below = sorted({*zip(o.tier.tolist(), o.cached.tolist(), strict=True)} - {(NONE, 0.0)})
     both = [pair for pair in product(below, below) if _colder(*pair)] if o.crowded else []
     for cut in _cuts(o):
@@ -99,9 +100,10 @@ def _three(
 
 def _cuts(o: Options) -> Iterator[NDArray[np.bool_]]:
     """Whole tables, rows over all GPUs, columns over all that there are."""
-    yield (o.exchange == Exchange.RB) & (o.r == 1) & (o.c == 1)
-    yield o.exchange == Exchange.RS
-    yield (o.exchange == Exchange.RB) & (o.r == o.gpus) & (o.c == 1)
+    bags = o.exchange == WHOLE.kind
+    yield bags & (o.r == 1) & (o.c == 1)
+    yield over_all(o.exchange)
+    yield bags & (o.r == o.gpus) & (o.c == 1)
 
 
 def _of(o: Options, cut: NDArray[np.bool_], tier: int, share: float) -> Ints:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.pricing.memory import buffer_bytes
 from perfmodel.plan.searching.packing import Packing, Scale
 
@@ -26,14 +25,14 @@ class Moves:
 
     A move counts if the step's time falls, or if it stays and the ranks' loads become more even (``Scale``):
     where several ranks are equally full, one move alone does not show in the time.
-    Shards that move together (two_level), or that some ranks may not hold, stay where they are.
+    Shards that move together (``by_domain``), or that some ranks may not hold, stay where they are.
     """
 
     def __init__(self, state: Packing, scale: Scale) -> None:
         self.state, self.scale = state, scale
         o = state.options
         self.holds = np.zeros((state.option.size, o.gpus), dtype=bool)
-        free = ~o.everywhere_held[state.option] & (o.exchange[state.option] != Exchange.TWO_LEVEL)
+        free = ~o.everywhere_held[state.option] & ~o.by_domain[state.option]
         free &= ~o.bound_to_ranks
         self.movable = free
         for table in np.flatnonzero(free):

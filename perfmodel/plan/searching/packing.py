@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.step_resources import Resource
 from perfmodel.plan.choices.node_memory import below_fits
 from perfmodel.plan.choices.options import Options
@@ -25,7 +24,6 @@ Ints = NDArray[np.int64]
 _SHARPNESS = 3  # ranks are compared by the 2^3 th powers of their loads: the busiest ones decide
 _AT_ONCE = 8  # of the ranks, one part gets shards of equal tables at once
 _LAST_ROUNDS = 2  # of many equal tables that are placed one by one
-_TWO_LEVEL = int(Exchange.TWO_LEVEL)  # by its number, for it is asked for with every table
 _DUST_BYTES = 1e-3  # what is left of sums of floats that cancel
 
 
@@ -224,11 +222,11 @@ def _together(state: Packing, tables: Ints, scale: Scale) -> int:
         return int(ranks is not None)
     order = _emptiest(state, option, scale)
     each = int(o.parts[option])
-    each = each // o.domain if o.exchange[option] == _TWO_LEVEL else each
+    each = each // o.domain if o.by_domain[option] else each
     count = min(count, order.size // each)
     for n in range(count):
         chosen = np.sort(order[n * each : (n + 1) * each])
-        two = o.exchange[option] == _TWO_LEVEL
+        two = o.by_domain[option]
         state.put(int(tables[n]), in_domains(chosen, o, option) if two else chosen)
     return count
 
@@ -243,7 +241,7 @@ def _in_rounds(state: Packing, tables: Ints, scale: Scale) -> int:
         return 0
     at = int(state.option[tables[0]])
     each, places = int(o.parts[at]), o.gpus
-    if o.exchange[at] == _TWO_LEVEL:
+    if o.by_domain[at]:
         each, places = each // o.domain, o.gpus // o.domain
     period = places // math.gcd(each, places)  # tables after which all ranks have as many shards
     if tables.size <= _LAST_ROUNDS * period:
@@ -269,7 +267,7 @@ def _in_rounds(state: Packing, tables: Ints, scale: Scale) -> int:
 def _turn(o: Options, option: int, first: int, each: int, places: int) -> Ints:
     """Ranks of a table that gets ``each`` of the places in turn, from the ``first``."""
     chosen = np.sort(np.arange(first, first + each) % places)
-    return in_domains(chosen, o, option) if o.exchange[option] == _TWO_LEVEL else chosen
+    return in_domains(chosen, o, option) if o.by_domain[option] else chosen
 
 
 def place(state: Packing, option: int, scale: Scale) -> Ints | None:
@@ -279,7 +277,7 @@ def place(state: Packing, option: int, scale: Scale) -> Ints | None:
     """
     o = state.options
     order = _emptiest(state, option, scale)
-    if o.exchange[option] == _TWO_LEVEL:
+    if o.by_domain[option]:
         each = int(o.parts[option]) // o.domain
         return in_domains(np.sort(order[:each]), o, option) if order.size >= each else None
     each = int(o.parts[option])
@@ -314,7 +312,7 @@ def _emptiest(state: Packing, option: int, scale: Scale) -> Ints:
     score[needs > state.limit_bytes] = np.inf
     if o.barred is not None:
         score[o.barred[o.group[option]]] = np.inf
-    if o.exchange[option] == _TWO_LEVEL:
+    if o.by_domain[option]:
         score = score.reshape(-1, o.domain).sum(axis=1)
     order = np.argsort(score, kind="stable")
     return np.asarray(order[: int(np.isfinite(score).sum())])
@@ -322,7 +320,7 @@ def _emptiest(state: Packing, option: int, scale: Scale) -> Ints:
 
 def on_all(o: Options, option: int) -> Ints:
     """Ranks of the parts of a table that every rank has one of; none of a copy."""
-    if o.exchange[option] == _TWO_LEVEL:
+    if o.by_domain[option]:
         return in_domains(np.arange(o.gpus // o.domain), o, option)
     return np.arange(o.parts[option])
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS, Budget
 from perfmodel.errors import BadInputError
-from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.bounding.at_once import at_once
 from perfmodel.plan.bounding.bound import Bounding
 from perfmodel.plan.bounding.curves import StepCurves
@@ -205,7 +204,7 @@ class Search:
         The quick ones come before all else: bounds, listings and improvements may take all the time there is.
         """
         o = self.options
-        kinds = [int(kind) for kind in np.unique(o.exchange) if kind != Exchange.DP]
+        kinds = o.kinds
         self.starts.quick(self.late if self.few else self._after(shares.QUICK))
         self._try_first()
         times = self.starts.families() if self.few else self._start(shares.STARTING)
@@ -213,7 +212,7 @@ class Search:
         for some in ([], *([kind] for kind in kinds), kinds):
             if self.best is not None and (not self.small or early()):
                 break
-            mask = np.isin(o.exchange, [Exchange.DP, *some])
+            mask = o.exchanged_by(some)
             start = leanest(o, mask)
             state = None if start is None else self._try(start, mask)
             if state is not None:

@@ -14,10 +14,9 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.placement import Scheme
+from perfmodel.plan.pricing.placement import WHOLE
 from perfmodel.plan.searching.by_saving import by_saving
 from perfmodel.plan.searching.choosing import Choice, Choosing
 from perfmodel.plan.searching.evening import Evening
@@ -112,8 +111,8 @@ class Starts:
 
     def _in_turn(self) -> None:
         """Each table whole on one GPU after the other. Limits: one that may not be, or no room -> none"""
-        o, whole = self.options, Scheme(Exchange.RB)
-        found = [o.find(t, whole) for t in range(o.kind_of.size)]
+        o = self.options
+        found = [o.find(t, WHOLE) for t in range(o.kind_of.size)]
         if None in found or o.barred is not None:
             return
         self.tried += 1
@@ -126,14 +125,14 @@ class Starts:
             self._found(state)
 
     def _found(self, state: Packing) -> None:
-        kinds = np.unique(self.options.exchange[state.option])
-        family = tuple(int(kind) for kind in kinds if kind != Exchange.DP)
+        o = self.options
+        kinds = np.unique(o.exchange[state.option[~o.copied[state.option]]])
+        family = tuple(int(kind) for kind in kinds)
         self.found.append((state.time_s, family, state))
         self.keep(state)
 
     def _singles(self) -> list[tuple[int, ...]]:
-        kinds = [int(kind) for kind in np.unique(self.options.exchange) if kind != Exchange.DP]
-        return [(kind,) for kind in kinds] or [()]
+        return [(kind,) for kind in self.options.kinds] or [()]
 
     def run(self) -> None:
         """Try families of exchanges, the best of them in more ways, and make the best plans even."""
@@ -207,7 +206,7 @@ class Starts:
     def _improved(self, option: Ints, room_bytes: float, family: tuple[int, ...]) -> bool:
         """The same with one scheme after the other changed where that helps; whether that is packed."""
         descent = Descent(self.evaluator, self.options, room_bytes)
-        mask = np.isin(self.options.exchange, [Exchange.DP, *family])
+        mask = self.options.exchanged_by(family)
         better = descent.run(option, mask, self.until)
         return self._pack(better, descent.value(better), family)
 
@@ -230,7 +229,7 @@ class Starts:
         """Limits: a kind of table that cannot be exchanged so, nor copied -> None"""
         if family not in self.choosing:
             o = self.options
-            mask = np.isin(o.exchange, [Exchange.DP, *family])
+            mask = o.exchanged_by(family)
             every = np.bincount(o.group[mask], minlength=o.count.size).all()
             self.choosing[family] = Choosing(self.evaluator, o, mask) if every else None
         return self.choosing[family]

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.passes.schemes import DATA_PARALLEL, SHARDINGS
 from perfmodel.plan.outcome import AlikeTables, Planned
-from perfmodel.plan.pricing.placement import SHARDINGS
 from perfmodel.plan.pricing.shares import Shares
 from perfmodel.plan.pricing.training import WholeStep
 from perfmodel.report.figures import style
@@ -202,20 +202,11 @@ class Shown:
         return figure
 
 
-SHARDING_COLOURS: dict[str, str] = {
-    "data-parallel": style.PALETTE[0],
-    "table-wise": style.PALETTE[1],
-    "column-wise": style.PALETTE[2],
-    "row-wise": style.PALETTE[3],
-    "table-row-wise": style.PALETTE[4],
-    "table-column-wise": style.PALETTE[5],
-    "grid": style.PALETTE[6],
-    "3d": "#c2484d",
-}
+SHARDING_COLOURS = dict(zip(SHARDINGS, (*style.PALETTE[:7], "#c2484d"), strict=True))
 """Colour of each of ``SHARDINGS`` in every figure of a plan."""
 HOT, OWN = "hot rows", "own samples"
 HOT_COLOUR, OWN_COLOUR, STATE_COLOUR = "#7fb3dd", style.PALETTE[7], "#c9a94f"
-ORDER = ("data-parallel", HOT, *(name for name in SHARDINGS if name != "data-parallel"), OWN)
+ORDER = (DATA_PARALLEL, HOT, *(name for name in SHARDINGS if name != DATA_PARALLEL), OWN)
 """From below to the top of a column."""
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model import exchanges as ex
+from perfmodel.passes.schemes import DATA_PARALLEL, IN_3D
 from perfmodel.plan.pricing.allowed_tiers import IN_PLACE
 from perfmodel.plan.pricing.memory import PlanMemory
 from perfmodel.report.figures import style
@@ -115,7 +116,7 @@ def title(shown: Shown) -> str:
     tables, ranks = answer.plan.shards
     in_place = answer.plan.tier_codes[tables] == IN_PLACE
     held, read = (np.bincount(ranks[some], minlength=gpus) for some in (~in_place, in_place))
-    beside = "beside its copies " if "data-parallel" in counts else ""
+    beside = "beside its copies " if DATA_PARALLEL in counts else ""
     if held.max() > 0:
         text += f"; {beside}a GPU holds {_range(held)}"
     if read.max() > 0:
@@ -130,7 +131,7 @@ def _range(counts: Array) -> str:
     return f"{words} {'shard' if words == '1' else 'shards'}"
 
 
-_IN_WORDS = {"3d": "cut in 3d"}
+_IN_WORDS = {IN_3D: f"cut in {IN_3D}"}
 
 
 def pieces_of(shown: Shown, rank: int) -> Iterator[GpuPiece]:
@@ -159,7 +160,7 @@ def _copies(shown: Shown, rank: int) -> Iterator[GpuPiece]:
     plan, e = shown.answer.plan, shown.answer.evaluator
     times = shown.shares.copies_s(rank)
     whole = np.array([placement.ranks.size == 0 for placement in plan.placements])
-    for name, tables in (("data-parallel", np.flatnonzero(whole)), (HOT, np.flatnonzero(plan.hot_rows > 0))):
+    for name, tables in ((DATA_PARALLEL, np.flatnonzero(whole)), (HOT, np.flatnonzero(plan.hot_rows > 0))):
         rows = e.tables.rows if name != HOT else plan.hot_rows
         held = e.copied_memory(tables, rows[tables])
         for t, row, more in zip(tables.tolist(), *held, strict=True):
@@ -252,7 +253,7 @@ def _draw(figure: Any, shown: Shown, columns: Sequence[Sequence[GpuPiece]]) -> t
 _LEGEND = {
     HOT: "hot rows, on every GPU",
     OWN: "exchange buffers; time for its own samples",
-    "data-parallel": "data-parallel, on every GPU",
+    DATA_PARALLEL: f"{DATA_PARALLEL}, on every GPU",
 }
 
 

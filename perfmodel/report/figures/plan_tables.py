@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.passes.schemes import DATA_PARALLEL, SHARDINGS
 from perfmodel.plan.outcome import AlikeTables, Planned
-from perfmodel.plan.pricing.placement import SHARDINGS, Scheme
+from perfmodel.plan.pricing.placement import Scheme
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
 from perfmodel.report.figures.gpu_columns import Shown, colour_of, size_words, source, time_unit
 from perfmodel.report.figures.words import hover, safe
-from perfmodel.report.plan_text import EXCHANGE_WORDS, next_best, parts_text, ranks_text
+from perfmodel.report.plan_text import next_best, parts_text, ranks_text
 from perfmodel.schema.tiers import IN_HBM, PLACED
 from perfmodel.units import counted, format_count, format_fraction, format_number, format_time
 
@@ -120,8 +121,8 @@ def tables_title(shown: Shown) -> str:
         f"The {_count(by[first], first)} {_are(by[first])} {words(first)}, "
         f"the {_count(by[second], second)} {words(second)}"
     )
-    if "data-parallel" in by:
-        at = max(by["data-parallel"], key=lambda table: float(size[table]))
+    if DATA_PARALLEL in by:
+        at = max(by[DATA_PARALLEL], key=lambda table: float(size[table]))
         text += f"; the largest that is copied has {counted(int(t.rows[at]), 'row')}"
     return text + "."
 
@@ -311,7 +312,7 @@ def _scheme_words(group: AlikeTables) -> str:
 
 def _words(sharding: str, scheme: Scheme) -> str:
     """``row-wise, unique 128×1``."""
-    return f"{sharding}, {EXCHANGE_WORDS[scheme.kind]} {parts_text(scheme)}" if scheme.parts else sharding
+    return f"{sharding}, {scheme.kind.facts.word} {parts_text(scheme)}" if scheme.parts else sharding
 
 
 def _more(group: AlikeTables) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
+from perfmodel.passes.schemes import ROWS_ONCE
 from perfmodel.plan.as_projection import Compared
 from perfmodel.plan.sizes import Size
 from perfmodel.report.figures import style
@@ -25,7 +26,6 @@ NAME = "shardings"
 SCALE = ((0.0, "#63a9d2"), (0.35, "#9cc8e0"), (0.7, "#d3e2ea"), (1.0, "#f2f2f2"))
 """Everywhere light enough for dark numbers."""
 NUMBERS = "#1a1a1a"
-_UNIQUE = "row-wise-ub"
 _SAME = 1e-6  # of a time: as fast
 _LARGEST_RATIO = 4.0  # of a time to the fastest: what is slower has the last colour
 
@@ -56,8 +56,8 @@ def shardings(sizes: Sequence[Size], over: Over = SIZES) -> Block | Missing:
         "slowdowns against one GPU that holds all tables; darker is faster within a column. Frames mark the "
         "fastest and those as fast. Empty cells are not possible."
     )
-    if _UNIQUE in ways:
-        how += f" {_UNIQUE} sends unique rows, which are pooled at the receiver."
+    if ROWS_ONCE in ways:
+        how += f" {ROWS_ONCE} sends unique rows, which are pooled at the receiver."
     if never:
         how += f" Not possible {over.nowhere}: {', '.join(each.way for each in never)}."
     return Block(NAME, _title(spread, over, library), how, figure, _source(spread), rows)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.errors import NoCalibrationError, PerfmodelError
+from perfmodel.passes.schemes import AUTO, BY_ROWS, ROW_WISE
 from perfmodel.passes.settings import BEST, CLUSTER, Setting
 from perfmodel.project import Projection, prepare, project, project_each, project_grid
 from perfmodel.project.inputs import DEFAULT_RESERVE
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 _LARGEST_BYTES = 100e12
 _ONE_DOMAIN = "nvlink-everywhere"
-_DRAWN = ("auto", "two-level", "sparse")
-_WORDS = {"auto": "row-wise"}
+_DRAWN = (AUTO, *BY_ROWS)
+_WORDS = {AUTO: ROW_WISE}
 _CLOSE = 1e-9
 _STYLES = len(PALETTE)
 Workload = Mapping[str, Any]

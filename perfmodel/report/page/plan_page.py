@@ -9,7 +9,7 @@ from html import escape
 
 import numpy as np
 
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import usual_way
 from perfmodel.plan.files import plan_record
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.pricing.training import WholeStep
@@ -300,22 +300,13 @@ _GATHERED = {
 """Letters that ``MEANINGS`` does not have."""
 
 
-_WAYS = {
-    Exchange.DP: "data-parallel",
-    Exchange.RS: "row-wise",
-    Exchange.UB: "ub",
-    Exchange.SPARSE: "sparse",
-    Exchange.TWO_LEVEL: "two-level",
-}
-
-
 def explain_line(answer: Planned, asked: Sequence[str] = ()) -> str:
     """``perfmodel explain gather`` of the sharding that has the most bytes of cut tables, if any are cut."""
     e = answer.evaluator
     size = e.tables.rows * e.tables.dim * e.tables.element_bytes
-    cut = [group for group in answer.groups if group.scheme.kind != Exchange.DP]
+    cut = [group for group in answer.groups if not group.scheme.copied]
     group = max(cut or answer.groups, key=lambda group: float(size[list(group.tables)].sum()))
-    way = _WAYS.get(group.scheme.kind, "table-wise" if group.scheme.parts == 1 else "column-wise")
+    way = usual_way(group.scheme.kind, cut=group.scheme.parts > 1)
     words = ["perfmodel", "explain", "gather", "--gpus", str(e.gpus), "--sharding", way]
     shared = ["--model", e.tables.model, "--batch", str(e.batch), "--machine", e.setting.machine.name]
     return shlex.join([*words, *(asked or shared)])

@@ -11,6 +11,7 @@ from typing import Any
 from perfmodel.collectives.choose import choose_calibration
 from perfmodel.collectives.estimate import LARGEST_GPUS, Models
 from perfmodel.errors import NoCalibrationError, PerfmodelError
+from perfmodel.passes.schemes import AUTO, REDUCTIONS, ROW_WISE, over_all
 from perfmodel.passes.settings import BEST, CLUSTER, Setting, load_setting
 from perfmodel.report.figures.words import library_name
 from perfmodel.report.page.parts import Selector
@@ -19,7 +20,7 @@ from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.run_folders import CLOCK_ORDER
 from perfmodel.units import format_bytes, format_count
 
-WAYS = ("auto", "all-to-all", "two-level", "sparse")
+WAYS = tuple(name for name, kind in REDUCTIONS.items() if not over_all(kind))
 """Exchanges that a page offers where nobody lists them; ``auto`` of NCCL is its reduce-scatter."""
 _OTHERS = ("h200-sxm-ib", "h100-sxm-ib")
 _BOTH = (str(Backend.NCCL), str(Backend.NVSHMEM))
@@ -138,8 +139,8 @@ def offer(wanted: Wanted, loaded: Loaded, most: int, largest_bytes: float, reser
     if len(lists) < 2 or len(places) > most:
         places = list(_one_at_a_time(known, len(ways), len(machines)))
     setups = {at: Setup(machines[at[0]], known[at[:3]], ways[at[3]]) for at in places[:most]}
-    shown_ways = [_ROW_WISE if way == "auto" else f"{_ROW_WISE}, {way}" for way in ways]
-    shown_ways = [_ROW_WISE if way == "auto" else f"{_ROW_WISE}, {way}" for way in ways]
+    shown_ways = [ROW_WISE if way == AUTO else f"{ROW_WISE}, {way}" for way in ways]
+    shown_ways = [ROW_WISE if way == AUTO else f"{ROW_WISE}, {way}" for way in ways]
     words = ([m.name for m in machines], [library_name(name) for name in backends], clocks, shown_ways)
     selectors = [
         Selector(name, _LABELS[name], tuple(values), tuple(shown))
@@ -149,7 +150,6 @@ def offer(wanted: Wanted, loaded: Loaded, most: int, largest_bytes: float, reser
 
 
 _LABELS = {"machine": "machine", "backend": "library", "clock": "clock", "reduction": "sharding"}
-_ROW_WISE = "row-wise"
 
 
 def _one_at_a_time(

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.schemes import OF_TORCHREC, ROW_WISE, SHARDINGS, TABLE_ROW_WISE, TABLE_WISE
 from perfmodel.passes.steps import ALL, BACKWARD, INSIDE, LABELS, STEPS, Step, StepRow
 from perfmodel.plan.pricing.cost import Evaluator, StepCost
 from perfmodel.plan.pricing.loads import Loads
@@ -21,9 +21,11 @@ Group = tuple[int, ...]
 
 _BACKWARD = frozenset(step.name for step in BACKWARD)
 _BY_IDS = ("ids", "weights", "requests", "rows", "sparse")
-_TYPE_OF = {"reduce_scatter_bags": "row_wise", "all_gather_gradients": "row_wise"}
-_INSIDE_TYPE, _WHOLE_TYPE = "table_row_wise", "table_wise"
-_KIND_TYPES = {Exchange.RS: "row_wise", Exchange.TWO_LEVEL: _INSIDE_TYPE, Exchange.RB: _WHOLE_TYPE}
+_ROWS_TYPE, _INSIDE_TYPE, _WHOLE_TYPE = (
+    SHARDINGS[name].torchrec for name in (ROW_WISE, TABLE_ROW_WISE, TABLE_WISE)
+)
+_TYPE_OF = {"reduce_scatter_bags": _ROWS_TYPE, "all_gather_gradients": _ROWS_TYPE}
+_KIND_TYPES = {OF_TORCHREC[name].exchange: name for name in (_ROWS_TYPE, _INSIDE_TYPE, _WHOLE_TYPE)}
 _INPUT = ("lengths", "ids", "weights", "request_splits", "requests")
 KERNELS: dict[KernelFamily, tuple[str, ...]] = {
     KernelFamily.BUCKETIZE: ("bucketize", "deduplicate"),
@@ -200,7 +202,7 @@ def _order(evaluator: Evaluator, plan: Plan, names: Sequence[str]) -> dict[str, 
     sets, steps = evaluator.model.sets, [step.name for step in evaluator.steps]
     types: list[str] = []
     if sets is not None:
-        types = list(sets.types or [_KIND_TYPES.get(Exchange(kind), "") for kind in plan.kinds.tolist()])
+        types = list(sets.types or [_KIND_TYPES.get(kind, "") for kind in plan.kinds.tolist()])
     places = {name: at for at, name in enumerate(dict.fromkeys(types))}
     found = {}
     for at, name in enumerate(steps):
