@@ -25,11 +25,11 @@ FIGURES = {
 
 @dataclass(frozen=True)
 class Others:
-    """Figures of another page, and what draws one of them."""
+    """Figures of another page, and what draws one of them, or writes the page that has it."""
 
     of: str
     figures: Mapping[str, str]
-    lines: str  # {name} stands for the figure
+    line: str  # {name} stands for the figure
 
 
 GPUS = Others(
@@ -77,8 +77,7 @@ PLAN = Others(
         "tables": "which sharding for which table",
         "others": "what the next best scheme of each table would cost",
     },
-    "perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 128 --report plan.html\n"
-    "perfmodel figure {name} --page plan.html",
+    "perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 128 --report plan.html",
 )
 CHIP = Others(
     "the cores of one chip",
@@ -87,8 +86,7 @@ CHIP = Others(
         "buffers": "what the buffers of the cores contain",
         "ids": "the same mapping with other distributions of ids",
     },
-    "perfmodel chip plan --chip ascend-910 --model criteo-kaggle --report cores.html\n"
-    "perfmodel figure {name} --page cores.html",
+    "perfmodel chip plan --chip ascend-910 --model criteo-kaggle --report cores.html",
 )
 SERVICE = Others(
     "a service",
@@ -97,8 +95,7 @@ SERVICE = Others(
         "made-of": "the parts of the p99 at each load",
         "batches": "the highest load of a replica at each batch size",
     },
-    "perfmodel load --table-size 10TB --qps 500k --p99 10ms --report load.html\n"
-    "perfmodel figure {name} --page load.html",
+    "perfmodel load --table-size 10TB --qps 500k --p99 10ms --report load.html",
 )
 OTHERS = (GPUS, COMPARED, PLAN, CHIP, SERVICE)
 EVERY = {**FIGURES, **{name: shows for other in OTHERS for name, shows in other.figures.items()}}
