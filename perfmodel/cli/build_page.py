@@ -10,7 +10,7 @@ from perfmodel.cli.question import Question
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.report.page.parts import Page, Selector, View
 from perfmodel.report.page.setups import Loaded, Wanted, offer, with_reasons
-from perfmodel.report.page.views import MOST_VIEWS, Across, NoView, combinations, views, workloads
+from perfmodel.report.page.views import MOST_VIEWS, Across, NoView, ViewsAsked, combinations, views, workloads
 
 NOT_OF_THE_PAGE = ("out", "force", "as_json", "as_csv", "report")
 """Options without which its command makes the same page."""
@@ -40,7 +40,7 @@ def page_of(
     room = MOST_VIEWS - len(combinations(workload)) + 1
     offered = offer(asked, loaded, room, across.largest_bytes, question.reserve)
     lines = across.lines(sizes.values, workloads(workload), loaded, known, asked.own)
-    all_of = across.asked(sizes, workload, offered, loaded, lines, known)
+    all_of = ViewsAsked(sizes, workload, offered, loaded, lines, known)
     bar = ProgressBar(len(all_of.places()) + across.blocks, "report")
     made = list(bar.over(views(all_of, across.view)))
     found = [view for view in made if isinstance(view, View)]

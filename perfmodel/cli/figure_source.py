@@ -18,7 +18,7 @@ from perfmodel.cli.report_gpus import gpus_page
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import NoCalibrationError
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.names import COMPARED, EVERY, FIGURES, on_more_gpus
+from perfmodel.report.figures.names import COMPARED, FIGURES, GPUS
 from perfmodel.report.static import drawn
 
 if TYPE_CHECKING:
@@ -79,9 +79,8 @@ def source_of(context: typer.Context) -> FigureSource:
         command = asked.text(_NOT_OF_THE_PAGE)
         return FigureSource(COMPARED.figures, line, lambda: _compared(params, command))
     if over_gpus(params):
-        named = {name: EVERY[name] for name in on_more_gpus(model=params["model"] is not None)}
         options = tuple(one for one in line.options if one[0] not in _NOT_OF_THE_PAGE)
-        return FigureSource(named, line, lambda: _over_gpus(params, replace(asked, options=options)))
+        return FigureSource(GPUS.figures, line, lambda: _over_gpus(params, replace(asked, options=options)))
     return FigureSource(FIGURES, line, None)
 
 

@@ -34,19 +34,9 @@ class Others:
 
 GPUS = Others(
     "the same tables on more and more GPUs",
-    {
-        "over-gpus": "slowdown, time and samples per second against the number of GPUs",
-        "per-table": "a sharding of its own for every table of a model",
-        "plan-scaling": "samples per second of a plan on each number of GPUs, and the knee",
-    },
+    {"over-gpus": "slowdown, time and samples per second against the number of GPUs"},
     "perfmodel figure {name} --model mlperf-dlrm-dcnv2",
 )
-
-
-def on_more_gpus(*, model: bool) -> list[str]:
-    """All figures of that page; model  whether it is of a model's tables."""
-    first, *of_a_model = GPUS.figures
-    return [first, *list(FIGURES)[1:], *(of_a_model if model else [])]
 
 
 COMPARED = Others(
