@@ -154,16 +154,18 @@ def _page(typed: Mapping[str, Any], line: TypedLine) -> Page:
 
 
 def check_compared(params: Mapping[str, Any]) -> None:
-    """Limits: a comparison beside what it has not, or on numbers of GPUs without a model -> BadInputError"""
+    """Limits: a comparison beside what it has not -> BadInputError"""
     if params["compare"] is None:
         return
     for name in ("sharding", "kernels", "tier"):
         if params.get(name) is not None:  # a figure has no --kernels
             raise BadInputError(f"--{name} and --compare cannot be combined.", "leave one of them out.")
-    if params["gpus"] is not None and params["model"] is None:
-        raise BadInputError(
-            "--compare with numbers of GPUs needs tables.", "give --model, or leave --gpus out."
-        )
+    for name in ("gpus", "model"):
+        if params[name] is not None:
+            raise BadInputError(
+                f"--{name} and --compare cannot be combined.",
+                "two machines can be chosen in one page: report --machine A,B --model … --gpus …",
+            )
 
 
 def over_gpus(params: Mapping[str, Any]) -> bool:

@@ -42,7 +42,7 @@ def test_names_are_those_of_the_pages(blocks: dict[str, Block | Missing]) -> Non
         ("cores", ("the cores of one chip: it is on the page", "perfmodel chip plan --chip")),
         ("latency", ("a figure of a service: it is on the page", "perfmodel load --table-size")),
         ("over-gpus", ("more and more GPUs", "figure over-gpus --model")),
-        ("compare-needs", ("two machines", "figure compare-needs --compare")),
+        ("compare-steps", ("two machines", "figure compare-steps --compare")),
     ],
 )
 def test_figures_of_other_pages_say_what_draws_them(cli: Cli, name: str, says: tuple[str, ...]) -> None:
@@ -64,16 +64,15 @@ def test_hatches_are_in_the_legend(blocks: dict[str, Block | Missing]) -> None:
 def test_one_of_a_comparison(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assemble, "whole_page", None)  # no page is written on the way
     asked = ("--compare", "h100-sxm-ib", "h200-sxm-ib", "--table-size", "10TB", "--batch", "1024")
-    done = cli("figure", "compare-differences", *asked, "--pooling", "32", "--dim", "32", "--json")
+    done = cli("figure", "compare-steps", *asked, "--pooling", "32", "--dim", "32", "--json")
     told = json.loads(done.out)
-    assert told["title"].startswith("For 10 TB B saves")
-    assert told["columns"][:3] == ["step", "a_s", "b_s"]
+    assert told["title"].startswith("For 10 TB the longest step of A is the reduce-scatter (bags) (73.1 % ")
+    assert {row[0] for row in told["rows"]} == {"A", "B"}
 
 
 def test_names_of_the_chip_and_of_two() -> None:
-    from perfmodel.report.figures import compare, compare_constants, compare_steps
+    from perfmodel.report.figures import compare
     from perfmodel.report.onechip import cores_figure, mapping_figures
 
     assert list(CHIP.figures) == [cores_figure.NAME, mapping_figures.BUFFERS, mapping_figures.IDS]
-    own = (compare.TIME, compare.SLOWDOWN, compare_steps.STEPS, compare_steps.DIFFERENCES)
-    assert {*own, compare_constants.CONSTANTS, compare_constants.NEEDS} <= set(COMPARED.figures)
+    assert list(COMPARED.figures) == [compare.TIME, compare.STEPS]

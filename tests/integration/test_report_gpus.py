@@ -164,7 +164,7 @@ def test_equal_tables_without_a_size_fill_the_fewest_gpus(
             ("--sharding", "grid", "--gpus", "16", "--reduction", "sparse"),
             ("--sharding grid and --reduction",),
         ),
-        (("--gpus", "8", "--compare", "h100-sxm-ib", "h200-sxm-ib"), ("--compare with numbers of GPUs",)),
+        (("--gpus", "8", "--compare", "h100-sxm-ib", "h200-sxm-ib"), ("--gpus and --compare",)),
     ],
 )
 def test_what_no_page_can_be_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from perfmodel.passes.steps import StepRow
@@ -26,33 +26,45 @@ def breakdown(answers: Sequence[Projection]) -> Block | Missing:
     shown = [answer for answer in answers if answer.gpus > 1 or answer.forward.tier is not None]
     if not shown:
         return Missing(NAME, "every size here fits on one GPU: ask for larger tables with --table-size.")
-    names = list(dict.fromkeys(step.name for answer in shown for step in answer.steps))
-    rows = tuple(_row(answer, step) for answer in shown for step in answer.steps)
     labels = [_lines(answer) for answer in shown]
+    axis = "bytes of all tables, GPUs, and time of a batch"
+    figure, switches = stacked(shown, labels, axis, in_time=False)
+    how = (
+        "Each bar is one batch at one size of the tables; its segments are the steps, the first at the "
+        "bottom."
+    )
+    return Block(NAME, _title(shown), how, figure, _source(shown), tuple(step_rows(shown)), switches)
+
+
+def stacked(
+    shown: Sequence[Projection], labels: Sequence[str], title: str, *, in_time: bool
+) -> tuple[Any, tuple[Switch, ...]]:
+    """The figure of the steps of answers, a bar each, and its switches: shares, and time.
+
+    labels  of the bars;  title  of their axis;  in_time  whether time is first
+    """
+    names = list(dict.fromkeys(step.name for answer in shown for step in answer.steps))
     factor, unit = _unit(max(answer.time_s for answer in shown))
     times = [_heights(shown, name, lambda step: factor * step.time_s) for name in names]
     shares = [_heights(shown, name, lambda step: 100 * step.share) for name in names]
     time_axis = style.axis(f"time of a batch ({unit})", rangemode="tozero")
     share_axis = style.axis("share of the time (%)", range=[0, 100])
-    figure = style.plain_figure(
-        [_bars(shown, labels, name, index, shares[index]) for index, name in enumerate(names)],
-        barmode="stack",
-        bargap=0.25,
-        height=460,
-        meta={"min_width": 680},
-        xaxis=style.axis("bytes of all tables, GPUs, and time of a batch", type="category", tickangle=0),
-        yaxis=share_axis,
-        legend={"traceorder": "normal"},
-    )
     switches = (
         Switch("%", {"y": shares}, {"yaxis": share_axis}),
         Switch(unit, {"y": times}, {"yaxis": time_axis}),
     )
-    how = (
-        "Each bar is one batch at one size of the tables; its segments are the steps, the first at the "
-        "bottom."
+    first, *_ = switches = switches[::-1] if in_time else switches
+    figure = style.plain_figure(
+        [_bars(shown, labels, name, index, first.traces["y"][index]) for index, name in enumerate(names)],
+        barmode="stack",
+        bargap=0.25,
+        height=460,
+        meta={"min_width": 680},
+        xaxis=style.axis(title, type="category", tickangle=0),
+        legend={"traceorder": "normal"},
+        **first.layout,
     )
-    return Block(NAME, _title(shown), how, figure, _source(shown), rows, switches)
+    return figure, switches
 
 
 def _title(shown: Sequence[Projection]) -> str:
@@ -88,20 +100,23 @@ def _lines(answer: Projection) -> str:
     return "<br>".join([_size(answer), counted(answer.gpus, "GPU"), format_time(answer.time_s)])
 
 
-def _row(answer: Projection, step: StepRow) -> dict[str, Any]:
-    return {
-        "table_bytes": answer.gpu_count.table_bytes,
-        "gpus": answer.gpus,
-        "step": step.name,
-        "time_s": float(step.time_s),
-        "low_s": float(step.low_s),
-        "high_s": float(step.high_s),
-        "share": float(step.share),
-        "payload_bytes": float(step.payload_bytes),
-        "library": step.library,
-        "clock": str(step.clock),
-        "evidence": str(step.evidence),
-    }
+def step_rows(shown: Sequence[Projection]) -> Iterator[dict[str, Any]]:
+    """Every step of answers as a row of data."""
+    for answer in shown:
+        for step in answer.steps:
+            yield {
+                "table_bytes": answer.gpu_count.table_bytes,
+                "gpus": answer.gpus,
+                "step": step.name,
+                "time_s": float(step.time_s),
+                "low_s": float(step.low_s),
+                "high_s": float(step.high_s),
+                "share": float(step.share),
+                "payload_bytes": float(step.payload_bytes),
+                "library": step.library,
+                "clock": str(step.clock),
+                "evidence": str(step.evidence),
+            }
 
 
 def _heights(shown: Sequence[Projection], name: str, of: Callable[[StepRow], float]) -> list[float]:

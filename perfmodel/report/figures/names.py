@@ -43,16 +43,7 @@ COMPARED = Others(
     "two machines, or two calibrations",
     {
         "compare-time": "times of A and B against table size, and their ratio",
-        "compare-slowdown": "slowdown of A and B against table size",
         "compare-steps": "the steps of A and B side by side",
-        "compare-differences": "what one saves in each step",
-        "compare-all-to-all": "the all-to-all of A and B, and their ratio",
-        "compare-reduce-scatter": "the same of the reduce-scatter",
-        "compare-all-gather": "the same of the all-gather",
-        "compare-all-reduce": "the same of the all-reduce",
-        "compare-broadcast": "the same of the broadcast",
-        "compare-constants": "constants that differ",
-        "compare-needs": "how much better one value of the slower machine would have to be",
     },
     "perfmodel figure {name} --compare h100-sxm-ib h200-sxm-ib",
 )

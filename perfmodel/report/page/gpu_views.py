@@ -10,6 +10,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.plan.as_projection import compared
 from perfmodel.project import Projection, project_each
+from perfmodel.project.comparison import samples_per_s
 from perfmodel.report.figures.block import Missing
 from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.over_gpus import over_gpus, samples_words, sentence
@@ -85,8 +86,8 @@ def sharded(base: Projection, way: str | None) -> Projection:
 
 def _scaling(answer: Projection) -> tuple[str, ...]:
     """The row of a number of GPUs."""
-    rate = answer.gpus * float(answer.work.batch[0]) / answer.time_s
     longest, count = max(answer.steps, key=lambda step: step.time_s), answer.gpu_count
+    rate = samples_per_s(answer)
     return (
         format_count(answer.gpus),
         format_time(answer.time_s),
