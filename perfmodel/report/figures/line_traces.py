@@ -110,11 +110,8 @@ def heights(line: Drawn, shown: Columns) -> list[list[float]]:
 
 
 def _parts(line: Drawn) -> Iterator[tuple[slice, str]]:
-    yield from parts_of(line.values("main_evidence"))
-
-
-def parts_of(evidence: Sequence[str]) -> Iterator[tuple[slice, str]]:
     """Neighbours of one evidence, each with the point before it: a dash each."""
+    evidence = line.values("main_evidence")
     for kind, members in groupby(range(len(evidence)), key=lambda at: evidence[at]):
         span = list(members)
         yield slice(max(span[0] - 1, 0), span[-1] + 1), kind
