@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from perfmodel.cli.choices import OF_SELECTORS, with_options
+from perfmodel.cli.choices import with_options
 from perfmodel.cli.output import ProgressBar
-from perfmodel.cli.question import Question
+from perfmodel.cli.question import LISTS, Question
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.report.page.parts import Page, Selector, View
 from perfmodel.report.page.setups import Loaded, Wanted, offer, with_reasons
@@ -36,7 +36,7 @@ def page_of(
     chosen = {selector.name: selector.values[selector.start] for selector in workload}
     known = question.keywords("machine", *_OF_A_SETUP, sizes.name, *chosen)
     loaded = Loaded(question.kernels)
-    across = across or across_sizes(sizes, OF_SELECTORS)
+    across = across or across_sizes(sizes, LISTS)
     room = MOST_VIEWS - len(combinations(workload)) + 1
     offered = offer(asked, loaded, room, across.largest_bytes, question.reserve)
     lines = across.lines(sizes.values, workloads(workload), loaded, known, asked.own)

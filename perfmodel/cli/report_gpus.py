@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from perfmodel.cli.build_page import page_of
-from perfmodel.cli.choices import OF_SELECTORS, lists_of, wanted, workload_selectors
+from perfmodel.cli.choices import lists_of, wanted, workload_selectors
 from perfmodel.cli.options import check_most, count_values, size_values
-from perfmodel.cli.question import Question, question_of
+from perfmodel.cli.question import LISTS, Question, question_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import ALL, check_model, checked_sharding
 from perfmodel.errors import BadInputError, PerfmodelError
@@ -18,9 +18,9 @@ from perfmodel.report.page.gpu_views import across_gpus, sharded
 from perfmodel.report.page.parts import Page, Selector
 from perfmodel.units import format_count
 
-_SELECTED = ("gpus", "sharding", *(name for name in OF_SELECTORS if name != "table_size"))
-_TIMES = (1, 2, 4, 8)
-"""The numbers of GPUs to choose from where nobody lists them, over the first."""
+_SELECTED = ("gpus", "sharding", *(name for name in LISTS if name != "table_size"))
+_TIMES, _NODES = 8, 16
+"""Where nobody lists numbers of GPUs, they are doubled up to so many times the first and so many nodes."""
 
 
 def gpus_page(params: Mapping[str, Any], line: TypedLine) -> Page:
@@ -94,8 +94,10 @@ def _answered(
     """
     asked = replace(question, **{selector.name: selector.values[selector.start] for selector in workload})
     first = replace(asked, gpus=next(iter(numbers), None)).answer()
+    top = max(_TIMES * first.gpus, _NODES * first.gpu_count.gpus_per_node)
+    doubled = [first.gpus << k for k in range(top.bit_length()) if first.gpus << k <= top]
     found = []
-    for gpus in numbers if len(numbers) > 1 else [times * first.gpus for times in _TIMES]:
+    for gpus in numbers if len(numbers) > 1 else doubled:
         try:
             sharded(replace(asked, gpus=gpus).answer(), way)
             found.append(gpus)

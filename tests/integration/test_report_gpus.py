@@ -95,7 +95,7 @@ def test_project_writes_this_page_of_a_sharding(cli: Callable[..., Outcome], tmp
     answer = next(compared(base(16), ["grid"])).answer
     assert answer is not None
     head, *more = data["views"]["0|0|0|0|0"]["heads"]
-    assert len(more) == 3  # 32, 64 and 128 GPUs
+    assert len(more) == 3  # 32, 64 and 128 GPUs: 16 nodes
     assert head["sentence"].startswith(f"{format_ratio(answer.slowdown)} slower sharded grid over 16 GPUs")
     assert "8 row parts" in head["gpus"] and data["question"].endswith("sharded grid")
     last = data["selectors"][-1]
