@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from perfmodel.cli.choices import other_keywords, texts_of, workload_selectors
-from perfmodel.cli.output import ProgressBar, emit, emit_json
-from perfmodel.cli.page_file import check_place, write
-from perfmodel.cli.pictures import draw
+from perfmodel.cli.output import ProgressBar, emit
+from perfmodel.cli.page_file import check_place, deliver, write, wrote
 from perfmodel.cli.question import LISTS, Question, question_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
@@ -25,7 +24,6 @@ from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.home import LATEST
 from perfmodel.schema.machine import list_machines
-from perfmodel.units import format_bytes
 
 if TYPE_CHECKING:
     from perfmodel.report.figures.compare import Pair
@@ -50,16 +48,11 @@ def compare_page(context: typer.Context) -> None:
     out = typed["out"] or Path(_DEFAULTS[file_format])
     check_place(out, file_format, COMPARED.figures, force=typed["force"])
     pair, page = comparison(typed, TypedLine.of(context).text(_NOT_OF_THE_PAGE, ("--compare", *names)))
-    if file_format in PICTURES:
-        draw(page.blocks(), out, file_format, typed["as_json"])
+    if typed["as_json"] or file_format in PICTURES:
+        deliver(page, out, file_format, typed["as_json"], compare=list(names), **_record(pair))
         return
     size = write(page, out, file_format)
-    if typed["as_json"]:
-        record = {**_record(pair), "blocks": page.contents()}
-        emit_json("report", compare=list(names), file=str(out), bytes=size, **record)
-        return
-
-    emit(f"{page.card.sentence}\n\nWrote {out} ({format_bytes(size, binary=False)}).")
+    emit(f"{page.card.sentence}\n\n{wrote(out, size, file_format)}")
 
 
 def comparison(params: Mapping[str, Any], command: str) -> tuple[Pair, Page]:

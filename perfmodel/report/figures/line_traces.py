@@ -123,6 +123,19 @@ def labels(drawn: Sequence[Drawn], x: str, y: str, scale: PixelScale) -> list[di
     return end_labels(ends, scale)
 
 
+def fastest_other(lines: Sequence[SlowdownLine], axis: str, at: float) -> tuple[float, str] | None:
+    """The least slowdown of the lines after the first at one value of ``axis``, and of which it is.
+
+    Limits: no other line of this machine has that value -> None
+    """
+    found = []
+    for line in lines[1:]:
+        here = abs(line.frame[axis].to_numpy() / at - 1) < 1e-9
+        if here.any() and not line.supposed:
+            found.append((float(line.frame["slowdown"].to_numpy()[here][0]), line.label))
+    return min(found, default=None)
+
+
 def dash_words(main: Iterable[str]) -> str:
     """What the dashes of lines mean.
 

@@ -18,6 +18,7 @@ from perfmodel.report.figures.line_traces import (
     dash_words,
     drawn_of,
     evidence_words,
+    fastest_other,
     full,
     heights,
     labels,
@@ -147,12 +148,10 @@ def sentence(lines: Sequence[SlowdownLine], asked: Projection) -> str:
         f"{format_ratio(asked.slowdown)} slower than on one GPU that holds all tables ({format_ratio(low)} "
         f"to {format_ratio(high)})"
     )
-    others = [(_at(line.frame, asked.gpus), line.label) for line in lines[1:] if not line.supposed]
-    known = [(value, label) for value, label in others if value is not None]
-    if known and min(known)[0] < asked.slowdown * (1 - _SAME):
-        least, label = min(known)
-        first += f"; {label} would make it {format_ratio(least)}"
-    elif known:
+    other = fastest_other(lines, "gpus", asked.gpus)
+    if other is not None and other[0] < asked.slowdown * (1 - _SAME):
+        first += f"; {other[1]} would make it {format_ratio(other[0])}"
+    elif other is not None:
         first += ", and no other way drawn here is faster"
     return f"{first}. {_most(lines[0].frame)}"
 
@@ -166,12 +165,6 @@ def _most(frame: pd.DataFrame) -> str:
     at = int(rates.argmax())
     gpus = int(frame["gpus"].to_numpy()[at])
     return f"Most samples per second: {samples_words(float(rates[at]))}, on {counted(gpus, 'GPU')}."
-
-
-def _at(frame: pd.DataFrame, gpus: int) -> float | None:
-    """Slowdown of a line on so many GPUs; None where it has no such point."""
-    found = frame["gpus"].to_numpy() == gpus
-    return float(frame["slowdown"].to_numpy()[found][0]) if found.any() else None
 
 
 def _rates(row: Row) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -101,13 +101,18 @@ def _scaling(answer: Projection) -> tuple[str, ...]:
 
 
 def _frame(answers: Sequence[Projection]) -> pd.DataFrame:
+    """A line through them, as ``perfmodel.project`` gives it."""
     import pandas as pd
 
-    return pd.DataFrame(list(_rows(answers)))
-
-
-def _rows(answers: Sequence[Projection]) -> Iterator[dict[str, Any]]:
-    for answer in answers:
-        own = {"gpus": answer.gpus, "table_bytes": answer.gpu_count.table_bytes}
-        words = {"batch": float(answer.work.batch[0]), "evidence": str(answer.evidence)}
-        yield {**answer.totals, **own, **words, "main_evidence": str(answer.main_evidence)}
+    rows = [
+        {
+            **answer.totals,
+            "gpus": answer.gpus,
+            "table_bytes": answer.gpu_count.table_bytes,
+            "batch": float(answer.work.batch[0]),
+            "evidence": str(answer.evidence),
+            "main_evidence": str(answer.main_evidence),
+        }
+        for answer in answers
+    ]
+    return pd.DataFrame(rows)
