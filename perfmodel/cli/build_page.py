@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from perfmodel.cli.choices import OF_SELECTORS, with_options
+from perfmodel.cli.choices import with_options
 from perfmodel.cli.output import ProgressBar
-from perfmodel.cli.question import Question
+from perfmodel.cli.question import LISTS, Question
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.report.page.parts import Page, Selector, View
 from perfmodel.report.page.setups import Loaded, Wanted, offer, with_reasons
-from perfmodel.report.page.views import MOST_VIEWS, Across, NoView, combinations, views, workloads
+from perfmodel.report.page.views import MOST_VIEWS, Across, NoView, ViewsAsked, combinations, views, workloads
 
 NOT_OF_THE_PAGE = ("out", "force", "as_json", "as_csv", "report")
 """Options without which its command makes the same page."""
@@ -36,11 +36,11 @@ def page_of(
     chosen = {selector.name: selector.values[selector.start] for selector in workload}
     known = question.keywords("machine", *_OF_A_SETUP, sizes.name, *chosen)
     loaded = Loaded(question.kernels)
-    across = across or across_sizes(sizes, OF_SELECTORS)
+    across = across or across_sizes(sizes, LISTS)
     room = MOST_VIEWS - len(combinations(workload)) + 1
     offered = offer(asked, loaded, room, across.largest_bytes, question.reserve)
     lines = across.lines(sizes.values, workloads(workload), loaded, known, asked.own)
-    all_of = across.asked(sizes, workload, offered, loaded, lines, known)
+    all_of = ViewsAsked(sizes, workload, offered, loaded, lines, known)
     bar = ProgressBar(len(all_of.places()) + across.blocks, "report")
     made = list(bar.over(views(all_of, across.view)))
     found = [view for view in made if isinstance(view, View)]

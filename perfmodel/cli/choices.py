@@ -34,7 +34,6 @@ Texts = list[str] | None
 
 DEFAULTS = {"table_size": "10TB,1TB,100TB", "batch": "1024,256,4096", "pooling": "32,8", "dim": "32,128"}
 FIRST = {name: texts.split(",")[0] for name, texts in DEFAULTS.items()}
-OF_SELECTORS = LISTS
 
 NumbersOption = Annotated[
     str | None,
@@ -222,7 +221,7 @@ def texts_of(value: object) -> Texts:
 
 def lists_of(typed: Mapping[str, Any], line: TypedLine) -> dict[str, Texts]:
     """Options of selectors as lists, an exchange that nobody typed as None; unknown names are refused."""
-    lists = {name: texts_of(typed[name]) for name in OF_SELECTORS}
+    lists = {name: texts_of(typed[name]) for name in LISTS}
     if "reduction" not in dict(line.options):
         lists["reduction"] = None
     _check("clock", _names("clock", lists))

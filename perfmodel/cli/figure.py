@@ -82,15 +82,6 @@ def figure(
     settings: SetOption = None,
     calibration: CalibrationOption = None,
     compare: CompareOption = None,
-    page: Annotated[
-        Path | None,
-        typer.Option(
-            "--page",
-            metavar="HTML",
-            help="Take the figure from this page, written by report, project or plan; options such as "
-            "--batch choose in it.",
-        ),
-    ] = None,
     draw: Annotated[
         list[str] | None,
         typer.Option(
@@ -130,8 +121,8 @@ def figure(
 ) -> None:
     """Draw one figure of a page, with its finding and its source. Without a name, list all figures.
 
-    Takes the options of project (default: --table-size 10TB), --compare as in report, or any page with
-    --page. Pictures (svg, png, pdf) need kaleido and a Chrome or Chromium; html, json and csv need neither.
+    Takes the options of project (default: --table-size 10TB), or --compare as in report. Pictures (svg,
+    png, pdf) need kaleido and a Chrome or Chromium; html, json and csv need neither.
 
     \b
     Examples
@@ -142,8 +133,7 @@ def figure(
       perfmodel figure breakdown --table-size 20TB --machine h200-sxm-ib --out breakdown.csv
       perfmodel figure over-gpus --model mlperf-dlrm-dcnv2 --out over-gpus.svg
       perfmodel figure compare-time --compare h100-sxm-ib h200-sxm-ib --out both.svg
-      perfmodel figure timeline --page plan.html --out timeline.svg
-      perfmodel figure --page plan.html --format svg --out figures
+      perfmodel figure --table-size 20TB --format svg --out figures
     """
     _one_each(table_size=table_size, batch=batch, pooling=pooling, dim=dim)
     source = source_of(context)
@@ -204,8 +194,8 @@ def _list(source: FigureSource, as_json: bool) -> None:
         return
     parts = [_lines(source.figures)]
     for other in others:
-        lines = other.lines.format(name=next(iter(other.figures))).replace("\n", "\n  ")
-        parts.append(f"Of {other.of}, e.g.\n  {lines}\n{_lines(other.figures)}")
+        line = other.line.format(name=next(iter(other.figures)))
+        parts.append(f"Of {other.of}, e.g.\n  {line}\n{_lines(other.figures)}")
     first = next(iter(source.figures))
     emit("\n\n".join([*parts, f"Draw one: {source.command(first, f'{first}.svg')}"]))
 
@@ -234,9 +224,10 @@ def _unknown(name: str, source: FigureSource) -> BadInputError:
     """The refusal of a name: what draws it where it is of another page, else the figures there are."""
     if name in EVERY:
         other = next((one for one in OTHERS if name in one.figures), None)
-        lines = other.lines if other else "perfmodel figure {name}"
+        line = other.line if other else "perfmodel figure {name}"
         what = f"a figure of {other.of}" if other else "a figure of one question"
-        return BadInputError(f"{name} is {what}, not of this page.", lines.format(name=name))
+        where = ", not of this page" if "{name}" in line else ": it is on the page that this writes"
+        return BadInputError(f"{name} is {what}{where}.", line.format(name=name))
     hint = unknown_name("figure", name, source.figures).next_step.partition("known:")[0].strip()
     listed = f"{hint} the figures are:".strip() + f"\n{_lines(source.figures, '  ')}"
     return BadInputError(f"there is no figure {shown(name)}.", listed)

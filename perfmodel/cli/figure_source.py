@@ -1,4 +1,4 @@
-"""Where a figure comes from: the question that is asked, a page that answers it, or one that was written."""
+"""Where a figure comes from: the question that is asked, or a page that answers it."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ from perfmodel.cli.report_gpus import gpus_page
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import NoCalibrationError
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.names import COMPARED, EVERY, FIGURES, on_more_gpus
-from perfmodel.report.page.written import WrittenPage
+from perfmodel.report.figures.names import COMPARED, FIGURES, GPUS
 from perfmodel.report.static import drawn
 
 if TYPE_CHECKING:
     from perfmodel.report.page.parts import Page
 
 _NOT_OF_THE_FIGURE = ("name", "out", "file_format", "force", "as_json", "width", "height", "scale")
-_NOT_OF_THE_PAGE = (*_NOT_OF_THE_FIGURE, "draw", "page")
+_NOT_OF_THE_PAGE = (*_NOT_OF_THE_FIGURE, "draw")
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +46,7 @@ class FigureSource:
 
     figures: Mapping[str, str]  # what each shows, by name
     line: TypedLine
-    page: Callable[[], Page | WrittenPage] | None  # that has them; None: each is made by itself
+    page: Callable[[], Page] | None  # that has them; None: each is made by itself
 
     def command(self, name: str, file: str) -> str:
         """Draws this one into that file."""
@@ -72,27 +71,17 @@ class FigureSource:
 
 
 def source_of(context: typer.Context) -> FigureSource:
-    """What the options of ``perfmodel figure`` name. Limits: a page that is none -> BadInputError"""
+    """What the options of ``perfmodel figure`` name."""
     params, line = context.params, TypedLine.of(context).pinned()
     check_compared(params)
-    if params["page"] is not None:
-        return _of_a_file(params["page"], line)
     asked = replace(line, command=("perfmodel", "report"))
     if params["compare"] is not None:
         command = asked.text(_NOT_OF_THE_PAGE)
         return FigureSource(COMPARED.figures, line, lambda: _compared(params, command))
     if over_gpus(params):
-        named = {name: EVERY[name] for name in on_more_gpus(model=params["model"] is not None)}
         options = tuple(one for one in line.options if one[0] not in _NOT_OF_THE_PAGE)
-        return FigureSource(named, line, lambda: _over_gpus(params, replace(asked, options=options)))
+        return FigureSource(GPUS.figures, line, lambda: _over_gpus(params, replace(asked, options=options)))
     return FigureSource(FIGURES, line, None)
-
-
-def _of_a_file(path: Path, line: TypedLine) -> FigureSource:
-    """Options that say what the page is of choose in it."""
-    typed = [words for name, words in line.options if name not in _NOT_OF_THE_PAGE]
-    page = WrittenPage.read(path).choose({words[0].removeprefix("--"): words[-1] for words in typed})
-    return FigureSource({name: EVERY.get(name, "") for name in page.names}, line, lambda: page)
 
 
 def _compared(params: Mapping[str, Any], command: str) -> Page:

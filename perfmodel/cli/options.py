@@ -320,15 +320,13 @@ def size_values(texts: list[str], option: str = "--size") -> list[int]:
     return _not_too_many(sizes, option)
 
 
-def count_values(texts: list[str], option: str, least: int = 1) -> list[int]:
+def count_values(texts: list[str], option: str) -> list[int]:
     """Whole numbers of ``8,16`` and of ranges by powers of two, ``8..1024``."""
     counts: list[int] = []
     for text in split_values(texts, option):
         low, dots, high = (part.strip() for part in text.partition(".."))
         first = parse_count(low, option)
         last = parse_count(high, option) if dots else first
-        if first < least:
-            raise BadInputError(f"{option} {text} is too few.", f"at least {least}.")
         if last < first:
             raise BadInputError(
                 f"{option} {text} runs downwards.", f"the smaller number comes first: {option} {high}..{low}."
@@ -357,7 +355,7 @@ def _not_too_many(values: list[int], option: str) -> list[int]:
     return unique
 
 
-def collective_name(text: str, option: str = "--op") -> str:
+def collective_name(text: str) -> str:
     """Our name of a collective, also for ``all-to-all``, ``alltoall`` and ``AllReduce``."""
     plain = re.sub(r"[^a-z]", "", text.lower())
     for name in COLLECTIVES:
@@ -365,9 +363,9 @@ def collective_name(text: str, option: str = "--op") -> str:
             return name
     if plain in SAMPLES_ONLY:
         raise BadInputError(
-            f"{option} {text} has no curve: calibrate measures it as a check of what one link gives "
+            f"--op {text} has no curve: calibrate measures it as a check of what one link gives "
             "(samples only, not fitted).",
             f"perfmodel show latest --samples prints its times; with a curve: {', '.join(COLLECTIVES)}.",
         )
 
-    raise unknown_name(f"{option} collective", text, COLLECTIVES)
+    raise unknown_name("--op collective", text, COLLECTIVES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,20 +67,16 @@ def check_place(out: Path, file_format: str, names: Iterable[str], *, force: boo
         check_target(out, force=force)
 
 
-def deliver(page: Page, out: Path, file_format: str, as_json: bool) -> None:
-    """Write it, or a picture of each figure, and say so."""
+def deliver(page: Page, out: Path, file_format: str, as_json: bool, **told: Any) -> None:
+    """Write it, or a picture of each figure, and say so. told  what ``--json`` says of it besides"""
     if file_format in PICTURES:
         draw(page.blocks(), out, file_format, as_json)
         return
     size = write(page, out, file_format)
     if as_json:
-        emit_json("report", **_told(page, out, size))
+        emit_json("report", **told, file=str(out), bytes=size, blocks=page.contents())
         return
     emit(wrote(out, size, file_format))
-
-
-def _told(page: Page, out: Path, size: int) -> Mapping[str, Any]:
-    return {"file": str(out), "bytes": size, "blocks": page.contents()}
 
 
 def write(page: Page, out: Path, file_format: str) -> int:

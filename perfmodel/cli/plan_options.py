@@ -172,8 +172,7 @@ def check_page(page: Path | None, out: Path | None, *, force: bool) -> None:
     if page.suffix.lower() not in (".html", ".htm"):
         raise BadInputError(
             f"--report {page}: a page is HTML.",
-            "its name must end in .html; then for one figure of it:\n"
-            "  perfmodel figure NAME --page plan.html --out NAME.svg",
+            "its name must end in .html; buttons in it save each figure and its numbers.",
         )
     check_target(page, force=force, option="--report")
 

@@ -43,6 +43,7 @@ from perfmodel.cli.pictures import draw_all
 from perfmodel.cli.report_gpus import gpus_page
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import (
+    ALL,
     RESERVE,
     DtypeOption,
     IdDtypeOption,
@@ -55,7 +56,7 @@ from perfmodel.cli.workload import (
     TierOption,
 )
 from perfmodel.errors import BadInputError
-from perfmodel.report.figures.names import on_more_gpus
+from perfmodel.report.figures.names import GPUS
 from perfmodel.report.picture_files import PICTURES
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def report(
     if file_format in PICTURES and not over_gpus(params):
         draw_all(context, out, file_format)
         return
-    check_place(out, file_format, on_more_gpus(model=model is not None), force=force)
+    check_place(out, file_format, GPUS.figures, force=force)
     deliver(_page(params, TypedLine.of(context).pinned()), out, file_format, as_json)
 
 
@@ -153,24 +154,24 @@ def _page(typed: Mapping[str, Any], line: TypedLine) -> Page:
 
 
 def check_compared(params: Mapping[str, Any]) -> None:
-    """Limits: a comparison beside what it has not, or on numbers of GPUs without a model -> BadInputError"""
+    """Limits: a comparison beside what it has not -> BadInputError"""
     if params["compare"] is None:
         return
     for name in ("sharding", "kernels", "tier"):
         if params.get(name) is not None:  # a figure has no --kernels
             raise BadInputError(f"--{name} and --compare cannot be combined.", "leave one of them out.")
-    if params["gpus"] is not None and params["model"] is None:
-        raise BadInputError(
-            "--compare with numbers of GPUs needs tables.", "give --model, or leave --gpus out."
-        )
+    for name in ("gpus", "model"):
+        if params[name] is not None:
+            raise BadInputError(
+                f"--{name} and --compare cannot be combined.",
+                "two machines can be chosen in one page: report --machine A,B --model … --gpus …",
+            )
 
 
 def over_gpus(params: Mapping[str, Any]) -> bool:
     """Whether options ask for tables that stay while the number of GPUs changes."""
-    return any(params.get(name) is not None for name in _FIXED_TABLES)
-
-
-_FIXED_TABLES = ("gpus", "model", "sharding")
+    fixed = params["gpus"] is not None or params["model"] is not None
+    return fixed or params["sharding"] not in (None, ALL)
 
 
 @uncollected()

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfmodel.cli.build_page import page_of
-from perfmodel.cli.choices import OF_SELECTORS, lists_of, texts_of, wanted, workload_selectors
-from perfmodel.cli.options import count_values, size_values
-from perfmodel.cli.output import warn
-from perfmodel.cli.question import Question, question_of
-from perfmodel.cli.suggest import Typed
+from perfmodel.cli.choices import lists_of, wanted, workload_selectors
+from perfmodel.cli.options import check_most, count_values, size_values
+from perfmodel.cli.question import LISTS, Question, question_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import ALL, check_model, checked_sharding
-from perfmodel.collectives.estimate import LARGEST_GPUS
 from perfmodel.errors import BadInputError, PerfmodelError
-from perfmodel.report.page.gpu_views import sharded
+from perfmodel.project import Projection
+from perfmodel.report.page.gpu_views import across_gpus, sharded
 from perfmodel.report.page.parts import Page, Selector
-from perfmodel.units import counted, format_count
+from perfmodel.units import format_count
 
-if TYPE_CHECKING:
-    from perfmodel.project import Projection
-
-_SELECTED = ("gpus", "sharding", *(name for name in OF_SELECTORS if name != "table_size"))
-_NODES = (1, 2, 8, 16)
-"""Of the numbers of GPUs to choose from where nobody lists them."""
+_SELECTED = ("gpus", "sharding", *(name for name in LISTS if name != "table_size"))
+_TIMES, _NODES = 8, 16
+"""Where nobody lists numbers of GPUs, they are doubled up to so many times the first and so many nodes."""
 
 
 def gpus_page(params: Mapping[str, Any], line: TypedLine) -> Page:
@@ -34,11 +29,13 @@ def gpus_page(params: Mapping[str, Any], line: TypedLine) -> Page:
     params  by name, as they were typed;  line  the command of ``report`` that makes the page
     Limits: several table sizes, or tables that do not fit the fewest GPUs -> BadInputError
     """
-    from perfmodel.report.page.gpu_contents import across_gpus
-
     lists = lists_of(params, line)
-    named = checked_sharding(params["sharding"], (lists["reduction"] or ["auto"])[0], tier=params.get("tier"))
-    way = None if named == ALL else named
+    way = checked_sharding(params["sharding"], (lists["reduction"] or ["auto"])[0], tier=params.get("tier"))
+    if way == ALL:
+        raise BadInputError(
+            "--sharding all: a page over numbers of GPUs is of one sharding.",
+            "name one, e.g. --sharding grid; perfmodel project --sharding all compares them.",
+        )
     if params["model"] is not None:
         check_model({**params, **lists})
     question = question_of({**params, "gpus": None})
@@ -47,16 +44,12 @@ def gpus_page(params: Mapping[str, Any], line: TypedLine) -> Page:
     _, workload = workload_selectors({**lists, "table_size": None})
     if params["model"] is not None:
         workload = workload[:1]
+    if way is not None:
+        asked = replace(asked, reductions=("auto",), listed=asked.listed | {"reduction"})
     with question.advised():
-        first, numbers, left_out = _possible(question, workload, numbers, way)
-        selector = _selector(numbers or _default_numbers(first), typed=bool(numbers))
-        if way is not None:
-            asked = replace(asked, reductions=("auto",), listed=asked.listed | {"reduction"})
-        across = across_gpus(first, selector, way, _planning(params, first), _SELECTED)
-        page = page_of(question, selector, workload, asked, lists, line, across)
-    for text in left_out:
-        warn(text)
-    page = replace(page, alerts=(*page.alerts, *left_out))
+        first, found = _answered(question, workload, numbers, way)
+        selector = _selector(found, typed=bool(numbers))
+        page = page_of(question, selector, workload, asked, lists, line, across_gpus(first, way, _SELECTED))
     return page if way is None else _named(page, way)
 
 
@@ -66,16 +59,8 @@ def _numbers(typed: str | None) -> list[int]:
         return []
     first = count_values([typed.split(",")[0].split("..")[0]], "--gpus")[0]
     found = count_values([typed], "--gpus")
-    _check_most(max(found))
+    check_most("gpus", max(found), "--gpus")
     return [first, *(number for number in found if number != first)]
-
-
-def _check_most(gpus: int) -> None:
-    if gpus > LARGEST_GPUS:
-        raise BadInputError(
-            f"--gpus {format_count(gpus)} is more than this model covers.",
-            f"at most {format_count(LARGEST_GPUS)}.",
-        )
 
 
 def _with_tables(question: Question, sizes: list[str] | None, numbers: list[int]) -> Question:
@@ -100,56 +85,32 @@ def _with_tables(question: Question, sizes: list[str] | None, numbers: list[int]
     return question
 
 
-def _possible(
+def _answered(
     question: Question, workload: tuple[Selector, ...], numbers: list[int], way: str | None
-) -> tuple[Projection, list[int], list[str]]:
-    """The row-wise answer, the numbers of GPUs that have one, and what is said of those that are left out.
+) -> tuple[Projection, list[int]]:
+    """The row-wise answer of the question, and the numbers of GPUs to choose from, the asked one first.
 
-    Limits: several numbers, and none of them is possible -> the error of the first
+    Limits: one that was typed and is not possible -> BadInputError;  one that was not -> it is left out
     """
     asked = replace(question, **{selector.name: selector.values[selector.start] for selector in workload})
-    if len(numbers) < 2:
-        return replace(asked, gpus=next(iter(numbers), None)).answer(), numbers, []
-    found: dict[int, Projection] = {}
-    refused: dict[int, PerfmodelError] = {}
-    for gpus in numbers:
+    first = replace(asked, gpus=next(iter(numbers), None)).answer()
+    top = max(_TIMES * first.gpus, _NODES * first.gpu_count.gpus_per_node)
+    doubled = [first.gpus << k for k in range(top.bit_length()) if first.gpus << k <= top]
+    found = []
+    for gpus in numbers if len(numbers) > 1 else doubled:
         try:
-            found[gpus] = replace(asked, gpus=gpus).answer()
-            sharded(found[gpus], way)
-        except PerfmodelError as error:
-            found.pop(gpus, None)
-            refused[gpus] = error
-    if not found:
-        raise refused[numbers[0]]
-    said = [f"{counted(n, 'GPU')} left out: {error.message}" for n, error in refused.items()]
-    return next(iter(found.values())), list(found), said
-
-
-def _default_numbers(first: Projection) -> list[int]:
-    """What the tables need first, and then more."""
-    node = first.gpu_count.gpus_per_node
-    more = [nodes * node for nodes in _NODES if nodes * node > first.gpus]
-    if len(more) < 2:
-        more = [2 * first.gpus, 4 * first.gpus]
-    return [first.gpus, *(number for number in more if number <= LARGEST_GPUS)]
+            sharded(replace(asked, gpus=gpus).answer(), way)
+            found.append(gpus)
+        except PerfmodelError:
+            if gpus in numbers or gpus == first.gpus:
+                raise
+    return first, found
 
 
 def _selector(numbers: list[int], *, typed: bool) -> Selector:
     values = tuple(sorted(numbers))
     words, texts = tuple(map(format_count, values)), tuple(map(str, values))
     return Selector("gpus", "GPUs", values, words, values.index(numbers[0]), "--gpus", texts, typed)
-
-
-def _planning(params: Mapping[str, Any], first: Projection) -> str:
-    """The command that plans each table of the model."""
-    names = {name: texts_of(params[name]) for name in ("machine", "calibration", "backend")}
-    typed = Typed.of(*(texts[0].split(",")[0] if texts else None for texts in names.values()))
-    forward = replace(first.forward, reduction="auto")
-    asked = first.question
-    given = {**asked.given, "gpus": first.gpus} if asked else {}
-    shown = replace(first, question=replace(asked, forward=forward, given=given) if asked else None)
-    kept = ("--reserve", "0") if asked and not asked.reserve else ()
-    return " ".join([typed.line(("perfmodel", "plan"), shown), *kept, "--report", "plan.html"])
 
 
 def _named(page: Page, way: str) -> Page:

@@ -63,16 +63,15 @@ class Compared:
         return max(self.answer.steps, key=lambda step: step.time_s) if self.answer else None
 
 
-def evaluator_of(base: Projection, tables: PlanTables | None = None) -> Evaluator:
+def evaluator_of(base: Projection) -> Evaluator:
     """Costs plans of the tables of a projection, on its machine, batch and GPUs.
 
-    tables  the same ones with their own names
     Limits: more than ``MOST_TABLES`` tables, or one memory for all -> BadInputError
     """
     if base.forward.memory is not None:
         raise BadInputError("one local memory shards nothing.", "leave out --local-memory or --sharding.")
     model = (base.question.model if base.question else None) or "the tables"
-    return evaluator_for(base.forward, base.work, 0, tables or tables_of(base.work, model, base.forward.ids))
+    return evaluator_for(base.forward, base.work, 0, tables_of(base.work, model, base.forward.ids))
 
 
 def evaluator_for(forward: Forward, work: Configs, at: int, tables: PlanTables) -> Evaluator:

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-import numpy as np
-
-from perfmodel.model.bands import Array
 from perfmodel.model.differences import apart, difference_band, ratio_band
 from perfmodel.passes.steps import StepRow
 from perfmodel.project.projection import Projection
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Span = tuple[float, float, float]
 """Low end, middle and high end of a time [s]."""
@@ -128,36 +121,3 @@ def largest(found: tuple[Difference, ...], saved_s: float) -> tuple[Difference, 
 def samples_per_s(answer: Projection) -> float:
     """Samples of all GPUs per second: G B / t, with B samples on each of G GPUs in t."""
     return answer.gpus * float(answer.work.batch[0]) / answer.time_s
-
-
-def compared(a: pd.DataFrame, b: pd.DataFrame, key: str = "table_bytes") -> pd.DataFrame:
-    """Two frames of ``project`` on the table sizes, or the numbers of GPUs, that both have.
-
-    key  table_bytes or gpus
-    Returns it, ratio (A over B), ratio_low, ratio_high, verdict, and of both sides ``a_time_s`` ...
-    """
-    both = a.merge(b, on=key, suffixes=("_a", "_b"))
-    first, second = (_columns(both, side) for side in "ab")
-    low, ratio, high = ratio_band(first, second)
-    codes = apart(first, second)
-    same = np.all([x == y for x, y in zip(first, second, strict=True)], axis=0)
-    words = [
-        DifferenceVerdict.SAME if alike else VERDICTS[int(code)]
-        for code, alike in zip(codes, same, strict=True)
-    ]
-    columns = {
-        f"{side}_{name}": both[name if name == key else f"{name}_{side}"]
-        for side in "ab"
-        for name in ("time_s", "low_s", "high_s", "gpus", "slowdown")
-    }
-    found = {key: both[key], "ratio": ratio, "ratio_low": low, "ratio_high": high}
-    import pandas as pd
-
-    return pd.DataFrame({**found, "verdict": [str(word) for word in words], **columns})
-
-
-def _columns(both: pd.DataFrame, side: str) -> tuple[Array, Array, Array]:
-    low, middle, high = (
-        both[f"{name}_{side}"].to_numpy(dtype=np.float64) for name in ("low_s", "time_s", "high_s")
-    )
-    return low, middle, high

@@ -29,9 +29,9 @@ _CONTRADICTION_ELSEWHERE = 4.0
 """For the only cell of one domain, or of several, which can be compared with the others alone."""
 
 
-def doubts(item: Calibration, machine: Machine | None = None) -> list[str]:
-    """Everything to doubt, the data first; ``machine`` if it is not a shipped one."""
-    found = data_doubts(item, machine)
+def doubts(item: Calibration) -> list[str]:
+    """Everything to doubt, the data first."""
+    found = data_doubts(item)
     if not item.complete:
         found.append("it is partial: some planned points are missing")
     if not item.checked:

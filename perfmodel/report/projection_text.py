@@ -10,6 +10,7 @@ from pathlib import Path
 from perfmodel.passes.settings import is_published
 from perfmodel.passes.steps import StepRow
 from perfmodel.project import Projection
+from perfmodel.project.comparison import Difference
 from perfmodel.project.hosted import Hosted
 from perfmodel.project.ids_ahead import IdsAhead
 from perfmodel.project.kernel_choice import OtherKernels
@@ -209,7 +210,7 @@ def _step(answer: Projection, step: StepRow) -> list[str]:
     ]
 
 
-def short_label(step: StepRow) -> str:
+def short_label(step: StepRow | Difference) -> str:
     """The step's name as tables have it."""
     return step.label.replace(" a domain)", ")").replace(" domains)", ")")
 

@@ -22,6 +22,7 @@ _NAME = 24  # letters of a long name that stay on one line
 _WORD = 17  # of the longest name of a sharding
 _FIXED_SPACE = "\N{NO-BREAK SPACE}"
 _INSIDE_NUMBER = re.compile(r"(?<=[\d±–/]) (?=[^\s±–/·(])")
+_INDENT = " " * 3  # of a command
 _SHELL_WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])+""")
 
 
@@ -246,11 +247,11 @@ def paragraph(text: str, indent: int = 0) -> str:
     return "\n".join(lines)
 
 
-def command_lines(words: str, indent: int = 3) -> str:
+def command_lines(words: str) -> str:
     """A command to paste, continued on further lines between its words where it passes the page."""
-    room = page_width() - indent - 2
+    room = page_width() - len(_INDENT) - 2
     if len(words) <= room + 2:
-        return " " * indent + words
+        return _INDENT + words
     lines: list[str] = []
     for word in _SHELL_WORD.findall(words):
         longer = f"{lines[-1]} {word}" if lines else word
@@ -258,7 +259,7 @@ def command_lines(words: str, indent: int = 3) -> str:
             lines.append(f"  {word}")
         else:
             lines[-1:] = [longer]
-    return (" \\\n").join(" " * indent + line for line in lines)
+    return (" \\\n").join(_INDENT + line for line in lines)
 
 
 def sides(left: str, right: str, indent: int = 5) -> str:

@@ -38,7 +38,7 @@ def test_the_page_opens_clean_at_every_width(browser: Chromium, page: Path, widt
     assert browser.said == []
     assert browser.left_for() == {page.resolve().as_uri()}
     assert browser.run("document.body.innerText.includes('undefined')") is False
-    assert browser.run("document.querySelectorAll('.plot:has(.main-svg)').length") >= 8
+    assert browser.run("document.querySelectorAll('.plot:has(.main-svg)').length") == 2
 
 
 def test_every_choice_shows_the_finding_of_python(browser: Chromium, page: Path) -> None:
@@ -56,8 +56,10 @@ def test_every_choice_shows_the_finding_of_python(browser: Chromium, page: Path)
             said = finding(Pair(a, b, A, B))
             browser.wait(f"document.querySelector('h1').textContent === {json.dumps(said)}")
             words = "For 1 TB " if size == 1e12 else "For 10 TB "
-            title = "document.querySelector('#block-compare-differences h2').textContent"
+            title = "document.querySelector('#block-compare-steps h2').textContent"
             browser.wait(f"{title}.startsWith({json.dumps(words)})")
+            last = "document.querySelector('#headline tbody tr:last-child').innerText.split('\\t')"
+            assert browser.run(last)[:3] == ["whole batch", format_time(a.time_s), format_time(b.time_s)]
     assert browser.said == []
 
 
@@ -66,10 +68,9 @@ def test_the_mouse_reads_the_ratio(browser: Chromium, page: Path) -> None:
     words = browser.run(
         """(async () => {
             const plot = document.querySelector('#block-compare-time .plot');
-            const named = t => t.yaxis === 'y2' && t.hoverinfo === 'text';
-            const at = plot.data.findIndex(t => named(t) && t.x.includes(1e13));
+            const at = plot.data.findIndex(t => t.yaxis === 'y2');
             const point = plot.data[at].x.indexOf(1e13);
-            Plotly.Fx.hover(plot, [{curveNumber: at, pointNumber: point}], ['x2y2']);
+            Plotly.Fx.hover(plot, [{curveNumber: at, pointNumber: point}], ['xy2']);
             await new Promise(done => setTimeout(done, 200));
             return [...plot.querySelectorAll('.hovertext text')].map(each => each.textContent).join(' ');
         })()"""
@@ -78,7 +79,7 @@ def test_the_mouse_reads_the_ratio(browser: Chromium, page: Path) -> None:
     b = project_one(table_bytes=10e12, machine="h200-sxm-ib", calibration=B, backend="nvshmem")
     ratio = f"A over B {format_ratio(a.time_s / b.time_s)}"
     times = f"{format_time(a.time_s)} and {format_time(b.time_s)}"
-    for part in ("10 TB on 88 and 88 GPUs", ratio, times, "B is faster"):
+    for part in ("10 TB", ratio, times, "B is faster"):
         assert part in words, words
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,31 +13,17 @@ import pytest
 from cli_calls import Outcome, is_an_error
 
 from perfmodel.errors import BadInputError
-from perfmodel.plan.as_projection import compared, winner
+from perfmodel.plan.as_projection import compared
 from perfmodel.project import Projection, project_one
 from perfmodel.report import picture_files
-from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.names import on_more_gpus
-from perfmodel.report.figures.planned import per_table
-from perfmodel.report.page import gpu_contents, gpu_views
-from perfmodel.report.page.gpu_views import FixedTables, bar_numbers, numbers_of_gpus, sharded
+from perfmodel.report.page import contents
+from perfmodel.report.page.gpu_views import sharded
 from perfmodel.report.page.question_card import question_card
-from perfmodel.schema.machine import load_machine
-from perfmodel.units import format_ratio
+from perfmodel.units import format_ratio, format_time
 
 MODEL = "mlperf-dlrm-dcnv2"
 ONE_WAY = ("--machine", "h100-sxm-ib", "--backend", "nccl", "--clock", "stream")
 WORDS = ("--model", MODEL, "--batch", "1024", *ONE_WAY)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    """Few bars, and few of the blocks of evidence, which have their own tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        kept = {name: gpu_contents.EVIDENCE[name] for name in ("links", "changes")}
-        patch.setattr(gpu_contents, "EVIDENCE", kept)
-        patch.setattr(gpu_views, "_BARS", (1,))
-        yield
 
 
 @cache
@@ -64,13 +50,39 @@ def test_a_model_has_an_answer_for_every_number_of_gpus(cli: Callable[..., Outco
     assert data["views"]["0|0|0|0|1"]["heads"][1] == vars(
         question_card(project_one(tables=MODEL, gpus=64, reduction="sparse"))
     )
-    names = [b["name"] for b in (*view["blocks"], *data["fixed"])]
-    assert names == ["over-gpus", "breakdown", "links", "changes", "shardings", "per-table", "plan-scaling"]
-    assert names == [name for name in on_more_gpus(model=True) if name in names]
+    assert [b["name"] for b in (*view["blocks"], *data["fixed"])] == ["over-gpus"]
     eight, many = view["titles"]["over-gpus"]
     assert eight.startswith("On 8 GPUs") and many.startswith("On 64 GPUs") and eight != many
     assert data["question"] == f"{MODEL} (105 GB) on 64 GPUs of h100-sxm-ib, batch 1 024"
     assert data["again"] == f"perfmodel report --model {MODEL}"
+
+
+def test_the_table_has_a_row_for_each_number_of_gpus(cli: Callable[..., Outcome], tmp_path: Path) -> None:
+    words = ("report", "--model", MODEL, "--batch", "1024", "--machine", "h100-sxm-ib,h200-sxm-ib")
+    assert cli(*words, "--gpus", "8..64", "--out", str(tmp_path / "a.md")).code == 0
+    table = [line.split(" | ") for line in (tmp_path / "a.md").read_text().splitlines() if "| " in line]
+    for gpus, row in zip((8, 16, 32, 64), table[2:], strict=False):
+        one = base(gpus)
+        rate = gpus * 1024 / one.time_s / 1e6
+        assert row[:2] == [f"| {gpus}", format_time(one.time_s)] and row[3] == format_ratio(one.slowdown)
+        assert row[4].split() == [f"{rate:.1f}", "M"] and row[7].startswith("reduce-scatter (bags), ")
+
+
+def test_doublings_that_have_an_answer_can_be_chosen(cli: Callable[..., Outcome], tmp_path: Path) -> None:
+    """Tables of 7812 rows cannot be cut for 8192 GPUs."""
+    words = ("report", "--table-size", "1MB", "--gpus", "2048", "--batch", "64", "--pooling", "1", "--dim")
+    assert cli(*words, "32", *ONE_WAY, "--reduction", "auto", "--out", str(tmp_path / "a.html")).code == 0
+    assert content(tmp_path / "a.html")["selectors"][0]["texts"] == ["2048", "4096"]
+
+
+def test_all_shardings_are_on_the_page_over_table_sizes(
+    cli: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("--table-size", "1TB", "--batch", "64", "--pooling", "1", "--dim", "32", *ONE_WAY)
+    words = ("report", "--sharding", "all", *words, "--reduction", "auto")
+    monkeypatch.setattr(contents, "FIXED_NAMES", (contents.SHARDINGS,))
+    assert cli(*words, "--out", str(tmp_path / "a.html")).code == 0
+    assert [block["name"] for block in content(tmp_path / "a.html")["fixed"]] == ["shardings"]
 
 
 def test_project_writes_this_page_of_a_sharding(cli: Callable[..., Outcome], tmp_path: Path) -> None:
@@ -82,15 +94,14 @@ def test_project_writes_this_page_of_a_sharding(cli: Callable[..., Outcome], tmp
     data = content(tmp_path / "page.html")
     answer = next(compared(base(16), ["grid"])).answer
     assert answer is not None
-    (head,) = data["views"]["0|0|0|0|0"]["heads"]
+    head, *more = data["views"]["0|0|0|0|0"]["heads"]
+    assert len(more) == 3  # 32, 64 and 128 GPUs: 16 nodes
     assert head["sentence"].startswith(f"{format_ratio(answer.slowdown)} slower sharded grid over 16 GPUs")
     assert "8 row parts" in head["gpus"] and data["question"].endswith("sharded grid")
-    left_out = {b["name"]: b["missing"] for b in data["fixed"] if "missing" in b}
-    assert "row-wise" in left_out["changes"] and "shardings" not in left_out
     last = data["selectors"][-1]
     assert (last["option"], last["texts"], last["words"]) == ("--sharding", ["grid"], ["grid"])
     lines = {trace["name"] for trace in data["views"]["0|0|0|0|0"]["blocks"][0]["figure"]["data"]}
-    assert {"NCCL grid", "NCCL row-wise", "no slowdown"} <= lines
+    assert lines == {"NCCL grid", "NCCL row-wise", "no slowdown"}
     page = (tmp_path / "page.html").read_text()
     assert "bytes of the busiest GPU in this step" in page  # steps are explained as those of a plan
 
@@ -104,10 +115,10 @@ def test_one_figure_of_it(cli: Callable[..., Outcome], tmp_path: Path) -> None:
     answer = next(compared(base(16), ["grid"])).answer
     assert answer is not None
     assert view["heads"][0]["sentence"].startswith(f"{format_ratio(answer.slowdown)} slower sharded grid")
-    is_an_error(cli("figure", "per-table", "--gpus", "16"), 2, "figure per-table --model")
+    is_an_error(cli("figure", "breakdown", "--gpus", "16"), 2, "of one question, not of this page")
 
 
-def test_a_picture_of_each(
+def test_a_picture_of_it(
     cli: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write(wanted: Any, scale: float = 2) -> None:
@@ -118,9 +129,8 @@ def test_a_picture_of_each(
     monkeypatch.setattr("perfmodel.cli.pictures.check_kaleido", lambda: None)
     words = (*WORDS, "--gpus", "16", "--sharding", "grid", "--format", "svg", "--out", str(tmp_path / "a"))
     done = cli("report", *words)
-    assert done.code == 0 and "changes is left out: it is drawn for row-wise sharding only" in done.err
-    drawn = {"over-gpus", "breakdown", "links", "shardings", "per-table", "plan-scaling"}
-    assert {path.name for path in (tmp_path / "a").iterdir()} == {f"{name}.svg" for name in drawn}
+    assert done.code == 0
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["over-gpus.svg"]
     is_an_error(cli("report", *words), 2, "over-gpus.svg exists already")
 
 
@@ -134,20 +144,6 @@ def test_equal_tables_without_a_size_fill_the_fewest_gpus(
     for n, head in zip((8, 16), heads, strict=True):
         assert head["gpus"].startswith(f"544 GB over {n} GPUs as given (at least 8 needed); ")
     assert not any("does not fit" in head["gpus"] for head in heads)
-    assert "per-table" not in {b["name"] for b in data["fixed"]}  # of a model alone
-
-
-def test_numbers_of_gpus_that_are_not_possible_are_left_out(
-    cli: Callable[..., Outcome], tmp_path: Path
-) -> None:
-    """A grid needs two domains: 8 GPUs are one."""
-    words = (*WORDS, "--gpus", "8,16", "--sharding", "grid")
-    done = cli("report", *words, "--out", str(tmp_path / "a.html"))
-    assert done.code == 0 and "8 GPUs left out: grid is not possible on 8 GPUs" in " ".join(done.err.split())
-    page = (tmp_path / "a.html").read_text()
-    assert "8 GPUs left out: grid" in page
-    none = cli("report", "--gpus", "4,8", "--sharding", "grid", "--out", str(tmp_path / "b.html"))
-    is_an_error(none, 2, "grid is not possible on 4 GPUs")
 
 
 @pytest.mark.parametrize(
@@ -158,15 +154,17 @@ def test_numbers_of_gpus_that_are_not_possible_are_left_out(
         (("--gpus", "8", "--table-size", "1TB,2TB"), ("2 table sizes", "give one --table-size")),
         (("--gpus", "8,64", "--table-size", "10TB"), ("at least 148 GPUs",)),
         (("--gpus", "0"), ("--gpus",)),
-        (("--gpus", "8,2000000"), ("--gpus 2 000 000", "at most 1 048 576")),
+        (("--gpus", "8,2000000"), ("--gpus 2000000", "at most 1048576")),
         (("--sharding", "grid"), ("which tables",)),
         (("--sharding", "nothing", "--gpus", "8"), ("nothing", "grid")),
         (("--sharding", "grid", "--gpus", "8"), ("grid is not possible on 8 GPUs", "--gpus")),
+        (("--sharding", "grid", "--gpus", "16,8"), ("grid is not possible on 8 GPUs", "--gpus")),
+        (("--sharding", "all", "--gpus", "8"), ("of one sharding", "project --sharding all")),
         (
             ("--sharding", "grid", "--gpus", "16", "--reduction", "sparse"),
             ("--sharding grid and --reduction",),
         ),
-        (("--gpus", "8", "--compare", "h100-sxm-ib", "h200-sxm-ib"), ("--compare with numbers of GPUs",)),
+        (("--gpus", "8", "--compare", "h100-sxm-ib", "h200-sxm-ib"), ("--gpus and --compare",)),
     ],
 )
 def test_what_no_page_can_be_of(
@@ -176,44 +174,12 @@ def test_what_no_page_can_be_of(
     assert not list(tmp_path.iterdir())
 
 
-def test_numbers_of_gpus_are_whole_nodes_above_one() -> None:
-    assert numbers_of_gpus(2, 8, [12]) == [2, 4, 8, 12, 16, 32, 64, 128]
-    assert numbers_of_gpus(3, 6, [6]) == [3, 4, 6, 8, 16, 32, 64]
-    assert numbers_of_gpus(125, 8, [128]) == [128, 256, 512, 1024]
-    assert numbers_of_gpus(1, 8, [1, 8], most=20) == [1, 2, 4, 8, 16]
-    assert bar_numbers(125, 8, [130]) == [128, 130]
-    assert bar_numbers(1, 8, [4, 8], most=5) == [4, 8]
-    assert FixedTables(801e9).least(load_machine("h100-sxm-ib"), 0.5) == 21
-
-
 def test_a_sharding_that_is_not_possible_says_why() -> None:
     with pytest.raises(
         BadInputError, match="grid is not possible on 8 GPUs: all 8 GPUs are in one NVLink domain"
     ):
         sharded(base(8), "grid")
     assert sharded(base(8), None) is base(8)
-
-
-def test_tables_of_their_own_shardings_are_compared_with_all_alike() -> None:
-    best = winner(compared(base(16)))
-    block = per_table(base(16), best, "perfmodel plan --again")
-    assert isinstance(block, Block) and best.answer is not None
-    assert f"as fast as {best.way} for all" in block.title and "on 16 GPUs" in block.title
-    assert block.how_to_read.endswith("to search further: perfmodel plan --again")
-    assert len(block.data) == 26
-    slow = per_table(base(16), sooner(best, 1e-6), "perfmodel plan --again")
-    assert isinstance(slow, Block) and "more than the 1.00 µs" in slow.title
-    small = winner(compared(base(8, "criteo-kaggle")))
-    same = per_table(base(8, "criteo-kaggle"), small, "")
-    assert isinstance(same, Block) and "no faster than data-parallel for all" in same.title
-    assert isinstance(per_table(project_one(table_bytes=1e12), best, ""), Missing)
-
-
-def sooner(found: Any, time_s: float) -> Any:
-    from dataclasses import replace
-
-    answer = replace(found.answer, totals={**found.answer.totals, "time_s": time_s})
-    return replace(found, answer=answer)
 
 
 def test_large_numbers_of_gpus_are_written_in_digits() -> None:

@@ -74,6 +74,14 @@ def test_a_place_that_is_no_folder_is_refused(cli: Cli, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
+def test_all_figures_need_a_format_and_a_folder(cli: Cli) -> None:
+    one = ("figure", "changes", "--format", "svg", "--out", "a")
+    is_an_error(cli(*one), 2, "--format svg applies to all figures", "--out changes.svg")
+    is_an_error(cli("figure", "--format", "svg"), 2, "into which folder", "--out FOLDER")
+    is_an_error(cli("figure", "--out", "a.svg"), 2, "which figure", "name one figure")
+    is_an_error(cli("figure", "--format", "jpg", "--out", "a"), 2, "--format 'jpg'", "svg")
+
+
 def test_a_browser_that_fails_leaves_nothing(cli: Cli, tmp_path: Path, monkeypatch: Any) -> None:
     def half(wanted: Any, scale: float = 2) -> None:
         wanted[0][1].write_text("half")

@@ -1,4 +1,4 @@
-"""Slowdown, time and samples per second over numbers of GPUs, and bars and shardings over them."""
+"""Slowdown, time and samples per second over numbers of GPUs."""
 
 from __future__ import annotations
 
@@ -8,15 +8,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from perfmodel.plan.as_projection import compared
-from perfmodel.plan.sizes import Size
 from perfmodel.project import Projection, project, project_one
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.breakdown import breakdown
 from perfmodel.report.figures.line_traces import SlowdownLine
-from perfmodel.report.figures.over import GPUS
 from perfmodel.report.figures.over_gpus import over_gpus
-from perfmodel.report.figures.sharding_winners import shardings
 
 MODEL = "mlperf-dlrm-dcnv2"
 NUMBERS = np.array([2.0, 8.0, 16.0, 64.0])
@@ -71,7 +66,7 @@ def test_each_switch_draws_its_own_column() -> None:
     wanted = {"slowdown": frame["slowdown"], "time": frame["time_s"], "samples/s": rates}
     assert [switch.label for switch in block.switches] == list(wanted)
     for switch in block.switches:
-        ribbon, values, ideal = switch.traces["y"]
+        ribbon, values, _, ideal = switch.traces["y"]
         assert values == pytest.approx(wanted[switch.label], rel=1e-5)
         assert len(ribbon) == 2 * len(NUMBERS) and len(ideal) == len(NUMBERS)
         assert all(
@@ -97,26 +92,3 @@ def test_one_gpu_is_left_out() -> None:
     alone = SlowdownLine("row-wise", project({"gpus": np.array([1.0])}, tables="criteo-kaggle"))
     found = over_gpus([alone], project_one(tables="criteo-kaggle", gpus=1))
     assert isinstance(found, Missing) and "--gpus" in found.why
-    assert isinstance(breakdown([project_one(tables="criteo-kaggle", gpus=1)], GPUS), Missing)
-
-
-def test_bars_are_named_by_their_gpus() -> None:
-    block = drawn(breakdown([answer(8), answer(64)], GPUS))
-    assert block.title.startswith("On every number of GPUs here the longest step is the reduce-scatter")
-    assert block.title.endswith("on 64 GPUs.")
-    assert [words.split("<br>")[0] for words in block.figure.data[0].x] == ["8 GPUs", "64 GPUs"]
-    assert drawn(breakdown([answer(8)], GPUS)).title.startswith("On 8 GPUs the")
-
-
-def test_shardings_say_who_wins_on_how_many_gpus() -> None:
-    ways = ("column-wise", "row-wise", "grid")
-    found = [
-        Size(answer(g).gpu_count.table_bytes, answer(g), tuple(compared(answer(g), ways))) for g in (8, 64)
-    ]
-    block = drawn(shardings(found, GPUS))
-    assert block.title == "With NCCL the fastest sharding is column-wise on 8, and grid on 64 GPUs."
-    assert list(block.figure.data[0].x) == ["8", "64"]
-    only = [replace(size, found=size.found[:2]) for size in found]
-    assert drawn(shardings(only, GPUS)).title == (
-        "With NCCL the column-wise sharding is the fastest on every number of GPUs here."
-    )

@@ -56,7 +56,7 @@ def test_a_bound_that_is_stopped_at_any_time_holds_and_goes_on() -> None:
     )
     evaluator = Evaluator.on(MACHINE, tables, 2048, 16)
     options = options_of(evaluator, 400e6)
-    best = evaluator.cost(Search(evaluator, 400e6, effort_s=1, options=options).constructed()).time_s
+    best = Search(evaluator, 400e6, effort_s=0.1, options=options).run().cost.time_s
     curves = StepCurves.of(evaluator)
     means = MeanLoads(Problem(options, curves, 400e6, best), np.zeros(curves.step.size), 1.0)
     found = []

@@ -1,25 +1,18 @@
-"""Two answers side by side: verdicts follow bands, and what is needed is found by trying."""
+"""Two answers side by side: verdicts follow bands, and steps add up to the batch."""
 
 from __future__ import annotations
-
-import math
 
 import pytest
 from alpha_beta import AlphaBeta, one
 
-from perfmodel.errors import NoCalibrationError
-from perfmodel.project import project
 from perfmodel.project.comparison import (
     Difference,
     DifferenceVerdict,
-    compared,
     differences,
     largest,
     samples_per_s,
     whole,
 )
-from perfmodel.project.needs import MOST, needs, ways
-from perfmodel.schema.machine import Machine, load_machine
 
 SIZE = 10e12
 ENDS = ("low_s", "time_s", "high_s")
@@ -74,59 +67,6 @@ def test_other_ways_to_exchange_bags_are_one_difference() -> None:
     assert "reduce_scatter_bags" in {step.name for step in same}
 
 
-def test_frames_are_compared_on_the_sizes_of_both() -> None:
-    a, b = (
-        project({"table_bytes": sizes}, machine)
-        for sizes, machine in (([1e12, 10e12, 20e12], "h100-sxm-ib"), ([10e12, 20e12, 1e13 / 3], "l40s-pcie"))
-    )
-    found = compared(a, b)
-    assert found["table_bytes"].tolist() == [10e12, 20e12]
-    row = found.iloc[0]
-    assert row["ratio"] == pytest.approx(row["a_time_s"] / row["b_time_s"]) and row["verdict"] in list(
-        DifferenceVerdict
-    )
-    assert (compared(a, a)["verdict"] == DifferenceVerdict.SAME).all()
-
-
 def test_samples_of_all_gpus_count() -> None:
     answer = one(FAST, table_bytes=SIZE, batch=256)
     assert samples_per_s(answer) == pytest.approx(answer.gpus * 256 / answer.time_s)
-
-
-def test_the_least_change_that_is_enough() -> None:
-    """10 ms over the NIC, 5 ms of nothing, 1 ms of launch: 11 ms need twice the NIC, no launch does it."""
-    machine = load_machine("h100-sxm-ib")
-    rate, floor = machine.value("nic_bytes_per_s"), machine.value("launch_floor_s")
-
-    def time_of(changed: Machine) -> float:
-        nic, launch = changed.value("nic_bytes_per_s"), changed.value("launch_floor_s")
-        return 10e-3 * rate / nic + 5e-3 + 1e-3 * launch / floor
-
-    first, second = needs(machine, 11e-3, time_of)
-    assert first.key == "nic_bytes_per_s" and first.factor == pytest.approx(2, rel=0.01)
-    assert first.needed is not None and time_of(machine.with_overrides({first.key: first.needed})) <= 11e-3
-    assert second.key == "launch_floor_s" and second.needed is None and second.factor == math.inf
-    assert second.best_s == pytest.approx(15e-3 + 1e-3 / MOST)
-    assert needs(machine, 1.0, time_of) == ()
-
-
-def test_what_no_calibration_covers_is_not_needed() -> None:
-    machine = load_machine("h100-sxm-ib")
-
-    def time_of(changed: Machine) -> float:
-        if changed.overrides:
-            raise NoCalibrationError("nothing", "")
-        return 1.0
-
-    assert needs(machine, 0.5, time_of) == ()
-
-
-def test_other_exchanges_that_are_fast_enough() -> None:
-    def time_of(name: str) -> float:
-        if name == "sparse":
-            raise NoCalibrationError("nothing", "")
-        return 3.0
-
-    for target_s in (3.0, 4.0):
-        assert [way.reduction for way in ways(target_s, time_of)] == ["two-level"]
-    assert ways(2.0, time_of) == ()

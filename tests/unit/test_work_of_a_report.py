@@ -16,11 +16,9 @@ from perfmodel.plan import Evaluator
 from perfmodel.plan.as_projection import compared
 from perfmodel.plan.pricing import alike
 from perfmodel.plan.pricing.alike import best_alike, schemes_here, spread_evenly
-from perfmodel.plan.searching.search import Search
 from perfmodel.project import project_one
 from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.roofline import roofline
-from perfmodel.report.page.gpu_contents import fixed_gpu_blocks
 from perfmodel.schema.distributions import parse_distribution
 
 ZIPF = parse_distribution("zipf:1.05")
@@ -61,11 +59,3 @@ def test_what_a_table_of_so_many_rows_is_asked_is_worked_out_for_all_batches_tog
 def test_rows_that_are_asked_for_once_are_the_same_on_all_numbers_of_gpus() -> None:
     small, large = (LookUps(ZIPF, 1e5, 4, 1024, gpus) for gpus in (8, 64))
     assert small.requested is large.requested
-
-
-def test_the_plan_of_two_blocks_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = {"tables": MODEL}
-    calls = counted(monkeypatch, Search, "constructed")
-    blocks = list(fixed_gpu_blocks(project_one(gpus=8, **asked), asked, [8, 16], "perfmodel plan"))
-    assert all(isinstance(block, Block) for block in blocks[-2:])
-    assert calls["constructed"] == 2

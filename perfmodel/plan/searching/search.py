@@ -17,7 +17,6 @@ from perfmodel.plan.bounding.problem import Problem, Relaxation, Subspace
 from perfmodel.plan.bounding.tier_parts import prefetched_s
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.placement import Plan
 from perfmodel.plan.searching import effort_shares as shares
 from perfmodel.plan.searching.carried import repaired
 from perfmodel.plan.searching.changing import Changing
@@ -35,7 +34,6 @@ Mask = NDArray[np.bool_]
 _TOLERANCE = 0.01
 _SMALL = 30_000  # tables times GPUs: up to here every plan near the best is improved, above the best one
 _FEW = 4_000  # and up to here schemes are improved one by one before they are chosen at prices
-_DIFFERENT = 60  # different tables, up to which a plan to show is built with more than quick ones
 _WORTH_A_FAMILY = 1.3  # of the best plan's time: a kind of exchange alone that is slower is not tried further
 _VALLEYS = 4  # of such plans are changed at random beside the best one
 _WORTH_A_TRY = 1.02  # of the best plan's time: what is slower is not improved
@@ -168,17 +166,6 @@ class Search:
         problem = Problem(o, self.curves, self.limit_bytes, self.best_s, prefetched_s(o, e))
         self.bounds = Bounding(problem, self._near, _TOLERANCE, self.kinds)
         self.bounds.begin(at_once(problem, self.curves.units(e.loads(best.plan()).most)))
-
-    def constructed(self) -> Plan:
-        """The best of the plans that a search begins with: nothing is drawn, so it is the same every time.
-
-        Limits: as ``run``; many tables -> the quick ones;  a time limit that is reached -> the best so far
-        """
-        if self.few and self.options.count.size <= _DIFFERENT:
-            self._begin()
-        else:
-            self.starts.quick()
-        return self._answer("given").plan
 
     def _answer(self, stopped: str) -> Found:
         if self.best is None:

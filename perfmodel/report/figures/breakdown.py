@@ -1,62 +1,73 @@
-"""Where the time of a batch goes: a bar a size of the tables or number of GPUs, its steps stacked."""
+"""Where the time of a batch goes: a bar a size of the tables, its steps stacked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from perfmodel.passes.steps import StepRow
 from perfmodel.project import Projection
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
-from perfmodel.report.figures.over import SIZES, Over
 from perfmodel.report.projection_text import band, short_label
 from perfmodel.schema.evidence import Evidence
-from perfmodel.units import format_bytes, format_count, format_fraction, format_time
+from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_time
 
 NAME = "breakdown"
 _PATTERNS = ("", "/", "", "\\", "", "x", "", "-", "", "+")
 
 
-def breakdown(answers: Sequence[Projection], over: Over = SIZES) -> Block | Missing:
+def breakdown(answers: Sequence[Projection]) -> Block | Missing:
     """Steps of several answers, stacked, in time or in shares.
 
-    answers   of one question at increasing table sizes, or numbers of GPUs;  over  which of the two
+    answers   of one question at increasing table sizes
     Limits: all fit one GPU -> Missing
     """
     shown = [answer for answer in answers if answer.gpus > 1 or answer.forward.tier is not None]
     if not shown:
-        return Missing(NAME, over.none)
+        return Missing(NAME, "every size here fits on one GPU: ask for larger tables with --table-size.")
+    labels = [_lines(answer) for answer in shown]
+    axis = "bytes of all tables, GPUs, and time of a batch"
+    figure, switches = stacked(shown, labels, axis, in_time=False)
+    how = (
+        "Each bar is one batch at one size of the tables; its segments are the steps, the first at the "
+        "bottom."
+    )
+    return Block(NAME, _title(shown), how, figure, _source(shown), tuple(step_rows(shown)), switches)
+
+
+def stacked(
+    shown: Sequence[Projection], labels: Sequence[str], title: str, *, in_time: bool
+) -> tuple[Any, tuple[Switch, ...]]:
+    """The figure of the steps of answers, a bar each, and its switches: shares, and time.
+
+    labels  of the bars;  title  of their axis;  in_time  whether time is first
+    """
     names = list(dict.fromkeys(step.name for answer in shown for step in answer.steps))
-    rows = tuple(_row(answer, step) for answer in shown for step in answer.steps)
-    labels = [_lines(answer, over) for answer in shown]
     factor, unit = _unit(max(answer.time_s for answer in shown))
     times = [_heights(shown, name, lambda step: factor * step.time_s) for name in names]
     shares = [_heights(shown, name, lambda step: 100 * step.share) for name in names]
     time_axis = style.axis(f"time of a batch ({unit})", rangemode="tozero")
     share_axis = style.axis("share of the time (%)", range=[0, 100])
-    figure = style.plain_figure(
-        [_bars(shown, labels, over, name, index, shares[index]) for index, name in enumerate(names)],
-        barmode="stack",
-        bargap=0.25,
-        height=460,
-        meta={"min_width": 680},
-        xaxis=style.axis(f"{', '.join(over.axis)}, and time of a batch", type="category", tickangle=0),
-        yaxis=share_axis,
-        legend={"traceorder": "normal"},
-    )
     switches = (
         Switch("%", {"y": shares}, {"yaxis": share_axis}),
         Switch(unit, {"y": times}, {"yaxis": time_axis}),
     )
-    how = (
-        f"Each bar is one batch {over.at} one {over.one}; its segments are the steps, the first at the "
-        "bottom."
+    first, *_ = switches = switches[::-1] if in_time else switches
+    figure = style.plain_figure(
+        [_bars(shown, labels, name, index, first.traces["y"][index]) for index, name in enumerate(names)],
+        barmode="stack",
+        bargap=0.25,
+        height=460,
+        meta={"min_width": 680},
+        xaxis=style.axis(title, type="category", tickangle=0),
+        legend={"traceorder": "normal"},
+        **first.layout,
     )
-    return Block(NAME, _title(shown, over), how, figure, _source(shown), rows, switches)
+    return figure, switches
 
 
-def _title(shown: Sequence[Projection], over: Over) -> str:
+def _title(shown: Sequence[Projection]) -> str:
     """Which step is the longest, from which size on, and how much of the time it takes at the end."""
     last = shown[-1]
     longest = _longest(last)
@@ -69,35 +80,43 @@ def _title(shown: Sequence[Projection], over: Over) -> str:
     if first is not shown[0]:
         where = f"From {format_count(first.gpus)} GPUs on,"
     elif len(shown) > 1:
-        where = f"{over.everywhere[0].upper()}{over.everywhere[1:]}"
+        where = "At every size here"
     else:
-        where = f"{over.at.capitalize()} {over.name(last)}{over.unit}"
-    return f"{where} the longest step is the {step}: {share} of the time {over.last(last)}."
+        where = f"At {_size(last)}"
+    of = f"on {counted(last.gpus, 'GPU')} ({_size(last)})"
+    return f"{where} the longest step is the {step}: {share} of the time {of}."
+
+
+def _size(answer: Projection) -> str:
+    return format_bytes(answer.gpu_count.table_bytes, binary=False)
 
 
 def _longest(answer: Projection) -> StepRow:
     return max(answer.steps, key=lambda step: step.time_s)
 
 
-def _lines(answer: Projection, over: Over) -> str:
+def _lines(answer: Projection) -> str:
     """Words below a bar: where it stands, and its time."""
-    return "<br>".join([*over.place(answer), format_time(answer.time_s)])
+    return "<br>".join([_size(answer), counted(answer.gpus, "GPU"), format_time(answer.time_s)])
 
 
-def _row(answer: Projection, step: StepRow) -> dict[str, Any]:
-    return {
-        "table_bytes": answer.gpu_count.table_bytes,
-        "gpus": answer.gpus,
-        "step": step.name,
-        "time_s": float(step.time_s),
-        "low_s": float(step.low_s),
-        "high_s": float(step.high_s),
-        "share": float(step.share),
-        "payload_bytes": float(step.payload_bytes),
-        "library": step.library,
-        "clock": str(step.clock),
-        "evidence": str(step.evidence),
-    }
+def step_rows(shown: Sequence[Projection]) -> Iterator[dict[str, Any]]:
+    """Every step of answers as a row of data."""
+    for answer in shown:
+        for step in answer.steps:
+            yield {
+                "table_bytes": answer.gpu_count.table_bytes,
+                "gpus": answer.gpus,
+                "step": step.name,
+                "time_s": float(step.time_s),
+                "low_s": float(step.low_s),
+                "high_s": float(step.high_s),
+                "share": float(step.share),
+                "payload_bytes": float(step.payload_bytes),
+                "library": step.library,
+                "clock": str(step.clock),
+                "evidence": str(step.evidence),
+            }
 
 
 def _heights(shown: Sequence[Projection], name: str, of: Callable[[StepRow], float]) -> list[float]:
@@ -113,7 +132,6 @@ def _step(answer: Projection, name: str) -> StepRow | None:
 def _bars(
     shown: Sequence[Projection],
     labels: Sequence[str],
-    over: Over,
     name: str,
     index: int,
     heights: list[float],
@@ -133,7 +151,7 @@ def _bars(
         "x": list(labels),
         "y": heights,
         "name": label,
-        "customdata": [_hover(answer, over, step) if step else None for answer, step in pairs],
+        "customdata": [_hover(answer, step) if step else None for answer, step in pairs],
         "hovertemplate": _HOVER,
         "marker": {"color": style.colour(index), "pattern": pattern},
     }
@@ -145,12 +163,12 @@ _HOVER = (
 )
 
 
-def _hover(answer: Projection, over: Over, step: StepRow) -> list[str]:
+def _hover(answer: Projection, step: StepRow) -> list[str]:
     """Size and GPUs, time with share and band, bytes with library and clock, evidence."""
     time = f"{format_time(step.time_s)} ({format_fraction(step.share)}), band {band(step.low_s, step.high_s)}"
     size = format_bytes(step.payload_bytes)
     return [
-        " on ".join(over.place(answer)),
+        f"{_size(answer)} on {counted(answer.gpus, 'GPU')}",
         time,
         f"{size} per GPU, {step.library}, {step.clock} clock",
         str(step.evidence),

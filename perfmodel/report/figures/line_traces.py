@@ -110,11 +110,8 @@ def heights(line: Drawn, shown: Columns) -> list[list[float]]:
 
 
 def _parts(line: Drawn) -> Iterator[tuple[slice, str]]:
-    yield from parts_of(line.values("main_evidence"))
-
-
-def parts_of(evidence: Sequence[str]) -> Iterator[tuple[slice, str]]:
     """Neighbours of one evidence, each with the point before it: a dash each."""
+    evidence = line.values("main_evidence")
     for kind, members in groupby(range(len(evidence)), key=lambda at: evidence[at]):
         span = list(members)
         yield slice(max(span[0] - 1, 0), span[-1] + 1), kind
@@ -124,6 +121,19 @@ def labels(drawn: Sequence[Drawn], x: str, y: str, scale: PixelScale) -> list[di
     """The name of each line at its end, moved up or down where two would overlap."""
     ends = [LabelledEnd(safe(d.label), d.rows[-1][x], d.rows[-1][y], d.colour) for d in drawn]
     return end_labels(ends, scale)
+
+
+def fastest_other(lines: Sequence[SlowdownLine], axis: str, at: float) -> tuple[float, str] | None:
+    """The least slowdown of the lines after the first at one value of ``axis``, and of which it is.
+
+    Limits: no other line of this machine has that value -> None
+    """
+    found = []
+    for line in lines[1:]:
+        here = abs(line.frame[axis].to_numpy() / at - 1) < 1e-9
+        if here.any() and not line.supposed:
+            found.append((float(line.frame["slowdown"].to_numpy()[here][0]), line.label))
+    return min(found, default=None)
 
 
 def dash_words(main: Iterable[str]) -> str:

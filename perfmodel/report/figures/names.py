@@ -25,44 +25,25 @@ FIGURES = {
 
 @dataclass(frozen=True)
 class Others:
-    """Figures of another page, and what draws one of them."""
+    """Figures of another page, and what draws one of them, or writes the page that has it."""
 
     of: str
     figures: Mapping[str, str]
-    lines: str  # {name} stands for the figure
+    line: str  # {name} stands for the figure
 
 
 GPUS = Others(
     "the same tables on more and more GPUs",
-    {
-        "over-gpus": "slowdown, time and samples per second against the number of GPUs",
-        "per-table": "a sharding of its own for every table of a model",
-        "plan-scaling": "samples per second of a plan on each number of GPUs, and the knee",
-    },
+    {"over-gpus": "slowdown, time and samples per second against the number of GPUs"},
     "perfmodel figure {name} --model mlperf-dlrm-dcnv2",
 )
-
-
-def on_more_gpus(*, model: bool) -> list[str]:
-    """All figures of that page; model  whether it is of a model's tables."""
-    first, *of_a_model = GPUS.figures
-    return [first, *list(FIGURES)[1:], *(of_a_model if model else [])]
 
 
 COMPARED = Others(
     "two machines, or two calibrations",
     {
         "compare-time": "times of A and B against table size, and their ratio",
-        "compare-slowdown": "slowdown of A and B against table size",
         "compare-steps": "the steps of A and B side by side",
-        "compare-differences": "what one saves in each step",
-        "compare-all-to-all": "the all-to-all of A and B, and their ratio",
-        "compare-reduce-scatter": "the same of the reduce-scatter",
-        "compare-all-gather": "the same of the all-gather",
-        "compare-all-reduce": "the same of the all-reduce",
-        "compare-broadcast": "the same of the broadcast",
-        "compare-constants": "constants that differ",
-        "compare-needs": "how much better one value of the slower machine would have to be",
     },
     "perfmodel figure {name} --compare h100-sxm-ib h200-sxm-ib",
 )
@@ -77,8 +58,7 @@ PLAN = Others(
         "tables": "which sharding for which table",
         "others": "what the next best scheme of each table would cost",
     },
-    "perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 128 --report plan.html\n"
-    "perfmodel figure {name} --page plan.html",
+    "perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 128 --report plan.html",
 )
 CHIP = Others(
     "the cores of one chip",
@@ -87,8 +67,7 @@ CHIP = Others(
         "buffers": "what the buffers of the cores contain",
         "ids": "the same mapping with other distributions of ids",
     },
-    "perfmodel chip plan --chip ascend-910 --model criteo-kaggle --report cores.html\n"
-    "perfmodel figure {name} --page cores.html",
+    "perfmodel chip plan --chip ascend-910 --model criteo-kaggle --report cores.html",
 )
 SERVICE = Others(
     "a service",
@@ -97,8 +76,7 @@ SERVICE = Others(
         "made-of": "the parts of the p99 at each load",
         "batches": "the highest load of a replica at each batch size",
     },
-    "perfmodel load --table-size 10TB --qps 500k --p99 10ms --report load.html\n"
-    "perfmodel figure {name} --page load.html",
+    "perfmodel load --table-size 10TB --qps 500k --p99 10ms --report load.html",
 )
 OTHERS = (GPUS, COMPARED, PLAN, CHIP, SERVICE)
 EVERY = {**FIGURES, **{name: shows for other in OTHERS for name, shows in other.figures.items()}}

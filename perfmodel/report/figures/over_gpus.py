@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.project import Projection
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
-from perfmodel.report.figures.ends import LabelledEnd, PixelScale, end_labels
+from perfmodel.report.figures.ends import PixelScale
 from perfmodel.report.figures.line_traces import (
     Columns,
     Drawn,
@@ -18,15 +18,15 @@ from perfmodel.report.figures.line_traces import (
     dash_words,
     drawn_of,
     evidence_words,
+    fastest_other,
     full,
     heights,
+    labels,
     rule_words,
     rules,
     source,
     traces,
 )
-from perfmodel.report.figures.over import GPUS
-from perfmodel.report.figures.words import safe
 from perfmodel.units import counted, format_bytes, format_count, format_number, format_ratio, format_time
 
 if TYPE_CHECKING:
@@ -42,16 +42,15 @@ _HEIGHT, _WIDTH = 540, 820
 _BELOW, _ABOVE = 0.8, 1.3
 """Of an axis: its ends under the lowest and over the highest value."""
 _IDEAL = "no slowdown"
-_TICKS = 12
+_SAME = 1e-9
 
 
 @dataclass(frozen=True)
 class _Quantity:
-    """What may be drawn: its columns, what it would be without a slowdown, and its axis."""
+    """What may be drawn: its columns and its axis."""
 
     label: str
     columns: Columns
-    ideal: Callable[[Row], float]
     axis: Callable[[float, float], dict[str, Any]]
 
 
@@ -73,19 +72,16 @@ _QUANTITIES = (
     _Quantity(
         "slowdown",
         Columns("gpus", "slowdown", "slowdown_low", "slowdown_high"),
-        lambda row: 1.0,
         lambda low, high: style.ratio_axis(low, high, "slowdown (×)"),
     ),
     _Quantity(
         "time",
         Columns("gpus", "time_s", "low_s", "high_s"),
-        lambda row: float(row["baseline_time_s"]),
         lambda low, high: style.time_axis(low, high, "time of a batch"),
     ),
     _Quantity(
         "samples/s",
         Columns("gpus", "samples_per_s", "samples_per_s_low", "samples_per_s_high"),
-        lambda row: _rate(row, "baseline_time_s"),
         lambda low, high: style.log_axis(low, high, samples_tick, "samples per second"),
     ),
 )
@@ -99,35 +95,45 @@ def over_gpus(lines: Sequence[SlowdownLine], asked: Projection) -> Block | Missi
     """
     known = [line for line in lines if (line.frame["gpus"].to_numpy() > 1).any()]
     if not known:
-        return Missing(NAME, GPUS.none)
-    drawn = drawn_of(known, _COLUMNS)
+        return Missing(NAME, "on one GPU nothing is sharded: ask for more with --gpus.")
+    drawn = drawn_of([*known, _ideal(known[0].frame, asked)], _COLUMNS)
     for one in drawn:
         for row in one.rows:
             row |= _rates(row)
     rows = tuple(row for one in drawn for row in one.rows)
     left, right = min(row["gpus"] for row in rows), max(row["gpus"] for row in rows)
     borders = [(gpus, words) for gpus, words in full(asked) if left < gpus < right]
-    switches = tuple(_switch(quantity, drawn, borders) for quantity in _QUANTITIES)
-    first = _QUANTITIES[0]
+    words = rule_words(borders, left, right)
+    switches = tuple(_switch(quantity, drawn, words) for quantity in _QUANTITIES)
     figure = style.plain_figure(
-        [
-            *(trace for one in drawn for trace in traces(one, first.columns, _hover, _HOVER)),
-            _ideal_trace(drawn, first),
-        ],
+        [trace for one in drawn for trace in traces(one, _QUANTITIES[0].columns, _hover, _HOVER)],
         height=_HEIGHT,
         margin=_MARGIN,
         meta={"min_width": _WIDTH, "right": _MARGIN["r"]},
-        xaxis=gpus_axis(left, right),
+        xaxis=_gpus_axis(left, right),
         shapes=rules(borders),
         **switches[0].layout,
     )
-    dashes = dash_words(row["main_evidence"] for row in rows)
     how = (
         "The same tables on more and more GPUs, with the same samples per GPU. The grey line is one GPU "
         f"whose memory holds all tables (evidence: {asked.baseline_evidence}). Ribbons are 95 % bands; "
-        f"{dashes}."
+        f"{dash_words(row['main_evidence'] for row in rows)}."
     )
     return Block(NAME, sentence(known, asked), how, figure, source(asked, rows), rows, switches)
+
+
+def _ideal(frame: pd.DataFrame, asked: Projection) -> SlowdownLine:
+    """What one memory would give."""
+    kind, time = str(asked.baseline_evidence), frame["baseline_time_s"]
+    same: dict[str, Any] = {
+        "time_s": time,
+        "low_s": time,
+        "high_s": time,
+        "evidence": kind,
+        "main_evidence": kind,
+    }
+    ones = dict.fromkeys(("slowdown", "slowdown_low", "slowdown_high"), 1.0)
+    return SlowdownLine(_IDEAL, frame.assign(**same, **ones), supposed=True, style=len(style.PALETTE) - 1)
 
 
 def sentence(lines: Sequence[SlowdownLine], asked: Projection) -> str:
@@ -142,27 +148,12 @@ def sentence(lines: Sequence[SlowdownLine], asked: Projection) -> str:
         f"{format_ratio(asked.slowdown)} slower than on one GPU that holds all tables ({format_ratio(low)} "
         f"to {format_ratio(high)})"
     )
-    others = [(_at(line.frame, asked.gpus), line.label) for line in lines[1:] if not line.supposed]
-    known = [(value, label) for value, label in others if value is not None]
-    if known and min(known)[0] < asked.slowdown * (1 - _SAME):
-        least, label = min(known)
-        first += f"; {label} would make it {format_ratio(least)}"
-    elif known:
+    other = fastest_other(lines, "gpus", asked.gpus)
+    if other is not None and other[0] < asked.slowdown * (1 - _SAME):
+        first += f"; {other[1]} would make it {format_ratio(other[0])}"
+    elif other is not None:
         first += ", and no other way drawn here is faster"
-    return f"{first}{_unfit(asked)}. {_most(lines[0].frame)}"
-
-
-def _unfit(asked: Projection) -> str:
-    if asked.gpu_count.fits:
-        return ""
-    needs, room = asked.gpu_count.memory_bytes, asked.gpu_count.usable_bytes
-    return (
-        f", but the tables do not fit: {format_bytes(needs, binary=False)} of "
-        f"{format_bytes(room, binary=False)}"
-    )
-
-
-_SAME = 1e-9
+    return f"{first}. {_most(lines[0].frame)}"
 
 
 def _most(frame: pd.DataFrame) -> str:
@@ -176,58 +167,25 @@ def _most(frame: pd.DataFrame) -> str:
     return f"Most samples per second: {samples_words(float(rates[at]))}, on {counted(gpus, 'GPU')}."
 
 
-def _at(frame: pd.DataFrame, gpus: int) -> float | None:
-    """Slowdown of a line on so many GPUs; None where it has no such point."""
-    found = frame["gpus"].to_numpy() == gpus
-    return float(frame["slowdown"].to_numpy()[found][0]) if found.any() else None
-
-
-def _rate(row: Row, time: str) -> float:
-    """Samples of all GPUs over the time of a batch."""
-    return float(row["batch"] * row["gpus"] / row[time])
-
-
 def _rates(row: Row) -> dict[str, float]:
-    return {
-        "samples_per_s": _rate(row, "time_s"),
-        "samples_per_s_low": _rate(row, "high_s"),
-        "samples_per_s_high": _rate(row, "low_s"),
-    }
+    """Samples of all GPUs over the time of a batch, and the ends of its band."""
+    times = {"samples_per_s": "time_s", "samples_per_s_low": "high_s", "samples_per_s_high": "low_s"}
+    return {name: float(row["batch"] * row["gpus"] / row[time]) for name, time in times.items()}
 
 
-def _switch(quantity: _Quantity, drawn: Sequence[Drawn], borders: Sequence[tuple[float, str]]) -> Switch:
-    shown, reference = quantity.columns, _ideal(drawn, quantity)
-    ideal = [*reference.values()]
+def _switch(quantity: _Quantity, drawn: Sequence[Drawn], words: list[dict[str, Any]]) -> Switch:
+    shown = quantity.columns
     values = [value for one in drawn for name in (shown.low, shown.high) for value in one.values(name)]
-    low, high = _BELOW * min([*values, *ideal]), _ABOVE * max([*values, *ideal])
+    low, high = _BELOW * min(values), _ABOVE * max(values)
     scale = PixelScale(low, high, _HEIGHT - _MARGIN["t"] - _MARGIN["b"], log=True)
-    ends = [LabelledEnd(safe(d.label), d.rows[-1][shown.x], d.rows[-1][shown.y], d.colour) for d in drawn]
-    ends.append(LabelledEnd(_IDEAL, max(reference), ideal[-1], style.PALETTE[7]))
-    words = [*rule_words(borders, min(reference), max(reference)), *end_labels(ends, scale)]
-    y = [y for one in drawn for y in heights(one, shown)]
-    layout = {"yaxis": quantity.axis(low, high), "annotations": words}
-    return Switch(quantity.label, {"y": [*y, ideal]}, layout)
+    ends = labels(drawn, shown.x, shown.y, scale)
+    layout = {"yaxis": quantity.axis(low, high), "annotations": [*words, *ends]}
+    return Switch(quantity.label, {"y": [y for one in drawn for y in heights(one, shown)]}, layout)
 
 
-def _ideal(drawn: Sequence[Drawn], quantity: _Quantity) -> dict[float, float]:
-    """What one memory would give, by numbers of GPUs: that of the first line, as far as any line goes."""
-    own, numbers = drawn[0].rows[0], sorted({row["gpus"] for one in drawn for row in one.rows})
-    return {gpus: quantity.ideal({**own, "gpus": gpus}) for gpus in numbers}
-
-
-def _ideal_trace(drawn: Sequence[Drawn], quantity: _Quantity) -> dict[str, Any]:
-    ideal = _ideal(drawn, quantity)
-    return {
-        "type": "scatter", "x": [*ideal], "y": [*ideal.values()], "mode": "lines",
-        "name": _IDEAL, "hoverinfo": "skip", "showlegend": True,
-        "line": {"color": style.PALETTE[7], "width": 1.5},
-    }  # fmt: skip
-
-
-def gpus_axis(left: float, right: float) -> dict[str, Any]:
-    """Ticks at powers of two, or every second or third of them."""
-    powers = [2.0**k for k in range(25) if left <= 2**k <= right]
-    ticks = powers[:: -(-len(powers) // _TICKS)] if powers else [left, right]
+def _gpus_axis(left: float, right: float) -> dict[str, Any]:
+    """Ticks at powers of two."""
+    ticks = [2.0**k for k in range(25) if left <= 2**k <= right] or [left, right]
     words = {"tickvals": ticks, "ticktext": [format_count(value) for value in ticks]}
     return style.log_axis(left, right, format_count, "GPUs", **words)
 
@@ -235,20 +193,12 @@ def gpus_axis(left: float, right: float) -> dict[str, Any]:
 _HOVER = (
     "<b>%{fullData.name}</b><br>%{customdata[0]}, tables of %{customdata[1]}<br>%{customdata[2]}, band "
     "%{customdata[3]} – %{customdata[4]}<br>%{customdata[5]} instead of %{customdata[6]}<br>"
-    "%{customdata[7]} samples per second<br>%{customdata[9]}<br>evidence: %{customdata[8]}<extra></extra>"
+    "%{customdata[7]} samples per second<br>evidence: %{customdata[8]}<extra></extra>"
 )
 
 
 def _hover(row: Row) -> list[str]:
-    return list(_words(row))
-
-
-def _words(row: Row) -> Iterator[str]:
-    yield counted(int(row["gpus"]), "GPU")
-    yield format_bytes(row["table_bytes"], binary=False)
-    yield from (format_ratio(row[name]) for name in ("slowdown", "slowdown_low", "slowdown_high"))
-    yield from (format_time(row[name]) for name in ("time_s", "baseline_time_s"))
-    yield samples_words(row["samples_per_s"])
-    yield evidence_words(row)
-    size = format_bytes(row["memory_bytes"], binary=False)
-    yield f"{size} per GPU{'' if row['fits'] else ': does not fit'}"
+    ratios = (format_ratio(row[name]) for name in ("slowdown", "slowdown_low", "slowdown_high"))
+    times = (format_time(row[name]) for name in ("time_s", "baseline_time_s"))
+    gpus, size = counted(int(row["gpus"]), "GPU"), format_bytes(row["table_bytes"], binary=False)
+    return [gpus, size, *ratios, *times, samples_words(row["samples_per_s"]), evidence_words(row)]

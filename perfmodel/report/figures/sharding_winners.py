@@ -1,4 +1,4 @@
-"""Which way to shard wins where: every way at every size of the tables, or number of GPUs."""
+"""Which way to shard wins where: every way at every size of the tables."""
 
 from __future__ import annotations
 
@@ -11,16 +11,10 @@ from perfmodel.plan.as_projection import Compared
 from perfmodel.plan.sizes import Size
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.over import SIZES, Over
 from perfmodel.report.figures.words import library_name
 from perfmodel.report.projection_text import short_label
 from perfmodel.schema.evidence import Evidence
-from perfmodel.units import (
-    format_bytes,
-    format_fraction,
-    format_ratio,
-    format_time,
-)
+from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_ratio, format_time
 
 NAME = "shardings"
 SCALE = ((0.0, "#63a9d2"), (0.35, "#9cc8e0"), (0.7, "#d3e2ea"), (1.0, "#f2f2f2"))
@@ -30,40 +24,39 @@ _SAME = 1e-6  # of a time: as fast
 _LARGEST_RATIO = 4.0  # of a time to the fastest: what is slower has the last colour
 
 
-def shardings(sizes: Sequence[Size], over: Over = SIZES) -> Block | Missing:
+def shardings(sizes: Sequence[Size]) -> Block | Missing:
     """A table in colours: times of each way over the fastest at that place, the slowdown written in it.
 
-    sizes  of the tables, or the same tables on several numbers of GPUs;  over  which of the two
     Limits: every size fits one GPU -> Missing
     """
     spread = [size for size in sizes if size.base.gpus > 1]
     if not spread:
-        return Missing(NAME, over.none)
+        return Missing(NAME, "every size here fits on one GPU: ask for larger tables with --table-size.")
     ways = [e.way for e in spread[0].found if any(_of(size, e.way).answer for size in spread)]
     never = [each for each in spread[-1].found if each.way not in ways]
-    columns = [over.tick(size.base) for size in spread]
+    columns = [f"{_bytes(size)}<br>{format_count(size.base.gpus)}" for size in spread]
     figure = style.new_figure(height=114 + 34 * len(ways), margin={"l": 150, "r": 24, "t": 40, "b": 72})
-    figure.add_trace(_cells(spread, ways, columns, over))
+    figure.add_trace(_cells(spread, ways, columns))
     figure.update_xaxes(
-        title={"text": ", and ".join(over.axis)}, type="category", showgrid=False, tickangle=0
+        title={"text": "bytes of all tables, and GPUs"}, type="category", showgrid=False, tickangle=0
     )
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
     figure.update_layout(showlegend=False, shapes=_frames(spread, ways), meta={"min_width": 680})
     rows = tuple(row for size in spread for row in _rows(size))
     library = library_name(str(spread[0].base.setting.backend))
     how = (
-        f"All use {library}; the first figure has other libraries. Each column is a {over.one}. Numbers are "
-        "slowdowns against one GPU that holds all tables; darker is faster within a column. Frames mark the "
-        "fastest and those as fast. Empty cells are not possible."
+        f"All use {library}; the first figure has other libraries. Each column is a size of the tables. "
+        "Numbers are slowdowns against one GPU that holds all tables; darker is faster within a column. "
+        "Frames mark the fastest and those as fast. Empty cells are not possible."
     )
     if ROWS_ONCE in ways:
         how += f" {ROWS_ONCE} sends unique rows, which are pooled at the receiver."
     if never:
-        how += f" Not possible {over.nowhere}: {', '.join(each.way for each in never)}."
-    return Block(NAME, _title(spread, over, library), how, figure, _source(spread), rows)
+        how += f" Not possible at any size here: {', '.join(each.way for each in never)}."
+    return Block(NAME, _title(spread, library), how, figure, _source(spread), rows)
 
 
-def _title(spread: Sequence[Size], over: Over, library: str) -> str:
+def _title(spread: Sequence[Size], library: str) -> str:
     """Who wins from where to where."""
     runs = [(way, list(members)) for way, members in groupby(spread, key=lambda size: size.best.way)]
     if len(runs) == 1:
@@ -73,19 +66,23 @@ def _title(spread: Sequence[Size], over: Over, library: str) -> str:
             if e.way != runs[0][0] and all(_as_fast(size, _of(size, e.way)) for size in spread)
         ]
         equal = f"; {', '.join(alike)} {'is' if len(alike) == 1 else 'are'} as fast" if alike else ""
-        return f"With {library} the {runs[0][0]} sharding is the fastest {over.everywhere}{equal}."
+        return f"With {library} the {runs[0][0]} sharding is the fastest at every size here{equal}."
     words = []
     for way, members in runs:
-        low, high = (over.name(size.base) for size in (members[0], members[-1]))
-        words.append(f"{way} {over.at} {low}" if low == high else f"{way} from {low} to {high}")
-    return f"With {library} the fastest sharding is {', '.join(words[:-1])}, and {words[-1]}{over.unit}."
+        low, high = (_bytes(size) for size in (members[0], members[-1]))
+        words.append(f"{way} at {low}" if low == high else f"{way} from {low} to {high}")
+    return f"With {library} the fastest sharding is {', '.join(words[:-1])}, and {words[-1]}."
+
+
+def _bytes(size: Size) -> str:
+    return format_bytes(size.table_bytes, binary=False)
 
 
 def _of(size: Size, way: str) -> Compared:
     return next(each for each in size.found if each.way == way)
 
 
-def _cells(spread: Sequence[Size], ways: Sequence[str], columns: Sequence[str], over: Over) -> Any:
+def _cells(spread: Sequence[Size], ways: Sequence[str], columns: Sequence[str]) -> Any:
     import plotly.graph_objects as go
 
     found = [[_of(size, way) for size in spread] for way in ways]
@@ -94,9 +91,7 @@ def _cells(spread: Sequence[Size], ways: Sequence[str], columns: Sequence[str], 
         y=list(ways),
         z=[[_heat(size, _of(size, way)) for size in spread] for way in ways],
         text=[[format_ratio(e.answer.slowdown) if e.answer else "" for e in row] for row in found],
-        customdata=[
-            [_hover(size, each, over) for size, each in zip(spread, row, strict=True)] for row in found
-        ],
+        customdata=[[_hover(size, each) for size, each in zip(spread, row, strict=True)] for row in found],
         texttemplate="%{text}",
         textfont={"color": NUMBERS},
         hovertemplate="%{customdata}<extra></extra>",
@@ -138,8 +133,8 @@ def _frames(spread: Sequence[Size], ways: Sequence[str]) -> list[dict[str, Any]]
     ]
 
 
-def _hover(size: Size, each: Compared, over: Over) -> str:
-    head = f"<b>{each.way}</b><br>{' on '.join(over.place(size.base))}<br>"
+def _hover(size: Size, each: Compared) -> str:
+    head = f"<b>{each.way}</b><br>{_bytes(size)} on {counted(size.base.gpus, 'GPU')}<br>"
     answer, longest = each.answer, each.limiting
     if answer is None or longest is None:
         return f"{head}not possible: {each.why}"

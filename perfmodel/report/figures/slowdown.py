@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfmodel.project import Projection
 from perfmodel.report.figures import style
@@ -18,6 +18,7 @@ from perfmodel.report.figures.line_traces import (
     dash_words,
     drawn_of,
     evidence_words,
+    fastest_other,
     full,
     labels,
     rule_words,
@@ -26,9 +27,6 @@ from perfmodel.report.figures.line_traces import (
     traces,
 )
 from perfmodel.units import counted, format_bytes, format_count, format_ratio, format_time
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NAME = "slowdown"
 _SHOWN = Columns("table_bytes", "slowdown", "slowdown_low", "slowdown_high")
@@ -106,22 +104,12 @@ def sentence(lines: Sequence[SlowdownLine], asked: Projection) -> str:
         f"Tables of {where} are {format_ratio(asked.slowdown)} slower than on "
         f"one GPU that holds all of them ({format_ratio(low)} to {format_ratio(high)})"
     )
-    others = [
-        (_at(line.frame, asked.gpu_count.table_bytes), line.label) for line in lines[1:] if not line.supposed
-    ]
-    known = [(value, label) for value, label in others if value is not None]
-    if not known:
+    other = fastest_other(lines, "table_bytes", asked.gpu_count.table_bytes)
+    if other is None:
         return f"{first}."
-    least, label = min(known)
-    if least >= asked.slowdown:
+    if other[0] >= asked.slowdown:
         return f"{first}, and no other way drawn here is faster."
-    return f"{first}; {label} would make it {format_ratio(least)}."
-
-
-def _at(frame: pd.DataFrame, table_bytes: float) -> float | None:
-    """Slowdown of a line at a size that it has; None where it has not."""
-    found = abs(frame["table_bytes"].to_numpy() / table_bytes - 1) < 1e-9
-    return float(frame["slowdown"].to_numpy()[found][0]) if found.any() else None
+    return f"{first}; {other[1]} would make it {format_ratio(other[0])}."
 
 
 def _how(rows: Sequence[Mapping[str, Any]], asked: Projection) -> str:

@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from perfmodel.collectives.estimate import CollectiveModel
+from perfmodel.errors import NoCalibrationError
+from perfmodel.passes.settings import BEST, Setting
 from perfmodel.passes.steps import StepRow
 from perfmodel.project import Projection
 from perfmodel.report.doubts import neighbour_doubts
-from perfmodel.report.figures.compare_curves import model_of
 from perfmodel.report.figures.words import collective_name, library_name
 from perfmodel.report.projection_text import short_label
 from perfmodel.schema.calibration import (
@@ -204,7 +206,7 @@ def _unknown(asked: Projection | None, item: Calibration, folder: Path | None) -
 
 def _transferred(asked: Projection | None) -> Iterator[str]:
     """Curves that were measured on another machine."""
-    model = model_of(asked.setting) if asked is not None else None
+    model = _model_of(asked.setting) if asked is not None else None
     if asked is None or model is None or not model.borrowed:
         return
     machine, own = asked.setting.machine.name, model.calibration
@@ -215,6 +217,15 @@ def _transferred(asked: Projection | None) -> Iterator[str]:
         f"{own.machine} ({own.calibration_id}), carried over to its links{rest}. To measure it there:",
         f"perfmodel calibrate --only {own.backend}",
     )
+
+
+def _model_of(setting: Setting) -> CollectiveModel | None:
+    """The library of an answer; of two, NCCL. Limits: nothing known -> None"""
+    library = str(Backend.NCCL) if setting.backend == BEST else setting.backend
+    try:
+        return CollectiveModel.load(setting.machine, library, setting.clock, setting.calibration)
+    except NoCalibrationError:
+        return None
 
 
 def _older(item: Calibration, name: str) -> Iterator[str]:

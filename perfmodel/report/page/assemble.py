@@ -105,11 +105,12 @@ def _view(view: View, known: dict[int, dict[str, Any]]) -> dict[str, Any]:
             blocks.append({**data, "title": block.title})
         else:
             blocks.append(block_data(block))
-    return {
+    shown = {
         "heads": [vars(card) for card in view.cards],
         "blocks": blocks,
         "titles": {name: list(titles) for name, titles in view.titles.items()},
     }
+    return shown | ({"table": [list(row) for row in view.table]} if view.table else {})
 
 
 def block_data(block: Block | Missing) -> dict[str, Any]:

@@ -1,21 +1,24 @@
-"""What the card of a comparison says: which is faster, by how much, and because of which step."""
+"""The card of a comparison: which is faster, by how much, and a table of what each step gives."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from perfmodel.project import Projection
-from perfmodel.project.comparison import DifferenceVerdict, differences, largest, samples_per_s, whole
+from perfmodel.project.comparison import (
+    Difference,
+    DifferenceVerdict,
+    differences,
+    largest,
+    samples_per_s,
+    whole,
+)
 from perfmodel.report.figures.compare import Pair
 from perfmodel.report.figures.words import interval_end
 from perfmodel.report.page.parts import Card
 from perfmodel.report.page.question_card import question_card
-from perfmodel.report.projection_text import band
-from perfmodel.units import (
-    counted,
-    format_fraction,
-    format_per_second,
-    format_ratio,
-    format_time,
-)
+from perfmodel.report.projection_text import band, short_label
+from perfmodel.units import counted, format_fraction, format_per_second, format_ratio, format_time
 
 _ALIKE = 1.005
 """Times closer than this are alike in three digits."""
@@ -25,14 +28,14 @@ def finding(pair: Pair) -> str:
     """One sentence. Limits: the interval of their ratio holds 1 -> it says so;  the same times -> the same"""
     batch = whole(pair.a, pair.b)
     ratio = batch.ratio[1]
-    size = pair.what
+    size = pair.size
     if max(ratio, 1 / ratio) < _ALIKE:
         return f"A and B take the same time for {size}: {format_time(pair.a.time_s)}."
     (fast, _, winner), (slow, _, loser) = sorted(pair.sides, key=lambda side: side[2].time_s)
     faster = format_ratio(max(ratio, 1 / ratio))
     spent = f"{format_time(winner.time_s)} instead of {format_time(loser.time_s)}"
     step, share = largest(differences(pair.a, pair.b), batch.saved_s)
-    name = step.label.replace(" a domain)", ")").replace(" domains)", ")")
+    name = short_label(step)
     what = "all of it" if share >= 1 else f"{format_fraction(share)} of it"
     if batch.verdict is DifferenceVerdict.CANNOT_SAY:
         parts = " and ".join(f"{letter} {format_time(answer.time_s)}" for letter, _, answer in pair.sides)
@@ -64,9 +67,22 @@ def comparison_card(pair: Pair) -> Card:
     )
 
 
-def cannot_say(size: str, why: str) -> Card:
-    """The card where one side has no answer."""
-    return Card(f"Cannot say for {size}: one of the two has no answer.", why)
+def step_table(pair: Pair) -> tuple[Sequence[str], ...]:
+    """A row a step, as text, with the interval of A - B and who is the faster; the batch last."""
+    head = ("step", "A", "B", "A − B", "95 % interval", "verdict")
+    return (head, *map(_row, (*differences(pair.a, pair.b), whole(pair.a, pair.b))))
+
+
+def _row(one: Difference) -> tuple[str, ...]:
+    low, middle, high = one.band
+    times = (format_time(span[1]) if span[1] else "–" for span in (one.a, one.b))
+    if one.verdict is DifferenceVerdict.SAME:
+        return (short_label(one), *times, "", "", str(one.verdict))
+    return (short_label(one), *times, _signed(middle), f"{_signed(low)} to {_signed(high)}", str(one.verdict))
+
+
+def _signed(value_s: float) -> str:
+    return ("−" if value_s < 0 else "") + format_time(abs(value_s))
 
 
 def _time(answer: Projection) -> str:
@@ -80,13 +96,9 @@ def _notes(pair: Pair) -> list[str]:
     """Both names with their evidence; what a batch is where the two have other numbers of GPUs; clocks."""
     notes = []
     for _, label, answer in pair.sides:
-        shares = answer.evidence_shares()
-        words = ", ".join(f"{format_fraction(share)} {kind}" for kind, share in shares.items())
-        names = ", ".join(dict.fromkeys(answer.calibrations))
-        machine = answer.setting.machine.name
-        parts = [f"machine {machine}"] if machine not in label.split() else []
-        parts += [f"calibration {names}"] if names not in label.split() else []
-        notes.append(f"{label}: {', '.join(parts + [f'evidence {words}'] * bool(words))}")
+        shares = answer.evidence_shares().items()
+        words = ", ".join(f"{format_fraction(share)} {kind}" for kind, share in shares)
+        notes.append(f"{label}: evidence {words or answer.evidence}")
     batch = counted(int(pair.a.work.batch[0]), "sample")
     if pair.a.gpus != pair.b.gpus:
         many = [f"{letter} {format_per_second(samples_per_s(p), 'samples')}" for letter, _, p in pair.sides]

@@ -14,7 +14,7 @@ from perfmodel.report.figures.sharding_winners import NAME as SHARDINGS
 from perfmodel.report.figures.sharding_winners import shardings
 from perfmodel.report.page.lines import Lines, answerable
 from perfmodel.report.page.parts import Selector
-from perfmodel.report.page.views import Across, ViewsAsked, small_sizes, view_of
+from perfmodel.report.page.views import Across, small_sizes, view_of
 from perfmodel.units import counted, format_bytes, format_count
 
 FIXED_NAMES = (*EVIDENCE, SHARDINGS)
@@ -24,7 +24,7 @@ FIXED = len(FIXED_NAMES)
 
 def across_sizes(sizes: Selector, selected: tuple[str, ...]) -> Across:
     """A page over sizes of tables. selected  options of its selectors"""
-    return Across(max(sizes.values), Lines, ViewsAsked, view_of, fixed_blocks, FIXED, selected)
+    return Across(max(sizes.values), Lines, view_of, fixed_blocks, FIXED, selected)
 
 
 def fixed_blocks(asked: Projection, options: Mapping[str, Any]) -> Iterator[Block | Missing]:

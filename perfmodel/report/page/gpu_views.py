@@ -1,139 +1,74 @@
-"""The page of tables that stay while the number of GPUs changes: its lines, its bars, and its views."""
+"""The page of tables that stay while the number of GPUs changes: a table of how they scale, and a figure."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.collectives.estimate import LARGEST_GPUS
-from perfmodel.errors import BadInputError, PerfmodelError
+from perfmodel.errors import BadInputError
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.plan.as_projection import compared
 from perfmodel.project import Projection, project_each
-from perfmodel.project.inputs import DEFAULT_RESERVE
+from perfmodel.project.comparison import samples_per_s
 from perfmodel.report.figures.block import Missing
-from perfmodel.report.figures.breakdown import breakdown
 from perfmodel.report.figures.line_traces import SlowdownLine
-from perfmodel.report.figures.over import GPUS
-from perfmodel.report.figures.over_gpus import over_gpus, sentence
-from perfmodel.report.figures.style import PALETTE
+from perfmodel.report.figures.over_gpus import over_gpus, samples_words, sentence
 from perfmodel.report.figures.words import library_name
-from perfmodel.report.page.lines import Lines, Workload, answerable
+from perfmodel.report.page.lines import Lines
 from perfmodel.report.page.parts import View
 from perfmodel.report.page.question_card import question_card
-from perfmodel.report.page.setups import Curves, Loaded, Setup
-from perfmodel.report.page.views import ViewsAsked
-from perfmodel.schema.machine import Machine
-from perfmodel.units import counted
+from perfmodel.report.page.setups import Setup
+from perfmodel.report.page.views import Across, ViewsAsked
+from perfmodel.report.projection_text import band, short_label
+from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_ratio, format_time
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_NODES, _TIMES = 16, 8
-"""Lines reach this many nodes at least, and this many times what the tables need."""
-_BARS = (1, 2, 4, 8, 16)
-"""Times the fewest whole nodes."""
-
-
-def numbers_of_gpus(least: int, node: int, asked: Sequence[int], most: float = LARGEST_GPUS) -> list[int]:
-    """Numbers of GPUs of the lines: powers of two, whole nodes, and those that were asked for.
-
-    least  what the tables need;  node  GPUs of a node;  most  of which each gets a row
-    """
-    first = least if least <= node else -(-least // node) * node
-    top = max([_NODES * node, _TIMES * first, *asked])
-    even = [1 << k for k in range(top.bit_length())]
-    found = {first, *even, *(node * nodes for nodes in _BARS), *asked}
-    return sorted(count for count in found if max(first, 2) <= count <= min(top, most) or count in asked)
-
-
-def bar_numbers(least: int, node: int, asked: Sequence[int], most: float = LARGEST_GPUS) -> list[int]:
-    """Numbers of GPUs of the bars: whole nodes, doubled from the fewest, and those that were asked for."""
-    first = -(-least // node) * node
-    found = {*(first * times for times in _BARS if first * times <= most), *asked}
-    return sorted(count for count in found if count > 1 or count in asked)
-
-
-@dataclass(frozen=True)
-class FixedTables:
-    """Tables that stay. most_gpus  of which each gets a row of every table, where they are not copied"""
-
-    table_bytes: float
-    most_gpus: float = LARGEST_GPUS
-
-    def least(self, machine: Machine, reserve: float) -> int:
-        """GPUs that hold them."""
-        return max(int(-(-self.table_bytes // (machine.value("hbm_bytes") * (1 - reserve)))), 1)
+_HEAD = ("GPUs", "time", "95 % band", "slowdown", "samples/s", "per GPU", "memory per GPU", "longest step")
 
 
 class GpuLines(Lines):
-    """Slowdowns over numbers of GPUs; otherwise as ``Lines``, whose ``sizes`` are the numbers asked for."""
+    """Slowdowns over numbers of GPUs: as ``Lines``, whose ``sizes`` are the numbers to choose from."""
 
     axis = "gpus"
 
-    def __init__(
-        self,
-        numbers: Sequence[int],
-        workloads: Sequence[Workload],
-        loaded: Loaded,
-        options: Mapping[str, Any],
-        own: Sequence[Curves],
-        tables: FixedTables,
-    ) -> None:
-        super().__init__(numbers, workloads, loaded, options, own)
-        self.tables = tables
-
     def grid(self, way: Setup, options: Mapping[str, Any]) -> list[float]:
-        """Numbers of GPUs that hold the tables."""
-        least = self.tables.least(way.machine, float(options.get("reserve", DEFAULT_RESERVE)))
-        node = options.get("gpus_per_node") or way.machine.gpus_per_node
-        asked = [int(number) for number in self._sizes if number >= least]
-        return [float(count) for count in numbers_of_gpus(least, node, asked, self.tables.most_gpus)]
+        """These numbers, and the powers of two between them."""
+        low, high = int(min(self._sizes)), int(max(self._sizes))
+        return [*map(float, sorted({*self._sizes, *(1 << k for k in range(20) if low < 1 << k < high)}))]
 
 
-@dataclass(frozen=True, eq=False)
-class GpuViewsAsked(ViewsAsked):
-    """All that the views of such a page are of; ``sizes`` are numbers of GPUs.
+def across_gpus(first: Projection, way: str | None, selected: tuple[str, ...]) -> Across:
+    """A page over numbers of GPUs.
 
-    sharding  a name of ``perfmodel.plan.pricing.alike.WAYS``; None: row-wise
+    first  the row-wise answer of the question;  way  another sharding;  selected  options of its selectors
     """
-
-    tables: FixedTables
-    sharding: str | None = None
+    view = partial(gpu_view, way=way)
+    return Across(first.gpu_count.table_bytes, GpuLines, view, lambda asked, options: (), 0, selected)
 
 
 def gpu_view(
-    chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup, asked: GpuViewsAsked
+    chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup, asked: ViewsAsked, way: str | None
 ) -> View:
-    """The view of one workload, sent in one way.
+    """The view of one workload, sent in one way. way  a sharding, None: row-wise
 
-    Limits: a sharding that is not possible on a number of GPUs that was asked for -> BadInputError
+    Limits: a sharding that is not possible on one of the numbers of GPUs -> BadInputError
     """
     machine, known = setup.machine, {**asked.options, **setup.options, **workload}
     setting = asked.loaded.of(machine, setup.curves, str(known.get("scenario", CLUSTER)))
-    quick = {**known, "setting": setting}
-    told = known if machine.overrides else quick  # which overrides change nothing is told without a setting
-
+    told = known if machine.overrides else {**known, "setting": setting}  # as in ``view_of``
     own = project_each("gpus", asked.sizes.values, machine, **told)
-    answers = tuple(sharded(base, asked.sharding) for base in own)
-    least = asked.tables.least(machine, float(known.get("reserve", DEFAULT_RESERVE)))
-    node = known.get("gpus_per_node") or machine.gpus_per_node
-    numbers = bar_numbers(least, node, asked.sizes.values, asked.tables.most_gpus)
-    others = [gpus for gpus in numbers if gpus not in asked.sizes.values]
-    bars = [answer for answer in answers if answer.gpus in numbers]
-    for base in answerable(machine, quick, others, "gpus", PerfmodelError):
-        with contextlib.suppress(PerfmodelError):
-            bars.append(sharded(base, asked.sharding))
-    bars.sort(key=lambda answer: answer.gpus)
+    answers = tuple(sharded(base, way) for base in own)
     lines = list(asked.lines.of(setup, workload))
-    if asked.sharding is not None:
-        lines = [*_beside(_line(bars, f"{library_name(setup.curves.backend)} {asked.sharding}"), lines)]
+    if way is not None:
+        label = f"{library_name(setup.curves.backend)} {way}"
+        lines = [SlowdownLine(label, _frame(answers), style=1), *lines[:1]]
     first = over_gpus(lines, answers[asked.sizes.start])
     titles = {} if isinstance(first, Missing) else {first.name: tuple(sentence(lines, a) for a in answers)}
-    blocks = (first, breakdown(bars, GPUS))
-    return View(chosen, tuple(map(question_card, answers)), blocks, titles, answers)
+    cards = tuple(map(question_card, answers))
+    return View(chosen, cards, (first,), titles, answers, (_HEAD, *map(_scaling, answers)))
 
 
 def sharded(base: Projection, way: str | None) -> Projection:
@@ -144,34 +79,40 @@ def sharded(base: Projection, way: str | None) -> Projection:
     if found.answer is None:
         raise BadInputError(
             f"{way} is not possible on {counted(base.gpus, 'GPU')}: {found.why}.",
-            "give other numbers with --gpus, or another --sharding; --sharding all compares them.",
+            "give other numbers with --gpus, or another --sharding; project --sharding all compares them.",
         )
     return found.answer
 
 
-def _line(answers: Sequence[Projection], label: str) -> SlowdownLine:
-    """A line through answers that were found one by one."""
-    return SlowdownLine(label, _frame(answers))
-
-
-def _beside(own: SlowdownLine, others: Sequence[SlowdownLine]) -> Iterator[SlowdownLine]:
-    """The line of the asked sharding with the first colour, which row-wise gives up."""
-    yield replace(own, style=0)
-    taken = {line.style for line in others}
-    free = [kind for kind in range(len(PALETTE)) if kind not in taken]
-    for line in others:
-        yield replace(line, style=free[0]) if line.style == 0 and free else line
+def _scaling(answer: Projection) -> tuple[str, ...]:
+    """The row of a number of GPUs."""
+    longest, count = max(answer.steps, key=lambda step: step.time_s), answer.gpu_count
+    rate = samples_per_s(answer)
+    return (
+        format_count(answer.gpus),
+        format_time(answer.time_s),
+        band(answer.totals["low_s"], answer.totals["high_s"]),
+        format_ratio(answer.slowdown),
+        samples_words(rate),
+        samples_words(rate / answer.gpus),
+        format_bytes(count.memory_bytes, binary=False) + ("" if count.fits else ": does not fit"),
+        f"{short_label(longest)}, {format_fraction(longest.share)}",
+    )
 
 
 def _frame(answers: Sequence[Projection]) -> pd.DataFrame:
+    """A line through them, as ``perfmodel.project`` gives it."""
     import pandas as pd
 
-    return pd.DataFrame(list(_rows(answers)))
-
-
-def _rows(answers: Sequence[Projection]) -> Iterator[dict[str, Any]]:
-    for answer in answers:
-        own = {"gpus": answer.gpus, "table_bytes": answer.gpu_count.table_bytes}
-        words = {"batch": float(answer.work.batch[0]), "evidence": str(answer.evidence)}
-        words |= {"main_evidence": str(answer.main_evidence)}
-        yield {**answer.totals, **own, **words}
+    rows = [
+        {
+            **answer.totals,
+            "gpus": answer.gpus,
+            "table_bytes": answer.gpu_count.table_bytes,
+            "batch": float(answer.work.batch[0]),
+            "evidence": str(answer.evidence),
+            "main_evidence": str(answer.main_evidence),
+        }
+        for answer in answers
+    ]
+    return pd.DataFrame(rows)

@@ -49,24 +49,14 @@ _STEPS = (1.0, 2.0, 3.0, 5.0)
 _LESS, _MORE = 0.995, 1.005  # of what is full: just below it there is room for buffers
 
 
-def answerable(
-    machine: Any,
-    options: Mapping[str, Any],
-    values: Sequence[float],
-    axis: str = "table_bytes",
-    but: type[PerfmodelError] = NoCalibrationError,
-) -> list[Projection]:
-    """Answers at those table sizes that the calibration reaches: one of a run knows its own ranks.
-
-    values  table sizes [bytes], or of another keyword of ``perfmodel.project``: ``axis``
-    but     the error of a value that is left out
-    """
+def answerable(machine: Any, options: Mapping[str, Any], sizes: Sequence[float]) -> list[Projection]:
+    """Answers at those table sizes [bytes] that the calibration reaches: one of a run knows its own ranks."""
     try:
-        return project_each(axis, values, machine, **options) if values else []
-    except but:
-        if len(values) == 1:
+        return project_each("table_bytes", sizes, machine, **options) if sizes else []
+    except NoCalibrationError:
+        if len(sizes) == 1:
             return []
-    return [answer for value in values for answer in answerable(machine, options, [value], axis, but)]
+    return [answer for size in sizes for answer in answerable(machine, options, [size])]
 
 
 class Lines:

@@ -20,6 +20,8 @@ def page_markdown(page: Page) -> str:
     Limits: a table of more than ``LARGEST_TABLE`` rows -> a line that says so
     """
     parts = [*_card(page.card, page.alerts)]
+    if page.first.table:
+        parts.append(_table(*page.first.table))
     for block in page.blocks():
         parts += (
             [f"Left out: {_text(block.name)}: {_text(block.why)}"]
@@ -53,9 +55,13 @@ def _block(block: Block) -> Iterator[str]:
     if len(rows) > LARGEST_TABLE:
         yield f"Its {len(rows)} rows are in the HTML page."
     else:
-        cells = [columns, ["---"] * len(columns), *rows]
-        yield "\n".join("| " + " | ".join(_cell(value) for value in row) + " |" for row in cells)
+        yield _table(columns, *rows)
     yield _text(block.source)
+
+
+def _table(head: Sequence[Any], *rows: Sequence[Any]) -> str:
+    cells = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(_cell(value) for value in row) + " |" for row in cells)
 
 
 def _cell(value: Any) -> str:

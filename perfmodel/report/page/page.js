@@ -258,8 +258,8 @@
     await draw(place, block);
   }
 
-  function card(head) {
-    const home = document.getElementById("headline");
+  function card(view) {
+    const home = document.getElementById("headline"), head = view.heads[chosen[0] || 0];
     const bar = element("div", {class: "evidence", role: "img", "aria-label": "Evidence of the time: " + head.evidence.map((part) => part.words).join(", ")});
     const key = element("ul", {class: "key"});
     for (const part of head.evidence) {
@@ -275,6 +275,11 @@
     if (head.sure) home.append(element("p", {}, head.sure));
     if (head.gpus) home.append(element("p", {class: "soft"}, "GPUs: " + head.gpus));
     if (head.evidence.length) home.append(bar, key);
+    if (view.table) {
+      const [columns, ...rows] = view.table, wide = element("div", {class: "wide"}, table({columns, rows}));
+      home.append(wide);
+      reach(wide, "table of the answer");
+    }
     if (head.alert) home.append(element("p", {class: "alert", role: "note"}, head.alert));
     for (const note of head.notes) home.append(element("p", {class: "soft"}, "Note: " + note));
   }
@@ -327,7 +332,7 @@
 
   async function update() {
     const view = shown();
-    card(view.heads[chosen[0] || 0]);
+    card(view);
     for (const block of view.blocks) {
       await show(document.getElementById("views"), block, plot, (view.titles[block.name] || [])[chosen[0]]);
     }
@@ -369,7 +374,7 @@
     try {
       await library();
     } catch (error) {
-      card(shown().heads[chosen[0] || 0]);
+      card(shown());
       say("No figures: " + error.message + ".");
       return;
     }

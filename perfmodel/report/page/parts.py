@@ -57,6 +57,7 @@ class View:
     titles: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Of blocks whose sentence depends on the first selector: one for each of its values."""
     answers: tuple[Projection, ...] = ()  # that the cards are of, where each is of one
+    table: tuple[Sequence[str], ...] = ()  # in the card, as text: names of its columns, then its rows
 
 
 @dataclass(frozen=True, eq=False)

@@ -140,7 +140,6 @@ def offer(wanted: Wanted, loaded: Loaded, most: int, largest_bytes: float, reser
         places = list(_one_at_a_time(known, len(ways), len(machines)))
     setups = {at: Setup(machines[at[0]], known[at[:3]], ways[at[3]]) for at in places[:most]}
     shown_ways = [ROW_WISE if way == AUTO else f"{ROW_WISE}, {way}" for way in ways]
-    shown_ways = [ROW_WISE if way == AUTO else f"{ROW_WISE}, {way}" for way in ways]
     words = ([m.name for m in machines], [library_name(name) for name in backends], clocks, shown_ways)
     selectors = [
         Selector(name, _LABELS[name], tuple(values), tuple(shown))

@@ -145,8 +145,7 @@ class Across:
     """What differs along the lines of a page (sizes of tables, numbers of GPUs), and what follows from it."""
 
     largest_bytes: float  # of the tables
-    lines: Callable[..., Lines]
-    asked: Callable[..., ViewsAsked]
+    lines: type[Lines]
     view: ViewOf
     fixed: Callable[[Projection, Mapping[str, Any]], Iterable[Block | Missing]]
     blocks: int  # how many these are, for a progress bar
