@@ -80,6 +80,8 @@ _FACTS = {
 }
 EXCHANGED = (Exchange.RB, Exchange.SPARSE, Exchange.UB, Exchange.TWO_LEVEL, Exchange.RS)
 """Exchanges in which something is sent, in the order in which they are tried."""
+PARTIAL = tuple(kind for kind in Exchange if kind.facts.reduction)
+"""Exchanges of bags or their parts, of which lengths and ids go to the holders."""
 HOT = tuple(kind for kind in Exchange if kind.facts.hot)
 """Exchanges of tables whose hot rows may be on every rank as well."""
 AUTO = "auto"

@@ -22,7 +22,8 @@ from perfmodel.passes.terms import Term, plain_term, quantity_term
 from perfmodel.plan.explain_tier_step import explain_tier_step, with_beside
 from perfmodel.plan.pricing.alike import Alike
 from perfmodel.plan.pricing.cost import Evaluator, StepCost
-from perfmodel.plan.pricing.loads import ShardLoads, TableCut
+from perfmodel.plan.pricing.cut import TableCut
+from perfmodel.plan.pricing.loads import ShardLoads
 from perfmodel.plan.pricing.placement import Plan
 from perfmodel.plan.pricing.step_equations import BY_DOMAIN, EVERY_RANK, GATHERS, MEANINGS, side
 from perfmodel.project.explain_step import pass_of

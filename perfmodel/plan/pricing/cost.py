@@ -20,8 +20,9 @@ from perfmodel.passes.steps import BACKWARD, FORWARD, HANDOVER, LABELS, STEPS, S
 from perfmodel.passes.tier_times import LINK, cache_state_bytes
 from perfmodel.plan.pricing import work_units as units
 from perfmodel.plan.pricing.allowed_tiers import Below, check_machine
+from perfmodel.plan.pricing.cut import Training
 from perfmodel.plan.pricing.exchange_sets import ExchangeSets
-from perfmodel.plan.pricing.loads import LoadModel, Loads, Resource, ShardLoads, Training
+from perfmodel.plan.pricing.loads import LoadModel, Loads, Resource, ShardLoads
 from perfmodel.plan.pricing.memory import MemoryModel, PlanMemory
 from perfmodel.plan.pricing.placement import Plan, Scheme
 from perfmodel.plan.pricing.steady import steady

@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,18 +21,13 @@ from perfmodel.model.popularity import popularity_bins
 from perfmodel.passes.schemes import asks_once
 from perfmodel.passes.step_resources import Resource
 from perfmodel.plan.pricing.allowed_tiers import CACHED, IN_HOST, IN_PLACE, ON_SSD, WITH_CACHE, Below
+from perfmodel.plan.pricing.cut import LoadInputs, Part, TableCut, Training
+from perfmodel.plan.pricing.placement import Plan
 from perfmodel.schema.distributions import Distribution
 from perfmodel.schema.tiers import LFU
 
-if TYPE_CHECKING:
-    from perfmodel.plan.pricing.loads import LoadModel, TableCut, Training
-    from perfmodel.plan.pricing.placement import Plan
-
 Array = NDArray[np.float64]
 Value = Callable[[str], float]
-Part = tuple[int, float, float, float, float]
-"""A shard of a cache: look-up kind of its table, row parts, share of its rows that the cache is sized for;
-ranks of ``ub``, each of which asks for a row once, else 0; rows of its table on their way at once."""
 _READ = (Resource.IN_PLACE, Resource.IN_PLACE_WIRE)
 _UPDATED = (Resource.UPDATED_BELOW, Resource.UPDATED_BELOW_WIRE)
 FETCHES = {
@@ -151,6 +145,42 @@ class TierLoads:
         packet = self.constant("link_request_bytes"), self.constant("link_header_bytes")
         return moved, tiers.wire_bytes(moved, *packet)
 
+    def add_pooled(self, model: LoadInputs, plan: Plan, values: Array) -> None:
+        """Misses of all ranks [K, G] as FBGEMM has them: a cache for all cached tables of a fused group.
+
+            X = sum over its shards of share rows / r,   S = ceil(X / W)          [rows], [-]
+
+        Source: TorchRec 1.8, ``_get_weighted_avg_cache_load_factor``; FBGEMM, ``_apply_cache_state``; of SSDs
+                ``_populate_ssd_tbe_params``, which rounds S down
+        """
+        tables, of, policy = plan.tables, model.look_ups.of, self.below.policy
+        row = tables.dim / plan.col_parts * tables.element_bytes
+        each = {code: self.of_a_miss(code, row) for code in WITH_CACHE if (plan.tier_codes == code).any()}
+        ub = asks_once(plan.kinds)
+        asked = np.stack(self.asked(ub, float(model.gpus), plan.row_parts.astype(np.float64), row))
+        columns = (plan.row_parts, plan.cached_shares, *asked)
+        every: list[Part] = list(
+            zip(of.tolist(), *(c.astype(np.float64).tolist() for c in columns), strict=True)
+        )
+        for code in each if policy != LFU else ():
+            values[list(FETCHES[code])] = 0
+        for rank, caches in enumerate(caches_of(model, plan)):
+            for held in caches.values():
+                parts = [every[t] for t in held]
+                found = _pooled(model, self.below.policy, tuple(sorted(Counter(parts).items())))
+                code = int(plan.tier_codes[held[0]])
+                for table, part in zip(held, parts, strict=True):
+                    missed, reads = found[part]
+                    if policy == LFU:  # beside what else is read in place and updated there
+                        law = law_of_kind(model, part[0])
+                        alone = law.alone(part, policy, model.constant("cache_ways"))
+                        missed, reads = missed - alone[0], reads - alone[1]
+                    for resource, size in zip(self.fetches(code), each[code], strict=True):
+                        values[resource, rank] += (reads if resource in _READ else missed) * size[table]
+        if policy == LFU:
+            some = [*_READ, *_UPDATED]
+            values[some] = np.where(values[some] < ROUNDING_BYTES, 0.0, values[some])
+
 
 @dataclass(frozen=True)
 class AskedLaw:
@@ -201,7 +231,7 @@ def law_of(ids: Distribution, rows: float, draws: float) -> AskedLaw:
     return AskedLaw(rate, count, rows, draws, float(set_caches.rows_asked(rate, count, 1.0)))
 
 
-def law_of_kind(model: LoadModel, kind: int) -> AskedLaw:
+def law_of_kind(model: LoadInputs, kind: int) -> AskedLaw:
     """Of a kind of look-ups of a plan."""
     asked = model.look_ups.kinds[kind]
     return law_of(asked.ids, asked.rows, asked.all)
@@ -227,7 +257,7 @@ def _policy(name: str) -> Callable[[Array, Array, float, float], Array]:
     return set_caches.lfu_batch_misses if name == LFU else set_caches.lru_batch_misses
 
 
-def cache_keys(model: LoadModel, plan: Plan) -> list[tuple[object, ...]]:
+def cache_keys(model: LoadInputs, plan: Plan) -> list[tuple[object, ...]]:
     """Of every table [T]: those of one key that are on one rank share a cache there. Its tier is first.
 
     Source: TorchRec 1.8, ``group_tables``: a group for each compute kernel and dtype, and for each width
@@ -242,7 +272,7 @@ def cache_keys(model: LoadModel, plan: Plan) -> list[tuple[object, ...]]:
     return list(zip(codes, tables.element_bytes.tolist(), width.tolist(), kinds, strict=True))
 
 
-def caches_of(model: LoadModel, plan: Plan) -> list[dict[tuple[object, ...], list[int]]]:
+def caches_of(model: LoadInputs, plan: Plan) -> list[dict[tuple[object, ...], list[int]]]:
     """Of every rank its caches: the table of each of their shards."""
     found: list[dict[tuple[object, ...], list[int]]] = [defaultdict(list) for _ in range(plan.gpus)]
     keys, (tables, ranks) = cache_keys(model, plan), plan.shards
@@ -252,53 +282,18 @@ def caches_of(model: LoadModel, plan: Plan) -> list[dict[tuple[object, ...], lis
     return found
 
 
-def add_pooled(model: LoadModel, plan: Plan, values: Array) -> None:
-    """Misses of all ranks [K, G] as FBGEMM has them: a cache for all cached tables of a fused group.
-
-        X = sum over its shards of share rows / r,   S = ceil(X / W)          [rows], [-]
-
-    Source: TorchRec 1.8, ``_get_weighted_avg_cache_load_factor``; FBGEMM, ``_apply_cache_state``; of SSDs
-            ``_populate_ssd_tbe_params``, which rounds S down
-    """
-    assert model.tiers is not None and model.below is not None
-    tables, of, policy = plan.tables, model.look_ups.of, model.below.policy
-    row = tables.dim / plan.col_parts * tables.element_bytes
-    each = {code: model.tiers.of_a_miss(code, row) for code in WITH_CACHE if (plan.tier_codes == code).any()}
-    ub = asks_once(plan.kinds)
-    asked = np.stack(model.tiers.asked(ub, float(model.gpus), plan.row_parts.astype(np.float64), row))
-    columns = (plan.row_parts, plan.cached_shares, *asked)
-    every: list[Part] = list(zip(of.tolist(), *(c.astype(np.float64).tolist() for c in columns), strict=True))
-    for code in each if policy != LFU else ():
-        values[list(FETCHES[code])] = 0
-    for rank, caches in enumerate(caches_of(model, plan)):
-        for held in caches.values():
-            parts = [every[t] for t in held]
-            found = _pooled(model, tuple(sorted(Counter(parts).items())))
-            code = int(plan.tier_codes[held[0]])
-            for table, part in zip(held, parts, strict=True):
-                missed, reads = found[part]
-                if policy == LFU:  # beside what else is read in place and updated there
-                    law = law_of_kind(model, part[0])
-                    alone = law.alone(part, policy, model.constant("cache_ways"))
-                    missed, reads = missed - alone[0], reads - alone[1]
-                for resource, size in zip(model.tiers.fetches(code), each[code], strict=True):
-                    values[resource, rank] += (reads if resource in _READ else missed) * size[table]
-    if policy == LFU:
-        some = [*_READ, *_UPDATED]
-        values[some] = np.where(values[some] < ROUNDING_BYTES, 0.0, values[some])
-
-
 ROUNDING_BYTES = 1e-3
 """Of what is left of two equal numbers."""
 
 
-def _pooled(model: LoadModel, parts: tuple[tuple[Part, int], ...]) -> dict[Part, tuple[float, float]]:
+def _pooled(
+    model: LoadInputs, policy: str, parts: tuple[tuple[Part, int], ...]
+) -> dict[Part, tuple[float, float]]:
     known = model.pools
     if parts not in known:
-        assert model.tiers is not None
-        below, ways = model.tiers.below, model.constant("cache_ways")
+        ways = model.constant("cache_ways")
         laws = {part[0]: law_of_kind(model, part[0]) for part, _ in parts}
-        known[parts] = pooled_misses(parts, laws, below.policy, ways)
+        known[parts] = pooled_misses(parts, laws, policy, ways)
     return known[parts]
 
 

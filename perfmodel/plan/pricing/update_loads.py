@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model import exchanges as ex
 from perfmodel.passes.step_resources import Resource
-
-if TYPE_CHECKING:
-    from perfmodel.plan.pricing.loads import TableCut, Training
+from perfmodel.plan.pricing.cut import TableCut, Training
 
 Array = NDArray[np.float64]
 
