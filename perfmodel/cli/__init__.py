@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import atexit
 import gc
+import os
 import sys
 from collections.abc import Sequence
 
 from perfmodel.cli.codes import STOPPED
 from perfmodel.cli.signals import listen
 
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # more wait for each other: 2.4 s of CPU time became 4.4
 _NEW_OBJECTS = 500_000
 """From how many on Python looks for cycles: what a command loads is half of that and stays, and looking
 through it again and again, 700 new objects at a time, takes a tenth of a short command."""

@@ -109,6 +109,13 @@ class Options:
         return self.own_memory + self.everywhere_memory
 
     @cached_property
+    def beside_memory(self) -> tuple[Array, Array, Array]:
+        """``average``, ``everywhere`` and ``own`` [O, K + 1], each with its memory as the last column."""
+        loads = (self.average, self.average_memory), (self.everywhere, self.everywhere_memory)
+        mean, every, own = (np.column_stack(pair) for pair in (*loads, (self.own, self.own_memory)))
+        return mean, every, own
+
+    @cached_property
     def everywhere_held(self) -> NDArray[np.bool_]:
         """[O] whether every rank holds as much: a copy, or a shard of its own."""
         return np.asarray((self.parts == 0) | (self.parts == self.gpus))

@@ -33,10 +33,7 @@ class Descent:
 
     def __init__(self, evaluator: Evaluator, options: Options, room_bytes: float) -> None:
         self.evaluator, self.options, self.room_bytes = evaluator, options, room_bytes
-        o = options
-        self.average = np.column_stack([o.average, o.average_memory])
-        self.everywhere = np.column_stack([o.everywhere, o.everywhere_memory])
-        self.own = np.column_stack([o.own, o.own_memory])
+        self.average, self.everywhere, self.own = options.beside_memory
 
     def estimate(self, average: Array, everywhere: Array, largest: Array) -> tuple[Array, Array]:
         """Times [...], and what does not fit as a share of the room [...]."""
