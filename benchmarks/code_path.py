@@ -15,6 +15,7 @@ import argparse
 import ast
 import contextlib
 import io
+import re
 import shlex
 import sys
 from collections.abc import Iterator
@@ -103,7 +104,7 @@ def rooms() -> dict[str, Size]:
     """Size of each room: a folder in ``perfmodel``, the files beside them, and ``calibrate``."""
     found: dict[str, Size] = {}
     for package in ("perfmodel", "calibrate"):
-        for path in sorted((ROOT / package).rglob("*.py")):
+        for path in _files(package):
             parts = path.relative_to(ROOT).parts
             room = "/".join(parts[:2]) if package == "perfmodel" and len(parts) > 2 else package
             found[room] = found.get(room, Size(0, 0, 0, 0)) + _size(path.read_text(encoding="utf-8"))
@@ -138,13 +139,52 @@ def _row(name: str, before: Length | Size, now: Length | Size) -> str:
     return f"| {name} | {' | '.join(cells)} |\n"
 
 
+ADDED = {
+    "a machine": ("rtx-pro-6000-pcie", "^rtx-pro-6000-pcie"),
+    "a figure": ("tornado", "tornado"),
+    "a term of a law": ("hops", "^hops|_hops"),
+    "a library": ("mpi", "^(mpi|MPI)$"),
+    "an option": ("id_dtype", "^id_dtype$|--id-dtype"),
+    "an exchange": ("sparse", "(?i)^sparse_|_sparse|^sparse(?!_)"),
+}
+"""What somebody may add: one that is there, and how code names it."""
+
+
+def touched() -> str:
+    """The table of what must be touched to add something: the files whose code names one that is there."""
+    said = {path: set(_words(path)) for package in ("perfmodel", "calibrate") for path in _files(package)}
+    text = "| to add | for example | files | which name it |\n|---|---|---|---|\n"
+    for what, (example, pattern) in ADDED.items():
+        files = [path for path, words in said.items() if any(re.search(pattern, word) for word in words)]
+        names = (path.relative_to(ROOT).with_suffix("").as_posix() for path in files)
+        which = ", ".join(f"`{name.removeprefix('perfmodel/')}`" for name in names)
+        text += f"| {what} | `{example}` | {len(files)} | {which or 'none: a file in data/ is enough'} |\n"
+    return text
+
+
+def _files(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def _words(path: Path) -> Iterator[str]:
+    """Names and texts of a file's code, without comments and docstrings."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    doc = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in doc:
+            yield node.value
+        for field in ("id", "attr", "arg", "name"):
+            if isinstance(word := getattr(node, field, None), str):
+                yield word
+
+
 def main() -> None:
     """Print the tables and the ways, or write the tables into the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--write", action="store_true", help="write the tables into docs/architecture.md")
     write = parser.parse_args().write
     found = {line: ways(line) for line in COMMANDS}
-    text = tables({line: length(every) for line, every in found.items()}, rooms())
+    text = tables({line: length(every) for line, every in found.items()}, rooms()) + f"\n{touched()}"
     if write:
         page = PAGE.read_text(encoding="utf-8")
         start, end = page.index(START) + len(START), page.index(END)

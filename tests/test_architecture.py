@@ -86,6 +86,11 @@ def test_rooms_are_about_as_large_as_the_page_says() -> None:
             assert " --" in name or abs(new - old) <= max(0.05 * old, few), f"{name}: {AGAIN}"
 
 
+def test_what_must_be_touched_is_what_the_page_says() -> None:
+    table = printed().partition("| to add |")[2].partition("\n\n")[0]
+    assert table.count("|") > 20 and table in PAGE, AGAIN
+
+
 def test_every_room_and_every_contract_is_on_the_page() -> None:
     rooms = {path.parent.relative_to(ROOT).as_posix() for path in (ROOT / "perfmodel").glob("*/__init__.py")}
     described = set(re.findall(r"^\| `(perfmodel/\w+)` \| [^\d]", PAGE, flags=re.M))
