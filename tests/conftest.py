@@ -164,6 +164,15 @@ def _tables_are_built_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def kernel_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home of perfmodel for all workers of this run: what one test compiled, the others find."""
+    base = tmp_path_factory.getbasetemp()
+    home = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "kernel_home"
+    home.mkdir(exist_ok=True)
+    return home
+
+
 @pytest.fixture
 def signals() -> Iterator[None]:
     """Requests to end reach this test, and what it starts: nohup and ``&`` of a script have them ignored."""
