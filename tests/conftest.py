@@ -17,6 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: threads of two workers wait for each other
+
 import pytest
 from cli_calls import Outcome
 from hypothesis import HealthCheck, settings
