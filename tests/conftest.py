@@ -17,6 +17,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: threads of two workers wait for each other
+
 import pytest
 from cli_calls import Outcome
 from hypothesis import HealthCheck, settings
@@ -162,6 +164,15 @@ def _tables_are_built_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(estimate, "build_table", known)
         yield
+
+
+@pytest.fixture(scope="session")
+def kernel_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home of perfmodel for all workers of this run: what one test compiled, the others find."""
+    base = tmp_path_factory.getbasetemp()
+    home = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "kernel_home"
+    home.mkdir(exist_ok=True)
+    return home
 
 
 @pytest.fixture

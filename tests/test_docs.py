@@ -21,20 +21,22 @@ import sys
 import tomllib
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from oracles.simulated_team import SimulatedTeam, TrueCurve
+from searches import searched_once
 
 import perfmodel
 from calibrate import providers
-from perfmodel import effort
 from perfmodel.cli import measuring, run
 from perfmodel.validate import accuracy
 
 ROOT = Path(__file__).resolve().parents[1]
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 PAGES = [ROOT / "README.md", CONTRIBUTING, *sorted((ROOT / "docs").glob("*.md"))]
+SEARCHED: dict[Any, Any] = {}
 _BLOCK = re.compile(r"(?P<before>[^\n]*)\n```(?P<kind>console|sh)\n(?P<body>.*?)\n```", re.DOTALL)
 
 
@@ -74,14 +76,14 @@ def test_command_succeeds(
 ) -> None:
     """Not how good a plan is, nor what imports, measures and fits here: ``tests/integration`` tries that."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(effort.EFFORTS, "normal", effort.EFFORTS["quick"])
     monkeypatch.setattr(providers, "import_troubles", lambda statements: dict.fromkeys(statements, ""))
     monkeypatch.setattr(accuracy, "leave_one_size_out", partial(accuracy.leave_one_size_out, gpus=(8,)))
     monkeypatch.setattr(measuring, "open_team", lambda _: SimulatedTeam({"": TrueCurve(4e-6, 2e9)}))
     if (ROOT / "docs" / "examples").is_dir():
         shutil.copytree(ROOT / "docs" / "examples", tmp_path / "docs" / "examples")
     words = shlex.split(command.split(" | ")[0].split(" > ")[0])
-    code = run(words[1:])
+    with searched_once(SEARCHED):
+        code = run(words[1:])
     captured = capsys.readouterr()
     assert code == 0, f"{page}: {command}\n{captured.err}"
     assert captured.out or "--out" in words

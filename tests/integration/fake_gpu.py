@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import cache
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -38,9 +39,9 @@ class Recorder(TorchDispatchMode):
 
     def replay(self) -> None:
         for function, args, kwargs, results in self.calls:
-            schema = function._schema
-            if function.is_view or any(one.alias_info for one in schema.returns):
-                if schema.is_mutable:
+            aliases, mutable = effects(function)
+            if aliases:
+                if mutable:
                     function(*args, **kwargs)
                 continue
             again = function(*args, **kwargs)
@@ -48,6 +49,13 @@ class Recorder(TorchDispatchMode):
             for old, new in pairs:
                 if isinstance(old, real.Tensor):
                     old.copy_(new)
+
+
+@cache
+def effects(function: Any) -> tuple[bool, bool]:
+    """Whether its results are memory of its arguments, and whether it writes to them."""
+    schema = function._schema
+    return function.is_view or any(one.alias_info for one in schema.returns), schema.is_mutable
 
 
 class Event:
@@ -123,7 +131,15 @@ class FakeTorch(ModuleType):
         return getattr(real, name)
 
 
+def spare_time() -> None:
+    """One thread, as the rank has one core; and no torch._dynamo, which takes seconds to import."""
+    real.set_num_threads(1)
+    dispatch = Recorder.__torch_dispatch__.__wrapped__  # type: ignore[attr-defined]
+    setattr(dispatch, "__dynamo_disable", dispatch)
+
+
 if __name__ == "__main__":
+    spare_time()
     with Recorder() as first:  # torch imports what it needs for that while it is still itself
         real.zeros(1)
     first.replay()

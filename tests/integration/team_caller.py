@@ -2,6 +2,7 @@
 
 python team_caller.py BACKEND RANKS CALLS     under a launcher, RANKS is what the launcher says
 In the environment, TEAM_SCRATCH: where Open MPI's folders lie; TEAM_LATE_S: how long nobody is late;
+TEAM_CLOSE_S: how long it waits for ranks that are told to leave;
 TEAM_SAID: a file that is there as soon as somebody was said to be late.
 """
 
@@ -12,7 +13,8 @@ import os
 import sys
 from pathlib import Path
 
-from calibrate.ranks import control, external, scratch
+from calibrate.ranks import control, external, scratch, start
+from calibrate.ranks import team as coordinated
 from calibrate.ranks.start import open_team
 from calibrate.ranks.team import TeamRequest
 from perfmodel.schema.evidence import Clock
@@ -32,6 +34,8 @@ def main() -> None:
         scratch._base = lambda: Path(base)
     if late_s := os.environ.get("TEAM_LATE_S"):
         control.LATE_S = external.LATE_S = float(late_s)
+    if close_s := os.environ.get("TEAM_CLOSE_S"):
+        coordinated.CLOSE_S = start._LEAVE_S = float(close_s)
     team = open_team(request, say=say)
     if team is None:
         return

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cli_calls import Outcome, called
 from waiting import PATIENCE_S, until
 
 from calibrate.machine.identity import usable_cores
@@ -31,15 +32,12 @@ pytestmark = [
 ]
 
 
-def perfmodel(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *words],
-        env=environment(home),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+def perfmodel(home: Path, *words: str) -> Outcome:
+    """A command in this process, which has imported what every command imports; its ranks are real."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment(home).items():
+            patch.setenv(name, value)
+        return called(*words)
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -83,21 +81,21 @@ def test_measure_stop_go_on_show_project(tmp_path: Path) -> None:
     before = samples(tmp_path).read_bytes()
 
     found = perfmodel(tmp_path, *line)
-    assert found.returncode == 0, found.stderr
+    assert found.code == 0, found.err
     assert samples(tmp_path).read_bytes().startswith(before)
-    assert "every point's result verified (0 wrong of " in found.stdout
-    assert "complete)" in found.stdout
+    assert "every point's result verified (0 wrong of " in found.out
+    assert "complete)" in found.out
     run = read_run(samples(tmp_path))
     assert run.complete and run.header.ranks == 2
     assert all(visit.bytes_sent and visit.checked for visits in run.visits.values() for visit in visits)
 
     shown = perfmodel(tmp_path, "show", "latest", "--check")
-    assert shown.returncode == 0, shown.stderr
-    assert "all_to_all" in shown.stdout and "reduce_scatter" in shown.stdout
+    assert shown.code == 0, shown.err
+    assert "all_to_all" in shown.out and "reduce_scatter" in shown.out
     asked = ("--table-size", "64MB", "--gpus", "2", "--batch", "64", "--calibration", "latest", "--json")
     projected = perfmodel(tmp_path, "project", *asked)
-    assert projected.returncode == 0, projected.stderr
-    steps = {step["name"]: step for step in json.loads(projected.stdout)["steps"]}
+    assert projected.code == 0, projected.err
+    steps = {step["name"]: step for step in json.loads(projected.out)["steps"]}
     assert steps["all_to_all_ids"]["evidence"] in ("measured", "interpolated"), steps
     assert steps["all_to_all_ids"]["clock"] == "eager"
 
@@ -114,8 +112,8 @@ def test_what_is_measured_apart_lies_together(tmp_path: Path) -> None:
         if words[1] == "kernels:copy" and not availability("torch").usable:
             continue
         found = perfmodel(tmp_path, "calibrate", *words, *line)
-        assert found.returncode == 0, found.stderr
-        folders.append(json.loads(found.stdout)["folder"])
+        assert found.code == 0, found.err
+        folders.append(json.loads(found.out)["folder"])
     mpirun, root = find_mpirun(), {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     done = subprocess.run(
         [str(mpirun), "-n", "2", *COMMAND, "calibrate", "--only", "mpi:all_reduce", *line],
@@ -133,8 +131,8 @@ def test_what_is_measured_apart_lies_together(tmp_path: Path) -> None:
 def test_json_on_real_ranks(tmp_path: Path) -> None:
     words = ("calibrate", "--only", "mpi:broadcast", "--sizes", "1KiB", "--quick", "--noise", "50%", "--json")
     found = perfmodel(tmp_path, *words, "--ranks", "2", "--clock", "eager")
-    assert found.returncode == 0, found.stderr
-    document = json.loads(found.stdout)
+    assert found.code == 0, found.err
+    document = json.loads(found.out)
     assert document["done"] == document["total"] == 1 and document["wrong"] == 0
     assert document["points"][0]["median_s"] > 0
     assert "Open MPI" in document["stack"]["mpi"]

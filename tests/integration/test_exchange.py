@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from perfmodel.schema.runs import LookupWork, Point, PointKind
 
 pytest.importorskip("torch")
 
+BACKENDS = ("mpi", "gloo", "shmem")
 WORKS = [
     (LookupWork(batch=16, tables=1, pooling=4, dim=8, rows=1000), "fp32"),
     (LookupWork(batch=33, tables=3, pooling=2.5, dim=12, rows=101), "fp32"),
@@ -42,26 +44,33 @@ def point(backend: str, ranks: int, work: LookupWork, dtype: str = "fp32", **mor
     )
 
 
-@pytest.mark.parametrize("backend", ["mpi", "gloo", "shmem"])
-def test_bags_are_exact_and_steps_add_up(backend: str) -> None:
+@pytest.fixture(scope="module")
+def team() -> Iterator[LocalTeam]:
+    """Two ranks for all tests, over every library that is installed: to import torch takes them seconds."""
+    usable = tuple(name for name in BACKENDS if availability(name).usable)
+    with LocalTeam(TeamRequest(ranks=2, device="cpu", backends=usable)) as started:
+        yield started
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_bags_are_exact_and_steps_add_up(team: LocalTeam, backend: str) -> None:
     if not availability(backend).usable:
         pytest.skip(f"{backend} is not installed")
     ranks, everyone = 2, [0, 1]
-    with LocalTeam(TeamRequest(ranks=ranks, device="cpu", backends=(backend,))) as team:
-        for salt, (work, dtype) in enumerate(WORKS):
-            one = point(backend, ranks, work, dtype)
-            seen = team.visit(one, everyone, calls=4, round=0, salt=salt, deadline_s=PATIENCE_S)
-            bags = work.batch * work.tables
-            for times in seen:
-                assert (times.wrong, times.checked) == (0, bags * work.dim)
-                assert tuple(times.steps_s) == STEPS
-                spent = np.subtract(times.ends_s, times.starts_s)
-                steps = np.sum([times.steps_s[name] for name in STEPS], axis=0)
-                assert np.all((steps > 0) & (steps <= spent))
-            check_bytes(work, ranks, [times.bytes_sent for times in seen])
-        with pytest.raises(BadInputError, match="rows over"):
-            lost = work.model_copy(update={"rows": 1})
-            team.visit(point(backend, ranks, lost), everyone, calls=1, round=0, salt=0, deadline_s=PATIENCE_S)
+    for salt, (work, dtype) in enumerate(WORKS):
+        one = point(backend, ranks, work, dtype)
+        seen = team.visit(one, everyone, calls=4, round=0, salt=salt, deadline_s=PATIENCE_S)
+        bags = work.batch * work.tables
+        for times in seen:
+            assert (times.wrong, times.checked) == (0, bags * work.dim)
+            assert tuple(times.steps_s) == STEPS
+            spent = np.subtract(times.ends_s, times.starts_s)
+            steps = np.sum([times.steps_s[name] for name in STEPS], axis=0)
+            assert np.all((steps > 0) & (steps <= spent))
+        check_bytes(work, ranks, [times.bytes_sent for times in seen])
+    with pytest.raises(BadInputError, match="rows over"):
+        lost = work.model_copy(update={"rows": 1})
+        team.visit(point(backend, ranks, lost), everyone, calls=1, round=0, salt=0, deadline_s=PATIENCE_S)
 
 
 def check_bytes(work: LookupWork, G: int, sent: list[int]) -> None:
@@ -76,12 +85,11 @@ def check_bytes(work: LookupWork, G: int, sent: list[int]) -> None:
         assert sorted(sent) == [away, *itertools.repeat(away + ids, G - 1)]
 
 
-def test_torchrec_as_a_point_is_exact() -> None:
+def test_torchrec_as_a_point_is_exact(team: LocalTeam) -> None:
     pytest.importorskip("torchrec")
-    with LocalTeam(TeamRequest(ranks=2, device="cpu", backends=("gloo",))) as team:
-        for work, dtype in WORKS[1:3]:
-            work = work.model_copy(update={"dim": 32})
-            one = point("gloo", 2, work, dtype, implementation="torchrec")
-            for times in team.visit(one, [0, 1], calls=3, round=0, salt=1, deadline_s=PATIENCE_S):
-                assert times.wrong == 0 and times.checked == work.batch * work.tables * 32
-                assert times.bytes_sent > 0
+    for work, dtype in WORKS[1:3]:
+        work = work.model_copy(update={"dim": 32})
+        one = point("gloo", 2, work, dtype, implementation="torchrec")
+        for times in team.visit(one, [0, 1], calls=3, round=0, salt=1, deadline_s=PATIENCE_S):
+            assert times.wrong == 0 and times.checked == work.batch * work.tables * 32
+            assert times.bytes_sent > 0

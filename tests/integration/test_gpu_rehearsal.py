@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from calibrate.planning import kernel_cells
 from calibrate.planning.measurement_plan import Request
 from calibrate.ranks.start import LocalTeam
 from calibrate.ranks.team import TeamRequest
@@ -38,8 +39,11 @@ def options(folder: Path, **more: object) -> RunOptions:
     return RunOptions(request, "h200-sxm-ib", folder, stack={"gpu": "none"}, environment={})
 
 
-def test_every_kernel_at_every_clock_through_a_whole_run(tmp_path: Path) -> None:
+def test_every_kernel_at_every_clock_through_a_whole_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The shortest point of each kernel and clock of the quick grid for a small GPU, every result exact."""
+    monkeypatch.setitem(kernel_cells.MOST_BYTES, "cuda", 2**20)
     with LocalTeam(TeamRequest(1, "cuda"), program=RANK) as team:
         world = team.world()
         assert (world.ranks, world.device, world.providers["torch"].usable) == (1, "cuda", True)
@@ -49,10 +53,9 @@ def test_every_kernel_at_every_clock_through_a_whole_run(tmp_path: Path) -> None
         shortest = {}
         for point in sorted(plan.points, key=lambda one: -one.payload_bytes):
             shortest[point.operation, point.clock, point.dtype] = point
-        with pytest.MonkeyPatch.context() as patch:
-            small = type(plan)(tuple(shortest.values()), (), plan.preset, plan.world)
-            patch.setattr(session, "make_plan", lambda request, world: small)
-            outcome = session.calibrate(kept, team, Silent())
+        small = type(plan)(tuple(shortest.values()), (), plan.preset, plan.world)
+        monkeypatch.setattr(session, "make_plan", lambda request, world: small)
+        outcome = session.calibrate(kept, team, Silent())
     assert outcome.with_status(Status.FAILED) == []
     assert outcome.complete and outcome.wrong == 0 < outcome.checked
     run = read_run(outcome.samples)

@@ -248,7 +248,7 @@ def test_no_rank_outlives_a_coordinator_even_in_a_call_that_never_returns(
 @pytest.mark.usefixtures("signals")
 def test_ctrl_c_reaches_the_coordinator_alone_and_ends_everything() -> None:
     usable("shmem")
-    process, pids = start_caller("shmem", 10**8)
+    process, pids = start_caller("shmem", 10**8, TEAM_CLOSE_S="0.5")
     a_moment()
     os.killpg(process.pid, signal.SIGINT)
     process.communicate(timeout=PATIENCE_S)

@@ -1,25 +1,33 @@
-"""Kernels of one source, built once for all tests of a file, with the checks of alignment and overflow."""
+"""Kernels of one source, built once for all tests of a file, with the checks of alignment and overflow.
+
+What is compiled, for a CPU or a GPU, lies in one folder for all workers of a run.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 from cuda_memory import fresh_random
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _kernels_are_compiled_once(kernel_home: Path) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PERFMODEL_HOME", str(kernel_home))
+        yield
+
+
 @pytest.fixture(scope="module")
-def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def built(request: pytest.FixtureRequest, _kernels_are_compiled_once: None) -> None:
     """``kernels()`` of the test's own module."""
     import torch
 
     from calibrate.cuda import launch
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PERFMODEL_HOME", str(tmp_path_factory.mktemp("home")))
-        launch.prebuild(request.module.kernels(), torch.device("cpu"), checked=True)
-        yield
+    launch.prebuild(request.module.kernels(), torch.device("cpu"), checked=True)
 
 
 @pytest.fixture

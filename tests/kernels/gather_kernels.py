@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
+
 from calibrate.cuda.gather_layout import RowAccess
 from calibrate.cuda.gather_pool import GatherOptions
 from calibrate.cuda.gather_variants import VARIANTS
+from calibrate.cuda.gpu_build import Cubin, compile_cubin
 from calibrate.cuda.kernel import Kernel
+from perfmodel.schema.home import home_folder
 
 PLAIN = GatherOptions()
 COMMON = RowAccess(32, 1, 16), RowAccess(8, 1, 16)
 
 
-def variants() -> list[Kernel]:
+def variants(options: GatherOptions = PLAIN) -> list[Kernel]:
     """Both kernels for the rows of most tables, in every variant."""
     return [
-        PLAIN.kernel(shape, "fp32", variant, long=long)
+        options.kernel(shape, "fp32", variant, long=long)
         for shape in COMMON
         for variant in VARIANTS
         for long in (False, True)
@@ -41,3 +45,10 @@ def others() -> list[Kernel]:
     ]
     made = [one.kernel(COMMON[index % 2], "fp32") for index, one in enumerate(options)]
     return made + [PLAIN.kernel(shape, dtype) for shape, dtype in rows]
+
+
+def gpu_code(architecture: str) -> Cubin:
+    """All of them for a GPU, compiled once: other workers wait. Whoever ends, however, frees the lock."""
+    with (home_folder() / f"{architecture}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return compile_cubin([*variants(), *others()], architecture)

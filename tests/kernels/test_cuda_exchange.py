@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,12 @@ from oracles.kernels import exchange as reference  # noqa: E402
 from oracles.thread_world import ThreadWorld, threads_of  # noqa: E402
 
 from calibrate.cuda import launch as launching  # noqa: E402
+from calibrate.cuda import row_wise_exchange  # noqa: E402
 from calibrate.cuda.exchange_memory import ID_TYPES, METHODS, Sizes, block_rows  # noqa: E402
 from calibrate.cuda.gather_layout import access_width  # noqa: E402
 from calibrate.cuda.gather_pool import ELEMENT_BYTES  # noqa: E402
 from calibrate.cuda.kernel import Kernel  # noqa: E402
-from calibrate.cuda.row_wise_exchange import RowWiseExchange, kernels, row_access  # noqa: E402
+from calibrate.cuda.row_wise_exchange import RowWiseExchange, row_access  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -43,7 +44,7 @@ CASES = [  # ranks, rows of each table, D, batch, most ids a bag, type of rows a
 ]
 
 
-def variants() -> list[Kernel]:
+def kernels() -> list[Kernel]:
     """Kernels of every case, and those of the other tests: 4 columns of fp32."""
     of_cases = {(dtype, kind, dim) for _, _, dim, _, _, dtype, kind in CASES}
     more = {("fp32", kind, dim) for kind in ID_TYPES for dim in (4, 12)}
@@ -52,16 +53,11 @@ def variants() -> list[Kernel]:
         element = ELEMENT_BYTES[dtype]
         access = row_access(dim, dtype, access_width(dim * element))
         for method in METHODS:
-            made |= set(kernels(dtype, kind, access, method=method).values())
+            made |= set(row_wise_exchange.kernels(dtype, kind, access, method=method).values())
     return sorted(made)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PERFMODEL_HOME", str(tmp_path_factory.mktemp("home")))
-        launching.prebuild(variants(), CPU, checked=True)
-        yield
+pytestmark = pytest.mark.usefixtures("built")
 
 
 @pytest.fixture
@@ -154,7 +150,7 @@ def test_bags_equal_the_reference(case: Any, method: str, stage_all: bool, rng: 
         rows, dim, batch, len(rows) * batch * max(most, 1), id_type=kind, method=method, part_bags=4
     )
     calls = [batches(rng, rows, max(batch - call, 1), most, kind, ranks) for call in range(3)]
-    launching.cpu_order(variants()[0], int(rng.integers(0, 100)))
+    launching.cpu_order(kernels()[0], int(rng.integers(0, 100)))
 
     def work(world: ThreadWorld) -> list[Any]:
         exchange = RowWiseExchange(world, part(whole, world.rank, ranks), sizes, stage_all=stage_all)

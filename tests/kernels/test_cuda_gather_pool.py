@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gather_kernels import others, variants  # noqa: E402
+from gather_kernels import gpu_code, others, variants  # noqa: E402
 from oracles.kernels import gather_pool as reference  # noqa: E402
 
 from calibrate.cuda import gather_pool as gp  # noqa: E402
@@ -29,7 +28,8 @@ from calibrate.cuda.gather_variants import (  # noqa: E402
     TimedVariant,
     write_table,
 )  # fmt: skip
-from calibrate.cuda.gpu_build import ARCHITECTURES, compile_cubin  # noqa: E402
+from calibrate.cuda.gpu_build import ARCHITECTURES  # noqa: E402
+from calibrate.cuda.kernel import Kernel  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -100,16 +100,24 @@ def prepared(case: Case, tables: DeviceTables, batch: int, pooling: float = 3.0)
     return gp.GatherPool(tables, batch, case.options, pooling, case.plan, case.variant)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    rng = np.random.default_rng(0)
-    wanted = {
-        each.kernel for case in CASES.values() for each in prepared(case, tables_of(case, rng)[0], 1).classes
+def kernels() -> list[Kernel]:
+    """Those of all cases: where nothing is said, bags are short or long, as the numbers of a run fall."""
+    rng, width = np.random.default_rng(0), RowAccess(1, 1, 2)
+    of_cases = {
+        each.kernel
+        for case in CASES.values()
+        for pooling in (1.0, 100.0)
+        for each in prepared(case, tables_of(case, rng)[0], 1, pooling).classes
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PERFMODEL_HOME", str(tmp_path_factory.mktemp("home")))
-        launching.prebuild(sorted(wanted), CPU, checked=True)
-        yield
+    of_huge_tables = {
+        gp.GatherOptions(hot_rows=hot).kernel(width, "fp16", long=long)
+        for hot in (0, 4)
+        for long in (False, True)
+    }
+    return sorted(of_cases | of_huge_tables)
+
+
+pytestmark = pytest.mark.usefixtures("built")
 
 
 @pytest.fixture
@@ -394,7 +402,7 @@ def test_work_is_spread_evenly() -> None:
 
 @pytest.fixture(scope="module")
 def usage() -> dict[str, dict[str, Any]]:
-    return {name: dict(compile_cubin(KERNELS, name).usage) for name in ARCHITECTURES}
+    return {name: dict(gpu_code(name).usage) for name in ARCHITECTURES}
 
 
 def test_every_kernel_compiles_and_spills_nothing(usage: dict[str, dict[str, Any]]) -> None:

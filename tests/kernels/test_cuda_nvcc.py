@@ -20,7 +20,7 @@ from perfmodel.resources import kernels_path
 
 EXCHANGE = row_wise_exchange.kernels("fp32", "int64", row_wise_exchange.row_access(128, "fp32", 16))
 KERNELS = {
-    "gather_pool": [*variants(), *others()],
+    "gather_pool": [*variants()[::3], *others()],  # NVRTC compiles all of them
     "one_core": one_core.kernels(),
     "bucketize": bucketize.kernels(),
     "partial_bags": partial_bags.kernels(),

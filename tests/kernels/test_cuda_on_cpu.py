@@ -27,11 +27,8 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PERFMODEL_HOME", str(tmp_path_factory.mktemp("home")))
-        launching.prebuild(list(KERNELS.values()), CPU, checked=True)
-        yield
+def built(_kernels_are_compiled_once: None) -> None:
+    launching.prebuild(list(KERNELS.values()), CPU, checked=True)
 
 
 @pytest.fixture(params=[0, 1, 7, 12345], ids=lambda order: f"order{order}")

@@ -27,12 +27,7 @@ POISON = -12345.0
 REGISTERS = 65536 // GPU_THREADS
 
 
-@pytest.fixture(scope="module", autouse=True)
-def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PERFMODEL_HOME", str(tmp_path_factory.mktemp("home")))
-        launching.prebuild(kernels(), CPU, checked=True)
-        yield
+pytestmark = pytest.mark.usefixtures("built")
 
 
 @pytest.fixture(params=[0, 1, 7], ids=lambda order: f"order{order}")

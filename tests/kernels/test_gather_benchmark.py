@@ -15,9 +15,23 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from gather_kernels import PLAIN  # noqa: E402
+
 from calibrate.cuda import gather_variants  # noqa: E402
+from calibrate.cuda.gather_layout import RowAccess  # noqa: E402
+from calibrate.cuda.kernel import Kernel  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def kernels() -> list[Kernel]:
+    """Every variant for rows of 32 columns, and the kernels of the other rows and samples."""
+    narrow, wide = RowAccess(8, 1, 16), RowAccess(32, 1, 16)
+    made = [PLAIN.kernel(narrow, "fp32", variant) for variant in gather_variants.VARIANTS]
+    return sorted({*made, PLAIN.kernel(wide, "fp32")})
+
+
+pytestmark = pytest.mark.usefixtures("built")
 
 
 @pytest.fixture

@@ -14,10 +14,13 @@ from perfmodel.plan.searching.search import Search
 
 
 @contextmanager
-def searched_once() -> Iterator[None]:
+def searched_once(kept: dict[Any, Any] | None = None) -> Iterator[None]:
     """A second search of the same question, with the same seed and effort, gives the first one's plan; a
-    search of the command line has little effort."""
-    found: dict[Any, Any] = {}
+    search of the command line has little effort.
+
+    kept  the answers so far, for the next time
+    """
+    found: dict[Any, Any] = {} if kept is None else kept
     run = Search.run
 
     def known(search: Search) -> Any:
