@@ -99,7 +99,9 @@ def test_rooms_keep_to_their_budgets() -> None:
         f"{over}: take lines out, there or in another room (pyproject.toml, tool.perfmodel.lines)"
     )
     loose = {
-        name: f"{counted[name]} of {most}" for name, most in rooms.items() if counted[name] < 0.95 * most
+        name: f"{counted[name]} of {most}"
+        for name, most in rooms.items()
+        if counted[name] < min(0.95 * most, most - 100)
     }
     assert not loose, f"{loose}: lower the budget, so that what was won is kept"
 
