@@ -131,7 +131,7 @@ def fits(exchange: Exchange, row_parts: int, col_parts: int, gpus: int, domain: 
 
 def exchange_named(text: str) -> Exchange | None:
     """The exchange that any of its names means, however it is hyphened; None: no name of one."""
-    return _BY_NAME.get(_plain(text))
+    return _BY_NAME.get(_plain(text).removeprefix("row-wise-"))
 
 
 def _plain(text: str) -> str:
@@ -204,7 +204,7 @@ _CUTS = (
         "a copy on every GPU",
         Exchange.DP,
         torchrec="data_parallel",
-        also=Exchange.DP.facts.also,
+        also=(Exchange.DP.key, *Exchange.DP.facts.also),
     ),
     Sharding("table-wise", "the whole table on one GPU", Exchange.RB, torchrec="table_wise"),
     Sharding("column-wise", "columns over any GPUs", Exchange.RB, columns="gpus", torchrec="column_wise"),

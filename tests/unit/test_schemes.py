@@ -1,0 +1,116 @@
+"""Names of shardings and exchanges: every one that was ever read, and what is asked of each."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfmodel.errors import BadInputError
+from perfmodel.passes.schemes import (
+    EXCHANGED,
+    OF_TORCHREC,
+    REDUCTIONS,
+    WAYS,
+    Exchange,
+    exchange_named,
+    fits,
+    sharding_of,
+    torchrec_type,
+    unfilled,
+    way_named,
+)
+from perfmodel.plan import plan_from
+from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.schema.workload import Table, TableSet
+
+NAMES = {
+    Exchange.DP: "dp copies copy data-parallel data_parallel",
+    Exchange.RB: "rb bags all-to-all all_to_all RB",
+    Exchange.RS: "rs reduced reduce-scatter reduce_scatter",
+    Exchange.SPARSE: "sparse row-wise-sparse",
+    Exchange.TWO_LEVEL: "two_level two-level Two-Level row-wise-two-level",
+    Exchange.UB: "ub unique row-wise-ub row_wise_ub",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(k, name) for k, names in NAMES.items() for name in names.split()]
+)
+def test_every_name_of_an_exchange_is_read(kind: Exchange, name: str) -> None:
+    assert exchange_named(name) is kind
+    assert exchange_named(f" {name} ") is kind
+
+
+@pytest.mark.parametrize("name", ["none", "", "auto", "row-wise", "levels"])
+def test_what_names_no_exchange(name: str) -> None:
+    assert exchange_named(name) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        *((way, way) for way in WAYS),
+        *(("two_level", "row-wise-two-level"), ("sparse", "row-wise-sparse"), ("ub", "row-wise-ub")),
+        *(("unique", "row-wise-ub"), ("dp", "data-parallel"), ("TABLE_WISE", "table-wise")),
+    ],
+)
+def test_every_name_of_a_way_is_read(name: str, way: str) -> None:
+    assert way_named(name) == way
+
+
+def test_an_unknown_way_is_refused_with_the_shortest_names() -> None:
+    with pytest.raises(BadInputError, match="row_wize") as refused:
+        way_named("row_wize", "best")
+    assert "row-wise" in refused.value.next_step
+
+
+def test_plan_files_may_have_any_name() -> None:
+    tables = PlanTables.of(TableSet("one", (Table("a", 100, 8, 4.0),)))
+    entry = {"table": "a", "row_parts": 2, "col_parts": 1, "ranks": [0, 1]}
+    file = {"schema_version": 1, "model": "one", "tables_fingerprint": tables.fingerprint, "gpus": 2}
+    file |= {"domain_gpus": 2}
+    for name in NAMES[Exchange.UB].split():
+        plan = plan_from(file | {"placements": [entry | {"exchange": name}]}, tables)
+        assert plan.placements[0].scheme.kind is Exchange.UB
+    for wrong in ("levels", 4, None):
+        with pytest.raises(BadInputError, match="exchange"):
+            plan_from(file | {"placements": [entry | {"exchange": wrong}]}, tables)
+
+
+def test_where_an_exchange_fits() -> None:
+    """On 8 GPUs in domains of 4: 4 and 8 row parts fill domains; alone, one part is sent whole."""
+    assert [kind.key for kind in EXCHANGED if fits(kind, 1, 1, 8, 4)] == ["rb", "ub"]
+    assert [kind.key for kind in EXCHANGED if fits(kind, 4, 2, 8, 4)] == ["rb", "sparse", "ub", "two_level"]
+    every = ["rb", "sparse", "ub", "two_level", "rs"]
+    assert [kind.key for kind in EXCHANGED if fits(kind, 8, 1, 8, 4)] == every
+    assert not fits(Exchange.TWO_LEVEL, 4, 1, 9, 4) and not fits(Exchange.TWO_LEVEL, 6, 1, 8, 4)
+    assert [kind.key for kind in EXCHANGED if fits(kind, 1, 1, 1, 1)] == ["rb"]
+
+
+def test_names_of_cuts_and_torchrecs_types() -> None:
+    """On 8 GPUs in domains of 4."""
+    named = {
+        ("dp", 1, 1): "data-parallel", ("rb", 1, 1): "table-wise", ("ub", 1, 4): "column-wise",
+        ("rs", 8, 1): "row-wise", ("two_level", 4, 1): "table-row-wise", ("two_level", 4, 2): "grid",
+        ("rb", 2, 2): "3d", ("two_level", 8, 1): "row-wise",
+    }  # fmt: skip
+    for (key, r, c), name in named.items():
+        kind = exchange_named(key)
+        assert kind is not None
+        assert sharding_of(kind, r, c, 8, 4, inside=False) == name
+    assert sharding_of(Exchange.RB, 1, 4, 8, 4, inside=True) == "table-column-wise"
+    assert sharding_of(Exchange.RB, 1, 4, 4, 4, inside=True) == "column-wise"
+    types = [torchrec_type(kind, cut=cut) for kind in Exchange for cut in (False, True)]
+    both = "table_wise column_wise row_wise row_wise - - table_row_wise grid_shard - -"
+    assert types == ["data_parallel", "data_parallel", *("" if x == "-" else x for x in both.split())]
+    assert set(types) - {""} <= set(OF_TORCHREC)
+
+
+def test_sparse_bags_of_one_row_part_are_all_bags() -> None:
+    import numpy as np
+
+    codes = np.array([Exchange.SPARSE, Exchange.SPARSE, Exchange.UB, Exchange.TWO_LEVEL])
+    assert unfilled(codes, np.array([1, 2, 1, 1])).tolist() == [1, 3, 5, 4]
+
+
+def test_reductions_are_those_of_the_help() -> None:
+    assert list(REDUCTIONS) == ["auto", "reduce-scatter", "all-to-all", "two-level", "sparse"]
