@@ -100,7 +100,6 @@ COMMANDS: dict[str, Command | CommandGroup] = {
             "simulate": Command("perfmodel.cli.onechip.simulate:simulate", _SIMULATED),
         },
     ),
-    "simulate": Command("perfmodel.cli.onechip.simulate:simulate", _SIMULATED, hidden=True),
     "report": Command("perfmodel.cli.report:report", "One HTML page to send to someone."),
     "figure": Command(
         "perfmodel.cli.figure:figure",

@@ -20,9 +20,9 @@ pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this mac
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     path, out = tmp_path_factory.mktemp("page") / "chip.html", io.StringIO()
-    words = ["--on-chip", "ascend-910", "--model", "criteo-kaggle", "--batch", "512"]
+    words = ["--chip", "ascend-910", "--model", "criteo-kaggle", "--batch", "512"]
     with contextlib.redirect_stdout(out):
-        code = run(["plan", *words, "--distribution", "zipf:1.05", "--report", str(path), "--json"])
+        code = run(["chip", "plan", *words, "--distribution", "zipf:1.05", "--report", str(path), "--json"])
     assert code == 0
     return path, json.loads(out.getvalue())
 

@@ -60,8 +60,8 @@ explain all-to-all-rows --sharding ub --json
 explain convert-out --payload fp16 --json
 explain bucketize
 explain rows --table-size 10TB --sharding ub
-explain L1 --on-chip ascend-910 --rows 2000 --dim 128 --batch 4096 --pooling 4 --json
-explain GM-UB --on-chip h100-sxm --rows 2000 --dim 64 --batch 1024 --pooling 8
+chip explain L1 --chip ascend-910 --rows 2000 --dim 128 --batch 4096 --pooling 4 --json
+chip explain GM-UB --chip h100-sxm --rows 2000 --dim 64 --batch 1024 --pooling 8
 sweep --grid paper-1 --csv
 sweep --grid paper-2 --gpus 128 --scenario nvlink-everywhere --csv
 sweep --table-size 1TB..64TB --batch 128..4096 --dim 32,128 --json
@@ -72,12 +72,12 @@ plan --model two.csv --batch 8192 --plan two.json --json
 plan --model two.csv --batch 8192 --plan two.json --objective throughput --csv
 plan --model two.csv --batch 8192 --plan two.json --payload fp16
 chip plan --model criteo-kaggle --chip ascend-910 --distribution zipf:1.05 --json
-chip plan --model criteo-kaggle --chip h100-sxm --robust
+chip plan --model criteo-kaggle --chip h100-sxm
 chip simulate --model criteo-kaggle --chip ascend-910 --batch 64 --json
 chips
 chips ascend-910 --json
-chips ascend-910 --ways
-chips h100-sxm --ways --json
+chip ways --chip ascend-910
+chip ways --chip h100-sxm --json
 chips a100-sxm --toml
 validate --json
 validate --paper --json
