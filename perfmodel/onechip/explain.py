@@ -82,7 +82,7 @@ class WayExplained:
 
     parts  one after the other: their times add up to ``time_s``, as in ``chip ways``
     preload_s  of rows that are copied once, and not in a batch [s]
-    batch_s    of a batch that has only this: what ``chip simulate --one-core`` predicts [s];  limit  of it
+    batch_s    of a batch that has only this [s];  limit  of it
     """
 
     chip: Chip

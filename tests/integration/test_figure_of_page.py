@@ -279,8 +279,8 @@ def test_one_of_a_comparison(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_names_of_the_chip_and_of_two() -> None:
     from perfmodel.report.figures import compare, compare_constants, compare_steps
-    from perfmodel.report.onechip import cores_figure, mapping_figures
+    from perfmodel.report.onechip import cores_figure
 
-    assert list(CHIP.figures) == [cores_figure.NAME, mapping_figures.BUFFERS, mapping_figures.IDS]
+    assert list(CHIP.figures) == [cores_figure.NAME]
     own = (compare.TIME, compare.SLOWDOWN, compare_steps.STEPS, compare_steps.DIFFERENCES)
     assert {*own, compare_constants.CONSTANTS, compare_constants.NEEDS} <= set(COMPARED.figures)

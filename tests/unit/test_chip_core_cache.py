@@ -253,9 +253,8 @@ def test_a_cache_of_a_core_makes_hot_rows_cheaper_and_nothing_dearer() -> None:
     t = tables(100_000, pooling=20)
     for ids, at_most in (("uniform", 1.02), ("zipf:1.05", 0.5), ("one-row", 0.05)):
         popular = popularities([parse_distribution(ids)], t.rows)
-        times = [
-            ChipCost(on, t, 8192, popular).symmetric()[Way.GM, 0] for on in (chip, chip.with_overrides(NONE))
-        ]
+        both = [ChipCost(on, t, 8192, popular) for on in (chip, chip.with_overrides(NONE))]
+        times = [cost.in_step(0, Way.GM).seconds for cost in both]
         assert times[0] <= at_most * times[1], ids
 
 
@@ -370,7 +369,7 @@ def test_closed_forms_are_those_of_the_simulator(ids: str) -> None:
         c, trace = ChipCost(chip, t, batch, popular), draw(t, batch, popular, seed)
         pieces = symmetric_pieces(chip, t, batch, [Way.GM])
         seen = simulate_pieces(chip, t, trace, pieces, seed).seconds
-        errors.append(abs(c.symmetric()[Way.GM, 0] / seen - 1))
+        errors.append(abs(c.in_step(0, Way.GM).seconds / seen - 1))
     assert np.median(errors) < 0.10 and max(errors) < (0.08 if ids == "one-row" else 0.25), errors
 
 
@@ -388,7 +387,7 @@ def test_the_first_rows_of_a_core_all_come_from_afar(ids: str) -> None:
 
 def test_the_last_core_to_have_the_row_still_has_its_look_ups_to_do() -> None:
     chip, t, popular = load_chip("h100-sxm"), tables(1000, dim=128, pooling=10), [RowPopularity.one_row(1000)]
-    said = ChipCost(chip, t, 4096, popular).symmetric()[Way.GM, 0]
+    said = ChipCost(chip, t, 4096, popular).in_step(0, Way.GM).seconds
     pieces = symmetric_pieces(chip, t, 4096, [Way.GM])
     assert said == pytest.approx(simulate_pieces(chip, t, draw(t, 4096, popular), pieces).seconds, rel=0.08)
 

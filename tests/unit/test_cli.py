@@ -148,7 +148,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_machines_and_models_list_what_is_shipped(cli: Any) -> None:
     listed = json.loads(cli("machines", "--json").out)
-    assert listed["schema_version"] == 2
+    assert listed["schema_version"] == 3
     names = [machine["name"] for machine in listed["machines"]]
     assert "h100-sxm-ib" in names
     text = cli("machines").out

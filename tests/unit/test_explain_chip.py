@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -109,22 +108,6 @@ def test_a_hot_channel_is_said() -> None:
 
 def run(*words: str) -> Outcome:
     return called("chip", "explain", *words)
-
-
-def test_the_batch_is_what_simulate_predicts(tmp_path: Path) -> None:
-    model = tmp_path / "one.csv"
-    model.write_text("name,rows,dim,pooling\nonly,600,64,4\n", encoding="utf-8")
-    for chip in ("ascend-910", "h100-sxm"):
-        words = ["--chip", chip, "--model", str(model), "--table", "only", "--one-core", "--batch", "256"]
-        told = json.loads(called("chip", "simulate", *words, "--json")[1])
-        for result in told["results"]:
-            if result["predicted_s"] is None:
-                continue
-            asked = ("--chip", chip, "--rows", "600", "--batch", "256", "--pooling", "4", "--json")
-            document = json.loads(run(result["way"].lower(), *asked)[1])
-            assert document["batch_s"] == pytest.approx(result["predicted_s"], rel=1e-9)
-            assert sum(part["time_s"] for part in document["parts"]) == pytest.approx(document["time_s"])
-            assert document["time_s"] == pytest.approx(document["batch_s"], rel=0.05)
 
 
 def test_the_text_has_each_number_with_its_source() -> None:

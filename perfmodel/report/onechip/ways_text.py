@@ -140,7 +140,7 @@ def _sum(found: WayExplained) -> str:
         lines.append(f"rows that stay are copied once, in {format_time(found.preload_s)}, not in each batch")
     lines.append(
         f"a batch of this table alone takes {format_time(found.batch_s)}, limited by "
-        f"{LIMIT_WORDS[found.limit]}, as chip simulate --one-core predicts"
+        f"{LIMIT_WORDS[found.limit]}"
     )
     return "Together\n" + "\n".join(paragraph(line, indent=_INDENT) for line in lines)
 
