@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfmodel.errors import BadInputError
 from perfmodel.onechip.ways import ways_map
 from perfmodel.onechip.work import Way
 from perfmodel.schema.chip import load_chip
@@ -47,13 +46,13 @@ def test_chips_are_listed_and_shown(cli: Any) -> None:
 
 def test_where_each_way_wins(cli: Any) -> None:
     text = cli("chip", "ways", "--chip", "ascend-910", "--dim", "32").out
-    assert "32 columns of 4 bytes" in text and "too large" in text and "never" in text
+    assert "32 columns of 4 bytes" in text and "L1-UB" in text
     assert max(map(len, text.splitlines())) <= 100
     found = document(
         cli, "chip", "ways", "--chip", "h100-sxm", "--dtype", "fp16", "--distribution", "one-row"
     )
     assert np.shape(found["seconds"]["GM"]) == (len(found["rows"]), len(found["look_ups"]))
-    assert found["distribution"] == "one-row" and found["crossing"]["L1"][-1] is None
+    assert found["distribution"] == "one-row" and found["seconds"]["L1"][-1][0] is None
 
 
 @pytest.mark.parametrize(
@@ -80,28 +79,6 @@ def test_a_shipped_file_is_a_start_for_ones_own(cli: Any, tmp_path: Path) -> Non
     assert load_chip(mine) == load_chip("h100-sxm")
     mine.write_text('name = "mine"\n', encoding="utf-8")
     assert "perfmodel chips ascend-910 --toml" in cli("chips", str(mine)).err
-
-
-def test_the_map_and_its_crossing_agree() -> None:
-    """Beyond twice the closed form a way is faster than GM, and below half of it slower; plain chip."""
-    plain = load_chip("ascend-910").with_overrides(
-        {
-            **dict.fromkeys(("cache_bytes", "cache_bytes_per_s", "cache_slices", "cache_latency_s"), 0),
-            "id_s": 0,
-        }
-    )
-    found = ways_map(plain, rows=[3000, 30_000], look_ups=[20, 80, 320, 1300, 5000, 20_000, 1e6])
-    seconds, n = found.seconds, found.look_ups
-    least = found.crossing[Way.GM_UB, 0]
-    assert 20 < least < 5000
-    wins = seconds[Way.GM_UB, 0] < seconds[Way.GM, 0]
-    assert wins[n > 2 * least].all() and not wins[n < least / 2].any()
-    assert found.crossing[Way.GM].tolist() == [0, 0]
-    assert np.isnan(found.crossing[Way.L1, 1]) and np.isinf(seconds[Way.L1, 1]).all()
-    assert found.crossing[Way.GM_UB, 1] == np.inf
-    assert not (seconds[Way.GM_UB, 1] < seconds[Way.GM, 1]).any()
-    with pytest.raises(BadInputError, match=r"dim 0"):
-        ways_map(plain, dim=0)
 
 
 @pytest.mark.parametrize("columns", [60, 100])
@@ -136,14 +113,6 @@ def test_the_map_is_of_whole_bags() -> None:
     shape = {"rows": 1000, "dim": 64, "element_bytes": 4.0, "batch": 1, "pooling": 8}
     said = explain_way(load_chip("h100-sxm"), Way.GM, **shape)  # type: ignore[arg-type]
     assert said.time_s == pytest.approx(found.seconds[Way.GM, 0, 0], rel=1e-9)
-
-
-@pytest.mark.parametrize(("chip", "dim"), [("h100-sxm", 64), ("ascend-910b", 64), ("ascend-910", 16)])
-def test_no_crossing_is_told_where_the_map_has_none(chip: str, dim: int) -> None:
-    found = ways_map(load_chip(chip), dim)
-    told = np.isfinite(found.crossing[1:]) & (found.crossing[1:] > 0)
-    assert told.any()
-    assert (found.seconds[1:] < found.seconds[Way.GM]).any(axis=2)[told].all()
 
 
 # ---- simulate ---------------------------------------------------------------------------------------------

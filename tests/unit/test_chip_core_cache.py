@@ -146,7 +146,7 @@ def lru_misses(ids: np.ndarray, held: int) -> int:
 
 
 def test_no_room_passes_everything_on() -> None:
-    one = RowPopularity.of(*zipf_popularity(1000, 1.05, 16), 1000)
+    one = RowPopularity.of(*zipf_popularity(1000, 1.05, 16))
     out = passed_by(one, 500, 0.5)
     assert out.requests == pytest.approx(500) and out.hottest == pytest.approx(500 * one.p[0])
     q = 500 * one.p
@@ -154,7 +154,7 @@ def test_no_room_passes_everything_on() -> None:
 
 
 def test_room_for_all_passes_each_row_once() -> None:
-    one = RowPopularity.of(*zipf_popularity(1000, 1.05, 16), 1000)
+    one = RowPopularity.of(*zipf_popularity(1000, 1.05, 16))
     out = passed_by(one, 5000, 1000)
     assert out.requests == pytest.approx(float(unique_rows(one.p, one.rows, 5000)))
     assert out.hottest == pytest.approx(1) and out.begin <= 64
@@ -163,17 +163,17 @@ def test_room_for_all_passes_each_row_once() -> None:
 
 
 def test_few_rows_that_all_cores_ask_for_are_heavy() -> None:
-    one = RowPopularity.of([0.04, 0.2 / 980], [20.0, 980.0], 1000)
+    one = RowPopularity.of([0.04, 0.2 / 980], [20.0, 980.0])
     out = passed_by(one, 200, 1000, part=0.01)
     hot, cold = ((1 - (1 - p) ** 200) / 0.01 for p in one.p)
     mean = (20 * hot + 980 * cold) / 1000
     cubes = 0.01 * (20 * (hot - mean) ** 3 + 980 * (cold - mean) ** 3)
     assert out.cubes == pytest.approx(cubes * 96 * 10 / 999, rel=1e-6)
-    assert passed_by(RowPopularity.of([0.04, 0.2 / 60], [20.0, 60.0], 80), 200, 1000).cubes == 0
+    assert passed_by(RowPopularity.of([0.04, 0.2 / 60], [20.0, 60.0]), 200, 1000).cubes == 0
 
 
 def test_a_part_of_the_rows_has_the_cache_for_itself() -> None:
-    one = RowPopularity.of(*zipf_popularity(1000, 1.05, 16), 1000)
+    one = RowPopularity.of(*zipf_popularity(1000, 1.05, 16))
     rest = passed_by(one, 5000, 990, first=10)
     assert rest.requests == pytest.approx(
         float(unique_rows(one.p, one.rows, 5000)) - np.sum(1 - (1 - one.p[:10]) ** 5000), rel=1e-6
@@ -184,7 +184,7 @@ def test_a_part_of_the_rows_has_the_cache_for_itself() -> None:
 @pytest.mark.parametrize("skew", [0.0, 1.05])
 def test_a_simulated_cache_passes_on_as_much(skew: float, held: int) -> None:
     p, rows = zipf_popularity(1000, skew, 64)
-    one = RowPopularity.of(p, rows, 1000)
+    one = RowPopularity.of(p, rows)
     every = np.repeat(one.p, np.round(one.rows).astype(int))
     random = np.random.default_rng(4)
     for n in (50, 400, 5000):

@@ -29,7 +29,7 @@ def test_draws_are_those_of_a_seed() -> None:
 
 
 def test_draws_follow_the_popularity() -> None:
-    popular = [RowPopularity.uniform(10), RowPopularity.of([0.4, 0.6 / 999], [1, 999], 1000)]
+    popular = [RowPopularity.uniform(10), RowPopularity.of([0.4, 0.6 / 999], [1, 999])]
     trace = draw(tables(), 4000, popular, scattered=False)
     counts = np.bincount(trace.ids[1], minlength=1000)
     assert counts[0] / trace.ids[1].size == pytest.approx(0.4, abs=0.02)
