@@ -122,7 +122,7 @@ def test_a_queue_is_first_come_first_served(jobs: list[tuple[float, float]]) -> 
     assert found == pytest.approx([expected[at] for at in range(len(jobs))], abs=1e-9)
 
 
-@pytest.mark.parametrize("kept", [0.0, 0.05, 0.4, 1.0])
+@pytest.mark.parametrize("kept", [0.0, 0.4])
 def test_copies_of_the_same_rows_are_read_as_often_as_at_random_times(kept: float) -> None:
     assert one_chip.copies_read(1, kept) == pytest.approx(1)
     times = np.sort(np.random.default_rng(3).random((20_000, 12)), axis=1)
@@ -180,8 +180,7 @@ def test_a_part_of_the_rows_has_the_cache_for_itself() -> None:
     )
 
 
-@pytest.mark.parametrize("held", [20, 150, 700])
-@pytest.mark.parametrize("skew", [0.0, 1.05])
+@pytest.mark.parametrize(("skew", "held"), [(0.0, 150), (1.05, 20), (1.05, 700)])
 def test_a_simulated_cache_passes_on_as_much(skew: float, held: int) -> None:
     p, rows = zipf_popularity(1000, skew, 64)
     one = RowPopularity.of(p, rows)
@@ -320,7 +319,7 @@ def rows(keys: list[int], at_once: int = 1, size: float = 100) -> Fetch:
     return Fetch([size] * n, [0.0] * n, keys, keys, [0] * n, [0.0], at_once, looked_up=True)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.lists(st.integers(0, 15), min_size=1, max_size=100), st.integers(1, 12), st.integers(1, 8))
 def test_the_cache_of_a_core_is_lru(keys: list[int], room: int, at_once: int) -> None:
     on = chip_of(**{**NEAR, "core_cache_bytes": 100 * room})
