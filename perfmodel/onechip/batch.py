@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.errors import BadInputError
 from perfmodel.model.one_chip import (
     chip_time,
     in_order_time,
@@ -44,11 +43,6 @@ def batch_of(chip: Chip, core: ArrayLike, table: ArrayLike, work: CoreWork) -> B
     Limits: one core, nothing shared is slower -> the sum of its pieces;  buffers too small -> inf
     """
     owner, of = np.asarray(core, dtype=np.intp).ravel(), np.asarray(table, dtype=np.intp).ravel()
-    if owner.size and (owner.min() < 0 or owner.max() >= chip.cores):
-        raise BadInputError(
-            f"core {owner.max()} is asked for; {chip.name} has {chip.cores} cores.",
-            "cores are counted from 0.",
-        )
     own = np.bincount(owner, work.core_s.ravel(), chip.cores).astype(np.float64)
     if not work.fits.all():
         return Batch(float("inf"), "core", own, dict.fromkeys(LIMITS[1:], 0.0))

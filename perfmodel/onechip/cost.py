@@ -73,11 +73,6 @@ class ChipCost:
             raise BadInputError(f"a batch of {batch:g} samples has no work.", "give 1 or more.")
         self.chip, self.tables, self.batch = chip, tables, float(batch)
         self.popular = list(popularity or [RowPopularity.uniform(float(m)) for m in tables.rows])
-        if len(self.popular) != tables.rows.size:
-            raise BadInputError(
-                f"{len(self.popular)} distributions are given for {tables.rows.size} tables.",
-                "give one for each table.",
-            )
         self._v = {key: quantity.value for key, quantity in chip.values.items()}
         self.kind_of, self.sample, self.count = self._kinds()
         self._kept, self._misses = self._miss_arrays()

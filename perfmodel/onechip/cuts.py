@@ -74,19 +74,17 @@ class Cuts:
     first_bag: Ints
 
 
-def cuts_of(
-    cost: ChipCost, ways: tuple[Way, ...] = (Way.L1, Way.GM_UB, Way.L1_UB), work: Work | None = None
-) -> Cuts:
+def cuts_of(cost: ChipCost, work: Work | None = None) -> Cuts:
     """Every cut of every table that fits, with its costs.
 
-    ways  besides global memory;  work  what counts the work
+    work  what counts the work
     """
     sample, work = cost.sample, work or Work()
     slices = _SLICES if sample.size <= _MANY_KINDS else _FEW_SLICES
     found = []
     for begin in range(0, sample.size, _AT_ONCE):
         some = sample[begin : begin + _AT_ONCE]
-        every = [_cuts(cost, one, slices, ways) for one in some.tolist()]
+        every = [_cuts(cost, one, slices) for one in some.tolist()]
         found.append(_Kinds(cost, some, [[Cut(Way.GM), *own] for own in every]))
         work.add(KIND, some.size)
         work.add(COSTED, len(found[-1].core_s) + 2 * len(found[-1].cuts))
@@ -129,7 +127,7 @@ def shared_seconds(chip: Chip, gm_bytes: Array, cache_bytes: Array) -> Array:
 def hot_seconds(chip: Chip, work: CoreWork) -> Array:
     """Time that the hottest channel, and slice, take beyond the mean one, [..., 2] [s]."""
     many = np.array([chip.value("channels"), chip.value("cache_slices")])
-    return np.asarray(shared_seconds(chip, work.hot_gm_bytes, work.hot_cache_bytes) * many)
+    return np.asarray(shared_seconds(chip, work.total("hot_gm_bytes"), work.total("hot_cache_bytes")) * many)
 
 
 class _Kinds:
@@ -156,7 +154,8 @@ class _Kinds:
         work = work.take(kept)
         self.core_s, self.local, self.vector = work.core_s, work.local_bytes, work.vector_bytes
         pieces = (
-            shared_seconds(cost.chip, work.gm_bytes, work.cache_bytes) * self.part["number"][:, np.newaxis]
+            shared_seconds(cost.chip, work.total("gm_bytes"), work.total("cache_bytes"))
+            * self.part["number"][:, np.newaxis]
         )
         head, of = np.array([cut.head for cut in self.cuts], dtype=float), table[self.kind]
         rest = np.maximum(cost.tables.rows[of] - head, 0)
@@ -167,11 +166,14 @@ class _Kinds:
         self.spread_s = np.where(some, least, 0)
         self.alone_s = np.where(some, one_bag.core_s, 0)
         self.hot_s = hot_seconds(cost.chip, spread) * some[:, np.newaxis]
-        self.shared_s = shared_seconds(cost.chip, spread.gm_bytes, spread.cache_bytes) * some[:, np.newaxis]
+        self.shared_s = (
+            shared_seconds(cost.chip, spread.total("gm_bytes"), spread.total("cache_bytes"))
+            * some[:, np.newaxis]
+        )
         np.add.at(self.shared_s, self.part["choice"], pieces)
 
 
-def _cuts(cost: ChipCost, table: int, slices: tuple[int, ...], ways: tuple[Way, ...]) -> Iterator[Cut]:
+def _cuts(cost: ChipCost, table: int, slices: tuple[int, ...]) -> Iterator[Cut]:
     """Cuts of one table that are considered, besides global memory; some may not fit."""
     rows, dim = int(cost.tables.rows[table]), int(cost.tables.dim[table])
     element, value = float(cost.tables.element_bytes[table]), cost.chip.value
@@ -184,7 +186,7 @@ def _cuts(cost: ChipCost, table: int, slices: tuple[int, ...], ways: tuple[Way, 
         for c in range(1, most + 1)
         if dim % c == 0
     }
-    for way in ways:
+    for way in (Way.L1, Way.GM_UB, Way.L1_UB):
         resident = way != Way.GM_UB
         for c, has_room in held.items():
             if not resident or rows <= has_room:
