@@ -95,7 +95,7 @@ COMMANDS: dict[str, Command | CommandGroup] = {
             ),
             "explain": Command(
                 "perfmodel.cli.onechip.explain:explain",
-                "The equations of a way with your numbers in them, each with its source.",
+                "The equations of a way with your numbers in them.",
             ),
             "simulate": Command("perfmodel.cli.onechip.simulate:simulate", _SIMULATED),
         },

@@ -25,25 +25,11 @@ from perfmodel.onechip.popular import popularities
 from perfmodel.onechip.work import CoreStep, Way
 from perfmodel.passes.equations import Equation, equation_of, source_of
 from perfmodel.passes.terms import Term
-from perfmodel.schema.chip import CHIP_KEYS, Chip
+from perfmodel.schema.chip import Chip
 from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.units import counted, format_amount, format_bytes, format_count, format_rate, format_time
 
 Array = NDArray[np.float64]
-
-_COPIES = ("row_latency_s", "dma_bytes_per_s", "access_bytes")
-_ROWS = ("core_bytes_per_s", "row_issue_s", "rows_in_flight", "gm_bytes_per_s", "channels")
-_CACHES = ("cache_bytes", "cache_bytes_per_s", "cache_slices", "cache_latency_s")
-_CORE_CACHES = ("core_cache_bytes", "core_cache_bytes_per_s", "core_cache_latency_s")
-_STREAMS = ("vector_bytes", "vector_bytes_per_s", "id_s")
-_STAYS = ("local_bytes", "local_to_vector_bytes_per_s")
-USED = {
-    Way.GM: (*_COPIES, *_ROWS, *_CACHES, *_CORE_CACHES),
-    Way.L1: (*_COPIES, "local_bytes", "local_bytes_per_s", "row_issue_s"),
-    Way.GM_UB: (*_COPIES, *_STREAMS, *_CACHES),
-    Way.L1_UB: (*_COPIES, *_STAYS, *_STREAMS, *_CACHES),
-}
-"""Values of a chip that decide what each way takes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +81,6 @@ class WayExplained:
     shape: tuple[Term, ...]
     ids: Distribution
     parts: tuple[StepExplained, ...]
-    constants: tuple[Term, ...]
     time_s: float
     preload_s: float
 
@@ -110,7 +95,6 @@ class WayExplained:
             "preload_s": self.preload_s,
             "shape": [vars(term) for term in self.shape],
             "parts": [part.to_dict() for part in self.parts],
-            "constants": [vars(term) for term in self.constants],
         }
 
 
@@ -153,7 +137,6 @@ def explain_way(
         tuple(_shape(rows, dim, element_bytes, batch, pooling, row)),
         ids,
         tuple(part for part in parts if part.time_s > 0 or part is parts[-2]),
-        tuple(_constants(chip, way)),
         float(work.core_s),
         float(work.preload_s),
     )
@@ -210,16 +193,6 @@ def _shape(
     n = batch * pooling
     yield Term("n", n, f"{format_count(n)} look-ups", "b L", "", "of the batch")
     yield Term("row", row, format_bytes(row), "D columns in whole accesses", "", "one row, as it is read")
-
-
-def _constants(chip: Chip, way: Way) -> Iterator[Term]:
-    """The values of the chip that count, but those that it does not have."""
-    for key in USED[way]:
-        quantity = chip.quantity(key)
-        if quantity.value > 0:
-            source = f"{quantity.source}. {quantity.why}".strip()
-            meaning = CHIP_KEYS[key].meaning.split("; 0 =")[0]
-            yield Term(key, quantity.value, str(quantity), source, str(quantity.evidence), meaning)
 
 
 _Told = tuple[str, Equation, list[tuple[str, float | str, str, str]], tuple[str, ...]]

@@ -68,7 +68,7 @@ def explain_line(
 
 
 def way_text(found: WayExplained) -> str:
-    """Title and time, the table, a section for each step, the sum, the values of the chip."""
+    """Title and time, the table, a section for each step, the sum."""
     chip = found.chip
     title = f"{found.way.label} on one core of {chip.name}: {format_time(found.time_s)} for a whole batch"
     parts = [
@@ -76,9 +76,14 @@ def way_text(found: WayExplained) -> str:
         _numbers(found.shape),
         *(_part(number, part) for number, part in enumerate(found.parts, start=1)),
         _sum(found),
-        _constants(found),
+        paragraph(f"perfmodel chips {chip.name} has each value of the chip with its source{_changed(chip)}."),
     ]
     return "\n\n".join(parts)
+
+
+def _changed(chip: Chip) -> str:
+    changed = ", ".join(f"{key} = {chip.quantity(key)}" for key in sorted(chip.overrides))
+    return f"; assumed: {changed}" if changed else ""
 
 
 def _numbers(terms: tuple[Term, ...]) -> str:
@@ -111,10 +116,3 @@ def _sum(found: WayExplained) -> str:
     if found.preload_s > 0:
         lines.append(f"rows that stay are copied once, in {format_time(found.preload_s)}, not in each batch")
     return "Together\n" + "\n".join(paragraph(line, indent=_INDENT) for line in lines)
-
-
-def _constants(found: WayExplained) -> str:
-    rows = [
-        [term.symbol, term.text, term.evidence, f"{term.meaning}: {term.source}"] for term in found.constants
-    ]
-    return table(["value of the chip", "", "evidence", "meaning and source"], rows, left=(0, 1, 2, 3))
