@@ -122,9 +122,9 @@ def _in_order(chip: Chip, owner: Ints, of: Ints, work: CoreWork, own: NDArray[np
     """
     alone = dict.fromkeys(LIMITS, 0.0)
     waits, sums, hot = 0.0, 0.0, {"channel": 0.0, "slice": 0.0}
-    for table in np.unique(of):
-        mine = of == table
-        part, none = work.take(mine), np.zeros(int(mine.sum()), dtype=np.intp)
+    order = np.argsort(of, kind="stable")
+    for mine in np.split(order, np.flatnonzero(np.diff(of[order])) + 1):
+        part, none = work.take(mine), np.zeros(mine.size, dtype=np.intp)
         for step in part.steps:
             took = _steady(chip, none, [step])
             wait = float(np.max(step.wait_s))

@@ -38,13 +38,6 @@ class RowPopularity:
         """Every row alike."""
         return RowPopularity(np.array([1 / rows]), np.array([float(rows)]))
 
-    @staticmethod
-    def one_row(rows: float) -> RowPopularity:
-        """All look-ups ask for one row."""
-        if rows <= 1:
-            return RowPopularity.uniform(1.0)
-        return RowPopularity(np.array([1.0, 0.0]), np.array([1.0, float(rows) - 1]))
-
     @property
     def edges(self) -> Array:
         """Rows before each bin, and after the last one, [bins + 1]."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chip_tables import one_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -158,8 +159,8 @@ def test_room_for_all_passes_each_row_once() -> None:
     out = passed_by(one, 5000, 1000)
     assert out.requests == pytest.approx(float(unique_rows(one.p, one.rows, 5000)))
     assert out.hottest == pytest.approx(1) and out.begin <= 64
-    assert passed_by(RowPopularity.one_row(1000), 5000, 1).requests == pytest.approx(1)
-    assert passed_by(RowPopularity.one_row(1000), 5000, 1).begun == pytest.approx(1)
+    assert passed_by(one_row(1000), 5000, 1).requests == pytest.approx(1)
+    assert passed_by(one_row(1000), 5000, 1).begun == pytest.approx(1)
 
 
 def test_few_rows_that_all_cores_ask_for_are_heavy() -> None:
@@ -241,7 +242,7 @@ def test_a_cache_without_room_for_a_row_changes_no_request() -> None:
 def test_each_core_asks_once_for_the_one_row() -> None:
     chip = load_chip("h100-sxm")
     t = tables(1000, pooling=10)
-    c = ChipCost(chip, t, 4096, [RowPopularity.one_row(1000)])
+    c = ChipCost(chip, t, 4096, [one_row(1000)])
     work = c.work(0, Way.GM, 1000, 32, np.full(132, 4096 / 132), lockstep=True)
     assert work.steps[2].cache_bytes.sum() == pytest.approx(132 * 128)
     assert work.steps[2].gm_bytes.sum() == pytest.approx(128)
@@ -293,7 +294,7 @@ def test_many_slices_that_copy_few_rows_are_those_of_the_simulator() -> None:
 def test_copies_of_one_wide_row_wait_for_each_other() -> None:
     """64 slices copy 3 rows of a KiB and sum long bags: without the queue a third too short."""
     chip, t = load_chip("h100-sxm"), tables(3, dim=256, pooling=80)
-    c, popular = ChipCost(chip, t, 128, [RowPopularity.one_row(3)]), [RowPopularity.one_row(3)]
+    c, popular = ChipCost(chip, t, 128, [one_row(3)]), [one_row(3)]
     pieces = [[TablePiece(0, Way.GM_UB, (0, 3), (0, 256), (2 * k, 2 * k + 2))] for k in range(64)]
     work = c.work(0, Way.GM_UB, 3, 256, np.full(64, 2.0))
     said = c.batch_s(np.arange(64), np.zeros(64), work)
@@ -385,7 +386,7 @@ def test_the_first_rows_of_a_core_all_come_from_afar(ids: str) -> None:
 
 
 def test_the_last_core_to_have_the_row_still_has_its_look_ups_to_do() -> None:
-    chip, t, popular = load_chip("h100-sxm"), tables(1000, dim=128, pooling=10), [RowPopularity.one_row(1000)]
+    chip, t, popular = load_chip("h100-sxm"), tables(1000, dim=128, pooling=10), [one_row(1000)]
     said = ChipCost(chip, t, 4096, popular).in_step(0, Way.GM).seconds
     pieces = symmetric_pieces(chip, t, 4096, [Way.GM])
     assert said == pytest.approx(simulate_pieces(chip, t, draw(t, 4096, popular), pieces).seconds, rel=0.08)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chip_tables import tables
+from chip_tables import one_row, tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -85,7 +85,7 @@ def test_a_table_that_does_not_stay_is_copied_for_every_batch() -> None:
 def test_streaming_never_depends_on_which_ids_are_drawn_where_copies_decide() -> None:
     on = chip(access_bytes=1, vector_bytes_per_s=1e15)
     even = cost(on).work(0, Way.GM_UB, 500, 25, 100)
-    one = cost(on, popular=[RowPopularity.one_row(500)]).work(0, Way.GM_UB, 500, 25, 100)
+    one = cost(on, popular=[one_row(500)]).work(0, Way.GM_UB, 500, 25, 100)
     assert even.core_s == pytest.approx(float(one.core_s))
     assert even.core_s == pytest.approx(AROUND + 50_000 / 10e9, rel=0.01)
 
@@ -199,7 +199,7 @@ def test_memory_decides_where_it_is_slow() -> None:
 def test_one_row_keeps_one_channel_busy() -> None:
     on = chip(channels=10, gm_bytes_per_s=1e9, rows_in_flight=64)
     even = cost(on).work(0, Way.GM, 500, 25, np.array([100.0]))
-    one = cost(on, popular=[RowPopularity.one_row(500)]).work(0, Way.GM, 500, 25, np.array([100.0]))
+    one = cost(on, popular=[one_row(500)]).work(0, Way.GM, 500, 25, np.array([100.0]))
     assert cost(on).batch_s([0], [0], one).shared_s["channel"] == pytest.approx((100 * 128 + 1160) / 1e8)
     assert one.total("hot_gm_bytes") == pytest.approx(0.9 * 100 * 128)
     assert even.total("hot_gm_bytes") == pytest.approx(0, abs=1e-6)

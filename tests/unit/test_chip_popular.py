@@ -15,7 +15,6 @@ def test_shares_of_rows() -> None:
     assert popular.p.tolist() == [0.08, 0.01]
     assert popular.share([0, 5, 10, 0], [5, 10, 30, 30]).tolist() == pytest.approx([0.4, 0.4, 0.2, 1])
     assert popular.at(popular.p, [0, 9, 10, 29]).tolist() == [0.08, 0.08, 0.01, 0.01]
-    assert RowPopularity.one_row(1).p.tolist() == [1] and RowPopularity.one_row(9).share(0, 1) == 1
 
 
 def test_misses_of_rows_sum_to_those_of_the_table() -> None:
