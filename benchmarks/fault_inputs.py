@@ -9,9 +9,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-
-import numpy as np
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.resources import data_path
@@ -171,7 +168,6 @@ def _of_our_files() -> list[Reader]:
 
 
 def _of_tables() -> list[Reader]:
-    from perfmodel.onechip.traces import read_trace
     from perfmodel.schema.constraint_files import read_constraints
     from perfmodel.schema.distributions import read_histogram
     from perfmodel.schema.table_files import read_tables
@@ -185,8 +181,6 @@ def _of_tables() -> list[Reader]:
         b"tables:\n- {name: users, rows: 1000, dim: 32, pooling: 3.5}\n- name: items\n  rows: 9\n  dim: 64\n"
     )
     rules = b'[[tables]]\nname = "u*"\nonly = ["row-wise"]\nranks = [0, "2-3"]\ncol_parts = 2\n'
-    columns = SimpleNamespace(rows=np.array([1000.0, 9.0]), pooling=np.array([2.0, 1.0]))
-    trace = b"table,sample,row\nusers,0,5\nusers,0,7\nitems,0,8\nusers,1,999\nitems,1,0\n"
     return [
         Reader("tables, CSV", ".csv", (csv,), read_tables),
         Reader("tables, JSON", ".json", (json.dumps({"tables": tables}).encode(),), read_tables),
@@ -194,7 +188,6 @@ def _of_tables() -> list[Reader]:
         Reader("tables, TOML", ".toml", (_shipped("models", "distemb-tiny.toml")[:3000],), read_tables),
         Reader("histogram", ".csv", (_shipped("distributions", "reuse-medium.csv"),), read_histogram),
         Reader("constraints", ".toml", (rules,), read_constraints),
-        Reader("trace", ".csv", (trace,), lambda p: read_trace(p, columns, ("users", "items"))),
     ]
 
 

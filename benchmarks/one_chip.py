@@ -129,7 +129,7 @@ def mappings(chips: Sequence[str], quick: bool) -> Iterator[dict[str, object]]:
         all_gm = [Way.GM] * MAPPED_TABLES
         yield {
             "chip": name, "ids": ids, "mapping": "every core, GM",
-            "predicted": float(cost.symmetric()[Way.GM].sum()),
+            "predicted": sum(cost.in_step(at, Way.GM).seconds for at in range(MAPPED_TABLES)),
             "simulated": simulate_pieces(
                 chip, shapes, trace, symmetric_pieces(chip, shapes, batch, all_gm), seed, lockstep=True
             ).seconds,
@@ -141,7 +141,7 @@ def planned(chips: Sequence[str], quick: bool) -> Iterator[dict[str, object]]:
     for name, ids, (model, batch) in product(chips, DISTRIBUTIONS, PLANNED[:1] if quick else PLANNED):
         distribution = parse_distribution(ids)
         tables = PlanTables.load(model, distribution)
-        outcome = answer_on(load_chip(name), tables, batch, distribution, compared=())
+        outcome = answer_on(load_chip(name), tables, batch, distribution)
         for one in replay_mappings(outcome):
             if one.simulated is not None:
                 yield {

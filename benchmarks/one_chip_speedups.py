@@ -43,7 +43,6 @@ class Case:
     model: str
     batch: int
     found: dict[Distribution, ChipAnswer]
-    robust: ChipAnswer
 
     def crossed(self) -> dict[Distribution, dict[Distribution, float]]:
         """Time of the mapping made for some ids with other ids [s]."""
@@ -61,14 +60,10 @@ class Case:
 def solved(chip: str, model: str, batch: int, ids: Sequence[Distribution], effort: str) -> Case:
     """Mappings of one table set."""
     found = {
-        each: answer_on(
-            load_chip(chip), PlanTables.load(model, each), batch, each, effort=effort, compared=()
-        )
+        each: answer_on(load_chip(chip), PlanTables.load(model, each), batch, each, effort=effort)
         for each in ids
     }
-    tables = PlanTables.load(model, ids[0])
-    kept = answer_on(load_chip(chip), tables, batch, ids[0], effort=effort, compared=ids[1:], robust=True)
-    return Case(chip, model, batch, found, kept)
+    return Case(chip, model, batch, found)
 
 
 def line(case: Case, ids: Distribution) -> list[str]:
@@ -86,8 +81,8 @@ def line(case: Case, ids: Distribution) -> list[str]:
         format_time(ours),
         format_ratio(answer.global_memory.time_s / ours),
         format_ratio(answer.best_symmetric.time_s / ours),
-        format_ratio(answer.in_any_order.seconds / ours),
-        "-" if answer.symmetric or answer.gap is None else format_fraction(answer.gap),
+        format_ratio(answer.any_order_s / ours),
+        "-" if answer.symmetric else format_fraction(answer.gap),
         f"{before.most_common(1)[0][0]}, {answer.limit}",
     ]
 
@@ -104,11 +99,10 @@ def simulated(answer: ChipAnswer) -> str:
 
 
 def dependence(case: Case) -> list[str]:
-    """Worst over best batch: GM; mappings made for each of the ids, for the worst of them; one for each."""
+    """Worst over best batch: GM; mappings made for each of the ids; one for each."""
     gathered = [answer.global_memory.time_s for answer in case.found.values()]
     own = [answer.time_s for answer in case.found.values()]
     times = [list(times.values()) for times in case.crossed().values()]
-    times.append([each.time_s for each in case.robust.sensed])
     return [
         f"{case.model} {case.batch}",
         *(format_ratio(max(each) / min(each)) for each in (gathered, *times, own)),
@@ -119,7 +113,6 @@ def worst(case: Case) -> list[str]:
     """Worst batch of GM over the worst of each mapping, whatever the ids."""
     gathered = max(answer.global_memory.time_s for answer in case.found.values())
     slowest = [max(times.values()) for times in case.crossed().values()]
-    slowest.append(max(each.time_s for each in case.robust.sensed))
     return [f"{case.model} {case.batch}", *(format_ratio(gathered / time_s) for time_s in slowest)]
 
 
@@ -152,7 +145,7 @@ def paper(cases: Sequence[Case]) -> list[str]:
     lines = []
     for extreme, what in ((False, "uniform and skewed ids"), (True, "one row")):
         mine = [
-            (answer.global_memory.time_s / answer.time_s, answer.in_any_order.seconds / answer.time_s)
+            (answer.global_memory.time_s / answer.time_s, answer.any_order_s / answer.time_s)
             for case in cases
             for ids, answer in case.found.items()
             if (ids == ONE_ROW) == extreme
@@ -172,12 +165,10 @@ def printed(cases: Sequence[Case], ids: Sequence[Distribution], details: bool) -
     if details:
         rows = [line(case, each) for case in cases for each in ids]
         parts += ["", table(HEADERS, rows, left=(0, 2, 9))]
-    parts.append(
-        "\n worst to best batch over all these ids: GM, mappings made for one of them, robust, one for each"
-    )
-    parts.append(table(["", "GM", *names, "robust", "each"], [dependence(case) for case in cases]))
+    parts.append("\n worst to best batch over all these ids: GM, mappings made for one of them, one for each")
+    parts.append(table(["", "GM", *names, "each"], [dependence(case) for case in cases]))
     parts.append("\n worst batch of GM over that of the mapping made for")
-    parts.append(table(["", *names, "robust"], [worst(case) for case in cases]))
+    parts.append(table(["", *names], [worst(case) for case in cases]))
     return "\n".join(parts)
 
 

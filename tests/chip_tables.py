@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.onechip.popular import RowPopularity
+
 
 def tables(rows: Any, dim: float = 25, pooling: float = 1) -> Any:
     """Of fp32: rows of each, columns of all [-], and look-ups of a bag."""
@@ -17,3 +19,8 @@ def tables(rows: Any, dim: float = 25, pooling: float = 1) -> Any:
         element_bytes=np.full(m.size, 4.0),
         pooling=np.full(m.size, pooling),
     )
+
+
+def one_row(rows: float) -> RowPopularity:
+    """All look-ups ask for one row."""
+    return RowPopularity(np.array([1.0, 0.0]), np.array([1.0, rows - 1.0]))

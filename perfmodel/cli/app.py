@@ -95,12 +95,11 @@ COMMANDS: dict[str, Command | CommandGroup] = {
             ),
             "explain": Command(
                 "perfmodel.cli.onechip.explain:explain",
-                "The equations of a way with your numbers in them, each with its source.",
+                "The equations of a way with your numbers in them.",
             ),
             "simulate": Command("perfmodel.cli.onechip.simulate:simulate", _SIMULATED),
         },
     ),
-    "simulate": Command("perfmodel.cli.onechip.simulate:simulate", _SIMULATED, hidden=True),
     "report": Command("perfmodel.cli.report:report", "One HTML page to send to someone."),
     "figure": Command(
         "perfmodel.cli.figure:figure",

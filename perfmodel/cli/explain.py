@@ -33,12 +33,6 @@ from perfmodel.cli.explain_load import (
 )
 from perfmodel.cli.explain_plan_file import explain_step_of_plan, only_of_plan
 from perfmodel.cli.ids import AlphaOption, DistributionOption
-from perfmodel.cli.onechip.old_spellings import (
-    OnChipOption,
-    RowsOption,
-    explain_on_chip,
-    explain_without_chip,
-)
 from perfmodel.cli.options import (
     BackendOption,
     CalibrationOption,
@@ -102,8 +96,6 @@ def explain(
             "load, for a service; alternatives, for that comparison."
         ),
     ],
-    chip: OnChipOption = None,
-    rows: RowsOption = None,
     op: OpOption = None,
     size: SizeOption = None,
     plan_file: PlanOption = None,
@@ -169,10 +161,6 @@ def explain(
       perfmodel explain load --table-size 10TB --qps 500k --p99 10ms
       perfmodel explain alternatives --table-size 10TB
     """
-    if chip is not None:
-        explain_on_chip(context)
-        return
-    explain_without_chip(step, rows)
     if is_collective(step):
         explain_one_collective(context)
         return

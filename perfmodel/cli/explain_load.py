@@ -22,7 +22,7 @@ _SERVICE = (
     *("qps", "p99", "wait", "samples", "replicas", "overlap", "arrivals", "requests", "seed", "stragglers"),
     *("host", "prices"),
 )
-_NOT_MEANT = ("chip", "rows", "op", "size", "objective", "optimizer")
+_NOT_MEANT = ("op", "size", "objective", "optimizer")
 _EXAMPLE = "perfmodel explain load --table-size 10TB --qps 500k --p99 10ms"
 _FOR = "For explain load: "
 

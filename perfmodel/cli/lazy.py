@@ -13,14 +13,10 @@ from typer.core import TyperCommand, TyperGroup
 
 @dataclass(frozen=True)
 class Command:
-    """Where the function of a command is: ``perfmodel.cli.project:project``.
-
-    hidden   it can be typed, and the help does not list it
-    """
+    """Where the function of a command is: ``perfmodel.cli.project:project``."""
 
     place: str
     summary: str
-    hidden: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,12 +57,12 @@ class _Unloaded(TyperCommand):
     """What the help of a group and a misspelt name need to know of a command."""
 
     def __init__(self, name: str, known: Command) -> None:
-        super().__init__(name, short_help=known.summary, hidden=known.hidden, rich_markup_mode=None)
+        super().__init__(name, short_help=known.summary, rich_markup_mode=None)
         self._place = known.place
 
     def load(self) -> Any:
         """The command itself."""
         module, _, function = self._place.partition(":")
         alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-        alone.command(self.name, hidden=self.hidden)(getattr(import_module(module), function))
+        alone.command(self.name)(getattr(import_module(module), function))
         return typer.main.get_command(alone)

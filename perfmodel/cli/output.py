@@ -22,7 +22,7 @@ from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.report.terminal import page_width, wrapped
 from perfmodel.schema.whole_files import cannot_write
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Version of every JSON document that the command line prints (docs/commands.md)."""
 
 T = TypeVar("T")

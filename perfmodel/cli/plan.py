@@ -15,12 +15,6 @@ from perfmodel.cli.effort import EFFORT, EffortOption, LimitOption
 from perfmodel.cli.explain_plan_file import explain_line
 from perfmodel.cli.ids import AlphaOption, DistributionOption
 from perfmodel.cli.load_options import check_beside_plan
-from perfmodel.cli.onechip.old_spellings import (
-    OnChipOption,
-    RobustOption,
-    plan_on_chip,
-    plan_without_chip,
-)
 from perfmodel.cli.options import (
     BackendOption,
     CalibrationOption,
@@ -117,8 +111,6 @@ def plan(
     context: typer.Context,
     model: ModelOption = None,
     gpus: GpusOption = None,
-    chip: OnChipOption = None,
-    robust: RobustOption = False,
     report: PageOption = None,
     batch: BatchOption = None,
     objective: ObjectiveOption = OBJECTIVES[0],
@@ -169,10 +161,6 @@ def plan(
       perfmodel plan --model tables.csv --plan plan.json --batch 4096
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 128 --report plan.html
     """
-    if chip is not None:
-        plan_on_chip(context)
-        return
-    plan_without_chip(robust=robust)
     one_output(json=as_json, csv=as_csv)
     check_out(out, file_format, force=force)
     check_page(report, out, force=force)

@@ -199,22 +199,3 @@ def scan_time(n: ArrayLike, parts: ArrayLike, scan_rate: ArrayLike) -> Array:
     Limits: R_scan -> inf -> 0;  parts = 1 -> one look at every id
     """
     return _array(n) * _array(parts) / _array(scan_rate)
-
-
-def look_ups_to_win(rows: ArrayLike, gm_rate: ArrayLike, once_rate: ArrayLike, each_rate: ArrayLike) -> Array:
-    """Look-ups from which bringing rows into the core costs less than fetching those that are looked up.
-
-        n* = rows (1 / BW_once) / (1 / BW_GM - 1 / BW_each)                   [-]
-
-    rows  rows brought: m for L1, p m for GM-UB, h + p (m - h) for L1-UB [-]
-    gm_rate  BW_GM of a gathered row [bytes/s];  once_rate  BW_once of the copy, or of the stream [bytes/s]
-    each_rate  BW_each of gathering inside the core [bytes/s]
-    Source: ``gm_time`` = ``l1_time``, or = ``gm_ub_time`` with one chunk, solved for n. With P bags per pass
-            and s look-ups per bag, p = b / P: streaming wins where P s > m n* / rows, however many bags
-    Limits: BW_each -> inf -> rows BW_GM / BW_once: rows times cost of a streamed row / of a gathered one;
-            BW_each <= BW_GM -> inf: never
-    """
-    with np.errstate(divide="ignore"):
-        saved = 1 / _array(gm_rate) - 1 / _array(each_rate)
-        least = _array(rows) / _array(once_rate) / np.where(saved > 0, saved, np.nan)
-    return np.where(saved > 0, least, np.inf)

@@ -1,9 +1,8 @@
-"""A mapping of tables to the cores of a chip as plain data: why it is so, and what it is compared with."""
+"""A mapping of tables to the cores of a chip as plain data, and what it is compared with."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from collections.abc import Mapping as Known
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,135 +12,97 @@ from numpy.typing import NDArray
 
 from perfmodel.effort import DEFAULT_EFFORT, Budget, Work
 from perfmodel.errors import BadInputError
-from perfmodel.onechip.blocks import CoreBlock, blocks_of, blocks_of_symmetric
 from perfmodel.onechip.cost import ChipCost
-from perfmodel.onechip.cuts import Cuts
-from perfmodel.onechip.groups import TablesCutAlike, groups_of, groups_of_symmetric
-from perfmodel.onechip.in_step import in_any_order, slices_of_pairs
+from perfmodel.onechip.groups import TablesCutAlike, groups_of
 from perfmodel.onechip.mapping import Mapping
-from perfmodel.onechip.packing import MappingState
 from perfmodel.onechip.popular import popularities
-from perfmodel.onechip.reasons import MappingReason
-from perfmodel.onechip.search import search
-from perfmodel.onechip.symmetric import Symmetric, best_symmetric, global_memory, symmetric
-from perfmodel.onechip.work import Batch, CoreWork
+from perfmodel.onechip.search import Searched, search
+from perfmodel.onechip.symmetric import Symmetric, best_symmetric, global_memory
+from perfmodel.onechip.work import CoreWork, Way
 from perfmodel.onechip.work_units import effort_s, ranked
 from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.schema.chip import Chip
-from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution, zipf
-from perfmodel.units import counted, format_bytes
+from perfmodel.schema.distributions import UNIFORM, Distribution
+from perfmodel.units import format_bytes
 
 Array = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
-COMPARED = (UNIFORM, zipf(1.05), ONE_ROW)
-"""Distributions that a mapping is tried with, besides the one it was made for."""
-STOPPED = ("no improvement", "effort", "time-limit", "interrupt")
-"""What ends a search."""
 MOST_TABLES = 5_000
 """Tables of a mapping: a symmetric one has a piece of each on every core."""
 
 
-@dataclass(frozen=True)
-class Sensed:
-    """A batch of other ids: times of the symmetric mappings and of the one found [s], and its limit."""
-
-    ids: Distribution
-    global_memory_s: float
-    best_symmetric_s: float
-    time_s: float
-    limit: str
-
-
 @dataclass(frozen=True, eq=False)
 class ChipAnswer:
-    """A mapping, why it is so, and what it is compared with.
+    """A mapping, and what it is compared with.
 
     global_memory   every core a slice of the batch of every table, all gathered
     best_symmetric  the same with the best way of each table
-    in_any_order    the first again, where cores do not wait for each other between tables
-    owned_s         a batch where tables have cores of their own, as well as that was found [s]
-    owned_bound_s   no mapping where tables have cores of their own is faster [s]
-    state, mapping, work  that mapping as it was searched, its pieces, and what they take
-    tried           mappings that were looked at
-    symmetric       whether best_symmetric is faster, and taken;  batch  of what is taken
-    reasons         why tables are cut as they are, by the first of equal ones
-    robust          made for the worst of the ids in ``sensed``, not for ``ids``
-    effort          that the search had;  stopped  what ended it: one of ``STOPPED``
-    done            share of the effort that was spent [-]
+    any_order_s     a batch of the first where cores do not wait for each other between tables [s]
+    searched        the best mapping that was found where tables have cores of their own
+    mapping, work   the pieces of what is taken, and what they take
+    shared_s        time of each thing that the cores share, by name [s];  limit  what is busiest
+    symmetric       whether best_symmetric is faster, and taken
+    effort          that the search had;  stopped  what ended it: ``no improvement``, ``effort``,
+                    ``time-limit`` or ``interrupt``;  done  share of the effort that was spent [-]
     """
 
     cost: ChipCost
     tables: PlanTables
     ids: Distribution
-    cuts: Cuts
-    state: MappingState
-    owned_bound_s: float
-    tried: int
     global_memory: Symmetric
     best_symmetric: Symmetric
-    in_any_order: Batch
+    any_order_s: float
+    searched: Searched
     mapping: Mapping
     work: CoreWork
-    batch: Batch
-    owned_s: float
+    shared_s: dict[str, float]
+    limit: str
     symmetric: bool
-    reasons: Known[int, MappingReason]
-    robust: bool
     effort: str
     stopped: str
     done: float
-    sensed: tuple[Sensed, ...]
 
     @property
     def time_s(self) -> float:
         """Of a batch [s]."""
-        return self.best_symmetric.time_s if self.symmetric else self.batch.seconds
+        return self.best_symmetric.time_s if self.symmetric else self.searched.seconds
 
     @property
-    def bound_s(self) -> float | None:
-        """No mapping is faster [s]: none that gives tables cores of their own, and no symmetric one.
-
-        Limits: the search ended before all kinds of tables had choices -> None, as none of these count
-        """
-        return min(self.owned_bound_s, self.best_symmetric.time_s) if self.cuts.complete else None
+    def bound_s(self) -> float:
+        """No mapping is faster [s]: none that gives tables cores of their own, and no symmetric one."""
+        return min(self.searched.bound_s, self.best_symmetric.time_s)
 
     @property
-    def gap(self) -> float | None:
-        """How much could be left to gain, as a share of the time [-].  Limits: no bound -> None"""
-        return None if self.bound_s is None else max(0.0, 1 - self.bound_s / self.time_s)
+    def gap(self) -> float:
+        """How much could be left to gain, as a share of the time [-]."""
+        return max(0.0, 1 - self.bound_s / self.time_s)
 
-    @property
+    @cached_property
     def core_s(self) -> Array:
         """[N] time of each core alone [s]."""
-        return self.best_symmetric.core_s if self.symmetric else self.batch.core_s
+        return np.bincount(self.mapping.core, self.work.core_s, self.cost.chip.cores).astype(np.float64)
 
     @cached_property
     def held_bytes(self) -> Array:
         """[N] most bytes of its local buffer that each core uses: all together where they persist."""
         held = np.zeros(self.cost.chip.cores)
         add = np.add if self.cost.chip.buffers.persist else np.maximum
-        for block in self.blocks:
-            held[block.core] = add(held[block.core], block.held_bytes)
+        add.at(held, self.mapping.core, self.work.local_bytes)
         return held
 
-    @cached_property
-    def blocks(self) -> tuple[CoreBlock, ...]:
-        """What each core has, by core; of many pieces those of small tables together."""
-        if self.symmetric:
-            return blocks_of_symmetric(self.cost, self.best_symmetric)
-        return blocks_of(self.cost, self.mapping, self.work)
+    @property
+    def preload_s(self) -> float:
+        """Longest copy of rows that stay, once [s]."""
+        return float(np.bincount(self.mapping.core, self.work.preload_s).max(initial=0.0))
 
     @cached_property
     def groups(self) -> tuple[TablesCutAlike, ...]:
         """Equal tables that are cut alike, those that take most first."""
-        if self.symmetric:
-            return groups_of_symmetric(self.cost, self.best_symmetric)
-        return groups_of(self.cuts, self.state, self.mapping, self.work, self.reasons)
+        return groups_of(self.cost, self.mapping, self.work, None if self.symmetric else self.searched)
 
     def to_dict(self) -> dict[str, Any]:
         """The public schema of ``--json``: SI units; cores as columns, tables as blocks, before and after."""
-        chip, table_names = self.cost.chip, self.tables.names
+        chip, names = self.cost.chip, self.tables.names
         return {
             "model": self.tables.model,
             "chip": chip.name,
@@ -151,81 +112,48 @@ class ChipAnswer:
             "batch": int(self.cost.batch),
             "tables": len(self.tables),
             "table_bytes": self.tables.total_bytes,
-            "robust": self.robust,
             "mapping": "symmetric" if self.symmetric else "asymmetric",
             "time_s": self.time_s,
             "limit": self.limit,
             "bound_s": self.bound_s,
             "gap": None if self.symmetric else self.gap,
-            "owned_s": self.owned_s,
-            "mappings_tried": self.tried,
+            "owned_s": self.searched.seconds,
+            "mappings_tried": self.searched.tried,
             "effort": self.effort,
             "stopped": self.stopped,
             "global_memory_s": self.global_memory.time_s,
             "best_symmetric_s": self.best_symmetric.time_s,
-            "any_order_s": self.in_any_order.seconds,
+            "any_order_s": self.any_order_s,
             "speedup": self.global_memory.time_s / self.time_s,
             "speedup_symmetric": self.best_symmetric.time_s / self.time_s,
-            "speedup_any_order": self.in_any_order.seconds / self.time_s,
-            "shared_s": self.batch.shared_s,
+            "speedup_any_order": self.any_order_s / self.time_s,
+            "shared_s": self.shared_s,
             "core_s": self.core_s.tolist(),
             "buffer_bytes": chip.value("local_bytes"),
             "held_bytes": self.held_bytes.tolist(),
             "preload_s": self.preload_s,
             "groups": [self._record(group) for group in self.groups],
-            "sensitivity": [
-                {
-                    "distribution": each.ids.name,
-                    "global_memory_s": each.global_memory_s,
-                    "best_symmetric_s": each.best_symmetric_s,
-                    "time_s": each.time_s,
-                    "limit": each.limit,
-                }
-                for each in self.sensed
-            ],
             "before": [
                 {"table": name, "way": "GM", "time_s": float(time_s), "limit": limit}
                 for name, time_s, limit in zip(
-                    table_names, self.global_memory.table_s, self.global_memory.limits, strict=True
+                    names, self.global_memory.table_s, self.global_memory.limits, strict=True
                 )
             ],
             "after": self._columns(),
         }
 
-    @property
-    def limit(self) -> str:
-        """What is busiest: a name of ``cost.LIMITS``."""
-        if not self.symmetric:
-            return self.batch.limit
-        return self.best_symmetric.limit
-
-    @property
-    def preload_s(self) -> float:
-        """Longest copy of rows that stay, once [s]."""
-        if self.symmetric:
-            work = slices_of_pairs(self.cost, self.cost.kind_of, self.best_symmetric.way).work
-            return float(work.preload_s.sum(axis=0).max())
-        return float(np.bincount(self.mapping.core, self.work.preload_s).max(initial=0.0))
-
     def _record(self, group: TablesCutAlike) -> dict[str, Any]:
-        why = group.reason
+        cut = group.cut
         return {
             "tables": [self.tables.names[t] for t in group.tables],
             "ways": [way.label for way in group.ways],
-            "first_rows": min(group.cut.head, int(self.tables.rows[group.tables[0]])) if group.cut else None,
-            "row_parts": group.cut.row_parts if group.cut else None,
-            "column_parts": group.cut.col_parts if group.cut else None,
-            "batch_slices": group.cut.slices if group.cut else None,
+            "first_rows": min(cut.head, int(self.tables.rows[group.tables[0]])) if cut else None,
+            "row_parts": cut.row_parts if cut else None,
+            "column_parts": cut.col_parts if cut else None,
+            "batch_slices": cut.slices if cut else None,
             "cores": None if self.symmetric else group.cores.tolist(),
             "core_s": group.core_s,
             "held_bytes": group.local_bytes,
-            "saves": why.saves if why else None,
-            "because": why.because if why else None,
-            "next_best": (
-                {"way": why.other.way.label, "more_s": why.more_s, "estimated": not why.whole}
-                if why and why.other
-                else None
-            ),
         }
 
     def _columns(self) -> list[dict[str, Any]]:
@@ -234,27 +162,22 @@ class ChipAnswer:
             {"core": core, "time_s": float(time_s), "held_bytes": float(held), "blocks": []}
             for core, (time_s, held) in enumerate(zip(self.core_s, self.held_bytes, strict=True))
         ]
-        for block in self.blocks:
-            piece = block.piece
-            found[block.core]["blocks"].append(
+        times, kept = self.work.core_s.tolist(), self.work.local_bytes.tolist()
+        for core, piece, time_s, held in zip(
+            self.mapping.core.tolist(), self.mapping.pieces, times, kept, strict=True
+        ):
+            found[core]["blocks"].append(
                 {
-                    "table": self.name_of(block),
-                    "tables": len(block.tables),
-                    "way": "+".join(way.label for way in block.ways),
-                    "rows": list(piece.rows) if piece else None,
-                    "columns": list(piece.columns) if piece else None,
-                    "bags": list(piece.bags) if piece else None,
-                    "time_s": block.time_s,
-                    "held_bytes": block.held_bytes,
+                    "table": self.tables.names[piece.table],
+                    "way": Way(piece.way).label,
+                    "rows": list(piece.rows),
+                    "columns": list(piece.columns),
+                    "bags": list(piece.bags),
+                    "time_s": time_s,
+                    "held_bytes": held,
                 }
             )
         return found
-
-    def name_of(self, block: CoreBlock) -> str:
-        """Its table, or how many other ones it is of."""
-        if block.piece is not None:
-            return self.tables.names[block.tables[0]]
-        return counted(len(block.tables), "other table")
 
 
 def cost_on(chip: Chip, tables: PlanTables, batch: float, ids: Distribution) -> ChipCost:
@@ -271,8 +194,6 @@ def answer_on(
     effort: str = DEFAULT_EFFORT,
     time_limit_s: float | None = None,
     seed: int = 0,
-    compared: Sequence[Distribution] = COMPARED,
-    robust: bool = False,
     stop: Callable[[], bool] | None = None,
 ) -> ChipAnswer:
     """The best mapping that is found of tables to the cores of a chip, and what it is compared with.
@@ -280,63 +201,38 @@ def answer_on(
     batch  samples;  ids  which rows they ask for
     effort  how much work the search may do: a name of ``EFFORTS``
     time_limit_s  by the clock, after which it is cut short [s]; None: never
-    compared  distributions that the mapping is tried with too
-    robust  made for the worst of ``ids`` and ``compared``, not for ``ids`` alone
     stop  whether to end the search now, with the best so far
     Limits: a batch below 1, more than ``MOST_TABLES`` tables, an unknown effort -> BadInputError;
-            never slower than the best symmetric mapping (robust: each with its worst ids)
+            never slower than the best symmetric mapping
     """
     if len(tables) > MOST_TABLES:
         raise BadInputError(
             f"{tables.model} has {len(tables)} tables: too many for one chip.", f"at most {MOST_TABLES}."
         )
-    asked = list(dict.fromkeys([ids, *compared]))
-    costs = [cost_on(chip, tables, batch, each) for each in asked]
-    cost, fitting, gathered = costs[0], best_symmetric(costs[0]), global_memory(costs[0])
+    cost = cost_on(chip, tables, batch, ids)
     budget = Budget(Work(), effort_s(effort, cost.count.size), time_limit_s, stop)
-    alike = sorted(asked, key=[*compared, ids].index)  # whichever of them the ids are, if robust
-    order = [asked.index(each) for each in (alike if robust else asked)]
-    searched = search(
-        [costs[at] for at in order],
-        robust=robust,
-        budget=budget,
-        seed=seed,
-        of=order.index(0),
-    )
-    mapping = searched.mapping
-    work = mapping.work(cost)
-    batches = [mapping.batch(cost, work), *(mapping.batch(each) for each in costs[1:])]
-    owned = [batch.seconds for batch in batches]
-    in_step = [symmetric(each, fitting.way) for each in costs]
-    worst = max(each.time_s for each in in_step)
-    worse = ranked(max(owned)) > ranked(worst) if robust else ranked(owned[0]) > ranked(fitting.time_s)
-    taken = [(each.time_s, each.limit) for each in (in_step if worse else [])]
-    taken = taken or [(each.seconds, each.limit) for each in batches]
+    fitting, gathered = best_symmetric(cost), global_memory(cost)
+    searched = search(cost, budget=budget, seed=seed)
+    worse = bool(ranked(searched.seconds) > ranked(fitting.time_s))
+    mapping = fitting.mapping(cost) if worse else searched.mapping
+    work = mapping.work(cost, lockstep=worse)
+    batch_of = mapping.batch(cost, work)
     return ChipAnswer(
         cost=cost,
         tables=tables,
         ids=ids,
-        cuts=searched.cuts,
-        state=searched.state,
-        owned_bound_s=searched.bound_s,
-        tried=searched.tried,
         global_memory=gathered,
         best_symmetric=fitting,
-        in_any_order=in_any_order(cost, gathered.way),
+        any_order_s=gathered.in_any_order(cost).seconds,
+        searched=searched,
         mapping=mapping,
         work=work,
-        batch=in_any_order(cost, fitting.way) if worse else batches[0],
-        owned_s=owned[0],
+        shared_s=batch_of.shared_s,
+        limit=fitting.limit if worse else batch_of.limit,
         symmetric=worse,
-        reasons=searched.reasons,
-        robust=robust,
         effort=effort,
         stopped=_ended(budget, searched.ended),
         done=budget.share,
-        sensed=tuple(
-            Sensed(of, global_memory(each).time_s, still.time_s, *one)
-            for of, each, still, one in zip(asked, costs, in_step, taken, strict=True)
-        ),
     )
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-
-from perfmodel.onechip.slicing import Slicing
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -31,11 +28,7 @@ class Choices:
     hot_s        [O, R] time that its hottest row adds to that; of several tables the largest counts [s]
     parts        [O + 1] where the parts of each choice begin
     number       [P] equal pieces;  core_s  [P] time of one on its core [s]
-    wait_s       [O] least wait of its pieces before what cores share has something to do, of the longest [s]
-    chance_s2    [O, R] square of the time by which the fullest part of what is shared is beyond the mean one,
-                 as chance deals requests to parts; the sum over tables counts [s^2]
     local        [P] bytes that one keeps on its core;  vector  [P] bytes of ``capacity`` while it works
-    slicer       makes ``slicing``;  slicing_s  counted work of that [s]
     """
 
     cores: int
@@ -52,20 +45,6 @@ class Choices:
     core_s: Array
     local: Array
     vector: Array
-    wait_s: Array
-    chance_s2: Array
-    slicer: Callable[[], Slicing] | None = None
-    slicing_s: float = 0.0
-
-    def fluid(self) -> Choices:
-        """Without waits, chance and slices: what is spread takes any shares, as in ``packing.State``."""
-        wait_s, chance_s2 = np.zeros_like(self.wait_s), np.zeros_like(self.chance_s2)
-        return replace(self, wait_s=wait_s, chance_s2=chance_s2, slicer=None)
-
-    @cached_property
-    def slicing(self) -> Slicing | None:
-        """Times of slices of what is spread; None: any shares of it take as long together."""
-        return self.slicer() if self.slicer is not None else None
 
     @cached_property
     def kind(self) -> Ints:
@@ -122,21 +101,3 @@ class Choices:
 
     def _sums(self, values: Array) -> Array:
         return np.bincount(self.choice_of_part, values, self.spread_s.size).astype(np.float64)
-
-
-def worst_of(every: Sequence[Choices]) -> Choices:
-    """The same choices with the most that each takes: no mapping takes longer than by these with any of them.
-
-    every  choices that differ in times and bytes alone
-    Source: sums and maxima of what is no less are no less
-    Limits: one -> that one;  pieces that are slow with different ids -> more than any ids take
-    """
-    names = ("spread_s", "shared_s", "alone_s", "hot_s", "core_s", "local", "vector", "wait_s", "chance_s2")
-    most = {name: np.maximum.reduce([getattr(one, name) for one in every]) for name in names}
-    slicers = [one.slicer for one in every]
-
-    def slower() -> Slicing:
-        made = [slicer() for slicer in slicers if slicer is not None]
-        return replace(made[0], slice_s=np.maximum.reduce([one.slice_s for one in made]))
-
-    return replace(every[0], **most, slicer=slower if all(slicers) else None)

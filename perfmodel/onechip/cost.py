@@ -16,7 +16,7 @@ from perfmodel.onechip.core_misses import Passed, passed_of
 from perfmodel.onechip.gathered import Gathered, Rows, gathered
 from perfmodel.onechip.layout import BURST_BYTES, CoreBufferLayout, layout
 from perfmodel.onechip.popular import RowPopularity, shared_misses
-from perfmodel.onechip.work import WAYS, Batch, CoreStep, CoreWork, TableColumns, Way
+from perfmodel.onechip.work import Batch, CoreStep, CoreWork, TableColumns, Way
 from perfmodel.schema.chip import Chip
 
 Array = NDArray[np.float64]
@@ -73,14 +73,10 @@ class ChipCost:
             raise BadInputError(f"a batch of {batch:g} samples has no work.", "give 1 or more.")
         self.chip, self.tables, self.batch = chip, tables, float(batch)
         self.popular = list(popularity or [RowPopularity.uniform(float(m)) for m in tables.rows])
-        if len(self.popular) != tables.rows.size:
-            raise BadInputError(
-                f"{len(self.popular)} distributions are given for {tables.rows.size} tables.",
-                "give one for each table.",
-            )
         self._v = {key: quantity.value for key, quantity in chip.values.items()}
         self.kind_of, self.sample, self.count = self._kinds()
         self._kept, self._misses = self._miss_arrays()
+        self._in_step: dict[tuple[int, Way], Batch] = {}
 
     def _kinds(self) -> tuple[Ints, Ints, Ints]:
         """[T] kind of each table, [Q] a table of each, [Q] how many; those of a kind cost the same."""
@@ -365,27 +361,23 @@ class ChipCost:
         """Time of pieces that run side by side on their cores (``batch.batch_of``)."""
         return batch_of(self.chip, core, table, work)
 
-    def symmetric(self) -> Array:
-        """Time of each way for each table where every core takes B/N samples of it, shape [4, T] [s].
+    @cached_property
+    def bags_of_cores(self) -> Array:
+        """[N] bags of each core that has a slice of the batch; the first cores have one more."""
+        least, more = divmod(int(self.batch), self.chip.cores)
+        return least + (np.arange(self.chip.cores) < more).astype(float)
 
-        Cores go through the tables together: a batch takes the sum over tables. inf where buffers are too
-        small. A table that persists has the local buffer for itself here; ``Way.GM`` needs none.
-        Source: ``one_chip.chip_time``
-        Limits: one core -> ``core_s`` of the whole batch, or what is shared
+    def in_step(self, table: int, way: Way) -> Batch:
+        """One table of which every core takes a slice of the batch; a batch is the sum over tables.
+
+        A table that persists has the local buffer for itself here. Source: ``one_chip.chip_time``
+        Limits: one core -> ``core_s`` of the whole batch, or what is shared;  buffers too small -> inf
         """
-        count = self.tables.rows.size
-        cores = self.chip.cores
-        least, more = divmod(int(self.batch), cores)
-        bags = np.array([least + (core < more) for core in range(cores)], dtype=float)
-        out = np.empty((len(WAYS), count))
-        for way in WAYS:
-            for table in range(count):
-                work = self.work(
-                    table, way, self.tables.rows[table], self.tables.dim[table], bags, lockstep=True
-                )
-                at = np.full(cores, table)
-                out[way, table] = self.batch_s(np.arange(cores), at, work).seconds
-        return out
+        if (table, way) not in self._in_step:
+            rows, dim, cores = self.tables.rows[table], self.tables.dim[table], np.arange(self.chip.cores)
+            work = self.work(table, way, rows, dim, self.bags_of_cores, lockstep=True)
+            self._in_step[table, way] = self.batch_s(cores, np.full(cores.size, table), work)
+        return self._in_step[table, way]
 
 
 def _beyond(size: Array, bursts: Array, parts: float) -> Array:

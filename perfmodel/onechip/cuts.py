@@ -15,13 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.effort import Budget
-from perfmodel.model.one_chip import read_bytes, uneven
+from perfmodel.effort import Work
+from perfmodel.model.one_chip import read_bytes
 from perfmodel.onechip.choices import Choices
 from perfmodel.onechip.cost import ChipCost
-from perfmodel.onechip.slicing import Slicing, numbers
 from perfmodel.onechip.work import CoreWork, Way
-from perfmodel.onechip.work_units import BIN, COSTED, KIND, SLICED, unlimited
+from perfmodel.onechip.work_units import COSTED, KIND
 from perfmodel.schema.chip import Chip
 
 Array = NDArray[np.float64]
@@ -32,7 +31,7 @@ _AT_ONCE = 16  # kinds whose cuts are costed in one call: each looks for its own
 _MOST_COLUMN_PARTS = 8
 _NARROWEST = 4  # columns
 _HEADS = (1, 2, 4, 16, 64, 256)  # the first rows that are kept: those that a buffer holds, divided by this
-_OF_CHOICES = ("spread_s", "shared_s", "alone_s", "hot_s", "wait_s", "chance_s2")
+_OF_CHOICES = ("spread_s", "shared_s", "alone_s", "hot_s")
 _FEW_SLICES = tuple(2**k for k in range(12))
 _SLICES = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
 
@@ -61,59 +60,39 @@ class Cut:
 class Cuts:
     """Cuts of all tables.
 
-    choices  their costs;  sample  [Q] a table of each kind;  cuts  [O]
-    looked_at  kinds that have more choices than global memory: all, or those that the effort was enough for
+    choices  their costs;  cuts  [O]
     first_row, end_row  [P] rows of a part;  bags  [P] of one of its pieces
     first_bag  [P] where the first of its slices of the batch begins
     """
 
     cost: ChipCost
     choices: Choices
-    sample: Ints
     cuts: tuple[Cut, ...]
     first_row: Ints
     end_row: Ints
     bags: Ints
     first_bag: Ints
-    looked_at: int
-
-    @property
-    def complete(self) -> bool:
-        """Whether every kind of tables has all its choices, so that a bound is one of all mappings."""
-        return self.looked_at >= self.sample.size
 
 
-def cuts_of(
-    cost: ChipCost,
-    ways: tuple[Way, ...] = (Way.L1, Way.GM_UB, Way.L1_UB),
-    budget: Budget | None = None,
-    kinds: int | None = None,
-) -> Cuts:
+def cuts_of(cost: ChipCost, work: Work | None = None) -> Cuts:
     """Every cut of every table that fits, with its costs.
 
-    ways  besides global memory
-    budget  where it is spent, the kinds beyond the first ones that are left stay in global memory
-    kinds  how many do not, None: by ``budget``
+    work  what counts the work
     """
-    kind_of, sample, count = cost.kind_of, cost.sample, cost.count
+    sample, work = cost.sample, work or Work()
     slices = _SLICES if sample.size <= _MANY_KINDS else _FEW_SLICES
-    found, looked, budget = [], 0, budget or unlimited()
+    found = []
     for begin in range(0, sample.size, _AT_ONCE):
         some = sample[begin : begin + _AT_ONCE]
-        spent = budget.cut_short() or (begin >= _MANY_KINDS and budget.over())
-        if looked == begin and (begin < kinds if kinds is not None else not spent):
-            looked += some.size
-        every = [_cuts(cost, one, slices, ways) if looked > begin else () for one in some.tolist()]
+        every = [_cuts(cost, one, slices) for one in some.tolist()]
         found.append(_Kinds(cost, some, [[Cut(Way.GM), *own] for own in every]))
-        budget.work.add(KIND, some.size)
-        budget.work.add(COSTED, len(found[-1].core_s) + 2 * len(found[-1].cuts))
+        work.add(KIND, some.size)
+        work.add(COSTED, len(found[-1].core_s) + 2 * len(found[-1].cuts))
     parts = [at.part for at in found]
     before = np.cumsum([0, *(len(at.cuts) for at in found)])
     of_choice = np.concatenate([at["choice"] + first for at, first in zip(parts, before, strict=False)])
     sizes = np.bincount(np.concatenate([at.kind + _AT_ONCE * k for k, at in enumerate(found)]))
     cuts = tuple(cut for at in found for cut in at.cuts)
-    pairs = np.column_stack([np.repeat(sample, sizes), [cut.head for cut in cuts]])
-    (at, head), of = (part.T for part in np.unique(pairs, axis=0, return_inverse=True))
     shared = cost.chip.buffers.shared
     persist = cost.chip.buffers.persist
     column = {
@@ -123,41 +102,20 @@ def cuts_of(
     choices = Choices(
         cores=cost.chip.cores,
         capacity=cost.chip.value("local_bytes") if persist else np.inf,
-        kind_of=kind_of,
-        count=count,
+        kind_of=cost.kind_of,
+        count=cost.count,
         first=np.cumsum([0, *sizes]),
         parts=np.searchsorted(of_choice, np.arange(sizes.sum() + 1)),
         number=np.concatenate([at["number"] for at in parts]),
         **{name: value for name, value in column.items() if name not in ("local", "vector")},
         local=column["local"] if persist else np.zeros(of_choice.size),
         vector=column["vector"] if persist and shared else np.zeros(of_choice.size),
-        slicer=(lambda: _slicing(cost, at, head, of.reshape(-1))) if sample.size <= _MANY_KINDS else None,
-        slicing_s=_slicing_s(cost, at),
     )
     where = {
         name: np.concatenate([at[name] for at in parts])
         for name in ("first_row", "end_row", "bags", "first_bag")
     }
-    return Cuts(cost, choices, sample, cuts, **where, looked_at=looked)
-
-
-def _slicing(cost: ChipCost, at: Ints, head: Ints, of: Ints) -> Slicing:
-    """Times of slices of what choices spread: of the rows after the first ones of tables.
-
-    at, head  tables, and how many first rows;  of  [O] which of these each choice spreads
-    """
-    bags = numbers(int(cost.batch))
-    rest = np.maximum(cost.tables.rows[at] - head, 0)
-    one, rows, columns, first = (a[:, np.newaxis] for a in (at, rest, cost.tables.dim[at], head))
-    work = cost.work(one, Way.GM, rows, columns, bags[np.newaxis], first)
-    return Slicing(bags, np.where(rows > 0, work.core_s, 0.0), of)
-
-
-def _slicing_s(cost: ChipCost, at: Ints) -> float:
-    """Counted work of ``_slicing`` [s]."""
-    cached = bool(cost.chip.value("core_cache_bytes"))
-    bins = sum(cost.popular[table].p.size for table in at) if cached else 0
-    return (SLICED * at.size + BIN * bins) * numbers(int(cost.batch)).size / 1e9
+    return Cuts(cost, choices, cuts, **where)
 
 
 def shared_seconds(chip: Chip, gm_bytes: Array, cache_bytes: Array) -> Array:
@@ -169,23 +127,7 @@ def shared_seconds(chip: Chip, gm_bytes: Array, cache_bytes: Array) -> Array:
 def hot_seconds(chip: Chip, work: CoreWork) -> Array:
     """Time that the hottest channel, and slice, take beyond the mean one, [..., 2] [s]."""
     many = np.array([chip.value("channels"), chip.value("cache_slices")])
-    return np.asarray(shared_seconds(chip, work.hot_gm_bytes, work.hot_cache_bytes) * many)
-
-
-def chance_seconds2(chip: Chip, work: CoreWork) -> Array:
-    """Square of the time that the fullest channel, and slice, take beyond the mean one, [..., 2] [s^2].
-
-    Source: ``one_chip.uneven``
-    """
-    found = []
-    for prefix, parts, rate in (
-        ("gm", "channels", "gm_bytes_per_s"),
-        ("cache", "cache_slices", "cache_bytes_per_s"),
-    ):
-        many = chip.value(parts)
-        beyond = many * uneven(work.total(f"{prefix}_spread"), many) if many else 0 * work.core_s
-        found.append((beyond / (chip.value(rate) or np.inf)) ** 2)
-    return np.stack(found, axis=-1)
+    return np.asarray(shared_seconds(chip, work.total("hot_gm_bytes"), work.total("hot_cache_bytes")) * many)
 
 
 class _Kinds:
@@ -212,7 +154,8 @@ class _Kinds:
         work = work.take(kept)
         self.core_s, self.local, self.vector = work.core_s, work.local_bytes, work.vector_bytes
         pieces = (
-            shared_seconds(cost.chip, work.gm_bytes, work.cache_bytes) * self.part["number"][:, np.newaxis]
+            shared_seconds(cost.chip, work.total("gm_bytes"), work.total("cache_bytes"))
+            * self.part["number"][:, np.newaxis]
         )
         head, of = np.array([cut.head for cut in self.cuts], dtype=float), table[self.kind]
         rest = np.maximum(cost.tables.rows[of] - head, 0)
@@ -223,20 +166,14 @@ class _Kinds:
         self.spread_s = np.where(some, least, 0)
         self.alone_s = np.where(some, one_bag.core_s, 0)
         self.hot_s = hot_seconds(cost.chip, spread) * some[:, np.newaxis]
-        self.shared_s = shared_seconds(cost.chip, spread.gm_bytes, spread.cache_bytes) * some[:, np.newaxis]
-        np.add.at(self.shared_s, self.part["choice"], pieces)
-        self.wait_s = np.where(some, one_bag.wait_s, 0)
-        np.maximum.at(self.wait_s, self.part["choice"], work.wait_s)
-        # of slices of b bags: s(b) / b is least at 1 or at all of them, as it rises, and falls after that
-        rare = np.minimum(
-            chance_seconds2(cost.chip, spread), cost.batch * chance_seconds2(cost.chip, one_bag)
+        self.shared_s = (
+            shared_seconds(cost.chip, spread.total("gm_bytes"), spread.total("cache_bytes"))
+            * some[:, np.newaxis]
         )
-        self.chance_s2 = rare * some[:, np.newaxis]
-        number = self.part["number"][:, np.newaxis]
-        np.add.at(self.chance_s2, self.part["choice"], chance_seconds2(cost.chip, work) * number)
+        np.add.at(self.shared_s, self.part["choice"], pieces)
 
 
-def _cuts(cost: ChipCost, table: int, slices: tuple[int, ...], ways: tuple[Way, ...]) -> Iterator[Cut]:
+def _cuts(cost: ChipCost, table: int, slices: tuple[int, ...]) -> Iterator[Cut]:
     """Cuts of one table that are considered, besides global memory; some may not fit."""
     rows, dim = int(cost.tables.rows[table]), int(cost.tables.dim[table])
     element, value = float(cost.tables.element_bytes[table]), cost.chip.value
@@ -249,7 +186,7 @@ def _cuts(cost: ChipCost, table: int, slices: tuple[int, ...], ways: tuple[Way, 
         for c in range(1, most + 1)
         if dim % c == 0
     }
-    for way in ways:
+    for way in (Way.L1, Way.GM_UB, Way.L1_UB):
         resident = way != Way.GM_UB
         for c, has_room in held.items():
             if not resident or rows <= has_room:

@@ -25,25 +25,11 @@ from perfmodel.onechip.popular import popularities
 from perfmodel.onechip.work import CoreStep, Way
 from perfmodel.passes.equations import Equation, equation_of, source_of
 from perfmodel.passes.terms import Term
-from perfmodel.schema.chip import CHIP_KEYS, Chip
+from perfmodel.schema.chip import Chip
 from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.units import counted, format_amount, format_bytes, format_count, format_rate, format_time
 
 Array = NDArray[np.float64]
-
-_COPIES = ("row_latency_s", "dma_bytes_per_s", "access_bytes")
-_ROWS = ("core_bytes_per_s", "row_issue_s", "rows_in_flight", "gm_bytes_per_s", "channels")
-_CACHES = ("cache_bytes", "cache_bytes_per_s", "cache_slices", "cache_latency_s")
-_CORE_CACHES = ("core_cache_bytes", "core_cache_bytes_per_s", "core_cache_latency_s")
-_STREAMS = ("vector_bytes", "vector_bytes_per_s", "id_s")
-_STAYS = ("local_bytes", "local_to_vector_bytes_per_s")
-USED = {
-    Way.GM: (*_COPIES, *_ROWS, *_CACHES, *_CORE_CACHES),
-    Way.L1: (*_COPIES, "local_bytes", "local_bytes_per_s", "row_issue_s"),
-    Way.GM_UB: (*_COPIES, *_STREAMS, *_CACHES),
-    Way.L1_UB: (*_COPIES, *_STAYS, *_STREAMS, *_CACHES),
-}
-"""Values of a chip that decide what each way takes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +61,12 @@ class StepExplained:
         """Of the step [s]."""
         return self.wait_s + self.busy_s
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words, for JSON."""
+        own = {name: getattr(self, name) for name in ("title", "wait_s", "busy_s", "time_s", "notes")}
+        of = {"reference": self.computed.source, "terms": [vars(term) for term in self.terms]}
+        return {**own, **self.computed.to_dict(), **of}
+
 
 @dataclass(frozen=True)
 class WayExplained:
@@ -82,7 +74,6 @@ class WayExplained:
 
     parts  one after the other: their times add up to ``time_s``, as in ``chip ways``
     preload_s  of rows that are copied once, and not in a batch [s]
-    batch_s    of a batch that has only this: what ``chip simulate --one-core`` predicts [s];  limit  of it
     """
 
     chip: Chip
@@ -90,11 +81,8 @@ class WayExplained:
     shape: tuple[Term, ...]
     ids: Distribution
     parts: tuple[StepExplained, ...]
-    constants: tuple[Term, ...]
     time_s: float
     preload_s: float
-    batch_s: float
-    limit: str
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, for JSON."""
@@ -105,25 +93,8 @@ class WayExplained:
             "distribution": self.ids.name,
             "time_s": self.time_s,
             "preload_s": self.preload_s,
-            "batch_s": self.batch_s,
-            "limit": self.limit,
             "shape": [vars(term) for term in self.shape],
-            "parts": [
-                {
-                    "title": part.title,
-                    "equation": part.computed.text,
-                    "reference": part.computed.source,
-                    "wait_s": part.wait_s,
-                    "busy_s": part.busy_s,
-                    "notes": part.notes,
-                    "time_s": part.time_s,
-                    "terms": [vars(term) for term in part.terms],
-                    "function": part.computed.function,
-                    "section": part.computed.section,
-                }
-                for part in self.parts
-            ],
-            "constants": [vars(term) for term in self.constants],
+            "parts": [part.to_dict() for part in self.parts],
         }
 
 
@@ -156,26 +127,18 @@ def explain_way(
     if not work.fits:
         instead = f"use GM; perfmodel chip ways --chip {chip.name} has the ways that fit."
         raise BadInputError(_too_large(chip, way, lay), instead)
-    alone = cost.work(0, way, rows, dim, batch)
-    batch_of = cost.batch_s(np.zeros(1, dtype=int), np.zeros(1, dtype=int), alone)
-    steps = list(work.steps)
-    parts = [] if chip.buffers.persist else [_copied(chip, steps.pop(0), lay, row)]
-    parts += [
-        _ids(chip, steps[0], lay, batch * pooling, batch),
-        _looked_up(chip, way, steps[1], lay, calls),
-        _written(chip, steps[2], batch, dim),
-    ]
+    copied = [] if chip.buffers.persist else [_copied(lay, row)]
+    around = [*copied, _ids(lay, batch * pooling, batch), _looked_up(way, work.steps[-2], lay, calls)]
+    told = [*around, _written(batch, dim)]
+    parts = [_part(chip, one, step) for one, step in zip(told, work.steps, strict=True)]
     return WayExplained(
         chip,
         way,
         tuple(_shape(rows, dim, element_bytes, batch, pooling, row)),
         ids,
         tuple(part for part in parts if part.time_s > 0 or part is parts[-2]),
-        tuple(_constants(chip, way)),
         float(work.core_s),
         float(work.preload_s),
-        batch_of.seconds,
-        batch_of.limit,
     )
 
 
@@ -232,24 +195,27 @@ def _shape(
     yield Term("row", row, format_bytes(row), "D columns in whole accesses", "", "one row, as it is read")
 
 
-def _constants(chip: Chip, way: Way) -> Iterator[Term]:
-    """The values of the chip that count, but those that it does not have."""
-    for key in USED[way]:
-        quantity = chip.quantity(key)
-        if quantity.value > 0:
-            source = f"{quantity.source}. {quantity.why}".strip()
-            meaning = CHIP_KEYS[key].meaning.split("; 0 =")[0]
-            yield Term(key, quantity.value, str(quantity), source, str(quantity.evidence), meaning)
+_Told = tuple[str, Equation, list[tuple[str, float | str, str, str]], tuple[str, ...]]
+"""Title, equation, (symbol, value or name of one of the chip, unit, meaning) of its terms, notes."""
+_LATENCY, _COPY = ("t_0", "row_latency_s", "s", "latency"), ("BW", "dma_bytes_per_s", "B/s", "of a copy")
 
 
-def _number(symbol: str, value: float, unit: str, meaning: str) -> Term:
-    written: dict[str, Callable[[float], str]] = {
-        "s": format_time,
-        "B": format_bytes,
-        "B/s": format_rate,
-        "1": format_amount,
-    }
-    return Term(symbol, value, written[unit](value), "", "", meaning)
+def _part(chip: Chip, told: _Told, step: CoreStep) -> StepExplained:
+    title, computed, of, notes = told
+    values = [chip.value(value) if isinstance(value, str) else value for _, value, _, _ in of]
+    terms = tuple(
+        Term(symbol, value, _WRITTEN[unit](value), "", "", meaning)
+        for (symbol, _, unit, meaning), value in zip(of, values, strict=True)
+    )
+    return StepExplained(title, computed, terms, float(step.wait_s), float(step.busy_s), notes)
+
+
+_WRITTEN: dict[str, Callable[[float], str]] = {
+    "s": format_time,
+    "B": format_bytes,
+    "B/s": format_rate,
+    "1": format_amount,
+}
 
 
 _CONDITION = re.compile(r" (?:if )?([a-z] (?:<|>|<=|=) \w+)$")
@@ -261,44 +227,23 @@ def _equation(function: Callable[..., Any]) -> str:
     return "\n".join(_CONDITION.sub(r"   if \1", line) for line in lines)
 
 
-def _copied(chip: Chip, step: CoreStep, lay: CoreBufferLayout, row: float) -> StepExplained:
-    terms = (
-        _number("h", float(lay.resident), "1", "rows that stay"),
-        _number("row", row, "B", "one row"),
-        _number("BW", chip.value("dma_bytes_per_s"), "B/s", "of a copy"),
-        _number("t_0", chip.value("row_latency_s"), "s", "latency"),
-    )
-    return StepExplained(
-        "rows that stay are copied",
-        Equation.of(one_core.table_bytes, "t = t_0 + h row / BW"),
-        terms,
-        *_of(step),
-    )
+def _copied(lay: CoreBufferLayout, row: float) -> _Told:
+    kept = [("h", float(lay.resident), "1", "rows that stay"), ("row", row, "B", "one row")]
+    how = Equation.of(one_core.table_bytes, "t = t_0 + h row / BW")
+    return "rows that stay are copied", how, [*kept, _COPY, _LATENCY], ()
 
 
-def _ids(chip: Chip, step: CoreStep, lay: CoreBufferLayout, n: float, bags: float) -> StepExplained:
-    terms = (
-        _number("p", float(lay.passes), "1", "passes, each of which waits"),
-        _number("t_0", chip.value("row_latency_s"), "s", "latency"),
-        _number("n", n, "1", "ids of 8 bytes"),
-        _number("b", bags, "1", "offsets of 8 bytes"),
-        _number("BW", chip.value("dma_bytes_per_s"), "B/s", "of a copy"),
-    )
-    equation = "t = p t_0 + (8 n + 8 b) / BW"
-    return StepExplained(
-        "ids and offsets are read", Equation.of(one_core.ids_and_bags_time, equation), terms, *_of(step)
-    )
+def _ids(lay: CoreBufferLayout, n: float, bags: float) -> _Told:
+    read = [("n", n, "1", "ids of 8 bytes"), ("b", bags, "1", "offsets of 8 bytes")]
+    turns = ("p", float(lay.passes), "1", "passes, each of which waits")
+    how = Equation.of(one_core.ids_and_bags_time, "t = p t_0 + (8 n + 8 b) / BW")
+    return "ids and offsets are read", how, [turns, _LATENCY, *read, _COPY], ()
 
 
-def _written(chip: Chip, step: CoreStep, bags: float, dim: float) -> StepExplained:
-    terms = (
-        _number("b", bags, "1", "bags"),
-        _number("D", dim, "1", "columns of 4 bytes"),
-        _number("BW", chip.value("dma_bytes_per_s"), "B/s", "of a copy"),
-    )
-    return StepExplained(
-        "bags are written", Equation.of(one_core.ids_and_bags_time, "t = 4 D b / BW"), terms, *_of(step)
-    )
+def _written(bags: float, dim: float) -> _Told:
+    of = [("b", bags, "1", "bags"), ("D", dim, "1", "columns of 4 bytes")]
+    how = Equation.of(one_core.ids_and_bags_time, "t = 4 D b / BW")
+    return "bags are written", how, [*of, _COPY], ()
 
 
 _GATHERS = (
@@ -315,64 +260,54 @@ _GATHERS = (
 )
 
 
-def _looked_up(
-    chip: Chip, way: Way, step: CoreStep, lay: CoreBufferLayout, calls: dict[str, dict[str, float]]
-) -> StepExplained:
+def _looked_up(way: Way, step: CoreStep, lay: CoreBufferLayout, calls: dict[str, dict[str, float]]) -> _Told:
+    time_s = float(step.wait_s + step.busy_s)
     if way.streams:
-        return _streamed(chip, step, lay, calls["chunk_times"])
+        return _streamed(time_s, lay, calls["chunk_times"])
     if way == Way.L1:
         asked, how = calls["gm_time"], Equation.of(one_core.gm_time, "t = n row / BW_L1")
+        rate = "local buffer, one row asked for after the other"
+        inside = [("n", asked["n"], "1", "look-ups"), ("row", asked["row"], "B", "one row")]
         how = replace(how, source=source_of(one_core.l1_time))
-        inside = (
-            _number("n", asked["n"], "1", "look-ups"),
-            _number("row", asked["row"], "B", "one row"),
-            _number("BW_L1", asked["gm_rate"], "B/s", "local buffer, one row asked for after the other"),
+        return (
+            "rows are looked up where they stay",
+            how,
+            [*inside, ("BW_L1", asked["gm_rate"], "B/s", rate)],
+            (),
         )
-        return StepExplained("rows are looked up where they stay", how, inside, *_of(step))
     name = "cold_gather_time" if "cold_gather_time" in calls else "gather_time"
     function = getattr(core_cache if name == "cold_gather_time" else one_chip, name)
     asked = calls[name]
-    terms = [_number(s, asked[key], unit, words) for s, key, unit, words in _GATHERS if key in asked]
+    terms = [(s, asked[key], unit, words) for s, key, unit, words in _GATHERS if key in asked]
     if name == "cold_gather_time":
         tail = calls["last_wait"]["result"]
-        terms.append(_number("d", tail, "s", "the last look-ups are waited for, as some of them miss"))
+        terms.append(("d", tail, "s", "the last look-ups are waited for, as some of them miss"))
     notes: tuple[str, ...] = ()
-    time_s = float(step.wait_s + step.busy_s)
     if time_s > asked["result"] * (1 + 1e-9):
         notes = (
             f"That gives {format_time(asked['result'])}. It takes longer because the channel, or the slice "
             "of the cache, with the table's hottest row gives no more.",
         )
-    return StepExplained(
-        "rows are gathered", Equation.of(function, _equation(function)), tuple(terms), *_of(step), notes
-    )
+    return "rows are gathered", Equation.of(function, _equation(function)), [*terms], notes
 
 
-def _streamed(chip: Chip, step: CoreStep, lay: CoreBufferLayout, asked: dict[str, float]) -> StepExplained:
-    turns, time_s = float(lay.passes), float(step.wait_s + step.busy_s)
-    more = time_s / max(turns, 1) - asked["result"]
-    terms = (
-        _number("p", turns, "1", f"passes of {format_count(float(lay.pass_bags))} bags"),
-        _number("c", asked["chunks"], "1", f"chunks of {format_count(float(lay.chunk_rows))} rows"),
-        _number("h", float(lay.resident), "1", "rows that stay"),
-        _number("s", asked["stream"], "s", "one chunk streams"),
-        _number("g", asked["gather"], "s", "look-ups of a pass in chunks that stream"),
-        _number("q", asked["hottest"], "1", "share of the look-ups in the hottest chunk"),
-        _number("l", asked["latency"], "s", "latency of a copy"),
-        _number("e", asked["scan"], "s", "to find the ids of a chunk"),
-    )
-    streams = float(lay.chunks) > 0
+def _streamed(time_s: float, lay: CoreBufferLayout, asked: dict[str, float]) -> _Told:
+    turns, streams = float(lay.passes), float(lay.chunks) > 0
+    extra = time_s / max(turns, 1) - (asked["result"] if streams else 0.0)
     equation = f"{_equation(one_chip.chunk_times)}\nt_all = p (t + x)" if streams else "t_all = p x"
-    what = "what rows that stay take, less the latency that hides behind the ids"
-    sign = "" if more >= 0 else "-"
-    shown = more if streams else time_s / max(turns, 1)
-    extra = Term("x", shown, f"{sign}{format_time(abs(shown))}", "", "", what)
     title = "the table streams past the bags" if streams else "rows are looked up where they stay"
-    return StepExplained(title, Equation.of(one_chip.chunk_times, equation), (*terms, extra), *_of(step))
-
-
-def _of(step: CoreStep) -> tuple[float, float]:
-    return float(step.wait_s), float(step.busy_s)
+    terms: list[tuple[str, float | str, str, str]] = [
+        ("p", turns, "1", f"passes of {format_count(float(lay.pass_bags))} bags"),
+        ("c", asked["chunks"], "1", f"chunks of {format_count(float(lay.chunk_rows))} rows"),
+        ("h", float(lay.resident), "1", "rows that stay"),
+        ("s", asked["stream"], "s", "one chunk streams"),
+        ("g", asked["gather"], "s", "look-ups of a pass in chunks that stream"),
+        ("q", asked["hottest"], "1", "share of the look-ups in the hottest chunk"),
+        ("l", asked["latency"], "s", "latency of a copy"),
+        ("e", asked["scan"], "s", "to find the ids of a chunk"),
+        ("x", extra, "s", "what rows that stay take, less the latency that hides behind the ids"),
+    ]
+    return title, Equation.of(one_chip.chunk_times, equation), terms, ()
 
 
 def _too_large(chip: Chip, way: Way, lay: CoreBufferLayout) -> str:

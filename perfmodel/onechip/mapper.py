@@ -39,7 +39,7 @@ class Mapper:
     """
 
     def __init__(self, choices: Choices, budget: Budget | None = None, *, seed: int = 0) -> None:
-        self.choices, self.random = choices.fluid(), np.random.default_rng(seed)
+        self.choices, self.random = choices, np.random.default_rng(seed)
         self.budget = budget or unlimited()
         self.works = bool(self.choices.vector.any())
         self.best: MappingState | None = None
@@ -105,7 +105,7 @@ class Mapper:
             target = bound_s * factor
             if self._close(bound_s) or self.budget.over() or target >= self.best.time_s:
                 break
-            some = relaxed(self.choices, self.choices.longest_s <= target, first, self.budget, target)
+            some = relaxed(self.choices, self.choices.longest_s <= target, first, self.budget)
             if np.isfinite(some.bound_s):
                 state = self._pack(some, target)
                 if state is not None:

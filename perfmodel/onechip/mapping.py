@@ -20,7 +20,6 @@ Ints = NDArray[np.int64]
 
 _STEP, _CLOSE = 1.1, 1 + 1e-4  # of the time that all cores are filled up to
 _ROUNDING = 1e-9
-_BETWEEN = 2  # of the batch, of which a half is looked at too: what one more piece costs
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +46,12 @@ class Mapping:
         return cost.batch_s(self.core, table, work or self.work(cost))
 
 
-def mapping_of(cuts: Cuts, state: MappingState) -> Mapping:
-    """The pieces of a mapping that was searched; what is spread is dealt to the cores that are least busy."""
+def mapping_of(cuts: Cuts, state: MappingState, few: int = 0) -> Mapping:
+    """The pieces of a mapping that was searched; what is spread is dealt to the cores that are least busy.
+
+    few  bags, of which a slice is looked at, and one of all bags: what one more piece costs; 0: half of an
+         even share
+    """
     core: list[int] = []
     pieces: list[TablePiece] = []
     for table in range(state.choice.size):
@@ -60,7 +63,7 @@ def mapping_of(cuts: Cuts, state: MappingState) -> Mapping:
             pieces += made
     spread = _spread(cuts, state)
     if spread:
-        for at, piece in _dealt(cuts.cost, state.core_s, spread, state.work):
+        for at, piece in _dealt(cuts.cost, state.core_s, spread, few, state.work):
             core.append(at)
             pieces.append(piece)
     state.work.add(PIECE, len(pieces))
@@ -93,7 +96,7 @@ def _spread(cuts: Cuts, state: MappingState) -> list[tuple[int, int]]:
 
 
 def _dealt(
-    cost: ChipCost, core_s: Array, spread: list[tuple[int, int]], counted: Work
+    cost: ChipCost, core_s: Array, spread: list[tuple[int, int]], few: int, counted: Work
 ) -> list[tuple[int, TablePiece]]:
     """Look-ups in global memory on the cores, each filled up to one time: slices of whole bags.
 
@@ -102,8 +105,9 @@ def _dealt(
     table = np.array([at for at, _ in spread])
     first = np.array([row for _, row in spread])
     rows, dim, bags = cost.tables.rows[table] - first, cost.tables.dim[table], int(cost.batch)
-    whole, half = _times(cost, table, first).T
-    each = np.maximum((whole - half) / (bags - bags / _BETWEEN), 1e-300)
+    few = few or max(1, bags // (2 * cost.chip.cores))
+    whole, short = _times(cost, table, first, few).T
+    each = np.maximum((whole - short) / max(bags - few, 1), 1e-300)
     fixed = np.maximum(whole - each * bags, 0)
     low = max(float(core_s.min()), float(core_s.sum() + np.sum(whole)) / core_s.size)
     high, most = low, float(core_s.min() + np.sum(whole + fixed + each))
@@ -123,17 +127,17 @@ def _dealt(
     return made
 
 
-_KNOWN: WeakKeyDictionary[ChipCost, dict[tuple[int, int], Array]] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[ChipCost, dict[tuple[int, int, int], Array]] = WeakKeyDictionary()
 
 
-def _times(cost: ChipCost, table: Ints, first: Ints) -> Array:
-    """Time of one core for the rows from ``first`` of tables, with all bags and half of them, [n, 2] [s]."""
+def _times(cost: ChipCost, table: Ints, first: Ints, few: int) -> Array:
+    """Time of one core for the rows from ``first`` of tables, with all bags and a few of them, [n, 2] [s]."""
     known = _KNOWN.setdefault(cost, {})
-    keys = list(zip(cost.kind_of[table].tolist(), first.tolist(), strict=True))
+    keys = [(kind, row, few) for kind, row in zip(cost.kind_of[table].tolist(), first.tolist(), strict=True)]
     new = [at for at, key in enumerate(keys) if key not in known]
     if new:
         at, begin = table[new, np.newaxis], first[new, np.newaxis]
-        bags = np.array([cost.batch, cost.batch / _BETWEEN])
+        bags = np.array([cost.batch, few])
         work = cost.work(at, Way.GM, cost.tables.rows[at] - begin, cost.tables.dim[at], bags, begin)
         known.update({keys[k]: time_s for k, time_s in zip(new, work.core_s, strict=True)})
     return np.array([known[key] for key in keys])

@@ -9,7 +9,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.errors import BadInputError
 from perfmodel.model.access import touched_fraction, unique_rows
 from perfmodel.model.caching import characteristic_draws
 from perfmodel.model.popularity import popularity_bins
@@ -17,7 +16,6 @@ from perfmodel.schema.distributions import Distribution
 
 Array = NDArray[np.float64]
 
-_TOLERANCE = 1e-6
 _HALVINGS = 60
 
 
@@ -29,49 +27,16 @@ class RowPopularity:
     rows: Array
 
     @staticmethod
-    def of(p: ArrayLike, rows: ArrayLike, table_rows: float, name: str = "a table") -> RowPopularity:
-        """Checked, and sorted.
-
-        Limits: negative or infinite values, other than ``table_rows`` rows, a sum other than 1 ->
-                BadInputError
-        """
-        chance, count = (
-            np.atleast_1d(np.asarray(p, dtype=float)),
-            np.atleast_1d(np.asarray(rows, dtype=float)),
-        )
-        if chance.shape != count.shape or chance.ndim != 1 or not chance.size:
-            raise BadInputError(
-                f"the distribution of {name} has {chance.size} probabilities for {count.size} bins of rows.",
-                "give one probability and one number of rows for each bin.",
-            )
-        if not (np.isfinite(chance) & (chance >= 0) & np.isfinite(count) & (count > 0)).all():
-            raise BadInputError(
-                f"the distribution of {name} has values that are not probabilities or not numbers of rows.",
-                "probabilities are 0 or more, numbers of rows above 0.",
-            )
-        total, every = float(np.sum(chance * count)), float(np.sum(count))
-        if abs(total - 1) > _TOLERANCE:
-            raise BadInputError(
-                f"the probabilities of {name} sum to {total:g}.", "they must sum to 1 over all its rows."
-            )
-        if abs(every - table_rows) > _TOLERANCE * table_rows:
-            raise BadInputError(
-                f"the distribution of {name} is for {every:g} rows.", f"the table has {table_rows:g}."
-            )
+    def of(p: ArrayLike, rows: ArrayLike) -> RowPopularity:
+        """Sorted, and scaled so that they sum to 1."""
+        chance, count = (np.asarray(a, dtype=float) for a in (p, rows))
         order = np.argsort(-chance, kind="stable")
-        return RowPopularity(chance[order] / total, count[order])
+        return RowPopularity(chance[order] / np.sum(chance * count), count[order])
 
     @staticmethod
     def uniform(rows: float) -> RowPopularity:
         """Every row alike."""
         return RowPopularity(np.array([1 / rows]), np.array([float(rows)]))
-
-    @staticmethod
-    def one_row(rows: float) -> RowPopularity:
-        """All look-ups ask for one row."""
-        if rows <= 1:
-            return RowPopularity.uniform(1.0)
-        return RowPopularity(np.array([1.0, 0.0]), np.array([1.0, float(rows) - 1]))
 
     @property
     def edges(self) -> Array:
@@ -188,4 +153,4 @@ def _popularity(ids: Distribution, E: float) -> RowPopularity:
         p, rows = np.append(p, 0.0), np.append(rows, never)
     else:
         rows = rows * (E / np.sum(rows))
-    return RowPopularity.of(p / np.sum(p * rows), rows, E)
+    return RowPopularity.of(p / np.sum(p * rows), rows)

@@ -9,7 +9,6 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.errors import BadInputError
 from perfmodel.model.one_chip import read_bytes
 from perfmodel.onechip.cost import BAG_BYTES, GLOBAL_ID_BYTES, OFFSET_BYTES
 from perfmodel.onechip.layout import BURST_BYTES, CoreBufferLayout, layout
@@ -36,15 +35,8 @@ def simulate_pieces(
 
     seed      where tables begin in memory, which decides whose rows share a channel
     lockstep  no core begins with a table before all have ended the one before, as with one operator for each
-    Limits: more lists than the chip has cores, a way whose buffers are too small -> BadInputError
     """
-    if len(cores) > chip.cores:
-        raise BadInputError(
-            f"{len(cores)} cores have work; {chip.name} has {chip.cores}.", "give it to fewer."
-        )
     programs = Programs(chip, tables, trace, seed)
-    for core, pieces in enumerate(cores):
-        programs.check(core, pieces)
     if not lockstep:
         return simulate(chip, [programs.of(pieces) for pieces in cores])
     order = list(dict.fromkeys(piece.table for pieces in cores for piece in pieces))
@@ -77,35 +69,11 @@ class Programs:
         self.window = ceil(self.v["dma_bytes_per_s"] * self.v["row_latency_s"] / BURST_BYTES) + 1
 
     def layout(self, piece: TablePiece) -> tuple[float, CoreBufferLayout]:
-        """Bytes of a row of a piece, and what buffers hold of it. Limits: too small -> BadInputError"""
+        """Bytes of a row of a piece, and what buffers hold of it."""
         at, columns, bags = piece.table, _count(piece.columns), _count(piece.bags)
         row = float(read_bytes(columns * self.tables.element_bytes[at], self.v["access_bytes"]))
-        rows = _count(piece.rows)
-        lay = layout(self.chip, piece.way, rows, row, columns, bags, self.tables.pooling[at])
-        if not lay.fits:
-            raise BadInputError(
-                f"{piece.way.label} of table {at} with {rows} rows and {columns} columns needs "
-                f"{float(lay.local_bytes):.0f} bytes of the local and {float(lay.vector_bytes):.0f} of the "
-                f"vector buffer of a core of {self.chip.name}.",
-                f"they hold {self.v['local_bytes']:.0f} and {self.v['vector_bytes']:.0f}: use GM, or cut the "
-                "table.",
-            )
+        lay = layout(self.chip, piece.way, _count(piece.rows), row, columns, bags, self.tables.pooling[at])
         return row, lay
-
-    def check(self, core: int, pieces: Sequence[TablePiece]) -> None:
-        """Raises BadInputError unless the buffers of a core hold all pieces that it keeps."""
-        kept, most = {}, 0.0
-        for piece in pieces:
-            _, lay = self.layout(piece)
-            kept[piece.table, piece.rows, piece.columns] = float(lay.local_bytes)
-            most = max(most, float(lay.vector_bytes))
-        need = sum(kept.values()) + (most if self.chip.buffers.shared else 0.0)
-        if self.chip.buffers.persist and need > self.v["local_bytes"]:
-            raise BadInputError(
-                f"core {core} keeps rows that persist, {need:.0f} bytes in all; it has "
-                f"{self.v['local_bytes']:.0f}.",
-                "give some of them to other cores, or look them up in global memory.",
-            )
 
     def of(self, pieces: Sequence[TablePiece]) -> Iterator[CoreAction]:
         """Steps of one core."""

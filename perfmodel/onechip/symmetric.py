@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.onechip.batch import LIMITS
 from perfmodel.onechip.cost import ChipCost
-from perfmodel.onechip.in_step import Slices, core_seconds, slices, slices_of, slices_of_pairs
 from perfmodel.onechip.mapping import Mapping
-from perfmodel.onechip.work import WAYS, TablePiece, Way
+from perfmodel.onechip.programs import symmetric_pieces
+from perfmodel.onechip.work import WAYS, Batch, Way
 from perfmodel.onechip.work_units import ranked
 
 Array = NDArray[np.float64]
@@ -25,14 +24,12 @@ class Symmetric:
     """One way for each table, on all cores.
 
     way  [T];  time_s  of a batch: the sum over tables, as cores go through them together [s]
-    table_s  [T] of each table [s];  core_s  [N] time of each core alone [s]
-    limits   [T] what takes as long as a table: a name of ``cost.LIMITS``
+    table_s  [T] of each table [s];  limits  [T] what takes as long as a table: a name of ``cost.LIMITS``
     """
 
     way: Ints
     time_s: float
     table_s: Array
-    core_s: Array
     limits: tuple[str, ...]
 
     @property
@@ -40,16 +37,28 @@ class Symmetric:
         """What the table that takes longest takes as long as."""
         return self.limits[int(np.argmax(self.table_s))]
 
+    def mapping(self, cost: ChipCost) -> Mapping:
+        """Its pieces: a slice of every table on every core."""
+        cores = symmetric_pieces(
+            cost.chip, cost.tables, int(cost.batch), [Way(way) for way in self.way.tolist()]
+        )
+        owner = np.repeat(np.arange(len(cores)), [len(pieces) for pieces in cores])
+        return Mapping(owner, tuple(piece for pieces in cores for piece in pieces))
+
+    def in_any_order(self, cost: ChipCost) -> Batch:
+        """A batch where cores go through the tables in one order and do not wait in between."""
+        mapping = self.mapping(cost)
+        return mapping.batch(cost, mapping.work(cost, lockstep=True))
+
 
 def symmetric(cost: ChipCost, way: Ints) -> Symmetric:
     """Each table in a way that is given. Source: ``batch.batch_of`` for each, in step"""
     kinds = np.stack([cost.kind_of, np.asarray(way, dtype=np.int64)])
-    (kind, each), of, number = np.unique(kinds, axis=1, return_inverse=True, return_counts=True)
-    found, of = slices_of_pairs(cost, kind, each), of.reshape(-1)
-    table_s = found.seconds[of]
-    core_s = core_seconds(cost, found.work, number.astype(np.float64))
-    limits = tuple(LIMITS[at] for at in found.limit[of].tolist())
-    return Symmetric(way, float(table_s.sum()), table_s, core_s, limits)
+    pairs, of = np.unique(kinds, axis=1, return_inverse=True)
+    found = [cost.in_step(int(cost.sample[kind]), Way(each)) for kind, each in pairs.T.tolist()]
+    every = [found[at] for at in of.reshape(-1).tolist()]
+    table_s = np.array([one.seconds for one in every])
+    return Symmetric(way, float(table_s.sum()), table_s, tuple(one.limit for one in every))
 
 
 def global_memory(cost: ChipCost) -> Symmetric:
@@ -66,12 +75,11 @@ def best_symmetric(cost: ChipCost) -> Symmetric:
     Limits: buffers that do not persist -> the best way of each table;  no buffers -> ``global_memory``
     """
     kind_of, sample, count = cost.kind_of, cost.sample, cost.count
-    every = [slices_of(cost, way) for way in WAYS]
-    time_s = np.stack([found.seconds for found in every], axis=1)
-    local = np.stack([_kept(cost, found) for found in every], axis=1)
-    local = np.where(np.isfinite(time_s), local, 0)
+    time_s = np.array([[cost.in_step(table, way).seconds for way in WAYS] for table in sample.tolist()])
     if not cost.chip.buffers.persist:
         return symmetric(cost, np.argmin(ranked(time_s), axis=1)[kind_of])
+    local = np.array([[_kept(cost, table, way) for way in WAYS] for table in sample.tolist()])
+    local = np.where(np.isfinite(time_s), local, 0)
     shares = _knapsack(time_s, local, count, cost.chip.value("local_bytes"))
     chosen = np.zeros(kind_of.size, dtype=np.int64)
     for q in range(sample.size):
@@ -79,10 +87,13 @@ def best_symmetric(cost: ChipCost) -> Symmetric:
     return symmetric(cost, chosen)
 
 
-def _kept(cost: ChipCost, found: Slices) -> Array:
-    """[Q] most bytes of a core's buffer: rows, and what works beside them where both are one memory."""
-    size = found.work.local_bytes + found.work.vector_bytes * cost.chip.buffers.shared
-    return np.asarray(np.max(size, axis=1, where=found.cores > 0, initial=0))
+def _kept(cost: ChipCost, table: int, way: Way) -> float:
+    """Most bytes of a core's buffer: rows, and what works beside them where both are one memory."""
+    bags = cost.bags_of_cores
+    work = cost.work(
+        table, way, cost.tables.rows[table], cost.tables.dim[table], bags[bags > 0], lockstep=True
+    )
+    return float(np.max(work.local_bytes + work.vector_bytes * cost.chip.buffers.shared))
 
 
 def _knapsack(time_s: Array, local: Array, count: Ints, capacity: float) -> Ints:
@@ -110,20 +121,3 @@ def _knapsack(time_s: Array, local: Array, count: Ints, capacity: float) -> Ints
     if found.x is None:
         return np.column_stack([count, np.zeros((kinds_, ways - 1), dtype=np.int64)])
     return np.rint(found.x).astype(np.int64).reshape(kinds_, ways)
-
-
-def mapping_of_symmetric(cost: ChipCost, found: Symmetric) -> Mapping:
-    """Its pieces: a slice of every table on every core."""
-    bags = slices(cost)
-    end = np.cumsum(bags)
-    core, pieces = [], []
-    for table, way in enumerate(found.way):
-        whole = int(cost.tables.rows[table]), int(cost.tables.dim[table])
-        for at in np.flatnonzero(bags):
-            core.append(int(at))
-            pieces.append(
-                TablePiece(
-                    table, Way(way), (0, whole[0]), (0, whole[1]), (int(end[at] - bags[at]), int(end[at]))
-                )
-            )
-    return Mapping(np.array(core, dtype=np.int64), tuple(pieces))

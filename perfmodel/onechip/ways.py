@@ -10,9 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
-from perfmodel.model import one_chip, one_core
 from perfmodel.onechip.cost import ChipCost
-from perfmodel.onechip.layout import layout
 from perfmodel.onechip.popular import popularities
 from perfmodel.onechip.work import WAYS, Way
 from perfmodel.schema.chip import Chip
@@ -22,7 +20,6 @@ Array = NDArray[np.float64]
 
 ROWS = tuple(10.0**e for e in np.arange(1, 6.5, 0.5))
 LOOK_UPS = tuple(10.0**e for e in np.arange(1, 6.5, 0.5))
-_MANY = 2.0**40  # bags
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +39,6 @@ class WaysMap:
     rows      R, of the table;  look_ups  N, of a batch: of whole bags
     seconds   of each way, shape [4, R, N] [s], inf where buffers are too small
     best      the fastest ``Way``, shape [R, N]
-    crossing  look-ups from which each way costs less than GM, in closed form, shape [4, R]; inf: never by
-              that, or nowhere in ``seconds``, which count passes, ids and cache; nan: buffers too small;
-              GM itself: 0
     """
 
     chip: Chip
@@ -56,7 +50,6 @@ class WaysMap:
     look_ups: Array
     seconds: Array
     best: NDArray[np.int64]
-    crossing: Array
 
     def to_dict(self) -> dict[str, Any]:
         """For ``--json``, SI units; what is too small for the buffers is null."""
@@ -70,7 +63,6 @@ class WaysMap:
             "look_ups": self.look_ups.tolist(),
             "seconds": {way.label: self.seconds[way].tolist() for way in WAYS},
             "best": [[Way(way).label for way in row] for row in self.best.tolist()],
-            "crossing": {way.label: self.crossing[way].tolist() for way in WAYS if way != Way.GM},
         }
 
 
@@ -85,7 +77,7 @@ def ways_map(
 ) -> WaysMap:
     """Predicted time of every way over a grid, one core alone with a whole table.
 
-    Source: ``ChipCost.work``; crossing by ``one_core.look_ups_to_win``
+    Source: ``ChipCost.work``
     look_ups  rounded to whole bags, at least one; equal ones are one column
     Limits: a shape below 1 -> BadInputError
     """
@@ -106,34 +98,5 @@ def ways_map(
         for way in WAYS:
             work = cost.work(every, way, m, dim, cost.batch, lockstep=True)
             seconds[way, :, column] = np.where(work.fits, work.core_s, np.inf)
-    crossing = np.stack([_crossing(chip, way, m, dim, element_bytes, pooling) for way in WAYS])
-    wins = (seconds < seconds[Way.GM]).any(axis=2)
-    crossing = np.where(~wins & (crossing > 0) & (crossing < n.max(initial=0)), np.inf, crossing)
     best = np.argmin(seconds, axis=0).astype(np.int64)
-    return WaysMap(chip, dim, element_bytes, pooling, ids, m, n, seconds, best, crossing)
-
-
-def _crossing(chip: Chip, way: Way, rows: Array, dim: int, element_bytes: float, pooling: float) -> Array:
-    """Look-ups from which a way costs less than GM, shape of ``rows``.
-
-    Without cache, latency of copies, ids and bags, which all ways share. What streams does so once for the
-    bags that have room beside it: where these have fewer look-ups than it takes to win, it never does.
-    """
-    v = chip.value
-    if way == Way.GM:
-        return np.zeros(rows.shape)
-    row = one_chip.read_bytes(dim * element_bytes, v("access_bytes"))
-    latency = one_chip.row_latency(row, v("row_latency_s"), v("gm_bytes_per_s") / v("channels"))
-    peak = one_chip.issued_rate(row, v("core_bytes_per_s"), v("row_issue_s"))
-    gm = one_core.row_rate(row, latency, v("rows_in_flight"), peak)
-    lay = layout(chip, way, rows, row, dim, 1, pooling)
-    local = one_chip.issued_rate(row, v("local_bytes_per_s"), v("row_issue_s"))
-    stays = v("local_to_vector_bytes_per_s") or np.inf
-    kept = 0 if chip.buffers.persist else lay.resident / v("dma_bytes_per_s")
-    moved = (rows - lay.resident) / v("dma_bytes_per_s")
-    once_s = kept + (moved if way == Way.GM_UB else moved + lay.resident / stays) * (way != Way.L1)
-    once = np.divide(rows, once_s, out=np.full(rows.shape, np.inf), where=once_s > 0)
-    least = one_core.look_ups_to_win(rows, gm, once, local if way == Way.L1 else v("vector_bytes_per_s"))
-    at_most = layout(chip, way, rows, row, dim, _MANY, pooling).pass_bags * pooling
-    never = (least > at_most) & way.streams
-    return np.where(lay.fits, np.where(never, np.inf, least), np.nan)
+    return WaysMap(chip, dim, element_bytes, pooling, ids, m, n, seconds, best)

@@ -131,34 +131,9 @@ class CoreWork:
         return np.asarray(sum(getattr(step, name) for step in self.steps))
 
     @property
-    def wait_s(self) -> Array:
-        """Of all steps [s]."""
-        return self.total("wait_s")
-
-    @property
     def core_s(self) -> Array:
         """Time of a core that does it alone, once rows that persist are there [s]."""
         return self.total("wait_s") + self.total("busy_s")
-
-    @property
-    def gm_bytes(self) -> Array:
-        """Of all steps [bytes]."""
-        return self.total("gm_bytes")
-
-    @property
-    def hot_gm_bytes(self) -> Array:
-        """Of all steps [bytes]."""
-        return self.total("hot_gm_bytes")
-
-    @property
-    def cache_bytes(self) -> Array:
-        """Of all steps [bytes]."""
-        return self.total("cache_bytes")
-
-    @property
-    def hot_cache_bytes(self) -> Array:
-        """Of all steps [bytes]."""
-        return self.total("hot_cache_bytes")
 
 
 @dataclass(frozen=True)

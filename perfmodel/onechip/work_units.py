@@ -15,10 +15,6 @@ KIND = 250_000
 """A kind of table, of those whose pieces are costed in one call."""
 COSTED = 2_000
 """A piece, or a part of a choice, that is costed."""
-SLICED = 1_300
-"""A number of bags of a slice that is costed for what a choice spreads."""
-BIN = 80
-"""The same for each bin of rows that are as popular, where cores have caches."""
 PROGRAM = 3_000_000
 """A linear program, the round around it included."""
 COLUMN = 5_000

@@ -53,7 +53,6 @@ SECTIONS = {
     "perfmodel.model.sharding": "embedding-bag",
     "perfmodel.model.serving_cost": "memory-tiers",
     "perfmodel.model.set_caches": "memory-tiers",
-    "perfmodel.model.slowest": "one-chip",
     "perfmodel.model.tiers": "memory-tiers",
     "perfmodel.passes.handover": "in-a-whole-pass",
     "perfmodel.passes.settings.OneDomain": "if-all-gpus-were-in-one-domain",

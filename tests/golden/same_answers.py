@@ -76,8 +76,8 @@ explain slowdown
 explain alternatives --table-size 10TB
 explain rows --table-size 10TB --sharding ub
 explain gather --table-size 10TB --tier uvm-caching:10% --alpha 1.05
-explain L1 --on-chip ascend-910 --rows 2000 --dim 128 --batch 4096 --pooling 4 --json
-explain GM-UB --on-chip h100-sxm --rows 2000 --dim 64 --batch 1024 --pooling 8
+chip explain L1 --chip ascend-910 --rows 2000 --dim 128 --batch 4096 --pooling 4 --json
+chip explain GM-UB --chip h100-sxm --rows 2000 --dim 64 --batch 1024 --pooling 8
 sweep --grid paper-1 --csv
 sweep --grid paper-2 --gpus 128 --scenario nvlink-everywhere --csv
 sweep --table-size 1TB..64TB --batch 128..4096 --dim 32,128 --json
@@ -101,8 +101,8 @@ chip plan --model criteo-kaggle --chip h100-sxm
 chip simulate --model criteo-kaggle --chip ascend-910 --batch 64 --json
 chips
 chips ascend-910 --json
-chips ascend-910 --ways
-chips h100-sxm --ways --json
+chip ways --chip ascend-910
+chip ways --chip h100-sxm --json
 chips a100-sxm --toml
 validate
 validate --json

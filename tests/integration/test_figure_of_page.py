@@ -72,7 +72,7 @@ def test_one_of_a_comparison(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_names_of_the_chip_and_of_two() -> None:
     from perfmodel.report.figures import compare
-    from perfmodel.report.onechip import cores_figure, mapping_figures
+    from perfmodel.report.onechip import cores_figure
 
-    assert list(CHIP.figures) == [cores_figure.NAME, mapping_figures.BUFFERS, mapping_figures.IDS]
+    assert list(CHIP.figures) == [cores_figure.NAME]
     assert list(COMPARED.figures) == [compare.TIME, compare.STEPS]

@@ -27,7 +27,6 @@ def test_a_small_run_has_both_tables_and_the_simulator_agrees() -> None:
     for words in (
         "uniform and skewed ids, over GM:",
         "one row, over GM",
-        "robust",
         "worst batch of GM",
         "core, core",
     ):

@@ -18,9 +18,8 @@ MOST_UNKNOWNS = 20_000
 def exact(choices: Choices) -> float:
     """Time of a batch with the best mapping of these choices [s].
 
-    Unknowns: y of every choice of every table, whole z pieces of every part on every core, whole u slices of
-    each number of bags of what is spread (``Choices.slicing``, of every number), time of the hottest row for
-    each thing that is shared, W, T. Bytes that a piece needs while it works, and chance, are left out.
+    Unknowns: y of every choice of every table, whole z pieces of every part on every core, time of the
+    hottest row for each thing that is shared, T. Bytes that a piece needs while it works are left out.
     Limits: more than ``MOST_UNKNOWNS``, or none has room -> BadInputError
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
@@ -30,20 +29,19 @@ def exact(choices: Choices) -> float:
     columns = [
         (table, choice) for table in range(tables) for choice in range(c.of(table).start, c.of(table).stop)
     ]
-    slices = _slices(c, [choice for _, choice in columns])
     pieces = [(k, part) for k, (_, choice) in enumerate(columns) for part in c.parts_of(choice)]
     resources = c.hot_s.shape[1]
-    whole = len(columns) + (len(pieces) + len(slices)) * c.cores
-    unknowns = whole + resources + 2
+    whole = len(columns) + len(pieces) * c.cores
+    unknowns = whole + resources + 1
     if unknowns > MOST_UNKNOWNS:
         raise BadInputError(f"{unknowns} unknowns are too many to try.", f"at most {MOST_UNKNOWNS}.")
     unit = float(np.sum([c.loads[c.of(table)].max(axis=1).min() for table in range(tables)])) or 1.0
-    rows, low, high = _rows(c, columns, pieces, slices, unknowns, unit)
+    rows, low, high = _rows(c, columns, pieces, unknowns, unit)
     most = np.concatenate(
         [
             np.ones(len(columns)),
             np.repeat(c.number[[p for _, p in pieces]], c.cores),
-            np.full(len(slices) * c.cores + resources + 2, np.inf),
+            np.full(resources + 1, np.inf),
         ]
     )
     found: Any = milp(
@@ -58,24 +56,10 @@ def exact(choices: Choices) -> float:
     return float(found.fun) * unit
 
 
-def _slices(c: Choices, choices: list[int]) -> list[tuple[int, float, float]]:
-    """(column, bags, time) of every slice of what choices spread; none where any shares take as long."""
-    cut = c.slicing
-    if cut is None:
-        return []
-    return [
-        (k, float(bags), float(time_s))
-        for k, choice in enumerate(choices)
-        if c.spread_s[choice] > 0
-        for bags, time_s in zip(cut.bags, cut.slice_s[cut.of[choice]], strict=True)
-    ]
-
-
 def _rows(
     c: Choices,
     columns: list[tuple[int, int]],
     pieces: list[tuple[int, int]],
-    slices: list[tuple[int, float, float]],
     unknowns: int,
     unit: float,
 ) -> tuple[Array, Array, Array]:
@@ -103,20 +87,11 @@ def _rows(
         row[first + at * c.cores : first + (at + 1) * c.cores] = 1
         row[k] = -c.number[part]
         add(row, 0, 0)
-    cut_at = first + len(pieces) * c.cores
-    for column in dict.fromkeys(k for k, _, _ in slices):  # and so are all bags of what is spread
-        row = blank()
-        for at, (k, bags, _) in enumerate(slices):
-            row[cut_at + at * c.cores : cut_at + (at + 1) * c.cores] = bags * (k == column)
-        row[column] = -max(bags for k, bags, _ in slices if k == column)
-        add(row, 0, 0)
     parts = np.array([part for _, part in pieces], dtype=np.int64)
-    slice_s = np.array([time_s for _, _, time_s in slices])
     for core in range(c.cores):
         of_core = first + np.arange(len(pieces)) * c.cores + core
         row = blank()
         row[of_core], row[-1] = c.core_s[parts] / unit, -1
-        row[cut_at + np.arange(len(slices)) * c.cores + core] = slice_s / unit
         add(row, -np.inf, 0)
         if np.isfinite(c.capacity):
             row = blank()
@@ -128,19 +103,15 @@ def _rows(
         row = blank()
         row[:first], row[-1] = load[choices] / unit, -1
         if hot >= 0:
-            row[unknowns - 2 - resources + hot], row[-2] = 1, 1
+            row[unknowns - 1 - resources + hot] = 1
         add(row, -np.inf, 0)
     for k, choice in enumerate(choices):
         if c.alone_s[choice] > 0:
             row = blank()
             row[k], row[-1] = c.alone_s[choice] / unit, -1
             add(row, -np.inf, 0)
-        if c.wait_s[choice] > 0:
-            row = blank()
-            row[k], row[-2] = c.wait_s[choice] / unit, -1
-            add(row, -np.inf, 0)
         for resource in np.flatnonzero(c.hot_s[choice]):
             row = blank()
-            row[k], row[unknowns - 2 - resources + resource] = c.hot_s[choice, resource] / unit, -1
+            row[k], row[unknowns - 1 - resources + resource] = c.hot_s[choice, resource] / unit, -1
             add(row, -np.inf, 0)
     return np.array(matrix), np.array(low), np.array(high)

@@ -5,16 +5,11 @@ from __future__ import annotations
 import json
 import signal
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from cli_calls import mapped as asked
 
-from perfmodel.onechip.cuts import Cut
 from perfmodel.onechip.packing import MappingState
-from perfmodel.onechip.work import Way
-from perfmodel.report.onechip.mapping_text import by_chance, next_best
 
 TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000,64,2,twin\n300000,128,5,other\n"
 
@@ -47,11 +42,10 @@ def test_the_page_answers_in_order(model: str) -> None:
                 "Limits",
                 "busiest",
                 "Buffers",
-                "because",
                 "small +1",
                 "GM: rows are gathered",
             ),
-            *("zipf:1.05 (made for)", "uniform", "one-row", "worst to best", "Modelled, not measured"),
+            "Modelled, not measured",
         )
     ]
     assert places == sorted(places)
@@ -70,58 +64,18 @@ def test_the_help_says_whose_samples_they_are() -> None:
     assert "Samples of the whole chip" in " ".join(asked("--help")[1].replace("│", " ").split())
 
 
-def test_what_chance_adds_to_the_busiest_core_is_said() -> None:
-    busy = SimpleNamespace(core_s=np.array([20.9e-6, 12e-6]), time_s=24e-6, limit="core", symmetric=False)
-    assert by_chance(busy).startswith(": 20.9 µs on average, and 3.10 µs more by chance")  # type: ignore[arg-type]
-    for other in ({"limit": "memory"}, {"symmetric": True}, {"time_s": 20.9e-6}):
-        assert by_chance(SimpleNamespace(**{**vars(busy), **other})) == ""  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("way", "rows", "said"),
-    [
-        (Way.L1, 16, "+1.00 µs L1 of 16 rows"),
-        (Way.L1, 100, "+1.00 µs L1 of all rows"),
-        (Way.GM, 0, "+1.00 µs GM of all rows"),
-        (Way.GM_UB, 16, "+1.00 µs GM-UB"),
-    ],
-)
-def test_the_next_best_of_the_same_way_has_its_size(way: Way, rows: int, said: str) -> None:
-    other = Cut(way, rows, 1 if rows else 0)
-    why = SimpleNamespace(other=other, more_s=1e-6, whole=True)
-    group = SimpleNamespace(ways=(Way.GM, Way.L1), cut=other, reason=why)
-    assert " ".join(next_best(group, 100.0, 1e-3).split()) == said  # type: ignore[arg-type]
-
-
 def test_the_document_is_the_page(model: str) -> None:
     words = ("--chip", "ascend-910", "--model", model, "--batch", "2048", "--seed", "3", "--json")
     code, out, _ = asked(*words, "--effort", "quick", "--set", "cores=4")
     document = json.loads(out)
     assert code == 0
-    assert (document["schema_version"], document["command"]) == (2, "plan")
+    assert (document["schema_version"], document["command"]) == (3, "plan")
     assert (document["chip"], document["cores"], document["batch"]) == ("ascend-910", 4, 2048)
     assert document["overrides"] == ["cores"]
     assert document["bound_s"] <= document["time_s"] <= document["best_symmetric_s"]
     assert document["best_symmetric_s"] <= document["global_memory_s"] * (1 + 1e-9)
     assert len(document["after"]) == 4
     assert (document["effort"], "search_s" in document) == ("quick", False)
-
-
-def test_a_robust_mapping_depends_less_on_the_ids(model: str) -> None:
-    """Made for skewed ids it is faster with them; made for the worst it is faster with its worst ids."""
-    words = ("--chip", "ascend-910", "--model", model, "--distribution", "zipf:1.2", "--json")
-    own, robust = (json.loads(asked(*words, *more)[1]) for more in ((), ("--robust",)))
-    worst = [max(each["time_s"] for each in document["sensitivity"]) for document in (own, robust)]
-    assert (own["robust"], robust["robust"]) == (False, True)
-    assert own["time_s"] < robust["time_s"]
-    assert worst[1] < worst[0]
-    assert robust["bound_s"] <= own["time_s"]
-    assert [each["distribution"] for each in robust["sensitivity"]] == [
-        *("zipf:1.2", "uniform", "zipf:1.05", "one-row")
-    ]
-    code, out, _ = asked("--chip", "ascend-910", "--model", model, "--robust", "--effort", "quick")
-    assert code == 0
-    assert "optimized for the worst of the distributions below" in " ".join(out.split())
 
 
 def test_a_chip_of_ones_own(model: str, tmp_path: Path) -> None:
@@ -144,22 +98,11 @@ def test_a_chip_of_ones_own(model: str, tmp_path: Path) -> None:
     [
         (("--model", "criteo-kaggle", "--chip", "ascend-91"), "did you mean ascend-910?"),
         (("--chip", "ascend-910"), "which tables?"),
-        (("--chip", "ascend-910", "--model", "criteo"), "table set 'criteo' is not known"),
         (("--chip", "ascend-910", "--model", "criteo-kaggle", "--batch", "0"), "--batch 0 is zero"),
         (("--chip", "ascend-910", "--model", "criteo-kaggle", "--batch", "9e12"), "--batch 9"),
-        (("--chip", "ascend-910", "--model", "criteo-kaggle", "--set", "cores=0"), "more than 0"),
-        (("--chip", "ascend-910", "--model", "criteo-kaggle", "--set", "hbm=1"), "chip value 'hbm'"),
         (("--chip", "ascend-910", "--model", "criteo-kaggle", "--set", "cores"), "local_bytes=1MiB"),
         (("--chip", "ascend-910", "--model", "criteo-kaggle", "--time-limit", "0s"), "--time-limit"),
         (("--chip", "ascend-910", "--model", "criteo-kaggle", "--effort", "slow"), "effort 'slow' is not"),
-        (
-            ("--chip", "ascend-910", "--model", "criteo-kaggle", "--distribution", "pareto"),
-            "distribution 'pareto' is not known",
-        ),
-        (
-            ("--chip", "ascend-910", "--model", "criteo-kaggle", "--distribution", "histogram:none"),
-            "histogram 'none' is not known",
-        ),
     ],
 )
 def test_bad_input_is_refused_in_words(words: tuple[str, ...], message: str) -> None:
@@ -168,25 +111,9 @@ def test_bad_input_is_refused_in_words(words: tuple[str, ...], message: str) -> 
     assert message in " ".join(err.split())
 
 
-def test_no_bound_is_claimed_where_choices_were_not_all_costed() -> None:
-    """Criteo's 26 tables are more than are costed at once; a longer search was faster than such a 'bound'."""
-    words = ("--chip", "ascend-910", "--model", "criteo-kaggle", "--time-limit", "1ns")
-    for more in ((), ("--robust",)):
-        code, out, _ = asked(*words, *more)
-        said = " ".join(out.split())
-        assert code == 0
-        assert out.splitlines()[1].strip().startswith("stopped by --time-limit after ")
-        assert "There is no bound, because --time-limit was over before" in said
-        assert "No mapping of these cuts" not in said
-        assert "or more" not in said
-        document = json.loads(asked(*words, *more, "--json")[1])
-        assert (document["bound_s"], document["gap"], document["stopped"]) == (None, None, "time-limit")
-
-
 @pytest.mark.usefixtures("signals")
-@pytest.mark.parametrize("more", [(), ("--robust",)])
 def test_ctrl_c_ends_the_search_and_prints_the_best_so_far(
-    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The signal comes in the middle of a search."""
     from perfmodel.onechip.mapper import Mapper
@@ -200,7 +127,7 @@ def test_ctrl_c_ends_the_search_and_prints_the_best_so_far(
 
     monkeypatch.setattr(Mapper, "run", pressed)
     handler = signal.getsignal(signal.SIGINT)
-    words = ("--chip", "ascend-910", "--model", model, "--effort", "thorough", *more)
+    words = ("--chip", "ascend-910", "--model", model, "--effort", "thorough")
     code, out, err = asked(*words, "--report", str(page), "--json")
     document = json.loads(out)
     assert (code, document["stopped"]) == (130, "interrupt")
@@ -234,12 +161,6 @@ def test_more_effort_is_more_work(model: str) -> None:
     assert quick["time_s"] >= normal["time_s"]
 
 
-def test_what_makes_no_difference_is_as_fast() -> None:
-    why = SimpleNamespace(other=Cut(Way.GM_UB), more_s=1e-17, whole=True)
-    group = SimpleNamespace(ways=(Way.L1,), cut=Cut(Way.L1, 10, 1), reason=why)
-    assert " ".join(next_best(group, 100.0, 1e-3).split()) == "as fast: GM-UB"  # type: ignore[arg-type]
-
-
 def test_a_core_without_tables_is_counted(tmp_path: Path) -> None:
     one = tmp_path / "one.csv"
     one.write_text("rows,dim,pooling,name\n10,8,1,only\n", encoding="utf-8")
@@ -247,4 +168,3 @@ def test_a_core_without_tables_is_counted(tmp_path: Path) -> None:
     out = " ".join(asked(*words)[1].split())
     assert "30 cores have no table" in out
     assert "least 0 s" not in out
-    assert "Best symmetric: the best way of each table for ids uniform" in out

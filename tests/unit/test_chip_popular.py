@@ -5,39 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.errors import BadInputError
 from perfmodel.model.access import zipf_popularity
 from perfmodel.model.caching import cold_misses
 from perfmodel.onechip.popular import RowPopularity, stays_alone, stays_together
 
 
-@pytest.mark.parametrize(
-    ("p", "rows", "said"),
-    [
-        ([0.5], [1.0], r"sum to 0.5"),
-        ([0.2], [5.0], r"for 5 rows"),
-        ([-0.1, 1.1], [5, 5], r"not probabilities"),
-        ([0.1, 0.1], [10.0], r"2 probabilities for 1 bins"),
-        ([float("nan")], [10.0], r"not probabilities"),
-        ([], [], r"0 probabilities"),
-    ],
-)
-def test_distributions_that_are_none_are_refused(p: list[float], rows: list[float], said: str) -> None:
-    with pytest.raises(BadInputError, match=said):
-        RowPopularity.of(p, rows, 10)
-
-
 def test_shares_of_rows() -> None:
-    popular = RowPopularity.of([0.01, 0.08], [20, 10], 30)
+    popular = RowPopularity.of([0.01, 0.08], [20, 10])
     assert popular.p.tolist() == [0.08, 0.01]
     assert popular.share([0, 5, 10, 0], [5, 10, 30, 30]).tolist() == pytest.approx([0.4, 0.4, 0.2, 1])
     assert popular.at(popular.p, [0, 9, 10, 29]).tolist() == [0.08, 0.08, 0.01, 0.01]
-    assert RowPopularity.one_row(1).p.tolist() == [1] and RowPopularity.one_row(9).share(0, 1) == 1
 
 
 def test_misses_of_rows_sum_to_those_of_the_table() -> None:
     p, rows = zipf_popularity(10_000, 1.05, 64)
-    popular = RowPopularity.of(p, rows, 10_000)
+    popular = RowPopularity.of(p, rows)
     for held in (0.0, 500.0, 10_000.0):
         stays = stays_alone(popular, held)
         missed = np.sum(popular.misses(20_000, stays) * popular.rows)

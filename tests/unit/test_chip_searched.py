@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any
 
 import numpy as np
 import pytest
 
-from perfmodel.effort import Budget
-from perfmodel.onechip.answer import COMPARED, ChipAnswer, answer_on
-from perfmodel.onechip.cost import ChipCost
+from perfmodel.effort import Budget, Work
+from perfmodel.onechip.answer import ChipAnswer, answer_on, cost_on
+from perfmodel.onechip.cuts import cuts_of
+from perfmodel.onechip.mapper import Mapper
+from perfmodel.onechip.mapping import mapping_of
 from perfmodel.onechip.replay import Replayed
-from perfmodel.onechip.search import Searched, search
+from perfmodel.onechip.search import search
 from perfmodel.onechip.simulate import Simulated
 from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.report.onechip.mapping_page import chip_card
 from perfmodel.report.onechip.mapping_text import mapping_text, more_effort_words
-from perfmodel.report.onechip.simulated_text import off_words, owned_words
+from perfmodel.report.onechip.simulated_text import notes_of
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import zipf
 from perfmodel.schema.workload import Table, TableSet
@@ -31,13 +31,19 @@ from perfmodel.units import format_fraction
 @cache
 def answer() -> ChipAnswer:
     tables = PlanTables.of(TableSet("mine", (Table("small", 1000, 16, 1.0), Table("large", 10**6, 16, 4.0))))
-    return answer_on(load_chip("ascend-910").with_overrides({"cores": 4}), tables, 256, compared=())
+    return answer_on(load_chip("ascend-910").with_overrides({"cores": 4}), tables, 256)
 
 
 def ended(stopped: str, bound: float) -> ChipAnswer:
     """A search that ended with a bound that is so much of the time, after 40 % of the work."""
     found = answer()
-    return replace(found, owned_bound_s=bound * found.time_s, stopped=stopped, done=0.4)
+    searched = replace(found.searched, bound_s=bound * found.time_s)
+    return replace(found, searched=searched, stopped=stopped, done=0.4)
+
+
+def replayed(what: str, predicted_s: float) -> Replayed:
+    """A second was simulated."""
+    return Replayed(what, predicted_s, Simulated(1.0, np.ones(1), 0.0, np.zeros(1), 0, 0))
 
 
 def test_a_search_that_ended_far_from_the_bound_says_what_to_ask_for() -> None:
@@ -45,21 +51,13 @@ def test_a_search_that_ended_far_from_the_bound_says_what_to_ask_for() -> None:
     assert more_effort_words(ended("effort", 0.5)) == said
     assert said in " ".join(mapping_text(ended("effort", 0.5)).split("\n\n")[0].split())
     assert said in chip_card(ended("effort", 0.5)).notes
-    assert owned_words(ended("effort", 0.5)) == [f"Cores own tables. {said}"]
+    assert notes_of(ended("effort", 0.5), [replayed("GM", 1.0)]) == [f"Cores own tables. {said}"]
 
 
 def test_nothing_is_said_of_a_search_that_was_at_an_end_or_near_the_bound() -> None:
     thorough = replace(ended("effort", 0.5), effort="thorough")
     for found in (ended("no improvement", 0.5), ended("effort", 0.95), thorough):
-        assert more_effort_words(found) == "" and owned_words(found) == []
-
-
-def test_a_mapping_that_is_not_simulated_is_said_to_be_none() -> None:
-    found = ended("effort", 0.5)
-    slow = replace(found, symmetric=True, owned_s=3 * found.best_symmetric.time_s)
-    assert "not simulated, because none was found" in owned_words(slow)[0]
-    assert owned_words(slow)[0].endswith("--effort thorough may find a faster mapping.")
-    assert "effort" not in owned_words(replace(slow, stopped="no improvement"))[0]
+        assert more_effort_words(found) == "" and notes_of(found, [replayed("GM", 1.0)]) == []
 
 
 def test_a_search_that_was_cut_short_says_so_first() -> None:
@@ -67,6 +65,18 @@ def test_a_search_that_was_cut_short_says_so_first() -> None:
     assert mapping_text(ended("time-limit", 0.95)).splitlines()[1].strip() == said
     assert said in chip_card(ended("time-limit", 0.95)).notes
     assert "another run" not in mapping_text(ended("effort", 0.5))
+
+
+def test_a_mapping_is_changed_where_its_slices_wait() -> None:
+    """Rows that are spread wait once a slice: what is best is not what is best for the mapper."""
+    shapes = ((3234, 16, 8.0), (92, 32, 5.0), (844, 32, 7.0), (20_593, 32, 1.0), (139, 16, 4.0))
+    tables = PlanTables.of(TableSet("mine", tuple(Table(f"t{at}", *one) for at, one in enumerate(shapes))))
+    cost = cost_on(load_chip("ascend-910").with_overrides({"cores": 7}), tables, 64, zipf(1.05))
+    cuts = cuts_of(cost)
+    first = mapping_of(cuts, Mapper(cuts.choices).run()).batch(cost).seconds
+    found = search(cost, budget=Budget(Work(), 1.0), seed=0)
+    assert found.bound_s <= found.seconds < 0.9 * first
+    assert found.tried > 20 and found.mapping.batch(cost).seconds == found.seconds
 
 
 class Ticking:
@@ -86,7 +96,7 @@ def test_a_time_limit_cuts_a_search_short_where_it_is(monkeypatch: pytest.Monkey
     for clock in (whole, Ticking(1.0)):
         monkeypatch.setattr("perfmodel.onechip.answer.Budget", partial(Budget, clock=clock))
         limit_s = max(1, whole.looks // 2)
-        found = answer_on(chip, tables, 256, effort="quick", time_limit_s=limit_s, compared=())
+        found = answer_on(chip, tables, 256, effort="quick", time_limit_s=limit_s)
     assert whole.looks > 20
     assert (found.stopped, found.to_dict()["stopped"]) == ("time-limit", "time-limit")
     assert 0 < found.done < 1
@@ -109,29 +119,17 @@ def test_no_clock_decides_what_is_found(monkeypatch: pytest.MonkeyPatch) -> None
     assert told[1:] == told[:1] * 3
 
 
-def test_a_robust_search_is_one_whichever_of_its_ids_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same costs in the same order, and the cuts are those of the ids that are asked for."""
-    seen: list[tuple[list[float], int]] = []
-
-    def watched(costs: Sequence[ChipCost], **options: Any) -> Searched:
-        seen.append(([float(cost.popular[0].share(0, 1)) for cost in costs], options["of"]))
-        return search(costs, **options)
-
-    chip, tables = answer().cost.chip, answer().tables  # a search of its own, before any is watched
-    monkeypatch.setattr("perfmodel.onechip.answer.search", watched)
-    for ids in COMPARED:
-        found = answer_on(chip, tables, 256, ids, robust=True, effort="quick")
-        assert found.ids == ids and found.cuts.cost is found.cost
-    assert [at for _, at in seen] == [0, 1, 2]
-    assert seen[0][0] == seen[1][0] == seen[2][0]
-
-
-def replayed(way: str, predicted_s: float) -> Replayed:
-    return Replayed("t", way, predicted_s, Simulated(1.0, np.ones(1), 0.0, np.zeros(1), 0, 0))
+def test_a_mapping_that_is_not_simulated_is_said_to_be_none() -> None:
+    found = ended("effort", 0.5)
+    owned = replace(found.searched, seconds=3 * found.best_symmetric.time_s)
+    slow = replace(found, symmetric=True, searched=owned)
+    said = notes_of(slow, [replayed("GM", 1.0)])[0]
+    assert "not simulated, because none was found" in said
+    assert said.endswith("--effort thorough may find a faster mapping.")
 
 
 def test_a_closed_form_that_is_off_is_named() -> None:
     """Predictions of 1.3 and 0.5 where 1 is simulated; 1.2 is near enough."""
-    said = off_words([replayed("GM", 1.3), replayed("L1", 1.2), replayed("GM-UB", 0.5)])
-    assert said == ["The closed form is off by more than 25.0 %: use the simulated time of t GM-UB, t GM."]
-    assert off_words([replayed("L1", 1.2), Replayed("t", "GM", 1.0, None)]) == []
+    found = [replayed("GM", 1.3), replayed("best", 1.2), replayed("own", 0.5)]
+    said = notes_of(ended("no improvement", 0.5), found)
+    assert said == ["The closed form is off by more than 25.0 %: use the simulated time of own, GM."]

@@ -53,7 +53,7 @@ def test_a_size_is_shown_in_the_unit_family_that_was_typed(cli: Any, typed: str,
 
 def test_project_json_is_one_document_and_adds_up(cli: Any) -> None:
     answer = json.loads(cli("project", "--table-size", "10TB", "--json").out)
-    assert (answer["schema_version"], answer["command"], answer["gpus"]) == (2, "project", 152)
+    assert (answer["schema_version"], answer["command"], answer["gpus"]) == (3, "project", 152)
     assert sum(step["time_s"] for step in answer["steps"]) == pytest.approx(answer["time_s"])
     assert answer["slowdown"] == pytest.approx(answer["time_s"] / answer["baseline_time_s"])
     assert answer["changes"] and answer["next_experiment"]["share"] > 0

@@ -94,7 +94,7 @@ OPTIONS = {
     ],
     "show": ["--compare"],
     "machines": [],
-    "chips": ["--ways", "--dim", "--dtype", "--pooling", "--distribution", "--set"],
+    "chips": ["--set"],
     "models": [],
 }
 

@@ -15,8 +15,8 @@ from model_equations import anchors, function_table, page_text, with_equation
 from perfmodel.cli import run
 from perfmodel.passes.equations import PAGE, SECTIONS, section_of
 
-_CHIP = "--on-chip ascend-910 --rows 2000 --dim 128 --batch 4096 --pooling 4"
-_DRAWN = {"project": 14, "plan": 12, "collective": 10, "explain": 2}
+_CHIP = "--chip ascend-910 --rows 2000 --dim 128 --batch 4096 --pooling 4"
+_DRAWN = {"project": 14, "plan": 12, "collective": 10, "chip": 2}
 """How many numbers of each command's answers."""
 
 
@@ -102,7 +102,7 @@ def test_a_printed_number_is_explained_by_its_function(
         for op in ("all_to_all", "all_gather", "all_reduce", "reduce_scatter", "broadcast")
         for size, gpus in (("1GiB", 128), ("64KiB", 8), ("100000", 6), ("33MB", 24))
     ]
-    pool += [(f"explain {way} {_CHIP}", "time_s", 0) for way in ("GM", "L1", "GM-UB", "L1-UB")]
+    pool += [(f"chip explain {way} {_CHIP}", "time_s", 0) for way in ("GM", "L1", "GM-UB", "L1-UB")]
     chosen = [
         each
         for name, count in _DRAWN.items()
@@ -111,7 +111,7 @@ def test_a_printed_number_is_explained_by_its_function(
     for line, field, at in chosen:
         printed = answer(capsys, line)
         command, _, options = line.partition(" ")
-        if command == "explain":
+        if command == "chip":
             said, value, told = printed, printed[field], printed[field]
         elif command == "collective":
             said = answer(capsys, f"explain collective {options}")

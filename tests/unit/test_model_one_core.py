@@ -81,22 +81,3 @@ def test_what_every_way_pays_and_the_search_for_ids() -> None:
     # 1000 ids, each looked at for 5 chunks, 10 ids a nanosecond
     assert one_core.scan_time(1000, 5, 10e9) == pytest.approx(0.5e-6)
     assert one_core.scan_time(1000, 5, np.inf) == 0
-
-
-def test_streaming_wins_where_look_ups_of_a_row_exceed_the_ratio_of_costs() -> None:
-    # a gathered row costs 4 times a streamed one: a quarter of a look-up a row
-    assert one_core.look_ups_to_win(1000, 5e9, 20e9, np.inf) == pytest.approx(250)
-    # 1 / 5 - 1 / 10 = 1 / 10 saved a look-up, 1 / 20 paid a row: half a look-up a row
-    assert one_core.look_ups_to_win(1000, 5e9, 20e9, 10e9) == pytest.approx(500)
-    assert one_core.look_ups_to_win(1000, 5e9, 20e9, [5e9, 4e9]).tolist() == [np.inf, np.inf]
-
-
-@given(positive, positive, positive, positive, positive)
-def test_at_the_crossover_both_ways_take_as_long(
-    m: float, row: float, gm: float, once: float, faster: float
-) -> None:
-    each = gm * (1 + faster)
-    n = one_core.look_ups_to_win(m, gm, once, each)
-    assert one_core.gm_time(n, row, gm) == pytest.approx(one_core.l1_time(m, n, row, once, each))
-    assert one_core.gm_time(n, row, gm) == pytest.approx(one_core.gm_ub_time(m, n, row, once, each))
-    assert one_core.gm_time(2 * n, row, gm) > one_core.l1_time(m, 2 * n, row, once, each)

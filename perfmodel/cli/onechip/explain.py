@@ -37,7 +37,7 @@ def explain(
     settings: ChipSetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The equations of one way with one table on one core, with your numbers in them, each with its source.
+    """The equations of one way with one table on one core, with your numbers in them.
 
     \b
     Examples

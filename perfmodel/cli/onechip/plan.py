@@ -41,14 +41,6 @@ def plan(
         str | None,
         typer.Option("--batch", metavar="N", help=f"Samples of the whole chip (default {_DEFAULT_BATCH})."),
     ] = None,
-    robust: Annotated[
-        bool,
-        typer.Option(
-            "--robust",
-            help="Optimize for the worst of several distributions: the one given, uniform, zipf:1.05 "
-            "and one-row.",
-        ),
-    ] = False,
     alpha: AlphaOption = None,
     distribution: DistributionOption = None,
     settings: ChipSetOption = None,
@@ -57,7 +49,7 @@ def plan(
     seed: SeedOption = 0,
     report: Annotated[
         Path | None,
-        typer.Option("--report", metavar="FILE", help="Also write an HTML page: cores, tables and buffers."),
+        typer.Option("--report", metavar="FILE", help="Also write an HTML page: the tables of each core."),
     ] = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
@@ -69,7 +61,7 @@ def plan(
     \b
     Examples
       perfmodel chip plan --chip ascend-910 --model criteo-kaggle --distribution zipf:1.05
-      perfmodel chip plan --chip h100-sxm --model criteo-kaggle --batch 8192 --robust
+      perfmodel chip plan --chip h100-sxm --model criteo-kaggle --batch 8192
       perfmodel chip plan --chip ascend-910 --model tables.csv --report cores.html
     """
     check_page(report, None, force=force)
@@ -97,7 +89,6 @@ def plan(
             effort=effort,
             time_limit_s=limit_s,
             seed=seed,
-            robust=robust,
             stop=stop,
         )
         _deliver(answer, report, TypedLine.of(context), as_json=as_json)

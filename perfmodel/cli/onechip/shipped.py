@@ -16,12 +16,6 @@ def chips(
     name: Annotated[
         str | None, typer.Argument(help="Show this one in full; without a name, list all.")
     ] = None,
-    ways: Annotated[bool, typer.Option("--ways", hidden=True)] = False,
-    dim: Annotated[str | None, typer.Option("--dim", hidden=True)] = None,
-    dtype: Annotated[str | None, typer.Option("--dtype", hidden=True)] = None,
-    pooling: Annotated[str | None, typer.Option("--pooling", hidden=True)] = None,
-    alpha: Annotated[str | None, typer.Option("--alpha", hidden=True)] = None,
-    distribution: Annotated[str | None, typer.Option("--distribution", hidden=True)] = None,
     settings: ChipSetOption = None,
     as_json: JsonOption = False,
     as_toml: Annotated[
@@ -37,14 +31,10 @@ def chips(
       perfmodel chips ascend-910 --toml > my-chip.toml
       perfmodel chips my-chip.toml --json
     """
-    shape = {"--dim": dim, "--dtype": dtype, "--pooling": pooling, "--alpha": alpha}
-    _check(name, ways, {**shape, "--distribution": distribution}, settings)
+    if name is None and settings:
+        raise BadInputError("--set needs one chip.", "name it: perfmodel chips ascend-910")
     if as_toml:
-        emit(_file_of(name, alone=not (ways or settings or as_json)))
-    elif name is not None and ways:  # as ``chip ways`` was spelled
-        from perfmodel.cli.onechip.ways import ways as show_ways
-
-        show_ways(name, dim, dtype, pooling, alpha, distribution, settings, as_json)
+        emit(_file_of(name, alone=not (settings or as_json)))
     else:
         _show(name, settings, as_json=as_json)
 
@@ -70,13 +60,3 @@ def _file_of(name: str | None, *, alone: bool) -> str:
             "--toml prints the file of one shipped chip.", "perfmodel chips ascend-910 --toml"
         )
     return chip_file(name)
-
-
-def _check(name: str | None, ways: bool, shape: dict[str, str | None], settings: list[str] | None) -> None:
-    typed = [option for option, value in shape.items() if value is not None]
-    if typed and not ways:
-        raise BadInputError(f"{typed[0]} belongs to --ways.", "add --ways, or leave it out.")
-    if name is None and ways:
-        raise BadInputError("--ways needs one chip.", "name it: perfmodel chip ways --chip ascend-910")
-    if name is None and settings:
-        raise BadInputError("--set needs one chip.", "name it: perfmodel chips ascend-910")

@@ -64,8 +64,6 @@ CHIP = Others(
     "the cores of one chip",
     {
         "cores": "the time of each core and its tables, before and after the search",
-        "buffers": "what the buffers of the cores contain",
-        "ids": "the same mapping with other distributions of ids",
     },
     "perfmodel chip plan --chip ascend-910 --model criteo-kaggle --report cores.html",
 )

@@ -2,310 +2,167 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.onechip.answer import ChipAnswer
-from perfmodel.onechip.work import WAYS
+from perfmodel.onechip.work import WAYS, Way
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Switch
 from perfmodel.report.figures.words import hover, safe
 from perfmodel.schema.chip import list_chips
-from perfmodel.units import (
-    counted,
-    format_bytes,
-    format_count,
-    format_fraction,
-    format_ratio,
-    format_time,
-)
+from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_ratio, format_time
+
+Array = NDArray[np.float64]
 
 NAME = "cores"
 COLOURED = 14
 """Tables with a colour of their own."""
 _OTHERS = "#9a9a9a"
-_OUTLINE, _THIN = 0.5, 0.01  # width of an outline; lower than this part of the axis, about 4 pixels: none
 _FEW = 12  # cores that have a number each
 _BEFORE, _AFTER = "symmetric-GM", "this mapping"
 
 
 def cores(answer: ChipAnswer) -> Block:
-    """Time of each core, a block for each piece of a table, before (symmetric-GM) and after, on one scale.
-
-    Limits: more than ``chip.blocks.MOST_BLOCKS`` pieces -> those of small tables are one block a core
-    """
+    """Time of each core, a block for each table, before (symmetric-GM) and after, on one scale."""
     before, after = answer.global_memory.time_s, answer.time_s
     factor, unit = _unit(max(before, after))
-    rows = _after(answer)
-    order = _largest(answer, rows)
-    width = min(1100, max(760, 14 * answer.cost.chip.cores))
-    meta = {"min_width": width, "narrow": _narrow(answer.cost.chip.cores, unit)}
-    figure = style.new_figure(barmode="overlay", bargap=0.12, height=520, meta=meta)
-    shown = order[:COLOURED]
-    top = 1.06 * factor * max(before, after, float(answer.core_s.max()))
-    for rank, table in enumerate(shown):
-        name = answer.tables.names[table]
-        _draw(figure, answer, (table,), rows, order, factor, _colour(rank), name, _THIN * top)
+    count = answer.cost.chip.cores
+    meta = {"min_width": min(1100, max(760, 14 * count)), "narrow": _narrow(count, unit)}
+    figure = style.new_figure(barmode="stack", bargap=0.12, height=520, meta=meta)
+    order = _largest(answer)
+    for rank, table in enumerate(order[:COLOURED]):
+        _draw(figure, answer, [table], answer.tables.names[table], _colour(rank), factor)
     rest = order[COLOURED:]
     if rest:
-        name = counted(len(rest), "other table")
-        _draw(figure, answer, rest, rows, order, factor, _OTHERS, name, _THIN * top)
-    _frame(figure, answer, factor, unit)
-    close = 1.15 * factor * max(after, float(answer.core_s.max()))
-    whole, closer = (style.axis(f"time ({unit})", range=[0, high]) for high in (top, close))
+        _draw(figure, answer, rest, counted(len(rest), "other table"), _OTHERS, factor)
+    _frame(figure, answer, factor)
+    most = float(answer.core_s.max())
+    highs = 1.06 * factor * max(before, after, most), 1.15 * factor * max(after, most)
+    whole, closer = (style.axis(f"time ({unit})", range=[0, high]) for high in highs)
+    figure.update_layout(yaxis=whole)
     switches = (
         Switch("one scale", {}, {"yaxis": whole}),
         Switch("closer, before cut off", {}, {"yaxis": closer}),
     )
-    figure.update_layout(yaxis=whole)
     how = (
         f"Each column is a core; each block is a table on it. With {_BEFORE}, every core gathers a slice "
         "of the batch from every table, and all cores work on the same table at a time. Dashed: the time "
         "of the batch, which is longer than every column where chance or shared memory limits it."
     )
-    return Block(
-        NAME, _cores_title(answer), how, figure, chip_source(answer), _cores_data(answer, rows), switches
-    )
+    return Block(NAME, _title(answer), how, figure, _source(answer), _data(answer), switches)
 
 
-def _cores_title(answer: ChipAnswer) -> str:
+def _title(answer: ChipAnswer) -> str:
     before, after = answer.global_memory.time_s, answer.time_s
-    at = int(np.argmax(answer.core_s))
     ratio = f"{format_ratio(before / after)} as fast"
     if answer.symmetric:
         return (
             f"{format_time(after)} per batch instead of {format_time(before)}, {ratio}: every core still "
             "has a slice of every table, but each table is looked up in its best way."
         )
-    names = list(dict.fromkeys(answer.name_of(block) for block in answer.blocks if block.core == at))
     idle = format_fraction(1 - float(answer.core_s.mean()) / after)
-    some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return (
         f"With its own tables on each core, a batch takes {format_time(after)} instead of "
-        f"{format_time(before)}, {ratio}; the busiest, core {at}, has {some}, and a core is idle for "
-        f"{idle} on average."
+        f"{format_time(before)}, {ratio}; a core is idle for {idle} on average."
     )
 
 
-def _after(answer: ChipAnswer) -> list[dict[str, Any]]:
-    """A row for each block, in the order of the cores."""
-    found = []
-    for block in answer.blocks:
-        piece = block.piece
+def _data(answer: ChipAnswer) -> tuple[dict[str, Any], ...]:
+    """Before: one row a table, of every core; after: one a piece."""
+    found: list[dict[str, Any]] = [
+        {
+            "mapping": "before",
+            "core": "every",
+            "table": name,
+            "way": "GM",
+            "time_s": time_s,
+            "held_bytes": 0.0,
+        }
+        for name, time_s in zip(answer.tables.names, answer.global_memory.table_s.tolist(), strict=True)
+    ]
+    times, held = answer.work.core_s.tolist(), answer.work.local_bytes.tolist()
+    for at, (core, piece) in enumerate(zip(answer.mapping.core.tolist(), answer.mapping.pieces, strict=True)):
+        spans = {"row": piece.rows, "column": piece.columns, "sample": piece.bags}
         found.append(
             {
                 "mapping": "after",
-                "core": block.core,
-                "table": answer.name_of(block),
-                "way": "+".join(way.label for way in block.ways),
-                "first_row": piece.rows[0] if piece else None,
-                "end_row": piece.rows[1] if piece else None,
-                "first_column": piece.columns[0] if piece else None,
-                "end_column": piece.columns[1] if piece else None,
-                "first_sample": piece.bags[0] if piece else None,
-                "end_sample": piece.bags[1] if piece else None,
-                "time_s": block.time_s,
-                "held_bytes": block.held_bytes,
-                "_block": block,
+                "core": core,
+                "table": answer.tables.names[piece.table],
+                "way": Way(piece.way).label,
+                **{f"first_{what}": span[0] for what, span in spans.items()},
+                **{f"end_{what}": span[1] for what, span in spans.items()},
+                "time_s": times[at],
+                "held_bytes": held[at],
             }
         )
-    return found
-
-
-def _cores_data(answer: ChipAnswer, rows: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
-    """Before: one row a table, of every core; after: one a piece."""
-    found: list[dict[str, Any]] = []
-    for at, name in enumerate(answer.tables.names):
-        found.append(
-            {
-                "mapping": "before",
-                "core": "every",
-                "table": name,
-                "way": "GM",
-                "first_row": 0,
-                "end_row": int(answer.tables.rows[at]),
-                "first_column": 0,
-                "end_column": int(answer.tables.dim[at]),
-                "first_sample": None,
-                "end_sample": None,
-                "time_s": float(answer.global_memory.table_s[at]),
-                "held_bytes": 0.0,
-            }
-        )
-    found += [{key: value for key, value in row.items() if key != "_block"} for row in rows]
     return tuple(found)
 
 
-def _largest(answer: ChipAnswer, rows: Iterable[dict[str, Any]]) -> list[int]:
-    """Tables, first those that have the largest share of either mapping, last those shown together."""
-    before = answer.global_memory.table_s
-    after = np.zeros(len(answer.tables))
-    together = np.zeros(len(answer.tables), dtype=bool)
-    for row in rows:
-        block = row["_block"]
-        if block.piece is None:
-            together[list(block.tables)] = True
-        else:
-            after[block.tables[0]] += block.time_s
+def _largest(answer: ChipAnswer) -> list[int]:
+    """Tables, first those that have the largest share of either mapping."""
+    before, table = answer.global_memory.table_s, [piece.table for piece in answer.mapping.pieces]
+    after = np.bincount(table, answer.work.core_s, len(answer.tables))
     share = np.maximum(before / before.sum(), after / max(float(after.sum()), 1e-300))
-    return [int(at) for at in np.lexsort((-share, together))]
+    return [int(at) for at in np.argsort(-share, kind="stable")]
 
 
 def _draw(
-    figure: Any,
-    answer: ChipAnswer,
-    tables: Sequence[int],
-    rows: Sequence[dict[str, Any]],
-    order: Sequence[int],
-    factor: float,
-    colour: str,
-    name: str,
-    thin: float,
+    figure: Any, answer: ChipAnswer, tables: Sequence[int], name: str, colour: str, factor: float
 ) -> None:
-    """The blocks of some tables in both halves; ``order`` is that of the blocks from below.
-
-    thin  lower blocks have no outline, which would hide them
-    """
+    """The blocks of some tables in both halves."""
     import plotly.graph_objects as go
 
-    group = {"name": safe(name), "legendgroup": safe(name), "hoverinfo": "text", "width": 0.88}
-    count, times = answer.cost.chip.cores, answer.global_memory.table_s
-    at = order.index(tables[0])
-    base, height = float(times[list(order[:at])].sum()), float(times[list(tables)].sum())
-    figure.add_trace(
-        go.Bar(
-            x=list(range(count)),
-            y=[factor * height] * count,
-            base=[factor * base] * count,
-            hovertext=_before_hover(answer, tables, name, height),
-            showlegend=False,
-            marker=_filled(colour, [factor * height] * count, thin),
-            **group,
-        )
-    )
-    drawn = _stacked(rows, tables, order, answer.cost.chip.cores)
-    figure.add_trace(
-        go.Bar(
-            x=[core for core, *_ in drawn],
-            y=[factor * time for _, _, time, _ in drawn],
-            base=[factor * low for _, low, _, _ in drawn],
-            hovertext=[text for *_, text in drawn],
-            xaxis="x2",
-            yaxis="y2",
-            marker=_filled(colour, [factor * time for _, _, time, _ in drawn], thin),
-            **group,
-        )
-    )
+    count = answer.cost.chip.cores
+    outline = {"color": "rgba(255,255,255,0.8)", "width": 0.5 if tables[1:] == [] else 0}
+    drawn = {"name": safe(name), "legendgroup": safe(name), "hoverinfo": "text", "width": 0.88}
+    drawn |= {"x": list(range(count)), "marker": {"color": colour, "line": outline}}
+    each = float(answer.global_memory.table_s[list(tables)].sum())
+    words = [f"<b>{safe(name)}</b>, way GM", "a slice of the batch, as on every core", format_time(each)]
+    figure.add_trace(go.Bar(y=[factor * each] * count, hovertext=hover(words), showlegend=False, **drawn))
+    mine = np.flatnonzero(np.isin([piece.table for piece in answer.mapping.pieces], tables))
+    of_core = answer.mapping.core[mine]
+    time_s = np.bincount(of_core, answer.work.core_s[mine], count)
+    texts = [_hover(answer, mine[of_core == core], name, core) for core in range(count)]
+    figure.add_trace(go.Bar(y=(factor * time_s).tolist(), hovertext=texts, xaxis="x2", yaxis="y2", **drawn))
 
 
-def _filled(colour: str, heights: Sequence[float], thin: float) -> dict[str, Any]:
-    """A colour, and a light outline around what is not thin."""
-    widths = [_OUTLINE if height >= thin else 0.0 for height in heights]
-    same = len(set(widths)) == 1
-    return {
-        "color": colour,
-        "line": {"color": "rgba(255,255,255,0.8)", "width": widths[0] if same else widths},
-    }
+def _hover(answer: ChipAnswer, pieces: NDArray[np.intp], name: str, core: int) -> str:
+    """Of the pieces of some tables on one core."""
+    if not pieces.size:
+        return ""
+    some = [answer.mapping.pieces[at] for at in pieces.tolist()]
+    ways = "+".join(dict.fromkeys(Way(piece.way).label for piece in some))
+    lines = [f"<b>{safe(name)}</b> on core {core}, way {ways}"]
+    if len(some) > 1:
+        lines.append(counted(len(some), "piece"))
+    else:
+        spans = (("row", some[0].rows), ("column", some[0].columns), ("sample", some[0].bags))
+        lines += [f"{what}s {format_count(a)} … {format_count(b - 1)}" for what, (a, b) in spans]
+    kept = format_bytes(float(answer.work.local_bytes[pieces].sum()))
+    return hover([*lines, format_time(float(answer.work.core_s[pieces].sum())), f"{kept} kept"])
 
 
-def _stacked(
-    rows: Sequence[dict[str, Any]], tables: Sequence[int], order: Sequence[int], cores: int
-) -> list[tuple[int, float, float, str]]:
-    """(core, from, time [s], words) of the pieces of some tables, above those of the tables before them."""
-    rank = {table: at for at, table in enumerate(order)}
-    first, last = rank[tables[0]], rank[tables[-1]]
-    height = np.zeros(cores)
-    mine = []
-    for row in rows:
-        at = rank[row["_block"].tables[0]] if row["_block"].piece else len(order) - 1
-        if at < first:
-            height[row["core"]] += row["time_s"]
-        elif at <= last:
-            mine.append((at, row))
-    found = []
-    for _, row in sorted(mine, key=lambda pair: pair[0]):
-        found.append((row["core"], float(height[row["core"]]), row["time_s"], _after_hover(row)))
-        height[row["core"]] += row["time_s"]
-    return found
-
-
-def _before_hover(answer: ChipAnswer, tables: Sequence[int], name: str, time_s: float) -> str:
-    share = f"{format_time(time_s)}, as on every core"
-    slice_ = f"a slice of {format_count(answer.cost.batch / answer.cost.chip.cores)} of {_samples(answer)}"
-    if len(tables) > 1:
-        return hover([f"<b>{safe(name)}</b>", "way GM, all rows and columns", slice_, share, "nothing kept"])
-    rows, dim = int(answer.tables.rows[tables[0]]), int(answer.tables.dim[tables[0]])
-    return hover(
-        [
-            f"<b>{safe(name)}</b>, way GM",
-            f"rows 0 … {format_count(rows - 1)}, columns 0 … {dim - 1}",
-            slice_,
-            share,
-            "nothing kept",
-        ]
-    )
-
-
-def _samples(answer: ChipAnswer) -> str:
-    return counted(int(answer.cost.batch), "sample")
-
-
-def _after_hover(row: dict[str, Any]) -> str:
-    kept, block = f"{format_bytes(row['held_bytes'])} kept", row["_block"]
-    if block.piece is None:
-        return hover(
-            [
-                f"<b>{counted(block.pieces, 'piece')} of {safe(row['table'])}</b> on core {row['core']}",
-                f"ways {row['way']}",
-                format_time(row["time_s"]),
-                kept,
-            ]
-        )
-    rows, columns, samples = (
-        f"{what}s {format_count(row[f'first_{what}'])} … {format_count(row[f'end_{what}'] - 1)}"
-        for what in ("row", "column", "sample")
-    )
-    return hover(
-        [
-            f"<b>{safe(row['table'])}</b> on core {row['core']}, way {row['way']}",
-            f"{rows}, {columns}",
-            samples,
-            format_time(row["time_s"]),
-            kept,
-        ]
-    )
-
-
-def _frame(figure: Any, answer: ChipAnswer, factor: float, unit: str) -> None:
+def _frame(figure: Any, answer: ChipAnswer, factor: float) -> None:
     """Two halves with one scale of time, and a line at the time of a batch in each."""
     last = answer.cost.chip.cores - 0.5
     whole = {"dtick": 1} if last < _FEW else {}
-    for at, domain in (("", [0, 0.485]), ("2", [0.515, 1])):
-        figure.update_layout(
-            {
-                f"xaxis{at}": style.axis(
-                    "core",
-                    domain=domain,
-                    range=[-0.5, last],
-                    anchor=f"y{at}",
-                    showgrid=False,
-                    zeroline=False,
-                    **whole,
-                )
-            }
-        )
     figure.update_layout(yaxis2=style.axis("", matches="y", anchor="x2", showticklabels=False))
-    for at, name, time_s in (("", _BEFORE, answer.global_memory.time_s), ("2", _AFTER, answer.time_s)):
-        axis = f"x{at}"
+    for at, domain, name, time_s in (
+        ("", [0, 0.485], _BEFORE, answer.global_memory.time_s),
+        ("2", [0.515, 1], _AFTER, answer.time_s),
+    ):
+        own = {"domain": domain, "range": [-0.5, last], "anchor": f"y{at}"}
+        across = style.axis("core", **own, showgrid=False, zeroline=False, **whole)
+        figure.update_layout({f"xaxis{at}": across})
         line = {"color": "#7d7d7d", "width": 1.5, "dash": "dash"}
-        level = factor * time_s
-        figure.add_shape(
-            type="line", xref=axis, yref=f"y{at}", x0=-0.5, x1=last, y0=level, y1=level, line=line
-        )
+        span = {"x0": -0.5, "x1": last, "y0": factor * time_s, "y1": factor * time_s}
+        figure.add_shape(type="line", xref=f"x{at}", yref=f"y{at}", line=line, **span)
         figure.add_annotation(
-            text=f"{name}: {format_time(time_s)} per batch", showarrow=False, xref=f"{axis} domain", x=0,
+            text=f"{name}: {format_time(time_s)} per batch", showarrow=False, xref=f"x{at} domain", x=0,
             xanchor="left", yref=f"y{at} domain", y=1.01, yanchor="bottom",
         )  # fmt: skip
 
@@ -337,12 +194,12 @@ def _colour(rank: int) -> str:
     return one if rank < 7 else style.faded(one, 0.5)
 
 
-def chip_source(answer: ChipAnswer, ids: Sequence[str] = ()) -> str:
-    """Where the numbers come from, under every figure;  ids  of the figure, (): those of the answer."""
-    chip, which = answer.cost.chip, ", ".join(ids or [answer.ids.name])
+def _source(answer: ChipAnswer) -> str:
+    """Where the numbers come from."""
+    chip, batch = answer.cost.chip, counted(int(answer.cost.batch), "sample")
     typed = chip.name if chip.name in list_chips() else "FILE"
     return (
-        f"Modelled, not measured: values of chip {chip.name}, ids {which}, "
-        f"{_samples(answer)}; equations: perfmodel chip explain WAY --chip {typed} --rows N, WAY one of "
+        f"Modelled, not measured: values of chip {chip.name}, ids {answer.ids.name}, {batch}; equations: "
+        f"perfmodel chip explain WAY --chip {typed} --rows N, WAY one of "
         f"{', '.join(way.label for way in WAYS)}."
     )

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import shlex
 
-import numpy as np
-
-from perfmodel.onechip.batch import LIMIT_WORDS
 from perfmodel.onechip.explain import StepExplained, WayExplained
 from perfmodel.onechip.ways import WaysMap
-from perfmodel.onechip.work import WAYS, Way
+from perfmodel.onechip.work import Way
 from perfmodel.passes.terms import Term
 from perfmodel.report.explanation_text import where
 from perfmodel.report.terminal import command_lines, facts, paragraph, table
@@ -21,7 +18,7 @@ _INDENT = 4
 
 
 def ways_text(found: WaysMap) -> str:
-    """The map as text: the fastest way of each cell, and from where each beats GM."""
+    """The map as text: the fastest way of each cell."""
     chip = found.chip
     columns, element = counted(found.dim, "column"), counted(int(found.element_bytes), "byte")
     shape = f"{columns} of {element}, {found.pooling:g} per bag"
@@ -39,24 +36,7 @@ def ways_text(found: WaysMap) -> str:
     further = tuple(range(3, len(found.look_ups) + 1, 4))
     drop = [between, further]
     cells = table(["rows", *(format_count(float(n)) for n in found.look_ups)], rows, drop=drop)
-    crossing = [
-        [format_count(float(m)), *(_crossing(float(found.crossing[way, at])) for way in WAYS[1:])]
-        for at, m in enumerate(found.rows)
-    ]
-    below = table(["rows", *(way.label for way in WAYS[1:])], crossing)
-    return "\n\n".join(
-        [
-            head,
-            cells,
-            paragraph(
-                "number of look-ups above which a way is faster than GM (closed form, without passes and "
-                "cache); never: not within the map above"
-            )
-            + "\n"
-            + below,
-            *_explained(found),
-        ]
-    )
+    return "\n\n".join([head, cells, *_explained(found)])
 
 
 def _explained(found: WaysMap) -> list[str]:
@@ -87,16 +67,8 @@ def explain_line(
     return command_lines(words if ids == UNIFORM else f"{words} --distribution {shlex.quote(ids.name)}")
 
 
-def _crossing(look_ups: float) -> str:
-    if np.isnan(look_ups):
-        return "too large"
-    if np.isinf(look_ups):
-        return "never"
-    return format_count(float(np.ceil(look_ups))) if look_ups >= 1 else "always"
-
-
 def way_text(found: WayExplained) -> str:
-    """Title and time, the table, a section for each step, the sum, the values of the chip."""
+    """Title and time, the table, a section for each step, the sum."""
     chip = found.chip
     title = f"{found.way.label} on one core of {chip.name}: {format_time(found.time_s)} for a whole batch"
     parts = [
@@ -104,9 +76,14 @@ def way_text(found: WayExplained) -> str:
         _numbers(found.shape),
         *(_part(number, part) for number, part in enumerate(found.parts, start=1)),
         _sum(found),
-        _constants(found),
+        paragraph(f"perfmodel chips {chip.name} has each value of the chip with its source{_changed(chip)}."),
     ]
     return "\n\n".join(parts)
+
+
+def _changed(chip: Chip) -> str:
+    changed = ", ".join(f"{key} = {chip.quantity(key)}" for key in sorted(chip.overrides))
+    return f"; assumed: {changed}" if changed else ""
 
 
 def _numbers(terms: tuple[Term, ...]) -> str:
@@ -138,15 +115,4 @@ def _sum(found: WayExplained) -> str:
     lines = [f"{whole} = {format_time(found.time_s)}, as in chip ways --chip {found.chip.name}"]
     if found.preload_s > 0:
         lines.append(f"rows that stay are copied once, in {format_time(found.preload_s)}, not in each batch")
-    lines.append(
-        f"a batch of this table alone takes {format_time(found.batch_s)}, limited by "
-        f"{LIMIT_WORDS[found.limit]}, as chip simulate --one-core predicts"
-    )
     return "Together\n" + "\n".join(paragraph(line, indent=_INDENT) for line in lines)
-
-
-def _constants(found: WayExplained) -> str:
-    rows = [
-        [term.symbol, term.text, term.evidence, f"{term.meaning}: {term.source}"] for term in found.constants
-    ]
-    return table(["value of the chip", "", "evidence", "meaning and source"], rows, left=(0, 1, 2, 3))
