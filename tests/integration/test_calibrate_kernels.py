@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,10 +27,10 @@ IDS, LENGTHS = [7, 0, 9, 3, 8], [2, 0, 1, 2]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def home(kernel_home: Path) -> Iterator[None]:
     """Where our own kernels are compiled to."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PERFMODEL_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv("PERFMODEL_HOME", str(kernel_home))
         yield
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,10 +26,10 @@ ROW_BYTES = 32
 
 
 @pytest.fixture(scope="module", autouse=True)
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def home(kernel_home: Path) -> Iterator[None]:
     """Where our own kernels are compiled to."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PERFMODEL_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv("PERFMODEL_HOME", str(kernel_home))
         yield
 
 

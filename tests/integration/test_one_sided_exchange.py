@@ -39,10 +39,10 @@ os._exit(0)  # NVSHMEM's own end wants a GPU
 
 
 @pytest.fixture(scope="module", autouse=True)
-def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def built(kernel_home: Path) -> Iterator[None]:
     """The kernels are compiled once, before the processes that load them start."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PERFMODEL_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv("PERFMODEL_HOME", str(kernel_home))
         for method in ("fused", "three"):
             for dtype, width in (("fp32", 16), ("fp16", 8)):  # 12 columns
                 variant = kernels(dtype, "int64", row_access(12, dtype, width), method=method)

@@ -33,10 +33,10 @@ NAMES = [
 
 
 @pytest.fixture(scope="module", autouse=True)
-def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def built(kernel_home: Path) -> Iterator[None]:
     """Kernels of the one-sided passes are compiled once, before the ranks start."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PERFMODEL_HOME", str(tmp_path_factory.mktemp("home")))
+        patch.setenv("PERFMODEL_HOME", str(kernel_home))
         for method in METHODS:
             for dtype, width in (("fp32", 16), ("fp16", 8)):  # 12 columns
                 made = kernels(dtype, "int64", row_access(12, dtype, width), method=method)
