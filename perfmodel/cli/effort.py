@@ -27,7 +27,6 @@ LimitOption = Annotated[
         help="Cut the search short after this time; the answer then depends on the machine (default: none).",
     ),
 ]
-EFFORT = DEFAULT_EFFORT
 
 
 def effort_of(name: str | None) -> float:

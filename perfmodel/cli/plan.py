@@ -11,7 +11,7 @@ import typer
 
 from perfmodel.cli.codes import STOPPED
 from perfmodel.cli.dense import DenseOption, layers_of, whole_of
-from perfmodel.cli.effort import EFFORT, EffortOption, LimitOption
+from perfmodel.cli.effort import EffortOption, LimitOption
 from perfmodel.cli.explain_plan_file import explain_line
 from perfmodel.cli.ids import AlphaOption, DistributionOption
 from perfmodel.cli.load_options import check_beside_plan
@@ -79,7 +79,7 @@ from perfmodel.cli.plan_scaling import print_scaling
 from perfmodel.cli.stopping import acknowledge, ctrl_c
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import IdDtypeOption, PayloadOption, ScenarioOption
-from perfmodel.effort import Deadline
+from perfmodel.effort import DEFAULT_EFFORT, Deadline
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Plan, PlanTables, write_plan
 from perfmodel.plan.for_torchrec import runnable as torchrec
@@ -134,7 +134,7 @@ def plan(
     constraints: ConstraintsOption = None,
     only: OnlyOption = None,
     without: WithoutOption = None,
-    effort: EffortOption = EFFORT,
+    effort: EffortOption = DEFAULT_EFFORT,
     time_limit: LimitOption = None,
     seed: SeedOption = 0,
     plan_file: PlanOption = None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfmodel.cli.codes import STOPPED
-from perfmodel.cli.effort import EFFORT, EffortOption, LimitOption, limit_of
+from perfmodel.cli.effort import EffortOption, LimitOption, limit_of
 from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
 from perfmodel.cli.onechip.options import ChipOption, ChipSetOption, chip_of
 from perfmodel.cli.options import ForceOption, JsonOption
@@ -24,6 +24,7 @@ from perfmodel.cli.page_file import write
 from perfmodel.cli.plan_options import ModelOption, SeedOption, check_page
 from perfmodel.cli.stopping import ctrl_c, end_softly
 from perfmodel.cli.typed_line import TypedLine
+from perfmodel.effort import DEFAULT_EFFORT
 from perfmodel.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def plan(
     alpha: AlphaOption = None,
     distribution: DistributionOption = None,
     settings: ChipSetOption = None,
-    effort: EffortOption = EFFORT,
+    effort: EffortOption = DEFAULT_EFFORT,
     time_limit: LimitOption = None,
     seed: SeedOption = 0,
     report: Annotated[

@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
-from perfmodel.cli.effort import EFFORT, EffortOption, LimitOption, limit_of
+from perfmodel.cli.effort import EffortOption, LimitOption, limit_of
 from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
 from perfmodel.cli.onechip.options import ChipOption, ChipSetOption, chip_of
 from perfmodel.cli.options import JsonOption
 from perfmodel.cli.output import emit, emit_json, warn_all
+from perfmodel.effort import DEFAULT_EFFORT
 from perfmodel.errors import BadInputError
 
 _DEFAULT_BATCH = "512"
@@ -28,7 +29,7 @@ def simulate(
     alpha: AlphaOption = None,
     distribution: DistributionOption = None,
     settings: ChipSetOption = None,
-    effort: EffortOption = EFFORT,
+    effort: EffortOption = DEFAULT_EFFORT,
     time_limit: LimitOption = None,
     seed: Annotated[
         int, typer.Option("--seed", min=0, help="Seed of the ids and of the addresses of the tables.")
