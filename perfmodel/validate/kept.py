@@ -59,8 +59,7 @@ def claims_found() -> list[Judged]:
         row["check"]: Finding(None if isnan(row["value"]) else row["value"], row["words"])
         for row in _read("claims_found.csv").to_dict("records")
     }
-    claims = [(claim, found[claim.check]) for claim in load_claims().claim]
-    return [Judged(claim, one, claim.judge(one.value)) for claim, one in claims]
+    return [Judged.of(claim, found[claim.check]) for claim in load_claims().claim]
 
 
 def save() -> None:
