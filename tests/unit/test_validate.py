@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
 from perfmodel.schema.calibration import shipped_calibration
-from perfmodel.validate import accuracy, crossover, measured, validate, within
+from perfmodel.schema.evidence import Clock
+from perfmodel.validate import accuracy, crossover, measured, questions, validate, within
 from perfmodel.validate.crossover import Comparison
 from perfmodel.validate.verdicts import Finding, Outcome, load_bands, outcome
 
@@ -129,8 +130,8 @@ def test_beyond_the_crossover_nccl_is_faster(nvshmem: list[float], data: st.Data
 
 
 def test_unmeasured_pairs_are_said_to_be() -> None:
-    table = crossover.table().set_index(["collective", "nvshmem_clock", "nccl_clock"])
-    assert table.loc[("broadcast", "device", "stream"), "winner"] == "not measured"
+    assert crossover.compare("broadcast", Clock.DEVICE, Clock.STREAM) is None
+    assert questions.crossing("broadcast", ("device", "stream")) == Finding(None, "not measured")
 
 
 # verdicts
