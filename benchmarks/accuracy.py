@@ -13,6 +13,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Hashable
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -165,13 +166,13 @@ def spreads() -> str:
 
 def crossovers() -> str:
     rows = []
-    for row in crossover.table().to_dict("records"):
-        known = row["winner"] != "not measured"
-        size = row["crossover_bytes"]
-        ratio = f"{row['small_ratio']:.2f}" if known else ""
-        crossing = format_bytes(size) if known and pd.notna(size) else ""
-        clocks = (row["nvshmem_clock"], row["nccl_clock"])
-        rows.append([row["collective"], *clocks, ratio, crossing, row["winner"]])
+    for collective, clocks in product(crossover.COLLECTIVES, crossover.PAIRS):
+        found = crossover.compare(collective, *clocks)
+        said = ["", "", "not measured"]
+        if found is not None:
+            size = found.crossover_bytes
+            said = [f"{found.small_ratio:.2f}", format_bytes(size) if size else "", found.winner]
+        rows.append([collective, *map(str, clocks), *said])
     headers = ["collective", "NVSHMEM clock", "NCCL clock", "NCCL/NVSHMEM", "crossover", "faster"]
     return table(headers, rows, left=(0, 1, 2, 5))
 

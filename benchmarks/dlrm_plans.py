@@ -13,7 +13,8 @@ from pathlib import Path
 from perfmodel.plan import plan_record
 from perfmodel.plan.searching.search import Search
 from perfmodel.validate.dlrm_inputs import load_inputs, planned
-from perfmodel.validate.other_papers import load_other_papers, throughput_case
+from perfmodel.validate.questions import throughput_case
+from perfmodel.validate.verdicts import load_claims
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "dlrm" / "plans"
 
@@ -22,7 +23,8 @@ def main(effort_s: float) -> None:
     """Plans of every case, one file each."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     cases = {case.name: case for case in planned(load_inputs())}
-    throughputs = [throughput_case(row.model) for row in load_other_papers().embark.row]
+    asked = [claim.ask for claim in load_claims().claim if claim.ask["what"] == "throughput"]
+    throughputs = [throughput_case(ask["model"], ask["gpus"], ask["alpha"]) for ask in asked]
     for case in [*cases.values(), *(case for case in throughputs if case.name not in cases)]:
         evaluator = case.evaluator()
         found = Search(evaluator, case.usable_bytes(evaluator), effort_s=effort_s).run()

@@ -18,15 +18,7 @@ are uniform. "found s" is when our search had the plan that it gave; the rest of
 and into plans that were no better. "gap %" is what a plan of the listed schemes can save of its time, at most
 (docs/commands.md). Without TorchRec its columns and rows are missing, which is said. Plans for TorchRec, its
 planner's and ours, are costed as TorchRec runs them: one set of exchanges for each sharding type in use.
-Three rows are our search kept to what TorchRec can run:
-
-    ours for TorchRec  the best plan by our model
-    ours by its score  the best one by TorchRec's estimator
-    ours by both       the best one by our model of those that it rates no worse than TorchRec's plan (where
-                       that is not known: than ours by its score, and 1 % more)
-
-The last two are in the memory that TorchRec counts, as TorchRec's plan is; "GB" is ours. After all cases: how
-long our model takes to score every way to shard 1000 different tables on 128 GPUs; a line for each case; and
+"ours for TorchRec" is our search kept to what TorchRec can run. After all cases: a line for each case, and
 the cases in which another planner is faster.
 """
 
@@ -49,8 +41,6 @@ from planner_baselines import embark, random_search
 from planner_cases import Question, questions, tables_of
 from planner_greedy import per_byte
 from planner_report import (
-    BOTH,
-    BY_SCORE,
     EMBARK,
     OURS,
     OURS_SOON,
@@ -66,8 +56,6 @@ from planner_report import (
     summary,
     text,
 )
-from planner_score import Costs, runnable_options, search_by_score, search_within, shards
-from planner_scoring import scoring
 from planner_worker import Worker
 
 from calibrate.passes import torchrec_pass
@@ -81,7 +69,6 @@ from perfmodel.plan.pricing.placement import Placement, Scheme
 from perfmodel.plan.searching.search import Restriction, Search
 
 _TO_MS, _TO_GB = 1e3, 1e-9
-_SLACK = 0.01  # of the best score, where TorchRec has no plan
 _SHORT = {Exchange.TWO_LEVEL: "2-level"}
 
 
@@ -94,13 +81,10 @@ class Loose(Plan):
 
 
 class Better:
-    """When a search had a better plan [s of the CPU], and its time [s].
+    """When a search had a better plan [s of the CPU], and its time [s]."""
 
-    before_s  what counts as planning too, and was done in another process [s]
-    """
-
-    def __init__(self, before_s: float = 0.0) -> None:
-        self.began = process_time() - before_s
+    def __init__(self) -> None:
+        self.began = process_time()
         self.found: list[tuple[float, float]] = []
 
     def watch(self, best_s: float, bound_s: float) -> None:
@@ -132,7 +116,6 @@ class Case:
         self.limit = asked.memory * self.evaluator.setting.machine.value("hbm_bytes")
         self.plans: dict[str, Plan] = {}
         self.rows: list[Row] = []
-        self.costs: Costs
 
     def run(self) -> list[Row]:
         """All planners; random search gets as much of the CPU as our longer search took."""
@@ -193,7 +176,7 @@ class Case:
 
     def _model(self, name: str) -> Evaluator:
         """What costs a planner's plans."""
-        return self.in_torchrec if name in (RESTRICTED, BY_SCORE, BOTH) else self.evaluator
+        return self.in_torchrec if name == RESTRICTED else self.evaluator
 
     def _scored(self, row: Row, plan: Plan, types: Sequence[str] | None = None) -> Row:
         """With the time and memory of our model; ``types`` that TorchRec's planner chose for its tables."""
@@ -209,47 +192,12 @@ class Case:
         return row
 
     def _torchrec(self, worker: Worker) -> None:
-        """TorchRec's plan, ours by its score, ours by both, and its score of all plans that it could run."""
+        """TorchRec's plan, and its score of all plans that it could run."""
         worker.score(self._uniform("row-wise"))  # it has imported TorchRec
-        if not self.question.many:
-            self._tried(BY_SCORE, lambda: self._by_score(worker))
         self._theirs(worker.planned(self.asked.limit))
-        if BY_SCORE in self.plans:
-            self._tried(BOTH, self._by_both)
         for name, plan in self.plans.items():
             with contextlib.suppress(BadInputError):  # it has no such sharding: "-"
-                theirs, row = worker.score(plan), self._row(name)
-                row.torchrec_ms = theirs["ms"]
-                if name in (BY_SCORE, BOTH) and theirs["bytes"] > self.limit:
-                    row.why = f"does not fit as TorchRec counts: {theirs['bytes'] * _TO_GB:.0f} GB"
-
-    def _by_score(self, worker: Worker) -> None:
-        """The best plan by TorchRec's estimators; the time to ask for what shards cost counts."""
-        options = runnable_options(self.in_torchrec, self.limit)
-        answer = worker.costs(shards(self.in_torchrec, options))
-        self.costs = Costs(options, np.array(answer["ms"]), np.array(answer["bytes"]))
-        better = Better(answer["seconds"])
-        found = search_by_score(self.in_torchrec, self.costs, self.limit, self.asked.ours_s, better.watch)
-        row = Row(BY_SCORE, better.took_s, tuple(better.found), torchrec_gap=found.gap)
-        self._theirs_too(row, found.plan)
-
-    def _by_both(self) -> None:
-        """The best plan by our model that TorchRec's estimator rates no worse than TorchRec's plan."""
-        began = process_time()
-        known = [self.plans[name] for name in (RESTRICTED, BY_SCORE) if name in self.plans]
-        best = float(self.costs.ranks(self.plans[BY_SCORE])[0].max())
-        most_ms = self._row(THEIRS).torchrec_ms or best * (1 + _SLACK)
-        effort_s = self.asked.ours_s
-        plan = search_within(self.in_torchrec, self.costs, known, self.limit, most_ms, effort_s)
-        if plan is None:
-            self.rows.append(Row(BOTH, why="no plan has such a score"))
-        else:
-            self._theirs_too(Row(BOTH, process_time() - began), plan)
-
-    def _theirs_too(self, row: Row, plan: Plan) -> None:
-        """A plan in the memory that TorchRec counts; ours may be a little more, as for TorchRec's plan."""
-        self.rows.append(self._scored(row, plan))
-        self.plans[row.planner] = plan
+                self._row(name).torchrec_ms = worker.score(plan)["ms"]
 
     def _theirs(self, planned: dict[str, Any] | None) -> None:
         """TorchRec's plan in our terms."""
@@ -314,14 +262,14 @@ def main() -> int:
     asked = _understood(parser)
     if not torchrec_pass.availability().usable:
         print(f"TorchRec is not compared: {torchrec_pass.availability().why_not}.\n")
-    scored, cases = scoring(asked.machine, asked.memory), {}
+    cases = {}
     found = list(questions(asked.models, asked.gpus, asked.objective, asked.batch, asked.case))
     with ProcessPoolExecutor(asked.jobs, get_context("fork")) as pool:
         each = pool.map if asked.jobs > 1 else map
         for question, rows in zip(found, each(partial(_run, asked=asked), found), strict=True):
             print(f"{question.name}, on {asked.machine}\n{text(rows)}\n", flush=True)
             cases[question.name] = rows
-    print(f"{summary(list(cases.values()))}\n{scored}\n")
+    print(f"{summary(list(cases.values()))}\n")
     said = compared(cases, asked.soon, asked.ours_s)
     print(said)
     if asked.write:

@@ -11,11 +11,10 @@ from pathlib import Path
 
 from perfmodel.report.terminal import table
 
-OURS, RESTRICTED, BY_SCORE, BOTH = "ours", "ours for TorchRec", "ours by its score", "ours by both"
-OURS_SOON = "ours soon"
+OURS, RESTRICTED, OURS_SOON = "ours", "ours for TorchRec", "ours soon"
 THEIRS, EMBARK, PER_BYTE, RANDOM = "TorchRec", "EMBark's greedy", "per-byte greedy", "random"
 UNIFORM = ("row-wise", "table-wise", "table-row-wise")
-PLANNERS = (OURS, OURS_SOON, RESTRICTED, BY_SCORE, BOTH, THEIRS, EMBARK, PER_BYTE, RANDOM, *UNIFORM)
+PLANNERS = (OURS, OURS_SOON, RESTRICTED, THEIRS, EMBARK, PER_BYTE, RANDOM, *UNIFORM)
 OTHERS = (THEIRS, EMBARK, PER_BYTE, RANDOM)
 README = Path(__file__).with_name("README.md")
 WIDTH = 120
@@ -37,7 +36,6 @@ class Row:
     step_ms: float | None = None
     torchrec_ms: float | None = None
     gap: float | None = None  # to the bound of the listed schemes
-    torchrec_gap: float | None = None  # of its score to a bound of it
     memory_gb: float | None = None
     shardings: str = ""
     why: str = ""
@@ -162,52 +160,45 @@ def summary(cases: list[list[Row]]) -> str:
 
 def _against_torchrec(named: list[dict[str, Row]]) -> Iterator[str]:
     known = [rows for rows in named if THEIRS in rows and rows[THEIRS].step_ms]
-    for name in (RESTRICTED, BY_SCORE, BOTH):
-        own = [
-            rows[name].torchrec_ms / rows[THEIRS].torchrec_ms
-            for rows in known
-            if name in rows and rows[name].torchrec_ms
-        ]
-        if own:
-            worse = sum(ratio > 1.01 for ratio in own)
-            yield (
-                f"TorchRec's own score of {name}: {mean(own):.2f} x that of TorchRec's plan, mean "
-                f"({min(own):.2f} to {max(own):.2f}); more than 1 % worse in {worse} of {len(own)}."
-            )
-    for name in (RESTRICTED, BOTH):
-        has = [rows for rows in known if name in rows and rows[name].step_ms]
-        slower = [rows[THEIRS].step_ms / rows[name].step_ms for rows in has]
-        if slower:
-            spread = f"{mean(slower):.2f} x, mean ({min(slower):.2f} to {max(slower):.2f})"
-            yield f"By our model TorchRec's plan takes {spread}, as long as {name}."
-    for name, score in ((OURS, "step_ms"), (BY_SCORE, "torchrec_ms")):
-        yield from _sooner(known, name, score)
+    own, slower = [], []
+    for rows in known:
+        ours, theirs = rows.get(RESTRICTED), rows[THEIRS]
+        if ours and ours.torchrec_ms:
+            own.append(ours.torchrec_ms / theirs.torchrec_ms)
+        if ours and ours.step_ms:
+            slower.append(theirs.step_ms / ours.step_ms)
+    if own:
+        worse = sum(ratio > 1.01 for ratio in own)
+        yield (
+            f"TorchRec's own score of {RESTRICTED}: {mean(own):.2f} x that of TorchRec's plan, mean "
+            f"({min(own):.2f} to {max(own):.2f}); more than 1 % worse in {worse} of {len(own)}."
+        )
+    if slower:
+        spread = f"{mean(slower):.2f} x, mean ({min(slower):.2f} to {max(slower):.2f})"
+        yield f"By our model TorchRec's plan takes {spread}, as long as {RESTRICTED}."
+    yield from _sooner(known)
 
 
-def _sooner(known: list[dict[str, Row]], name: str, score: str) -> Iterator[str]:
+def _sooner(known: list[dict[str, Row]]) -> Iterator[str]:
     """How much longer TorchRec's planner takes than ours until that has a plan that is no worse."""
     sooner, never = [], 0
     for rows in known:
-        if name not in rows or rows[name].plan_s is None:
+        if rows[OURS].plan_s is None:
             continue
         theirs = rows[THEIRS]
-        at = [when for when, best_s in rows[name].found if best_s * _TO_MS <= getattr(theirs, score) * 1.001]
+        at = [when for when, best_s in rows[OURS].found if best_s * _TO_MS <= theirs.step_ms * 1.001]
         never += not at
         sooner += [theirs.plan_s / at[0]] if at else []
     if sooner:
         spread = f"{mean(sooner):.1f} x, mean ({min(sooner):.1f} to {max(sooner):.0f})"
-        whose = "by our model" if score == "step_ms" else "by TorchRec's score"
         yield (
-            f"TorchRec's planner takes {spread}, as long as {name} until that has a plan that is no worse "
-            f"{whose}; it never has one in {never} of {len(known)}."
+            f"TorchRec's planner takes {spread}, as long as {OURS} until that has a plan that is no worse "
+            f"by our model; it never has one in {never} of {len(known)}."
         )
 
 
 def _gaps(named: list[dict[str, Row]]) -> Iterator[str]:
-    for name, of, field in (
-        (OURS, "the bound of the listed schemes", "gap"),
-        (BY_SCORE, "a bound of TorchRec's score", "torchrec_gap"),
-    ):
-        gaps = [100 * getattr(rows[name], field) for rows in named if name in rows and rows[name].plan_s]
-        if gaps:
-            yield f"Gap of {name} to {of}: {sum(gaps) / len(gaps):.1f} %, mean, {max(gaps):.1f} % at most."
+    gaps = [100 * rows[OURS].gap for rows in named if rows[OURS].plan_s]
+    if gaps:
+        spread = f"{sum(gaps) / len(gaps):.1f} %, mean, {max(gaps):.1f} % at most"
+        yield f"Gap of {OURS} to the bound of the listed schemes: {spread}."

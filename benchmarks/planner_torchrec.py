@@ -3,9 +3,6 @@
 python benchmarks/planner_torchrec.py PLAN.json [--training]: a file for TorchRec, whose tables and topology
 count; --training: a step has a backward pass. Answers each line of standard input by one line, all JSON:
 
-    {"ask": "costs", "shards": [[table, sharding type, kernel, [rows, columns]], ...]}
-        -> {"ms": [...], "bytes": [...], "seconds": ...}: each shard by EmbeddingPerfEstimator and
-        EmbeddingStorageEstimator, and the CPU time of both
     {"ask": "score", "plan": file} -> {"ms": ..., "bytes": ...}: the busiest and the fullest rank of a plan
     {"ask": "plan", "seconds": s}  -> what EmbeddingShardingPlanner finds, proposing for so long
 """
@@ -119,20 +116,6 @@ class Rating:
         models = {"ms": NoopPerfModel, "bytes": NoopStorageModel}
         return {name: float(model(self.topology).rate(options)) for name, model in models.items()}
 
-    def costs(self, shards: list[Any]) -> dict[str, Any]:
-        """Each of ``shards`` alone: table, sharding type, kernel, [rows, columns]."""
-        began = process_time()
-        entries = {entry.table: entry for entry in self.plan.tables}
-        options = self.estimate(
-            [
-                self.option(entries[name], kind, kernel, [Shard(size=size, offset=[0, 0])])
-                for name, kind, kernel, size in shards
-            ]
-        )
-        found = [option.shards[0] for option in options]
-        costs = {"ms": [shard.perf.total for shard in found], "bytes": [shard.storage.hbm for shard in found]}
-        return {**costs, "seconds": process_time() - began}
-
     def planned(
         self, seconds: float, perf: Callable[..., Any] | None = None, rating: Callable[..., Any] | None = None
     ) -> dict[str, Any]:
@@ -185,9 +168,7 @@ def main() -> None:
     rating = Rating(torchrec_plan.load(sys.argv[1]), "--training" in sys.argv)
     for line in sys.stdin:
         asked = json.loads(line)
-        if asked["ask"] == "costs":
-            answer = rating.costs(asked["shards"])
-        elif asked["ask"] == "score":
+        if asked["ask"] == "score":
             answer = rating.score(torchrec_plan.load(asked["plan"]))
         else:
             answer = rating.planned(asked["seconds"])

@@ -39,10 +39,6 @@ class Worker:
         self._end()
         self.folder.cleanup()
 
-    def costs(self, shards: list[Any]) -> dict[str, Any]:
-        """Times [ms] and memory [bytes] of shards by TorchRec's estimators, and how long these took [s]."""
-        return self._answer({"ask": "costs", "shards": shards})
-
     def score(self, plan: Plan) -> dict[str, float]:
         """TorchRec's score [ms] and memory [bytes] of a plan. Limits: it cannot run it -> BadInputError"""
         return self._answer({"ask": "score", "plan": self._file(plan, "scored")})

@@ -229,7 +229,10 @@ def _why_bandwidths_disagree(row: LoggedRow, time_s: float) -> str:
     return ""
 
 
-def infer_gpus(operation: str, rows: Iterable[LoggedRow], most: int = 4096) -> int:
+_MOST_RANKS = 4096
+
+
+def infer_gpus(operation: str, rows: Iterable[LoggedRow]) -> int:
     """The only number of ranks that every printed busbw/algbw allows; 0 if none or several do.
 
     all_reduce 2(G-1)/G and (G-1)/G say G when the bandwidths have enough digits; broadcast never does.
@@ -245,7 +248,7 @@ def infer_gpus(operation: str, rows: Iterable[LoggedRow], most: int = 4096) -> i
             continue  # no number of ranks gives such a ratio: the row says nothing, and is refused later
         lowest = max(lowest, 1.0 / (1.0 - low))
         highest = min(highest, 1.0 / (1.0 - high) if high < 1.0 else math.inf)
-    if operation in ("broadcast", "sendrecv") or not highest < most:
+    if operation in ("broadcast", "sendrecv") or not highest < _MOST_RANKS:
         return 0
     first, last = math.ceil(lowest - 1e-9), math.floor(highest + 1e-9)
     return first if first == last and first >= 2 else 0

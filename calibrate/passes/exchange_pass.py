@@ -229,13 +229,13 @@ class ExchangeOperation:
         return steps
 
 
-def expected_bags(job: Job, ids: Any, lengths: Any, weights: Any = None) -> Any:
+def expected_bags(job: Job, ids: Any, lengths: Any) -> Any:
     """Bags that pattern rows give, fp32 [T B, D]: worked out from the numbers of the rows, without tables."""
     import torch
 
     bag = torch.arange(job.bags, device=ids.device).repeat_interleave(lengths)
     row = bag // job.work.batch * job.block + ids % job.block
-    return bag_sums(ids // job.block * OWNER_ROWS + row, lengths, job.work.dim, weights)
+    return bag_sums(ids // job.block * OWNER_ROWS + row, lengths, job.work.dim)
 
 
 class HostSteps:

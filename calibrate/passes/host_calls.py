@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -25,14 +25,14 @@ INSIDE_OPERATORS = ("torch/_ops.py",)
 _TENSOR = (4, 8)
 
 
-def python_calls(run: Call, inside: Sequence[str] = INSIDE_OPERATORS) -> int:
-    """Calls of Python functions that ``run`` makes, without those inside functions of files ``inside``."""
+def python_calls(run: Call) -> int:
+    """Calls of Python functions that ``run`` makes, without those inside ``INSIDE_OPERATORS``."""
     found = depth = 0
 
     def saw(frame: FrameType, event: str, _: Any) -> None:
         nonlocal found, depth
         if event == "call":
-            if depth or frame.f_code.co_filename.replace("\\", "/").endswith(tuple(inside)):
+            if depth or frame.f_code.co_filename.replace("\\", "/").endswith(INSIDE_OPERATORS):
                 depth += 1
             else:
                 found += 1

@@ -40,11 +40,11 @@ def fill_rows(out: Any, first_row: int) -> None:
         torch.addcmul(u, m, v.to(out.dtype)[None, :], out=piece)
 
 
-def bag_sums(rows: Any, lengths: Any, dim: int, weights: Any = None) -> Any:
+def bag_sums(rows: Any, lengths: Any, dim: int) -> Any:
     """Sums of bags of pattern rows, fp32 [bags, dim], without a table.
 
     rows     numbers of the rows looked up, bag by bag [n], an int64 torch tensor
-    lengths  rows of each bag [bags];  weights  whole-numbered factor of each row, or none
+    lengths  rows of each bag [bags]
     """
     import torch
 
@@ -52,7 +52,6 @@ def bag_sums(rows: Any, lengths: Any, dim: int, weights: Any = None) -> Any:
     v = column_term(torch.arange(dim, device=rows.device)).to(torch.float32)
 
     def summed(term: Any) -> Any:
-        term = term if weights is None else term * weights.to(torch.int64)
         total = torch.zeros(term.numel() + 1, dtype=torch.int64, device=rows.device)
         torch.cumsum(term, 0, out=total[1:])
         return (total[ends] - total[ends - lengths]).to(torch.float32)[:, None]

@@ -49,9 +49,9 @@ def keep_freed_memory() -> bool:
     )
 
 
-def node_identity(root: Path = _ROOT) -> str:
+def node_identity() -> str:
     """What all processes of one node have in common: the kernel's boot number, else the host's name."""
-    return _text(root / "proc/sys/kernel/random/boot_id") or socket.gethostname()
+    return _text(_ROOT / "proc/sys/kernel/random/boot_id") or socket.gethostname()
 
 
 def cores(root: Path = _ROOT) -> list[list[int]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 
@@ -14,7 +15,7 @@ from perfmodel.report.own_run import own_run_text
 from perfmodel.report.validation_text import verdicts_text
 from perfmodel.schema.dense import load_rates
 from perfmodel.schema.run_folders import run_folder
-from perfmodel.validate import dlrm
+from perfmodel.validate import Verdict, dlrm, judged_steps
 from perfmodel.validate import validate as judge
 from perfmodel.validate.dlrm_inputs import load_inputs
 
@@ -76,19 +77,31 @@ def validate(
         return
 
     verdicts = judge(paper=paper, held_out=held_out)
-    outside = [verdict.identifier for verdict in verdicts if verdict.regression]
     if as_json:
-        emit_json("validate", paper=paper, verdicts=[vars(v) for v in verdicts], outside=outside)
+        _emit_json(verdicts, paper=paper)
     else:
         emit(verdicts_text(verdicts, paper=paper))
+    if paper:
+        _end(verdicts, "verdict is not the recorded one", "verdicts are not those that are recorded")
+    else:
+        _end(verdicts, "band is left", "bands are left")
+
+
+def _emit_json(verdicts: Sequence[Verdict], **more: Any) -> None:
+    emit_json(
+        "validate", **more, verdicts=[vars(verdict) for verdict in verdicts], outside=_outside(verdicts)
+    )
+
+
+def _outside(verdicts: Sequence[Verdict]) -> list[str]:
+    return [verdict.identifier for verdict in verdicts if verdict.regression]
+
+
+def _end(verdicts: Sequence[Verdict], one: str, several: str) -> None:
+    """Exit code 6 where a verdict is a regression; how that is told of one and of several."""
+    outside = _outside(verdicts)
     if outside:
-        several = len(outside) > 1
-        if paper:
-            what = (
-                "verdicts are not those that are recorded" if several else "verdict is not the recorded one"
-            )
-        else:
-            what = "bands are left" if several else "band is left"
+        what = several if len(outside) > 1 else one
         raise OutsideBandError(f"{len(outside)} {what}: {', '.join(outside)}.", "see the rows marked with !")
 
 
@@ -99,11 +112,10 @@ def _whole_models(*, as_json: bool) -> None:
     rows, unseen, shares, speedups = (
         [{str(k): v for k, v in row.items()} for row in f.to_dict("records")] for f in frames
     )
-    verdicts = dlrm.judge_steps()
-    outside = [verdict.identifier for verdict in verdicts if verdict.regression]
+    verdicts = judged_steps()
     if as_json:
-        emit_json(
-            "validate",
+        _emit_json(
+            verdicts,
             dense_efficiency=efficiency,
             assumed={"mlperf": inputs.mlperf.why, "embark": inputs.embark.why},
             rows=rows,
@@ -111,14 +123,10 @@ def _whole_models(*, as_json: bool) -> None:
             left_out=dlrm.left_out(),
             shares=shares,
             speedups=speedups,
-            verdicts=[vars(verdict) for verdict in verdicts],
-            outside=outside,
         )
     else:
         emit(dlrm_text(efficiency, rows, unseen, dlrm.left_out(), shares, speedups, verdicts))
-    if outside:
-        what = "verdict is not the recorded one" if len(outside) == 1 else "verdicts are not those recorded"
-        raise OutsideBandError(f"{len(outside)} {what}: {', '.join(outside)}.", "see the rows marked with !")
+    _end(verdicts, "verdict is not the recorded one", "verdicts are not those recorded")
 
 
 def _own_run(text: str, *, as_json: bool) -> None:
@@ -129,17 +137,15 @@ def _own_run(text: str, *, as_json: bool) -> None:
         raise BadInputError(f"--run {text} is not a folder.", "give the folder of a run, or latest.")
     passes = compare_run(folder)
     steps, verdicts = step_errors(passes), judge_run(passes)
-    outside = [verdict.identifier for verdict in verdicts if verdict.regression]
     if as_json:
-        emit_json(
-            "validate",
+        _emit_json(
+            verdicts,
             run=str(folder),
             passes=passes.drop(columns="key").to_dict(orient="records"),
             steps=steps.to_dict(orient="records"),
-            verdicts=[vars(v) for v in verdicts],
-            outside=outside,
         )
     else:
         emit(own_run_text(passes, steps, verdicts))
+    outside = _outside(verdicts)
     if outside:
         raise OutsideBandError(f"outside: {', '.join(outside)}.", "see the rows marked with !")

@@ -23,11 +23,9 @@ _KEYS: dict[KernelStep, tuple[str, ...]] = {
 """Constants of steps that a library may lack."""
 
 
-def fit_kernels(
-    samples: pd.DataFrame, machine: Machine, clock: Clock, passes: pd.DataFrame | None = None
-) -> KernelConstants | None:
+def fit_kernels(samples: pd.DataFrame, machine: Machine, clock: Clock) -> KernelConstants | None:
     """The first of ``fit_each``. Limits: none -> None"""
-    return next(iter(fit_each(samples, machine, clock, passes)), None)
+    return next(iter(fit_each(samples, machine, clock)), None)
 
 
 def fit_each(

@@ -94,18 +94,3 @@ def local_sum_bytes(G: ArrayLike, elements: ArrayLike, pooled_bytes: ArrayLike) 
     Limits: G = 1 -> 2 B T D w;  G -> inf -> the all-to-all's buffer
     """
     return (_array(G) + 1) * _array(elements) * _array(pooled_bytes)
-
-
-def slowdown_limit(G: ArrayLike, L: ArrayLike, phi: ArrayLike, rate_ratio: ArrayLike) -> Array:
-    """Slowdown of row-wise sharding when only the bytes of rows and partial bags matter.
-
-        s = 1 + (G - 1)(1 + r) / (phi L + 1)                                  [-]
-
-    G           ranks [-];  L  rows summed per bag [-];  phi  small-row penalty [-]
-    rate_ratio  r = gather rate / bus rate of the reduce-scatter [-]
-    Source: ratio of (gather + reduce-scatter) to the local gather with floors, ids and lengths left out:
-            [phi L + G + (G - 1) r] / (phi L + 1)
-    Limits: G = 1 -> 1;  L -> inf -> 1;  L = 0 -> G + (G - 1) r
-    """
-    ranks = _array(G)
-    return 1 + (ranks - 1) * (1 + _array(rate_ratio)) / (_array(phi) * _array(L) + 1)

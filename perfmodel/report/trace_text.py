@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.report.terminal import paragraph, table
 from perfmodel.schema.trace_alignment import Alignment, RankSkew, rank_skews
 from perfmodel.schema.traces import RankTrace
-from perfmodel.units import format_bytes, format_fraction, format_number, format_time
+from perfmodel.units import format_fraction, format_number, format_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,31 +17,19 @@ _MOST_RANKS = 8
 _MOST_REASONS = 4
 
 
-def traces_text(traces: Sequence[RankTrace], memory_bytes: Sequence[int] = ()) -> str:
-    """A row a trace: events, collectives parsed, what was not read and why, time to read the file.
-
-    memory_bytes  the most that the process had held when each was read; no such column without it
-    """
+def traces_text(traces: Sequence[RankTrace]) -> str:
+    """A row a trace: events, collectives parsed, what was not read and why, time to read the file."""
     rows = []
-    for i, trace in enumerate(traces):
-        memory = format_bytes(memory_bytes[i]) if memory_bytes else ""
+    for trace in traces:
         rows.append(
             (
                 str(trace.rank), f"{trace.events:,}".replace(",", " "),
                 f"{len(trace.collectives)} of {trace.communications}", _reasons(trace),
-                format_time(trace.seconds), memory, trace.file,
+                format_time(trace.seconds), trace.file,
             )
         )  # fmt: skip
-    headers = (
-        "rank",
-        "events",
-        "collectives",
-        "not read",
-        "read in",
-        "memory" if memory_bytes else "",
-        "file",
-    )
-    return table(headers, rows, left=(3, 6), drop=(6,))
+    headers = ("rank", "events", "collectives", "not read", "read in", "file")
+    return table(headers, rows, left=(3, 5), drop=(5,))
 
 
 def skew_text(aligned: Alignment) -> str:

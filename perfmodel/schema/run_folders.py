@@ -40,20 +40,22 @@ def run_folder(text: str) -> Path | None:
         return None
 
 
-def latest_run(folder: Path | None = None) -> Path:
-    """The run below ``folder`` or ``runs_folder`` that was written to last, of those with a calibration.
+def latest_run() -> Path:
+    """The run below ``runs_folder`` that was written to last, of those with a calibration.
 
     A functional check (``--oversubscribe``) is none of them, whatever lies in its folder.
     Limits: no such run -> NoCalibrationError; a calibration that cannot be read -> BadInputError
     """
-    runs, root = runs_by_age(folder), folder or runs_folder()
+    runs = runs_by_age()
     for run in runs:
         if calibrations_of(run) and not read_header(run).functional_only:
             return run
     why = "nothing was measured yet: no run"
     if runs:
         why = "no run holds a calibration (no collective at its end yet, or a functional check only)"
-    raise NoCalibrationError(f"{why} in {root}.", "measure this machine:\n  perfmodel calibrate --quick")
+    raise NoCalibrationError(
+        f"{why} in {runs_folder()}.", "measure this machine:\n  perfmodel calibrate --quick"
+    )
 
 
 def calibrations_of(folder: Path) -> dict[Path, Calibration]:

@@ -7,7 +7,6 @@ and a reduce-scatter, the receive buffer of an all-gather, the buffer of an all-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -60,7 +59,6 @@ _LARGEST_WHOLE = 2**53
 _LIMITED = {"payload_bytes": "payload_bytes", "gpus": "gpus", "nodes": "gpus", "gpus_per_node": "gpus"}
 """Whole numbers and the limit that each must keep."""
 _FOLDER = "measurements"
-_SOURCES = "sources.csv"
 _WHAT = "sample file"
 
 
@@ -70,20 +68,6 @@ class SampleIssue(NamedTuple):
     file: str
     line: int
     reason: str
-
-
-@dataclass(frozen=True)
-class Source:
-    """Where a set of samples comes from."""
-
-    source_id: str
-    where: str
-    title: str
-    date: str
-    hardware: str
-    settings: str
-    quality: str
-    licence: str
 
 
 def load_samples(
@@ -141,14 +125,6 @@ def write_samples(frame: pd.DataFrame, path: str | Path) -> None:
     text = ordered.to_csv(index=False, lineterminator="\n")
     parse_samples(text, str(path))
     write_whole_text(Path(path), text, _WHAT)
-
-
-def list_sources() -> list[Source]:
-    """Where the shipped samples come from, by source_id."""
-    (_, header), *lines = read_csv_lines(resources.data_path(_FOLDER, _SOURCES), "list of sources")
-    return sorted(
-        (Source(**dict(zip(header, line, strict=True))) for _, line in lines), key=lambda s: s.source_id
-    )
 
 
 def _files(path: str | Path | None, backend: str | None) -> list[Path]:

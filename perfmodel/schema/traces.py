@@ -31,7 +31,6 @@ class TraceKind(StrEnum):
 
     KINETO = "kineto"  # torch.profiler, Chrome's trace format
     INSPECTOR = "nccl-inspector"  # NCCL's profiler plugin, JSON lines
-    NSYS = "nsys"  # nsys export --type sqlite
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +173,3 @@ class RankTrace:
     def communications(self) -> int:
         """Communication that the trace holds: what was read and what was not."""
         return len(self.collectives) + sum(self.unread.values())
-
-    @property
-    def parsed_share(self) -> float:
-        """Share of the communication that was read; 1 without any [-]."""
-        return len(self.collectives) / self.communications if self.communications else 1.0

@@ -103,11 +103,6 @@ class TableSet:
         """Bytes of all tables."""
         return sum(table.total_bytes for table in self.tables)
 
-    @cached_property
-    def lookups_per_sample(self) -> float:
-        """Rows read for one sample, all tables together."""
-        return sum(table.pooling for table in self.tables)
-
 
 @dataclass(frozen=True, eq=False)
 class Workload:

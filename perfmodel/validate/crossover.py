@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +13,6 @@ from perfmodel.errors import NoCalibrationError
 from perfmodel.schema.calibration import Curve
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.machine import load_machine
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Floats = npt.NDArray[np.float64]
 
@@ -100,24 +96,3 @@ def common_sizes(curves: list[Curve]) -> Floats:
     high = min(c.anchor_bytes[-1] for c in curves)
     steps = round(np.log2(high / low) * _PER_OCTAVE)
     return np.asarray(np.geomspace(low, high, steps + 1))
-
-
-def table() -> pd.DataFrame:
-    """All collectives at all pairs of clocks: small_ratio, crossover_bytes, winner."""
-    import pandas as pd
-
-    rows = []
-    for collective in COLLECTIVES:
-        for nvshmem_clock, nccl_clock in PAIRS:
-            found = compare(collective, nvshmem_clock, nccl_clock)
-            rows.append(
-                {
-                    "collective": collective,
-                    "nvshmem_clock": str(nvshmem_clock),
-                    "nccl_clock": str(nccl_clock),
-                    "small_ratio": found.small_ratio if found else None,
-                    "crossover_bytes": found.crossover_bytes if found else None,
-                    "winner": found.winner if found else "not measured",
-                }
-            )
-    return pd.DataFrame(rows)

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import TABLE_ROW_WISE
 from perfmodel.plan.pricing.alike import Alike, best_alike
@@ -29,7 +27,7 @@ from perfmodel.validate.dlrm_inputs import (
     mlperf_case,
     mlperf_steps,
 )
-from perfmodel.validate.verdicts import Claim, Finding, Verdict, outcome
+from perfmodel.validate.verdicts import Finding
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -181,66 +179,19 @@ def speedup_frame() -> pd.DataFrame:
     return pd.DataFrame(out)
 
 
-def _error(rows: pd.DataFrame, share: float) -> Finding:
-    value = float(np.quantile(np.abs(rows["ratio"] - 1), share))
-    return Finding(value, f"{format_fraction(value)} of {len(rows)} rows")
+def share(gpus: int, beside: bool = False) -> Finding:
+    """Of embedding communication in a serial step with one global batch.
 
-
-def _unseen(machines: tuple[str, ...], share: float) -> Finding:
-    rows = unseen_frame()
-    return _error(rows[rows["machine"].isin(machines)], share)
-
-
-def _others() -> Finding:
-    """The worst machine's median."""
-    found = [_unseen((name,), 0.5) for name in ("a100-sxm-ib", "h200-sxm-ib", "b200-sxm-ib")]
-    return max(found, key=lambda each: each.value or 0.0)
-
-
-def _inside() -> Finding:
-    rows = unseen_frame()
-    rows = rows[rows["fitted"]]
-    value = float(rows["inside"].mean())
-    return Finding(value, f"{format_fraction(value)} of {len(rows)} rows")
-
-
-def _share(which: int) -> Finding:
+    beside  also say the share with the batch of one GPU kept
+    """
     rows = share_frame()
-    e = load_inputs().embark
-    gpus = (min(e.gpus), max(e.gpus))[which]
-    of = {kept: float(each["share"].iloc[0]) for kept, each in rows[rows["gpus"] == gpus].groupby("kept")}
-    kept = of["global"]
-    other = f", {format_fraction(of['per GPU'])} with the batch of one GPU kept" if which else ""
+    of = rows[rows["gpus"] == gpus].set_index("kept")["share"]
+    kept = float(of["global"])
+    other = f", {format_fraction(of['per GPU'])} with the batch of one GPU kept" if beside else ""
     return Finding(kept, f"{format_fraction(kept)}{other}")
 
 
-def _speedup(of: Callable[[pd.Series[float]], float]) -> Finding:
-    value = float(of(speedup_frame()["speedup"]))
+def speedup(answer: str) -> Finding:
+    """The mean or the max of the workloads."""
+    value = float(speedup_frame()["speedup"].agg(answer))
     return Finding(value, format_ratio(value))
-
-
-CHECKS: dict[str, Callable[[], Finding]] = {
-    "mlperf_h100": lambda: _unseen(("h100-sxm-ib",), 0.5),
-    "mlperf_far": lambda: _error(far_frame(), 0.5),
-    "mlperf_others": _others,
-    "mlperf_unlike": lambda: _unseen(("l40s-pcie",), 1.0),
-    "mlperf_inside": _inside,
-    "embark_share_8": lambda: _share(0),
-    "embark_share_128": lambda: _share(1),
-    "embark_average": lambda: _speedup(lambda values: float(values.mean())),
-    "embark_most": lambda: _speedup(lambda values: float(values.max())),
-}
-"""Check of each claim of ``checks.toml`` by name."""
-
-
-def judge_steps() -> list[Verdict]:
-    """Every claim judged; a verdict that is not the recorded one is a regression."""
-    return [_verdict(claim) for claim in load_inputs().claim]
-
-
-def _verdict(claim: Claim) -> Verdict:
-    found = CHECKS[claim.check]()
-    said = outcome(found.value, claim.low, claim.high)
-    band = f"{claim.low:g} to {claim.high:g}" if claim.low else f"at most {claim.high:g}"
-    changed = said is not claim.recorded
-    return Verdict(claim.id, claim.claim, claim.expected, found.words, band, said, claim.why, changed)

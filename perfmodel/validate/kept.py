@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from math import isnan
 from typing import TYPE_CHECKING
 
@@ -25,9 +25,9 @@ _SIZES = ("machine", "collective", "gpus", "payload_bytes", "sources", *_PREDICT
 _STEPS = ("system", "gpus", *_PREDICTED)
 
 
-def fresh_sizes_left_out(machines: Collection[str] = accuracy.IN_NODE_MACHINES) -> pd.DataFrame:
+def fresh_sizes_left_out() -> pd.DataFrame:
     """Every size on ``GPUS`` GPUs, left out of its curve (0.6 s a machine)."""
-    points = accuracy.leave_one_size_out(machines, alpha_beta=False, gpus=(GPUS,))
+    points = accuracy.leave_one_size_out(alpha_beta=False, gpus=(GPUS,))
     return points[list(_SIZES)].reset_index(drop=True)
 
 
@@ -59,8 +59,7 @@ def claims_found() -> list[Judged]:
         row["check"]: Finding(None if isnan(row["value"]) else row["value"], row["words"])
         for row in _read("claims_found.csv").to_dict("records")
     }
-    claims = [(claim, found[claim.check]) for claim in load_claims().claim]
-    return [Judged(claim, one, claim.judge(one.value)) for claim, one in claims]
+    return [Judged.of(claim, found[claim.check]) for claim in load_claims().claim]
 
 
 def save() -> None:

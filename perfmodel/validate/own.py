@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +16,9 @@ from perfmodel.schema.machine import Machine, list_machines, load_machine
 from perfmodel.schema.run_files import Run, read_run
 from perfmodel.schema.run_folders import calibrate_line, calibrations_of, no_machine_file
 from perfmodel.schema.workload import dtype_bytes
-from perfmodel.units import counted, format_fraction, format_ratio
-from perfmodel.validate.verdicts import Finding, Outcome, Verdict, load_run_bands, outcome
+from perfmodel.units import counted
+from perfmodel.validate.verdicts import Finding, Verdict, load_run_bands
+from perfmodel.validate.within import told
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,47 +106,15 @@ def judged(passes: pd.DataFrame) -> pd.DataFrame:
 def judge_run(passes: pd.DataFrame) -> list[Verdict]:
     """Verdicts of ``compare_run`` by the bands of ``data/paper/run.toml``."""
     own = judged(passes)
+    many = counted(len(own), "pass", "passes")
     verdicts = []
     for band in load_run_bands():
-        found = CHECKS[band.check](own)
-        said = outcome(found.value, band.low, band.high)
-        text = f"at most {band.high:g}" if band.low == 0 else f"{band.low:g} to {band.high:g}"
-        failed = said is Outcome.FAILS
-        verdicts.append(Verdict(band.id, band.claim, text, found.words, text, said, band.why, failed))
+        found = told(own, many=many, **band.ask) if len(own) else _NOTHING
+        verdicts.append(band.verdict(found))
     return verdicts
 
 
-def median_error(own: pd.DataFrame) -> Finding:
-    """Median of the size of the error."""
-    if own.empty:
-        return _NOTHING
-    value = float(own["error"].abs().median())
-    return Finding(value, f"{format_fraction(value)} of {counted(len(own), 'pass', 'passes')}")
-
-
-def median_ratio(own: pd.DataFrame) -> Finding:
-    """Median of projected over measured time."""
-    if own.empty:
-        return _NOTHING
-    value = 1 + float(own["error"].median())
-    return Finding(value, f"{format_ratio(value)} of {counted(len(own), 'pass', 'passes')}")
-
-
-def inside(own: pd.DataFrame) -> Finding:
-    """Share of passes inside their band."""
-    if own.empty:
-        return _NOTHING
-    value = float(own["inside"].mean())
-    return Finding(value, f"{format_fraction(value)} of {counted(len(own), 'pass', 'passes')}")
-
-
 _NOTHING = Finding(None, "no held-out pass was measured")
-CHECKS: dict[str, Callable[[Any], Finding]] = {
-    "median_error": median_error,
-    "median_ratio": median_ratio,
-    "inside": inside,
-}
-"""Check of each band by name."""
 
 
 def step_errors(passes: pd.DataFrame) -> pd.DataFrame:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
@@ -65,9 +65,17 @@ class Judged:
     found: Finding
     outcome: Outcome
 
+    @classmethod
+    def of(cls, claim: Claim, found: Finding) -> Judged:
+        """Judged by the band of the claim."""
+        return cls(claim, found, claim.judge(found.value))
+
 
 class Claim(BaseModel):
-    """A row of a claims file. A comparison is not judged; a self-check says nothing of what was published."""
+    """A row of a claims file. A comparison is not judged; a self-check says nothing of what was published.
+
+    check  a short name, where a figure or a file needs one;  ask  ``questions.answer`` finds the value
+    """
 
     model_config = _STRICT
 
@@ -75,7 +83,8 @@ class Claim(BaseModel):
     kind: Kind = Kind.CLAIM
     claim: str
     expected: str
-    check: str
+    check: str = ""
+    ask: dict[str, Any]
     low: float | None = None
     high: float | None = None
     band_why: str
@@ -98,6 +107,14 @@ class Claim(BaseModel):
             return Outcome.COMPARED
         return outcome(value, self.low, self.high)
 
+    def verdict(self, found: Finding) -> Verdict:
+        """A verdict that is not the recorded one is a regression."""
+        said, band = self.judge(found.value), between(self.low, self.high)
+        changed = said is not self.recorded
+        return Verdict(
+            self.id, self.claim, self.expected, found.words, band, said, self.why, changed, self.kind
+        )
+
 
 class Paper(BaseModel):
     """The source and its claims."""
@@ -109,17 +126,23 @@ class Paper(BaseModel):
 
 
 class Band(BaseModel):
-    """A band that predictions must keep: ``low`` to ``high``, in the unit of what ``check`` computes."""
+    """A band that predictions must keep: ``low`` to ``high``, in the unit of what ``ask`` finds."""
 
     model_config = _STRICT
 
     id: str
     claim: str
-    check: str
+    ask: dict[str, Any]
     low: float = 0.0
     high: float
     held_out: bool = False
     why: str
+
+    def verdict(self, found: Finding) -> Verdict:
+        """Outside the band is a regression; nothing to judge by is none."""
+        said, band = outcome(found.value, self.low, self.high), between(self.low, self.high)
+        failed = said is Outcome.FAILS
+        return Verdict(self.id, self.claim, band, found.words, band, said, self.why, failed)
 
 
 class Bands(BaseModel):
@@ -161,3 +184,10 @@ def outcome(value: float | None, low: float | None, high: float | None) -> Outco
     if value is None or low is None or high is None:
         return Outcome.CANNOT_SAY
     return Outcome.HOLDS if low <= value <= high else Outcome.FAILS
+
+
+def between(low: float | None, high: float | None) -> str:
+    """``2 to 4``, ``at most 4``. Limits: no band -> nothing"""
+    if low is None or high is None:
+        return ""
+    return f"at most {high:g}" if low == 0 else f"{low:g} to {high:g}"

@@ -97,7 +97,7 @@ def tables_of(*shapes: tuple[int, int, float]) -> PlanTables:
 
 
 def test_quick_run() -> None:
-    """Everything on one screen: ten planners, both scores; ours is best by our model, and by TorchRec's."""
+    """Everything on one screen: nine planners, both scores; ours is best by our model."""
     pytest.importorskip("torchrec")
     done = subprocess.run(
         [sys.executable, str(BENCHMARKS / "planner.py"), "--quick"],
@@ -110,23 +110,18 @@ def test_quick_run() -> None:
     assert first.startswith("mlperf-dlrm-dcnv2 x 8 training, on h100-sxm-ib")
     assert "Lost, as another plan is faster than ours soon: 0 of 1 cases." in last
     rows = [re.split(r"\s{2,}", line.strip())[0] for line in first.splitlines()[2:]]
-    ours = ["ours", "ours soon", "ours for TorchRec", "ours by its score", "ours by both"]
+    ours = ["ours", "ours soon", "ours for TorchRec"]
     names = [*ours, "TorchRec", "EMBark's greedy", "per-byte greedy", "random"]
     assert rows == [*names, "row-wise", "table-wise", "table-row-wise"]
-    ratios = [float(re.findall(r"\d+\.\d\d", line.split(" ms")[-1])[0]) for line in second.splitlines()[1:13]]
+    ratios = [float(re.findall(r"\d+\.\d\d", line.split(" ms")[-1])[0]) for line in second.splitlines()[1:11]]
     assert ratios[0] == 1 and min(ratios[2:]) >= 1, second
     assert ratios[1] > 0.95, second  # what is drawn in the longer search may be unlucky
     assert "no plan in" not in first  # TorchRec's planner answers within its time
-    theirs = r"TorchRec's own score of {}: (\d\.\d\d) x .* more than 1 % worse in {} of 1\."
-    assert re.search(theirs.format("ours for TorchRec", r"\d"), second)
-    for name in ours[3:]:
-        found = re.search(theirs.format(name, 0), second)
-        assert found and float(found[1]) <= 1, second
-    assert re.search(
-        r"By our model TorchRec's plan takes \d\.\d\d x, mean .* as long as ours by both\.", second
-    )
+    theirs = r"TorchRec's own score of ours for TorchRec: \d\.\d\d x .* more than 1 % worse in \d of 1\."
+    assert re.search(theirs, second)
+    slower = r"By our model TorchRec's plan takes \d\.\d\d x, mean .* as long as ours for TorchRec\."
+    assert re.search(slower, second)
     assert re.search(r"Gap of ours to the bound of the listed schemes: \d+\.\d %", second)
-    assert re.search(r"Gap of ours by its score to a bound of TorchRec's score: \d+\.\d %", second)
 
 
 @pytest.mark.usefixtures("beside")
@@ -241,3 +236,26 @@ def test_other_plans_are_tried_in_the_pipeline() -> None:
     for line in lines:
         step, climbed = (float(line[at].removesuffix(" %")) for at in (4, 6))
         assert 0 <= step <= climbed < 50
+
+
+@pytest.mark.usefixtures("beside")
+def test_a_worker_that_is_late_is_ended_and_started_anew() -> None:
+    from planner_worker import Worker
+
+    tables = tables_of((1000, 64, 8.0), (1000, 64, 8.0), (1000, 64, 8.0))
+    base = uniform_plan(tables, "row-wise", 2, 2)
+    script = (
+        "import json, sys\n"
+        "for line in sys.stdin:\n"
+        "    if json.loads(line)['ask'] == 'plan': continue\n"
+        "    print(json.dumps({'ms': 1.0}), flush=True)\n"
+    )
+    with Worker(Evaluator.on("h100-sxm-ib", tables, 16, 2), base, 80e9, True) as worker:
+        worker.command = [sys.executable, "-c", script]
+        assert worker.score(base) == {"ms": 1.0}
+        first = worker.process
+        assert worker.planned(-60.0 + 0.2) is None
+        assert first is not None and first.returncode is not None
+        worker.command = [sys.executable, "-c", "raise SystemExit('no such plan')"]
+        with pytest.raises(RuntimeError, match=r"no such plan"):
+            worker.score(base)

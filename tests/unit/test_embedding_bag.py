@@ -38,14 +38,6 @@ def test_kernel_bytes_limits() -> None:
     assert eb.local_sum_bytes(big, 320, 4) / eb.partial_bags_bytes(big, 320, 4) == pytest.approx(1)
 
 
-def test_slowdown_limit() -> None:
-    assert eb.slowdown_limit(1, 32, 1.55, 8) == 1
-    assert eb.slowdown_limit(128, 1e12, 1, 8) == pytest.approx(1)
-    assert eb.slowdown_limit(128, 0, 1, 8) == 128 + 127 * 8
-    # G=3, L=1, phi=1, r=1: (1 + 3 + 2) / 2 = 3
-    assert eb.slowdown_limit(3, 1, 1, 1) == 3
-
-
 def test_gpus_needed_limits() -> None:
     assert sharding.gpus_needed(10e12, 80e9, 0) == 125
     assert sharding.gpus_needed(80e9, 80e9, 0) == 1

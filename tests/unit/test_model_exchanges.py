@@ -119,31 +119,3 @@ def test_sparse_pays_where_science_says() -> None:
     for gpus, pooling, dim in ((8, 4, 32), (8, 64, 1), (128, 32, 32), (2, 1, 1), (2, 3, 1)):
         less = access.shards_touched(gpus, pooling) * (dim * 4 + 4) < gpus * dim * 4
         assert (ex.sparse_pays(gpus, pooling, dim, 4, 4) < 1) == less
-
-
-def test_sparse_against_two_level_across_domains() -> None:
-    """4 ranks in 2 domains, one look-up a bag: 1 bag of 4 + 4 bytes against 2 sums of 4 bytes: as much."""
-    assert ex.sparse_over_two_level(4, 2, 1, 1, 4, 4) == pytest.approx(1)
-    assert ex.sparse_over_two_level(4, 1, 1, 1, 4, 4) == ex.sparse_pays(4, 1, 1, 4, 4)
-    assert ex.sparse_over_two_level(128, 8, 1, 32, 4, 4) == pytest.approx(132 / 128 / 16)
-    assert ex.sparse_over_two_level(128, 8, 1e9, 32, 4, 4) == pytest.approx(8 * 132 / 128)
-
-
-def test_break_even_pooling_solves_the_filled_share() -> None:
-    assert ex.break_even_pooling(2, 0.75) == pytest.approx(2)  # 1 - 1/2^2
-    assert ex.break_even_pooling(128, 1 / 128) == pytest.approx(1)
-    assert ex.break_even_pooling(128, 0) == 0
-    for gpus, domain, dim in ((128, 8, 32), (16, 8, 128), (1024, 72, 64)):
-        q = dim * 4 / (dim * 4 + 4)
-        dense, levels = ex.break_even_pooling(gpus, q), ex.break_even_pooling(gpus, q / domain)
-        assert ex.sparse_pays(gpus, dense, dim, 4, 4) == pytest.approx(1)
-        assert ex.sparse_over_two_level(gpus, domain, levels, dim, 4, 4) == pytest.approx(1)
-        assert levels < dense
-    assert ex.break_even_pooling(128, 128 / 132) == pytest.approx(445.8, abs=0.1)
-    assert ex.break_even_pooling(128, 128 / 132 / 8) == pytest.approx(16.5, abs=0.05)
-
-
-def test_unique_pays_by_embarks_rule() -> None:
-    assert ex.unique_pays(8, 32, 0.25) == 1  # break-even at r = u L
-    assert ex.unique_pays(16, 32, 0.25) == 0.5
-    assert ex.unique_pays(4, 32, 0.25) == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,8 @@ from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
 from perfmodel.schema.calibration import shipped_calibration
-from perfmodel.validate import accuracy, bands, crossover, measured, validate
+from perfmodel.schema.evidence import Clock
+from perfmodel.validate import accuracy, crossover, measured, questions, validate, within
 from perfmodel.validate.crossover import Comparison
 from perfmodel.validate.verdicts import Finding, Outcome, load_bands, outcome
 
@@ -130,8 +130,8 @@ def test_beyond_the_crossover_nccl_is_faster(nvshmem: list[float], data: st.Data
 
 
 def test_unmeasured_pairs_are_said_to_be() -> None:
-    table = crossover.table().set_index(["collective", "nvshmem_clock", "nccl_clock"])
-    assert table.loc[("broadcast", "device", "stream"), "winner"] == "not measured"
+    assert crossover.compare("broadcast", Clock.DEVICE, Clock.STREAM) is None
+    assert questions.crossing("broadcast", ("device", "stream")) == Finding(None, "not measured")
 
 
 # verdicts
@@ -151,20 +151,34 @@ def test_outcome(value: float | None, low: float | None, high: float | None, sai
     assert outcome(value, low, high) == said
 
 
-def test_every_band_has_its_check() -> None:
-    assert {band.check for band in load_bands()} == set(bands.CHECKS)
+def test_a_broken_band_is_a_regression() -> None:
+    rows = {band.id: band.verdict(Finding(0.95, "made up")) for band in load_bands()}
+    assert rows["in-node median"].regression
+    assert rows["in-node median"].verdict is Outcome.FAILS
+    assert not rows["in-node interval"].regression
 
 
-def test_a_broken_band_is_a_regression(monkeypatch: pytest.MonkeyPatch) -> None:
-    quick: dict[str, Callable[[], Finding]] = {
-        name: lambda: Finding(0.95, "made up") for name in bands.CHECKS
-    }
-    monkeypatch.setattr(bands, "CHECKS", quick)
-    said = {v.identifier: v for v in validate(held_out=True)}
-    assert said["in-node median"].regression
-    assert said["in-node median"].verdict is Outcome.FAILS
-    assert not said["in-node interval"].regression
-    assert len(said) == len(load_bands())
+def test_only_held_out_bands_wait_for_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(within, "held_out", lambda of, **_: asked.append(of) or Finding(0.95, "made up"))
+    every = validate(held_out=True)
+    assert len(every) == len(asked) == len(load_bands())
+    slow = asked.count("two_nodes")
+    assert slow == 4 and len(validate()) == len(every) - slow
+
+
+def test_answers_about_points() -> None:
+    frame = pd.DataFrame({"error": [0.1, -0.3, 0.2, -0.4], "inside": [True, True, False, True]})
+    said = {name: within.told(frame, name, "4 points").value for name in ("error", "ratio", "inside")}
+    assert said == {"error": pytest.approx(0.25), "ratio": pytest.approx(0.9), "inside": 0.75}
+    assert within.told(frame, "error", "4 points", share=1.0).words == "40.0 % of 4 points"
+
+
+def test_the_worst_group_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = pd.DataFrame({"ratio": [1.1, 0.7, 3.0], "inside": [True] * 3, "machine": ["a", "b", "c"]})
+    monkeypatch.setitem(within._FRAMES, "made steps", lambda: frame)
+    found = within.held_out("made steps", "error", worst="machine", machine=["a", "b"])
+    assert found.words == "30.0 % of 1 rows"
 
 
 def slug(heading: str) -> str:

@@ -125,10 +125,8 @@ def from_file(file: DenseFile, machine: str) -> Dense:
     return on_machine(model, machine, file.gradient_bytes, file.name)
 
 
-def on_machine(
-    model: Layers, machine: str, gradient_bytes: float, name: str = "", efficiency: float | None = None
-) -> Dense:
-    """Layers at the shipped efficiency (or another) of the rate of a machine's GPU."""
+def on_machine(model: Layers, machine: str, gradient_bytes: float, name: str = "") -> Dense:
+    """Layers at the shipped efficiency of the rate of a machine's GPU."""
     rates = load_rates()
     rate = rates.of(machine)
     if rate is None:
@@ -138,5 +136,4 @@ def on_machine(
             f"known: {', '.join(each.machine for each in rates.gpu)}.",
         )
     known = rates.products if isinstance(model, DenseModel) else rates.efficiency
-    share = efficiency or known.value
-    return Dense(model, rate.flops_per_s, share, gradient_bytes, name, known.error)
+    return Dense(model, rate.flops_per_s, known.value, gradient_bytes, name, known.error)

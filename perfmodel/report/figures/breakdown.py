@@ -9,6 +9,7 @@ from perfmodel.passes.steps import StepRow
 from perfmodel.project import Projection
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
+from perfmodel.report.figures.gpu_columns import time_unit
 from perfmodel.report.projection_text import band, short_label
 from perfmodel.schema.evidence import Evidence
 from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_time
@@ -44,7 +45,7 @@ def stacked(
     labels  of the bars;  title  of their axis;  in_time  whether time is first
     """
     names = list(dict.fromkeys(step.name for answer in shown for step in answer.steps))
-    factor, unit = _unit(max(answer.time_s for answer in shown))
+    factor, unit = time_unit(max(answer.time_s for answer in shown))
     times = [_heights(shown, name, lambda step: factor * step.time_s) for name in names]
     shares = [_heights(shown, name, lambda step: 100 * step.share) for name in names]
     time_axis = style.axis(f"time of a batch ({unit})", rangemode="tozero")
@@ -173,14 +174,6 @@ def _hover(answer: Projection, step: StepRow) -> list[str]:
         f"{size} per GPU, {step.library}, {step.clock} clock",
         str(step.evidence),
     ]
-
-
-def _unit(top_s: float) -> tuple[float, str]:
-    """Times are drawn in one unit: that of the highest bar."""
-    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
-        if top_s * factor >= 1:
-            return factor, unit
-    return 1e9, "ns"
 
 
 def _source(shown: Sequence[Projection]) -> str:

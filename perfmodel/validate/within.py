@@ -1,0 +1,59 @@
+"""How wrong held-out predictions are, as one number: the answers to rows of bands and of whole models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from perfmodel.units import format_fraction, format_ratio
+from perfmodel.validate import accuracy, dlrm
+from perfmodel.validate.verdicts import Finding
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_FRAMES: dict[str, Callable[[], pd.DataFrame]] = {
+    "in_node": lambda: accuracy.leave_one_size_out(alpha_beta=False),
+    "other_cluster": lambda: accuracy.other_clusters(accuracy.OTHER_CLUSTERS[:1]),
+    "two_nodes": accuracy.one_node_to_two,
+    "steps": dlrm.unseen_frame,
+    "far_steps": dlrm.far_frame,
+}
+"""Points that no fit saw, by the name that a row asks for."""
+
+
+@lru_cache(maxsize=8)
+def _points(of: str) -> pd.DataFrame:
+    """With their error, where they have a ratio of predicted and measured instead."""
+    points = _FRAMES[of]()
+    return points if "error" in points else points.assign(error=points["ratio"] - 1)
+
+
+def held_out(
+    of: str, answer: str, share: float = 0.5, worst: str = "", **only: Sequence[str | bool]
+) -> Finding:
+    """An ``answer`` (``told``) about points of one kind: those with these values in these columns.
+
+    worst  a column: the largest answer of its groups
+    """
+    points = _points(of)
+    for column, wanted in only.items():
+        points = points[points[column].isin(wanted)]
+    many = "rows" if "steps" in of else "points"
+    groups = [rows for _, rows in points.groupby(worst)] if worst else [points]
+    found = [told(rows, answer, f"{len(rows)} {many}", share) for rows in groups]
+    return max(found, key=lambda each: each.value or 0.0)
+
+
+def told(points: pd.DataFrame, answer: str, many: str, share: float = 0.5) -> Finding:
+    """Of points with an error: the share "inside" its band, the "error" that a share of them does not exceed,
+    or the median "ratio" of predicted and measured.
+
+    many  how many points there are, in words
+    """
+    if answer == "ratio":
+        ratio = 1 + float(points["error"].median())
+        return Finding(ratio, f"{format_ratio(ratio)} of {many}")
+    value = float(points["inside"].mean() if answer == "inside" else points["error"].abs().quantile(share))
+    return Finding(value, f"{format_fraction(value)} of {many}")
