@@ -41,7 +41,7 @@ def _commands(
     for name, one in of.items():
         if isinstance(one, CommandGroup):
             yield from _commands(one.commands, (*before, name))
-        elif not one.hidden:
+        else:
             yield (*before, name), one
 
 

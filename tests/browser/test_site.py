@@ -123,7 +123,7 @@ def commands(of: Any = COMMANDS, group: Any = app, words: tuple[str, ...] = ()) 
     for name, one in of.items():
         if isinstance(one, CommandGroup):
             yield from commands(one.commands, group.commands[name], (*words, name))
-        elif not one.hidden:
+        else:
             yield (*words, name), group.commands[name].load()
 
 
