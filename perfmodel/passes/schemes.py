@@ -112,7 +112,7 @@ def asks_once(exchange: Any) -> Any:
 
 
 def unfilled(exchange: Any, row_parts: Any) -> Any:
-    """Codes [n] with those of sparse bags in place where they are full: of one row part."""
+    """Codes of exchanges; of a table in one row part every bag is full, so sparse bags count as all bags."""
     return exchange - (Exchange.SPARSE - Exchange.RB) * ((exchange == Exchange.SPARSE) & (row_parts == 1))
 
 
@@ -143,7 +143,7 @@ _BY_NAME = {
     for kind in Exchange
     for name in (
         kind.key,
-        kind.facts.word if kind.facts.label else kind.key,
+        kind.facts.word if kind in EXCHANGED else "",
         kind.facts.reduction,
         *kind.facts.also,
     )
@@ -267,7 +267,7 @@ OF_TORCHREC = {each.torchrec: each for each in _CUTS if each.torchrec}
 
 
 def way_named(text: str, more: str = "all") -> str:
-    """The name of one of ``WAYS`` that any of its names means.
+    """The way that a user typed, by its name in ``WAYS``.
 
     more  a name that is taken beside them where it is asked, for the refusal
     Limits: unknown name -> BadInputError

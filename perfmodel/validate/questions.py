@@ -181,9 +181,9 @@ def throughput_case(model: str, gpus: int, alpha: float) -> Case:
 
 
 def dependence(chip: str, models: Sequence[str], batch: int, ids: Sequence[str], effort: str) -> Finding:
-    """Worst over best batch of one of our mappings, over that of plain gathers: the worst table set.
+    """How much longer a batch takes with the worst ids than with the best: our mapping over plain gathers.
 
-    Of the mappings made for each of the ids, the one whose worst batch is shortest.
+    Of the mappings made for each of the ids, the one whose worst batch is shortest; of table sets the worst.
     """
     made_on, kinds = load_chip(chip), [parse_distribution(text) for text in ids]
     found = {}
