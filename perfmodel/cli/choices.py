@@ -21,7 +21,7 @@ from perfmodel.cli.options import (
 from perfmodel.cli.question import LISTS, Question, question_of, short_below
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
-from perfmodel.passes.schemes import REDUCTIONS
+from perfmodel.passes.schemes import REDUCTIONS, usual_reduction
 from perfmodel.report.page.parts import Selector
 from perfmodel.report.page.setups import Curves, Wanted
 from perfmodel.schema.calibration import list_calibrations, load_calibration
@@ -255,7 +255,8 @@ def _names(name: str, texts: Mapping[str, Texts]) -> list[Any]:
         return []
     if name == "machine" and len(given) == 1 and Path(given[0]).is_file():
         return list(given)  # a path may hold a comma
-    return split_values(given, f"--{name}")
+    found = split_values(given, f"--{name}")
+    return [usual_reduction(each) for each in found] if name == "reduction" else found
 
 
 def _check(name: str, values: Sequence[str]) -> None:

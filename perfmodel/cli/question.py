@@ -13,6 +13,7 @@ from perfmodel.cli.ids import ids_of
 from perfmodel.cli.options import advice, calibration_of, check_gpus, library_of, machine_of, split_values
 from perfmodel.cli.workload import local_memory_of, remote_memory_of, reserve_of, workload_values
 from perfmodel.errors import BadInputError
+from perfmodel.passes.schemes import usual_reduction
 from perfmodel.passes.settings import CLUSTER, Setting, load_setting
 from perfmodel.project import Projection, project_one
 from perfmodel.project.inputs import DEFAULT_RESERVE
@@ -95,7 +96,7 @@ def question_of(typed: Mapping[str, Any]) -> Question:
         reserve=reserve_of(first["reserve"]),
         gpus_per_node=first.get("gpus_per_node"),
         scenario=first["scenario"],
-        reduction=first["reduction"],
+        reduction=first["reduction"] and usual_reduction(first["reduction"]),
         payload=first.get("payload"),
         kernels=first.get("kernels"),
         distribution=ids,

@@ -134,6 +134,12 @@ def exchange_named(text: str) -> Exchange | None:
     return _BY_NAME.get(_plain(text).removeprefix("row-wise-"))
 
 
+def usual_reduction(text: str) -> str:
+    """A name of ``--reduction`` as ``REDUCTIONS`` has it; what names none of them stays as it was typed."""
+    kind = exchange_named(text)
+    return (kind.facts.reduction if kind else "") or text
+
+
 def _plain(text: str) -> str:
     return text.strip().lower().replace("_", "-")
 
@@ -141,13 +147,8 @@ def _plain(text: str) -> str:
 _BY_NAME = {
     _plain(name): kind
     for kind in Exchange
-    for name in (
-        kind.key,
-        kind.facts.word if kind in EXCHANGED else "",
-        kind.facts.reduction,
-        *kind.facts.also,
-    )
-    if name
+    for name in (kind.key, kind.facts.word, kind.facts.reduction, *kind.facts.also)
+    if name not in ("", Exchange.DP.facts.word)
 }
 
 

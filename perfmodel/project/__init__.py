@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.model import capacity
 from perfmodel.passes.basis import LocalMemory
-from perfmodel.passes.schemes import AUTO, exchange_named
+from perfmodel.passes.schemes import AUTO, usual_reduction
 from perfmodel.passes.settings import CLUSTER, Setting, list_scenarios, load_setting
 from perfmodel.project import inputs
 from perfmodel.project.costs import REDUCTIONS, Forward
@@ -73,8 +73,7 @@ def _read(
     unknown = [name for name in values if name not in _COLUMNS]
     if unknown:
         raise unknown_name("argument", unknown[0], _COLUMNS)
-    kind = exchange_named(reduction)
-    way = (kind.facts.reduction if kind else reduction).replace("-", "_")
+    way = usual_reduction(reduction).replace("-", "_")
     if way not in REDUCTIONS:
         raise unknown_name("reduction", reduction, [name.replace("_", "-") for name in REDUCTIONS])
     box = _machine(machine, overrides, setting is None and _is_shipped(calibration))
