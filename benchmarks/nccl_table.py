@@ -15,7 +15,7 @@ import argparse
 import json
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 from unittest.mock import patch
@@ -66,10 +66,10 @@ class Selector:
     ll128: bool
 
     def expected_s(self, collective: str, group: laws.Group, payload_bytes: Floats) -> Floats:
-        """NCCL's estimates [s], shape (candidates, sizes), in the order of ``collectives.algorithms_of``."""
+        """NCCL's estimates [s], shape (candidates, sizes), in the order of ``laws.ring_tree_candidates``."""
         rings = self._rings(collective, group, payload_bytes)
         more = []
-        if "PAT" in collectives.algorithms_of(collective, group.gpus, group.domains):
+        if group.domains == group.gpus > 1 and collective in ("all_gather", "reduce_scatter"):
             more.append(self._pat(collective, group, payload_bytes))
         if collective == "all_reduce":
             more.append(self._trees(group, payload_bytes))
@@ -184,18 +184,17 @@ def by_table(host: str, ll128: bool) -> Any:
     kept: list[laws.StepConstants] = []
 
     def time(
-        q: Floats, steps: laws.StepConstants, collective: str, group: laws.Group, payload: Floats
+        u: laws.Unknowns, steps: laws.StepConstants, collective: str, group: laws.Group, payload: Floats
     ) -> Floats:
-        sizes = np.asarray(payload, float).ravel()
-        each = laws.ring_tree_candidates(q, steps, collective, group)
-        moved = sizes * collectives.bus_factor(collective, group.gpus) / each.bus_bytes_per_s[:, None]
-        times = collectives.pipelined_time(
-            each.base_s[:, None], each.hops_s[:, None], moved, each.sharpness[:, None]
-        )
+        sizes = np.asarray(payload, float)
+        found = laws.ring_tree_choice(u, steps, collective, group, sizes)
         selector = Selector(machines[id(steps)], host, ll128)
-        expected = selector.expected_s(collective, group, sizes) * each.choice[:, None]
-        chosen = collectives.chosen_time(times, expected / times, steps.choice_sharpness)
-        return chosen.reshape(np.shape(payload))
+        rows = selector.expected_s(collective, group, sizes.ravel())
+        expected = [
+            row.reshape(sizes.shape) * each.choice for row, each in zip(rows, found.candidates, strict=True)
+        ]
+        shares = collectives.chosen_shares(expected, steps.choice_sharpness)
+        return np.asarray(replace(found, expected_s=expected, shares=shares).time_s)
 
     return remembered, time
 
@@ -215,7 +214,7 @@ def run(name: str) -> None:
     else:
         remembered, time = by_table(*option)
         with (
-            patch.dict(stored.LAW_TIMES, {"ring_tree": time}),
+            patch.dict(laws.LINK_LAWS, {"ring_tree": laws.LinkLaw(laws.RING_TREE, time)}),
             patch.object(spreads, "step_constants", remembered),
             patch.object(links, "step_constants", remembered),
             patch.object(rates, "step_constants", remembered),

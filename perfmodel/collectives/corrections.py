@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from perfmodel.collectives.grid import GRID_BYTES, GRID_LOG2, PER_OCTAVE
 from perfmodel.collectives.stored import curve_time
-from perfmodel.model.laws import Group
+from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Calibration, Curve
 from perfmodel.schema.priors import load_priors
 

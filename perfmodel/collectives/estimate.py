@@ -15,7 +15,7 @@ from perfmodel.collectives.grid import LARGEST_BYTES
 from perfmodel.collectives.time_tables import LIMITS, TimeTable, build_table
 from perfmodel.errors import BadInputError
 from perfmodel.model.collectives import bus_factor
-from perfmodel.model.laws import LAW_UNKNOWNS
+from perfmodel.model.laws import LINK_LAWS
 from perfmodel.schema.calibration import Calibration, list_calibrations, load_calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock, Evidence
 from perfmodel.schema.machine import Machine, beside_shipped, list_machines, load_machine
@@ -247,7 +247,7 @@ def _member(known: list[str], text: str, what: str) -> str:
 def _check_laws(calibration: Calibration, name: str | Path) -> None:
     """Refuse laws with other unknowns than those of this version of the program."""
     for law in calibration.laws:
-        known = LAW_UNKNOWNS[law.law]
+        known = LINK_LAWS[law.law].names
         if tuple(law.names) == known:
             continue
         parts = {

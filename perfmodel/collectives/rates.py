@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.collectives.stored import LAW_TIMES, step_constants
-from perfmodel.model.laws import Group
+from perfmodel.collectives.stored import step_constants
+from perfmodel.model.laws import LINK_LAWS
+from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Law
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.priors import load_priors
@@ -21,13 +22,6 @@ _LINK_KEYS = (
     "gpus_per_node",
     "nvlink_domain_gpus",
 )
-_KINDS = {
-    "link_bytes_per_s": "inside",
-    "nvls_bytes_per_s": "inside",
-    "nic_bytes_per_s": "across",
-    "remote_peer_bytes_per_s": "across",
-    "ll_network_bytes_per_s": "protocol",
-}
 _STEP = 0.02
 
 
@@ -61,7 +55,7 @@ def scaled_unknowns(log_unknowns: Floats, law: Law, machine: Machine, measured_o
         "inside": inside_rate(machine) / inside_rate(measured_on),
         "across": across_rate(machine) / across_rate(measured_on),
     }
-    shifts = [np.log(ratios.get(_KINDS.get(name, ""), 1.0)) for name in law.names]
+    shifts = [np.log(ratios.get(each.rate, 1.0)) for each in LINK_LAWS[law.law].unknowns]
     return np.asarray(log_unknowns + np.array(shifts, float))
 
 
@@ -76,8 +70,9 @@ def rate_shift(
     before = np.log(np.array(law.values))
     after = scaled_unknowns(before, law, machine, measured_on)
     own, theirs = step_constants(machine, priors), step_constants(measured_on, priors)
-    new = LAW_TIMES[law.law](after, own, collective, group, payload_bytes)
-    old = LAW_TIMES[law.law](before, theirs, collective, group, payload_bytes)
+    time_at = LINK_LAWS[law.law].time_at
+    new = time_at(after, own, collective, group, payload_bytes)
+    old = time_at(before, theirs, collective, group, payload_bytes)
     return np.asarray(np.log(new / old))
 
 
@@ -91,11 +86,11 @@ def rate_shares(
     measured_on = machine.unchanged()
     steps = step_constants(machine, load_priors())
     centre = scaled_unknowns(np.log(np.array(law.values)), law, machine, measured_on)
-    shares = {}
+    shares, link_law = {}, LINK_LAWS[law.law]
     for kind in ("inside", "across", "protocol"):
-        step = np.array([_STEP if _KINDS.get(name) == kind else 0.0 for name in law.names])
+        step = np.array([_STEP if each.rate == kind else 0.0 for each in link_law.unknowns])
         up, down = (
-            LAW_TIMES[law.law](centre + sign * step, steps, collective, group, payload_bytes)
+            link_law.time_at(centre + sign * step, steps, collective, group, payload_bytes)
             for sign in (1, -1)
         )
         shares[kind] = np.asarray(np.log(down / up) / (2 * _STEP))

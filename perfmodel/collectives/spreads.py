@@ -14,10 +14,11 @@ import numpy.typing as npt
 
 from perfmodel.collectives.corrections import Correction, correction, nearest_cells
 from perfmodel.collectives.grid import GRID_BYTES, GRID_LOG2
-from perfmodel.collectives.stored import LAW_TIMES, curve_time, step_constants
+from perfmodel.collectives.stored import curve_time, step_constants
 from perfmodel.errors import NoCalibrationError
 from perfmodel.model.curves import anchored_time
-from perfmodel.model.laws import Group
+from perfmodel.model.laws import LINK_LAWS
+from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Calibration, Curve, Law
 from perfmodel.schema.evidence import LAW_BACKENDS, Evidence
 from perfmodel.schema.machine import Machine
@@ -242,11 +243,11 @@ def from_law(
         )
     priors = load_priors()
     steps = step_constants(machine, priors)
-    unknowns = np.log(np.array(law.values))
+    unknowns, link_law = np.log(np.array(law.values)), LINK_LAWS[law.law]
     noise = priors.uncertainty
 
     def log_time(q: Floats, which: Group) -> Floats:
-        return np.asarray(np.log(LAW_TIMES[law.law](q, steps, collective, which, GRID_BYTES)))
+        return np.asarray(np.log(link_law.time_at(q, steps, collective, which, GRID_BYTES)))
 
     centre = log_time(unknowns, group)
     gradient = np.empty((unknowns.size, GRID_BYTES.size))
@@ -256,7 +257,7 @@ def from_law(
         gradient[i] = (log_time(unknowns + step, group) - log_time(unknowns - step, group)) / 0.1
     variance = np.einsum("ij,ik,kj->j", gradient, np.array(law.log_covariance), gradient)
     basis = f"law of the links ({calibration.calibration_id})"
-    stages = [Stage("law of the links", LAW_TIMES[law.law], centre)]
+    stages = [Stage("law of the links", link_law.time, centre)]
     nearest = nearest_cells(calibration, collective, group)
     measured_gpus, near = np.full(GRID_BYTES.size, float(law.fitted_gpus)), np.zeros(GRID_BYTES.size)
     carried = correction(nearest, group, lambda which: log_time(unknowns, which)) if nearest else None

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.model import laws
+from perfmodel.model.collectives import PROTOCOLS
 from perfmodel.model.curves import anchored_time
-from perfmodel.model.laws import StepConstants
+from perfmodel.model.unknowns import StepConstants
 from perfmodel.schema.calibration import Curve
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.priors import Priors
 
 Floats = npt.NDArray[np.float64]
-
-LAW_TIMES = {"ring_tree": laws.ring_tree_time, "pairwise": laws.pairwise_time}
-"""The function of each law: time of a collective [s] of unknowns, steps, collective, group, bytes."""
 
 
 def curve_time(curve: Curve, payload_bytes: Floats) -> Floats:
@@ -38,13 +37,14 @@ def step_constants(machine: Machine, priors: Priors) -> StepConstants:
     ring_step = (network and network.ring_step_s) or nccl.network_ring_step_s
     tree_step = (network and network.tree_step_s) or nccl.network_tree_step_s
     return StepConstants(
-        ring_base_s=np.array(nccl.ring_base_s),
-        tree_base_s=np.array(nccl.tree_base_s),
-        ring_inside_s=np.array(nccl.nvlink_ring_step_s if nvlink else nccl.pcie_ring_step_s),
-        tree_inside_s=np.array(nccl.nvlink_tree_step_s if nvlink else nccl.pcie_tree_step_s),
-        ring_network_s=np.array(ring_step),
-        tree_network_s=np.array(tree_step),
-        network_overhead_s=np.array(nccl.network_overhead_s),
+        ring_base_s=_by_protocol(nccl.ring_base_s),
+        tree_base_s=_by_protocol(nccl.tree_base_s),
+        ring_inside_s=_by_protocol(nccl.nvlink_ring_step_s if nvlink else nccl.pcie_ring_step_s),
+        tree_inside_s=_by_protocol(nccl.nvlink_tree_step_s if nvlink else nccl.pcie_tree_step_s),
+        ring_network_s=_by_protocol(ring_step),
+        tree_network_s=_by_protocol(tree_step),
+        network_overhead_s=_by_protocol(nccl.network_overhead_s),
+        ring_sharpness=_by_protocol(priors.shape.ring_sharpness),
         nvls_s=nccl.nvls_s,
         nvls_tree_step_s=nccl.nvls_tree_step_s,
         pat_base_s=nccl.pat_base_s,
@@ -52,9 +52,12 @@ def step_constants(machine: Machine, priors: Priors) -> StepConstants:
         pat_overlap=nccl.pat_overlap,
         pat_fraction=nccl.pat_fraction,
         has_nvls=machine.links.nvls and nvlink,
-        ring_sharpness=np.array(priors.shape.ring_sharpness),
         rate_sharpness=priors.shape.rate_sharpness,
         choice_sharpness=priors.shape.choice_sharpness,
         rendezvous_half_bytes=priors.shape.rendezvous_half_bytes,
         p2p_channels=priors.shape.p2p_channels,
     )
+
+
+def _by_protocol(values: Sequence[float]) -> dict[str, float]:
+    return dict(zip(PROTOCOLS, values, strict=True))

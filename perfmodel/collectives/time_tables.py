@@ -26,7 +26,7 @@ from perfmodel.collectives.spreads import (
     stack_rank,
 )
 from perfmodel.model.collectives import speed_of_light_time
-from perfmodel.model.laws import Group
+from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Calibration, Curve, Law
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import Machine, load_machine

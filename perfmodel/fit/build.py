@@ -12,7 +12,7 @@ import numpy as np
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.fit.curves import CurveFit, fit_curve, leave_one_out, local_spread
 from perfmodel.fit.links import RING_TREE_COLLECTIVES, Cell, fit_law, rounded
-from perfmodel.model.laws import Group
+from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import UNKNOWN_VERSION, Calibration, Curve, Law
 from perfmodel.schema.evidence import COLLECTIVES, LAW_BACKENDS, Backend, Clock
 from perfmodel.schema.intervals import Interval

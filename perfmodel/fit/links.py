@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from perfmodel.collectives.stored import LAW_TIMES, step_constants
-from perfmodel.model.laws import LAW_UNKNOWNS, NETWORK_UNKNOWNS, Group
+from perfmodel.collectives.stored import step_constants
+from perfmodel.model.laws import LINK_LAWS
+from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Law
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.priors import Belief, Priors
@@ -39,7 +40,7 @@ def prior_of(law: str, machine: Machine, priors: Priors) -> tuple[Floats, Floats
     beliefs = {**priors.ring_tree} if law == "ring_tree" else {**priors.pairwise}
     if law != "ring_tree" and network is not None:
         beliefs |= network.pairwise
-    ordered = [beliefs[name] for name in LAW_UNKNOWNS[law]]
+    ordered = [beliefs[name] for name in LINK_LAWS[law].names]
     centre = [np.log(belief.value * _scale(belief, machine)) for belief in ordered]
     return np.array(centre), np.array([belief.log_sd for belief in ordered])
 
@@ -65,8 +66,8 @@ def sibling_prior(
     if like is None or like_machine is None:
         return centre, spread
     base, _ = prior_of(law, like_machine, priors)
-    for i, name in enumerate(LAW_UNKNOWNS[law]):
-        network = name in NETWORK_UNKNOWNS and (whole or like.fitted_domains >= _SEVERAL)
+    for i, unknown in enumerate(LINK_LAWS[law].unknowns):
+        network = unknown.network and (whole or like.fitted_domains >= _SEVERAL)
         if whole or network:
             centre[i] += np.log(like.values[i]) - base[i]
         if network:
@@ -80,7 +81,7 @@ def _share_cards(law: str, centre: Floats, spread: Floats, fitted: Sequence[Law]
     name = "nic_bytes_per_s"
     for other in fitted:
         if other.fitted_domains >= _SEVERAL:
-            i = LAW_UNKNOWNS[law].index(name)
+            i = LINK_LAWS[law].names.index(name)
             centre[i] = np.log(other.values[other.names.index(name)])
             spread[i] = priors.uncertainty.card_log_sd
 
@@ -104,7 +105,7 @@ def fit_law(
     Residuals are relative (ln t), robust (soft l1) and weighted so that a curve counts as
     ``effective_points`` points however many sizes it has. Limits: no cells -> the prior itself
     """
-    steps = step_constants(machine, priors)
+    steps, time_at = step_constants(machine, priors), LINK_LAWS[law].time_at
     centre, spread = sibling_prior(law, machine, priors, like, like_machine, whole)
     _share_cards(law, centre, spread, same_machine, priors)
     noise = priors.uncertainty
@@ -115,7 +116,7 @@ def fit_law(
 
     def raw(q: Floats) -> list[Floats]:
         return [
-            np.log(LAW_TIMES[law](q, steps, cell.collective, cell.group, cell.payload_bytes) / cell.time_s)
+            np.log(time_at(q, steps, cell.collective, cell.group, cell.payload_bytes) / cell.time_s)
             for cell in cells
         ]
 
@@ -131,7 +132,7 @@ def fit_law(
     return Law(
         law="ring_tree" if law == "ring_tree" else "pairwise",
         collectives=sorted({cell.collective for cell in cells}),
-        names=list(LAW_UNKNOWNS[law]),
+        names=list(LINK_LAWS[law].names),
         values=[rounded(v) for v in np.exp(best.x)],
         log_covariance=[[round(float(v), _VARIANCE_DECIMALS) + 0.0 for v in row] for row in covariance],
         residual_log_sd=rounded(float(1.4826 * np.median(np.abs(scatter))), 3),

@@ -9,31 +9,32 @@ A *domain* is a group of GPUs that reach each other without a network card (8 in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
 from perfmodel.model.curves import join_power
+from perfmodel.model.recording import (
+    POWER,
+    PRODUCT,
+    Number,
+    Recorded,
+    ceil_ratio,
+    larger,
+    maximum,
+    minimum,
+    named,
+    operation,
+    smallest,
+)
 
 Floats = npt.NDArray[np.float64]
 
 PROTOCOLS = ("LL", "LL128", "Simple")
-RINGS = tuple(f"ring {protocol}" for protocol in PROTOCOLS)
-TREES = tuple(f"tree {protocol}" for protocol in PROTOCOLS)
 
 
-def algorithms_of(collective: str, gpus: int, domains: int) -> tuple[str, ...]:
-    """What NCCL may choose from, in the order of all arrays [k]; NVLS only where the switch has it.
-
-    Source: NVIDIA/nccl src/graph/tuning.cc (PAT: from 2.23, only with one rank per node)
-    Limits: broadcast -> rings;  N = G -> PAT for all_gather and reduce_scatter;  all_reduce -> trees and NVLS
-    """
-    if collective == "all_reduce":
-        return (*RINGS, *TREES, "NVLS")
-    alone = domains == gpus and gpus > 1 and collective in ("all_gather", "reduce_scatter")
-    return (*RINGS, "PAT") if alone else RINGS
-
-
-def bus_factor(collective: str, gpus: npt.ArrayLike) -> Floats:
+def bus_factor(collective: str, gpus: Number) -> Number:
     """Bytes that a rank puts on the wire, per payload byte: what turns algorithm into bus bandwidth.
 
         all_reduce 2 (G-1)/G;   all_gather, reduce_scatter, all_to_all (G-1)/G;   broadcast 1        [-]
@@ -42,11 +43,11 @@ def bus_factor(collective: str, gpus: npt.ArrayLike) -> Floats:
     Source: NVIDIA/nccl-tests doc/PERFORMANCE.md
     Limits: G = 1 -> 0 (broadcast 1);  G = 2 -> 1/2 (all_reduce 1);  G -> inf -> 1 (all_reduce 2)
     """
-    ranks = np.asarray(gpus, float)
+    ranks = gpus if isinstance(gpus, Recorded) else np.asarray(gpus, float)
     if collective == "broadcast":
-        return np.ones_like(ranks)
+        return ranks / ranks
     share = (ranks - 1) / ranks
-    return np.asarray(2 * share if collective == "all_reduce" else share)
+    return 2 * share if collective == "all_reduce" else share
 
 
 def domains_of(gpus: int, domain_gpus: int) -> int:
@@ -64,11 +65,11 @@ def ring_steps(collective: str, gpus: int, domains: int) -> tuple[int, int]:
     Source: NVIDIA/nccl src/graph/tuning.cc (nsteps, nInterSteps)
     Limits: N = 1 -> (k (G-1), 0);  N = G -> (0, k (G-1));  inside + across = k (G-1)
     """
-    passes = 2 if collective == "all_reduce" else 1
-    return passes * (gpus - domains), passes * (domains - 1)
+    inside, across = gpus - domains, domains - 1
+    return (2 * inside, 2 * across) if collective == "all_reduce" else (inside, across)
 
 
-def pat_hops(domains: int, network_s: float, overlap: float, rank_s: float) -> float:
+def pat_hops(domains: int, network_s: Number, overlap: Number, rank_s: Number) -> Number:
     """Dependent steps of PAT, a Bruck exchange by parallel aggregated trees, with one rank per node.
 
         depth(N) network / o + N p                                                           [s]
@@ -77,18 +78,21 @@ def pat_hops(domains: int, network_s: float, overlap: float, rank_s: float) -> f
     Source: NVIDIA/nccl src/graph/tuning.cc (NCCL_ALGO_PAT: log2(nNodes) interLat / 3.5 + 2.8 us nRanks)
     Limits: N = 1 -> p;  large N -> N p, where a ring takes (N - 1) network
     """
-    return tree_depth(domains) * network_s / overlap + domains * rank_s
+    depth = named("depth", tree_depth(domains), "rounds of the exchange")
+    return depth * network_s / overlap + domains * rank_s
 
 
+@operation("ceil(log2 {0})")
 def tree_depth(domains: int) -> int:
     """Levels between the root and the deepest domain of NCCL's binary tree, ceil(log2 N).
 
     Source: NVIDIA/nccl src/graph/trees.cc (ncclGetBtree: the root has one child, the others two)
     Limits: N = 1 -> 0;  N = 2 -> 1;  N = 3, 4 -> 2;  N = 512 -> 9
     """
-    return max(domains - 1, 0).bit_length()
+    return max(int(domains) - 1, 0).bit_length()
 
 
+@operation("min({0}, 4) / 2", tie=PRODUCT)
 def tree_network_share(domains: int) -> float:
     """Payload copies that the busiest domain sends over its network cards in a double binary tree.
 
@@ -103,7 +107,8 @@ def tree_network_share(domains: int) -> float:
     return min(domains, 2 + 2) / 2
 
 
-def join_rates(first: npt.ArrayLike, second: npt.ArrayLike, sharpness: float) -> Floats:
+@operation("({0}^-{2} + {1}^-{2})^(-1/{2})", alike=2, inner=POWER)
+def join_rates(first: Number, second: Number, sharpness: float) -> Number:
     """Rate of two links in a row: the slower one, with a smooth corner.
 
         (a^-n + b^-n)^(-1/n)
@@ -112,14 +117,11 @@ def join_rates(first: npt.ArrayLike, second: npt.ArrayLike, sharpness: float) ->
     Source: definition (n = 1 is two links used one after the other, n -> inf is min)
     Limits: b -> inf -> a;  n -> inf -> min(a, b)
     """
-    a, b = np.asarray(first, float), np.asarray(second, float)
-    low, high = np.minimum(a, b), np.maximum(a, b)
-    return np.asarray(low * (1 + (low / high) ** sharpness) ** (-1 / sharpness))
+    low, high = minimum(first, second), maximum(first, second)
+    return low * (1 + (low / high) ** sharpness) ** (-1 / sharpness)
 
 
-def pipelined_time(
-    base_s: npt.ArrayLike, hops_s: npt.ArrayLike, bytes_s: npt.ArrayLike, sharpness: npt.ArrayLike
-) -> Floats:
+def pipelined_time(base_s: Number, hops_s: Number, bytes_s: Number, sharpness: Number) -> Number:
     """Launch, then the hops of a chunk and the bytes of all chunks, which overlap.
 
         t = base + (hops^q + bytes^q)^(1/q)                                                  [s]
@@ -130,27 +132,30 @@ def pipelined_time(
     Source: NVIDIA/nccl src/device/prims_simple.h, prims_ll128.h; benchmarks/ring_simulation.py
     Limits: bytes = 0 -> base + hops;  hops = 0 -> base + bytes;  q = 1 -> base + hops + bytes
     """
-    return np.asarray(base_s, float) + join_power(hops_s, bytes_s, sharpness)
+    if sharpness == 1:
+        return base_s + hops_s + bytes_s
+    return base_s + join_power(hops_s, bytes_s, sharpness)
 
 
-def chosen_time(times: Floats, expected_ratio: Floats, sharpness: float) -> Floats:
-    """Time of the candidate with the least expected time, with rounded corners.
+def chosen_shares(expected_s: Sequence[Number], sharpness: Number) -> list[Number]:
+    """Share of each candidate in the time: 1 for the least expected time, with rounded corners.
 
-        sum_k w_k t_k,   w_k = (c_k t_k)^-n / sum_j (c_j t_j)^-n                              [unit of t]
+        share_k = e_k^-n_choice / sum_j e_j^-n_choice                                         [-]
 
-    times           t_k > 0, shape (k, ...)
-    expected_ratio  c_k, expected over real time, broadcast to it [-];  sharpness  n [-]
+    expected_s  e_k > 0, one for each candidate, of any shape;  sharpness  n_choice [-]
     Source: definition; smooth, so that a fit can follow it
-    Limits: one c t far below the others -> its t;  all equal -> that t;  n -> inf -> t of the least c t
+    Limits: one e far below the others -> 1 for it;  all equal -> equal shares;  n_choice -> inf -> 1
+            for the least
     """
-    expected = times * expected_ratio
-    weight = (expected / expected.min(axis=0)) ** -sharpness
-    return np.asarray((weight * times).sum(axis=0) / weight.sum(axis=0))
+    least = smallest(expected_s)
+    weights = [(each / least) ** -sharpness for each in expected_s]
+    total = sum(weights[1:], weights[0])
+    return [weight / total for weight in weights]
 
 
 def ring_bus_bandwidth(
-    link_bytes_per_s: float, nic_bytes_per_s: float, gpus_per_domain: int, domains: int, sharpness: float
-) -> float:
+    link_bytes_per_s: Number, nic_bytes_per_s: Number, gpus_per_domain: int, domains: int, sharpness: Number
+) -> Number:
     """Bus bandwidth of a ring: it crosses a domain's boundary once, over all its network cards.
 
         one domain: B_link;      several: min(B_link, g B_nic)                              [bytes/s]
@@ -161,17 +166,17 @@ def ring_bus_bandwidth(
     """
     if domains == 1:
         return link_bytes_per_s
-    return float(join_rates(link_bytes_per_s, gpus_per_domain * nic_bytes_per_s, sharpness))
+    return join_rates(link_bytes_per_s, gpus_per_domain * nic_bytes_per_s, sharpness)
 
 
 def tree_bus_bandwidth(
-    link_bytes_per_s: float,
-    nic_bytes_per_s: float,
+    link_bytes_per_s: Number,
+    nic_bytes_per_s: Number,
     gpus: int,
     gpus_per_domain: int,
     domains: int,
-    sharpness: float,
-) -> float:
+    sharpness: Number,
+) -> Number:
     """Bus bandwidth of NCCL's double tree (and of NVLS joined by such trees) for an all-reduce.
 
         one domain: B_link;   several: min(B_link, 2 (G-1)/G g B_nic / share(N))            [bytes/s]
@@ -183,11 +188,14 @@ def tree_bus_bandwidth(
     """
     if domains == 1:
         return link_bytes_per_s
-    cards = 2 * (gpus - 1) / gpus * gpus_per_domain * nic_bytes_per_s / tree_network_share(domains)
-    return float(join_rates(link_bytes_per_s, cards, sharpness))
+    share = named("share", tree_network_share(domains), "copies of S that the busiest domain sends")
+    cards = 2 * (gpus - 1) / gpus * gpus_per_domain * nic_bytes_per_s / share
+    return join_rates(link_bytes_per_s, cards, sharpness)
 
 
-def nvls_bus_bandwidth(link_bytes_per_s: float, bus_bytes_per_s: float, gpus: int, sharpness: float) -> float:
+def nvls_bus_bandwidth(
+    link_bytes_per_s: Number, bus_bytes_per_s: Number, gpus: int, sharpness: Number
+) -> Number:
     """Bus bandwidth of an all-reduce in the switch (NVLS) inside one domain: the links', or the copies'.
 
         min( 2 (G-1)/G * B / (1 + 1/G),  B_bus )                                             [bytes/s]
@@ -199,22 +207,22 @@ def nvls_bus_bandwidth(link_bytes_per_s: float, bus_bytes_per_s: float, gpus: in
             bandwidth constant from 8 to 32 GPUs of one GB200 domain (docs/model.md#all-reduce-across-domains)
     Limits: B_bus -> inf: G = 2 -> 2/3 B, G -> inf -> 2 B;  B -> inf -> B_bus;  G = 1 as G = 2
     """
-    ranks = max(gpus, 2)
+    ranks = gpus if gpus > 2 else 2
     links = 2 * (ranks - 1) / ranks * link_bytes_per_s / (1 + 1 / ranks)
-    return float(join_rates(links, bus_bytes_per_s, sharpness))
+    return join_rates(links, bus_bytes_per_s, sharpness)
 
 
 def pairwise_latency(
-    launch_s: float,
-    peer_s: float,
-    network_s: float,
-    node_peer_s: float,
-    remote_peer_s: float,
+    launch_s: Number,
+    peer_s: Number,
+    network_s: Number,
+    node_peer_s: Number,
+    remote_peer_s: Number,
     gpus: int,
     gpus_per_domain: int,
     domains: int,
-    channels: int,
-) -> float:
+    channels: Number,
+) -> Number:
     """Floor of an exchange with every peer: a cost per peer, and one per round of remote domains.
 
         alpha = a0 + a1 (g - 1)                                           one domain         [s]
@@ -231,12 +239,12 @@ def pairwise_latency(
     if domains == 1:
         return launch_s + peer_s * (gpus - 1)
     alpha = launch_s + peer_s * (gpus_per_domain - 1)
-    rounds = -(-(domains - 1) // channels)
-    alpha += rounds * (network_s + node_peer_s * gpus_per_domain)
+    rounds = named("R", ceil_ratio(domains - 1, channels), "rounds of remote domains")
+    alpha = alpha + rounds * (network_s + node_peer_s * gpus_per_domain)
     return alpha + remote_peer_s * (gpus - gpus_per_domain)
 
 
-def rendezvous_share(payload_bytes: npt.ArrayLike, gpus: int, half_bytes: float) -> Floats:
+def rendezvous_share(payload_bytes: Number, gpus: int, half_bytes: Number) -> Number:
     """Share of the rendezvous cost that a message to one peer pays: none when tiny, all when large.
 
         rho = u / (u + u_half),    u = S / G                                                [-]
@@ -247,21 +255,21 @@ def rendezvous_share(payload_bytes: npt.ArrayLike, gpus: int, half_bytes: float)
             of these it is is not known (docs/model.md#all-to-all)
     Limits: S = 0 -> 0;  S / G = u_half -> 1/2;  S -> inf -> 1
     """
-    per_peer = np.asarray(payload_bytes, float) / gpus
-    return np.asarray(per_peer / (per_peer + half_bytes))
+    per_peer = named("u", payload_bytes / gpus, "S/G: bytes for one peer")
+    return per_peer / (per_peer + half_bytes)
 
 
 def pairwise_transfer_time(
-    payload_bytes: npt.ArrayLike,
-    wire_copies: float,
-    link_bytes_per_s: float,
-    nic_bytes_per_s: float,
-    remote_peer_bytes_per_s: float,
+    payload_bytes: Number,
+    wire_copies: Number,
+    link_bytes_per_s: Number,
+    nic_bytes_per_s: Number,
+    remote_peer_bytes_per_s: Number,
     gpus: int,
     gpus_per_domain: int,
     domains: int,
-    sharpness: float,
-) -> Floats:
+    sharpness: Number,
+) -> Number:
     """Time of the bytes of a pairwise exchange: the slower of the two link classes.
 
         t = k max( S (g-1)/G / B_link,   S (G-g)/G / min(B_nic, (G-g) B_peer) )              [s]
@@ -273,13 +281,13 @@ def pairwise_transfer_time(
     Source: hierarchical all-to-all, docs/model.md#all-to-all; B_peer seen on pairs of nodes with 1..8 GPUs
     Limits: N = 1 -> k S (G-1)/G / B_link;  B_link -> inf, many peers -> k S (G-g)/G / B_nic
     """
-    size = wire_copies * np.asarray(payload_bytes, float)
+    size = payload_bytes if wire_copies == 1 else wire_copies * payload_bytes
     if domains == 1:
-        return np.asarray(size * (gpus - 1) / gpus / link_bytes_per_s)
+        return size * (gpus - 1) / gpus / link_bytes_per_s
     remote = gpus - gpus_per_domain
     card = join_rates(nic_bytes_per_s, remote * remote_peer_bytes_per_s, sharpness)
     inside = size * (gpus_per_domain - 1) / gpus / link_bytes_per_s
-    return np.asarray(np.maximum(inside, size * remote / gpus / card))
+    return larger(inside, size * remote / gpus / card)
 
 
 def speed_of_light_time(

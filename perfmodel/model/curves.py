@@ -9,7 +9,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from perfmodel.model.recording import POWER, Number, maximum, minimum, operation
+
 Floats = npt.NDArray[np.float64]
+
+_LEAST = float(np.finfo(float).tiny)  # for 0 / 0, which is 0
 
 
 def hockney_time(
@@ -26,10 +30,12 @@ def hockney_time(
     Source: R. W. Hockney, Parallel Computing 20 (1994), for p = 1; its p-norm: docs/model.md#curves
     Limits: S = 0 -> alpha;  S -> inf -> S/beta;  S = alpha*beta -> alpha * 2^(1/p);  p = 1 -> alpha + S/beta
     """
-    return join_power(alpha_s, np.asarray(payload_bytes, float) / np.asarray(beta_bytes_per_s, float), p)
+    moved = np.asarray(payload_bytes, float) / np.asarray(beta_bytes_per_s, float)
+    return np.asarray(join_power(np.asarray(alpha_s, float), moved, np.asarray(p, float)))
 
 
-def join_power(first: npt.ArrayLike, second: npt.ArrayLike, p: npt.ArrayLike) -> Floats:
+@operation("({0}^{2} + {1}^{2})^(1/{2})", alike=2, inner=POWER)
+def join_power(first: Number, second: Number, p: Number) -> Number:
     """p-norm of two non-negative terms, without overflow.
 
         (a^p + b^p)^(1/p)
@@ -38,13 +44,9 @@ def join_power(first: npt.ArrayLike, second: npt.ArrayLike, p: npt.ArrayLike) ->
     Source: definition
     Limits: b = 0 -> a;  p = 1 -> a + b;  p -> inf -> max(a, b);  a = b -> a * 2^(1/p)
     """
-    a = np.asarray(first, float)
-    b = np.asarray(second, float)
-    high = np.maximum(a, b)
-    low = np.minimum(a, b)
-    ratio = np.divide(low, high, out=np.zeros(np.broadcast(a, b).shape), where=high > 0)
-    power = np.asarray(p, float)
-    return np.asarray(high * (1 + ratio**power) ** (1 / power))
+    high = maximum(first, second)
+    ratio = minimum(first, second) / maximum(high, _LEAST)
+    return high * (1 + ratio**p) ** (1 / p)
 
 
 def anchored_time(

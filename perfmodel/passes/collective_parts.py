@@ -12,10 +12,10 @@ from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.spreads import between_cells
 from perfmodel.collectives.time_tables import TimeTable
 from perfmodel.model import curves
-from perfmodel.model.laws import Group
+from perfmodel.model.unknowns import Group
 from perfmodel.passes.correction_terms import correction_parts
 from perfmodel.passes.equations import Equation
-from perfmodel.passes.law_terms import LawCase
+from perfmodel.passes.explained_law import ExplainedLaw
 from perfmodel.passes.letters import LETTERS
 from perfmodel.passes.terms import Term, TimeParts
 from perfmodel.schema.calibration import Curve
@@ -55,15 +55,15 @@ def collective_parts(
     if any(stage.function is between_cells for stage in table.stages):
         return _between_parts(table, payload_bytes, gpus, total, evidence)
     assert law is not None  # or there would be no table
-    case = LawCase(model, law, collective, group, payload_bytes, time_s, str(evidence))
+    case = ExplainedLaw(model, law, collective, group, payload_bytes, time_s, str(evidence))
     fit = f"fitted to {', '.join(law.sources)}" if law.sources else "the prior alone, no samples"
-    equations, terms, working = case.equations(), tuple(case.terms()), tuple(case.working(basis))
+    equations, terms, working = case.equations, tuple(case.terms()), tuple(case.working(basis))
     reference = f"{equations[0].source}; {fit}"
     carried = correction_parts(table, payload_bytes, group)
     if carried is not None:
         equations, terms = (*equations, *carried.equations), (*terms, *carried.terms)
         working = (*working[:-1], *carried.working, working[-1])
-    rest = time_s / case.time(payload_bytes) / ((carried.terms[0].value or 1.0) if carried else 1.0)
+    rest = time_s / float(case.recorded) / ((carried.terms[0].value or 1.0) if carried else 1.0)
     if abs(rest - 1) >= _REST:
         words = "from reading between two sizes of the grid, or from the stages after the law"
         said = f"of the correction × {rest:.3g} is {words}: perfmodel explain collective prints each"

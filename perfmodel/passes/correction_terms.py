@@ -6,7 +6,7 @@ import math
 
 from perfmodel.collectives.corrections import NearestSize, correction
 from perfmodel.collectives.time_tables import TimeTable
-from perfmodel.model.laws import Group
+from perfmodel.model.unknowns import Group
 from perfmodel.passes.equations import Equation
 from perfmodel.passes.terms import Term, TimeParts
 from perfmodel.schema.calibration import Curve

@@ -15,7 +15,7 @@ from perfmodel.collectives.time_tables import LIMITS, TimeTable, speed_of_light
 from perfmodel.errors import BadInputError
 from perfmodel.model.collectives import bus_factor, speed_of_light_time
 from perfmodel.model.curves import anchored_time, hockney_time
-from perfmodel.model.laws import Group
+from perfmodel.model.unknowns import Group
 from perfmodel.passes.collective_parts import collective_parts
 from perfmodel.passes.equations import Equation, name_of
 from perfmodel.passes.letters import LETTERS

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.library import Library, Links
-from perfmodel.model.laws import Group
-from perfmodel.passes.law_terms import LawCase
+from perfmodel.model.unknowns import Group
+from perfmodel.passes.explained_law import ExplainedLaw
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,14 @@ def choices_at(
         return None
     model = links.times
     law = model.calibration.law(collective)
-    if law is None or law.law != "ring_tree":
+    if law is None:
         return None
     group = Group.of(gpus, model.machine.domain_gpus_of(min(gpus_per_node, gpus)))
-    case = LawCase(model, law, collective, group, payload_bytes, time_s, "")
-    taken, times = case.choices()
+    case = ExplainedLaw(model, law, collective, group, payload_bytes, time_s, "")
+    if case.choice is None or case.taken is None:
+        return None
+    names = [each.name for each in case.choice.candidates]
+    taken = names[case.taken]
+    times = dict(zip(names, (float(time) for time in case.choice.times_s), strict=True))
     factor = time_s / times[taken]
     return ProtocolTimes(taken, {name: factor * time for name, time in times.items()})

@@ -11,7 +11,7 @@ import numpy as np
 
 from perfmodel.model.curves import anchored_time
 from perfmodel.model.differences import log_span
-from perfmodel.model.laws import NETWORK_UNKNOWNS
+from perfmodel.model.laws import LINK_LAWS
 from perfmodel.report.host_calibration import host_parts
 from perfmodel.report.terminal import facts, paragraph, table
 from perfmodel.schema.calibration import Calibration, Curve, Law
@@ -244,9 +244,10 @@ def _ranks(curve: Curve) -> str:
 def _law_text(law: Law, brief: bool = False) -> str:
     title = f"Beyond the measured cells   {law.law.replace('_', '-')} law for {', '.join(law.collectives)}"
     rows = []
+    across = {each.name for each in LINK_LAWS[law.law].unknowns if each.network}
     for i, (name, value) in enumerate(zip(law.names, law.values, strict=True)):
         low, _, high = log_span(value, math.sqrt(max(law.log_covariance[i][i], 0.0)))
-        unseen = bool(law.sources) and law.fitted_domains == 1 and name in NETWORK_UNKNOWNS
+        unseen = bool(law.sources) and law.fitted_domains == 1 and name in across
         span = f"{_si(name, float(low))} – {_si(name, float(high))}"
         rows.append([name, _si(name, value), span, "not measured" if unseen else ""])
     scatter = format_fraction(math.expm1(law.residual_log_sd))

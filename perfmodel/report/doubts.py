@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from perfmodel.collectives.rates import inside_rate
-from perfmodel.collectives.stored import LAW_TIMES, step_constants
+from perfmodel.collectives.stored import step_constants
 from perfmodel.fit.links import prior_of
 from perfmodel.model.collectives import domains_of, speed_of_light_time
-from perfmodel.model.laws import Group
+from perfmodel.model.laws import LINK_LAWS
+from perfmodel.model.unknowns import Group
 from perfmodel.report.terminal import paragraph
 from perfmodel.schema.calibration import UNKNOWN_VERSION, Calibration, Curve, Law
 from perfmodel.schema.machine import Machine, list_machines, load_machine
@@ -124,7 +125,9 @@ def _over_prior(curve: Curve, law: Law, machine: Machine) -> float:
     priors = load_priors()
     unknowns, _ = prior_of(law.law, machine, priors)
     steps, group = step_constants(machine, priors), Group.of(curve.gpus, curve.domain_gpus)
-    known = LAW_TIMES[law.law](unknowns, steps, curve.collective, group, np.asarray(curve.anchor_bytes))
+    known = LINK_LAWS[law.law].time_at(
+        unknowns, steps, curve.collective, group, np.asarray(curve.anchor_bytes)
+    )
     return float(np.median(np.log(np.asarray(curve.anchor_times_s) / known)))
 
 

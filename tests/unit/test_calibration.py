@@ -19,9 +19,10 @@ from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.errors import BadInputError, NoCalibrationError, PerfmodelError
 from perfmodel.fit.build import Identity, _informs, fit_calibration
 from perfmodel.fit.curves import leave_one_out
-from perfmodel.fit.links import LAW_TIMES, Cell, fit_law, prior_of, sibling_prior, step_constants
+from perfmodel.fit.links import Cell, fit_law, prior_of, sibling_prior, step_constants
 from perfmodel.fit.shipped import Selection, fit_entry, load_plan
-from perfmodel.model.laws import NETWORK_UNKNOWNS, Group
+from perfmodel.model.laws import LINK_LAWS
+from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import (
     Law,
     list_calibrations,
@@ -148,9 +149,9 @@ def test_law_recovers_constants_and_is_the_prior_without_samples() -> None:
     assert nothing.values[at] == pytest.approx(0.5e-6)
     truth = np.log(np.array(nothing.values))
     truth[at] = np.log(2e-6)
-    sizes = 2.0 ** np.arange(8, 32)
+    sizes, law = 2.0 ** np.arange(8, 32), LINK_LAWS["pairwise"]
     cells = [
-        Cell("all_to_all", g, sizes, LAW_TIMES["pairwise"](truth, steps, "all_to_all", g, sizes), ("x",))
+        Cell("all_to_all", g, sizes, law.time_at(truth, steps, "all_to_all", g, sizes), ("x",))
         for g in (Group.of(8, 8), Group.of(16, 8), Group.of(64, 8))
     ]
     found = fit_law("pairwise", cells, machine, priors)
@@ -327,7 +328,7 @@ def test_a_law_starts_at_what_a_machine_on_the_same_network_tells() -> None:
     like = load_calibration("h100-sxm-ib/nccl-2.29.2-stream").law("all_to_all")
     assert like is not None and like.fitted_domains > 1
     own, spread = prior_of("pairwise", machine, priors)
-    told, network = np.log(like.values), np.array([name in NETWORK_UNKNOWNS for name in like.names])
+    told, network = np.log(like.values), np.array([each.network for each in LINK_LAWS["pairwise"].unknowns])
     one_domain = like.model_copy(update={"fitted_domains": 1})
     for law, whole, taken in (
         (like, False, network),

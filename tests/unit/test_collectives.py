@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,17 +11,23 @@ from hypothesis import strategies as st
 
 from perfmodel.model import collectives as c
 from perfmodel.model import laws
-from perfmodel.model.laws import Group, StepConstants
+from perfmodel.model.unknowns import Group, StepConstants
 
 US = 1e-6
+
+
+def by_protocol(*microseconds: float) -> dict[str, float]:
+    return dict(zip(c.PROTOCOLS, [each * US for each in microseconds], strict=True))
+
+
 STEPS = StepConstants(
-    ring_base_s=np.array([6, 14, 8]) * US,
-    tree_base_s=np.array([7, 14, 8]) * US,
-    ring_inside_s=np.array([1, 2, 4]) * US,
-    tree_inside_s=np.array([1, 2, 4]) * US,
-    ring_network_s=np.array([3, 4, 14]) * US,
-    tree_network_s=np.array([5, 8, 14]) * US,
-    network_overhead_s=np.array([2, 1, 1]) * US,
+    ring_base_s=by_protocol(6, 14, 8),
+    tree_base_s=by_protocol(7, 14, 8),
+    ring_inside_s=by_protocol(1, 2, 4),
+    tree_inside_s=by_protocol(1, 2, 4),
+    ring_network_s=by_protocol(3, 4, 14),
+    tree_network_s=by_protocol(5, 8, 14),
+    network_overhead_s=by_protocol(2, 1, 1),
     nvls_s=25 * US,
     nvls_tree_step_s=20 * US,
     pat_base_s=8 * US,
@@ -27,14 +35,31 @@ STEPS = StepConstants(
     pat_overlap=3.5,
     pat_fraction=0.75,
     has_nvls=True,
-    ring_sharpness=np.array([1.0, 2.0, 1.0]),
+    ring_sharpness={"LL": 1.0, "LL128": 2.0, "Simple": 1.0},
     rate_sharpness=6.0,
     choice_sharpness=1e3,
     rendezvous_half_bytes=65536.0,
     p2p_channels=16,
 )
-RING = np.log([1] * 11 + [300e9, 50e9, 300e9, 0.4, 15e9, 0.9, 0.9, 1, 1, 1, 0.5 * US, 400e9, 0.8] + [1] * 4)
-PAIRS = np.log([5 * US, 1 * US, 5 * US, 1 * US, 2 * US, 60 * US, 6 * US, 300e9, 50e9, 40e9])
+RING = dict(
+    zip(
+        laws.LINK_LAWS["ring_tree"].names,
+        [1.0] * 11 + [300e9, 50e9, 300e9, 0.4, 15e9, 0.9, 0.9, 1, 1, 1, 0.5 * US, 400e9, 0.8] + [1.0] * 4,
+        strict=True,
+    )
+)
+PAIRS = dict(
+    zip(
+        laws.LINK_LAWS["pairwise"].names,
+        [5 * US, 1 * US, 5 * US, 1 * US, 2 * US, 60 * US, 6 * US, 300e9, 50e9, 40e9],
+        strict=True,
+    )
+)
+RINGS = [f"ring {protocol}" for protocol in c.PROTOCOLS]
+
+
+def candidates(collective: str, group: Group, unknowns: dict[str, float] = RING) -> dict[str, laws.Candidate]:
+    return {each.name: each for each in laws.ring_tree_candidates(unknowns, STEPS, collective, group)}
 
 
 def test_bus_factor() -> None:
@@ -73,11 +98,13 @@ def test_hops_and_bytes_overlap() -> None:
 
 
 def test_what_is_expected_is_taken_not_what_is_fast() -> None:
-    times = np.array([[3.0, 5.0], [4.0, 2.0]])
-    assert c.chosen_time(times, np.ones((2, 1)), 1e3) == pytest.approx([3, 2])
-    assert c.chosen_time(times, np.array([[2.0], [1.0]]), 1e3) == pytest.approx([4, 2])
-    assert c.chosen_time(times, np.array([[1.0], [9.0]]), 1e3) == pytest.approx([3, 5])
-    assert c.chosen_time(np.array([[3.0], [3.0]]), np.ones((2, 1)), 4) == pytest.approx(3)
+    def shares(*expected: float) -> list[float]:
+        return c.chosen_shares(expected, 1e3)
+
+    assert shares(3, 4) == pytest.approx([1, 0]) and shares(5, 2) == pytest.approx([0, 1])
+    assert c.chosen_shares([3.0, 3.0], 4) == pytest.approx([0.5, 0.5])
+    first, second = c.chosen_shares([np.array([3.0, 5.0]), np.array([4.0, 2.0])], 1e3)
+    assert first == pytest.approx([1, 0]) and second == pytest.approx([0, 1])
 
 
 def test_two_domains_reduce_faster_than_many() -> None:
@@ -110,14 +137,22 @@ def test_remote_domains_beyond_the_channels_wait_for_another_round() -> None:
 
 
 def test_rendezvous_share() -> None:
-    assert c.rendezvous_share([0, 8 * 65536, 1e30], 8, 65536).tolist() == pytest.approx([0, 0.5, 1])
+    assert c.rendezvous_share(np.array([0, 8 * 65536, 1e30]), 8, 65536).tolist() == pytest.approx([0, 0.5, 1])
 
 
 def test_what_nccl_may_choose_from() -> None:
     """PAT with one rank a node, of which there must be two; trees and NVLS for all_reduce."""
-    assert c.algorithms_of("all_gather", 1, 1) == c.algorithms_of("broadcast", 4, 4) == c.RINGS
-    assert c.algorithms_of("reduce_scatter", 2, 2) == (*c.RINGS, "PAT")
-    assert c.algorithms_of("all_reduce", 2, 2) == (*c.RINGS, *c.TREES, "NVLS")
+    for collective, group in (("all_gather", Group.of(1, 1)), ("broadcast", Group.of(4, 1))):
+        assert list(candidates(collective, group)) == RINGS
+    for collective, group in (("all_gather", Group.of(16, 8)), ("broadcast", Group.of(16, 1))):
+        assert list(candidates(collective, group)) == RINGS
+    assert list(candidates("reduce_scatter", Group.of(2, 1))) == [*RINGS, "PAT"]
+    trees = [f"tree {protocol}" for protocol in c.PROTOCOLS]
+    for group in (Group.of(2, 1), Group.of(32, 8)):
+        assert list(candidates("all_reduce", group)) == [*RINGS, *trees, "NVLS"]
+    plain = replace(STEPS, has_nvls=False)
+    without = laws.ring_tree_candidates(RING, plain, "all_reduce", Group.of(8, 8))
+    assert [each.name for each in without] == [*RINGS, *trees]
 
 
 def test_pairwise_bytes() -> None:
@@ -138,49 +173,55 @@ def test_speed_of_light() -> None:
 
 
 def test_ring_hops_are_its_steps() -> None:
-    base, hops = laws.ring_tree_latencies(RING, STEPS, "all_gather", Group.of(2, 8))
-    assert base == pytest.approx(np.array([6, 14, 8]) * US)
-    assert hops == pytest.approx(np.array([1, 2, 4]) * US)
-    _, two_nodes = laws.ring_tree_latencies(RING, STEPS, "all_gather", Group.of(16, 8))
+    one = candidates("all_gather", Group.of(2, 8)).values()
+    assert [each.base_s for each in one] == pytest.approx(np.array([6, 14, 8]) * US)
+    assert [each.hops_s for each in one] == pytest.approx(np.array([1, 2, 4]) * US)
+    two_nodes = [each.hops_s for each in candidates("all_gather", Group.of(16, 8)).values()]
     assert two_nodes == pytest.approx(np.array([14 * 2 + 3, 14 * 2 + 4, 14 * 4 + 14]) * US)
 
 
 def test_ll_has_a_rate_of_its_own_across_domains_alone() -> None:
-    inside, across = (laws.ring_tree_bandwidths(RING, STEPS, "all_gather", Group.of(n, 8)) for n in (8, 16))
-    assert inside[0] == pytest.approx(0.4 * inside[2])
-    own = c.join_rates(0.4 * across[2], 15e9, STEPS.rate_sharpness)
-    assert across[0] == pytest.approx(float(own)) and across[0] < 15e9
+    inside, across = (candidates("all_gather", Group.of(n, 8)) for n in (8, 16))
+    rate = inside["ring Simple"].bus_bytes_per_s
+    assert inside["ring LL"].bus_bytes_per_s == pytest.approx(0.4 * rate)
+    own = c.join_rates(0.4 * across["ring Simple"].bus_bytes_per_s, 15e9, STEPS.rate_sharpness)
+    assert across["ring LL"].bus_bytes_per_s == pytest.approx(own) and own < 15e9
 
 
 def test_one_rank_a_node_offers_pat_and_its_crossings_cost_those_of_trees() -> None:
-    alone = Group.of(16, 1)
-    base, hops = laws.ring_tree_latencies(RING, STEPS, "all_gather", alone)
-    assert base == pytest.approx(np.array([6, 14, 8, 8]) * US)
+    alone = candidates("all_gather", Group.of(16, 1))
+    assert [each.base_s for each in alone.values()] == pytest.approx(np.array([6, 14, 8, 8]) * US)
+    hops = [each.hops_s for each in alone.values()]
     assert hops == pytest.approx(np.array([15 * 5, 15 * 8, 15 * 14, 4 * 14 / 3.5 + 16 * 3]) * US)
-    rates = laws.ring_tree_bandwidths(RING, STEPS, "reduce_scatter", alone)
-    assert rates[3] == pytest.approx(0.75 * rates[2])
+    simple = alone["ring Simple"].bus_bytes_per_s
+    assert alone["PAT"].bus_bytes_per_s == pytest.approx(0.75 * simple)
     small, large = laws.ring_tree_time(RING, STEPS, "all_gather", Group.of(64, 1), np.array([1.0, 2.0**34]))
     assert small == pytest.approx((8 + 6 * 4 + 64 * 3) * US, rel=1e-3)
-    assert large == pytest.approx(2.0**34 * 63 / 64 / rates[2], rel=0.01)
-    for other in ("broadcast", "all_reduce"):
-        assert "PAT" not in c.algorithms_of(other, 16, 16)
-    assert "PAT" not in c.algorithms_of("all_gather", 16, 8)
+    assert large == pytest.approx(2.0**34 * 63 / 64 / simple, rel=0.01)
 
 
 def test_all_reduce_offers_trees_and_the_switch() -> None:
-    base, hops = laws.ring_tree_latencies(RING, STEPS, "all_reduce", Group.of(32, 8))
-    assert hops.size == len(c.algorithms_of("all_reduce", 32, 4))
-    assert base[3] + hops[3] == pytest.approx((7 + 2 * (7 * 1 + 2 * 5)) * US)
-    assert base[6] + hops[6] == pytest.approx((25 + 0.5 * 8 + 2 * 2 * 20) * US)
+    found = candidates("all_reduce", Group.of(32, 8))
+    assert found["tree LL"].latency_s == pytest.approx((7 + 2 * (7 * 1 + 2 * 5)) * US)
+    assert found["NVLS"].latency_s == pytest.approx((25 + 0.5 * 8 + 2 * 2 * 20) * US)
 
 
 def test_trees_between_switches_are_derated_from_three_domains_on() -> None:
     """Of slow cards a tree over two domains gets 2 (G-1)/G g B, over three 2/1.5 times and 0.8 of that."""
-    slow = RING.copy()
-    slow[12] = np.log(1e6)
-    two, three = (laws.ring_tree_bandwidths(slow, STEPS, "all_reduce", Group.of(8 * n, 8))[6] for n in (2, 3))
+    slow = {**RING, "nic_bytes_per_s": 1e6}
+    two, three = (candidates("all_reduce", Group.of(8 * n, 8), slow)["NVLS"].bus_bytes_per_s for n in (2, 3))
     assert two == pytest.approx(2 * 15 / 16 * 8e6, rel=1e-6)
     assert three == pytest.approx(0.8 * 2 * 23 / 24 * 8e6 / 1.5, rel=1e-6)
+
+
+def test_each_protocol_is_chosen_by_its_own_ratio() -> None:
+    """NCCL takes the least expected: LL as it is, LL128 and Simple by their ratios."""
+    ratios = {"ll128_choice_ratio": 1.2, "simple_choice_ratio": 2.0, "tree_choice_ratio": 3.0}
+    unknowns = {**RING, **ratios, "nvls_choice_ratio": 7.0}
+    found = candidates("all_reduce", Group.of(16, 8), unknowns).values()
+    assert [each.choice for each in found] == pytest.approx([1, 1.2, 2, 3, 3.6, 6, 7])
+    alone = candidates("all_gather", Group.of(16, 1), unknowns)
+    assert alone["PAT"].choice == 2.0
 
 
 def test_ring_tree_time_takes_the_cheapest() -> None:
@@ -193,8 +234,7 @@ def test_ring_tree_time_takes_the_cheapest() -> None:
 
 def test_a_protocol_that_is_overrated_is_taken_though_it_is_slow() -> None:
     group, size = Group.of(8, 8), np.array([0.0])
-    overrated = RING.copy()
-    overrated[laws.RING_TREE.index("ll128_choice_ratio")] = np.log(0.1)
+    overrated = {**RING, "ll128_choice_ratio": 0.1}
     assert laws.ring_tree_time(overrated, STEPS, "all_gather", group, size) == pytest.approx(
         (14 + 7 * 2) * US
     )

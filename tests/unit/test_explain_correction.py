@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.collectives.stored import LAW_TIMES, step_constants
-from perfmodel.model.laws import Group
+from perfmodel.collectives.stored import step_constants
+from perfmodel.model.laws import LINK_LAWS
+from perfmodel.model.unknowns import Group
 from perfmodel.passes.equations import PAGE, SECTIONS, documented
 from perfmodel.passes.one_collective import explain_collective
 from perfmodel.schema.calibration import Curve
@@ -51,7 +52,7 @@ def test_the_correction_adds_up(collective: str, payload: float) -> None:
     law = MODEL.calibration.law(collective)
     assert law is not None
     group, steps = Group.of(cell.gpus, cell.domain_gpus), step_constants(MODEL.machine, load_priors())
-    by_law = LAW_TIMES[law.law](np.log(law.values), steps, collective, group, np.array([size]))[0]
+    by_law = LINK_LAWS[law.law].time_at(np.log(law.values), steps, collective, group, np.array([size]))[0]
     assert terms["law_near"].value == pytest.approx(by_law, rel=0.05)  # read on the grid of sizes
     at = np.abs(np.array(cell.anchor_bytes) / size - 1)
     if at.min() < 1e-6:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from perfmodel.model.laws import Group
+from perfmodel.model.unknowns import Group
 from perfmodel.schema.machine import load_machine
 
 PATH = Path(__file__).resolve().parents[2] / "benchmarks" / "nccl_table.py"

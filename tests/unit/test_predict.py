@@ -15,7 +15,7 @@ from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.time_tables import _latency_share
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model.collectives import speed_of_light_time
-from perfmodel.model.laws import Group
+from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock, Evidence
 from perfmodel.schema.machine import list_machines, load_machine

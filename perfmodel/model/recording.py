@@ -1,0 +1,236 @@
+"""Numbers that remember how they came about: a law that is evaluated with them explains itself.
+
+A law is ordinary arithmetic. With floats or arrays it computes; with ``Recorded`` numbers among its arguments
+the same lines give a ``Recorded`` answer, which knows its operands, its unit and the name of each step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Any, NoReturn
+
+import numpy as np
+
+Number = Any
+"""A float, an array of floats, or a ``Recorded`` number: what a law is written for."""
+Unit = tuple[int, int]
+"""Exponents of bytes and of seconds."""
+PLAIN, SECONDS, BYTES, BYTES_PER_S = (0, 0), (0, 1), (1, 0), (1, -1)
+_SUFFIXES = (("_bytes_per_s", BYTES_PER_S), ("_bytes", BYTES), ("_s", SECONDS))
+SUM, PRODUCT, POWER, ATOM = range(4)
+"""How tightly an expression holds together: operands that are looser than their place get parentheses."""
+
+
+def unit_of(name: str) -> Unit:
+    """The unit that the end of a name says, as house style has it. Limits: no known end -> a plain number"""
+    return next((unit for end, unit in _SUFFIXES if name.endswith(end)), PLAIN)
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """A number with its operands.
+
+    form     how it is written, operands in braces: ``{0} + {1}``; "" of a number that is given
+    tie      how tightly the form holds together;  inner  how tightly its operands have to
+    symbol, meaning       of a number that is given, and of a step that has a name
+    source, evidence, low, high  of a number that is given; low and high of its 95 % interval
+    """
+
+    value: float
+    unit: Unit = PLAIN
+    form: str = ""
+    operands: tuple[Number, ...] = ()
+    tie: int = ATOM
+    inner: int = SUM
+    symbol: str = ""
+    meaning: str = ""
+    source: str = ""
+    evidence: str = ""
+    low: float | None = None
+    high: float | None = None
+
+    __array_ufunc__ = None  # an array of numbers times this one asks this one, which refuses
+    ndim = 0
+
+    def __array__(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(f"{self.symbol or self.form}: an array would drop how the number came about")
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def _alike(self, other: Number, form: str, value: float) -> Recorded:
+        """A sum or a difference: both operands have one unit, or the other one is 0."""
+        if isinstance(other, Recorded) and other.unit != self.unit:
+            raise TypeError(f"{form}: {self.symbol} and {other.symbol} have different units")
+        return Recorded(value, self.unit, form, (self, other), SUM, SUM)
+
+    def __add__(self, other: Number) -> Recorded:
+        return self._alike(_checked(other), "{0} + {1}", self.value + float(other))
+
+    def __radd__(self, other: Number) -> Recorded:
+        return replace(self.__add__(other), operands=(other, self))
+
+    def __sub__(self, other: Number) -> Recorded:
+        made = self._alike(_checked(other), "{0} - {1}", self.value - float(other))
+        return replace(made, inner=PRODUCT)
+
+    def __rsub__(self, other: Number) -> Recorded:
+        made = Recorded(float(_checked(other)), self.unit) - self
+        return replace(made, operands=(other, self))
+
+    def __mul__(self, other: Number) -> Recorded:
+        return _times(self, other)
+
+    def __rmul__(self, other: Number) -> Recorded:
+        return _times(other, self)
+
+    def __truediv__(self, other: Number) -> Recorded:
+        return _over(self, other)
+
+    def __rtruediv__(self, other: Number) -> Recorded:
+        return _over(other, self)
+
+    def __pow__(self, power: Number) -> Recorded:
+        exponent = float(power)
+        if self.unit != PLAIN and not exponent.is_integer():
+            raise TypeError(f"{self.symbol} has a unit: its power {exponent} has none")
+        unit = (self.unit[0] * int(exponent), self.unit[1] * int(exponent)) if self.unit != PLAIN else PLAIN
+        return Recorded(self.value**exponent, unit, "{0}^{1}", (self, power), POWER, ATOM)
+
+    def __neg__(self) -> Recorded:
+        return Recorded(-self.value, self.unit, "-{0}", (self,), PRODUCT, POWER)
+
+    def __lt__(self, other: Number) -> bool:
+        return self.value < float(other)
+
+    def __le__(self, other: Number) -> bool:
+        return self.value <= float(other)
+
+    def __gt__(self, other: Number) -> bool:
+        return self.value > float(other)
+
+    def __ge__(self, other: Number) -> bool:
+        return self.value >= float(other)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, (int, float, Recorded)) and self.value == float(other)
+
+    __hash__ = object.__hash__
+
+
+def _checked(other: Number) -> Number:
+    if isinstance(other, np.ndarray):
+        raise TypeError("an array and a recorded number: give both as numbers")
+    return other
+
+
+def _unit(number: object) -> Unit:
+    return number.unit if isinstance(number, Recorded) else PLAIN
+
+
+def _times(first: Number, second: Number) -> Recorded:
+    a, b = _unit(_checked(first)), _unit(_checked(second))
+    value = float(first) * float(second)
+    return Recorded(value, (a[0] + b[0], a[1] + b[1]), "{0} × {1}", (first, second), PRODUCT, PRODUCT)
+
+
+def _over(first: Number, second: Number) -> Recorded:
+    a, b = _unit(_checked(first)), _unit(_checked(second))
+    if isinstance(second, Recorded) and not second.symbol and second.tie == PRODUCT:
+        second = replace(second, tie=SUM)  # a / (b c)
+    value = float(first) / float(second)
+    return Recorded(value, (a[0] - b[0], a[1] - b[1]), "{0} / {1}", (first, second), PRODUCT, PRODUCT)
+
+
+def named(symbol: str, number: Number, meaning: str) -> Number:
+    """A step of a law with a name: of a recorded number it is kept, any other is returned as it is."""
+    if not isinstance(number, Recorded):
+        return number
+    if number.symbol:
+        return Recorded(number.value, number.unit, "{0}", (number,), ATOM, SUM, symbol, meaning)
+    return replace(number, symbol=symbol, meaning=meaning)
+
+
+def operation(form: str, alike: int = 0, inner: int = SUM, tie: int = ATOM) -> Callable[..., Any]:
+    """A function that is one printed operation of its arguments.
+
+    form   how it is written, arguments in braces by their place
+    alike  that many arguments, the first ones, have one unit, which the result has too (0: it has none)
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def call(*arguments: Number) -> Number:
+            for each in arguments:
+                if isinstance(each, Recorded):
+                    break
+            else:
+                return function(*arguments)
+            units = {_unit(each) for each in arguments[:alike] if isinstance(each, Recorded)}
+            if len(units) > 1:
+                raise TypeError(f"{function.__name__}: its arguments have different units")
+            value = float(function(*(float(_checked(each)) for each in arguments)))
+            return Recorded(value, next(iter(units), PLAIN), form, arguments, tie, inner)
+
+        return call
+
+    return decorate
+
+
+def maximum(first: Number, second: Number) -> Number:
+    """The larger of two, element by element; of two floats without numpy, which takes longer."""
+    if isinstance(first, float) and isinstance(second, float):
+        return max(first, second)
+    return np.maximum(first, second)
+
+
+def minimum(first: Number, second: Number) -> Number:
+    """The smaller of two, as ``maximum``."""
+    if isinstance(first, float) and isinstance(second, float):
+        return min(first, second)
+    return np.minimum(first, second)
+
+
+larger = operation("max({0}, {1})", alike=2)(maximum)
+"""``maximum`` as a printed operation."""
+smaller = operation("min({0}, {1})", alike=2)(minimum)
+"""``minimum`` as a printed operation."""
+
+
+@operation("ceil({0} / {1})", inner=PRODUCT)
+def ceil_ratio(first: Number, second: Number) -> int:
+    """How many of ``second`` hold ``first``, in whole numbers."""
+    return -int(-first // second)
+
+
+def smallest(numbers: Sequence[Number]) -> Number:
+    """The smallest of several, element by element; of recorded numbers that number itself."""
+    if isinstance(numbers[0], Recorded):
+        return min(numbers)
+    least = numbers[0]
+    for each in numbers[1:]:
+        least = np.minimum(least, each)
+    return least
+
+
+def steps_of(number: Recorded, apart: Sequence[Recorded] = ()) -> list[Recorded]:
+    """What a number is made of and has a name: operands first, each once.
+
+    apart  steps that are named, but not followed to their own operands
+    """
+    found: dict[int, Recorded] = {}
+    stop = {id(each) for each in apart}
+
+    def follow(each: Number) -> None:
+        if not isinstance(each, Recorded) or id(each) in found:
+            return
+        if id(each) not in stop:
+            for operand in each.operands:
+                follow(operand)
+        if each.symbol:
+            found[id(each)] = each
+
+    follow(number)
+    return list(found.values())

@@ -1,0 +1,150 @@
+"""What the laws of collectives are asked with: unknowns, the library's constants, the group of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from perfmodel.model.collectives import PROTOCOLS, domains_of
+from perfmodel.model.recording import Number, named
+
+Unknowns = Mapping[str, Number]
+"""Values of unknowns by name."""
+ByProtocol = Mapping[str, Number]
+"""One value for LL, LL128 and Simple."""
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """An unknown of a law, whose unit is the end of its name.
+
+    network  whether only samples of several domains determine it
+    rate     whose line rate it scales with: of the links ``inside`` a domain, of the cards ``across``, or
+             of a slow ``protocol``, which no line changes;  "" of a latency and of a fraction
+    symbol   its letter in the equations, if that is not its name
+    """
+
+    name: str
+    meaning: str
+    network: bool = False
+    rate: str = ""
+    symbol: str = ""
+
+
+RING_TREE = (
+    *(Unknown(f"{p.lower()}_base_ratio", "launch and first step, over NCCL's constant") for p in PROTOCOLS),
+    *(
+        Unknown(f"{p.lower()}_inside_ratio", "a step inside a domain, over NCCL's constant")
+        for p in PROTOCOLS
+    ),
+    *(
+        Unknown(f"{p.lower()}_network_ratio", "a step across a network card, over NCCL's constant", True)
+        for p in PROTOCOLS
+    ),
+    Unknown("nvls_ratio", "launch of NVLS, over NCCL's constant"),
+    Unknown("nvls_tree_ratio", "a step of NVLS's trees across, over NCCL's constant", True),
+    Unknown("link_bytes_per_s", "rate of the links inside a domain", rate="inside"),
+    Unknown("nic_bytes_per_s", "realised rate of one network card", True, "across"),
+    Unknown("nvls_bytes_per_s", "rate of NVLS inside a domain", rate="inside"),
+    Unknown("ll_fraction", "part of the link's rate that LL reaches"),
+    Unknown("ll_network_bytes_per_s", "rate of LL across cards, whatever they are", True, "protocol"),
+    Unknown("ll128_fraction", "part of the link's rate that LL128 reaches"),
+    Unknown("tree_fraction", "part of the rate that trees reach"),
+    *(
+        Unknown(
+            f"{p.lower()}_overhead_ratio", "the proxies' part of a step inside, over NCCL's constant", True
+        )
+        for p in PROTOCOLS
+    ),
+    Unknown("nvls_head_s", "what one more GPU in the switch's domain adds"),
+    Unknown("nvls_bus_bytes_per_s", "bus bandwidth that copies in and out of the switch's buffers allow"),
+    Unknown("nvls_tree_fraction", "part of their rate that trees between switches reach", True),
+    Unknown("ll128_choice_ratio", "time that NCCL's table expects over the real one, against LL", True),
+    Unknown("simple_choice_ratio", "time that NCCL's table expects over the real one, against LL", True),
+    Unknown("tree_choice_ratio", "the same of trees, against rings", True),
+    Unknown("nvls_choice_ratio", "the same of NVLS, against rings", True),
+)
+"""Unknowns of the ring and tree law, in their order in a calibration."""
+
+PAIRWISE = (
+    Unknown("launch_s", "launch", symbol="a0"),
+    Unknown("peer_s", "for each peer inside the domain", symbol="a1"),
+    Unknown("network_s", "once a round for leaving the domain", True, symbol="c"),
+    Unknown("node_peer_s", "for each peer of one remote domain", True, symbol="b"),
+    Unknown("remote_peer_s", "for each post to a remote peer", True, symbol="a2"),
+    Unknown("rendezvous_s", "handshake of large messages across domains", True, symbol="r"),
+    Unknown("link_rendezvous_s", "handshake of large messages inside the domain", symbol="r"),
+    Unknown("link_bytes_per_s", "rate inside the domain", rate="inside", symbol="B_link"),
+    Unknown("nic_bytes_per_s", "realised rate of one network card", True, "across", symbol="B_nic"),
+    Unknown("remote_peer_bytes_per_s", "rate towards a single remote peer", True, "across", symbol="B_peer"),
+)
+"""Unknowns of the pairwise law, in their order in a calibration."""
+
+
+_NCCL, _PRIORS = "NCCL's own constant (src/graph/tuning.cc)", "data/priors"
+
+
+def _said(symbol: str, meaning: str, source: str = _NCCL) -> dict[str, tuple[str, str, str]]:
+    """What an explanation says of a constant; ``{}`` in a symbol is the protocol."""
+    return {"said": (symbol, meaning, source)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepConstants:
+    """NCCL's constants for one class of links: seconds where the name says so, by protocol where it can."""
+
+    ring_base_s: ByProtocol = field(metadata=_said("ring_base({})", "launch and first step of a ring"))
+    tree_base_s: ByProtocol = field(metadata=_said("tree_base({})", "launch and first step of a tree"))
+    ring_inside_s: ByProtocol = field(metadata=_said("ring_inside({})", "a ring's step inside a domain"))
+    tree_inside_s: ByProtocol = field(metadata=_said("tree_inside({})", "a tree's step inside a domain"))
+    ring_network_s: ByProtocol = field(
+        metadata=_said("ring_network({})", "a ring's step across a network card")
+    )
+    tree_network_s: ByProtocol = field(
+        metadata=_said("tree_network({})", "a tree's step across a network card")
+    )
+    network_overhead_s: ByProtocol = field(
+        metadata=_said("overhead({})", "the proxies' part of a ring's step inside")
+    )
+    ring_sharpness: ByProtocol = field(metadata=_said("q", "overlap of hops and bytes", _PRIORS))
+    nvls_s: Number = field(metadata=_said("nvls_base", "launch and first step of NVLS"))
+    nvls_tree_step_s: Number = field(
+        metadata=_said("nvls_network", "a step of NVLS's trees across a network card")
+    )
+    pat_base_s: Number = field(metadata=_said("pat_base", "launch and first step of PAT"))
+    pat_rank_s: Number = field(metadata=_said("rank", "what each rank adds to PAT"))
+    pat_overlap: Number = field(metadata=_said("o", "how many chunks' steps overlap in PAT"))
+    pat_fraction: Number = field(
+        metadata=_said("pat_fraction", "part of the ring's rate that PAT reaches", _PRIORS)
+    )
+    rate_sharpness: Number = field(
+        metadata=_said("n_rate", "sharpness of the corner between two rates", _PRIORS)
+    )
+    choice_sharpness: Number = field(
+        metadata=_said("n_choice", "sharpness of the corner between two choices", _PRIORS)
+    )
+    rendezvous_half_bytes: Number = field(metadata=_said("u_half", "u at which half of r shows", _PRIORS))
+    p2p_channels: Number = field(metadata=_said("C", "channels: remote domains served side by side", _PRIORS))
+    has_nvls: bool = field(metadata=_said("", "whether the switch reduces"))
+
+
+@dataclass(frozen=True)
+class Group:
+    """The ranks of one communicator: how many, how many share a domain, how many domains."""
+
+    gpus: int
+    domain_gpus: int
+    domains: int
+
+    @staticmethod
+    def of(gpus: int, domain_gpus: int) -> Group:
+        """Ranks packed into domains of at most ``domain_gpus``. Limits: G <= g -> one domain of G."""
+        return Group(gpus, min(gpus, domain_gpus), domains_of(gpus, domain_gpus))
+
+    @property
+    def smallest_domain_gpus(self) -> int:
+        """Ranks of the domain that is filled last: its few cards carry what comes from all the others."""
+        ranks = self.gpus - self.domain_gpus * (self.domains - 1)
+        return (
+            named("g_last", ranks, "ranks of the domain that is filled last") if self.domains > 1 else ranks
+        )
