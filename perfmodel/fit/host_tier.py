@@ -112,7 +112,7 @@ def _time(cells: _Cells, sector: float, q: Floats) -> Floats:
     moved = kernels.sector_rounded(cells.row, sector)
     wire = tiers.wire_bytes(moved, load_kernel_constants().value("link_request_bytes"), float(q[2]))
     rate = tiers.row_rate(q[1], 1.0, moved, wire, np.inf, 1.0)
-    return tiers.link_time(cells.n * moved, q[0], rate)
+    return np.asarray(tiers.link_time(cells.n * moved, q[0], rate))
 
 
 def _fitted(cells: _Cells, sector: float, header: float | None = None) -> Any:

@@ -166,7 +166,8 @@ def _stream(cells: pd.DataFrame, moved: Floats, floor: str, rate: str, fixed: fl
     times = cells["time_s"].to_numpy(float)
 
     def time(q: Floats, rows: npt.NDArray[np.bool_]) -> Floats:
-        return kernels.stream_kernel_time(moved[rows], q[0] if fixed is None else fixed, q[-1])
+        floor_s = q[0] if fixed is None else fixed
+        return np.asarray(kernels.stream_kernel_time(moved[rows], floor_s, q[-1]))
 
     keys, start, bounds = _floor_and_rate(times, moved, floor, rate)
     few = slice(None) if fixed is None else slice(1, None)
@@ -206,7 +207,8 @@ def _gather(cells: pd.DataFrame, machine: Machine, constants: Constants) -> _Pro
 
     def time(q: Floats, rows: npt.NDArray[np.bool_]) -> Floats:
         moved = moved_of(q)
-        return kernels.gather_pool_time(moved.dram_bytes[rows], moved.l2_bytes[rows], q[0], q[1], q[2])
+        dram, passed = moved.dram_bytes[rows], moved.l2_bytes[rows]
+        return np.asarray(kernels.gather_pool_time(dram, passed, q[0], q[1], q[2]))
 
     plain = traffic(np.ones_like(row))
     keys, start, bounds = _floor_and_rate(times, plain.dram_bytes, "launch_floor_s", "gather_bytes_per_s")

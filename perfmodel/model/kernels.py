@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.model import access
+from perfmodel.model.recording import Number, larger
 
 Array = NDArray[np.float64]
 
@@ -133,8 +134,8 @@ def traffic_of_misses(
 
 
 def gather_pool_time(
-    dram_bytes: ArrayLike, l2_bytes: ArrayLike, t0: ArrayLike, dram_rate: ArrayLike, l2_rate: ArrayLike
-) -> Array:
+    dram_bytes: Number, l2_bytes: Number, t0: Number, dram_rate: Number, l2_rate: Number
+) -> Number:
     """Gather and pool: launch floor, then the slower of DRAM and L2.
 
         t = t0 + max(dram_bytes / dram_rate, l2_bytes / l2_rate)              [s]
@@ -145,11 +146,10 @@ def gather_pool_time(
     Limits: no bytes -> t0;  l2_rate -> inf -> t0 + dram_bytes / dram_rate;
             all hits -> t0 + l2_bytes / l2_rate
     """
-    moved = np.maximum(_array(dram_bytes) / _array(dram_rate), _array(l2_bytes) / _array(l2_rate))
-    return _array(t0) + moved
+    return t0 + larger(dram_bytes / dram_rate, l2_bytes / l2_rate)
 
 
-def stream_kernel_time(x: ArrayLike, t0: ArrayLike, rate: ArrayLike) -> Array:
+def stream_kernel_time(x: Number, t0: Number, rate: Number) -> Number:
     """A kernel that streams x bytes: bucketize, local sum.
 
         t = t0 + x / rate                                                     [s]
@@ -158,7 +158,7 @@ def stream_kernel_time(x: ArrayLike, t0: ArrayLike, rate: ArrayLike) -> Array:
     Source: roofline of a memory-bound kernel
     Limits: x = 0 -> t0;  x -> inf -> x / t = rate
     """
-    return _array(t0) + _array(x) / _array(rate)
+    return t0 + x / rate
 
 
 def error_factor(e: float, z: float) -> float:

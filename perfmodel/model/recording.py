@@ -17,7 +17,7 @@ Number = Any
 """A float, an array of floats, or a ``Recorded`` number: what a law is written for."""
 Unit = tuple[int, int]
 """Exponents of bytes and of seconds."""
-PLAIN, SECONDS, BYTES, BYTES_PER_S = (0, 0), (0, 1), (1, 0), (1, -1)
+PLAIN, SECONDS, BYTES, BYTES_PER_S, PER_SECOND = (0, 0), (0, 1), (1, 0), (1, -1), (0, -1)
 _SUFFIXES = (("_bytes_per_s", BYTES_PER_S), ("_bytes", BYTES), ("_s", SECONDS))
 SUM, PRODUCT, POWER, ATOM = range(4)
 """How tightly an expression holds together: operands that are looser than their place get parentheses."""
@@ -203,6 +203,13 @@ smaller = operation("min({0}, {1})", alike=2)(minimum)
 def ceil_ratio(first: Number, second: Number) -> int:
     """How many of ``second`` hold ``first``, in whole numbers."""
     return -int(-first // second)
+
+
+def if_any(x: Number, number: Number) -> Number:
+    """``number`` where there is some ``x``, else 0; of recorded numbers the branch that ran is recorded."""
+    if isinstance(x, Recorded):
+        return number if x > 0 else number * 0
+    return np.where(np.asarray(x) > 0, number, 0.0)
 
 
 def smallest(numbers: Sequence[Number]) -> Number:

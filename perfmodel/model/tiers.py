@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from perfmodel.model.recording import Number, if_any, larger, smaller
+
 Array = NDArray[np.float64]
 
 
@@ -42,9 +44,7 @@ def wire_bytes(row: ArrayLike, request: float, header: float) -> Array:
     return size + header * np.ceil(size / request)
 
 
-def row_rate(
-    C: ArrayLike, f: ArrayLike, row: ArrayLike, wire: ArrayLike, M: ArrayLike, g: ArrayLike
-) -> Array:
+def row_rate(C: Number, f: Number, row: Number, wire: Number, M: Number, g: Number) -> Number:
     """Rate at which one GPU reads rows of host memory while its neighbours do.
 
         R = min(f C b / b_wire, M / g)                                        [bytes/s]
@@ -55,10 +55,10 @@ def row_rate(
     Source: derived: the slower of the link and of the GPU's share of the memory behind it
     Limits: M -> inf -> f C b / b_wire;  C -> inf -> M / g
     """
-    return np.minimum(_array(f) * _array(C) * _array(row) / _array(wire), _array(M) / _array(g))
+    return smaller(f * C * row / wire, M / g)
 
 
-def shared_rate(R: ArrayLike, n: ArrayLike, C: ArrayLike) -> Array:
+def shared_rate(R: Number, n: Number, C: Number) -> Number:
     """Rate at which one GPU reads a memory over the network while others read it too.
 
         r = min(R / n, C)                                                     [bytes/s]
@@ -68,10 +68,10 @@ def shared_rate(R: ArrayLike, n: ArrayLike, C: ArrayLike) -> Array:
     Source: derived: the slower of the GPU's share of the memory and of its own card
     Limits: n = 1, C -> inf -> R, as beside the GPU;  n -> inf -> R / n;  R -> inf -> C
     """
-    return np.minimum(_array(R) / _array(n), _array(C))
+    return smaller(R / n, C)
 
 
-def remote_time(t: ArrayLike, t0: ArrayLike, x: ArrayLike, C: float, latency: float) -> Array:
+def remote_time(t: Number, t0: Number, x: Number, C: Number, latency: Number) -> Number:
     """Gather from a memory over the network: its reads at the memory, or on their way, and the latency.
 
         t_remote = lambda + max(t, t0 + x / C)                                [s]
@@ -82,10 +82,10 @@ def remote_time(t: ArrayLike, t0: ArrayLike, x: ArrayLike, C: float, latency: fl
     Source: alpha-beta model; all reads are independent, so the latency is paid once
     Limits: C -> inf, lambda = 0 -> t;  C -> inf, n = 1 -> as beside the GPU, and lambda
     """
-    return latency + np.maximum(_array(t), _array(t0) + _array(x) / C)
+    return latency + larger(t, t0 + x / C)
 
 
-def link_time(x: ArrayLike, latency: ArrayLike, R: ArrayLike) -> Array:
+def link_time(x: Number, latency: Number, R: Number) -> Number:
     """Time to bring x bytes over a link, many reads at once.
 
         t = lambda + x / R        0 for x = 0                                 [s]
@@ -94,11 +94,10 @@ def link_time(x: ArrayLike, latency: ArrayLike, R: ArrayLike) -> Array:
     Source: alpha-beta model; all reads are independent, so the latency is paid once
     Limits: x = 0 -> 0;  x -> inf -> x / t = R
     """
-    moved = _array(x)
-    return np.where(moved > 0, _array(latency) + moved / _array(R), 0.0)
+    return if_any(x, latency + x / R)
 
 
-def cache_lookup_time(u: ArrayLike, t0: ArrayLike, c: ArrayLike) -> Array:
+def cache_lookup_time(u: Number, t0: Number, c: Number) -> Number:
     """Time to find a batch's rows in the cache and to make room for those that are not there.
 
         t = t0 + c u                                                          [s]
@@ -107,7 +106,7 @@ def cache_lookup_time(u: ArrayLike, t0: ArrayLike, c: ArrayLike) -> Array:
     Source: FBGEMM's prefetch: sort the ids, keep each once, find its set, choose the row that leaves
     Limits: u = 0 -> t0
     """
-    return _array(t0) + _array(c) * _array(u)
+    return t0 + c * u
 
 
 def exposed_time(t: ArrayLike, other: ArrayLike) -> Array:
@@ -122,9 +121,7 @@ def exposed_time(t: ArrayLike, other: ArrayLike) -> Array:
     return np.maximum(_array(t) - _array(other), 0.0)
 
 
-def ssd_reads_per_s(
-    iops: ArrayLike, depth: ArrayLike, latency: ArrayLike, rate: ArrayLike, a: ArrayLike
-) -> Array:
+def ssd_reads_per_s(iops: Number, depth: Number, latency: Number, rate: Number, a: Number) -> Number:
     """Random reads per second of SSDs.
 
         N = min(IOPS, Q / lambda, rate / a)                                   [1/s]
@@ -134,10 +131,10 @@ def ssd_reads_per_s(
     Source: Little's law beside the datasheet's IOPS and rate
     Limits: Q -> 0 -> Q / lambda;  long blocks -> rate / a
     """
-    return np.minimum(np.minimum(_array(iops), _array(depth) / _array(latency)), _array(rate) / _array(a))
+    return smaller(smaller(iops, depth / latency), rate / a)
 
 
-def ssd_write_time(x: ArrayLike, W: ArrayLike) -> Array:
+def ssd_write_time(x: Number, W: Number) -> Number:
     """Time that SSDs need for updated rows that a cache evicts.
 
         t = x / W                                                             [s]
@@ -147,17 +144,16 @@ def ssd_write_time(x: ArrayLike, W: ArrayLike) -> Array:
             compaction reads and writes again is not included: a lower limit
     Limits: x = 0 -> 0;  W -> inf -> 0
     """
-    return _array(x) / _array(W)
+    return x / W
 
 
-def ssd_time(n: ArrayLike, N: ArrayLike, latency: ArrayLike) -> Array:
+def ssd_time(n: Number, N: Number, latency: Number) -> Number:
     """Time to read n rows from SSDs, each by one read.
 
         t = lambda + n / N        0 for n = 0                                 [s]
 
     n  rows [rows];  N  reads per second (``ssd_reads_per_s``) [1/s];  latency  lambda [s]
-    Source: as ``link_time``
+    Source: alpha-beta model; all reads are independent, so the latency is paid once
     Limits: n = 0 -> 0;  n = 1 -> lambda + 1 / N
     """
-    rows = _array(n)
-    return np.where(rows > 0, _array(latency) + rows / _array(N), 0.0)
+    return if_any(n, latency + n / N)

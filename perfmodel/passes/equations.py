@@ -55,7 +55,7 @@ SECTIONS = {
     "perfmodel.model.set_caches": "memory-tiers",
     "perfmodel.model.tiers": "memory-tiers",
     "perfmodel.passes.handover": "in-a-whole-pass",
-    "perfmodel.passes.settings.OneDomain": "if-all-gpus-were-in-one-domain",
+    "perfmodel.passes.one_domain": "if-all-gpus-were-in-one-domain",
     "perfmodel.plan": "other-shardings",
     "perfmodel.project": "embedding-bag",
     "perfmodel.service": "what-a-service-sees",

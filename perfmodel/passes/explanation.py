@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,15 +10,18 @@ from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.library import Faster
 from perfmodel.errors import BadInputError
 from perfmodel.model import collectives, kernels
+from perfmodel.model.recording import BYTES, SECONDS, Recorded, named
 from perfmodel.passes.collective_parts import collective_parts
 from perfmodel.passes.equations import Equation
 from perfmodel.passes.handover import Handover
-from perfmodel.passes.settings import OneDomain, Setting
+from perfmodel.passes.letters import LETTERS
+from perfmodel.passes.one_domain import OneDomain, beyond_one_domain
+from perfmodel.passes.recorded_words import recorded_parts, recorded_quantity
+from perfmodel.passes.settings import Setting
 from perfmodel.passes.steps import ACROSS, BACKWARD, HANDOVER, INSIDE, LABELS, STEPS, StepRow
-from perfmodel.passes.terms import Term, TimeParts, quantity_term
-from perfmodel.schema.machine import Quantity
+from perfmodel.passes.terms import Term, TimeParts
 from perfmodel.schema.machine_keys import KEYS
-from perfmodel.units import counted, format_bytes, format_number, format_quantity, format_time
+from perfmodel.units import counted, format_time
 
 ALIASES = {
     "hand_over": "handover",
@@ -155,8 +157,14 @@ def explained(whole: Pass, step: StepRow, payload: Payload) -> Explanation:
     if step.name == HANDOVER:
         return Explanation(step, title, NOTHING_SENT, _handover(whole, step), whole.gpus)
     alike = replace(step, name=payload.like or step.name)
-    parts = _communication(whole, step) if step.collective else _kernel(whole, alike, payload.launches)
-    both = replace(parts, terms=(*payload.terms, *parts.terms), working=(*payload.working, *parts.working))
+    if step.collective:
+        parts = _communication(whole, step)
+    else:
+        passed = [term.value or 0.0 for term in payload.terms if term.symbol == "l2_bytes"]
+        parts = _kernel(whole, alike, sum(passed), payload.launches)
+    given = {term.symbol for term in payload.terms}
+    terms = (*payload.terms, *(term for term in parts.terms if term.symbol not in given))
+    both = replace(parts, terms=terms, working=(*payload.working, *parts.working))
     return Explanation(step, title, payload.equation, both, whole.gpus)
 
 
@@ -182,77 +190,71 @@ def _handover(whole: Pass, step: StepRow) -> TimeParts:
     return TimeParts((Equation.of(Handover.times, of=Handover),), tuple(terms), working)
 
 
-def _kernel(whole: Pass, step: StepRow, launches: int) -> TimeParts:
-    gathers = step.name == "gather_pool"
-    equation = Equation.of(kernels.gather_pool_time if gathers else kernels.stream_kernel_time)
-    terms = tuple(_kernel_terms(whole, step))
+def _kernel(whole: Pass, step: StepRow, passed_bytes: float, launches: int) -> TimeParts:
+    known = {symbol: _constant(whole.setting, symbol, key) for symbol, key in _KERNEL_KEYS[step.name].items()}
+    floor = known["t0"]
     if launches > 1:
-        equation = replace(equation, text=equation.text.replace("t0", "k t0", 1))
         meaning = "launches: one for each group of tables that TorchRec looks up by itself"
-        terms = (Term("k", float(launches), str(launches), "", "", meaning), *terms)
-    rest = format_time(step.time_s - step.floor_s)
-    working = [f"t = {format_time(step.floor_s)} + {rest} for the bytes = {format_time(step.time_s)}"]
-    if gathers and whole.local_time_s is not None:
-        working.append(f"the same batch from local memory: {format_time(whole.local_time_s)}")
-    return TimeParts((equation,), terms, tuple(working))
-
-
-def _kernel_terms(whole: Pass, step: StepRow) -> Iterator[Term]:
-    """The machine's constants in the time of a kernel."""
+        floor = Recorded(float(launches), symbol="k", meaning=meaning) * floor
     if step.name != "gather_pool":
-        size = format_bytes(step.payload_bytes)
-        yield Term("x", step.payload_bytes, size, "", "", "S: bytes that the kernel moves")
-    for symbol, key in _KERNEL_KEYS[step.name].items():
-        quantity = whole.setting.machine.quantity(key)
-        term = quantity_term(symbol, quantity, f"{key}: {KEYS[key].meaning}")
-        yield replace(term, text=f"{term.text}{_interval_words(whole.setting, key, quantity)}")
+        moved = Recorded(step.payload_bytes, BYTES, symbol="x", meaning="S: bytes that the kernel moves")
+        time = kernels.stream_kernel_time(moved, floor, known["rate"])
+        return recorded_parts(named("t", time, ""), kernels.stream_kernel_time)
+    dram = Recorded(step.payload_bytes, BYTES, symbol="dram_bytes", meaning="S: what misses the L2 cache")
+    passed = Recorded(passed_bytes, BYTES, symbol="l2_bytes", meaning="all that passes the L2 cache")
+    time = kernels.gather_pool_time(dram, passed, floor, known["dram_rate"], known["l2_rate"])
+    beside = [known[symbol] for symbol in known if symbol not in ("t0", "dram_rate", "l2_rate")]
+    local = whole.local_time_s
+    words = [] if local is None else [f"the same batch from local memory: {format_time(local)}"]
+    return recorded_parts(named("t", time, ""), kernels.gather_pool_time, beside=beside, words=words)
 
 
-def _interval_words(setting: Setting, key: str, quantity: Quantity) -> str:
-    """The interval of a constant that a calibration has fitted; nothing for any other."""
+def _constant(setting: Setting, symbol: str, key: str) -> Recorded:
+    """A constant of the machine, with its interval where a calibration has fitted it."""
+    quantity = setting.machine.quantity(key)
+    found = recorded_quantity(symbol, quantity, f"{key}: {KEYS[key].meaning}")
     interval = setting.kernels.values.get(key) if setting.kernels is not None else None
     if interval is None or interval.value != quantity.value:
-        return ""
+        return found
     if not interval.known:
-        return " (unknown: the samples do not determine it)"
-    low, high = (format_quantity(value, quantity.unit) for value in (interval.low, interval.high))
-    return f" ({low} – {high})"
+        return replace(found, meaning=f"{found.meaning} (unknown: the samples do not determine it)")
+    return replace(found, low=interval.low, high=interval.high)
 
 
 def _communication(whole: Pass, step: StepRow) -> TimeParts:
     model, scenario = _model_of(whole.setting, step)
     if scenario is not None and whole.gpus > scenario.anchor:
-        terms = tuple(_one_domain_terms(whole, step, scenario))
-        working = (_one_domain_working(whole, step, scenario),)
-        return TimeParts((Equation.of(OneDomain.estimate, of=OneDomain),), terms, working)
+        return _one_domain(whole, step, scenario)
     gpus, node = whole.ranks(step)
     collective = _collective_of(step)
     return collective_parts(model, collective, step.payload_bytes, gpus, node, step.time_s, step.evidence)
 
 
-def _one_domain_terms(whole: Pass, step: StepRow, scenario: OneDomain) -> Iterator[Term]:
-    rows = (("G0", "anchor_gpus"), ("a", "extra_peer_s"), ("beta", "bus_bytes_per_s"))
-    for symbol, key in rows:
-        q = scenario.assumed.quantity(key)
-        value = float(scenario.anchor) if symbol == "G0" else q.value
-        text = str(scenario.anchor) if symbol == "G0" else str(q)
-        yield Term(symbol, value, text, q.source, str(q.evidence), f"{key}: {q.why}")
-    far = step.floor_s - (whole.gpus - scenario.anchor) * scenario.assumed.value("extra_peer_s")
-    yield Term("alpha(G0)", far, format_time(far), scenario.measured.calibration_id, "", "floor on G0 GPUs")
-    factor = float(collectives.bus_factor(_collective_of(step), whole.gpus))
-    yield Term("f(G)", factor, f"{factor:.3f}", "", "", "bus factor: bytes on the wire over S")
-    ratio = scenario.rate_ratio
-    yield Term(
-        "k", ratio, format_number(ratio), "", "", "what-if of nvlink_bytes_per_s over the machine's own"
+def _one_domain(whole: Pass, step: StepRow, scenario: OneDomain) -> TimeParts:
+    """Of an exchange over more GPUs than were measured in one domain."""
+    per_peer, rate = (scenario.assumed.quantity(key) for key in ("extra_peer_s", "bus_bytes_per_s"))
+    collective, gpus, anchor = _collective_of(step), float(whole.gpus), float(scenario.anchor)
+    measured, meaning = (
+        scenario.measured.calibration_id,
+        f"anchor_gpus: {scenario.assumed.quantity('anchor_gpus').why}",
     )
-
-
-def _one_domain_working(whole: Pass, step: StepRow, scenario: OneDomain) -> str:
-    peers, extra = whole.gpus - scenario.anchor, scenario.assumed.value("extra_peer_s")
-    far = format_time(step.floor_s - peers * extra)
-    rest = format_time(step.time_s - step.floor_s)
-    total = format_time(step.time_s)
-    return f"t = {far} + {peers} × {format_time(extra)} + {rest} for the bytes = {total}"
+    empty = float(scenario.empty_s(collective, whole.gpus))
+    what_if = "what-if of nvlink_bytes_per_s over the machine's own"
+    time = beyond_one_domain(
+        Recorded(empty, SECONDS, symbol="alpha(G0)", meaning="floor on G0 GPUs", source=measured),
+        Recorded(gpus, symbol="G", meaning=whole.gpus_words),
+        Recorded(anchor, symbol="G0", meaning=meaning),
+        recorded_quantity("a", per_peer, f"extra_peer_s: {per_peer.why}"),
+        Recorded(step.payload_bytes, BYTES, symbol="S", meaning=LETTERS["S"].meaning),
+        Recorded(
+            float(collectives.bus_factor(collective, whole.gpus)),
+            symbol="f",
+            meaning="bus factor: bytes on the wire over S",
+        ),
+        Recorded(scenario.rate_ratio, symbol="k", meaning=what_if),
+        recorded_quantity("beta", rate, f"bus_bytes_per_s: {rate.why}"),
+    )
+    return recorded_parts(named("t", time, ""), beyond_one_domain)
 
 
 def _model_of(setting: Setting, step: StepRow) -> tuple[CollectiveModel, OneDomain | None]:

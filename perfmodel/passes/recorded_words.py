@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from perfmodel.model.recording import (
     ATOM,
     BYTES,
     BYTES_PER_S,
+    PER_SECOND,
+    PLAIN,
     POWER,
     SECONDS,
     Number,
@@ -15,14 +18,34 @@ from perfmodel.model.recording import (
     Unit,
     steps_of,
 )
-from perfmodel.passes.terms import Term
-from perfmodel.units import format_amount, format_bytes, format_number, format_rate, format_time
+from perfmodel.passes.equations import Equation
+from perfmodel.passes.terms import Term, TimeParts
+from perfmodel.schema.machine import Quantity
+from perfmodel.units import format_amount, format_bytes, format_number, format_quantity
 
-_WRITERS: dict[Unit, Callable[[float], str]] = {
-    SECONDS: format_time,
-    BYTES: format_bytes,
-    BYTES_PER_S: format_rate,
-}
+_UNITS: dict[str, Unit] = {"s": SECONDS, "byte": BYTES, "byte/s": BYTES_PER_S, "1/s": PER_SECOND}
+_NAMES = {unit: name for name, unit in _UNITS.items() if unit != BYTES}
+
+
+def recorded_quantity(symbol: str, quantity: Quantity, meaning: str) -> Recorded:
+    """A constant with where it is from."""
+    unit, source, sure = _UNITS.get(quantity.unit, PLAIN), quantity.source, str(quantity.evidence)
+    return Recorded(quantity.value, unit, symbol=symbol, meaning=meaning, source=source, evidence=sure)
+
+
+def recorded_parts(
+    number: Recorded,
+    *functions: Callable[..., Any],
+    beside: Sequence[Recorded] = (),
+    words: Sequence[str] = (),
+) -> TimeParts:
+    """How a time is made: equations of some functions, every letter of its record, and its working.
+
+    beside  constants that are in its operands already, explained too;  words  that follow the working
+    """
+    terms = {term.symbol: term for each in (number, *beside) for term in recorded_terms(each)}
+    made = tuple(term for term in terms.values() if term.symbol != number.symbol)
+    return TimeParts(tuple(map(Equation.of, functions)), made, (*working_lines(number), *words))
 
 
 def value_text(number: Recorded) -> str:
@@ -55,8 +78,10 @@ def recorded_terms(number: Recorded, apart: Sequence[Recorded] = ()) -> Iterator
 
 
 def _text(number: Recorded, value: float) -> str:
-    if number.unit in _WRITERS:
-        return _WRITERS[number.unit](value)
+    if number.unit == BYTES:
+        return format_bytes(value)
+    if number.unit in _NAMES:
+        return format_quantity(value, _NAMES[number.unit])
     return format_amount(value) if float(value).is_integer() else format_number(value)
 
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from perfmodel.collectives.estimate import CollectiveEstimate, CollectiveModel, Models
-from perfmodel.collectives.library import Array, CollectiveTimes, Faster, Library, Links
+from perfmodel.collectives.estimate import CollectiveModel, Models
+from perfmodel.collectives.library import CollectiveTimes, Faster, Library, Links
 from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
-from perfmodel.model.collectives import bus_factor
 from perfmodel.passes.handover import Handover
 from perfmodel.passes.measured_tier import with_host_tier
+from perfmodel.passes.one_domain import OneDomain
 from perfmodel.schema.calibration import Calibration, load_calibration
 from perfmodel.schema.constants import (
     Constants,
@@ -39,70 +36,6 @@ BACKENDS = (*(str(b) for b in Backend), BEST)
 def list_scenarios() -> list[str]:
     """The real cluster, and every shipped scenario file."""
     return [CLUSTER, *list_scenario_files()]
-
-
-@dataclass(frozen=True)
-class OneDomain:
-    """Collectives if all GPUs were in one NVLink domain, from curves measured on a smaller one.
-
-        G <= G0:  the measured model
-        G > G0:   t = alpha(G0) + (G - G0) a + S f(G) / (k beta)                    [s]
-
-    S       payload [bytes];  G  ranks;  G0  anchor_gpus, or the whole domain if that is smaller
-    alpha(G0)  measured floor at G0 ranks [s]
-    a       extra_peer_s [s];  beta  bus_bytes_per_s [bytes/s]
-    k       NVLink rate of a what-if over the machine's own [-], else 1
-    f       bus factor (perfmodel.model.collectives.bus_factor)
-    Source: data/scenarios/nvlink-everywhere.toml
-    Limits: G <= G0 -> the measured model;  S -> 0 -> alpha(G0) + (G - G0) a;  S -> inf -> bus rate k beta
-    """
-
-    measured: CollectiveTimes
-    assumed: ScenarioFile
-    anchor: int
-    rate_ratio: float = 1.0
-
-    @property
-    def clock(self) -> Clock:
-        """That of the measured curves."""
-        return self.measured.clock
-
-    @property
-    def calibration_id(self) -> str:
-        """The measured curves and the scenario."""
-        return f"{self.measured.calibration_id} + {self.assumed.name}"
-
-    def estimate(
-        self, collective: str, payload_bytes: Any, gpus: Any, gpus_per_node: Any = None
-    ) -> CollectiveEstimate:
-        """As ``CollectiveModel.estimate``; ``gpus_per_node`` means nothing here."""
-        payload, ranks = np.broadcast_arrays(
-            np.asarray(payload_bytes, dtype=np.float64), np.asarray(gpus, dtype=np.float64)
-        )
-        inside = np.minimum(ranks, self.anchor)
-        near = self.measured.estimate(collective, payload, inside)
-        beyond = ranks > self.anchor
-        empty = self.measured.estimate(collective, inside, inside).time_s  # one byte a peer
-        floor = empty + (ranks - inside) * self.assumed.value("extra_peer_s")
-        rate = self.rate_ratio * self.assumed.value("bus_bytes_per_s")
-        far = floor + payload * bus_factor(collective, ranks) / rate
-        spread = 1 + self.assumed.value("relative_error")
-
-        def pick(outside: Array, measured: Array) -> Array:
-            return np.where(beyond, outside, measured)
-
-        limit = np.where(beyond, len(near.limit_names), near.limit).astype(np.int8)
-        evidence = np.where(beyond, Evidence.ASSUMED.rank, near.evidence).astype(np.int8)
-        return CollectiveEstimate(
-            time_s=pick(far, near.time_s),
-            low_s=pick(far / spread, near.low_s),
-            high_s=pick(far * spread, near.high_s),
-            floor_s=pick(floor, near.floor_s),
-            evidence=evidence,
-            limit=limit,
-            limit_names=(*near.limit_names, "one NVLink domain"),
-            clock=near.clock,
-        )
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,8 @@ class TierTimes:
 
     def look_up_s(self, distinct: ArrayLike) -> Array:
         """To find so many different rows in the cache [s]."""
-        return tiers.cache_lookup_time(distinct, *(self.basis.constant(key) for key in CACHE))
+        floor, each = (self.basis.constant(key) for key in CACHE)
+        return np.asarray(tiers.cache_lookup_time(np.asarray(distinct), floor, each))
 
     def looked_up(self, distinct: Array) -> Timing:
         """The same as a step."""
@@ -62,18 +63,15 @@ class TierTimes:
     def rate(self, moved: ArrayLike, wire: ArrayLike, sharers: ArrayLike) -> Array:
         """Of so many bytes of rows, ``wire`` with headers [bytes/s]. Limits: nothing moved -> of 1 byte"""
         some = np.asarray(moved) > 0
-        return tiers.row_rate(
-            self._value("host_link_bytes_per_s"),
-            self.basis.constant("link_packet_fraction"),
-            np.where(some, moved, 1.0),
-            np.where(some, wire, 1.0),
-            self._value("host_bytes_per_s"),
-            sharers,
-        )
+        rows, sent = np.where(some, moved, 1.0), np.where(some, wire, 1.0)
+        link, packets = self._value("host_link_bytes_per_s"), self.basis.constant("link_packet_fraction")
+        memory = self._value("host_bytes_per_s")
+        return np.asarray(tiers.row_rate(link, packets, rows, sent, memory, np.asarray(sharers)))
 
     def crossing_s(self, moved: ArrayLike, wire: ArrayLike, sharers: ArrayLike) -> Array:
         """Of rows that cross the link, at its rate or at this GPU's share of the memory behind it [s]."""
-        return tiers.link_time(moved, self._value("host_latency_s"), self.rate(moved, wire, sharers))
+        rate = self.rate(moved, wire, sharers)
+        return np.asarray(tiers.link_time(np.asarray(moved), self._value("host_latency_s"), rate))
 
     def in_place(
         self,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
-from perfmodel.model import tiers
+from perfmodel.model import kernels, tiers
+from perfmodel.model.recording import BYTES, BYTES_PER_S, SECONDS, Recorded, named
 from perfmodel.passes.basis import LocalMemory
-from perfmodel.passes.equations import Equation
 from perfmodel.passes.explanation import Explanation
-from perfmodel.passes.terms import Term, TimeParts, plain_term, quantity_term
+from perfmodel.passes.recorded_words import recorded_parts, recorded_quantity
 from perfmodel.project.projection import Projection
 from perfmodel.schema.machine_keys import KEYS
-from perfmodel.units import format_bytes, format_rate, format_time
 
 
 def explain_memory(answer: Projection, found: Explanation, memory: LocalMemory) -> Explanation:
@@ -19,30 +20,35 @@ def explain_memory(answer: Projection, found: Explanation, memory: LocalMemory) 
 
     found  the gather from HBM, explained
     """
-    machine = answer.setting.machine
-    stated = memory.bytes_per_s / memory.sharers
-    rate = stated * machine.value("gather_bytes_per_s") / machine.value("hbm_bytes_per_s")
-    why = f"{format_rate(stated)} stated for a GPU, times the part that a gather reaches of the HBM's"
-    of_memory = Term("dram_rate", rate, format_rate(rate), str(memory), "assumed", why)
-    terms = tuple(of_memory if term.symbol == "dram_rate" else term for term in found.time.terms)
-    equations, working = found.time.equations, found.time.working
+    machine, whose = answer.setting.machine, str(memory)
+
+    def given(symbol: str, key: str) -> Recorded:
+        return recorded_quantity(symbol, machine.quantity(key), f"{key}: {KEYS[key].meaning}")
+
+    traffic, floor = answer.forward.traffic(answer.work), given("t0", "launch_floor_s")
+    dram, passed = float(traffic.dram_bytes[0]), float(traffic.l2_bytes[0])
+    stated = Recorded(memory.bytes_per_s, BYTES_PER_S, symbol="R", meaning="rate of the memory", source=whose)
+    sharers = Recorded(float(memory.sharers), symbol="n_shared", meaning="GPUs that share the memory")
+    reached = given("gather_rate", "gather_bytes_per_s") / given("hbm_rate", "hbm_bytes_per_s")
+    why = "stated for a GPU, times the part that a gather reaches of the HBM's"
+    time = kernels.gather_pool_time(
+        Recorded(dram, BYTES, symbol="dram_bytes", meaning="S: what misses the L2 cache"),
+        Recorded(passed, BYTES, symbol="l2_bytes", meaning="all that passes the L2 cache"),
+        floor,
+        named("dram_rate", stated / sharers * reached, why),
+        given("l2_rate", "l2_bytes_per_s"),
+    )
+    functions: tuple[Callable[..., Any], ...] = (kernels.gather_pool_time,)
     if memory.remote:
-        floor, card = machine.value("launch_floor_s"), machine.value("nic_bytes_per_s")
-        x = float(answer.forward.traffic(answer.work).bare_bytes[0])
-        t = answer.steps[0].time_s - memory.latency_s
-        terms = (
-            *terms,
-            Term("x", x, format_bytes(x), "", "", "rows, ids and bags, each once: what the card carries"),
-            quantity_term("C", machine.quantity("nic_bytes_per_s"), KEYS["nic_bytes_per_s"].meaning),
-            Term("lambda", memory.latency_s, format_time(memory.latency_s), str(memory), "assumed", _LATENCY),
-            plain_term("n", memory.sharers, "GPUs that share the memory"),
-        )
-        over = format_time(floor + x / card)
-        slower = f"the card takes {over}, and the slower of it and the memory {format_time(t)}"
-        whole = f"t_remote = {format_time(memory.latency_s)} + {format_time(t)} = "
-        working = (slower, f"{whole}{format_time(answer.steps[0].time_s)}", *working[1:])
-        equations = (Equation.of(tiers.remote_time), Equation.of(tiers.shared_rate), *equations)
-    return replace(found, time=TimeParts(equations, terms, working, found.time.reference))
-
-
-_LATENCY = "from a read over the network to its data"
+        whole = "rows, ids and bags, each once: what the card carries"
+        bare = Recorded(float(traffic.bare_bytes[0]), BYTES, symbol="x", meaning=whole)
+        reads = "from a read over the network to its data"
+        latency = Recorded(memory.latency_s, SECONDS, symbol="lambda", meaning=reads, source=whose)
+        near = named("t_memory", time, "of the same gather beside the GPU")
+        time = tiers.remote_time(near, floor, bare, given("C", "nic_bytes_per_s"), latency)
+        functions = (tiers.remote_time, kernels.gather_pool_time)
+    words = [line for line in found.working if line.startswith("the same batch")]
+    parts = recorded_parts(named("t", time, ""), *functions, words=words)
+    made = {term.symbol for term in parts.terms}
+    terms = (*(term for term in found.terms if term.symbol not in made), *parts.terms)
+    return replace(found, time=replace(parts, terms=terms))

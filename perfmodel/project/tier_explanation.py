@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from perfmodel.model import caching, set_caches, tiers
 from perfmodel.model import exchanges as ex
+from perfmodel.model.recording import BYTES, Recorded, named
 from perfmodel.passes.basis import PassBasis
-from perfmodel.passes.equations import Equation, equation_of, source_of
+from perfmodel.passes.equations import Equation, equation_of
 from perfmodel.passes.explanation import Explanation
+from perfmodel.passes.recorded_words import recorded_parts, recorded_quantity
 from perfmodel.passes.steps import StepRow
-from perfmodel.passes.terms import Term, TimeParts, plain_term, quantity_term
+from perfmodel.passes.terms import Term, TimeParts, plain_term
 from perfmodel.project.projection import Projection
 from perfmodel.project.tiered import GATHER_HOST, READ_SSD, AskedRows, Tiered
 from perfmodel.schema.machine_keys import ALL_KEYS
 from perfmodel.schema.tiers import LFU, Tier
-from perfmodel.units import counted, format_bytes, format_rate, format_time
+from perfmodel.units import counted, format_time
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,20 @@ class Reader:
     sharers: float
     tier: Tier
     both: float = 1.0
+
+    def machine(self, symbol: str, key: str) -> Recorded:
+        """A value of the machine."""
+        quantity = self.basis.setting.machine.quantity(key)
+        return recorded_quantity(symbol, quantity, f"{key}: {ALL_KEYS[key].meaning}")
+
+    def constant(self, symbol: str, key: str) -> Recorded:
+        """A constant of the software."""
+        quantity = self.basis.setting.constants.quantity(key)
+        return recorded_quantity(symbol, quantity, f"{key}: {quantity.why}")
+
+    def shared(self, what: str) -> Recorded:
+        """GPUs of a node that read, or write, at once."""
+        return Recorded(self.sharers, symbol="g", meaning=f"GPUs of a node that {what} at once")
 
 
 def explain_tier(answer: Projection, step: StepRow, tier: Tier) -> Explanation:
@@ -121,97 +137,56 @@ _LOOK_UPS = ("cache_lookup", "ssd_lookup")
 
 
 def _looked(reader: Reader, step: StepRow, asked: AskedRows) -> TimeParts:
-    floor = reader.basis.constant("cache_floor_s")
-    terms = (
-        plain_term("u", asked.distinct, "different rows of a GPU's batch"),
-        *_constants(reader, t0="cache_floor_s", c="cache_row_s"),
-    )
-    rest = format_time(reader.basis.constant("cache_row_s") * asked.distinct)
-    working = [f"t = {format_time(floor)} + {rest} for the rows = {_whole(floor, reader, asked)}"]
-    return TimeParts((Equation.of(tiers.cache_lookup_time),), terms, (*working, *_prefetched(reader, step)))
-
-
-def _whole(floor: float, reader: Reader, asked: AskedRows) -> str:
-    return format_time(floor + reader.basis.constant("cache_row_s") * asked.distinct)
+    rows = Recorded(asked.distinct, symbol="u", meaning="different rows of a GPU's batch")
+    floor, each = reader.constant("t0", "cache_floor_s"), reader.constant("c", "cache_row_s")
+    time = named("t", tiers.cache_lookup_time(rows, floor, each), "")
+    return recorded_parts(time, tiers.cache_lookup_time, words=_prefetched(reader, step))
 
 
 def _crossing(reader: Reader, step: StepRow, asked: AskedRows) -> TimeParts:
-    moved = asked.in_place_bytes if step.name == GATHER_HOST else asked.missed_bytes
-    ratio = moved / asked.wire_bytes if asked.wire_bytes else 1.0
-    value, sharers = reader.basis.setting.machine.value, reader.sharers
-    link = reader.both * value("host_link_bytes_per_s") * ratio
-    link *= reader.basis.constant("link_packet_fraction")
-    memory = reader.both * value("host_bytes_per_s") / sharers
-    slower = "the link" if link <= memory else "the host memory, shared"
-    bytes_time = format_time(moved / min(link, memory))
-    terms = (
-        Term("x", moved, format_bytes(moved), "", "", "S: rows that cross the link, whole sectors"),
-        Term("b / b_wire", ratio, f"{ratio:.3g}", "", "", "of a row, and with the headers of its packets"),
-        plain_term("g", sharers, "GPUs of a node that read at once"),
-        *_machine(reader, lambda_="host_latency_s", C="host_link_bytes_per_s", M="host_bytes_per_s"),
-        *_constants(reader, f="link_packet_fraction", a="link_request_bytes", h="link_header_bytes"),
-        *(_constants(reader, k="link_both_ways_fraction") if reader.both < 1 else ()),
+    size = asked.in_place_bytes if step.name == GATHER_HOST else asked.missed_bytes
+    x = Recorded(size, BYTES, symbol="x", meaning="S: rows that cross the link, whole sectors")
+    wire = Recorded(asked.wire_bytes, BYTES, symbol="x_wire", meaning="the same with the headers of packets")
+    link, memory = reader.machine("C", "host_link_bytes_per_s"), reader.machine("M", "host_bytes_per_s")
+    packets, latency = (
+        reader.constant("f", "link_packet_fraction"),
+        reader.machine("lambda", "host_latency_s"),
     )
-    both = f"R times {reader.both:.3g}, while as many rows cross the other way"
-    working = (
-        f"R = min({format_rate(link)}, {format_rate(memory)}): {slower}",
-        *([both] if reader.both < 1 else []),
-        f"t = {format_time(value('host_latency_s'))} + {bytes_time} for the bytes",
-        *_prefetched(reader, step),
-    )
+    beside = [reader.constant("a", "link_request_bytes"), reader.constant("h", "link_header_bytes")]
+    rate = tiers.row_rate(link, packets, x, wire, memory, reader.shared("read")) if size else link
+    if reader.both < 1:
+        beside.append(reader.constant("k", "link_both_ways_fraction"))
+        both = "part of the rate that is left while as many rows cross the other way"
+        rate = Recorded(reader.both, symbol="both", meaning=both) * rate
+    time = tiers.link_time(x, latency, named("R", rate, "of the slower: the link, or a share of the memory"))
     if step.name == GATHER_HOST:
-        launch = reader.basis.setting.machine.value("launch_floor_s")
-        working = (*working, f"and {format_time(launch)} for the launch of the kernel")
-    return TimeParts((Equation.of(tiers.link_time), Equation.of(tiers.row_rate)), terms, working)
+        time = reader.machine("t0", "launch_floor_s") + time
+    words = _prefetched(reader, step)
+    functions = tiers.link_time, tiers.row_rate
+    return recorded_parts(named("t", time, ""), *functions, beside=beside, words=words)
 
 
 def _read(reader: Reader, step: StepRow, asked: AskedRows) -> TimeParts:
-    value, sharers = reader.basis.setting.machine.value, reader.sharers
-    queue = value("ssd_queue_depth"), value("ssd_latency_s"), value("ssd_bytes_per_s")
-    reads = float(tiers.ssd_reads_per_s(value("ssd_reads_per_s"), *queue, value("ssd_block_bytes"))) / sharers
-    terms = (
-        plain_term("n", asked.blocks, "blocks that are read: rows that the cache has not"),
-        plain_term("g", sharers, "GPUs of a node that read at once: each has 1/g of N"),
-        *_machine(reader, IOPS="ssd_reads_per_s", Q="ssd_queue_depth", lambda_="ssd_latency_s"),
-        *_machine(reader, rate="ssd_bytes_per_s", a="ssd_block_bytes"),
-    )
-    rest = format_time(asked.blocks / reads)
-    working = (
-        f"N = {reads:.4g} reads per second and GPU",
-        f"t = {format_time(value('ssd_latency_s'))} + {rest} for the reads; rows cross the link beside them",
-        *_prefetched(reader, step),
-    )
-    equations = Equation.of(tiers.ssd_time), Equation.of(tiers.ssd_reads_per_s)
-    return TimeParts(equations, terms, working, source_of(tiers.link_time))
+    blocks = "blocks that are read: rows that the cache has not"
+    latency = reader.machine("lambda", "ssd_latency_s")
+    queue = reader.machine("IOPS", "ssd_reads_per_s"), reader.machine("Q", "ssd_queue_depth"), latency
+    size = reader.machine("rate", "ssd_bytes_per_s"), reader.machine("a", "ssd_block_bytes")
+    reads = named("N", tiers.ssd_reads_per_s(*queue, *size) / reader.shared("read"), "reads of a GPU")
+    time = tiers.ssd_time(Recorded(asked.blocks, symbol="n", meaning=blocks), reads, latency)
+    words = ("rows cross the link beside the reads", *_prefetched(reader, step))
+    return recorded_parts(named("t", time, ""), tiers.ssd_time, tiers.ssd_reads_per_s, words=words)
 
 
 def _written(reader: Reader, step: StepRow) -> TimeParts:
-    rate = reader.basis.setting.machine.value("ssd_write_bytes_per_s") / reader.sharers
-    terms = (
-        Term("x", step.payload_bytes, format_bytes(step.payload_bytes), "", "", "S: updated rows that leave"),
-        plain_term("g", reader.sharers, "GPUs of a node that write at once: each has 1/g of W"),
-        *_machine(reader, W="ssd_write_bytes_per_s"),
-    )
-    working = (
-        f"W / g = {format_rate(rate)}: every row that comes takes the place of one that was updated",
-        f"t = {format_time(step.payload_bytes / rate)} for the bytes",
-        *_prefetched(reader, step),
-    )
-    return TimeParts((Equation.of(tiers.ssd_write_time),), terms, working)
+    x = Recorded(step.payload_bytes, BYTES, symbol="x", meaning="S: updated rows that leave")
+    share = reader.machine("W", "ssd_write_bytes_per_s") / reader.shared("write")
+    time = tiers.ssd_write_time(x, named("W_g", share, "a GPU's share of the rate of writes"))
+    words = ("every row that comes takes the place of one that was updated", *_prefetched(reader, step))
+    return recorded_parts(named("t", time, ""), tiers.ssd_write_time, words=words)
 
 
-def _prefetched(reader: Reader, step: StepRow) -> Iterator[str]:
-    if reader.tier.prefetch:
-        yield f"of it {format_time(step.time_s)} are left to wait for: the rest runs beside the other steps"
-
-
-def _machine(reader: Reader, **keys: str) -> Iterator[Term]:
-    for symbol, key in keys.items():
-        quantity = reader.basis.setting.machine.quantity(key)
-        yield quantity_term(symbol.rstrip("_"), quantity, f"{key}: {ALL_KEYS[key].meaning}")
-
-
-def _constants(reader: Reader, **keys: str) -> Iterator[Term]:
-    for symbol, key in keys.items():
-        quantity = reader.basis.setting.constants.quantity(key)
-        yield quantity_term(symbol, quantity, f"{key}: {quantity.why}")
+def _prefetched(reader: Reader, step: StepRow) -> tuple[str, ...]:
+    if not reader.tier.prefetch:
+        return ()
+    left = f"of it {format_time(step.time_s)} are left to wait for: the rest runs beside the other steps"
+    return (left,)

@@ -13,7 +13,8 @@ from scipy.optimize import nnls
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.library import CollectiveTimes, Faster, Links
 from perfmodel.model import queueing
-from perfmodel.passes.settings import OneDomain, Setting
+from perfmodel.passes.one_domain import OneDomain
+from perfmodel.passes.settings import Setting
 from perfmodel.schema.constants import load_service_constants
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.home import SAMPLES_NAME

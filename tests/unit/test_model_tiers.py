@@ -23,11 +23,11 @@ def test_the_slower_of_link_and_shared_memory_counts() -> None:
 
 
 def test_a_link_takes_its_latency_and_its_bytes() -> None:
-    assert tiers.link_time([0, 50e3], 1e-6, 50e9) == pytest.approx([0, 2e-6])
+    assert tiers.link_time(np.array([0, 50e3]), 1e-6, 50e9) == pytest.approx([0, 2e-6])
 
 
 def test_looking_up_costs_a_floor_and_each_row() -> None:
-    assert tiers.cache_lookup_time([0, 1000], 1e-4, 5e-9) == pytest.approx([1e-4, 1.05e-4])
+    assert tiers.cache_lookup_time(np.array([0, 1000]), 1e-4, 5e-9) == pytest.approx([1e-4, 1.05e-4])
 
 
 def test_a_prefetch_hides_behind_what_runs_beside_it() -> None:
@@ -35,7 +35,9 @@ def test_a_prefetch_hides_behind_what_runs_beside_it() -> None:
 
 
 def test_ssds_read_as_queue_rate_and_iops_allow() -> None:
-    reads = tiers.ssd_reads_per_s(8e6, [100, 1000, 1e6, 1e6], 100e-6, [1e12, 1e12, 1e12, 4e9], 4096)
+    reads = tiers.ssd_reads_per_s(
+        8e6, np.array([100, 1000, 1e6, 1e6]), 100e-6, np.array([1e12, 1e12, 1e12, 4e9]), 4096
+    )
     assert reads == pytest.approx([1e6, 8e6, 8e6, 4e9 / 4096])
-    assert tiers.ssd_time([0, 1, 1000], 1e6, 100e-6) == pytest.approx([0, 101e-6, 1.1e-3])
+    assert tiers.ssd_time(np.array([0, 1, 1000]), 1e6, 100e-6) == pytest.approx([0, 101e-6, 1.1e-3])
     assert np.all(np.diff(tiers.ssd_time(np.arange(5.0), 1e6, 1e-4)) > 0)

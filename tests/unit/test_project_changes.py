@@ -11,7 +11,8 @@ from alpha_beta import AlphaBeta, one
 import perfmodel
 from perfmodel.collectives.library import Faster, Library
 from perfmodel.errors import BadInputError
-from perfmodel.passes.settings import BEST, OneDomain
+from perfmodel.passes.one_domain import OneDomain
+from perfmodel.passes.settings import BEST
 from perfmodel.project import grids, project_one
 from perfmodel.project.sensitivity import next_experiment, sensitivities
 from perfmodel.schema.constants import load_scenario_file

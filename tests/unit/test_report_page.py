@@ -20,7 +20,7 @@ from perfmodel.cli import page_file, run
 from perfmodel.cli import report as report_command
 from perfmodel.cli.choices import measured_sizes, page_question
 from perfmodel.collectives.library import Faster, Library
-from perfmodel.passes.settings import OneDomain
+from perfmodel.passes.one_domain import OneDomain
 from perfmodel.project import project_one
 from perfmodel.report.figures import Block, Missing, style
 from perfmodel.report.page import assemble, contents, lines, markdown
