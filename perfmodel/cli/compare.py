@@ -163,7 +163,7 @@ def compare(
     read = _read(traces)
     training = _training(read) if objective is None else is_training(objective)
     with advice(box, library, clock):
-        tables = PlanTables.load(model or "", ids_as_made(asked))
+        tables = PlanTables.load(asked["model"], ids_as_made(asked))
         samples = _batch(asked["batch"], plan_file)
         how: dict[str, Any] = {
             "backend": library, "clock": clock, "calibration": calibration, "gpus_per_node": gpus_per_node,
@@ -201,7 +201,7 @@ def compare(
 
 
 def _check_plan(model: str | None, plan_file: Path | None, torchrec_plan: Path | None) -> None:
-    if model is None:
+    if model is None and plan_file is None:
         raise BadInputError("which tables?", "give --model, e.g. --model tables.csv")
     if (plan_file is None) == (torchrec_plan is None):
         both = "--plan and --torchrec-plan cannot be combined." if plan_file else "which plan ran?"

@@ -157,7 +157,7 @@ def explain(
       perfmodel explain fetch-rows --tier uvm-caching:10% --alpha 1.05
       perfmodel explain gather --remote-memory 10TB@3TB/s,shared:16,latency:3us
       perfmodel explain collective --op all_to_all --size 1GiB --gpus 128
-      perfmodel explain gather --plan plan.json --model tables.csv --batch 4096
+      perfmodel explain gather --plan plan.json --batch 4096
       perfmodel explain load --table-size 10TB --qps 500k --p99 10ms
       perfmodel explain alternatives --table-size 10TB
     """

@@ -44,7 +44,7 @@ from perfmodel.cli.output import (
     warn_stopped,
 )
 from perfmodel.cli.page_file import write
-from perfmodel.cli.plan_made_for import as_made, ids_as_made, machine_file_of
+from perfmodel.cli.plan_made_for import as_made, files_of, ids_as_made
 from perfmodel.cli.plan_options import (
     FORMATS,
     OF_SEARCH,
@@ -158,7 +158,7 @@ def plan(
       perfmodel plan --model tables.csv --gpus 16 --machine h200-sxm-ib --out plan.json
       perfmodel plan --model tables.csv --gpus 16 --only 'user_*=row-wise,unique' --out plan.json
       perfmodel plan --model tables.csv --gpus 16 --reserve 20% --format torchrec --out plan.json
-      perfmodel plan --model tables.csv --plan plan.json --batch 4096
+      perfmodel plan --plan plan.json --batch 4096
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 128 --report plan.html
     """
     one_output(json=as_json, csv=as_csv)
@@ -174,7 +174,7 @@ def plan(
     machine, objective, settings = asked["machine"], asked["objective"], asked["settings"]
     backend, clock, dense = asked["backend"], asked["clock"], asked["dense"]
     max_hbm, reserve, gpus_per_node = asked["max_hbm"], asked["reserve"], asked["gpus_per_node"]
-    texts = {"model": model, "gpus": gpus, "batch": asked["batch"]}
+    texts = {"model": asked["model"], "gpus": gpus, "batch": asked["batch"]}
     texts |= {"effort": effort, "time_limit": time_limit}
     numbers = {**numbers_of(plan_file, **texts), "ids": ids_as_made(asked)}
     of_one = {"plan": plan_file, "out": out, "report": report, "dense": dense}
@@ -214,7 +214,7 @@ def plan(
                 training=training,
             ),
         )
-        kept_with = {"dense": dense, "machine_file": machine_file_of(machine)}
+        kept_with = {"dense": dense, **files_of(asked)}
         made_for = question.made_for.model_copy(update=kept_with)
         of_file.tell(made_for)
         try:

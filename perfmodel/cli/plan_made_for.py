@@ -13,16 +13,19 @@ from perfmodel.cli.options import DEFAULT_MACHINE, settings_of
 from perfmodel.cli.output import note
 from perfmodel.cli.plan_options import DEFAULT_BATCH
 from perfmodel.cli.typed_line import TypedLine
+from perfmodel.errors import BadInputError
 from perfmodel.passes.settings import CLUSTER
-from perfmodel.plan.files import read_made_for
+from perfmodel.plan.files import read_made_for, read_model
 from perfmodel.plan.made_for import MadeFor
 from perfmodel.plan.question import OBJECTIVES
 from perfmodel.project.understood import exact_text
 from perfmodel.report.terminal import page_width, wrapped
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.distributions import Distribution, parse_distribution
+from perfmodel.schema.files import shown
 from perfmodel.schema.machine import list_machines
 from perfmodel.schema.machine_keys import ALL_KEYS
+from perfmodel.schema.table_files import list_models
 from perfmodel.units import parse_quantity, parse_ratio
 
 if TYPE_CHECKING:
@@ -61,10 +64,10 @@ class AsMade:
 
         now  what the plan is priced for; options that the command does not have are not set in it
         """
-        if self.made is None or self.file is None:
+        if self.file is None:
             return
-        was, here = _texts(self.made), _texts(now)
-        taken: list[str] = []
+        was, here = (_texts(self.made), _texts(now)) if self.made is not None else ({}, {})
+        taken = [] if "model" in self.typed else _words("--model", self.values["model"])
         other: list[str] = []
         without: list[str] = []
         for option in dict.fromkeys([*was, *here]):
@@ -96,10 +99,14 @@ def as_made(context: typer.Context, plan_file: Path | None, leave: tuple[str, ..
     """
     values, typed = dict(context.params), {name for name, _ in TypedLine.of(context).options}
     typed |= {f"{_SET}{key}" for key in settings_of(values.get("settings"))}
-    made = read_made_for(plan_file) if plan_file is not None else None
-    if made is None or plan_file is None:
+    if plan_file is None:
         return AsMade(values, frozenset(typed), None, None)
-    made = _located(made, plan_file)
+    made = read_made_for(plan_file)
+    made = None if made is None else _located(made, plan_file)
+    if values["model"] is None:
+        values["model"] = _tables_of(plan_file, made)
+    if made is None:
+        return AsMade(values, frozenset(typed), plan_file, None)
     left = {*leave, *typed}
     left |= {"distribution"} if "alpha" in typed else set()
     if "calibration" in typed:
@@ -127,15 +134,35 @@ def ids_as_made(values: Mapping[str, Any]) -> Distribution | tuple[Distribution,
     return ids_of(values["alpha"], values["distribution"])
 
 
-def machine_file_of(name: str | None) -> str | None:
-    """What was typed for the machine, where it is a file."""
-    return None if name is None or name in list_machines() else name
+def files_of(asked: Mapping[str, Any]) -> dict[str, str | None]:
+    """What was typed for the tables and the machine, where it is a file, by its name in ``MadeFor``."""
+    shipped = {"model": list_models(), "machine": list_machines()}
+    return {
+        f"{option}_file": None if asked[option] in (None, *names) else asked[option]
+        for option, names in shipped.items()
+    }
+
+
+def _tables_of(plan_file: Path, made: MadeFor | None) -> str:
+    """What ``--model`` would be for the plan in a file.
+
+    Limits: tables that are neither shipped nor in a file here -> BadInputError
+    """
+    name, file = read_model(plan_file), None if made is None else made.model_file
+    if file is not None and Path(file).exists():
+        return file
+    if name in list_models():
+        return name
+    raise BadInputError(
+        f"plan file {plan_file} is for the tables of {shown(file or name)}, which are not known here.",
+        "give their file, e.g. --model tables.csv",
+    )
 
 
 def _located(made: MadeFor, plan_file: Path) -> MadeFor:
     """With files that lie beside the plan, where there are none of these names here."""
     moved = {}
-    for field in ("machine_file", "calibration"):
+    for field in ("model_file", "machine_file", "calibration"):
         name = getattr(made, field)
         if name is not None and not Path(name).exists() and (plan_file.parent / name).is_file():
             moved[field] = str(plan_file.parent / name)

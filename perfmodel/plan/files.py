@@ -107,6 +107,19 @@ def read_made_for(path: Path) -> MadeFor | None:
         raise invalid_fields(error, _WHAT, f"{path}: made_for") from None
 
 
+def read_model(path: Path) -> str:
+    """Name of the tables that the plan in a file is for; also of a plan for TorchRec.
+
+    Limits: no plan, or one that does not say -> BadInputError
+    """
+    document = read_document(path)
+    _check_kind(document, str(path))
+    name = document.get("model") if isinstance(document, dict) else None
+    if not isinstance(name, str):
+        raise BadInputError(f"{_WHAT} {path} does not say of which tables it is.", "give --model.")
+    return name
+
+
 def read_plan(path: Path, tables: PlanTables) -> Plan:
     """A plan of these tables from a JSON file.
 

@@ -14,6 +14,7 @@ from perfmodel.schema.calibration import load_calibration
 class MadeFor(BaseModel):
     """What a plan was made for. A field that a file does not have is not known; None: the default.
 
+    model_file     file of the tables where they are not shipped
     machine, machine_file  its name, and its file where it is not shipped
     overrides      machine values that were typed [SI];  batch  samples of a GPU
     training       whether the pass was forward and backward;  optimizer  None: that of the pass
@@ -26,6 +27,7 @@ class MadeFor(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
+    model_file: str | None = None
     machine: str
     machine_file: str | None = None
     overrides: dict[str, float] = {}

@@ -148,7 +148,7 @@ def test_options_of_one_kind_of_explanation_are_refused_by_the_others(
         (["collective", "--op", "all_to_all", "--size", "1GiB", "--gpus", "1"], "sends nothing"),
         (["gather", "--op", "all_to_all"], "--op applies to a collective"),
         (["gather", "--objective", "latency"], "--objective applies to a plan"),
-        (["gather", "--plan", "plan.json"], "which tables"),
+        (["gather", "--plan", "plan.json"], "for the tables of 'one', which are not known here"),
         (["gather", "--plan", "plan.json", "--dim", "3"], "--dim says nothing about a plan"),
     ):
         assert run(["explain", *words]) == BadInputError.exit_code

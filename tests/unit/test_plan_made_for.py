@@ -52,6 +52,26 @@ def test_a_plan_is_judged_on_what_it_was_made_for(cli: Any, model: str, tmp_path
     assert "was made with --machine h200-sxm-ib --batch 4096" in " ".join(other.err.split())
 
 
+def test_the_tables_are_those_of_the_file(cli: Any, model: str, tmp_path: Path) -> None:
+    """A file of tables is found beside the plan; other tables, and tables that are gone, are refused."""
+    file = tmp_path / "p.json"
+    made = cli("plan", "--model", model, "--gpus", "8", "--batch", "64", *SHORT, "--out", str(file))
+    planned = json.loads(made.out)
+    assert made.code == 0 and planned["plan"]["made_for"]["model_file"] == model
+    again: Outcome = cli("plan", "--plan", str(file), *SHORT)
+    assert again.code == 0, again.err
+    assert json.loads(again.out)["time_s"] == planned["time_s"]
+    assert f"taken from {file}: --model {model} --batch 64" in " ".join(again.err.split())
+    step = planned["steps"][0]["name"].replace("_", "-")
+    assert cli("explain", step, "--plan", str(file), "--json").code == 0
+    other = cli("plan", "--plan", str(file), "--model", "criteo-kaggle")
+    assert other.code == 2 and "of 'two', not for those of criteo-kaggle" in " ".join(other.err.split())
+    Path(model).unlink()
+    gone = cli("plan", "--plan", str(file))
+    assert (gone.code, gone.out) == (2, "") and "which are not known here" in " ".join(gone.err.split())
+    assert "--model tables.csv" in gone.err
+
+
 def test_what_was_typed_is_repeated(cli: Any, model: str, tmp_path: Path) -> None:
     file = tmp_path / "p.json"
     asked = ("--model", model, "--gpus", "8", "--set", "nvlink_bytes_per_s=900GB/s", "--alpha", "1.1")
