@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from perfmodel.errors import NoHardwareError
+from perfmodel.errors import BadInputError, NoHardwareError
 
 PICTURES = ("png", "svg", "pdf")
 """Kinds of pictures, as file names end."""
@@ -19,9 +19,9 @@ SCALE = 2.0
 
 
 def check_kaleido() -> None:
-    """Limits: kaleido is not installed -> NoHardwareError that says what to install"""
+    """Limits: kaleido is not installed -> BadInputError that says what to install"""
     if importlib.util.find_spec("kaleido") is None:
-        raise NoHardwareError(
+        raise BadInputError(
             "a picture needs kaleido, which is not installed.",
             f"pip install 'kaleido>=1'\nand Chrome or Chromium. {_WITHOUT}",
         )
@@ -31,7 +31,7 @@ def write_pictures(pictures: Sequence[tuple[Any, Path]], scale: float = SCALE) -
     """Figures to files whose names end in one of ``PICTURES``, all by one browser.
 
     pictures  figures of ``printed``, each with its file;  scale  pixels of a PNG for each of the figure's
-    Limits: no kaleido, or no browser for it -> NoHardwareError that says what to install
+    Limits: as ``check_kaleido``;  no browser for it -> NoHardwareError that says what to install
     """
     check_kaleido()
     import kaleido
