@@ -272,6 +272,11 @@ def test_no_allowed_plan_is_below_the_bound(seed: int) -> None:
             "'geo': row-wise needs a row for each",
             "--only 'geo*=row-wise,data-parallel': small",
         ),
+        (
+            ["geo=reduced"],
+            "reduced needs a row for each of 1 024 GPUs; the table has 500 rows",
+            "--only geo=reduced,data-parallel: small",
+        ),
         (["geo=row-wise", "g*=unique"], "row-wise needs a row", "allow data-parallel too"),
         (["geo=ranks:0"], None, None),
         (["geo=table-row-wise", "geo=ranks:0"], "of what fits .* none is allowed", "leaves nothing"),
@@ -302,4 +307,11 @@ def test_a_table_with_few_columns_cannot_be_split_by_them() -> None:
     narrow = TableSet("one", (Table("flag", 9_000_000, 4, 1.0),))
     asked = replace(question(typed_rules(["column-wise"], [])), tables=PlanTables.of(narrow))
     with pytest.raises(BadInputError, match="column-wise needs 8 columns or more; the table has 4 columns"):
+        asked.options()
+
+
+def test_a_table_with_fewer_rows_than_a_domain_has_gpus_is_not_reduced_there() -> None:
+    tiny = TableSet("one", (Table("flag", 3, 64, 1.0),))
+    asked = replace(question(typed_rules(["two-level"], [])), tables=PlanTables.of(tiny))
+    with pytest.raises(BadInputError, match=r"two-level needs .* of an NVLink domain; the table has 3 rows"):
         asked.options()

@@ -174,7 +174,9 @@ class Constraints:
             could = {options.scheme(o).sharding(self.gpus, self.domain) for o in span}
             could |= {options.scheme(o).tier.kind for o in span} - {HBM}
             shape = int(self.tables.rows[at]), int(dims[none]), self.gpus, self.domain
-            why = too_small(self.allowed[at].shardings or (), *shape)
+            each = self.allowed[at]
+            words = (kind.facts.word for kind in each.exchanges or ())
+            why = too_small(each.shardings or tuple(words), *shape)
             if why and DATA_PARALLEL in could:
                 raise BadInputError(
                     f"table {self.tables.names[at]!r}: {why}.", with_copies(self.allowed[at].rules)

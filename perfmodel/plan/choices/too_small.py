@@ -8,26 +8,32 @@ from collections.abc import Collection, Sequence
 from perfmodel.passes.schemes import (
     COLUMN_WISE,
     DATA_PARALLEL,
+    EXCHANGED,
     GRID,
     ROW_WISE,
     TABLE_COLUMN_WISE,
     TABLE_ROW_WISE,
+    by_domain,
+    over_all,
 )
 from perfmodel.plan.choices.listing import NARROWEST
 from perfmodel.units import counted
 
 
-def too_small(shardings: Collection[str], rows: int, dim: int, gpus: int, domain: int) -> str:
+def too_small(allowed: Collection[str], rows: int, dim: int, gpus: int, domain: int) -> str:
     """Why a table of that shape has none of the shardings that it may have, on G GPUs in domains of g.
 
-    Limits: no sharding is named, or one of them has enough rows or columns -> ""
+    allowed  names of shardings, or words of exchanges
+    Limits: nothing is named, or one of them has enough rows or columns -> ""
     """
     whole = f"a row for each of {counted(gpus, 'GPU')}", gpus, rows, "row"
     inside = f"a row for each of the {counted(domain, 'GPU')} of an NVLink domain", domain, rows, "row"
     columns = f"{2 * NARROWEST} columns or more", 2 * NARROWEST, dim, "column"
     needs = {ROW_WISE: whole, TABLE_ROW_WISE: inside, GRID: inside}
     needs |= {COLUMN_WISE: columns, TABLE_COLUMN_WISE: columns}
-    names = sorted(shardings)
+    needs |= {kind.facts.word: whole for kind in EXCHANGED if over_all(kind)}
+    needs |= {kind.facts.word: inside for kind in EXCHANGED if by_domain(kind)}
+    names = sorted(allowed)
     if not names or any(name not in needs or needs[name][2] >= needs[name][1] for name in names):
         return ""
     words = [f"{name} needs {needs[name][0]}" for name in names]
