@@ -76,6 +76,8 @@ def validate(
         _own_run(run, as_json=as_json)
         return
 
+    if paper and held_out:
+        raise BadInputError("--paper and --held-out cannot be combined.", "leave one of them out.")
     verdicts = judge(paper=paper, held_out=held_out)
     if as_json:
         _emit_json(verdicts, paper=paper)

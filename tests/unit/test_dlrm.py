@@ -217,6 +217,7 @@ def test_the_command_prints_every_row(capsys: pytest.CaptureFixture[str]) -> Non
     assert "v3.1 Eos_n8" in text and "NVIDIA A40" in text and "9 claims of others" in text
     assert max(len(line) for line in text.splitlines()) <= 100
     assert run(["validate", "--dlrm", "--paper"]) == 2
+    assert run(["validate", "--paper", "--held-out"]) == 2
 
 
 def benchmark() -> ModuleType:
