@@ -20,6 +20,7 @@ from perfmodel.report.figures.names import COMPARED
 from perfmodel.report.page.comparison_card import finding
 from perfmodel.report.page.views import combinations
 from perfmodel.report.picture_files import PICTURES
+from perfmodel.report.terminal import paragraph
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.home import LATEST
@@ -52,7 +53,7 @@ def compare_page(context: typer.Context) -> None:
         deliver(page, out, file_format, typed["as_json"], compare=list(names), **_record(pair))
         return
     size = write(page, out, file_format)
-    emit(f"{page.card.sentence}\n\n{wrote(out, size, file_format)}")
+    emit(f"{paragraph(page.card.sentence)}\n\n{wrote(out, size, file_format)}")
 
 
 def comparison(params: Mapping[str, Any], command: str) -> tuple[Pair, Page]:

@@ -48,7 +48,7 @@ def _count(verdicts: Sequence[Verdict], what: str) -> str:
             words = _outcomes(rows, [each for each in _JUDGED if any(v.verdict is each for v in rows)])
             said = f": {', '.join(words)}" if words else ", not judged"
             parts.append(f"{len(rows)} {kind}{'s' if len(rows) > 1 else ''}{said}")
-    return "; ".join(parts)
+    return paragraph("; ".join(parts))
 
 
 _JUDGED = (Outcome.HOLDS, Outcome.FAILS, Outcome.CANNOT_SAY)

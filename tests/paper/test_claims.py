@@ -70,7 +70,9 @@ def test_identities_are_self_checks_and_not_counted_as_claims(today: dict[str, V
     kinds = {kind: {v.identifier for v in said if v.kind is kind} for kind in Kind}
     assert kinds[Kind.SELF_CHECK] == {"1", "5", "7", "8", "10e", "10f"}
     assert kinds[Kind.COMPARISON] == {"10c", "10d"}
-    last = verdicts_text(said, paper=True).splitlines()[-1]
+    lines = verdicts_text(said, paper=True)
+    last = " ".join(lines.split("\n\n")[-1].split())
+    assert max(map(len, lines.splitlines())) <= 100
     assert last.startswith(f"{len(kinds[Kind.CLAIM])} claims of papers: ")
     assert "2 comparisons, not judged; 6 self-checks: 6 hold" in last
 

@@ -183,6 +183,15 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_its_sentence_fits_the_terminal(
+    cli: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
+    done = cli("report", "--compare", "h100-sxm-ib", "h200-sxm-ib", *WORDS)
+    assert done.code == 0 and max(map(len, done.out.splitlines())) <= 80
+
+
 def content(path: Path) -> dict[str, Any]:
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text(), re.S)
     assert found
