@@ -57,7 +57,8 @@ def test_lines_fit_the_terminal(model: str, monkeypatch: pytest.MonkeyPatch, col
     code, out, _ = asked("--chip", "h100-sxm", "--model", model, "--batch", "100000", "--effort", "quick")
     assert code == 0
     assert max(map(len, out.splitlines())) <= min(columns, 100)
-    assert "copied again" in " ".join(out.split())
+    said = " ".join(out.split())
+    assert "copied again" in said and "Core time is the sum over all cores of a line" in said
 
 
 def test_the_help_says_whose_samples_they_are() -> None:

@@ -30,6 +30,7 @@ _ENDED = {
     "time-limit": "--time-limit was over",
     "interrupt": "Ctrl-C came",
 }
+_CORES = "Core time is the sum over all cores of a line; #17 among the cores is core 17 alone."
 _LEGEND = {
     "GM": "GM: rows are gathered from global memory",
     "L1": "L1: rows stay in the core and are gathered there",
@@ -150,7 +151,7 @@ def placements(answer: ChipAnswer) -> str:
     note = "Cuts are rows × columns × batch; beside GM, of the first rows, which are the hottest."
     if answer.symmetric:
         note = "Every core looks up a slice of the batch in every table."
-    text += "\n" + paragraph(f"{note} {words}.", 1)
+    text += "\n" + paragraph(f"{note} {_CORES} {words}.", 1)
     return text + (f"\n … and {left} more groups of tables (--json has all)" if left else "")
 
 
