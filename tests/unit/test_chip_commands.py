@@ -95,6 +95,7 @@ def test_a_narrow_map_leaves_columns_out_and_breaks_no_word(
     lines = cli("chip", "ways", "--chip", "h100-sxm").out.splitlines()
     head = next(line for line in lines if line.startswith(" rows "))
     assert head.replace("  ", "|").split("|")[-2:] == ["1 000", "100 000"]
+    assert "--batch 1000 " in " ".join(lines), "the cell that is explained is on the screen"
     monkeypatch.setenv("COLUMNS", "60")
     lines = cli("chip", "ways", "--chip", "h100-sxm").out.splitlines()
     head = next(line for line in lines if line.startswith(" rows "))

@@ -15,6 +15,7 @@ from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.units import counted, format_count, format_time
 
 _INDENT = 4
+_KEPT = 4  # of the columns of a map the first of so many is on the narrowest screen too
 
 
 def ways_text(found: WaysMap) -> str:
@@ -33,15 +34,16 @@ def ways_text(found: WaysMap) -> str:
         for m, line in zip(found.rows, found.best.tolist(), strict=True)
     ]
     between = tuple(range(2, len(found.look_ups) + 1, 2))
-    further = tuple(range(3, len(found.look_ups) + 1, 4))
+    further = tuple(range(3, len(found.look_ups) + 1, _KEPT))
     drop = [between, further]
     cells = table(["rows", *(format_count(float(n)) for n in found.look_ups)], rows, drop=drop)
     return "\n\n".join([head, cells, *_explained(found)])
 
 
 def _explained(found: WaysMap) -> list[str]:
-    """The line that explains the fastest way of the cell in the middle."""
+    """The line that explains the fastest way of a cell near the middle that every screen shows."""
     row, column = (size // 2 for size in found.best.shape)
+    column -= column % _KEPT
     bags = max(1, round(float(found.look_ups[column]) / found.pooling))
     shape = float(found.rows[row]), found.dim, found.element_bytes, bags, found.pooling
     line = explain_line(found.chip, Way(int(found.best[row, column])), *shape, found.ids)
