@@ -43,7 +43,7 @@ from perfmodel.cli.workload import (
 from perfmodel.errors import BadInputError
 from perfmodel.report.figures.names import EVERY, OTHERS
 from perfmodel.report.picture_files import PICTURES, check_kaleido
-from perfmodel.report.terminal import page_width, wrapped
+from perfmodel.report.terminal import command_lines, page_width, wrapped
 from perfmodel.schema.files import shown, unknown_name
 from perfmodel.schema.whole_files import write_whole
 
@@ -195,14 +195,18 @@ def _list(source: FigureSource, as_json: bool) -> None:
     parts = [_lines(source.figures)]
     for other in others:
         line = other.line.format(name=next(iter(other.figures)))
-        parts.append(f"Of {other.of}, e.g.\n  {line}\n{_lines(other.figures)}")
+        parts.append(f"Of {other.of}, e.g.\n{command_lines(line)}\n{_lines(other.figures)}")
     first = next(iter(source.figures))
     emit("\n\n".join([*parts, f"Draw one: {source.command(first, f'{first}.svg')}"]))
 
 
 def _lines(figures: Mapping[str, str], indent: str = "") -> str:
     letters = max(map(len, EVERY))
-    return "\n".join(f"{indent}{name:{letters}}  {shows}".rstrip() for name, shows in figures.items())
+    rest = f"{indent}{'':{letters}}  "
+    lines = (
+        wrapped(shows, page_width(), f"{indent}{name:{letters}}  ", rest) for name, shows in figures.items()
+    )
+    return "\n".join(line.rstrip() for each in lines for line in each)
 
 
 def _checked(name: str, source: FigureSource, out: Path | None, force: bool) -> str:
@@ -226,7 +230,11 @@ def _unknown(name: str, source: FigureSource) -> BadInputError:
         other = next((one for one in OTHERS if name in one.figures), None)
         line = other.line if other else "perfmodel figure {name}"
         what = f"a figure of {other.of}" if other else "a figure of one question"
-        where = ", not of this page" if "{name}" in line else ": it is on the page that this writes"
+        where = (
+            ", not of this page"
+            if "{name}" in line
+            else f": it is drawn on {line.split()[-1]}, a page that this command writes"
+        )
         return BadInputError(f"{name} is {what}{where}.", line.format(name=name))
     hint = unknown_name("figure", name, source.figures).next_step.partition("known:")[0].strip()
     listed = f"{hint} the figures are:".strip() + f"\n{_lines(source.figures, '  ')}"
@@ -257,4 +265,4 @@ def _text(block: Block, out: Path | None) -> str:
     for words in (block.how_to_read, block.source):
         lines += ["", *wrapped(words, page_width())]
     said = f"Draw it with --out {block.name}.svg; its numbers are in --out {block.name}.csv."
-    return "\n".join([*lines, "", said])
+    return "\n".join([*lines, "", *wrapped(said, page_width())])

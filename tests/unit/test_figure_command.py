@@ -33,7 +33,7 @@ def test_every_figure_of_the_page_has_a_name() -> None:
     assert list(FIGURES) == ["slowdown", "breakdown", *FIXED_NAMES]
 
 
-def test_without_a_name_they_are_listed(cli: Cli) -> None:
+def test_without_a_name_they_are_listed(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     done = cli("figure")
     assert done.code == 0 and all(f"\n{name} " in f"\n{done.out}" for name in EVERY)
     told = json.loads(cli("figure", "--json").out)
@@ -41,6 +41,8 @@ def test_without_a_name_they_are_listed(cli: Cli) -> None:
     wrong = cli("figure", "slwdown")
     is_an_error(wrong, 2, "did you mean slowdown?", *FIGURES)
     assert max(map(len, [*done.out.splitlines(), *wrong.err.splitlines()])) <= 100
+    monkeypatch.setenv("COLUMNS", "80")
+    assert max(map(len, cli("figure").out.splitlines())) <= 80
 
 
 def test_its_numbers_are_those_of_the_figure(cli: Cli, tmp_path: Path) -> None:
@@ -144,7 +146,7 @@ def test_without_a_browser_nothing_is_written(
 def test_without_kaleido_nothing_is_computed(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(picture_files.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(figure_source, "page_question", None)
-    is_an_error(cli("figure", "changes", "--out", "a.svg"), 4, "pip install 'kaleido>=1'", ".html")
+    is_an_error(cli("figure", "changes", "--out", "a.svg"), 2, "pip install 'kaleido>=1'", ".html")
 
 
 def test_lists_are_of_the_report(cli: Any) -> None:
