@@ -7,10 +7,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 
 from perfmodel.errors import BadInputError
-from perfmodel.passes.schemes import Exchange, exchange_named
+from perfmodel.passes.schemes import DATA_PARALLEL, EXCHANGED, Exchange, exchange_named
 from perfmodel.plan.made_for import MadeFor
 from perfmodel.plan.pricing.placement import Placement, Plan, Scheme
 from perfmodel.plan.pricing.tables import PlanTables
@@ -25,11 +25,12 @@ _MOST_GPUS = 2**20
 _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-def _exchange(name: object) -> Exchange:
-    """By any name that it has had."""
+def _exchange(name: object, info: ValidationInfo) -> Exchange:
+    """By any name that it has had; of the table that is read."""
     found = exchange_named(name) if isinstance(name, str) else None
     if found is None:
-        raise ValueError(f"is none of {', '.join(kind.key for kind in Exchange)}")
+        words = ", ".join((*(kind.facts.word for kind in EXCHANGED), DATA_PARALLEL))
+        raise ValueError(f"of table {shown(info.data.get('table'))} is none of {words}")
     return found
 
 

@@ -12,7 +12,7 @@ from cli_calls import Outcome
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, write_plan
-from perfmodel.plan.files import read_made_for
+from perfmodel.plan.files import read_made_for, read_plan
 from perfmodel.plan.made_for import MadeFor
 from perfmodel.plan.outcome import given_outcome
 from perfmodel.report.plan_text import placements
@@ -90,7 +90,11 @@ def test_files_that_do_not_say_and_files_that_say_nonsense(model: str, tmp_path:
     assert read_made_for(file) == MadeFor(
         machine="h200-sxm-ib", batch=64, id_dtype="int64", scenario="cluster"
     )
-    file.write_text(file.read_text(encoding="utf-8").replace('"batch": 64', '"batch": 0'), encoding="utf-8")
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace('"exchange": "dp"', '"exchange": "mail"', 1), encoding="utf-8")
+    with pytest.raises(BadInputError, match=r"of table 'big' is none of bags, .*two-level, .*data-parallel"):
+        read_plan(file, tables)
+    file.write_text(text.replace('"batch": 64', '"batch": 0'), encoding="utf-8")
     with pytest.raises(BadInputError, match=r"made_for.*batch"):
         read_made_for(file)
 
