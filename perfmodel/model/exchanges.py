@@ -107,7 +107,7 @@ def bags_sent_bytes(G: ArrayLike, B: ArrayLike, q: ArrayLike, bag: ArrayLike) ->
 
     G  ranks;  B  samples of one rank;  q  share of the bags that is sent [-]: 1, or ``filled_share``
     bag  ``bag_bytes`` of the holder's columns [bytes]
-    Source: ``messages.pooled_exchange_bytes`` with q = 1
+    Source: TorchRec 1.8, its all-to-all of pooled bags, with q = 1
     Limits: q = 1, r = 1 -> whole bags of the table;  q = 1, r = G -> ``embedding_bag.partial_bags_bytes``
     """
     return _array(G) * _array(B) * _array(q) * _array(bag)
@@ -158,7 +158,7 @@ def across_bytes(B: ArrayLike, domains: ArrayLike, elements: ArrayLike, v: Array
         N B elements v                                                        [bytes]
 
     B  samples of one rank;  domains  N [-];  elements  of the domain's columns [-];  v  bytes of each [bytes]
-    Source: ``messages.node_exchange_bytes``: 1/g of the G B elements v that the domain reduced
+    Source: TorchRec 1.8, its all-to-all between nodes: 1/g of the G B elements v that the domain reduced
     Limits: N = 1 -> the rank's own bags, nothing to send
     """
     return _array(domains) * _array(B) * _array(elements) * _array(v)

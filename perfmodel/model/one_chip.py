@@ -81,7 +81,7 @@ def gather_time(
     in_flight  k, rows requested and not yet there [-];  peak  BW, what the core can take [bytes/s]
     Source: Little's law, or one row after the other; and the first rows are waited for
     Limits: n = 0 -> 0;  n = 1 -> l_max;  k = 1, l = l_max -> n l;
-            n -> inf -> ``one_core.gm_time`` by ``one_core.row_rate``
+            n -> inf -> n row / BW, or n l / k
     """
     draws = _array(n)
     waves = draws / _array(in_flight) * _array(latency)
@@ -285,7 +285,7 @@ def chunk_times(
     hottest  q, share of the look-ups in the hottest chunk [-];  latency  l, of a copy [s]
     scan  e, to find the ids of a chunk among those of the pass [s]
     Source: pipeline of two stages; a buffer is filled, waited for and looked up, and there are two of them
-    Limits: q = 1/c, l = e = 0 -> ``one_core.two_stages``;  q = 1 -> nothing of g overlaps but one chunk
+    Limits: q = 1/c, l = e = 0 -> s + (c - 1) max(s, g/c) + g/c;  q = 1 -> nothing of g overlaps but one chunk
     """
     s, g, c, q, wait, each = (_array(a) for a in (stream, gather, chunks, hottest, latency, scan))
     rest = each + (1 - q) * g / np.maximum(c - 1, 1)

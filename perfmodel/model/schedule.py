@@ -197,24 +197,13 @@ class Steady:
         return found
 
 
-def critical_path_s(tasks: Sequence[Task]) -> float:
-    """Longest chain of dependencies inside one batch [s]: no schedule of it is shorter, on any streams.
-
-    Limits: no dependencies -> the longest task;  a chain -> the sum
-    """
-    ends: dict[str, float] = {}
-    for task in tasks:
-        ends[task.name] = task.duration_s + max((ends[name] for name in task.after), default=0.0)
-    return max(ends.values(), default=0.0)
-
-
 def schedule(tasks: Sequence[Task], batches: int = 1) -> Schedule:
     """List schedule: of the tasks next on their streams, the one that can begin first is begun, and so on.
 
     tasks    of one batch, in the order of issue: each after those that it waits for
     Source: CUDA streams; SCIENCE's overlap pipeline (EMBark, HugeCTR)
     Limits: one stream -> the sum of the tasks;  own streams, no dependencies -> the longest task;
-            never shorter than ``critical_path_s``, nor than the work of any stream or device;
+            never shorter than the longest chain of dependencies, nor than the work of any stream or device;
             a name that is unknown or comes later -> ValueError
     """
     _check(tasks)

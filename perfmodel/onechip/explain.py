@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -23,7 +23,7 @@ from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.layout import CoreBufferLayout, layout
 from perfmodel.onechip.popular import popularities
 from perfmodel.onechip.work import CoreStep, Way
-from perfmodel.passes.equations import Equation, equation_of, source_of
+from perfmodel.passes.equations import Equation, equation_of
 from perfmodel.passes.terms import Term
 from perfmodel.schema.chip import Chip
 from perfmodel.schema.distributions import UNIFORM, Distribution
@@ -268,7 +268,6 @@ def _looked_up(way: Way, step: CoreStep, lay: CoreBufferLayout, calls: dict[str,
         asked, how = calls["gm_time"], Equation.of(one_core.gm_time, "t = n row / BW_L1")
         rate = "local buffer, one row asked for after the other"
         inside = [("n", asked["n"], "1", "look-ups"), ("row", asked["row"], "B", "one row")]
-        how = replace(how, source=source_of(one_core.l1_time))
         return (
             "rows are looked up where they stay",
             how,

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from perfmodel.model import embedding_bag as eb
+from perfmodel.model import exchanges as ex
 from perfmodel.model import messages
 
 pytest.importorskip("torch")
@@ -62,12 +63,12 @@ def expected(one: dict[str, Any], G: int) -> list[tuple[str, int, float]]:
         back = [("reduce_scatter", G, eb.partial_bags_bytes(G, BATCH * sum(dims), 4))]
     elif one["sharding"] == "table_row_wise":  # node 0 holds every N-th table
         held = BATCH * sum(dims[::N])
-        back = [("reduce_scatter", LOCAL, messages.node_reduce_scatter_bytes(G, held, 4))]
+        back = [("reduce_scatter", LOCAL, ex.bags_sent_bytes(G, held, 1, 4))]
         if N > 1:
-            back.append(("all_to_all", N, messages.node_exchange_bytes(N, held, 4)))
+            back.append(("all_to_all", N, ex.across_bytes(1, N, held, 4)))
     else:  # rank 0 holds table 0, or its first half of columns
         own = BATCH * dims[0] / (2 if one["sharding"] == "column_wise" else 1)
-        back = [("all_to_all", G, messages.pooled_exchange_bytes(G, own, 4))]
+        back = [("all_to_all", G, ex.bags_sent_bytes(G, own, 1, 4))]
     return [(name, ranks, float(size)) for name, ranks, size in sent + back]
 
 

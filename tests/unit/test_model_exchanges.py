@@ -46,7 +46,7 @@ def test_bag_bytes() -> None:
 def test_bags_sent() -> None:
     assert ex.bags_sent_bytes(4, 10, 1, 128) == 5120
     assert ex.bags_sent_bytes(4, 10, 0.25, 128) == 1280
-    assert ex.bags_sent_bytes(8, 10, 1, ex.bag_bytes(64, 4)) == messages.pooled_exchange_bytes(8, 10 * 64, 4)
+    assert ex.bags_sent_bytes(8, 10, 1, ex.bag_bytes(64, 4)) == 8 * 10 * 64 * 4
     assert ex.bags_sent_bytes(8, 10, 1, ex.bag_bytes(64, 4)) == eb.partial_bags_bytes(8, 10 * 64, 4)
 
 
@@ -77,7 +77,7 @@ def test_across() -> None:
     assert ex.across_bytes(10, 16, 32, 4) == 16 * 10 * 128
     inside = ex.bags_sent_bytes(128, 10, 1, ex.bag_bytes(32, 4))
     assert ex.across_bytes(10, 128 / 8, 32, 4) == inside / 8
-    assert ex.across_bytes(10, 16, 32, 4) == messages.node_exchange_bytes(16, 10 * 32, 4)
+    assert ex.across_bytes(10, 16, 32, 4) == 16 * 10 * 32 * 4
 
 
 def test_requests() -> None:

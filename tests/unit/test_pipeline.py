@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
@@ -15,10 +16,17 @@ from perfmodel.model.schedule import (
     Steady,
     Task,
     alone,
-    critical_path_s,
     schedule,
     steady,
 )
+
+
+def critical_path_s(tasks: Sequence[Task]) -> float:
+    """Longest chain of dependencies inside one batch [s]."""
+    ends: dict[str, float] = {}
+    for task in tasks:
+        ends[task.name] = task.duration_s + max((ends[name] for name in task.after), default=0.0)
+    return max(ends.values(), default=0.0)
 
 
 def test_dense_time_by_hand() -> None:

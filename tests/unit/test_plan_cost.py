@@ -65,7 +65,7 @@ def test_messages_of_a_table_wise_plan_are_torchrecs() -> None:
     loads = evaluator.loads(uniform_plan(tables, "table-wise", G, 8)).values
     assert np.all(loads[Resource.LENGTHS_SENT] == messages.routed_lengths_bytes(1, B * 8, 8))
     assert np.all(loads[Resource.IDS_SENT] == messages.routed_ids_bytes(1, B * 8 * L, 8))
-    assert np.all(loads[Resource.BAGS_SENT] == messages.pooled_exchange_bytes(G, B * D, 4))
+    assert np.all(loads[Resource.BAGS_SENT] == G * B * D * 4)
     assert np.all(loads[Resource.LENGTHS_RECEIVED] == loads[Resource.LENGTHS_SENT])
     assert np.all(loads[Resource.IDS_RECEIVED] == loads[Resource.IDS_SENT])
     assert np.all(loads[Resource.BAGS_RECEIVED] == loads[Resource.BAGS_SENT])
@@ -79,7 +79,7 @@ def test_messages_of_a_column_wise_plan_are_torchrecs() -> None:
     loads = evaluator.loads(uniform_plan(tables, "column-wise", G, 8, col_parts=k)).values
     assert np.all(loads[Resource.LENGTHS_SENT] == messages.routed_lengths_bytes(k, B * 2, 8))
     assert np.all(loads[Resource.IDS_SENT] == messages.routed_ids_bytes(k, B * 2 * L, 8))
-    assert np.all(loads[Resource.BAGS_SENT] == messages.pooled_exchange_bytes(G, B * D / k, 4))
+    assert np.all(loads[Resource.BAGS_SENT] == G * B * D / k * 4)
     assert np.all(loads[Resource.BAGS_RECEIVED] == loads[Resource.BAGS_SENT])
 
 
@@ -90,8 +90,8 @@ def test_messages_of_a_table_row_wise_plan_are_torchrecs() -> None:
     loads = evaluator.loads(uniform_plan(tables, "table-row-wise", G, 8)).values
     assert np.all(loads[Resource.LENGTHS_SENT] == messages.routed_lengths_bytes(8, B * 2, 8))
     assert np.all(loads[Resource.IDS_SENT] == messages.routed_ids_bytes(1, B * 2 * L, 8))
-    assert np.all(loads[Resource.REDUCE_INSIDE] == messages.node_reduce_scatter_bytes(G, B * D, 4))
-    assert np.all(loads[Resource.ACROSS_SENT] == messages.node_exchange_bytes(2, B * D, 4))
+    assert np.all(loads[Resource.REDUCE_INSIDE] == G * B * D * 4)
+    assert np.all(loads[Resource.ACROSS_SENT] == 2 * B * D * 4)
     assert np.all(loads[Resource.ACROSS_RECEIVED] == loads[Resource.ACROSS_SENT])
     assert not loads[Resource.REDUCE_ACROSS].any() and not loads[Resource.LOCAL_SUM].any()
 
