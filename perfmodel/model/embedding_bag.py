@@ -9,17 +9,10 @@ whatever G is. All functions take arrays and broadcast; B T, B T L and B T D may
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
-Array = NDArray[np.float64]
+from perfmodel.model.recording import Number
 
 
-def _array(value: ArrayLike) -> Array:
-    return np.asarray(value, dtype=np.float64)
-
-
-def splits_bytes(G: ArrayLike, fields: float, value_bytes: float) -> Array:
+def splits_bytes(G: Number, fields: Number, value_bytes: Number) -> Number:
     """Send buffer of the splits all-to-all: how much every peer will get.
 
         fields value_bytes G                                                  [bytes]
@@ -28,10 +21,10 @@ def splits_bytes(G: ArrayLike, fields: float, value_bytes: float) -> Array:
     Source: TorchRec 1.x KeyedJaggedTensor all-to-all, logged on 128 fake ranks: 3 int64 a peer
     Limits: G = 1 -> fields value_bytes;  3 fields of 8 bytes at G = 128 -> 3072
     """
-    return fields * value_bytes * _array(G)
+    return fields * value_bytes * G
 
 
-def lengths_bytes(G: ArrayLike, bags: ArrayLike, length_bytes: float) -> Array:
+def lengths_bytes(G: Number, bags: Number, length_bytes: Number) -> Number:
     """Send buffer of the lengths all-to-all: one length per bag for every shard.
 
         G (B T) length_bytes                                                  [bytes]
@@ -41,10 +34,10 @@ def lengths_bytes(G: ArrayLike, bags: ArrayLike, length_bytes: float) -> Array:
     Source: TorchRec logged on 128 fake ranks: 8 N B F
     Limits: G = 1 -> B T length_bytes;  proportional to G
     """
-    return _array(G) * _array(bags) * length_bytes
+    return G * bags * length_bytes
 
 
-def ids_bytes(lookups: ArrayLike, id_bytes: ArrayLike) -> Array:
+def ids_bytes(lookups: Number, id_bytes: Number) -> Number:
     """Send buffer of the ids all-to-all: every id goes to exactly one owner.
 
         (B T L) id_bytes                                                      [bytes]
@@ -53,10 +46,10 @@ def ids_bytes(lookups: ArrayLike, id_bytes: ArrayLike) -> Array:
     Source: TorchRec logged on 128 fake ranks: 8 B L F
     Limits: independent of G;  proportional to L
     """
-    return _array(lookups) * _array(id_bytes)
+    return lookups * id_bytes
 
 
-def partial_bags_bytes(G: ArrayLike, elements: ArrayLike, pooled_bytes: ArrayLike) -> Array:
+def partial_bags_bytes(G: Number, elements: Number, pooled_bytes: Number) -> Number:
     """Send buffer of the reduce-scatter (or all-to-all) of partial bags: one for each sample of every rank.
 
         G (B T D) w                                                           [bytes]
@@ -66,12 +59,12 @@ def partial_bags_bytes(G: ArrayLike, elements: ArrayLike, pooled_bytes: ArrayLik
     Source: TorchRec logged on 128 fake ranks: 4 N B D
     Limits: G = 1 -> B T D w;  proportional to G
     """
-    return _array(G) * _array(elements) * _array(pooled_bytes)
+    return G * elements * pooled_bytes
 
 
 def bucketize_bytes(
-    lookups: ArrayLike, id_bytes: ArrayLike, G: ArrayLike, bags: ArrayLike, length_bytes: float
-) -> Array:
+    lookups: Number, id_bytes: Number, G: Number, bags: Number, length_bytes: Number
+) -> Number:
     """Bytes that bucketizing produces: ids sorted by owner, and one length per bag for every shard.
 
         (B T L) id_bytes + G (B T) length_bytes                               [bytes]
@@ -84,7 +77,7 @@ def bucketize_bytes(
     return ids_bytes(lookups, id_bytes) + lengths_bytes(G, bags, length_bytes)
 
 
-def local_sum_bytes(G: ArrayLike, elements: ArrayLike, pooled_bytes: ArrayLike) -> Array:
+def local_sum_bytes(G: Number, elements: Number, pooled_bytes: Number) -> Number:
     """Bytes that summing G received partial bags moves: G read, one written.
 
         (G + 1) (B T D) w                                                     [bytes]
@@ -93,4 +86,4 @@ def local_sum_bytes(G: ArrayLike, elements: ArrayLike, pooled_bytes: ArrayLike) 
     Source: arXiv 2512.05831: NVSHMEM 2.9 has no reduce-scatter, so an all-to-all and a local sum stand for it
     Limits: G = 1 -> 2 B T D w;  G -> inf -> the all-to-all's buffer
     """
-    return (_array(G) + 1) * _array(elements) * _array(pooled_bytes)
+    return (G + 1) * elements * pooled_bytes

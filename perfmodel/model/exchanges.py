@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.model import access
+from perfmodel.model.recording import Number
 
 Array = NDArray[np.float64]
 
@@ -89,7 +90,7 @@ def holder_lengths_bytes(G: ArrayLike, B: ArrayLike, length_bytes: ArrayLike) ->
     return _array(G) * _array(B) * _array(length_bytes)
 
 
-def bag_bytes(elements: ArrayLike, v: ArrayLike, index_bytes: ArrayLike = 0) -> Array:
+def bag_bytes(elements: Number, v: Number, index_bytes: Number = 0) -> Number:
     """Bytes of one bag on the wire: its elements and, in a sparse exchange, its position.
 
         elements v + index_bytes                                              [bytes]
@@ -97,7 +98,7 @@ def bag_bytes(elements: ArrayLike, v: ArrayLike, index_bytes: ArrayLike = 0) -> 
     elements  of the holder's columns [-];  v  bytes of a sent element [bytes];  index_bytes  position [bytes]
     Limits: index_bytes = 0 -> a dense exchange's;  D = 32, v = 4, index 4 -> 132
     """
-    return _array(elements) * _array(v) + _array(index_bytes)
+    return elements * v + index_bytes
 
 
 def bags_sent_bytes(G: ArrayLike, B: ArrayLike, q: ArrayLike, bag: ArrayLike) -> Array:
@@ -139,7 +140,7 @@ def bag_sum_bytes(B: ArrayLike, received: ArrayLike, D: ArrayLike, w: ArrayLike)
     return _array(received) + _array(B) * _array(D) * _array(w)
 
 
-def convert_bytes(bags: ArrayLike, elements: ArrayLike, v: ArrayLike, w: ArrayLike) -> Array:
+def convert_bytes(bags: Number, elements: Number, v: Number, w: Number) -> Number:
     """Bytes that changing the precision of bags moves: each element read in one and written in the other.
 
         bags elements (v + w)                                                 [bytes]
@@ -149,7 +150,7 @@ def convert_bytes(bags: ArrayLike, elements: ArrayLike, v: ArrayLike, w: ArrayLi
     Source: derived; before an exchange the holder converts what it sends, after it every rank what came
     Limits: elements = 0 -> 0;  fp32 as fp16 -> 6 bytes an element
     """
-    return _array(bags) * _array(elements) * (_array(v) + _array(w))
+    return bags * elements * (v + w)
 
 
 def across_bytes(B: ArrayLike, domains: ArrayLike, elements: ArrayLike, v: ArrayLike) -> Array:
@@ -272,5 +273,5 @@ def sparse_pays(G: ArrayLike, L: ArrayLike, D: ArrayLike, w: ArrayLike, index_by
     Source: derived from ``bags_sent_bytes``
     Limits: G = 1 -> 1 + index/(D w);  L -> inf -> the same;  L = 1 -> that / G
     """
-    bag = bag_bytes(D, w)
+    bag = _array(D) * _array(w)
     return filled_share(G, L) * (bag + _array(index_bytes)) / bag

@@ -56,7 +56,7 @@ def small_row_penalty(
     return np.asarray(np.divide(least, n, out=np.full(n.shape, float(phi1)), where=n > 0))
 
 
-def gather_bytes(n: ArrayLike, r: ArrayLike, id_bytes: ArrayLike, bags: ArrayLike, o: ArrayLike) -> Array:
+def gather_bytes(n: Number, r: Number, id_bytes: Number, bags: Number, o: Number) -> Number:
     """Bytes that a gather-and-pool kernel moves.
 
         n (r + id) + bags o                                                   [bytes]
@@ -67,7 +67,7 @@ def gather_bytes(n: ArrayLike, r: ArrayLike, id_bytes: ArrayLike, bags: ArrayLik
     Source: FBGEMM's split table-batched embedding forward; SCIENCE form B T L (phi D w + 8) + bags (D w + 8)
     Limits: n = 0 -> bags o;  bags = 0 -> n (r + id)
     """
-    return _array(n) * (_array(r) + _array(id_bytes)) + _array(bags) * _array(o)
+    return n * (r + id_bytes) + bags * o
 
 
 class GatherTraffic(NamedTuple):

@@ -131,6 +131,10 @@ def _unit(number: object) -> Unit:
 
 
 def _times(first: Number, second: Number) -> Recorded:
+    """A product; once a number is that number."""
+    for one, other in ((first, second), (second, first)):
+        if isinstance(other, Recorded) and not isinstance(one, Recorded) and np.ndim(one) == 0 and one == 1:
+            return other
     a, b = _unit(_checked(first)), _unit(_checked(second))
     value = float(first) * float(second)
     return Recorded(value, (a[0] + b[0], a[1] + b[1]), "{0} × {1}", (first, second), PRODUCT, PRODUCT)

@@ -33,9 +33,11 @@ def collective_parts(
     gpus_per_node: int,
     time_s: float,
     evidence: Evidence,
+    ranks: str = "G",
 ) -> TimeParts:
     """Of a measured cell its curve, else the law of the links; ``time_s`` is what was answered [s].
 
+    ranks  letter of ``gpus`` in the law
     Limits: cells with fewer and with more ranks of the domain -> the line between them
     """
     group = Group.of(gpus, model.machine.domain_gpus_of(gpus_per_node))
@@ -55,7 +57,7 @@ def collective_parts(
     if any(stage.function is between_cells for stage in table.stages):
         return _between_parts(table, payload_bytes, gpus, total, evidence)
     assert law is not None  # or there would be no table
-    case = ExplainedLaw(model, law, collective, group, payload_bytes, time_s, str(evidence))
+    case = ExplainedLaw(model, law, collective, group, payload_bytes, time_s, str(evidence), ranks)
     fit = f"fitted to {', '.join(law.sources)}" if law.sources else "the prior alone, no samples"
     equations, terms, working = case.equations, tuple(case.terms()), tuple(case.working(basis))
     reference = f"{equations[0].source}; {fit}"

@@ -34,7 +34,10 @@ _ALONE = 0.995  # of the weight of the mean that rounds corners, from which on i
 
 @dataclass(frozen=True)
 class ExplainedLaw:
-    """A law at one size on one group of ranks; ``time_s`` is what was answered, as sure as ``evidence``."""
+    """A law at one size on one group of ranks; ``time_s`` is what was answered, as sure as ``evidence``.
+
+    ranks  letter of the group's ranks: another than G where the pass has more of them
+    """
 
     model: CollectiveModel
     law: Law
@@ -43,6 +46,7 @@ class ExplainedLaw:
     payload_bytes: float
     time_s: float
     evidence: str
+    ranks: str = "G"
 
     @cached_property
     def choice(self) -> LibraryChoice | None:
@@ -105,7 +109,7 @@ class ExplainedLaw:
     def asked(self) -> tuple[Mapping[str, Recorded], StepConstants, str, Group, Recorded]:
         """The arguments of the law, recorded."""
         group = self.group
-        own = (("G", group.gpus), ("g", group.domain_gpus), ("N", group.domains))
+        own = ((self.ranks, group.gpus), ("g", group.domain_gpus), ("N", group.domains))
         ranks = (Recorded(value, symbol=letter, meaning=LETTERS[letter].meaning) for letter, value in own)
         size = Recorded(self.payload_bytes, unit_of("payload_bytes"), symbol="S")
         whole: Any = Group(*ranks)  # type: ignore[arg-type]

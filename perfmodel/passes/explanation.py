@@ -227,7 +227,10 @@ def _communication(whole: Pass, step: StepRow) -> TimeParts:
         return _one_domain(whole, step, scenario)
     gpus, node = whole.ranks(step)
     collective = _collective_of(step)
-    return collective_parts(model, collective, step.payload_bytes, gpus, node, step.time_s, step.evidence)
+    ranks = "G" if gpus == whole.gpus else "G_x"
+    return collective_parts(
+        model, collective, step.payload_bytes, gpus, node, step.time_s, step.evidence, ranks
+    )
 
 
 def _one_domain(whole: Pass, step: StepRow, scenario: OneDomain) -> TimeParts:

@@ -16,7 +16,9 @@ class Letter(NamedTuple):
 LETTERS: dict[str, Letter] = {
     "S": Letter("bytes of one GPU in this step", "B"),
     "G": Letter("GPUs"),
+    "G_x": Letter("ranks of this exchange"),
     "g": Letter("ranks of one domain"),
+    "g_in": Letter("ranks of a domain that have summed their parts before"),
     "N": Letter("domains"),
     "B": Letter("samples of one GPU"),
     "T": Letter("tables"),

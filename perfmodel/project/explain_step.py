@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from perfmodel.passes.explanation import Explanation, Pass, Payload, explained, find_step
+from perfmodel.passes.explanation import Explanation, Pass, explained, find_step
 from perfmodel.passes.steps import BELOW_HBM
 from perfmodel.project.costs import CONVERT_IN, CONVERT_OUT
 from perfmodel.project.memory_explanation import explain_memory
 from perfmodel.project.projection import Projection
-from perfmodel.project.step_bytes import payload_equation, payload_terms
+from perfmodel.project.step_bytes import payload_of
 from perfmodel.project.tier_explanation import explain_tier
 
 
@@ -20,8 +20,7 @@ def explain_step(answer: Projection, name: str) -> Explanation:
     if answer.forward.tier is not None and step.name in {below.name for below in BELOW_HBM}:
         return explain_tier(answer, step, answer.forward.tier)
     like = "local_sum" if step.name in (CONVERT_OUT, CONVERT_IN) else ""
-    payload = Payload(payload_equation(answer, step), tuple(payload_terms(answer, step)), like=like)
-    found, memory = explained(pass_of(answer), step, payload), answer.forward.memory
+    found, memory = explained(pass_of(answer), step, payload_of(answer, step, like)), answer.forward.memory
     return found if memory is None else explain_memory(answer, found, memory)
 
 

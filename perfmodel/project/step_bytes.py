@@ -1,137 +1,178 @@
-"""The bytes of a step of a projection: their equation, and every letter of it with its value."""
+"""The bytes of a step of a projection: the function that computes them, asked with every letter recorded."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 
 import numpy as np
 
 from perfmodel.model import embedding_bag, exchanges, kernels
+from perfmodel.model.recording import BYTES, Recorded, named
 from perfmodel.passes.equations import Equation
+from perfmodel.passes.explanation import Payload
 from perfmodel.passes.letters import LETTERS
+from perfmodel.passes.recorded_words import recorded_quantity, recorded_terms, working_lines
 from perfmodel.passes.steps import StepRow
-from perfmodel.passes.terms import Term, plain_term, quantity_term
+from perfmodel.passes.terms import Term
 from perfmodel.project.costs import CONVERT_IN, CONVERT_OUT, SPARSE, Forward
 from perfmodel.project.projection import Projection
 from perfmodel.units import format_bytes
 
-_PAYLOADS: dict[str, Callable[..., object]] = {
-    "bucketize": embedding_bag.bucketize_bytes,
-    "all_to_all_splits": embedding_bag.splits_bytes,
-    "all_to_all_lengths": embedding_bag.lengths_bytes,
-    "all_to_all_ids": embedding_bag.ids_bytes,
-    "gather_pool": kernels.gather_bytes,
-    "local_sum": embedding_bag.local_sum_bytes,
+Law = tuple[Callable[..., object], tuple[str, ...]]
+_LAWS: dict[str, Law] = {
+    "bucketize": (embedding_bag.bucketize_bytes, ("B T L", "id_bytes", "G", "B T", "length_bytes")),
+    "all_to_all_splits": (embedding_bag.splits_bytes, ("G", "fields", "value_bytes")),
+    "all_to_all_lengths": (embedding_bag.lengths_bytes, ("G", "B T", "length_bytes")),
+    "all_to_all_ids": (embedding_bag.ids_bytes, ("B T L", "id_bytes")),
+    "local_sum": (embedding_bag.local_sum_bytes, ("G", "B T D", "w")),
 }
-_SYMBOLS = {
-    "bucketize": ("B T", "B T L", "id_bytes", "length_bytes"),
-    "all_to_all_splits": ("fields", "value_bytes"),
-    "all_to_all_lengths": ("B T", "length_bytes"),
-    "all_to_all_ids": ("B T L", "id_bytes"),
-    "local_sum": ("B T D", "w"),
-}
+_BAGS: Law = (embedding_bag.partial_bags_bytes, ("G", "B T D", "w"))
 _SPARSE_BYTES = {"all_to_all_bags": "(B T) m (D w + i)", "local_sum": "(B T) (m (D w + i) + D w)"}
-_ACROSS_BYTES = "G (B T D) w / g"
 _CONVERT_BYTES = "(B T D) (v + w)"  # of whole bags; of partial ones as many times G, or m of them
 _PARTIAL = "bytes of an element of a partial bag"
 _SUMS = {"B T": "bags", "B T L": "lookups", "B T D": "elements"}
 
 
-def payload_equation(answer: Projection, step: StepRow) -> Equation:
-    """The bytes of a step as an equation, with the function that computes them."""
-    sparse = answer.forward.reduction == SPARSE
-    if sparse and step.name in _SPARSE_BYTES:
-        return Equation.of(Forward.traffic, _SPARSE_BYTES[step.name])
-    if step.name in (CONVERT_OUT, CONVERT_IN):
-        whose = f"{'m' if sparse else 'G'} " if _partial(answer, step) else ""
-        return Equation.of(exchanges.convert_bytes, whose + _CONVERT_BYTES)
-    if step.name == "reduce_scatter_across":
-        return Equation.of(embedding_bag.partial_bags_bytes, _ACROSS_BYTES)
-    return Equation.of(_PAYLOADS.get(step.name, embedding_bag.partial_bags_bytes))
+def payload_of(answer: Projection, step: StepRow, like: str) -> Payload:
+    """Equation, letters and working of a step's bytes. like  as ``Payload`` has it"""
+    letters = _Letters(answer, step)
+    equation, number = letters.bytes()
+    size = Term("S", step.payload_bytes, format_bytes(step.payload_bytes), "", "", LETTERS["S"].meaning)
+    ranks = Term("G", answer.gpus, str(answer.gpus), "", "", f"GPUs: {answer.gpu_count}")
+    first = {"S": size, "G": ranks}
+    made = (*recorded_terms(number), *letters.beside())
+    terms = first | {term.symbol: term for term in made if term.symbol not in first}
+    return Payload(equation, tuple(terms.values()), tuple(working_lines(number)), like=like)
 
 
-def payload_terms(answer: Projection, step: StepRow) -> Iterator[Term]:
-    """S, G, and every symbol of the bytes of a step."""
-    size = format_bytes(step.payload_bytes)
-    yield Term("S", step.payload_bytes, size, "", "", LETTERS["S"].meaning)
-    yield Term("G", answer.gpus, str(answer.gpus), "", "", f"GPUs: {answer.gpu_count}")
-    if step.name == "gather_pool":
-        yield from _gather(answer)
-        return
-    symbols = _SYMBOLS.get(step.name, ("B T D", "w"))
-    if answer.forward.reduction == SPARSE and step.name in _SPARSE_BYTES:
-        symbols = ("B T D", "w", "m", "i")
-    if step.name in (CONVERT_OUT, CONVERT_IN):
-        sparse = answer.forward.reduction == SPARSE and _partial(answer, step)
-        symbols = ("B T D", "v", "w", *(["m"] if sparse else []))
-    yield from _workload(answer, [symbol for symbol in symbols if symbol in _SUMS])
-    for symbol in symbols:
-        if symbol == "v" or (symbol == "w" and step.collective and answer.forward.payload is not None):
-            sent = answer.forward.sent_element_bytes
-            yield plain_term(symbol, sent, f"bytes of an element on the wire: {answer.forward.payload}")
-        elif symbol in LETTERS and LETTERS[symbol].key:
-            letter = LETTERS[symbol]
-            meaning = _PARTIAL if symbol == "w" else letter.meaning
-            yield quantity_term(symbol, answer.setting.constants.quantity(letter.key), meaning)
-        elif symbol == "id_bytes":
-            yield plain_term("id_bytes", float(answer.work.id_bytes[0]))
-        elif symbol == "m":
-            yield plain_term("m", _touched(answer, step))
+class _Letters:
+    """The letters of one step's bytes, recorded."""
 
+    def __init__(self, answer: Projection, step: StepRow) -> None:
+        self.answer, self.step = answer, step
+        self.sparse = answer.forward.reduction == SPARSE
 
-def _partial(answer: Projection, step: StepRow) -> bool:
-    """Whether a conversion is of partial bags: before they are summed."""
-    return step.name == CONVERT_OUT or any(other.name == "local_sum" for other in answer.steps)
+    def bytes(self) -> tuple[Equation, Recorded]:
+        """Their equation with the function that computes them, and the number."""
+        name, letter = self.step.name, self.letter
+        if name == "gather_pool":
+            law: Law = (kernels.gather_bytes, ("n", "r", "id", "bags", "o"))
+        elif self.sparse and name in _SPARSE_BYTES:
+            bags, elements, w = letter("B T"), letter("B T D"), letter("w")
+            made = letter("m") * exchanges.bag_bytes(elements, w, bags * letter("i"))
+            made = made if self.step.collective else made + elements * w
+            return Equation.of(Forward.traffic, _SPARSE_BYTES[name]), named("S", made, "")
+        elif name in (CONVERT_OUT, CONVERT_IN):
+            whose = ("m" if self.sparse else "G") if self.partial else ""
+            many = letter(whose) if whose else 1
+            made = exchanges.convert_bytes(many, letter("B T D"), letter("v"), letter("w"))
+            text = f"{whose} {_CONVERT_BYTES}".strip()
+            return Equation.of(exchanges.convert_bytes, text), named("S", made, "")
+        else:
+            law = _LAWS.get(name, _BAGS)
+        function, names = law
+        made, equation = function(*map(letter, names)), Equation.of(function)
+        if name == "reduce_scatter_across":
+            made, equation = made / letter("g_in"), Equation.of(function, "G (B T D) w / g_in")
+        return equation, named("S", made, "")
 
+    def letter(self, symbol: str) -> Recorded:
+        """One of ``passes.letters.LETTERS``, with its value here."""
+        forward, constants = self.answer.forward, self.answer.setting.constants
+        if symbol in _SUMS:
+            return self._product(symbol)
+        if symbol in self._gather:
+            return self._gather[symbol]
+        if symbol == "v" or (symbol == "w" and self.step.collective and forward.payload is not None):
+            words = f"bytes of an element on the wire: {forward.payload}"
+            return Recorded(forward.sent_element_bytes, BYTES, symbol=symbol, meaning=words)
+        known = LETTERS[symbol]
+        if known.key:
+            meaning = _PARTIAL if symbol == "w" else known.meaning
+            return recorded_quantity(symbol, constants.quantity(known.key), meaning)
+        values: dict[str, Callable[[], float]] = {
+            "G": lambda: float(self.answer.gpus),
+            "g_in": lambda: float(forward.domain(self.answer.work.gpus)[0]),
+            "id_bytes": lambda: float(self.answer.work.id_bytes[0]),
+            "m": self._touched,
+        }
+        unit = BYTES if known.unit == "B" else (0, 0)
+        return Recorded(values[symbol](), unit, symbol=symbol, meaning=known.meaning)
 
-def _touched(answer: Projection, step: StepRow) -> float:
-    """m: shards that hold a row of a bag, weighted as the bytes of the step are where tables differ."""
-    forward, traffic = answer.forward, answer.forward.traffic(answer.work)
-    bags, elements = float(traffic.bags[0]), float(traffic.elements[0])
-    if step.name in (CONVERT_OUT, CONVERT_IN):
-        return float(traffic.sparse_elements[0]) / elements
-    pooled, index = forward.constant("pooled_element_bytes"), forward.constant(LETTERS["i"].key)
-    if step.collective:
-        width, size = forward.sent_element_bytes, float(traffic.sparse_bytes[0])
-    else:
-        width, size = pooled, float(traffic.sparse_sum_bytes[0]) - elements * pooled
-    return size / (elements * width + bags * index)
+    def beside(self) -> Iterator[Term]:
+        """Letters that the time of a gather has, and not its bytes."""
+        if self.step.name == "gather_pool":
+            for symbol in ("dram_bytes", "l2_bytes"):
+                yield from recorded_terms(self._gather[symbol])
 
+    @property
+    def partial(self) -> bool:
+        """Whether a conversion is of partial bags: before they are summed."""
+        return self.step.name == CONVERT_OUT or any(each.name == "local_sum" for each in self.answer.steps)
 
-def _workload(answer: Projection, products: list[str]) -> Iterator[Term]:
-    """The letters of equal tables; their sums where tables differ."""
-    groups = answer.work.groups
-    if len(groups) == 1:
+    def _product(self, symbols: str) -> Recorded:
+        """The letters of equal tables, multiplied; their sum where tables differ."""
+        groups = self.answer.work.groups
+        if len(groups) > 1:
+            traffic = self.answer.forward.traffic(self.answer.work)
+            total = float(getattr(traffic, _SUMS[symbols])[0])
+            return Recorded(total, symbol=symbols, meaning=LETTERS[symbols].meaning)
         only = groups[0]
-        values = {"B": answer.work.batch, "T": only.count, "L": only.pooling, "D": only.dim}
-        for letter in dict.fromkeys(" ".join(products).split()):
-            yield plain_term(letter, float(values[letter].flat[0]))
-        return
-    traffic = answer.forward.traffic(answer.work)
-    for product in products:
-        yield plain_term(product, float(getattr(traffic, _SUMS[product])[0]))
+        values = {"B": self.answer.work.batch, "T": only.count, "L": only.pooling, "D": only.dim}
+        first, *others = (
+            Recorded(float(values[each].flat[0]), symbol=each, meaning=LETTERS[each].meaning)
+            for each in symbols.split()
+        )
+        for other in others:
+            first = first * other
+        return first
 
+    def _touched(self) -> float:
+        """m: shards that hold a row of a bag, weighted as the bytes of the step are where tables differ."""
+        forward, traffic = self.answer.forward, self.answer.forward.traffic(self.answer.work)
+        bags, elements = float(traffic.bags[0]), float(traffic.elements[0])
+        if self.step.name in (CONVERT_OUT, CONVERT_IN):
+            return float(traffic.sparse_elements[0]) / elements
+        pooled, index = forward.constant("pooled_element_bytes"), forward.constant(LETTERS["i"].key)
+        if self.step.collective:
+            width, size = forward.sent_element_bytes, float(traffic.sparse_bytes[0])
+        else:
+            width, size = pooled, float(traffic.sparse_sum_bytes[0]) - elements * pooled
+        return size / (elements * width + bags * index)
 
-def _gather(answer: Projection) -> Iterator[Term]:
-    """The symbols of the bytes that a gather moves."""
-    forward, work = answer.forward, answer.work
-    traffic = forward.traffic(work)
-    lookups = sum(float((work.batch * t.count * t.pooling).flat[0]) for t in work.groups)
-    written, pooled, sparse = 0.0, 0.0, forward.reduction == SPARSE
-    for t in work.groups:
-        shards = float(answer.gpus) if float(t.rows.flat[0]) >= answer.gpus else 1.0
-        touched = float(forward.touched(work, t, np.asarray(shards)).flat[0]) if sparse else shards
-        bags = float((work.batch * t.count).flat[0]) * touched
-        written, pooled = written + bags, pooled + bags * float(t.dim.flat[0])
-    width = pooled / written * forward.constant("pooled_element_bytes") + forward.constant("offset_bytes")
-    ids = float(work.id_bytes[0])
-    row = (float(traffic.dram_bytes[0]) - written * width) / lookups - ids
-    yield plain_term("n", lookups, "rows looked up by this GPU, for everybody's samples")
-    yield Term("r", row, f"{row:.4g} B", "", "", "bytes of one of them: sectors, times phi, less L2 hits")
-    whose = "those that are not empty" if sparse else "one for each sample of every GPU"
-    yield plain_term("bags", written, f"partial bags written, {whose}")
-    yield plain_term("id", ids, "bytes of an id")
-    yield Term("o", width, f"{width:.4g} B", "", "", "bytes of a partial bag and its offset")
-    hits, misses = format_bytes(float(traffic.l2_bytes[0])), format_bytes(float(traffic.dram_bytes[0]))
-    yield Term("dram_bytes", float(traffic.dram_bytes[0]), misses, "", "", "S: what misses the L2 cache")
-    yield Term("l2_bytes", float(traffic.l2_bytes[0]), hits, "", "", "all that passes the L2 cache")
+    @cached_property
+    def _gather(self) -> dict[str, Recorded]:
+        """The letters of the bytes that a gather moves; none of any other step."""
+        if self.step.name != "gather_pool":
+            return {}
+        forward, work = self.answer.forward, self.answer.work
+        traffic = forward.traffic(work)
+        lookups = sum(float((work.batch * t.count * t.pooling).flat[0]) for t in work.groups)
+        written, pooled = 0.0, 0.0
+        for t in work.groups:
+            shards = float(self.answer.gpus) if float(t.rows.flat[0]) >= self.answer.gpus else 1.0
+            touched = float(forward.touched(work, t, np.asarray(shards)).flat[0]) if self.sparse else shards
+            bags = float((work.batch * t.count).flat[0]) * touched
+            written, pooled = written + bags, pooled + bags * float(t.dim.flat[0])
+        width = pooled / written * forward.constant("pooled_element_bytes") + forward.constant("offset_bytes")
+        ids, dram = float(work.id_bytes[0]), float(traffic.dram_bytes[0])
+        whose = "those that are not empty" if self.sparse else "one for each sample of every GPU"
+        rows = (
+            ("n", lookups, "rows looked up by this GPU, for everybody's samples"),
+            (
+                "r",
+                (dram - written * width) / lookups - ids,
+                "bytes of one of them: sectors, times phi, less L2 hits",
+            ),
+            ("bags", written, f"partial bags written, {whose}"),
+            ("id", ids, "bytes of an id"),
+            ("o", width, "bytes of a partial bag and its offset"),
+            ("dram_bytes", dram, "S: what misses the L2 cache"),
+            ("l2_bytes", float(traffic.l2_bytes[0]), "all that passes the L2 cache"),
+        )
+        counts = ("n", "bags")
+        return {
+            symbol: Recorded(value, (0, 0) if symbol in counts else BYTES, symbol=symbol, meaning=meaning)
+            for symbol, value, meaning in rows
+        }

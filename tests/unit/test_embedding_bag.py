@@ -26,8 +26,8 @@ def test_message_limits() -> None:
     assert eb.splits_bytes(1, 3, 8) == 24
     assert eb.lengths_bytes(1, 10, 4) == 40
     assert eb.partial_bags_bytes(1, 320, 4) == 1280
-    assert eb.lengths_bytes([2, 4], 10, 4).tolist() == [80, 160]
-    assert eb.ids_bytes([10, 20], 8).tolist() == [80, 160]
+    assert eb.lengths_bytes(np.array([2, 4]), 10, 4).tolist() == [80, 160]
+    assert eb.ids_bytes(np.array([10, 20]), 8).tolist() == [80, 160]
 
 
 def test_kernel_bytes_limits() -> None:

@@ -145,7 +145,7 @@ def test_terms_are_as_sure_as_the_step(options: dict[str, Any]) -> None:
 def test_two_levels_are_explained_with_their_own_groups() -> None:
     answer = project_one(gpus=64, reduction="two_level", machine="h200-sxm-ib")
     inside, across = (explain_step(answer, f"reduce-scatter-{where}") for where in ("inside", "across"))
-    assert across.payload_equation == "G (B T D) w / g"
+    assert across.payload_equation == "G (B T D) w / g_in"
     assert "8 GPUs" in inside.working[-1]  # a measured cell
     assert (value_of(across, "g"), value_of(across, "N")) == (1, 8)
 

@@ -131,7 +131,8 @@ def _asked_bytes(
     bag = np.asarray(dim, float) * forward.constant("pooled_element_bytes") + forward.constant("offset_bytes")
     row = np.asarray(dim, float) * np.asarray(width, float)
     lookups = np.asarray(bags, float) * np.asarray(pooling, float)
-    return kernels.gather_bytes(lookups, row, id_bytes, bags if written is None else written, bag)
+    ids, into = np.asarray(id_bytes, float), np.asarray(bags if written is None else written, float)
+    return np.asarray(kernels.gather_bytes(lookups, row, ids, into, bag))
 
 
 def _points(forward: Forward, samples: pd.DataFrame | None) -> pd.DataFrame | None:
