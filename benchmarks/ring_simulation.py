@@ -244,7 +244,7 @@ def law_parts(
         at the pace: a step across, or inside on several nodes, takes at least what proxy and buffer need
         for a chunk without bytes
 
-    Source: perfmodel/model/laws.py (ring_tree_latencies: its network overhead is such a pace)
+    Source: perfmodel/model/laws.py (ring: its network overhead is such a pace)
     """
     inside, across = ring_steps(collective, ranks, nodes)
     cross_s = links.post_s + links.network_s
