@@ -299,6 +299,12 @@ def test_many_gpus_are_classes_and_then_some_of_them(
     assert "2 of 16" in Shown.of(answer).column_words()
 
 
+def test_only_a_table_in_parts_names_its_part(shown: Shown) -> None:
+    texts = [str(text) for trace in placements(shown, held_by(shown)).figure.data for text in trace.hovertext]
+    assert any("row part 1 of" in text for text in texts)
+    assert not any("row part 1 of 1, column part 1 of 1" in text for text in texts)
+
+
 def test_many_blocks_are_drawn_as_one(answer: Planned, shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = placements(shown, held_by(shown))
     monkeypatch.setattr(pieces, "MOST_BLOCKS", 50)
