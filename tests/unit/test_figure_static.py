@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from perfmodel.errors import BadInputError, NoHardwareError
+from perfmodel.errors import BadInputError
 from perfmodel.report import picture_files
 from perfmodel.report.figures import Block, Switch, style
 from perfmodel.report.figures.ends import LabelledEnd, PixelScale, end_labels
@@ -89,7 +89,7 @@ def test_a_switch_is_drawn_by_its_label() -> None:
 
 def test_without_kaleido_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(picture_files.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(NoHardwareError, match=r"(?s)kaleido.*pip install.*\.html"):
+    with pytest.raises(BadInputError, match=r"(?s)kaleido.*pip install.*\.html"):
         picture_files.write_pictures([])
 
 

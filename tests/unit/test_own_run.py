@@ -140,7 +140,7 @@ def test_a_constant_that_is_at_least_something_is_kept_and_is_not_measured(tmp_p
     save_calibration(found, tmp_path / "mine.json")
     asked = {"table_bytes": 1e9, "gpus": 2, "calibration": str(tmp_path / "mine.json"), "backend": "mpi"}
     told = {term.symbol: term for term in explain_step(project_one(None, machine, **asked), "gather").terms}
-    assert told["l2_rate"].evidence == "assumed" and "unknown" in told["l2_rate"].text
+    assert told["l2_rate"].evidence == "assumed" and "unknown" in told["l2_rate"].meaning
 
 
 def test_hand_overs_come_back(folder: Path) -> None:
