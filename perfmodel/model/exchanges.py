@@ -39,7 +39,7 @@ def _array(value: ArrayLike) -> Array:
     return np.asarray(value, dtype=np.float64)
 
 
-def shard_lookups(G: ArrayLike, B: ArrayLike, L: ArrayLike, r: ArrayLike) -> Array:
+def shard_lookups(G: Number, B: Number, L: Number, r: Number) -> Number:
     """Rows that the holder of a shard looks up for the samples of all ranks.
 
         G B L / r                                                             [rows]
@@ -48,7 +48,7 @@ def shard_lookups(G: ArrayLike, B: ArrayLike, L: ArrayLike, r: ArrayLike) -> Arr
     Source: every id goes to the one row part that holds it (and to each of its column parts)
     Limits: r = 1 -> all G B L;  r = G -> B L, as without sharding
     """
-    return _array(G) * _array(B) * _array(L) / _array(r)
+    return G * B * L / r
 
 
 def filled_share(r: ArrayLike, L: ArrayLike, tail: ArrayLike = 1) -> Array:
@@ -78,7 +78,7 @@ def part_elements(D: ArrayLike, c: ArrayLike) -> Array:
     return np.ceil(_array(D) / _array(c))
 
 
-def holder_lengths_bytes(G: ArrayLike, B: ArrayLike, length_bytes: ArrayLike) -> Array:
+def holder_lengths_bytes(G: Number, B: Number, length_bytes: Number) -> Number:
     """Lengths that the holder of a shard receives: one for each bag of every rank.
 
         G B length_bytes                                                      [bytes]
@@ -87,7 +87,7 @@ def holder_lengths_bytes(G: ArrayLike, B: ArrayLike, length_bytes: ArrayLike) ->
     Source: TorchRec 1.8 (``messages.routed_lengths_bytes`` is what the senders send)
     Limits: over the r c shards of a table: r c G B length_bytes, what all G ranks send
     """
-    return _array(G) * _array(B) * _array(length_bytes)
+    return G * B * length_bytes
 
 
 def bag_bytes(elements: Number, v: Number, index_bytes: Number = 0) -> Number:
@@ -101,7 +101,7 @@ def bag_bytes(elements: Number, v: Number, index_bytes: Number = 0) -> Number:
     return elements * v + index_bytes
 
 
-def bags_sent_bytes(G: ArrayLike, B: ArrayLike, q: ArrayLike, bag: ArrayLike) -> Array:
+def bags_sent_bytes(G: Number, B: Number, q: Number, bag: Number) -> Number:
     """Bags that the holder of a shard sends (its own share included, as in every send buffer).
 
         G B q bag                                                             [bytes]
@@ -111,12 +111,12 @@ def bags_sent_bytes(G: ArrayLike, B: ArrayLike, q: ArrayLike, bag: ArrayLike) ->
     Source: TorchRec 1.8, its all-to-all of pooled bags, with q = 1
     Limits: q = 1, r = 1 -> whole bags of the table;  q = 1, r = G -> ``embedding_bag.partial_bags_bytes``
     """
-    return _array(G) * _array(B) * _array(q) * _array(bag)
+    return G * B * q * bag
 
 
 def bags_received_bytes(
-    B: ArrayLike, r: ArrayLike, q: ArrayLike, D: ArrayLike, v: ArrayLike, c: ArrayLike, index_bytes: ArrayLike
-) -> Array:
+    B: Number, r: Number, q: Number, D: Number, v: Number, c: Number, index_bytes: Number
+) -> Number:
     """Bags that every rank receives for its own samples, from all shards of a table.
 
         B r q (D v + c index_bytes)                                           [bytes]
@@ -124,10 +124,10 @@ def bags_received_bytes(
     B, r, q, D, v, c, index_bytes   as above; all c column parts of a bag arrive, each with its position
     Limits: r = 1 -> B D v;  r = G, q = 1 -> G B D v, what a holder sends;  q = 1/r -> one bag per sample
     """
-    return _array(B) * _array(r) * _array(q) * (_array(D) * _array(v) + _array(c) * _array(index_bytes))
+    return B * r * q * (D * v + c * index_bytes)
 
 
-def bag_sum_bytes(B: ArrayLike, received: ArrayLike, D: ArrayLike, w: ArrayLike) -> Array:
+def bag_sum_bytes(B: Number, received: Number, D: Number, w: Number) -> Number:
     """Bytes that adding up received partial bags moves: all read, whole bags written.
 
         received + B D w                                                      [bytes]
@@ -137,7 +137,7 @@ def bag_sum_bytes(B: ArrayLike, received: ArrayLike, D: ArrayLike, w: ArrayLike)
     Source: ``embedding_bag.local_sum_bytes`` with received = G B D w
     Limits: received = 0 -> B D w;  r = G dense -> (G + 1) B D w
     """
-    return _array(received) + _array(B) * _array(D) * _array(w)
+    return received + B * D * w
 
 
 def convert_bytes(bags: Number, elements: Number, v: Number, w: Number) -> Number:
@@ -153,7 +153,7 @@ def convert_bytes(bags: Number, elements: Number, v: Number, w: Number) -> Numbe
     return bags * elements * (v + w)
 
 
-def across_bytes(B: ArrayLike, domains: ArrayLike, elements: ArrayLike, v: ArrayLike) -> Array:
+def across_bytes(B: Number, domains: Number, elements: Number, v: Number) -> Number:
     """Bags summed inside a domain that each of its ranks sends across: to its place in all N domains.
 
         N B elements v                                                        [bytes]
@@ -162,10 +162,10 @@ def across_bytes(B: ArrayLike, domains: ArrayLike, elements: ArrayLike, v: Array
     Source: TorchRec 1.8, its all-to-all between nodes: 1/g of the G B elements v that the domain reduced
     Limits: N = 1 -> the rank's own bags, nothing to send
     """
-    return _array(domains) * _array(B) * _array(elements) * _array(v)
+    return domains * B * elements * v
 
 
-def row_request_bytes(U: ArrayLike, c: ArrayLike, id_bytes: ArrayLike) -> Array:
+def row_request_bytes(U: Number, c: Number, id_bytes: Number) -> Number:
     """Distinct ids that every rank sends to the holders of their rows, once for each column part.
 
         c U id_bytes                                                          [bytes]
@@ -174,10 +174,10 @@ def row_request_bytes(U: ArrayLike, c: ArrayLike, id_bytes: ArrayLike) -> Array:
     Source: EMBark (RecSys 2024), unique-based clusters
     Limits: U = B L, c = 1 -> ``embedding_bag.ids_bytes``;  one row -> id_bytes
     """
-    return _array(c) * _array(U) * _array(id_bytes)
+    return c * U * id_bytes
 
 
-def requested_rows(G: ArrayLike, U: ArrayLike, r: ArrayLike) -> Array:
+def requested_rows(G: Number, U: Number, r: Number) -> Number:
     """Rows that the holder of a shard reads and sends: those that each rank asked for.
 
         G U / r                                                               [rows]
@@ -186,10 +186,10 @@ def requested_rows(G: ArrayLike, U: ArrayLike, r: ArrayLike) -> Array:
     Source: EMBark; a row that two ranks ask for is sent to both
     Limits: r = 1 -> G U;  r = G -> U, as many as every rank receives;  U = B L -> ``shard_lookups``
     """
-    return _array(G) * _array(U) / _array(r)
+    return G * U / r
 
 
-def deduplicated_bytes(lookups: ArrayLike, U: ArrayLike, id_bytes: ArrayLike) -> Array:
+def deduplicated_bytes(lookups: Number, U: Number, id_bytes: Number) -> Number:
     """Bytes that deduplicating produces: the place of every id among the distinct ones, and those.
 
         (B L + U) id_bytes                                                    [bytes]
@@ -198,7 +198,7 @@ def deduplicated_bytes(lookups: ArrayLike, U: ArrayLike, id_bytes: ArrayLike) ->
     Source: derived; counted like ``embedding_bag.bucketize_bytes``, and taken at the same rate
     Limits: all ids equal -> (B L + 1) id_bytes;  all distinct -> 2 B L id_bytes
     """
-    return (_array(lookups) + _array(U)) * _array(id_bytes)
+    return (lookups + U) * id_bytes
 
 
 def shard_rows(E: ArrayLike, r: ArrayLike) -> Array:
@@ -252,7 +252,7 @@ def touched_rows(U: ArrayLike, r: ArrayLike) -> Array:
     return _array(U) / _array(r)
 
 
-def copied_gradient_bytes(E: ArrayLike, D: ArrayLike, v: ArrayLike) -> Array:
+def copied_gradient_bytes(E: Number, D: Number, v: Number) -> Number:
     """All-reduce of a table that is on every rank: the gradient of all its rows.
 
         E D v                                                                 [bytes]
@@ -261,7 +261,7 @@ def copied_gradient_bytes(E: ArrayLike, D: ArrayLike, v: ArrayLike) -> Array:
     Source: TorchRec's data-parallel tables are dense parameters of DistributedDataParallel
     Limits: one row -> D v;  independent of the batch
     """
-    return _array(E) * _array(D) * _array(v)
+    return E * D * v
 
 
 def sparse_pays(G: ArrayLike, L: ArrayLike, D: ArrayLike, w: ArrayLike, index_bytes: ArrayLike) -> Array:

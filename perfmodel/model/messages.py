@@ -20,17 +20,10 @@ Source of all: TorchRec 1.8, every collective of one of 8 and of 128 ranks logge
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
-Array = NDArray[np.float64]
+from perfmodel.model.recording import Number
 
 
-def _array(value: ArrayLike) -> Array:
-    return np.asarray(value, dtype=np.float64)
-
-
-def routed_lengths_bytes(holders: ArrayLike, bags: ArrayLike, length_bytes: ArrayLike) -> Array:
+def routed_lengths_bytes(holders: Number, bags: Number, length_bytes: Number) -> Number:
     """Send buffer of the lengths all-to-all: a length of each bag for every rank with part of its table.
 
         holders (B T) length_bytes                                            [bytes]
@@ -40,10 +33,10 @@ def routed_lengths_bytes(holders: ArrayLike, bags: ArrayLike, length_bytes: Arra
     bags          B T, bags of one rank [-];  length_bytes  bytes of one length [bytes]: 8
     Limits: holders = 1 -> B T length_bytes;  holders = G -> ``embedding_bag.lengths_bytes``
     """
-    return _array(holders) * _array(bags) * _array(length_bytes)
+    return holders * bags * length_bytes
 
 
-def routed_ids_bytes(copies: ArrayLike, lookups: ArrayLike, id_bytes: ArrayLike) -> Array:
+def routed_ids_bytes(copies: Number, lookups: Number, id_bytes: Number) -> Number:
     """Send buffer of the ids all-to-all: each id for every rank that holds columns of its row.
 
         copies (B T L) id_bytes                                               [bytes]
@@ -52,4 +45,4 @@ def routed_ids_bytes(copies: ArrayLike, lookups: ArrayLike, id_bytes: ArrayLike)
     lookups   B T L, ids of one rank [-];  id_bytes  bytes of one id [bytes]: 8; of one weight: 4
     Limits: copies = 1 -> ``embedding_bag.ids_bytes``;  no ids -> 0
     """
-    return _array(copies) * _array(lookups) * _array(id_bytes)
+    return copies * lookups * id_bytes

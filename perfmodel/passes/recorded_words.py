@@ -48,6 +48,11 @@ def recorded_parts(
     return TimeParts(tuple(map(Equation.of, functions)), made, (*working_lines(number), *words))
 
 
+def letters_text(number: Recorded) -> str:
+    """``m × inside + n × network``: how the number came about, in letters."""
+    return _written(number, values=False, top=True)[0]
+
+
 def value_text(number: Recorded) -> str:
     """``246 µs``: the value with its unit."""
     return _text(number, number.value)

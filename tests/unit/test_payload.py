@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from test_shardings import value_of
 
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
@@ -130,9 +131,7 @@ def test_every_sharding_has_the_payload() -> None:
 def product(found: Explanation) -> float:
     """The equation of the bytes, of one table of several, with its terms; letters side by side multiply."""
     one = re.sub(r"^sum over the \d+ tables there of \( (.*) \)$", r"\1", found.payload_equation)
-    text = one.replace("B T D", "B * T * D").replace(" (", " * (")
-    text = text.replace("G B q elements", "G * B * q * elements").replace("B parts q D", "B * parts * q * D")
-    return float(eval(text, {term.symbol: term.value for term in found.terms}))
+    return value_of(one, {term.symbol: term.value for term in found.terms})
 
 
 @pytest.mark.parametrize("reduction", ["auto", "all_to_all", "two_level", "sparse"])
@@ -175,7 +174,7 @@ def test_the_payload_is_said_and_asked_again(capsys: pytest.CaptureFixture[str])
     assert (
         run(["explain", "convert-in", "--payload", "bf16", "--sharding", "grid", "--table-size", "1TB"]) == 0
     )
-    assert "B parts q D (v + w)" in capsys.readouterr().out
+    assert "B × parts × q × D × (v + w)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("payload", ["int8", "fp64", "fp4", ""])

@@ -82,7 +82,8 @@ def test_what_a_plan_prints_is_what_is_explained(
         assert said["step"]["payload_bytes"] == step["bytes"]
         line = said["working"][0]
         if line.startswith("S = "):  # of one size for all it is its equation alone
-            assert parse_bytes(" ".join(line.split()[2:4])) == pytest.approx(step["bytes"], rel=0.01)
+            size = re.search(r"= ([\d.]+ [KMG]?i?B)( on |$)", line)
+            assert size and parse_bytes(size[1]) == pytest.approx(step["bytes"], rel=0.01)
     assert run(["explain", "gather", *words[:-1]]) == 0
     text = capsys.readouterr().out
     assert "on rank 0" in text and "tables there: a " in text
@@ -105,7 +106,7 @@ def test_the_time_of_a_gather_is_that_of_all_its_tables() -> None:
     rates = (value["dram_bytes"] / value["dram_rate"], value["l2_bytes"] / value["l2_rate"])
     assert value["t0"] + max(rates) == pytest.approx(found.step.time_s, rel=1e-9)
     assert value["dram_bytes"] == pytest.approx(found.step.payload_bytes, rel=1e-9)
-    assert found.payload_equation == "sum over the 3 tables there of ( n (r + id) + bags o )"
+    assert found.payload_equation == "sum over the 3 tables there of ( n × (r + id) + bags × o )"
     assert next(term for term in found.terms if term.symbol == "n").meaning.endswith(", of c")
 
 

@@ -76,7 +76,8 @@ def test_exposed_parts_are_where_no_compute_runs() -> None:
 
 def test_the_bytes_of_a_step_have_an_equation() -> None:
     steps = {step.name: step for step in Evaluator.on("h100-sxm-ib", TABLES, 256, 4, training=True).steps}
-    assert bytes_equation(steps["all_to_all_bags"]) == "G B q bag or B parts q (D v + columns index_bytes)"
-    assert "n (r + id)" in bytes_equation(steps["gather_pool"])
+    both = "G × B × q × bag or B × parts × q × (D × v + columns × index_bytes)"
+    assert bytes_equation(steps["all_to_all_bags"]) == both
+    assert "n × (r + id)" in bytes_equation(steps["gather_pool"])
     assert bytes_equation(steps["update_rows"]) == ""
-    assert bytes_equation(steps["all_to_all_splits"]) == "fields value_bytes G"
+    assert bytes_equation(steps["all_to_all_splits"]) == "fields × value_bytes × G"

@@ -249,7 +249,7 @@ _WORDS |= {"ln", "mean", "sum", "over", "tables", "there", "of"}  # of what is o
 
 def value_of(text: str, values: dict[str, float]) -> float:
     """An equation with its letters replaced: letters side by side are multiplied."""
-    written = re.sub(r"(?<=[\w)]) +(?=[\w(])", " * ", re.sub(r"\s*\[\w+\]", "", text))
+    written = re.sub(r"(?<=[\w)]) +(?=[\w(])", " * ", re.sub(r"\s*\[\w+\]", "", text).replace("×", "*"))
     return float(eval(written, {"__builtins__": {}}, values))
 
 
@@ -409,7 +409,7 @@ def test_skew_finds_rows_in_the_cache(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_explain_knows_shardings(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", "rows", "--sharding", "ub"]) == 0
-    assert "(G U / parts) elements w" in capsys.readouterr().out
+    assert "G × U / parts × elements × w" in capsys.readouterr().out
     for name, way, step in (("across", "grid", "all-to-all (across"), ("bags", "sparse", "non-empty bags")):
         assert run(["explain", name, "--sharding", way, "--reserve", "0"]) == 0
         assert step in capsys.readouterr().out

@@ -1,30 +1,24 @@
-"""The bytes of a step of a plan as equations: of one shard, or of one table on every rank."""
+"""Bytes of a step of a plan, of one shard or of one table on every rank: the laws, asked letter by letter."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Any
 
 from perfmodel.model import embedding_bag as eb
 from perfmodel.model import exchanges as ex
 from perfmodel.model import kernels, messages
-from perfmodel.passes.equations import Equation, equation_of
+from perfmodel.model.recording import Number, Recorded, named
 from perfmodel.passes.letters import LETTERS
+from perfmodel.passes.recorded_words import letters_text
 from perfmodel.passes.step_resources import WHOLE, Resource
 from perfmodel.passes.steps import FORWARD, WEIGHTS, Step
-from perfmodel.plan.pricing.loads import LoadModel
 
 _R = Resource
-Side = tuple[Equation, str]
-"""Equation, and the symbols in it."""
+Ask = Callable[[str], Number]
+"""The number behind a letter."""
 
-_NAMES = {
-    "r": "parts",
-    "c": "columns",
-    "N": "domains",
-}  # letters that mean something else in a collective's law
 EVERY_RANK = {
     _R.BUCKETIZE, _R.LENGTHS_SENT, _R.IDS_SENT, _R.DEDUPLICATE, _R.REQUESTS_SENT, _R.ROWS_RECEIVED,
     _R.POOL_DRAM, _R.ACROSS_RECEIVED, _R.BAGS_RECEIVED, _R.SPARSE_RECEIVED, _R.CONVERT_IN, _R.LOCAL_SUM,
@@ -34,78 +28,127 @@ EVERY_RANK = {
 BY_DOMAIN = (_R.ACROSS_RECEIVED, _R.CONVERT_IN, _R.LOCAL_SUM)
 """What a rank has once for each domain that holds row parts."""
 GATHERS = (_R.GATHER_DRAM, _R.POOL_DRAM, _R.UPDATE_DRAM, _R.ACCUMULATE_DRAM)
-_OTHERWISE = {"T": "of this table alone"}
 _SHOWN = (
-    *("G", "B", "T", "L", "D", "U", "domains", "parts", "columns", "q", "elements", "v", "w", "id_bytes"),
-    *("index_bytes", "holders", "copies", "bag", "received"),
+    *("G", "B", "L", "D", "U", "domains", "parts", "columns", "q", "elements", "v", "w", "id_bytes"),
+    *("index_bytes", "holders", "copies", "bag", "received", "fields", "value_bytes", "length_bytes"),
 )
-MEANINGS = {letter: _OTHERWISE.get(letter, LETTERS[letter].meaning) for letter in _SHOWN}
+GATHERED = {
+    "n": "rows looked up",
+    "r": "bytes of one of them that miss the L2 cache: sectors, times phi",
+    "id": "bytes of an id, with its weight where it has one",
+    "bags": "bags (of unique rows: rows) written",
+    "o": "bytes of one of them",
+}
+MEANINGS = {**{letter: LETTERS[letter].meaning for letter in _SHOWN}, **GATHERED}
 """What a letter of the equations of bytes means."""
 
 
-def _of(function: Callable[..., Any], symbols: str, factor: str = "") -> Side:
-    """The equation of a docstring without its unit, times a factor."""
-    text = re.sub(r" *\[\w+\]$", "", equation_of(function))
-    if function is not kernels.gather_bytes:
-        text = re.sub(r"\b[rcN]\b", lambda letter: _NAMES[letter.group()], text)
-    return Equation.of(function, f"({text}) {factor}" if factor else text), symbols
+@dataclass(frozen=True)
+class Bytes:
+    """Bytes of one shard, or of one table on every rank.
+
+    law  the function that the reference names;  asked  the bytes, of any numbers behind the letters
+    """
+
+    law: Callable[..., Any]
+    asked: Callable[[Ask], Number]
+
+    @staticmethod
+    def of(law: Callable[..., Any], letters: str) -> Bytes:
+        """A law of that many letters, in their order."""
+        return Bytes(law, lambda x: law(*map(x, letters.split())))
+
+    @property
+    def text(self) -> str:
+        """As an equation."""
+        return letters_text(self.asked(lambda letter: Recorded(1.0, symbol=letter)))
 
 
-def side(resource: Resource) -> Side:
-    """Equation and symbols of the bytes of one shard, or of one table on every rank."""
-    return _sides()[resource]
+def _lengths(x: Ask) -> Number:
+    return messages.routed_lengths_bytes(x("holders"), x("B"), x("length_bytes"))
 
 
-@lru_cache(maxsize=1)
-def _sides() -> dict[Resource, Side]:
-    sent = "G B q elements v index_bytes bag"
-    received = "B parts q D v columns index_bytes"
-    bags = _of(ex.bags_sent_bytes, sent)
-    came = _of(ex.bags_received_bytes, received)
-    gather = _of(kernels.gather_bytes, "n r id bags o")
-    ids = _of(messages.routed_ids_bytes, "copies B T L id_bytes")
-    lengths = _of(messages.routed_lengths_bytes, "holders B T length_bytes")
-    convert = _of(ex.convert_bytes, "")[0].text
-    both = Equation.of(eb.bucketize_bytes, f"{ids[0].text} + {lengths[0].text}")
-    out, back = convert.replace("bags", "G B q"), convert.replace("bags elements", "B parts q D")
-    loads = LoadModel.shard_loads
-    return {
-        _R.BUCKETIZE: (both, f"{ids[1]} {lengths[1]}"),
-        _R.LENGTHS_SENT: lengths,
-        _R.LENGTHS_RECEIVED: _of(ex.holder_lengths_bytes, "G B length_bytes"),
-        _R.IDS_SENT: ids,
-        _R.IDS_RECEIVED: _of(ex.shard_lookups, "G B L parts id_bytes", "id_bytes"),
-        _R.WEIGHTS_SENT: ids,
-        _R.WEIGHTS_RECEIVED: _of(ex.shard_lookups, "G B L parts id_bytes", "id_bytes"),
-        _R.DEDUPLICATE: _of(ex.deduplicated_bytes, "B L U id_bytes"),
-        _R.REQUESTS_SENT: _of(ex.row_request_bytes, "columns U id_bytes"),
-        _R.REQUESTS_RECEIVED: _of(ex.requested_rows, "G U parts id_bytes", "id_bytes"),
-        _R.GATHER_DRAM: gather,
-        _R.POOL_DRAM: gather,
-        _R.ROWS_SENT: _of(ex.requested_rows, "G U parts elements w", "elements w"),
-        _R.ROWS_RECEIVED: (Equation.of(loads, "U D w"), "U D w"),
-        _R.REDUCE_SCATTER: bags,
-        _R.REDUCE_INSIDE: bags,
-        _R.REDUCE_ACROSS: _of(ex.across_bytes, "domains B elements v"),
-        _R.ACROSS_SENT: _of(ex.across_bytes, "domains B elements v"),
-        _R.ACROSS_RECEIVED: came,
-        _R.BAGS_SENT: bags,
-        _R.BAGS_RECEIVED: came,
-        _R.SPARSE_SENT: bags,
-        _R.SPARSE_RECEIVED: came,
-        _R.CONVERT_OUT: (Equation.of(ex.convert_bytes, out), "G B q elements v w"),
-        _R.CONVERT_IN: (Equation.of(ex.convert_bytes, back), "B parts q D v w"),
-        _R.LOCAL_SUM: _of(ex.bag_sum_bytes, "received B D w"),
-        _R.SORT: (Equation.of(ex.deduplicated_bytes, "(lookups + touched) id_bytes"), _SORTED),
-        _R.UPDATE_DRAM: gather,
-        _R.ACCUMULATE_DRAM: gather,
-        _R.ROW_GRADIENTS_SENT: (Equation.of(loads, "U D v"), "U D v"),
-        _R.ROW_GRADIENTS_RECEIVED: _of(ex.requested_rows, "G U parts elements v", "elements v"),
-        _R.COPIED_GRADIENTS: (Equation.of(ex.copied_gradient_bytes, "E D w"), "E D w"),
-    }
+def _ids(x: Ask) -> Number:
+    return messages.routed_ids_bytes(x("copies"), x("B") * x("L"), x("id_bytes"))
 
 
-_SORTED = "lookups touched id_bytes"
+def _looked_up(x: Ask) -> Number:
+    return ex.shard_lookups(x("G"), x("B"), x("L"), x("parts")) * x("id_bytes")
+
+
+def _requested(x: Ask) -> Number:
+    return ex.requested_rows(x("G"), x("U"), x("parts"))
+
+
+def _bags_sent(x: Ask) -> Number:
+    bag = ex.bag_bytes(x("elements"), x("v"), x("index_bytes"))
+    return ex.bags_sent_bytes(x("G"), x("B"), x("q"), named("bag", bag, "bytes of one bag that is sent"))
+
+
+def _summed(x: Ask) -> Number:
+    letters = "B parts q D w columns index_bytes"
+    received = ex.bags_received_bytes(*map(x, letters.split()))
+    return ex.bag_sum_bytes(x("B"), named("received", received, LETTERS["received"].meaning), x("D"), x("w"))
+
+
+_GATHER = Bytes.of(kernels.gather_bytes, "n r id bags o")
+_IDS, _LENGTHS = Bytes(messages.routed_ids_bytes, _ids), Bytes(messages.routed_lengths_bytes, _lengths)
+_LOOKED_UP = Bytes(ex.shard_lookups, _looked_up)
+_BAGS = Bytes(ex.bags_sent_bytes, _bags_sent)
+_CAME = Bytes.of(ex.bags_received_bytes, "B parts q D v columns index_bytes")
+_ACROSS = Bytes.of(ex.across_bytes, "B domains elements v")
+SPLITS = Bytes.of(eb.splits_bytes, "G fields value_bytes")
+"""Of the sizes that peers send each other before an exchange."""
+_BYTES = {
+    _R.BUCKETIZE: Bytes(eb.bucketize_bytes, lambda x: _ids(x) + _lengths(x)),
+    _R.LENGTHS_SENT: _LENGTHS,
+    _R.LENGTHS_RECEIVED: Bytes.of(ex.holder_lengths_bytes, "G B length_bytes"),
+    _R.IDS_SENT: _IDS,
+    _R.IDS_RECEIVED: _LOOKED_UP,
+    _R.WEIGHTS_SENT: _IDS,
+    _R.WEIGHTS_RECEIVED: _LOOKED_UP,
+    _R.DEDUPLICATE: Bytes(
+        ex.deduplicated_bytes, lambda x: ex.deduplicated_bytes(x("B") * x("L"), x("U"), x("id_bytes"))
+    ),
+    _R.REQUESTS_SENT: Bytes.of(ex.row_request_bytes, "U columns id_bytes"),
+    _R.REQUESTS_RECEIVED: Bytes(ex.requested_rows, lambda x: _requested(x) * x("id_bytes")),
+    _R.GATHER_DRAM: _GATHER,
+    _R.POOL_DRAM: _GATHER,
+    _R.ROWS_SENT: Bytes(ex.requested_rows, lambda x: _requested(x) * x("elements") * x("w")),
+    _R.ROWS_RECEIVED: Bytes(ex.requested_rows, lambda x: x("U") * x("D") * x("w")),
+    _R.REDUCE_SCATTER: _BAGS,
+    _R.REDUCE_INSIDE: _BAGS,
+    _R.REDUCE_ACROSS: _ACROSS,
+    _R.ACROSS_SENT: _ACROSS,
+    _R.ACROSS_RECEIVED: _CAME,
+    _R.BAGS_SENT: _BAGS,
+    _R.BAGS_RECEIVED: _CAME,
+    _R.SPARSE_SENT: _BAGS,
+    _R.SPARSE_RECEIVED: _CAME,
+    _R.CONVERT_OUT: Bytes(
+        ex.convert_bytes, lambda x: ex.convert_bytes(x("G") * x("B") * x("q"), x("elements"), x("v"), x("w"))
+    ),
+    _R.CONVERT_IN: Bytes(
+        ex.convert_bytes, lambda x: ex.convert_bytes(x("B") * x("parts") * x("q"), x("D"), x("v"), x("w"))
+    ),
+    _R.LOCAL_SUM: Bytes(ex.bag_sum_bytes, _summed),
+    _R.SORT: Bytes.of(ex.deduplicated_bytes, "lookups touched id_bytes"),
+    _R.UPDATE_DRAM: _GATHER,
+    _R.ACCUMULATE_DRAM: _GATHER,
+    _R.ROW_GRADIENTS_SENT: Bytes(ex.requested_rows, lambda x: x("U") * x("D") * x("v")),
+    _R.ROW_GRADIENTS_RECEIVED: Bytes(ex.requested_rows, lambda x: _requested(x) * x("elements") * x("v")),
+    _R.COPIED_GRADIENTS: Bytes.of(ex.copied_gradient_bytes, "E D w"),
+}
+
+
+def whole_of(resource: Resource) -> Resource:
+    """What all tables together have, of what one sharding type has."""
+    return WHOLE.get(resource, resource)
+
+
+def bytes_of(resource: Resource) -> Bytes:
+    """Of one shard, or of one table on every rank."""
+    return _BYTES[whole_of(resource)]
 
 
 _BELOW = {
@@ -135,11 +178,10 @@ def bytes_equation(step: Step) -> str:
             of a tier -> in those of ``BELOW_MEANINGS`` too;  no forward step has it -> ""
     """
     if step.splits:
-        return re.sub(r" *\[\w+\]$", "", equation_of(eb.splits_bytes))
+        return SPLITS.text
     if step.below_hbm:
         return _BELOW[step.name]
     forward = {resource for each in (*FORWARD, WEIGHTS) for resource in each.resources}
-    sides = _sides()
-    whole = [WHOLE.get(resource, resource) for resource in step.resources]
-    known = [resource for resource in whole if resource in sides and resource in forward]
-    return " or ".join(dict.fromkeys(sides[resource][0].text for resource in known))
+    known = [whole_of(resource) for resource in step.resources]
+    both = [resource for resource in known if resource in _BYTES and resource in forward]
+    return " or ".join(dict.fromkeys(_BYTES[resource].text for resource in both))

@@ -270,7 +270,7 @@ def _equations(answer: Planned, asked: Sequence[str], explain: str) -> str:
         "bytes of a shard or table",
     )
     below = BELOW_MEANINGS if answer.evaluator.model.below is not None else {}
-    meanings = {**MEANINGS, **_GATHERED, **below}
+    meanings = {**MEANINGS, **below}
     letters = "; ".join(f"{letter}: {meaning}" for letter, meaning in meanings.items()) + "."
     tiers = "Memory tiers, " if below else ""
     how = "" if explain else ", for tables that are all sharded one way"
@@ -287,17 +287,6 @@ def _equations(answer: Planned, asked: Sequence[str], explain: str) -> str:
 
 _NAMED = ("cache_lookup", "fetch_rows", "ssd_lookup", "read_ssd", "write_ssd")
 """Steps whose label does not say what ``perfmodel explain`` calls them."""
-_GATHERED = {
-    "n": "rows looked up",
-    "r": "bytes of one of them that miss the L2 cache",
-    "id": "bytes of an id",
-    "bags": "bags (of unique rows: rows) written",
-    "o": "bytes of one of them",
-    "fields": "numbers that each peer is told of the sizes that follow",
-    "value_bytes": "bytes of one of them",
-    "length_bytes": "bytes of the length of a bag",
-}
-"""Letters that ``MEANINGS`` does not have."""
 
 
 def explain_line(answer: Planned, asked: Sequence[str] = ()) -> str:
