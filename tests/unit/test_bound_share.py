@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -94,3 +96,17 @@ def test_a_part_that_cannot_be_split_is_solved_to_the_end(monkeypatch: pytest.Mo
     bounding.run(lambda: False)
     assert [found.finer for found in solved] == [True, False]
     assert bounding.bound_s == max(found.bound_s for found in solved)
+
+
+def test_tables_that_are_not_copied_cost_what_their_cheapest_cut_does() -> None:
+    """With no copy at all and any prices the least is that of the other options, looked at one by one."""
+    of = problem()
+    o, Q = of.options, of.options.count.size
+    part = replace(Subspace.whole(of), most=np.zeros(Q))
+    price = np.random.default_rng(3).uniform(1, 2, o.copied.size)
+    cost, column = Master(of, part)._cheapest(price)
+    for q, (first, last) in enumerate(itertools.pairwise(o.first)):
+        options = [at for at in range(first, last) if not o.copied[at]]
+        if options:
+            best = min(options, key=lambda at: price[at])
+            assert (cost[q], column[q]) == (price[best], best)

@@ -90,7 +90,10 @@ def test_rounds_are_random_and_recorded(tmp_path: Path) -> None:
     for number in range(3):
         assert sorted(order[3 * number : 3 * number + 3]) == list(SIZES)
     visits = (tmp_path / "a").glob("*/samples.jsonl")
-    assert json.loads(next(visits).read_text().splitlines()[0])["seed"] == 5
+    header, *lines = map(json.loads, next(visits).read_text().splitlines())
+    assert header["seed"] == 5
+    rounds = sorted({line["round"] for line in lines if "round" in line})
+    assert rounds == list(range(1, len(rounds) + 1)) and len(rounds) >= 3
 
 
 def test_a_pilot_says_how_many_calls_last_ten_milliseconds(tmp_path: Path) -> None:

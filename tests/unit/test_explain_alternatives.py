@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from perfmodel.plan.other_ways import winner_map as maps
+from perfmodel.plan.other_ways.one_alternative import Alternative
 
 LINE = ("alternatives", "--table-size", "10TB", "--alpha", "1.2")
 PRICES = """[machine_hour]
@@ -57,3 +58,12 @@ def test_the_screen_and_what_cannot_be_asked(cli: Any, monkeypatch: pytest.Monke
     refused = cli("explain", *LINE, "--tier", "uvm")
     assert refused.code == 2 and "--tier says nothing about alternatives" in refused.err
     assert cli("explain", "alternatives").code == 2
+
+
+def test_boards_of_unknown_power_have_no_energy(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maps, "SKEWS", ("zipf:1.2",))
+    monkeypatch.setattr(maps, "SIZE_FACTORS", (1.0,))
+    monkeypatch.setattr(Alternative, "energy_kwh", None)
+    keys = [each["key"] for each in json.loads(cli("explain", *LINE, "--json").out)["numbers"]]
+    assert any(key.endswith("gpu_hours") for key in keys)
+    assert not any("energy" in key for key in keys)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,9 @@ def test_an_eager_host_issues_what_was_counted() -> None:
     steps = [step for step in FORWARD if step.name in ROW_WISE]
     assert [step.name for step in steps] == ROW_WISE
     assert costs.of(steps).sum() == pytest.approx(host_time(759, 59, 9, 4, costs.each))
+    waits = [step.alike == "all_to_all_splits" for step in steps]
+    more = replace(costs, stretch_s=costs.stretch_s + 1.0).of(steps) - costs.of(steps)
+    assert more == pytest.approx([1, *(float(wait) for wait in waits[:-1])])  # at the begin, after each wait
     assert costs.evidence is Evidence.TRANSFERRED
     low, high = (host_costs("eager", end=end) for end in (-1, 1))
     for name in ("call_s", "operator_s", "launch_s", "collective_s"):

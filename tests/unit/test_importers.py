@@ -21,7 +21,7 @@ from calibrate.importers.logged_rows import (
     why_unusable,
 )
 from calibrate.importers.nccl_text import version_from_code
-from calibrate.importers.nvshmem_text import read_nvshmem_text
+from calibrate.importers.nvshmem_text import buffer_sizes, read_nvshmem_text
 from perfmodel.errors import BadInputError, PerfmodelError
 
 
@@ -425,3 +425,13 @@ def test_a_time_of_one_digit_may_be_half_or_three_halves_of_what_it_says() -> No
 def test_a_run_that_names_itself_is_not_named_by_the_command_before_it(tmp_path: Path) -> None:
     log = "mpirun -np 8 ./build/all_reduce_perf -b 8\n" + new_log([line(8_000_000, 80.0)])
     assert set(import_logs([write(tmp_path, "x.log", log)]).samples.collective) == {"all_gather"}
+
+
+@pytest.mark.parametrize(("element", "width"), [("int", 4), ("float", 4), ("double", 8), ("int64", 8)])
+def test_nvshmem_sizes_are_whole_elements_of_all_peers(element: str, width: int) -> None:
+    """On 8 PEs a first size of 8 elements is a buffer's, of 8 elements less a byte it is one peer's."""
+    table = "size(B) count type latency(us)\n"
+    for size, note in ((8 * width, ""), (8 * width - 1, "size column is for one peer")):
+        run = read_nvshmem_text(f"{PES}\n#alltoall_device\n{table}{size} 8 {element} 4.0\n", "log")
+        buffer_sizes(run.rows)
+        assert [row.note for row in run.rows] == [note]

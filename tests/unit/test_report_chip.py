@@ -163,3 +163,10 @@ def test_the_page_again_replaces_the_page(model: Path, tmp_path: Path) -> None:
     words = ("--model", str(model), "--chip", "ascend-910", "--effort", "quick", "--report", str(page))
     assert mapped(*words)[0] == 0
     assert "--report page.html --force" in page.read_text(encoding="utf-8")
+
+
+def test_few_cores_have_a_number_each(answer: ChipAnswer, model: Path) -> None:
+    few = load_chip("ascend-910").with_overrides({"cores": 4})
+    small = answer_on(few, PlanTables.load(str(model)), 64, effort="quick")
+    ticks = [figures.cores(each).figure.layout.xaxis.dtick for each in (small, answer)]
+    assert ticks == [1, None]

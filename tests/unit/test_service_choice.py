@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from test_service_events import BAGS, GATHER, IDS, served
 
+from perfmodel.service import service_load as service_load_module
+from perfmodel.service import sizing
 from perfmodel.service.arrivals import Arrivals, ArrivalTrace, Poisson
 from perfmodel.service.events import Rule
 from perfmodel.service.highest import WAITS
@@ -73,3 +75,26 @@ def test_a_load_that_leaves_batches_small_waits_for_nobody() -> None:
         )
     )
     assert found.asked.run.quantile(0.99) <= 1.05 * forced.asked.run.quantile(0.99)
+
+
+@pytest.mark.parametrize("fewest", range(6, 21))
+def test_the_fewest_replicas_of_a_trace_are_sought_one_by_one_where_needed(
+    fewest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Searches that guess far too few below the answer, and far too many above it, end at it."""
+    found: list[int] = []
+
+    def best(question: ServiceQuestion, replicas: int, tell: object) -> tuple[int, tuple[int, ...]]:
+        found.append(replicas)
+        return replicas, ()
+
+    monkeypatch.setattr(sizing, "_best", best)
+    monkeypatch.setattr(sizing, "_needed", lambda question, n: 1 if n >= fewest else max(2 * n, 5))
+    arrivals = ARRIVALS["a trace with bursts"]
+    question = ServiceQuestion(served=ONE, samples=1, arrivals=arrivals, qps=1.0, limit_s=LIMIT_S)
+    assert sizing.sized(question, lambda said: None) == (fewest, fewest, ()) and len(found) <= 12
+
+
+@pytest.mark.parametrize(("rate", "short"), [(120.0, 120.0), (123.4, 120.0), (0.0999, 0.099), (99.0, 99.0)])
+def test_a_rate_is_said_in_two_digits_and_never_above_itself(rate: float, short: float) -> None:
+    assert service_load_module._short(rate) == pytest.approx(short, rel=1e-12)
