@@ -94,8 +94,14 @@ def test_sizes_left_out_are_of_the_machine() -> None:
     assert set(found["machine"]) == {"h200-sxm-ib"} and set(found["gpus"]) == {8} and len(found) > 50
 
 
+@pytest.fixture(scope="module")
+def fresh() -> list[Judged]:
+    """Claims judged now: seconds of searches, which two tests ask for."""
+    return judged_claims()
+
+
 @pytest.mark.parametrize("name", ["claims", "steps"])
-def test_what_is_kept_is_what_is_computed(name: str) -> None:
+def test_what_is_kept_is_what_is_computed(name: str, request: pytest.FixtureRequest) -> None:
     """Sizes left out are compared in tests/integration: they are fitted again."""
     hint = "python benchmarks/accuracy.py --write"
     if name == "steps":
@@ -104,7 +110,7 @@ def test_what_is_kept_is_what_is_computed(name: str) -> None:
         for column in ("gpus", "time_s", "predicted_s", "low_s", "high_s"):
             assert stored[column].tolist() == pytest.approx(fresh[column].tolist(), rel=1e-3), hint
         return
-    for one, other in zip(kept.claims_found(), judged_claims(), strict=True):
+    for one, other in zip(kept.claims_found(), request.getfixturevalue("fresh"), strict=True):
         assert (one.claim, one.outcome) == (other.claim, other.outcome), hint
         assert one.found.value == pytest.approx(other.found.value, rel=1e-3), hint
         assert _NUMBER.sub("#", one.found.words) == _NUMBER.sub("#", other.found.words), hint
@@ -128,11 +134,10 @@ def test_passes_of_an_own_run(tmp_path: Path) -> None:
 # Claims
 
 
-def test_claims_are_those_of_validate() -> None:
+def test_claims_are_those_of_validate(fresh: list[Judged]) -> None:
     verdicts = validate(paper=True)
-    found = judged_claims()
-    assert [one.outcome for one in found] == [v.verdict for v in verdicts]
-    assert [one.found.words for one in found] == [v.got for v in verdicts]
+    assert [one.outcome for one in fresh] == [v.verdict for v in verdicts]
+    assert [one.found.words for one in fresh] == [v.got for v in verdicts]
 
 
 def test_marks_of_claims_are_over_the_middle_of_their_band() -> None:
