@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from perfmodel.cli.options import JsonOption, calibration_of
+from perfmodel.cli.chosen import calibration_of
+from perfmodel.cli.options import JsonOption
 from perfmodel.cli.output import check_folder, emit, emit_json, note
 from perfmodel.errors import BadInputError
 from perfmodel.report import calibration_text as report

@@ -10,14 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from perfmodel.cli.options import (
-    count_values,
-    library_of,
-    load_calibration_file,
-    machine_of,
-    size_values,
-    split_values,
-)
+from perfmodel.cli.chosen import library_of, load_calibration_file, machine_of
+from perfmodel.cli.options import count_values, size_values, split_values
 from perfmodel.cli.question import LISTS, Question, question_of, short_below
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError

@@ -7,6 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
+from perfmodel.cli.chosen import (
+    advice,
+    calibration_file,
+    calibration_of,
+    check_per_node,
+    library_of,
+    machine_of,
+)
 from perfmodel.cli.options import (
     CalibrationOption,
     ClockOption,
@@ -16,14 +24,8 @@ from perfmodel.cli.options import (
     LibraryOption,
     MachineOption,
     SetOption,
-    advice,
-    calibration_file,
-    calibration_of,
-    check_per_node,
     collective_name,
     count_values,
-    library_of,
-    machine_of,
     one_output,
     size_values,
     split_values,

@@ -9,6 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from perfmodel.cli.chosen import (
+    advice,
+    calibration_file,
+    calibration_of,
+    check_per_node,
+    library_of,
+    machine_of,
+)
 from perfmodel.cli.ids import AlphaOption, DistributionOption
 from perfmodel.cli.options import (
     BackendOption,
@@ -19,12 +27,6 @@ from perfmodel.cli.options import (
     JsonOption,
     MachineOption,
     SetOption,
-    advice,
-    calibration_file,
-    calibration_of,
-    check_per_node,
-    library_of,
-    machine_of,
 )
 from perfmodel.cli.output import ProgressBar, emit, emit_json, note, warn_all
 from perfmodel.cli.page_file import write

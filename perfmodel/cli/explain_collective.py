@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from perfmodel.cli.collective import check_alignment, questions
-from perfmodel.cli.options import (
+from perfmodel.cli.chosen import (
     advice,
     calibration_file,
     calibration_of,
@@ -16,6 +15,7 @@ from perfmodel.cli.options import (
     library_of,
     machine_of,
 )
+from perfmodel.cli.collective import check_alignment, questions
 from perfmodel.cli.output import emit_cited, emit_json
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.collectives.estimate import CollectiveModel

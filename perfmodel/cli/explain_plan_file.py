@@ -7,9 +7,9 @@ from pathlib import Path
 
 import typer
 
+from perfmodel.cli.chosen import advice, calibration_of, check_per_node, library_of, machine_of
 from perfmodel.cli.explain_collective import only_of
 from perfmodel.cli.load_options import check_beside_plan
-from perfmodel.cli.options import advice, calibration_of, check_per_node, library_of, machine_of
 from perfmodel.cli.output import emit_cited, emit_json
 from perfmodel.cli.plan_made_for import as_made, ids_as_made
 from perfmodel.cli.plan_options import below_of, is_training, numbers_of

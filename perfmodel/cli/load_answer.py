@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.cli.chosen import calibration_file
 from perfmodel.cli.host_option import check_host
 from perfmodel.cli.load_options import TypedLoad, check_beside_plan, served_sharding
 from perfmodel.cli.load_progress import LoadProgress
-from perfmodel.cli.options import calibration_file
 from perfmodel.cli.question import Question, question_of
 from perfmodel.errors import BadInputError
 from perfmodel.passes.settings import Setting

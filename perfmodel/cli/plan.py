@@ -9,6 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from perfmodel.cli.chosen import (
+    advice,
+    calibration_file,
+    calibration_of,
+    check_per_node,
+    library_of,
+    machine_of,
+)
 from perfmodel.cli.codes import STOPPED
 from perfmodel.cli.dense import DenseOption, layers_of, whole_of
 from perfmodel.cli.effort import EffortOption, LimitOption
@@ -27,12 +35,6 @@ from perfmodel.cli.options import (
     MachineOption,
     OutOption,
     SetOption,
-    advice,
-    calibration_file,
-    calibration_of,
-    check_per_node,
-    library_of,
-    machine_of,
     one_output,
 )
 from perfmodel.cli.output import (

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from perfmodel.cli.chosen import check_most
 from perfmodel.cli.effort import effort_of, limit_of
-from perfmodel.cli.options import check_most, count_values, split_values
+from perfmodel.cli.options import count_values, split_values
 from perfmodel.cli.output import check_named, check_target, not_json, note
 from perfmodel.cli.workload import RESERVE, reserve_of
 from perfmodel.errors import BadInputError

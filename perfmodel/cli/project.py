@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from perfmodel.cli.host_option import HostOption, check_host
+from perfmodel.cli.host_option import HostOption
 from perfmodel.cli.ids import AlphaOption, DistributionOption
 from perfmodel.cli.options import (
     BackendOption,
@@ -20,14 +20,8 @@ from perfmodel.cli.options import (
     KernelsOption,
     MachineOption,
     SetOption,
-    calibration_file,
-    one_output,
 )
-from perfmodel.cli.output import emit, emit_json, note, warn, warn_all
-from perfmodel.cli.question import question_of
-from perfmodel.cli.suggest import Typed, answerable
 from perfmodel.cli.workload import (
-    ALL,
     RESERVE,
     BatchOption,
     DimOption,
@@ -46,20 +40,7 @@ from perfmodel.cli.workload import (
     TableSizeOption,
     TablesOption,
     TierOption,
-    checked_sharding,
-    not_counted,
-    table_count,
 )
-from perfmodel.errors import BadInputError
-from perfmodel.project import Projection
-from perfmodel.project.hosted import EAGER, Hosted, hosted
-from perfmodel.project.ids_ahead import ids_ahead
-from perfmodel.project.kernel_choice import other_kernels
-from perfmodel.project.sensitivity import next_experiment, sensitivities
-from perfmodel.report.projection_text import projection_text
-from perfmodel.schema.evidence import Clock
-
-_COMMAND = ("perfmodel", "project")
 
 ReportOption = Annotated[
     Path | None,
@@ -120,84 +101,6 @@ def project(
       perfmodel project --table-size 10TB --sharding all
       perfmodel project --table-size 10TB --report out.html
     """
-    one_output(json=as_json, csv=as_csv)
-    if report is not None:
-        from perfmodel.cli.report import check_beside, write_beside
+    from perfmodel.cli.project_answer import answer_project
 
-        check_beside(report, force, local_memory=local_memory, remote_memory=remote_memory)
-    memory = {"local_memory": local_memory, "remote_memory": remote_memory}
-    check_host(host, as_csv=as_csv, report=report, sharding=sharding, **memory)
-    way = checked_sharding(sharding, reduction, tier=tier, **memory)
-    if tables is not None:
-        table_count(tables)
-    if table_size is None and gpus is None and model is None:
-        raise BadInputError("which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB")
-    typed, question = Typed.of(machine, calibration, backend), question_of(context.params)
-    question.check_gpus()
-    if question.tables is not None:
-        warn_all(not_counted(question.tables))
-    file = calibration_file(question.calibration)
-    with question.advised(lambda: answerable(_COMMAND, typed, question)):
-        answer = question.answer()
-        if report is not None:
-            note(write_beside(context, report))
-    if sharding is not None:
-        from perfmodel.cli.shardings import Output, print_all, print_one, row_wise_cut
-    if way is not None:
-        out = Output(as_json, as_csv, file, typed.line)
-        if way == ALL:
-            print_all(answer, question, out)
-        else:
-            print_one(answer, question, way, out)
-        return
-    if as_csv:
-        emit(answer.to_frame().to_csv(index=False))
-        return
-
-    changes = sensitivities(answer)
-    experiment = next_experiment(answer) if answer.forward.memory is None else None
-    others = tuple(other_kernels(answer)) if answer.forward.memory is None else ()
-    issued = None if host is None else hosted(answer, host, file)
-    ahead = ids_ahead(answer) if answer.forward.memory is None else None
-    if as_json:
-        measure = vars(experiment) if experiment else None
-        emit_json(
-            "project",
-            **{**answer.to_dict(), **(row_wise_cut(answer) if sharding is not None else {})},
-            calibration_file=file,
-            changes=[vars(c) for c in changes],
-            next_experiment=measure,
-            host=issued.to_dict() if issued else None,
-            ids_ahead=ahead.to_dict() if ahead else None,
-            kernels={
-                "implementation": answer.setting.kernel_library,
-                "timed": answer.setting.kernels is not None,
-                "others": [vars(other) for other in others],
-            },
-        )
-        return
-
-    emit(
-        projection_text(
-            answer,
-            changes,
-            experiment,
-            typed.machine,
-            file,
-            lambda w: typed.line(w, answer),
-            others,
-            issued,
-            ahead,
-            _beside(answer, file) if host is None else None,
-        )
-    )
-    for line in answer.notes:
-        warn(line)
-
-
-def _beside(answer: Projection, file: str | None) -> Hosted | None:
-    """The answer with an eager host. Limits: nothing sharded, or a host in its times already -> None"""
-    clocks = {*answer.setting.links.clocks, answer.setting.kernel_clock}
-    if answer.gpus == 1 or answer.forward.memory is not None or Clock.EAGER in clocks:
-        return None
-    return hosted(answer, EAGER, file)
+    answer_project(context, report)

@@ -9,8 +9,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from perfmodel.cli.chosen import advice, calibration_of, check_gpus, library_of, machine_of
 from perfmodel.cli.ids import ids_of
-from perfmodel.cli.options import advice, calibration_of, check_gpus, library_of, machine_of, split_values
+from perfmodel.cli.options import split_values
 from perfmodel.cli.workload import local_memory_of, remote_memory_of, reserve_of, workload_values
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import usual_reduction

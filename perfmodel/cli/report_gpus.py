@@ -8,7 +8,8 @@ from typing import Any
 
 from perfmodel.cli.build_page import page_of
 from perfmodel.cli.choices import lists_of, wanted, workload_selectors
-from perfmodel.cli.options import check_most, count_values, size_values
+from perfmodel.cli.chosen import check_most
+from perfmodel.cli.options import count_values, size_values
 from perfmodel.cli.question import LISTS, Question, question_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import ALL, check_model, checked_sharding

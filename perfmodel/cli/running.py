@@ -43,7 +43,7 @@ def command(given: list[str]) -> int:
 
 def run(arguments: list[str], *, verbose: bool = False) -> int:
     """Exit code of one command; every error becomes text on stderr."""
-    before = sys.modules.get("perfmodel.cli.options")
+    before = sys.modules.get("perfmodel.cli.chosen")
     if before is not None:  # a process may run several commands; files change in between
         before.load_calibration_file.cache_clear()
     set_verbose(verbose)

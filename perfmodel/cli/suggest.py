@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from perfmodel.cli.options import DEFAULT_MACHINE, calibration_of, machine_of
+from perfmodel.cli.chosen import calibration_of, machine_of
+from perfmodel.cli.options import DEFAULT_MACHINE
 from perfmodel.cli.question import Question, short_below
 from perfmodel.errors import PerfmodelError
 from perfmodel.project import Projection

@@ -12,6 +12,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from perfmodel.cli.chosen import calibration_file, library_of, machine_of
 from perfmodel.cli.ids import AlphaOption, DistributionOption
 from perfmodel.cli.options import (
     DEFAULT_MACHINE,
@@ -24,10 +25,7 @@ from perfmodel.cli.options import (
     JsonOption,
     OutOption,
     SetOption,
-    calibration_file,
     count_values,
-    library_of,
-    machine_of,
     one_output,
     size_values,
     split_values,

@@ -9,11 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from perfmodel.cli.options import check_most
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import REDUCTIONS, ROW_WISE, SHARDINGS, SHORT
-from perfmodel.schema.table_files import load_tables
-from perfmodel.schema.workload import id_dtype_bytes
 from perfmodel.units import parse_bytes, parse_count, parse_number, parse_rate, parse_ratio, parse_time
 
 TableSizeOption = Annotated[
@@ -131,6 +128,9 @@ ALL = "all"
 
 def workload_values(typed: Mapping[str, Any]) -> dict[str, Any]:
     """Keywords of ``perfmodel.project`` that say what is looked up, from what was typed."""
+    from perfmodel.cli.chosen import check_most
+    from perfmodel.schema.workload import id_dtype_bytes
+
     model = typed.get("model")
     if model is not None:
         check_model(typed)
@@ -184,6 +184,8 @@ _OF_A_MODEL = ("table_size", "tables", "pooling", "dim", "dtype", "grid")
 
 def not_counted(model: str) -> list[str]:
     """What the tables of a set say of their ids that a projection does not count: it takes all alike."""
+    from perfmodel.schema.table_files import load_tables
+
     tables = load_tables(model).tables
     said = []
     if any(table.distribution is not None for table in tables):

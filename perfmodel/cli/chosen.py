@@ -1,0 +1,189 @@
+"""What the options name: a machine, a calibration, a library, and what there is where they name nothing."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from perfmodel.cli.options import DEFAULT_MACHINE, settings_of
+from perfmodel.cli.output import warn
+from perfmodel.collectives.choose import choose_calibration
+from perfmodel.collectives.estimate import LARGEST_GPUS
+from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
+from perfmodel.project.inputs import LARGEST
+from perfmodel.schema.calibration import Calibration, list_calibrations, load_calibration
+from perfmodel.schema.evidence import Backend, Clock
+from perfmodel.schema.files import unknown_name
+from perfmodel.schema.machine import Machine, beside_shipped, doubted_values, list_machines, load_machine
+from perfmodel.schema.run_folders import (
+    calibration_in,
+    calibrations_of,
+    machine_file_beside,
+    no_machine_file,
+    run_folder,
+)
+from perfmodel.units import format_bytes, format_count
+
+_ACCEPTED = "accepted"
+_SHIPPED_LIBRARIES = ("nccl", "nvshmem")
+
+
+def apply_settings(machine: Machine, settings: list[str] | None) -> Machine:
+    """``machine`` with ``--set key=value`` applied; each changed value is marked as assumed.
+
+    Limits: a value more than ten times away from everything sold -> BadInputError, unless ``accepted=key``
+    """
+    values = settings_of(settings)
+    accepted = values.pop(_ACCEPTED, "").split(",")
+    changed = machine.with_overrides(dict(values))
+    doubted = {key: text for key, text in changed.doubts().items() if key in values}
+    for key in accepted:
+        if key and key not in values:
+            raise BadInputError(f"--set {_ACCEPTED}={key}: {key} is not set.", f"--set {key}=VALUE as well.")
+    if open_ones := {key: text for key, text in doubted.items() if key not in accepted}:
+        names = ",".join([*filter(None, accepted), *open_ones])
+        raise doubted_values("--set ", open_ones, f"--set {_ACCEPTED}={names}")
+    return changed
+
+
+def calibration_of(text: str | None, backend: str | None = None, clock: str | None = None) -> str | None:
+    """``--calibration`` with ``latest``, or the folder of a run, as the file that it means.
+
+    backend, clock   as asked for: they choose among the calibrations of a run
+    Limits: ``best`` on a run -> BadInputError with the libraries that the run holds
+    """
+    if text is None or text in list_calibrations():
+        return text
+    folder = run_folder(text)
+    if folder is None:
+        return text
+    if backend == "best":
+        calibration_in(folder, None, clock)
+        raise _no_best_of_a_run(text, folder)
+    return str(calibration_in(folder, backend, clock))
+
+
+def _no_best_of_a_run(text: str, folder: Path) -> BadInputError:
+    held = list(dict.fromkeys(str(one.backend) for one in calibrations_of(folder).values()))
+    names = " or ".join(f"--backend {name}" for name in held)
+    return BadInputError(
+        f"--backend best compares the shipped NCCL and NVSHMEM, not a run; --calibration {text} holds "
+        f"{', '.join(held)}.",
+        f"use {names} with --calibration {text}.",
+    )
+
+
+def machine_of(
+    name: str | None, settings: list[str] | None = None, calibration: str | None = None
+) -> Machine:
+    """A machine by name or file, else the one that the calibration is of, with the user's what-ifs."""
+    if name is None and calibration is not None:
+        name = load_calibration_file(calibration).machine
+        if name not in list_machines():
+            beside = machine_file_beside(calibration)
+            if beside is None:
+                what, folder = f"calibration {calibration}", Path(calibration).parent
+                raise no_machine_file(what, name, folder, "; or name it with --machine PATH")
+            name = str(beside)
+    machine = load_machine(name or DEFAULT_MACHINE)
+    if calibration is None or calibration in list_calibrations():  # else it was measured on this very machine
+        machine = beside_shipped(machine)
+    return apply_settings(machine, settings)
+
+
+def library_of(machine: Machine, backend: str | None, calibration: str | None, best: bool = True) -> str:
+    """The library that was asked for; else that of the calibration that was named; else the machine's own."""
+    if backend is None:
+        return (
+            machine.default_backend
+            if calibration is None
+            else str(load_calibration_file(calibration).backend)
+        )
+
+    known = [*(str(item) for item in Backend), *(["best"] if best else [])]
+    if backend not in known:
+        raise unknown_name("--backend", backend, known)
+    return backend
+
+
+@lru_cache(maxsize=8)
+def load_calibration_file(calibration: str) -> Calibration:
+    """A user's own calibration, or a shipped one by id; a partial one is said to be so, once."""
+    found = load_calibration(calibration)
+    if not found.complete:
+        warn(f"calibration {calibration} is partial: some planned points are missing")
+    return found
+
+
+def calibration_file(calibration: str | None) -> str | None:
+    """The file that ``--calibration`` named; None for a shipped one."""
+    return None if calibration is None or calibration in list_calibrations() else calibration
+
+
+@contextlib.contextmanager
+def advice(
+    machine: Machine, library: str, clock: str | None, instead: Callable[[], str | None] = lambda: None
+) -> Iterator[None]:
+    """Where nothing is known for what was asked: say what there is, never what was just used.
+
+    instead  finds lines that have an answer; empty or None: there are none
+    """
+    try:
+        yield
+    except NoKernelsError:
+        raise
+    except NoCalibrationError as error:
+        lines = instead()
+        if lines:
+            raise NoCalibrationError(error.message, lines) from None
+        others = known_clocks(machine, library)
+        if library not in (*_SHIPPED_LIBRARIES, "best"):
+            raise
+        if clock is not None and others and clock not in others:
+            step = f"{library} on {machine.name} has --clock {' or '.join(others)}."
+        else:
+            names = [b for b in _SHIPPED_LIBRARIES if b != library and known_clocks(machine, b)]
+            step = f"use --backend {names[0]}, " if names and library != "best" else "use "
+            step += "another --machine, or fit one from logs: perfmodel import LOG…"
+        raise NoCalibrationError(error.message, step) from None
+
+
+def known_clocks(machine: Machine, library: str) -> list[str]:
+    """Clocks of the shipped calibrations of a library that ``machine`` has or borrows."""
+    found = []
+    for clock in Clock:
+        with contextlib.suppress(NoCalibrationError, ValueError):
+            choose_calibration(machine, Backend(library), clock)
+            found.append(str(clock))
+    return found
+
+
+def check_gpus(table_bytes: float, machine: Machine, reserve: float, what: str = "--table-size") -> None:
+    """Refuse tables that need more GPUs than the model describes."""
+    usable = machine.value("hbm_bytes") * (1 - reserve)
+    if table_bytes > LARGEST_GPUS * usable:
+        size, room = format_bytes(table_bytes, binary=False), format_bytes(usable, binary=False)
+        raise BadInputError(
+            f"{what} {size} needs {format_count(table_bytes / usable)} GPUs of {room}: "
+            "more than this model covers.",
+            f"at most {format_count(LARGEST_GPUS)} GPUs.",
+        )
+
+
+def check_per_node(gpus_per_node: int | None, machine: Machine) -> None:
+    """Refuse a number of GPUs in a node that the machine does not have."""
+    if gpus_per_node is not None and not 1 <= gpus_per_node <= machine.gpus_per_node:
+        raise BadInputError(
+            f"--gpus-per-node {gpus_per_node} cannot be used.",
+            f"{machine.name} has 1 to {machine.gpus_per_node} in a node.",
+        )
+
+
+def check_most(name: str, value: float, option: str) -> None:
+    """Refuse what is more than the model describes. Limits: above ``LARGEST[name]`` -> BadInputError"""
+    if name in LARGEST and value > LARGEST[name]:
+        raise BadInputError(
+            f"{option} {value:.15g} is more than this model covers.", f"at most {LARGEST[name]:.0f}."
+        )

@@ -1,0 +1,125 @@
+"""``perfmodel project``: what is asked of the model, and the answer as text, JSON, CSV or a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from perfmodel.cli.chosen import calibration_file
+from perfmodel.cli.host_option import check_host
+from perfmodel.cli.options import (
+    one_output,
+)
+from perfmodel.cli.output import emit, emit_json, note, warn, warn_all
+from perfmodel.cli.question import question_of
+from perfmodel.cli.suggest import Typed, answerable
+from perfmodel.cli.workload import (
+    ALL,
+    checked_sharding,
+    not_counted,
+    table_count,
+)
+from perfmodel.errors import BadInputError
+from perfmodel.project import Projection
+from perfmodel.project.hosted import EAGER, Hosted, hosted
+from perfmodel.project.ids_ahead import ids_ahead
+from perfmodel.project.kernel_choice import other_kernels
+from perfmodel.project.sensitivity import next_experiment, sensitivities
+from perfmodel.report.projection_text import projection_text
+from perfmodel.schema.evidence import Clock
+
+_COMMAND = ("perfmodel", "project")
+
+
+def answer_project(context: typer.Context, report: Path | None) -> None:
+    """Ask the model what was typed, and print or write its answer.
+
+    report  the page to write too
+    Limits: as the options say -> BadInputError
+    """
+    asked = context.params
+    as_json, as_csv, force = asked["as_json"], asked["as_csv"], asked["force"]
+    host, sharding, tables = asked["host"], asked["sharding"], asked["tables"]
+    memory = {name: asked[name] for name in ("local_memory", "remote_memory")}
+    one_output(json=as_json, csv=as_csv)
+    if report is not None:
+        from perfmodel.cli.report import check_beside, write_beside
+
+        check_beside(report, force, **memory)
+        check_host(host, as_csv=as_csv, report=report, sharding=sharding, **memory)
+    way = checked_sharding(sharding, asked["reduction"], tier=asked["tier"], **memory)
+    if tables is not None:
+        table_count(tables)
+    if all(asked[name] is None for name in ("table_size", "gpus", "model")):
+        raise BadInputError("which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB")
+    typed = Typed.of(asked["machine"], asked["calibration"], asked["backend"])
+    question = question_of(asked)
+    question.check_gpus()
+    if question.tables is not None:
+        warn_all(not_counted(question.tables))
+    file = calibration_file(question.calibration)
+    with question.advised(lambda: answerable(_COMMAND, typed, question)):
+        answer = question.answer()
+        if report is not None:
+            note(write_beside(context, report))
+    if sharding is not None:
+        from perfmodel.cli.shardings import Output, print_all, print_one, row_wise_cut
+    if way is not None:
+        out = Output(as_json, as_csv, file, typed.line)
+        if way == ALL:
+            print_all(answer, question, out)
+        else:
+            print_one(answer, question, way, out)
+        return
+    if as_csv:
+        emit(answer.to_frame().to_csv(index=False))
+        return
+
+    changes = sensitivities(answer)
+    experiment = next_experiment(answer) if answer.forward.memory is None else None
+    others = tuple(other_kernels(answer)) if answer.forward.memory is None else ()
+    issued = None if host is None else hosted(answer, host, file)
+    ahead = ids_ahead(answer) if answer.forward.memory is None else None
+    if as_json:
+        measure = vars(experiment) if experiment else None
+        emit_json(
+            "project",
+            **{**answer.to_dict(), **(row_wise_cut(answer) if sharding is not None else {})},
+            calibration_file=file,
+            changes=[vars(c) for c in changes],
+            next_experiment=measure,
+            host=issued.to_dict() if issued else None,
+            ids_ahead=ahead.to_dict() if ahead else None,
+            kernels={
+                "implementation": answer.setting.kernel_library,
+                "timed": answer.setting.kernels is not None,
+                "others": [vars(other) for other in others],
+            },
+        )
+        return
+
+    emit(
+        projection_text(
+            answer,
+            changes,
+            experiment,
+            typed.machine,
+            file,
+            lambda w: typed.line(w, answer),
+            others,
+            issued,
+            ahead,
+            _beside(answer, file) if host is None else None,
+        )
+    )
+    for line in answer.notes:
+        warn(line)
+
+
+def _beside(answer: Projection, file: str | None) -> Hosted | None:
+    """The answer with an eager host. Limits: nothing sharded, or a host in its times already -> None"""
+    clocks = {*answer.setting.links.clocks, answer.setting.kernel_clock}
+    if answer.gpus == 1 or answer.forward.memory is not None or Clock.EAGER in clocks:
+        return None
+    return hosted(answer, EAGER, file)
