@@ -68,8 +68,9 @@ COMMANDS: dict[str, Command | CommandGroup] = {
         "perfmodel.cli.collective:collective", "How long does a collective take, on any number of GPUs?"
     ),
     "explain": Command(
-        "perfmodel.cli.explain:explain",
+        "perfmodel.cli.explain:explaining",
         "The equation of a step with your numbers in it, each with its source.",
+        by_words=True,
     ),
     "sweep": Command("perfmodel.cli.sweep:sweep", "A grid of configurations to CSV or Parquet."),
     "plan": Command(

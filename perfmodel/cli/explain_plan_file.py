@@ -8,13 +8,11 @@ from pathlib import Path
 import typer
 
 from perfmodel.cli.chosen import advice, calibration_of, check_per_node, library_of, machine_of
-from perfmodel.cli.explain_collective import only_of
-from perfmodel.cli.load_options import check_beside_plan
+from perfmodel.cli.explain import OF_PLAN
 from perfmodel.cli.output import emit_cited, emit_json
 from perfmodel.cli.plan_made_for import as_made, ids_as_made
 from perfmodel.cli.plan_options import below_of, is_training, numbers_of
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.explain_plan import explain_plan_step
 from perfmodel.plan.for_torchrec.files import read_any_plan
@@ -22,12 +20,7 @@ from perfmodel.plan.made_for import MadeFor, default_optimizer
 from perfmodel.plan.question import OBJECTIVES
 from perfmodel.report.explanation_text import explanation_text
 
-_MEANT = (
-    *("step", "plan_file", "model", "gpus", "batch", "objective", "optimizer", "payload", "alpha"),
-    *("distribution", "id_dtype", "machine", "backend", "clock", "kernels", "gpus_per_node", "scenario"),
-    *("settings", "calibration", "as_json"),
-)
-_TYPED = tuple(name for name in _MEANT if name not in ("step", "plan_file", "as_json"))
+_TYPED = tuple(name for name in OF_PLAN if name not in ("plan_file", "as_json"))
 
 
 def explain_line(typed: TypedLine, step: str, file: Path) -> str:
@@ -36,21 +29,12 @@ def explain_line(typed: TypedLine, step: str, file: Path) -> str:
     return shlex.join(["perfmodel", "explain", step.replace("_", "-"), "--plan", str(file), *kept])
 
 
-def only_of_plan(objective: str | None, optimizer: str | None) -> None:
-    """Limits: options of a plan where a step of a projection is explained -> BadInputError"""
-    for option, value in (("--objective", objective), ("--optimizer", optimizer)):
-        if value is not None:
-            raise BadInputError(f"{option} applies to a plan.", "give --plan FILE, as plan --out wrote it.")
-
-
 def explain_step_of_plan(context: typer.Context) -> None:
     """A step of the plan in a file, at the bytes of its busiest GPU.
 
-    context  of ``perfmodel explain``, whose options it has
-    Limits: no tables, an option that a plan does not have -> BadInputError that says so
+    context  with the options of ``plan`` that a plan in a file has
+    Limits: no tables -> BadInputError that says so
     """
-    check_beside_plan(tier=context.params["tier"])
-    only_of(context, _MEANT, "a plan")
     of_file = as_made(context, context.params["plan_file"], leave=("reserve",))
     asked = of_file.values
     texts = {name: asked[name] for name in ("model", "gpus", "batch")} | {"effort": None, "time_limit": None}

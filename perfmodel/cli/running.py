@@ -99,7 +99,7 @@ def _bad_usage(error: Exception, arguments: list[str]) -> int:
     context = getattr(error, "ctx", None)
     named = arguments and not arguments[0].startswith("-")
     own = f"perfmodel {arguments[0]}" if named else "perfmodel"
-    command = context.command_path if context is not None else own
+    command = getattr(context.command, "typed", context.command_path) if context is not None else own
     message = getattr(error, "format_message", lambda: str(error))().strip()
     for said, plain in _PLAIN.items():
         message = re.sub(said, plain, message)

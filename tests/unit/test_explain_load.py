@@ -48,7 +48,7 @@ def test_the_screen_and_what_cannot_be_asked(cli: Any) -> None:
     assert outcome.code == 0 and max(map(len, outcome.out.splitlines())) <= 100
     assert "x_q = t + t max(0, 1 - (1 - q) / (1 - p))" in outcome.out and "explain gather-pool" in outcome.out
     for words, said in (
-        (("gather", "--qps", "5k"), "--qps applies to load, not to gather"),
+        (("gather", "--qps", "5k"), "leave it out: it is an option of perfmodel explain load"),
         (("load", "--table-size", "1TB"), "--p99"),
         (("load", "--p99", "1ms"), "--table-size"),
         (("load", "--table-size", "1TB", "--p99", "1us"), "below what the pass itself takes"),

@@ -143,14 +143,18 @@ def test_options_of_one_kind_of_explanation_are_refused_by_the_others(
     tables = PlanTables.of(TableSet("one", (Table("only", 1_000_000, 64, 20, "fp32"),)))
     write_plan(Plan(tables, (Placement.of(Scheme(Exchange.RB), [0]),), GPUS, DOMAIN), Path("plan.json"))
     for words, said in (
-        (["collective", "--op", "all_to_all", "--size", "1GiB"], "a collective needs --gpus"),
+        (["collective", "--op", "all_to_all", "--size", "1GiB"], "see perfmodel explain collective --help"),
         (["collective", "--op", "all_to_all", "--size", "1GiB", "--gpus", "8", "--dim", "3"], "--dim says"),
         (["collective", "--op", "all_to_all", "--size", "1GiB,2GiB", "--gpus", "8"], "these are 2"),
         (["collective", "--op", "all_to_all", "--size", "1GiB", "--gpus", "1"], "sends nothing"),
-        (["gather", "--op", "all_to_all"], "--op applies to a collective"),
-        (["gather", "--objective", "latency"], "--objective applies to a plan"),
+        (["gather", "--op", "all_to_all"], "--op says nothing about a step of project"),
+        (["gather", "--objective", "latency"], "an option of perfmodel explain STEP --plan FILE"),
         (["gather", "--plan", "plan.json"], "for the tables of 'one', which are not known here"),
         (["gather", "--plan", "plan.json", "--dim", "3"], "--dim says nothing about a plan"),
+        (["gather", "--plan=plan.json", "--tier", "uvm"], "--tier says nothing about a plan"),
+        (["gather", "--model", "load"], "table set 'load' is not known"),  # a value is no command
+        (["--json", "load", "--qps", "5k"], "--p99"),
+        (["gather", "--nothing", "3"], "No such option"),
     ):
         assert run(["explain", *words]) == BadInputError.exit_code
         assert said in capsys.readouterr().err, words

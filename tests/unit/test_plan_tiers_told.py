@@ -88,7 +88,7 @@ def test_a_plan_and_a_tier_are_rejected_by_all_in_the_same_words(
 ) -> None:
     more = ("--plan", str(saved), "--model", "two.csv", "--tier", "ssd")
     said = set()
-    for command in (("plan",), ("explain", "gather-host"), ("load",)):
+    for command in (("plan",), ("load",)):
         assert run([*command, *more]) == 2
         said.add(capsys.readouterr().err)
     assert len(said) == 1

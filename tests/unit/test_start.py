@@ -15,7 +15,7 @@ print(sorted({name.split('.')[0] for name in sys.modules} & {'numpy', 'pandas', 
 """
 
 
-@pytest.mark.parametrize("command", ["", "project"])
+@pytest.mark.parametrize("command", ["", "project", "explain"])
 def test_help_does_not_wait_for_numbers(command: str) -> None:
     """pydantic's name is imported to recognise its errors; its models are not."""
     words = [sys.executable, "-c", _CODE, *command.split(), "--help"]
