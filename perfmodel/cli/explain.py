@@ -148,7 +148,9 @@ class Explained(TyperCommand):
             if not others:
                 raise
             message = f"{option} says nothing about {self.family.what}."
-            raise BadInputError(message, f"leave it out: it is an option of {' and '.join(others)}.") from None
+            raise BadInputError(
+                message, f"leave it out: it is an option of {' and '.join(others)}."
+            ) from None
 
     def invoke(self, ctx: Any) -> Any:
         """The explanation, printed."""
