@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import digamma, polygamma
 
+from perfmodel.model.recording import Number, exponential, larger, named, over_arrays, smaller, where
+
 Array = NDArray[np.float64]
 
 
@@ -16,7 +18,8 @@ def _array(value: ArrayLike) -> Array:
     return np.asarray(value, dtype=np.float64)
 
 
-def batch_capacity(B: ArrayLike, gap: ArrayLike) -> Array:
+@over_arrays
+def batch_capacity(B: Number, gap: Number) -> Number:
     """Most requests per second that a server of batches can serve.
 
         mu = B / gap                                                          [1/s]
@@ -26,10 +29,11 @@ def batch_capacity(B: ArrayLike, gap: ArrayLike) -> Array:
     Source: definition; no rule of batching serves more, for a pass of fewer requests is no faster a request
     Limits: B = 1 and no overlap -> 1 / pass
     """
-    return _array(B) / _array(gap)
+    return B / gap
 
 
-def utilisation(rate: ArrayLike, capacity: ArrayLike) -> Array:
+@over_arrays
+def utilisation(rate: Number, capacity: Number) -> Number:
     """Load of a server.
 
         rho = lambda / mu                                                     [-]
@@ -38,10 +42,11 @@ def utilisation(rate: ArrayLike, capacity: ArrayLike) -> Array:
     Source: definition
     Limits: no requests -> 0;  1 or more -> the queue grows without end
     """
-    return _array(rate) / _array(capacity)
+    return rate / capacity
 
 
-def mean_wait(rate: ArrayLike, t: ArrayLike, variance: ArrayLike = 0) -> Array:
+@over_arrays
+def mean_wait(rate: Number, t: Number, variance: Number = 0) -> Number:
     """Mean time in the queue of requests that are served one at a time (M/G/1; M/D/1 where variance is 0).
 
         W = lambda (t^2 + s^2) / (2 (1 - rho)),   rho = lambda t              [s]
@@ -51,14 +56,12 @@ def mean_wait(rate: ArrayLike, t: ArrayLike, variance: ArrayLike = 0) -> Array:
     Limits: rate -> 0 -> 0;  variance 0 -> rho t / (2 (1 - rho));  variance t^2 (exponential) -> twice that;
             rho >= 1 -> infinite
     """
-    rate, t, variance = _array(rate), _array(t), _array(variance)
-    rho = rate * t
-    with np.errstate(divide="ignore", invalid="ignore"):
-        wait = rate * (t**2 + variance) / (2 * (1 - rho))
-    return np.where(rho < 1, wait, np.inf)
+    rho = named("rho", rate * t, "load")
+    return where(rho < 1, rate * (t**2 + variance) / (2 * (1 - rho)), np.inf)
 
 
-def unlimited_batch_wait(rate: ArrayLike, t: ArrayLike) -> Array:
+@over_arrays
+def unlimited_batch_wait(rate: Number, t: Number) -> Number:
     """Mean time in the queue where each pass takes all that wait, however many, and a free server waits for
     nobody.
 
@@ -71,12 +74,12 @@ def unlimited_batch_wait(rate: ArrayLike, t: ArrayLike) -> Array:
     Source: derived here (renewal argument); the unlimited case of bulk service (Bailey 1954)
     Limits: rate -> 0 -> 0;  rate -> infinity -> t / 2: latency is at most 1.5 passes on average, 2 at most
     """
-    rate, t = _array(rate), _array(t)
-    asked = rate * t
-    return asked * t / 2 / (asked + np.exp(-asked))
+    asked = named("a", rate * t, "lambda t: requests that come while a pass runs")
+    return asked * t / 2 / (asked + exponential(-asked))
 
 
-def unlimited_batch_quantile(rate: ArrayLike, t: ArrayLike, q: ArrayLike) -> Array:
+@over_arrays
+def unlimited_batch_quantile(rate: Number, t: Number, q: Number) -> Number:
     """Quantile of the latency where each pass takes all that wait, however many.
 
         x_q = t + t max(0, 1 - (1 - q) / (1 - p)),   p = exp(-lambda t) / (lambda t + exp(-lambda t))     [s]
@@ -88,15 +91,15 @@ def unlimited_batch_quantile(rate: ArrayLike, t: ArrayLike, q: ArrayLike) -> Arr
     Source: derived here, as ``unlimited_batch_wait``, whose mean it has
     Limits: rate -> 0 -> t;  rate -> infinity -> (1 + q) t;  q = 1 -> 2 t
     """
-    rate, t, q = _array(rate), _array(t), _array(q)
-    asked = rate * t
-    waiting = asked / (asked + np.exp(-asked))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        later = np.where(waiting > 0, 1 - (1 - q) / waiting, 0)
-    return t + t * np.maximum(later, 0)
+    asked = named("a", rate * t, "lambda t: requests that come while a pass runs")
+    free = exponential(-asked)
+    p = named("p", free / (asked + free), "share of the requests that find the server free")
+    later = where(p < 1, 1 - (1 - q) / (1 - p), 0)
+    return t + t * larger(later, 0)
 
 
-def fill_time(B: ArrayLike, rate: ArrayLike, wait: ArrayLike) -> Array:
+@over_arrays
+def fill_time(B: Number, rate: Number, wait: Number) -> Number:
     """Longest that a batch is collected on average, had Poisson arrivals come evenly.
 
         f = min((B - 1) / lambda, w)                                          [s]
@@ -105,13 +108,11 @@ def fill_time(B: ArrayLike, rate: ArrayLike, wait: ArrayLike) -> Array:
     Source: B - 1 further requests come in (B - 1) / lambda on average
     Limits: B = 1 -> 0;  rate -> 0 -> w;  rate -> infinity -> 0
     """
-    B, rate, wait = _array(B), _array(rate), _array(wait)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        filled = np.where(B > 1, (B - 1) / rate, 0)
-    return np.minimum(filled, wait)
+    return smaller(where(B > 1, (B - 1) / rate, 0), wait)
 
 
-def light_load_latency(B: ArrayLike, wait: ArrayLike, t: ArrayLike) -> Array:
+@over_arrays
+def light_load_latency(B: Number, wait: Number, t: Number) -> Number:
     """Latency of a request that comes alone.
 
         s = w + t (B > 1);   t (B = 1)                                        [s]
@@ -121,11 +122,11 @@ def light_load_latency(B: ArrayLike, wait: ArrayLike, t: ArrayLike) -> Array:
     Source: nobody else comes, so the batch is closed when the wait ends
     Limits: w = 0 -> t
     """
-    B, wait, t = _array(B), _array(wait), _array(t)
-    return np.where(B > 1, wait, 0) + t
+    return where(B > 1, wait, 0) + t
 
 
-def requests_inside(rate: ArrayLike, latency: ArrayLike) -> Array:
+@over_arrays
+def requests_inside(rate: Number, latency: Number) -> Number:
     """Requests that wait or are being served, on average.
 
         N = lambda s                                                          [-]
@@ -134,7 +135,7 @@ def requests_inside(rate: ArrayLike, latency: ArrayLike) -> Array:
     Source: Little's law (Little 1961): for any arrivals, batches and order
     Limits: no requests -> 0
     """
-    return _array(rate) * _array(latency)
+    return rate * latency
 
 
 def slowest_delay(scale: ArrayLike, G: ArrayLike) -> Array:

@@ -216,6 +216,30 @@ def if_any(x: Number, number: Number) -> Number:
     return np.where(np.asarray(x) > 0, number, 0.0)
 
 
+def over_arrays(law: Callable[..., Number]) -> Callable[..., Number]:
+    """A law whose plain numbers are arrays, which divide by 0 and broadcast; recorded numbers stay such."""
+
+    @wraps(law)
+    def call(*numbers: Number) -> Number:
+        if any(isinstance(each, Recorded) for each in numbers):
+            return law(*numbers)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return law(*(np.asarray(each, dtype=np.float64) for each in numbers))
+
+    return call
+
+
+def where(condition: Number, number: Number, other: Number) -> Number:
+    """``np.where``; of recorded numbers the branch that ran."""
+    if isinstance(number, Recorded):
+        return number if condition else other
+    return np.where(condition, number, other)
+
+
+exponential = operation("exp({0})")(np.exp)
+"""``np.exp`` as a printed operation."""
+
+
 def smallest(numbers: Sequence[Number]) -> Number:
     """The smallest of several, element by element; of recorded numbers that number itself."""
     if isinstance(numbers[0], Recorded):

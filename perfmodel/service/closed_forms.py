@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.model import queueing
+from perfmodel.model.recording import PER_SECOND, PLAIN, SECONDS, Recorded, Unit
 from perfmodel.service.arrivals import Poisson
 from perfmodel.service.events import Rule, ServedRequests
 from perfmodel.service.highest import P99, Replica
@@ -22,6 +23,18 @@ AT_LEAST, AT_MOST, EQUAL, ABOUT = "at least", "at most", "equal", "about"
 _ALONE = 1e-3  # of the time, in which anybody is inside
 _FOLLOWED = 10_000
 _ROUNDS, _SAME = 200, 1e-9
+
+
+_UNITS: dict[str, Unit] = {
+    **dict.fromkeys(("lambda", "mu"), PER_SECOND),
+    **dict.fromkeys(("t", "w", "s", "gap"), SECONDS),
+    "s^2": (0, 2),
+}
+
+
+def given(letter: str, value: float) -> Recorded:
+    """A number behind a letter of ``model.queueing``."""
+    return Recorded(value, _UNITS.get(letter, PLAIN), symbol=letter)
 
 
 @dataclass(frozen=True)
@@ -39,6 +52,12 @@ class ClosedForm:
     simulated: float
     function: Callable[..., Any]
     letters: Mapping[str, float]
+
+    @property
+    def recorded(self) -> Recorded:
+        """The law, asked with its letters."""
+        found: Recorded = self.function(*(given(letter, value) for letter, value in self.letters.items()))
+        return found
 
     @property
     def per_second(self) -> bool:

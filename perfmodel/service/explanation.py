@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from perfmodel.model import queueing
+from perfmodel.model.recording import named
 from perfmodel.passes.equations import Equation, ExplainedNumber
+from perfmodel.passes.recorded_words import working_lines
 from perfmodel.service import closed_forms, events, sizing, stragglers
-from perfmodel.service.closed_forms import QUANTILES, ClosedForm
+from perfmodel.service.closed_forms import QUANTILES, ClosedForm, given
 from perfmodel.service.explained_hour import hourly_numbers
 from perfmodel.service.highest import P99
 from perfmodel.service.hourly import HourlyCost
@@ -96,7 +98,10 @@ def _sizes(answer: ServiceLoad) -> Iterator[ExplainedNumber]:
             + f";  R G = {format_count(answer.replicas)} × {format_count(served.gpus)}",
         ),
     )
-    gap = best.rule.requests / best.capacity_per_s
+    batch = float(best.rule.requests)
+    gap = given("gap", batch / best.capacity_per_s)
+    capacity = named("mu", queueing.batch_capacity(given("B", batch), gap), "")
+    used = named("rho", queueing.utilisation(given("lambda", each), given("mu", best.capacity_per_s)), "")
     what = "the schedule of two batches in flight" if best.rule.overlap else "the pass of a full batch"
     yield ExplainedNumber(
         "no limit",
@@ -104,7 +109,7 @@ def _sizes(answer: ServiceLoad) -> Iterator[ExplainedNumber]:
         best.capacity_per_s,
         _rate(best.capacity_per_s),
         Equation.of(queueing.batch_capacity),
-        (f"mu = {format_count(best.rule.requests)} / {format_time(gap)} (gap: {what})",),
+        (*working_lines(capacity), f"gap is {what}"),
     )
     yield ExplainedNumber(
         "used",
@@ -112,7 +117,7 @@ def _sizes(answer: ServiceLoad) -> Iterator[ExplainedNumber]:
         asked.utilisation,
         format_fraction(asked.utilisation),
         Equation.of(queueing.utilisation),
-        (f"rho = {_rate(each)} / {_rate(best.capacity_per_s)} of a replica",),
+        (*working_lines(used), "both of a replica"),
     )
     yield ExplainedNumber(
         "batch",
@@ -135,46 +140,39 @@ def _latencies(answer: ServiceLoad) -> Iterator[ExplainedNumber]:
             equation = Equation.of(events.simulate)
             working = (f"{words}: {format_time(value)} of {format_count(run.latency_s.size)} requests",)
         else:
-            equation, working = Equation.of(form.function), (*_steady(answer, form), _beside(form))
+            made = working_lines(named("x_q", form.recorded, ""))
+            equation, working = Equation.of(form.function), (_steady(form), *made, _beside(form))
         yield ExplainedNumber(name, f"asked.{name}_s", value, format_time(value), equation, working)
     mean = closed.get("mean")
     if mean is not None:
-        total = "t" if mean.function is queueing.light_load_latency else "t + W"
-        working = (f"{total}, with {_letters(mean)}; {mean.words}", _beside(mean))
+        alone = mean.function is queueing.light_load_latency
+        law = named("s" if alone else "W", mean.recorded, "")
+        total = "" if alone else f"t + W = {format_time(mean.closed)}: "
+        working = (*working_lines(law), f"{total}{mean.words}", _beside(mean))
         equation = Equation.of(mean.function)
         yield ExplainedNumber("mean", "asked.mean_s", run.mean_s, format_time(run.mean_s), equation, working)
-    inside = float(queueing.requests_inside(answer.asked.load_per_s, run.mean_s))
+    load, latency = given("lambda", answer.asked.load_per_s), given("s", run.mean_s)
+    inside = named("N", queueing.requests_inside(load, latency), "")
     yield ExplainedNumber(
         "inside",
         "asked.requests_inside",
-        inside,
-        format_count(inside),
+        inside.value,
+        format_count(inside.value),
         Equation.of(queueing.requests_inside),
-        (f"N = {_rate(answer.asked.load_per_s)} × {format_time(run.mean_s)} (mean latency)",),
+        (*working_lines(inside), "s is the mean latency"),
     )
 
 
-def _steady(answer: ServiceLoad, form: ClosedForm) -> Iterator[str]:
+def _steady(form: ClosedForm) -> str:
     """Where the t of a percentile is from."""
-    rate, time = form.letters["lambda"], form.letters["t"]
-    asked = rate * time
-    free = float(np.exp(-asked) / (asked + np.exp(-asked)))
-    yield f"t = {format_time(time)}: the pass that serves the {format_count(asked)} requests of lambda t"
-    yield f"lambda = {_rate(rate)}, p = {format_fraction(free)}, q = {form.letters['q']:g}"
+    asked = form.letters["lambda"] * form.letters["t"]
+    return f"t is the pass that serves the {format_count(asked)} requests of lambda t"
 
 
 def _beside(form: ClosedForm) -> str:
     """Closed form and simulation."""
     words = {"about": "closed form", "at least": "bound from below", "equal": "closed form"}[form.kind]
     return f"{words} {format_time(form.closed)}, simulated {format_time(form.simulated)}"
-
-
-def _letters(form: ClosedForm) -> str:
-    texts = []
-    for letter, value in form.letters.items():
-        text = _rate(value) if letter == "lambda" else format_time(value)
-        texts.append(f"{letter} = {format_count(value) if letter == 'B' else text}")
-    return ", ".join(text for text in texts if not text.startswith("s^2"))
 
 
 _PARTS = {
@@ -192,12 +190,10 @@ def _waits(answer: ServiceLoad) -> Iterator[ExplainedNumber]:
     for name, text in _PARTS.items():
         value, working = parts[name], [f"mean of the requests around the p99: {format_time(parts[name])}"]
         if name == "batching":
-            working += [
-                f"{each.words}: at most {format_time(each.closed)} (f = min((B - 1) / lambda, w)), simulated "
-                f"{format_time(each.simulated)}"
-                for each in answer.closed
-                if each.name == "fill"
-            ]
+            for each in answer.closed:
+                if each.name == "fill":
+                    at_most = f"at most f, simulated {format_time(each.simulated)}"
+                    working += [f"{each.words}: {at_most}", *working_lines(named("f", each.recorded, ""))]
         if name == "stragglers":
             working.append(f"all four add up to {format_time(whole)}")
         equation = Equation.of(events.simulate, text)
@@ -210,7 +206,7 @@ def _slow_ranks(answer: ServiceLoad) -> Iterator[ExplainedNumber]:
     """What the slowest rank adds, and a request that comes alone."""
     q = answer.question
     alone = next(each for each in answer.closed if each.name == "alone")
-    working = (f"with {_letters(alone)}: {format_time(alone.closed)}", _beside(alone))
+    working = (*working_lines(named("s", alone.recorded, "")), _beside(alone))
     equation = Equation.of(queueing.light_load_latency)
     yield ExplainedNumber(
         "a request that comes alone", "closed_forms.alone", alone.closed, format_time(alone.closed),
