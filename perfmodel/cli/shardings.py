@@ -13,9 +13,10 @@ from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import ROW_WISE, WAYS, exchange_named
 from perfmodel.plan.as_projection import Compared, compared, evaluator_of, winner
 from perfmodel.plan.explain_plan import explain_alike_step
-from perfmodel.plan.sizes import Size, by_size
+from perfmodel.plan.sizes import by_size
+from perfmodel.report.columns import columns_record
 from perfmodel.report.projection_text import projection_text
-from perfmodel.report.shardings_text import shardings_text
+from perfmodel.report.shardings_text import SHARDING, SIZES, shardings_text
 
 if TYPE_CHECKING:
     from perfmodel.cli.question import Question
@@ -139,7 +140,7 @@ def row_wise_cut(base: Projection) -> dict[str, Any]:
 
 
 def _cut(found: Compared) -> dict[str, Any]:
-    return {name: value for name, value in record(found).items() if name not in _IN_STEPS}
+    return {name: value for name, value in columns_record(SHARDING, found).items() if name not in _IN_STEPS}
 
 
 _IN_STEPS = ("time_s", "low_s", "high_s", "slowdown", "slowdown_low", "slowdown_high", "evidence")
@@ -157,7 +158,7 @@ def print_all(base: Projection, question: Question, out: Output) -> None:
     if out.as_csv:
         import pandas as pd
 
-        emit(pd.DataFrame([record(each) for each in found]).to_csv(index=False))
+        emit(pd.DataFrame([columns_record(SHARDING, each) for each in found]).to_csv(index=False))
         return
     if out.as_json:
         asked = base.question.to_dict() if base.question else {}
@@ -171,8 +172,8 @@ def print_all(base: Projection, question: Question, out: Output) -> None:
             baseline_time_s=base.baseline_time_s,
             sharding=ALL,
             winner=winner(found).way,
-            shardings=[record(each) for each in found],
-            sizes=[_size_record(size) for size in sizes],
+            shardings=[columns_record(SHARDING, each) for each in found],
+            sizes=[columns_record(SIZES, size) for size in sizes],
             calibrations=list(base.calibrations),
         )
         return
@@ -183,36 +184,3 @@ def _best(found: list[Compared]) -> Projection:
     answer = winner(found).answer
     assert answer is not None
     return answer
-
-
-def record(each: Compared) -> dict[str, Any]:
-    """One way as plain data: null where it is not possible, and why."""
-    answer, longest, scheme = each.answer, each.limiting, each.alike.scheme if each.alike else None
-    low, high = answer.band if answer else (None, None)
-    return {
-        "sharding": each.way,
-        "exchange": each.exchange,
-        "row_parts": scheme.row_parts if scheme else None,
-        "col_parts": scheme.col_parts if scheme else None,
-        "time_s": answer.time_s if answer else None,
-        "low_s": answer.totals["low_s"] if answer else None,
-        "high_s": answer.totals["high_s"] if answer else None,
-        "slowdown": answer.slowdown if answer else None,
-        "slowdown_low": low,
-        "slowdown_high": high,
-        "memory_bytes": each.memory_bytes if answer else None,
-        "fits": each.fits and answer is not None,
-        "longest_step": longest.name if longest else None,
-        "longest_share": longest.share if longest else None,
-        "evidence": str(answer.evidence) if answer else None,
-        "why_not": each.why or None,
-    }
-
-
-def _size_record(size: Size) -> dict[str, Any]:
-    return {
-        "table_bytes": size.table_bytes,
-        "gpus": size.base.gpus,
-        "winner": size.best.way,
-        "shardings": [record(each) for each in size.found],
-    }

@@ -11,6 +11,7 @@ from perfmodel.plan.other_ways.alternatives import ON_SSD, best_of, rival_of
 from perfmodel.plan.other_ways.conditions import needed
 from perfmodel.plan.other_ways.one_alternative import Alternative
 from perfmodel.plan.other_ways.winner_map import Crossing, MapCell
+from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import facts, page_width, paragraph, table
 from perfmodel.units import (
@@ -88,13 +89,26 @@ def _overlap(each: Alternative, best: Alternative) -> bool:
 
 def side_by_side(found: Sequence[Alternative], currency: str) -> str:
     """One line an alternative; below them those that are not possible, and why."""
-    headers = ["alternative", "GPUs", "time/batch", "95 % band", "samples/s", "per GPU", "GPU-h", "kWh ≤"]
-    rows = [_row(each, currency) for each in found if each.answer]
-    text = table([*headers, currency], rows, drop=(5, 3, 4, 7))
+    columns = (
+        Column("alternative", lambda each: each.label, left=True),
+        Column("GPUs", lambda each: format_count(each.gpus)),
+        Column("time/batch", lambda each: format_time(each.time_s)),
+        Column("95 % band", lambda e: band(e.answer.totals["low_s"], e.answer.totals["high_s"]), goes=2),
+        Column("samples/s", lambda each: rate_text(each.samples_per_s), goes=3),
+        Column("per GPU", lambda each: rate_text(each.samples_per_s / each.gpus), goes=1),
+        Column("GPU-h", lambda each: format_number(each.gpu_hours)),
+        Column("kWh ≤", lambda each: _number(each.energy_kwh), goes=4),
+        *([Column(currency, lambda each: _number(each.cost))] if currency else []),
+    )
+    text = columns_text(columns, (each for each in found if each.answer))
     how = [(each.label, how_words(each)) for each in found if each.answer]
     text += f"\n\nHow\n{facts(how, indent=1)}"
     rest = [[f"{each.label} ({each.machine})", each.why] for each in found if each.answer is None]
     return text + ("\n\nNot possible\n" + table(["", ""], rest, left=(0, 1)) if rest else "")
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else format_number(value)
 
 
 def how_words(each: Alternative) -> str:
@@ -110,22 +124,6 @@ def rate_text(per_s: float) -> str:
 
 def _known(each: Alternative) -> str:
     return str(each.answer.main_evidence) if each.answer else ""
-
-
-def _row(each: Alternative, currency: str) -> list[str]:
-    assert each.answer is not None
-    totals, energy = each.answer.totals, each.energy_kwh
-    return [
-        each.label,
-        format_count(each.gpus),
-        format_time(each.time_s),
-        band(totals["low_s"], totals["high_s"]),
-        rate_text(each.samples_per_s),
-        rate_text(each.samples_per_s / each.gpus),
-        format_number(each.gpu_hours),
-        format_number(energy) if energy is not None else "-",
-        (format_number(each.cost) if each.cost is not None else "-") if currency else "",
-    ]
 
 
 def conditions(found: Sequence[Alternative], best: Alternative) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.projection_text import band
-from perfmodel.report.terminal import paragraph, table
+from perfmodel.report.terminal import paragraph
 from perfmodel.schema.machine import Machine
 from perfmodel.units import format_bytes, format_count, format_rate, format_time
 
@@ -16,27 +17,12 @@ if TYPE_CHECKING:
 
 def collective_text(answers: pd.DataFrame, calibration_id: str, machine: Machine) -> str:
     """One line a question: time, band, bandwidths, clock and evidence."""
-    rows = []
-    for record in answers.to_dict(orient="records"):
-        rows.append(
-            [
-                str(record["collective"]),
-                format_count(int(record["gpus"])),
-                str(int(record["gpus_per_node"])),
-                format_bytes(float(record["payload_bytes"])),
-                format_time(float(record["time_s"])),
-                band(float(record["low_s"]), float(record["high_s"])),
-                *(_rate(float(record[f"{kind}_bytes_per_s"])) for kind in ("algbw", "busbw")),
-                _evidence(record["evidence"]),
-            ]
-        )
-    headers = ["collective", "GPUs", "/node", "size", "time", "95 % band", "algbw", "busbw", "evidence"]
     changed = ", ".join(f"{key} = {machine.quantity(key)}" for key in sorted(machine.overrides))
     clocks = ", ".join(sorted({str(clock) for clock in answers["clock"]}))
     origin = f"Machine {machine.name}" + (f" · assumed: {changed}" if changed else "") + f" · clock {clocks}"
     return "\n\n".join(
         [
-            table(headers, rows, left=(0, 8), drop=(5, 2, 6)),
+            columns_text(_COLUMNS, answers.to_dict(orient="records")),
             paragraph(f"{origin} · calibration {calibration_id}"),
         ]
     )
@@ -50,3 +36,16 @@ def _evidence(found: object) -> str:
 def _rate(bytes_per_s: float) -> str:
     """A rate; "-" where nothing is sent."""
     return "-" if math.isnan(bytes_per_s) else format_rate(bytes_per_s)
+
+
+_COLUMNS = (
+    Column("collective", lambda row: str(row["collective"]), left=True),
+    Column("GPUs", lambda row: format_count(int(row["gpus"]))),
+    Column("/node", lambda row: str(int(row["gpus_per_node"])), goes=2),
+    Column("size", lambda row: format_bytes(float(row["payload_bytes"]))),
+    Column("time", lambda row: format_time(float(row["time_s"]))),
+    Column("95 % band", lambda row: band(float(row["low_s"]), float(row["high_s"])), goes=1),
+    Column("algbw", lambda row: _rate(float(row["algbw_bytes_per_s"])), goes=3),
+    Column("busbw", lambda row: _rate(float(row["busbw_bytes_per_s"]))),
+    Column("evidence", lambda row: _evidence(row["evidence"]), left=True),
+)

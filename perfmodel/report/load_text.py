@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from perfmodel.passes.settings import Setting
 from perfmodel.project.hosted import host_costs
+from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.hourly_text import hourly_words
 from perfmodel.report.terminal import facts, paragraph, sides, table, unbroken
 from perfmodel.schema.evidence import Clock, Evidence
@@ -195,7 +196,7 @@ def _row(row: LoadRow, answer: ServiceLoad, most: float) -> list[str]:
     near = abs(row.load_per_s - most) < 1e-6 * most
     words = [_whose(answer)] * (row is answer.asked) + ["most"] * near
     return [
-        rate(row.load_per_s).partition("request")[0].strip(),
+        _per_s(row.load_per_s),
         format_fraction(row.utilisation),
         format_count(row.run.requests),
         *(format_time(row.run.quantile(q)) for q in (0.5, 0.95, P99)),
@@ -228,23 +229,26 @@ def batch_table(answer: ServiceLoad) -> str:
     tried = [best[batch] for batch in sorted(best)]
     at = next(place for place, each in enumerate(tried) if each is answer.best)
     shown = tried[max(at - _NEAR, 0) : at + _NEAR + 1]
-    rows = [_tried(answer, each) for each in shown]
-    headers = ["batch/GPU", "pass", "wait", "steps", "most/replica", "no limit", "GPUs", ""]
-    return f"{table(headers, rows, left=(3, 7), drop=(5,))}\n{paragraph(_ROUGH)}"
+    columns = (
+        Column("batch/GPU", lambda each: format_count(each.batch)),
+        Column("pass", lambda each: format_time(each.pass_s)),
+        Column("wait", lambda each: format_time(each.rule.wait_s)),
+        Column("steps", lambda each: _OVERLAPPED if each.rule.overlap else _IN_LINE, left=True),
+        Column("most/replica", lambda each: rough(each) + _per_s(each.rate_per_s)),
+        Column("no limit", lambda each: _per_s(each.capacity_per_s), goes=1),
+        Column("GPUs", lambda each: rough(each) + format_count(answer.gpus_for(each.rate_per_s))),
+        Column("", lambda each: "" if rough(each) else "chosen", left=True),
+    )
+
+    def rough(each: Carried) -> str:
+        return "" if each is answer.best else "~"
+
+    return f"{columns_text(columns, shown)}\n{paragraph(_ROUGH)}"
 
 
-def _tried(answer: ServiceLoad, each: Carried) -> list[str]:
-    rough = "" if each is answer.best else "~"
-    return [
-        format_count(each.batch),
-        format_time(each.pass_s),
-        format_time(each.rule.wait_s),
-        _OVERLAPPED if each.rule.overlap else _IN_LINE,
-        rough + rate(each.rate_per_s).partition("request")[0].strip(),
-        rate(each.capacity_per_s).partition("request")[0].strip(),
-        rough + format_count(answer.gpus_for(each.rate_per_s)),
-        "chosen" if each is answer.best else "",
-    ]
+def _per_s(per_s: float) -> str:
+    """``500 k``: of a column whose head says what."""
+    return rate(per_s).partition("request")[0].strip()
 
 
 def closed_forms(answer: ServiceLoad) -> str:

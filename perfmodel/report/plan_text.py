@@ -17,6 +17,7 @@ from perfmodel.plan.pricing.placement import COPY, Scheme
 from perfmodel.plan.pricing.training import WholeStep
 from perfmodel.plan.what_ifs import WhatIf
 from perfmodel.report.bound_text import bound_words, cut_words, listed_fact
+from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.projection_text import band, origin
 from perfmodel.report.step_words import ahead_words, beside_words, label
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table, unbroken
@@ -277,22 +278,17 @@ def ranks_text(ranks: NDArray[np.int64], gpus: int) -> str:
 def steps(answer: Planned) -> str:
     """The steps with the busiest rank and its imbalance."""
     cost = answer.found.cost
-    rows = [
-        [
-            label(row),
-            format_bytes(row.payload_bytes),
-            str(row.rank) if row.imbalance > 1.0005 else "all",
-            format_ratio(row.imbalance),
-            format_time(row.time_s),
-            format_fraction(row.time_s / cost.time_s),
-            band(row.low_s, row.high_s),
-            str(row.evidence),
-        ]
-        for row in cost.rows
-    ]
-    rows.append(["", "", "", "", format_time(cost.time_s), "", "", ""])
-    headers = ["step", "bytes", "busiest", "to mean", "time", "share", "95 % band", "evidence"]
-    text = table(headers, rows, left=(0, 7), drop=(6, 3, 1))
+    columns = (
+        Column("step", label, left=True),
+        Column("bytes", lambda row: format_bytes(row.payload_bytes), goes=3),
+        Column("busiest", lambda row: str(row.rank) if row.imbalance > 1.0005 else "all"),
+        Column("to mean", lambda row: format_ratio(row.imbalance), goes=2),
+        Column("time", lambda row: format_time(row.time_s), total=format_time(cost.time_s)),
+        Column("share", lambda row: format_fraction(row.time_s / cost.time_s)),
+        Column("95 % band", lambda row: band(row.low_s, row.high_s), goes=1),
+        Column("evidence", lambda row: str(row.evidence), left=True),
+    )
+    text = columns_text(columns, cost.rows)
     beside = (*map(beside_words, cost.rows), ahead_words(cost))
     return text + "".join(f"\n{paragraph(words, 1)}" for words in beside if words)
 

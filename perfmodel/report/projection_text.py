@@ -15,6 +15,7 @@ from perfmodel.project.hosted import Hosted
 from perfmodel.project.ids_ahead import IdsAhead
 from perfmodel.project.kernel_choice import OtherKernels
 from perfmodel.project.sensitivity import NextExperiment, Sensitivity
+from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.host_text import ahead_line, beside_line, host_headline, host_table
 from perfmodel.report.terminal import (
     command_lines,
@@ -182,32 +183,18 @@ def kernel_lines(answer: Projection, others: Sequence[OtherKernels]) -> str:
 
 def step_table(answer: Projection) -> str:
     """Steps with bytes, time, share, band, clock and evidence; the total under the times."""
-    rows = [_step(answer, step) for step in answer.steps]
-    rows.append(["", "", format_time(answer.time_s), "", "", "", "", ""])
-    headers = [
-        "step",
-        "bytes/GPU",
-        "time",
-        "share",
-        "95 % band",
-        "clock" if len(answer.clocks) > 1 else "",
-        "evidence",
-        "",
-    ]
-    return table(headers, rows, left=(0, 5, 6, 7), drop=(7, 1, 4))
-
-
-def _step(answer: Projection, step: StepRow) -> list[str]:
-    return [
-        _label(answer, step),
-        format_bytes(step.payload_bytes),
-        format_time(step.time_s),
-        format_fraction(step.share),
-        band(step.low_s, step.high_s),
-        str(step.clock) if len(answer.clocks) > 1 else "",
-        str(step.evidence),
-        _limit(step) if step.evidence.rank >= _WEAK else "",
-    ]
+    several = len(answer.clocks) > 1
+    columns = (
+        Column("step", lambda step: _label(answer, step), left=True),
+        Column("bytes/GPU", lambda step: format_bytes(step.payload_bytes), goes=2),
+        Column("time", lambda step: format_time(step.time_s), total=format_time(answer.time_s)),
+        Column("share", lambda step: format_fraction(step.share)),
+        Column("95 % band", lambda step: band(step.low_s, step.high_s), goes=3),
+        *([Column("clock", lambda step: str(step.clock), left=True)] if several else []),
+        Column("evidence", lambda step: str(step.evidence), left=True),
+        Column("", lambda step: _limit(step) if step.evidence.rank >= _WEAK else "", left=True, goes=1),
+    )
+    return columns_text(columns, answer.steps)
 
 
 def short_label(step: StepRow | Difference) -> str:

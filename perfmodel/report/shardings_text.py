@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.plan.as_projection import Compared, winner
 from perfmodel.plan.sizes import Size
 from perfmodel.project import Projection
+from perfmodel.report.columns import Column, columns_record, columns_text
 from perfmodel.report.projection_text import footer, gpu_line, short_label
 from perfmodel.report.terminal import paragraph, table
 from perfmodel.units import format_bytes, format_count, format_fraction, format_ratio, format_time
@@ -52,28 +54,11 @@ def headline(base: Projection, best: Compared) -> str:
 def sharding_table(found: Sequence[Compared]) -> str:
     """One line a way, the fastest first; below them those that are impossible, and why."""
     possible = sorted((c for c in found if c.answer), key=lambda c: c.answer.time_s if c.answer else 0.0)
-    rows = [_row(each) for each in possible]
-    headers = ["sharding", "parts", "time", "slowdown", "95 % band", "memory/GPU", "longest step"]
-    text = table(headers, rows, left=(0, 1, 6), drop=(4, 1))
+    text = columns_text(SHARDING, possible)
     rest = [[each.way, each.why] for each in found if each.answer is None]
     if rest:
         text += "\n\nNot possible\n" + table(["", ""], rest, left=(0, 1))
     return text
-
-
-def _row(each: Compared) -> list[str]:
-    answer, longest = each.answer, each.limiting
-    assert answer is not None and longest is not None
-    low, high = answer.band
-    return [
-        each.way,
-        parts_text(each),
-        format_time(answer.time_s),
-        format_ratio(answer.slowdown),
-        f"{format_ratio(low)} – {format_ratio(high)}",
-        format_bytes(each.memory_bytes, binary=False) + ("" if each.fits else " (too much)"),
-        f"{short_label(longest)} {format_fraction(longest.share)}",
-    ]
 
 
 def parts_text(each: Compared) -> str:
@@ -84,25 +69,97 @@ def parts_text(each: Compared) -> str:
     return "copies" if scheme.parts == 0 else f"{scheme.row_parts} × {scheme.col_parts}"
 
 
+def _answers(**values: Callable[[Projection], Any]) -> dict[str, Callable[[Compared], Any]]:
+    """Values of an answer by their keys; None where it is not possible."""
+
+    def of(value: Callable[[Projection], Any]) -> Callable[[Compared], Any]:
+        return lambda each: None if each.answer is None else value(each.answer)
+
+    return {key: of(value) for key, value in values.items()}
+
+
+def _memory(each: Compared) -> str:
+    return format_bytes(each.memory_bytes, binary=False) + ("" if each.fits else " (too much)")
+
+
+def _longest(each: Compared) -> str:
+    longest = each.limiting
+    return "" if longest is None else f"{short_label(longest)} {format_fraction(longest.share)}"
+
+
+_WAY = {"sharding": lambda each: each.way, "exchange": lambda each: each.exchange}
+_PARTS = {
+    "row_parts": lambda each: each.alike.scheme.row_parts if each.alike else None,
+    "col_parts": lambda each: each.alike.scheme.col_parts if each.alike else None,
+}
+_TIMES = _answers(
+    time_s=lambda a: a.time_s, low_s=lambda a: a.totals["low_s"], high_s=lambda a: a.totals["high_s"]
+)
+_MEMORY = {
+    "memory_bytes": lambda each: each.memory_bytes if each.answer else None,
+    "fits": lambda each: each.fits and each.answer is not None,
+}
+_LONGEST = {
+    "longest_step": lambda each: each.limiting.name if each.limiting else None,
+    "longest_share": lambda each: each.limiting.share if each.limiting else None,
+}
+_KNOWN = _answers(evidence=lambda a: str(a.evidence)) | {"why_not": lambda each: each.why or None}
+_BAND = _answers(slowdown_low=lambda a: a.band[0], slowdown_high=lambda a: a.band[1])
+SHARDING = (
+    Column("sharding", lambda each: each.way, left=True, data=_WAY),
+    Column("parts", parts_text, left=True, goes=2, data=_PARTS),
+    Column("time", lambda each: format_time(each.answer.time_s), data=_TIMES),
+    Column(
+        "slowdown",
+        lambda each: format_ratio(each.answer.slowdown),
+        data=_answers(slowdown=lambda a: a.slowdown),
+    ),
+    Column("95 % band", lambda each: " – ".join(map(format_ratio, each.answer.band)), goes=1, data=_BAND),
+    Column("memory/GPU", _memory, data=_MEMORY),
+    Column("longest step", _longest, left=True, data=_LONGEST),
+    Column(data=_KNOWN),
+)
+"""Ways to shard beside each other."""
+
+
+SIZES = (
+    Column(
+        "tables",
+        lambda size: format_bytes(size.table_bytes, binary=False),
+        data={"table_bytes": lambda size: size.table_bytes},
+    ),
+    Column("GPUs", lambda size: format_count(size.base.gpus), data={"gpus": lambda size: size.base.gpus}),
+    Column(
+        "wins",
+        lambda size: "fits one GPU" if size.base.gpus == 1 else size.best.way,
+        left=True,
+        data={
+            "winner": lambda size: size.best.way,
+            "shardings": lambda size: [columns_record(SHARDING, each) for each in size.found],
+        },
+    ),
+    Column("parts", lambda size: parts_text(size.best) if size.base.gpus > 1 else "", left=True, goes=2),
+    Column("slowdown", lambda size: format_ratio(_slowdown(size.best))),
+    Column(
+        "95 % band",
+        lambda size: " – ".join(map(format_ratio, size.best.answer.band)) if size.base.gpus > 1 else "",
+        goes=1,
+    ),
+    Column(ROW_WISE, lambda size: format_ratio(size.base.slowdown)),
+    Column("next best", lambda size: _next_best(size.second), left=True),
+)
+"""Which way wins at which size of the tables."""
+
+
+def _slowdown(best: Compared) -> float:
+    return best.answer.slowdown if best.answer else 1.0
+
+
+def _next_best(second: Compared | None) -> str:
+    return f"{second.way} {format_ratio(second.answer.slowdown)}" if second and second.answer else ""
+
+
 def sizes_table(sizes: Sequence[Size]) -> str:
     """Which way wins at which size of the tables, one line each."""
-    rows = []
-    for size in sizes:
-        best, base = size.best, size.base
-        low, high = best.answer.band if best.answer else (1.0, 1.0)
-        second = size.second
-        rows.append(
-            [
-                format_bytes(size.table_bytes, binary=False),
-                format_count(base.gpus),
-                "fits one GPU" if base.gpus == 1 else best.way,
-                parts_text(best) if base.gpus > 1 else "",
-                format_ratio(best.answer.slowdown if best.answer else 1.0),
-                f"{format_ratio(low)} – {format_ratio(high)}" if base.gpus > 1 else "",
-                format_ratio(base.slowdown),
-                f"{second.way} {format_ratio(second.answer.slowdown)}" if second and second.answer else "",
-            ]
-        )
-    headers = ["tables", "GPUs", "wins", "parts", "slowdown", "95 % band", ROW_WISE, "next best"]
     title = "Which wins where (as many GPUs as each size needs)"
-    return f"{title}\n" + table(headers, rows, left=(2, 3, 7), drop=(5, 3))
+    return f"{title}\n{columns_text(SIZES, sizes)}"
