@@ -57,10 +57,9 @@ def answered(typed: Mapping[str, Any]) -> AlternativesAnswer:
     question.check_gpus()
     known = None if typed["prices"] is None else read_prices(typed["prices"], question.machine.name)
     options = read_once(question.keywords())
-    progress = PlanProgress(after_s=_PROGRESS_AFTER_S)
+    progress = PlanProgress(_PROGRESS_AFTER_S, "comparing the alternatives")
     try:
         with question.advised():
-            progress.tell("comparing the alternatives")
             planner = _planner(question) if typed["model"] is not None else None
             found = find(options, known, planner, *memories)
             progress.tell("comparing them over skew, batch and table size (--no-map leaves this out)")

@@ -16,14 +16,14 @@ _LINE_EVERY_S = 0.5
 class PlanProgress:
     """The best plan so far, the bound, the time that goes by, or what is done: drawn anew twice a second.
 
-    after_s  seconds before the first line
+    after_s  seconds before the first line;  what  is done at first
     found  whether a search has told of a plan
     A search says what it has found when it has found it, which may be long ago: a thread draws the line.
     """
 
-    def __init__(self, after_s: float = _LINE_EVERY_S) -> None:
+    def __init__(self, after_s: float = _LINE_EVERY_S, what: str = "searching") -> None:
         self._began = time.monotonic()
-        self._best_s, self._bound_s, self._what = math.inf, 0.0, "searching"
+        self._best_s, self._bound_s, self._what = math.inf, 0.0, what
         self._shown, self._live = "", on_terminal()
         self.found = False
         self._after_s = after_s

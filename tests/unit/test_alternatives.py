@@ -376,8 +376,7 @@ def test_a_terminal_shows_what_takes_more_than_two_seconds(cli: Any, monkeypatch
     monkeypatch.setattr("perfmodel.cli.plan_progress.rewrite", lambda text, before="": lines.append(text))
     monkeypatch.setattr("perfmodel.cli.alternatives_answer._PROGRESS_AFTER_S", 1e-3)
     assert cli("alternatives", "--table-size", "1TB", "--no-map").code == 0
-    assert re.match(r"(comparing the alternatives|searching) +0 s", lines[0]) and lines[-1] == ""
-    assert any(line.startswith("comparing the alternatives") for line in lines)
+    assert re.match(r"comparing the alternatives +\d+ s", lines[0]) and lines[-1] == ""
     lines.clear()
     monkeypatch.setattr("perfmodel.cli.alternatives_answer._PROGRESS_AFTER_S", 60.0)
     assert cli("alternatives", "--table-size", "1TB", "--no-map").code == 0

@@ -17,7 +17,7 @@ from perfmodel.plan.pricing.dense import dense_of
 from perfmodel.plan.pricing.training import CostedPlan, WholeStep
 from perfmodel.plan.searching.search import Search
 from perfmodel.report.figures import gpu_columns as gpus_of
-from perfmodel.report.figures.gpu_columns import ALIKE, EACH, Column, Shown, runs
+from perfmodel.report.figures.gpu_columns import ALIKE, EACH, GpuColumn, Shown, runs
 from perfmodel.report.figures.gpu_loads import balance, memory
 from perfmodel.report.figures.placements import held_by
 from perfmodel.report.figures.plan_steps import steps
@@ -59,9 +59,9 @@ def test_columns_and_titles_name_the_gpus_by_their_ranks(answer: Planned) -> Non
 
 def test_runs_of_ranks() -> None:
     assert runs([0, 1, 2, 5, 7, 8]) == ["0–2", "5", "7–8"]
-    assert Column(0, (0, 1, 2, 5, 7, 8)).tick() == "0–2<br>+3"
-    assert Column(4, (4, 5, 9)).tick() == "4–5<br>9"
-    assert Column(4, (4,)).name(EACH) == "rank 4"
+    assert GpuColumn(0, (0, 1, 2, 5, 7, 8)).tick() == "0–2<br>+3"
+    assert GpuColumn(4, (4, 5, 9)).tick() == "4–5<br>9"
+    assert GpuColumn(4, (4,)).name(EACH) == "rank 4"
 
 
 def test_memory_opens_where_differences_are_seen(answer: Planned) -> None:

@@ -30,7 +30,7 @@ _CHARACTER = 7.5  # pixels of a tick
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class GpuColumn:
     """One column: the GPU that is drawn, and how many it stands for."""
 
     rank: int
@@ -90,7 +90,7 @@ class Shown:
         return {t: group for group in self.answer.groups for t in group.tables}
 
     @cached_property
-    def columns(self) -> tuple[str, tuple[Column, ...]]:
+    def columns(self) -> tuple[str, tuple[GpuColumn, ...]]:
         """How GPUs became columns (EACH, ALIKE, SOME), and the columns.
 
         Limits: up to ``MOST_COLUMNS`` GPUs -> all of them in order;  more -> classes of alike GPUs, the
@@ -98,15 +98,15 @@ class Shown:
         """
         gpus, total = self.answer.evaluator.gpus, self.shares.total_s
         if gpus <= MOST_COLUMNS:
-            return EACH, tuple(Column(rank, (rank,)) for rank in range(gpus))
+            return EACH, tuple(GpuColumn(rank, (rank,)) for rank in range(gpus))
         _, first, number = np.unique(self._held, axis=0, return_index=True, return_inverse=True)
         if first.size <= MOST_COLUMNS:
             order = np.lexsort((first, -total[first]))
             ranks = [tuple(np.flatnonzero(number.ravel() == at).tolist()) for at in order]
-            return ALIKE, tuple(Column(int(first[at]), own) for at, own in zip(order, ranks, strict=True))
+            return ALIKE, tuple(GpuColumn(int(first[at]), own) for at, own in zip(order, ranks, strict=True))
         order = np.argsort(-total, kind="stable")
         picked = np.unique(np.linspace(0, gpus - 1, MOST_COLUMNS).astype(int))
-        return SOME, tuple(Column(int(order[at]), (int(order[at]),)) for at in picked)
+        return SOME, tuple(GpuColumn(int(order[at]), (int(order[at]),)) for at in picked)
 
     @property
     def _held(self) -> NDArray[np.int64]:

@@ -21,7 +21,7 @@ from perfmodel.report.figures.gpu_columns import (
     HOT,
     ORDER,
     OWN,
-    Column,
+    GpuColumn,
     Shown,
     bytes_unit,
     colour_of,
@@ -273,7 +273,7 @@ def _label(shown: Shown, piece: GpuPiece, value: float, top: float, columns: int
     return safe(names[piece.tables[0]]) if len(piece.tables) == 1 else f"{len(piece.tables)} tables"
 
 
-def _hover(shown: Shown, where: str, column: Column, piece: GpuPiece) -> str:
+def _hover(shown: Shown, where: str, column: GpuColumn, piece: GpuPiece) -> str:
     total = float(shown.shares.total_s[column.rank])
     time = f"{format_time(piece.time_s)} of the {format_time(total)} that this GPU is busy"
     if not piece.tables:
@@ -328,7 +328,7 @@ def _why(shown: Shown, piece: GpuPiece) -> str:
     return f"next best: {words}" if words else ""
 
 
-def _row(shown: Shown, column: Column, piece: GpuPiece, kind: str) -> Mapping[str, Any]:
+def _row(shown: Shown, column: GpuColumn, piece: GpuPiece, kind: str) -> Mapping[str, Any]:
     tables = shown.answer.evaluator.tables
     one = piece.tables[0] if len(piece.tables) == 1 else None
     scheme = shown.answer.plan.placements[one].scheme if one is not None else None
