@@ -47,7 +47,7 @@ def answer_project(context: typer.Context, report: Path | None) -> None:
         from perfmodel.cli.report import check_beside, write_beside
 
         check_beside(report, force, **memory)
-        check_host(host, as_csv=as_csv, report=report, sharding=sharding, **memory)
+    check_host(host, as_csv=as_csv, report=report, sharding=sharding, **memory)
     way = checked_sharding(sharding, asked["reduction"], tier=asked["tier"], **memory)
     if tables is not None:
         table_count(tables)
