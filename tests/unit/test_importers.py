@@ -251,6 +251,14 @@ def test_falling_times_are_a_warning(tmp_path: Path) -> None:
     assert any("falls by 50.0 %" in w and "8 GPUs" in w for w in import_logs([log]).warnings)
 
 
+@pytest.mark.parametrize(("later_us", "said"), [(30.0, False), (29.9, True)])
+def test_a_time_that_falls_by_more_than_a_quarter_is_a_warning(
+    tmp_path: Path, later_us: float, said: bool
+) -> None:
+    log = write(tmp_path, "x.log", new_log([line(8_000_000, 40.0), line(16_000_000, later_us)]))
+    assert any("the time falls by" in w for w in import_logs([log]).warnings) == said
+
+
 def test_different_stacks_are_refused_by_name_unless_one_is_chosen(tmp_path: Path) -> None:
     old = write(tmp_path, "old.log", new_log([line(8_000_000, 80.0)], code=22703))
     new = write(tmp_path, "new.log", new_log([line(8_000_000, 70.0)], code=22907))

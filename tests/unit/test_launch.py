@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from calibrate.machine.local_gpus import LocalGpu
-from calibrate.operations import Place
+from calibrate.operations import Availability, Place
 from calibrate.ranks import process, start
 from calibrate.ranks.external import Launcher, detect_launcher, first_host
 from calibrate.ranks.ready_operations import ReadyOperations
@@ -23,7 +27,15 @@ from calibrate.ranks.start import (
     rank_that_ended,
     wants_mpi,
 )
-from calibrate.ranks.team import ONE_A_GPU, TeamRequest, availabilities, gpus_used, name_of, places_of
+from calibrate.ranks.team import (
+    ONE_A_GPU,
+    RankTeam,
+    TeamRequest,
+    availabilities,
+    gpus_used,
+    name_of,
+    places_of,
+)
 from perfmodel.errors import BadInputError, NoHardwareError
 
 TORCHRUN = {
@@ -307,3 +319,26 @@ def test_without_a_gpu_no_rank_of_one_is_started(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(start, "find_gpus", tuple)
     with pytest.raises(NoHardwareError, match="there is no GPU here"):
         start.open_team(TeamRequest(None, "cuda"), {})
+
+
+class FakeCoordinator:
+    """Ranks of one node that can run one library. opened: the libraries that they were told to open."""
+
+    def __init__(self, ranks: int) -> None:
+        self.peers = [SimpleNamespace(name="") for _ in range(ranks)]
+        self.opened: list[str] = []
+
+    def gather(self, *_: object) -> list[dict[str, Any]]:
+        return [{"node": "n", "host": "n", "cores": [[0]]} for _ in self.peers]
+
+    def ask(self, messages: Mapping[int, dict[str, Any]], deadline_s: float) -> dict[int, Any]:
+        self.opened += [message["provider"] for message in messages.values() if message["do"] == "open"]
+        can = {"providers": {"library": asdict(Availability(True))}, "versions": {}, "uuid": ""}
+        return {rank: {**can, "memory_bytes": 2**30} for rank in messages}
+
+
+@pytest.mark.parametrize(("ranks", "opened"), [(1, []), (2, ["library", "library"])])
+def test_a_rank_alone_opens_no_library_of_collectives(ranks: int, opened: list[str]) -> None:
+    coordinator = FakeCoordinator(ranks)
+    team = RankTeam(coordinator, ranks, "cpu", ["library"])  # type: ignore[arg-type]
+    assert coordinator.opened == opened and team.world().ranks == ranks

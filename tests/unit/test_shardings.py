@@ -440,6 +440,7 @@ def test_more_gpus_are_tried_where_no_sharding_fits(
 
 def test_of_more_gpus_the_fewest_are_taken() -> None:
     """Tables whose ways fit 40 GPUs and more, tried from 8 on."""
+    needed = 40
     question = SimpleNamespace(gpus=None)
 
     class Tried:
@@ -449,7 +450,7 @@ def test_of_more_gpus_the_fewest_are_taken() -> None:
             self.gpus, self.gpu_count = gpus, SimpleNamespace(gpus_per_node=8)
 
     def fits(base: Any, ways: Any) -> list[Any]:
-        return [SimpleNamespace(answer=base, fits=base.gpus >= 40, way="grid")]
+        return [SimpleNamespace(answer=base, fits=base.gpus >= needed, way="grid")]
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(shardings, "compared", fits)
@@ -461,3 +462,7 @@ def test_of_more_gpus_the_fewest_are_taken() -> None:
             assert base.gpus == max(first, 40)
         base, _ = shardings.on_enough(Tried(1), question)  # type: ignore[arg-type]
         assert base.gpus == 1  # 16 times as many do not fit
+        needed = 384  # 16 times 24, which are tried
+        assert shardings.on_enough(Tried(24), question)[0].gpus == 384  # type: ignore[arg-type]
+        needed = 392  # and no more
+        assert shardings.on_enough(Tried(24), question)[0].gpus == 24  # type: ignore[arg-type]
