@@ -38,6 +38,8 @@ def test_chips_are_listed_and_shown(cli: Any) -> None:
     assert "1 MiB" in text and max(map(len, text.splitlines())) <= 100
     one = cli("chips", "ascend-910").out
     assert "row_latency_s" in one and "assumed" in one and "ddr_rate" in one
+    indents = {len(text) - len(text.lstrip()) for text in one.split("\n\n")}
+    assert indents == {0, 1}  # the name, and all that is said of it below each other
     chips = document(cli, "chips")["chips"]
     assert chips[0]["values"]["cores"]["source"]
     what_if = document(cli, "chips", "ascend-910", "--set", "cores=8")["chips"][0]

@@ -80,6 +80,8 @@ def test_a_ceiling_has_its_name_where_no_line_is() -> None:
     assert set(ends(block(roofline(asked()))).values()) == {"right"}
     pcie = asked(batch=4096, dim=128, machine="rtx-pro-6000-pcie")
     assert ends(block(roofline(pcie))) == {"gather": "left", "memory": "right", "L2": "right"}
+    names = block(roofline(pcie)).figure.layout.annotations
+    assert any("fit in L2" in a.text for a in names) and len({a.font.size for a in names}) == 1
 
 
 def test_the_sentence_follows_the_data() -> None:
