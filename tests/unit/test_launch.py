@@ -14,7 +14,7 @@ import pytest
 
 from calibrate.machine.local_gpus import LocalGpu
 from calibrate.operations import Availability, Place
-from calibrate.ranks import process, start
+from calibrate.ranks import process, start, team
 from calibrate.ranks.external import Launcher, detect_launcher, first_host
 from calibrate.ranks.ready_operations import ReadyOperations
 from calibrate.ranks.start import (
@@ -27,15 +27,7 @@ from calibrate.ranks.start import (
     rank_that_ended,
     wants_mpi,
 )
-from calibrate.ranks.team import (
-    ONE_A_GPU,
-    RankTeam,
-    TeamRequest,
-    availabilities,
-    gpus_used,
-    name_of,
-    places_of,
-)
+from calibrate.ranks.team import ONE_A_GPU, TeamRequest, availabilities, gpus_used, name_of, places_of
 from perfmodel.errors import BadInputError, NoHardwareError
 
 TORCHRUN = {
@@ -340,5 +332,5 @@ class FakeCoordinator:
 @pytest.mark.parametrize(("ranks", "opened"), [(1, []), (2, ["library", "library"])])
 def test_a_rank_alone_opens_no_library_of_collectives(ranks: int, opened: list[str]) -> None:
     coordinator = FakeCoordinator(ranks)
-    team = RankTeam(coordinator, ranks, "cpu", ["library"])  # type: ignore[arg-type]
-    assert coordinator.opened == opened and team.world().ranks == ranks
+    joined = team.RankTeam(coordinator, ranks, "cpu", ["library"])  # type: ignore[arg-type]
+    assert coordinator.opened == opened and joined.world().ranks == ranks
