@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from perfmodel.passes.schemes import Exchange
-from perfmodel.plan import Evaluator, PlanTables, Scheme
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.pricing.loads import Resource
 from perfmodel.plan.pricing.memory import buffer_bytes
@@ -91,6 +91,18 @@ def test_shards_are_no_larger_than_they_may_be() -> None:
         sent = o.own[choice.option, Resource.BAGS_SENT]
         largest.append(float(sent.max() / o.average[choice.option, Resource.BAGS_SENT].sum()))
     assert largest[0] > largest[1] > 2 * largest[2]
+
+
+def test_one_whole_table_takes_as_long_as_on_its_rank_alone() -> None:
+    """Not as long as a sixteenth of it: the choice's time is that of the plan with the table on a rank."""
+    tables = distinct(1)
+    evaluator = Evaluator.on(MACHINE, tables, 1024, 16)
+    o = options_of(evaluator, 80e9)
+    mask = np.arange(o.group.size) == o.find(0, Scheme(Exchange.RB))
+    choice = Choosing(evaluator, o, mask).run(80e9, np.inf, None, lambda: False)
+    plan = Plan(tables, (Placement.of(Scheme(Exchange.RB), [0]),), 16, o.domain)
+    assert choice is not None
+    assert choice.time_s == pytest.approx(evaluator.cost(plan).time_s, rel=1e-3)
 
 
 def test_what_does_not_fit_is_not_chosen() -> None:
