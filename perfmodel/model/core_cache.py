@@ -8,6 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from perfmodel.model.recording import Number, exponential, larger, named, over_arrays, smaller, where
+
 Array = NDArray[np.float64]
 
 _MOST_STEPS = 60
@@ -32,17 +34,18 @@ def passed_rate(rate: ArrayLike, out: ArrayLike, passed: ArrayLike) -> Array:
         return np.minimum(_array(rate), _array(out) / _array(passed))
 
 
+@over_arrays
 def cold_gather_time(
-    n: ArrayLike,
-    row: ArrayLike,
-    first: ArrayLike,
-    slowest: ArrayLike,
-    near: ArrayLike,
-    missed: ArrayLike,
-    misses: ArrayLike,
-    in_flight: ArrayLike,
-    peak: ArrayLike,
-) -> Array:
+    n: Number,
+    row: Number,
+    first: Number,
+    slowest: Number,
+    near: Number,
+    missed: Number,
+    misses: Number,
+    in_flight: Number,
+    peak: Number,
+) -> Number:
     """Time of one core to gather rows through a cache of its own that is empty at first.
 
         t = max(l_1 + max(n - 2k, 0) s + l_0 + d, l_max + (n - 1) row / BW)                 n > k     [s]
@@ -57,19 +60,21 @@ def cold_gather_time(
             law, one every s; k of them begin at once, and the last ones are waited for
     Limits: all miss, l_1 = l_u -> ``one_chip.gather_time``;  u = 0, n -> inf -> n l_0 / k, or n row / BW
     """
-    draws, k, hit, far, some = (_array(a) for a in (n, in_flight, near, missed, misses))
-    later = np.maximum(draws - k, 1e-300)
-    some = np.minimum(some, later)
-    mean = hit + some / later * (far - hit)
-    each = np.maximum(mean / k, _array(row) / _array(peak))
-    more = np.maximum(far - hit, 0)
-    tail = last_wait(more, some / later, np.minimum(later, more / each), each)
-    waves = np.where(draws > k, _array(first) + np.maximum(draws - 2 * k, 0) * each + hit + tail, 0)
-    lined_up = _array(slowest) + (draws - 1) * _array(row) / _array(peak)
-    return np.where(draws > 0, np.maximum(waves, lined_up), 0)
+    k = in_flight
+    later = larger(n - k, 1e-300)
+    some = smaller(misses, later)
+    mean = near + some / later * (missed - near)
+    each = named("s", larger(mean / k, row / peak), "time between two look-ups")
+    more = larger(missed - near, 0)
+    tail = last_wait(more, some / later, smaller(later, more / each), each)
+    tail = named("d", tail, "the last look-ups are waited for, as some of them miss")
+    waves = where(n > k, first + larger(n - 2 * k, 0) * each + near + tail, 0)
+    lined_up = slowest + (n - 1) * row / peak
+    return where(n > 0, larger(waves, lined_up), 0)
 
 
-def last_wait(more: ArrayLike, chance: ArrayLike, window: ArrayLike, each: ArrayLike) -> Array:
+@over_arrays
+def last_wait(more: Number, chance: Number, window: Number, each: Number) -> Number:
     """How much longer than the last of some look-ups it takes until all are there, as some take longer.
 
         d = l (1 - e^-x) - W s (1 - (1 + x) e^-x) / x,   x = q W              [s]
@@ -79,10 +84,9 @@ def last_wait(more: ArrayLike, chance: ArrayLike, window: ArrayLike, each: Array
     Source: the last slow one is i look-ups before the end with q e^(-q i): mean of l - i s where i <= W
     Limits: q = 0 -> 0;  W = l / s, x -> inf -> l
     """
-    long, ahead, apart = _array(more), _array(window), _array(each)
-    x = np.maximum(_array(chance) * ahead, 1e-12)
-    none = np.exp(-x)
-    return np.asarray(np.maximum(long * (1 - none) - ahead * apart * (1 - (1 + x) * none) / x, 0))
+    x = named("x", larger(chance * window, 1e-12), "q W: slow look-ups among the last")
+    none = exponential(-x)
+    return larger(more * (1 - none) - window * each * (1 - (1 + x) * none) / x, 0)
 
 
 def unique_of_pieces(p: Array, rows: Array, draws: Array) -> Array:

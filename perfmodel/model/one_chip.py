@@ -13,6 +13,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from perfmodel.model.recording import Number, larger, named, over_arrays, where
+
 Array = NDArray[np.float64]
 
 _FAR, _POINTS = 6.0, 400
@@ -64,14 +66,10 @@ def row_latency(row: ArrayLike, first_byte: ArrayLike, *rates: ArrayLike) -> Arr
     return _array(first_byte) + sum((_array(row) / _array(rate) for rate in rates), _array(0.0))
 
 
+@over_arrays
 def gather_time(
-    n: ArrayLike,
-    row: ArrayLike,
-    latency: ArrayLike,
-    slowest: ArrayLike,
-    in_flight: ArrayLike,
-    peak: ArrayLike,
-) -> Array:
+    n: Number, row: Number, latency: Number, slowest: Number, in_flight: Number, peak: Number
+) -> Number:
     """Time of one core to gather rows, some of which are on their way at once.
 
         t = max(n l / k, l_max + (n - 1) row / BW)   if n > 0                 [s]
@@ -83,10 +81,9 @@ def gather_time(
     Limits: n = 0 -> 0;  n = 1 -> l_max;  k = 1, l = l_max -> n l;
             n -> inf -> n row / BW, or n l / k
     """
-    draws = _array(n)
-    waves = draws / _array(in_flight) * _array(latency)
-    lined_up = _array(slowest) + (draws - 1) * _array(row) / _array(peak)
-    return np.where(draws > 0, np.maximum(waves, lined_up), 0)
+    waves = n / in_flight * latency
+    lined_up = slowest + (n - 1) * row / peak
+    return where(n > 0, larger(waves, lined_up), 0)
 
 
 def slowest_row(latency: Sequence[ArrayLike], share: Sequence[ArrayLike], rows: ArrayLike) -> Array:
@@ -267,14 +264,10 @@ def touched_bags(bags: ArrayLike, pooling: ArrayLike, share: ArrayLike) -> Array
         return -_array(bags) * np.expm1(_array(pooling) * np.log1p(-_array(share)))
 
 
+@over_arrays
 def chunk_times(
-    stream: ArrayLike,
-    gather: ArrayLike,
-    chunks: ArrayLike,
-    hottest: ArrayLike,
-    latency: ArrayLike,
-    scan: ArrayLike = 0,
-) -> Array:
+    stream: Number, gather: Number, chunks: Number, hottest: Number, latency: Number, scan: Number = 0
+) -> Number:
     """One pass of a table past two buffers that take turns, one chunk of which has more look-ups.
 
         t = l + s + f(e + q g) + (c - 2) f(e + r) + e + r,   r = (1 - q) g / (c - 1)      c > 1    [s]
@@ -287,14 +280,15 @@ def chunk_times(
     Source: pipeline of two stages; a buffer is filled, waited for and looked up, and there are two of them
     Limits: q = 1/c, l = e = 0 -> s + (c - 1) max(s, g/c) + g/c;  q = 1 -> nothing of g overlaps but one chunk
     """
-    s, g, c, q, wait, each = (_array(a) for a in (stream, gather, chunks, hottest, latency, scan))
-    rest = each + (1 - q) * g / np.maximum(c - 1, 1)
+    s, g, c, q, wait, each = stream, gather, chunks, hottest, latency, scan
 
-    def slot(of: Array) -> Array:
-        return np.maximum(np.maximum(s, of), (s + of + wait) / 2)
+    def slot(of: Number) -> Number:
+        return larger(larger(s, of), (s + of + wait) / 2)
 
-    several = slot(each + q * g) + np.maximum(c - 2, 0) * slot(rest) + rest
-    return wait + s + np.where(c > 1, several, each + g)
+    rest = named("r", (1 - q) * g / larger(c - 1, 1), "look-ups of another chunk than the hottest")
+    first = named("f_q", slot(each + q * g), "the hottest chunk")
+    other = named("f_r", slot(each + rest), "another chunk")
+    return wait + s + where(c > 1, first + larger(c - 2, 0) * other + (each + rest), each + g)
 
 
 def chip_time(wait: ArrayLike, core: ArrayLike, even: ArrayLike, fullest: ArrayLike) -> Array:

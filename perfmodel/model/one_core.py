@@ -14,6 +14,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from perfmodel.model.recording import Number, over_arrays
+
 Array = NDArray[np.float64]
 
 
@@ -21,7 +23,8 @@ def _array(value: ArrayLike) -> Array:
     return np.asarray(value, dtype=np.float64)
 
 
-def gm_time(n: ArrayLike, row: ArrayLike, gm_rate: ArrayLike) -> Array:
+@over_arrays
+def gm_time(n: Number, row: Number, gm_rate: Number) -> Number:
     """GM: every look-up fetches its row.
 
         t = n row / BW_GM                                                     [s]
@@ -30,7 +33,7 @@ def gm_time(n: ArrayLike, row: ArrayLike, gm_rate: ArrayLike) -> Array:
     Source: arXiv 2507.01676, inferred
     Limits: n = 0 -> 0;  the same for every m
     """
-    return _array(n) * _array(row) / _array(gm_rate)
+    return n * row / gm_rate
 
 
 def passes(bags: ArrayLike, at_once: ArrayLike) -> Array:
@@ -81,9 +84,10 @@ def table_bytes(m: ArrayLike, h: ArrayLike, row: ArrayLike, p: ArrayLike = 1) ->
     return _array(row) * (_array(h) + _array(p) * (_array(m) - _array(h)))
 
 
+@over_arrays
 def ids_and_bags_time(
-    n: ArrayLike, id_bytes: ArrayLike, bags: ArrayLike, bag_bytes: ArrayLike, gm_rate: ArrayLike
-) -> Array:
+    n: Number, id_bytes: Number, bags: Number, bag_bytes: Number, gm_rate: Number
+) -> Number:
     """What every way pays: ids and offsets read, bags written.
 
         t = (n id + bags o) / BW                                              [s]
@@ -94,4 +98,4 @@ def ids_and_bags_time(
     Source: definition
     Limits: n = 0 -> bags o / BW
     """
-    return (_array(n) * _array(id_bytes) + _array(bags) * _array(bag_bytes)) / _array(gm_rate)
+    return (n * id_bytes + bags * bag_bytes) / gm_rate

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,9 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model import one_chip, one_core
 from perfmodel.onechip.batch import batch_of
-from perfmodel.onechip.core_misses import Passed, passed_of
+from perfmodel.onechip.core_misses import passed_of
 from perfmodel.onechip.gathered import Gathered, Rows, gathered
-from perfmodel.onechip.layout import BURST_BYTES, CoreBufferLayout, layout
+from perfmodel.onechip.layout import BURST_BYTES, layout
+from perfmodel.onechip.piece import Piece
 from perfmodel.onechip.popular import RowPopularity, shared_misses
 from perfmodel.onechip.work import Batch, CoreStep, CoreWork, TableColumns, Way
 from perfmodel.schema.chip import Chip
@@ -24,34 +26,6 @@ Ints = NDArray[np.intp]
 
 GLOBAL_ID_BYTES, OFFSET_BYTES, BAG_BYTES = 8, 8, 4
 """In global memory: of an id, of the offset of a bag, of an element of a bag."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Piece:
-    """Broadcast arrays that describe pieces, and what follows from them at once."""
-
-    table: Ints
-    way: Ints
-    rows: Array
-    columns: Array
-    bags: Array
-    first: Array
-    row: Array
-    pooling: Array
-    share: Array
-    lay: CoreBufferLayout
-    lockstep: bool
-    passed: Passed | None
-
-    @property
-    def draws(self) -> Array:
-        """Look-ups that fall into the piece."""
-        return self.bags * self.pooling * self.share
-
-    @property
-    def ids(self) -> Array:
-        """Ids that are read."""
-        return self.bags * self.pooling
 
 
 class ChipCost:
@@ -134,6 +108,18 @@ class ChipCost:
             lockstep=lockstep,
         )
 
+    def asked(
+        self, table: int, way: Way, rows: float, columns: float, bags: float, *, lockstep: bool = False
+    ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """The law of looking a piece up, and what it is asked: arguments as in ``work``."""
+        piece = self._piece(table, way, rows, columns, bags, 0, None, lockstep)
+        if way.streams:
+            return one_chip.chunk_times, self._chunks(piece)
+        if way == Way.L1:
+            return one_core.gm_time, (piece.draws, piece.row, self._local(piece))
+        found = gathered(self._v, self._rows(piece))
+        return found.law, found.asked
+
     def _piece(
         self,
         table: ArrayLike,
@@ -144,7 +130,7 @@ class ChipCost:
         first: ArrayLike,
         local: ArrayLike | None,
         lockstep: bool,
-    ) -> _Piece:
+    ) -> Piece:
         at, ways = (np.asarray(a, dtype=np.intp) for a in (table, way))
         of = np.broadcast_arrays(
             at, ways, *(np.asarray(a, dtype=float) for a in (rows, columns, bags, first))
@@ -161,16 +147,16 @@ class ChipCost:
         of = like.astype(float), begin, m, b, row
         draws = self.batch * self.tables.pooling
         out = passed_of(self._v, self.popular, draws, self.batch, of, (ways == Way.GM) & (b > 0))
-        return _Piece(at, ways, m, d, b, begin, row, pool, np.clip(share, 0, 1), lay, lockstep, out)
+        return Piece(at, ways, m, d, b, begin, row, pool, np.clip(share, 0, 1), lay, lockstep, out)
 
-    def _copied(self, p: _Piece) -> CoreStep:
+    def _copied(self, p: Piece) -> CoreStep:
         """Rows that stay come to the local buffer."""
         size = p.lay.resident * p.row
         some = size > 0
         busy = one_core.table_bytes(p.lay.resident, p.lay.resident, p.row) / self._v["dma_bytes_per_s"]
         return self._copy_step(p, size, np.where(some, self._v["row_latency_s"], 0), busy, size)
 
-    def _ids(self, p: _Piece) -> CoreStep:
+    def _ids(self, p: Piece) -> CoreStep:
         """Ids and offsets are read."""
         size = p.ids * GLOBAL_ID_BYTES + p.bags * OFFSET_BYTES
         busy = one_core.ids_and_bags_time(
@@ -179,7 +165,7 @@ class ChipCost:
         wait = np.where(p.bags > 0, self._v["row_latency_s"] * p.lay.passes, 0)
         return _past_cache(wait, busy, size, self._v["channels"])
 
-    def _written(self, p: _Piece) -> CoreStep:
+    def _written(self, p: Piece) -> CoreStep:
         """Bags are written; partial ones are read, and added to."""
         part = p.rows < self.tables.rows[p.table]
         bags = np.where(part, one_chip.touched_bags(p.bags, p.pooling, p.share), p.bags)
@@ -188,7 +174,7 @@ class ChipCost:
         busy = one_core.ids_and_bags_time(0, 0, 1, size, self._v["dma_bytes_per_s"])
         return _past_cache(wait, busy, size, self._v["channels"])
 
-    def _looked_up(self, p: _Piece) -> CoreStep:
+    def _looked_up(self, p: Piece) -> CoreStep:
         """Rows are gathered, or stream past."""
         streamed = self._streamed(p)
         moved = np.where(p.bags > 0, p.lay.passes * (p.rows - p.lay.resident) * p.row, 0)
@@ -203,12 +189,10 @@ class ChipCost:
             }
         )
 
-    def _gathered(self, p: _Piece) -> Gathered:
+    def _gathered(self, p: Piece) -> Gathered:
         """Time of GM and L1."""
-        v, n = self._v, p.draws
-        of = Rows(n, p.row, p.share, self._missed(p), self._top(p), p.bags / self.batch, p.passed, p.lockstep)
-        gm, gathers = gathered(v, of), p.way == Way.GM
-        local = one_chip.issued_rate(p.row, v["local_bytes_per_s"], v["row_issue_s"])
+        v, n, local = self._v, p.draws, self._local(p)
+        gm, gathers = gathered(v, self._rows(p)), p.way == Way.GM
         inside = one_chip.gather_variance(n, p.share, [p.row / local], [], 1)
         scan = np.where(p.rows < self.tables.rows[p.table], p.ids * v["id_s"], 0)
         return Gathered(
@@ -219,48 +203,67 @@ class ChipCost:
             np.where(gathers, gm.after, 0),
         )
 
-    def _streamed(self, p: _Piece) -> Array:
-        """Time of GM-UB and L1-UB, after what stays and the ids are there [s]."""
+    def _rows(self, p: Piece) -> Rows:
+        missed, top, part = self._missed(p), self._top(p), p.bags / self.batch
+        return Rows(p.draws, p.row, p.share, missed, top, part, p.passed, p.lockstep)
+
+    def _local(self, p: Piece) -> Array:
+        """Rate of rows of the local buffer [bytes/s]."""
+        return one_chip.issued_rate(p.row, self._v["local_bytes_per_s"], self._v["row_issue_s"])
+
+    def _still(self, p: Piece) -> Array:
+        """Share of the rows that no pass brings to the vector buffer again [-]."""
+        inside = self._v["local_to_vector_bytes_per_s"]
+        return np.where(inside > 0, 0, p.lay.resident / np.maximum(p.rows, 1))
+
+    def _looked(self, p: Piece) -> Array:
+        """Look-ups of a pass [s]."""
+        return p.draws / p.lay.passes * p.row / self._v["vector_bytes_per_s"]
+
+    def _chunks(self, p: Piece) -> tuple[Array, ...]:
+        """What ``one_chip.chunk_times`` is asked of one pass."""
         v, lay = self._v, p.lay
         inside = v["local_to_vector_bytes_per_s"]
         chunks = np.maximum(lay.chunks, 1)
         moved = (lay.resident / inside if inside else 0) + (p.rows - lay.resident) / v["dma_bytes_per_s"]
-        looked = p.draws / lay.passes * p.row / v["vector_bytes_per_s"]
-        scan = p.ids / lay.passes * v["id_s"]
-        still = np.where(inside > 0, 0, lay.resident / np.maximum(p.rows, 1))
-        hottest = self._hot_share(p, chunks)
+        looked = self._looked(p) * (1 - self._still(p))
         wait = np.where(lay.resident < p.rows, self._copy_wait(p), 0)
-        stream = moved * p.row / chunks
-        passing = one_chip.chunk_times(stream, looked * (1 - still), chunks, hottest, wait, scan)
-        stays = np.where(still > 0, looked * still + scan, 0)
+        scan = p.ids / lay.passes * v["id_s"]
+        return moved * p.row / chunks, looked, chunks, self._hot_share(p, chunks), wait, scan
+
+    def _streamed(self, p: Piece) -> Array:
+        """Time of GM-UB and L1-UB, after what stays and the ids are there [s]."""
+        v, lay, still, asked = self._v, p.lay, self._still(p), self._chunks(p)
+        (stream, *_, wait, scan), passing = asked, one_chip.chunk_times(*asked)
+        stays = np.where(still > 0, self._looked(p) * still + scan, 0)
         after = np.where(lay.chunks > 0, np.maximum(stays - stream, 0) + passing - wait, stays)
         hidden = np.where(wait > 0, 0, np.minimum(stream, v["row_latency_s"]))
         return np.where(p.bags > 0, lay.passes * (after - hidden), 0)
 
-    def _copy_wait(self, p: _Piece) -> Array:
+    def _copy_wait(self, p: Piece) -> Array:
         """Mean latency of a copy of what streams: all passes but the first one find it in the cache [s]."""
         far, near = self._v["row_latency_s"], self._v["cache_latency_s"]
         held = (p.rows - p.lay.resident) * p.row <= self._v["cache_bytes"]
         return np.where(held, (far + (p.lay.passes - 1) * near) / p.lay.passes, far)
 
-    def _hot_share(self, p: _Piece, parts: Array) -> Array:
+    def _hot_share(self, p: Piece, parts: Array) -> Array:
         """Share of a piece's look-ups that goes to the part that has its hottest row."""
         return one_chip.hottest_share(self._top(p), p.rows, parts)
 
-    def _top(self, p: _Piece) -> Array:
+    def _top(self, p: Piece) -> Array:
         """Share of a piece's look-ups that goes to its hottest row."""
         top = self._of_table(p, lambda one, at: self.popular[one].at(self.popular[one].p, p.first[at]))
         return np.minimum(np.divide(top, p.share, out=np.ones_like(top), where=p.share > 0), 1)
 
     # ---- what is shared -------------------------------------------------------------------------------
 
-    def _missed(self, p: _Piece) -> Array:
+    def _missed(self, p: Piece) -> Array:
         """Look-ups of a piece that miss the cache."""
         misses = self._misses[p.lockstep]
         return self._sum(p, misses) * p.bags / self.batch
 
     def _copy_step(
-        self, p: _Piece, size: Array, wait: Array, busy: Array, once: Array, chunks: Array | float = 1.0
+        self, p: Piece, size: Array, wait: Array, busy: Array, once: Array, chunks: Array | float = 1.0
     ) -> CoreStep:
         """A step that copies ``size`` bytes of the table, ``once`` of them different ones, in chunks."""
         v = self._v
@@ -276,7 +279,7 @@ class ChipCost:
             size, _beyond(size, bursts, v["cache_slices"]), none, none, none, none,
         )  # fmt: skip
 
-    def _once_of(self, p: _Piece, once: Array) -> Array:
+    def _once_of(self, p: Piece, once: Array) -> Array:
         """Share of what a slice of the batch copies that no other slice has brought to the cache before."""
         if p.lockstep:
             return p.bags / self.batch
@@ -284,7 +287,7 @@ class ChipCost:
         kept = np.where(once <= self._v["cache_bytes"], self._kept, 0)
         return one_chip.copies_read(slices, kept) / slices
 
-    def _gather_step(self, p: _Piece, of: Gathered) -> CoreStep:
+    def _gather_step(self, p: Piece, of: Gathered) -> CoreStep:
         """A step that looks rows up; only GM asks the memory for them."""
         v, gathers = self._v, p.way == Way.GM
         cached = v["cache_bytes"] > 0
@@ -305,14 +308,14 @@ class ChipCost:
         shared = [np.where(gathers, a, 0) for a in (*all_gm, *all_cache, cubes)]
         return CoreStep(of.wait, busy, of.variance, *[*shared, of.quick, of.after])
 
-    def _asked(self, p: _Piece, parts: float) -> tuple[Array, ...]:
+    def _asked(self, p: Piece, parts: float) -> tuple[Array, ...]:
         """``_requests`` of look-ups that leave their core."""
         if p.passed is not None:
             return self._dealt(p, p.passed.requests, p.passed.hottest, p.passed.squares, parts)
         return self._requests(p, *self._draws, parts)
 
     def _requests(
-        self, p: _Piece, of_a_row: list[Array], squares: list[Array], parts: float
+        self, p: Piece, of_a_row: list[Array], squares: list[Array], parts: float
     ) -> tuple[Array, ...]:
         """Bytes of rows that are asked for, of the hottest part beyond an even share, and their spread.
 
@@ -323,7 +326,7 @@ class ChipCost:
         top = part * self._of_table(p, lambda one, at: self.popular[one].at(of_a_row[one], p.first[at]))
         return self._dealt(p, count, top, square, parts)
 
-    def _dealt(self, p: _Piece, count: Array, top: Array, squares: Array, parts: float) -> tuple[Array, ...]:
+    def _dealt(self, p: Piece, count: Array, top: Array, squares: Array, parts: float) -> tuple[Array, ...]:
         """What requests of a piece, and of its hottest row, make of the parts that rows are dealt to."""
         part = p.bags / self.batch
         share = np.divide(top, count, out=np.zeros_like(count), where=count > 0)
@@ -331,7 +334,7 @@ class ChipCost:
         spread = squares - count * count / np.maximum(p.rows * part, 1e-300)
         return count * p.row, count * p.row * beyond, np.maximum(spread, 0) * p.row**2
 
-    def _sum(self, p: _Piece, of_a_row: list[Array]) -> Array:
+    def _sum(self, p: Piece, of_a_row: list[Array]) -> Array:
         """Sum over the rows of a piece of what each row of a bin has."""
         return self._of_table(
             p, lambda one, at: self.popular[one].part(of_a_row[one], p.first[at], p.first[at] + p.rows[at])
@@ -346,7 +349,7 @@ class ChipCost:
         kept, found = shared_misses(popular, draws, row, self.count, held)
         return kept, {key: [every[kind] for kind in self.kind_of] for key, every in found.items()}
 
-    def _of_table(self, p: _Piece, value: Callable[[int, NDArray[np.bool_]], Array]) -> Array:
+    def _of_table(self, p: Piece, value: Callable[[int, NDArray[np.bool_]], Array]) -> Array:
         """``value(table, where)`` of the pieces of each kind of table, in one array."""
         out = np.empty(p.table.shape)
         like = self.sample[self.kind_of[p.table]]

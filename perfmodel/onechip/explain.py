@@ -1,17 +1,14 @@
 """One way to look a table up on one core, explained: equations, the numbers in them, and where each is from.
 
-Equations are the docstrings of the model, and the numbers those that ``ChipCost`` asks the model with, so
-neither can drift from the times that other commands print.
+Laws are asked with what ``ChipCost`` asks them, recorded, so nothing can drift from the times that other
+commands print.
 """
 
 from __future__ import annotations
 
-import inspect
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from types import ModuleType
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,15 +16,17 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model import core_cache, one_chip, one_core
-from perfmodel.onechip.cost import ChipCost
+from perfmodel.model.recording import BYTES, BYTES_PER_S, PLAIN, SECONDS, Recorded, Unit, named
+from perfmodel.onechip.cost import BAG_BYTES, GLOBAL_ID_BYTES, OFFSET_BYTES, ChipCost
 from perfmodel.onechip.layout import CoreBufferLayout, layout
 from perfmodel.onechip.popular import popularities
 from perfmodel.onechip.work import CoreStep, Way
 from perfmodel.passes.equations import Equation, equation_of
+from perfmodel.passes.recorded_words import letters_text, recorded_terms, working_lines
 from perfmodel.passes.terms import Term
 from perfmodel.schema.chip import Chip
 from perfmodel.schema.distributions import UNIFORM, Distribution
-from perfmodel.units import counted, format_amount, format_bytes, format_count, format_rate, format_time
+from perfmodel.units import counted, format_amount, format_bytes, format_count, format_time
 
 Array = NDArray[np.float64]
 
@@ -47,6 +46,7 @@ class StepExplained:
     """One step of a core: its equation, the numbers in it, and what it takes.
 
     wait_s  until something has come;  busy_s  after that;  notes  what the equation does not say
+    working  the equation with its numbers
     """
 
     title: str
@@ -55,6 +55,7 @@ class StepExplained:
     wait_s: float
     busy_s: float
     notes: tuple[str, ...] = ()
+    working: tuple[str, ...] = ()
 
     @property
     def time_s(self) -> float:
@@ -63,7 +64,9 @@ class StepExplained:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, for JSON."""
-        own = {name: getattr(self, name) for name in ("title", "wait_s", "busy_s", "time_s", "notes")}
+        own = {
+            name: getattr(self, name) for name in ("title", "wait_s", "busy_s", "time_s", "notes", "working")
+        }
         of = {"reference": self.computed.source, "terms": [vars(term) for term in self.terms]}
         return {**own, **self.computed.to_dict(), **of}
 
@@ -120,17 +123,17 @@ def explain_way(
         )
     table = _Table(*(np.array([float(a)]) for a in (rows, dim, element_bytes, pooling)))
     cost = ChipCost(chip, table, batch, popularities([ids], table.rows))
-    with _asked() as calls:
-        work = cost.work(0, way, rows, dim, batch, lockstep=True)
+    work = cost.work(0, way, rows, dim, batch, lockstep=True)
     row = float(one_chip.read_bytes(dim * element_bytes, chip.value("access_bytes")))
     lay = layout(chip, way, rows, row, dim, batch, pooling)
     if not work.fits:
         instead = f"use GM; perfmodel chip ways --chip {chip.name} has the ways that fit."
         raise BadInputError(_too_large(chip, way, lay), instead)
-    copied = [] if chip.buffers.persist else [_copied(lay, row)]
-    around = [*copied, _ids(lay, batch * pooling, batch), _looked_up(way, work.steps[-2], lay, calls)]
-    told = [*around, _written(batch, dim)]
-    parts = [_part(chip, one, step) for one, step in zip(told, work.steps, strict=True)]
+    law, asked = cost.asked(0, way, rows, dim, batch, lockstep=True)
+    looked = _looked_up(law, [float(np.ravel(each)[0]) for each in asked], way, work.steps[-2], lay)
+    copied = [] if chip.buffers.persist else [_copied(chip, lay, row)]
+    every = [*copied, _ids(chip, lay, batch * pooling, batch), looked, _written(chip, batch, dim)]
+    parts = [_part(one, step) for one, step in zip(every, work.steps, strict=True)]
     return WayExplained(
         chip,
         way,
@@ -140,43 +143,6 @@ def explain_way(
         float(work.core_s),
         float(work.preload_s),
     )
-
-
-_FUNCTIONS: tuple[tuple[ModuleType, str], ...] = (
-    (one_chip, "gather_time"),
-    (core_cache, "cold_gather_time"),
-    (core_cache, "last_wait"),
-    (one_core, "gm_time"),
-    (one_chip, "chunk_times"),
-)
-
-
-@contextmanager
-def _asked() -> Iterator[dict[str, dict[str, float]]]:
-    """Arguments of the last call of each of ``_FUNCTIONS``, and its ``result``, while the block runs."""
-    found: dict[str, dict[str, float]] = {}
-    before: list[tuple[ModuleType, str, Callable[..., Any]]] = [
-        (module, name, getattr(module, name)) for module, name in _FUNCTIONS
-    ]
-
-    def kept(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **more: Any) -> Any:
-            result = function(*args, **more)
-            bound = inspect.signature(function).bind(*args, **more)
-            bound.apply_defaults()
-            numbers = {**bound.arguments, "result": result}
-            found[name] = {key: float(np.ravel(value)[0]) for key, value in numbers.items()}
-            return result
-
-        return call
-
-    for module, name, function in before:
-        setattr(module, name, kept(name, function))
-    try:
-        yield found
-    finally:
-        for module, name, function in before:
-            setattr(module, name, function)
 
 
 def _shape(
@@ -195,29 +161,6 @@ def _shape(
     yield Term("row", row, format_bytes(row), "D columns in whole accesses", "", "one row, as it is read")
 
 
-_Told = tuple[str, Equation, list[tuple[str, float | str, str, str]], tuple[str, ...]]
-"""Title, equation, (symbol, value or name of one of the chip, unit, meaning) of its terms, notes."""
-_LATENCY, _COPY = ("t_0", "row_latency_s", "s", "latency"), ("BW", "dma_bytes_per_s", "B/s", "of a copy")
-
-
-def _part(chip: Chip, told: _Told, step: CoreStep) -> StepExplained:
-    title, computed, of, notes = told
-    values = [chip.value(value) if isinstance(value, str) else value for _, value, _, _ in of]
-    terms = tuple(
-        Term(symbol, value, _WRITTEN[unit](value), "", "", meaning)
-        for (symbol, _, unit, meaning), value in zip(of, values, strict=True)
-    )
-    return StepExplained(title, computed, terms, float(step.wait_s), float(step.busy_s), notes)
-
-
-_WRITTEN: dict[str, Callable[[float], str]] = {
-    "s": format_time,
-    "B": format_bytes,
-    "B/s": format_rate,
-    "1": format_amount,
-}
-
-
 _CONDITION = re.compile(r" (?:if )?([a-z] (?:<|>|<=|=) \w+)$")
 
 
@@ -227,86 +170,139 @@ def _equation(function: Callable[..., Any]) -> str:
     return "\n".join(_CONDITION.sub(r"   if \1", line) for line in lines)
 
 
-def _copied(lay: CoreBufferLayout, row: float) -> _Told:
-    kept = [("h", float(lay.resident), "1", "rows that stay"), ("row", row, "B", "one row")]
-    how = Equation.of(one_core.table_bytes, "t = t_0 + h row / BW")
-    return "rows that stay are copied", how, [*kept, _COPY, _LATENCY], ()
+@dataclass(frozen=True)
+class _Asked:
+    """A step before it is written: its title, its time from a law, and what the equation does not say.
 
+    beside  numbers that are in its operands already
+    """
 
-def _ids(lay: CoreBufferLayout, n: float, bags: float) -> _Told:
-    read = [("n", n, "1", "ids of 8 bytes"), ("b", bags, "1", "offsets of 8 bytes")]
-    turns = ("p", float(lay.passes), "1", "passes, each of which waits")
-    how = Equation.of(one_core.ids_and_bags_time, "t = p t_0 + (8 n + 8 b) / BW")
-    return "ids and offsets are read", how, [turns, _LATENCY, *read, _COPY], ()
-
-
-def _written(bags: float, dim: float) -> _Told:
-    of = [("b", bags, "1", "bags"), ("D", dim, "1", "columns of 4 bytes")]
-    how = Equation.of(one_core.ids_and_bags_time, "t = 4 D b / BW")
-    return "bags are written", how, [*of, _COPY], ()
-
-
-_GATHERS = (
-    ("n", "n", "1", "look-ups"),
-    ("row", "row", "B", "one row"),
-    ("l", "latency", "s", "mean latency of a row, by its hits in caches"),
-    ("l_1", "first", "s", "mean latency of the first k rows"),
-    ("l_max", "slowest", "s", "of the slowest of the rows that are on their way at once"),
-    ("l_0", "near", "s", "of a row of the core's cache"),
-    ("l_u", "missed", "s", "of a row that it does not have"),
-    ("u", "misses", "1", "of the look-ups after the first k, rows that the core's cache does not have"),
-    ("k", "in_flight", "1", "rows that are on their way at once"),
-    ("BW", "peak", "B/s", "what the core can take of such rows"),
-)
-
-
-def _looked_up(way: Way, step: CoreStep, lay: CoreBufferLayout, calls: dict[str, dict[str, float]]) -> _Told:
-    time_s = float(step.wait_s + step.busy_s)
-    if way.streams:
-        return _streamed(time_s, lay, calls["chunk_times"])
-    if way == Way.L1:
-        asked, how = calls["gm_time"], Equation.of(one_core.gm_time, "t = n row / BW_L1")
-        rate = "local buffer, one row asked for after the other"
-        inside = [("n", asked["n"], "1", "look-ups"), ("row", asked["row"], "B", "one row")]
-        return (
-            "rows are looked up where they stay",
-            how,
-            [*inside, ("BW_L1", asked["gm_rate"], "B/s", rate)],
-            (),
-        )
-    name = "cold_gather_time" if "cold_gather_time" in calls else "gather_time"
-    function = getattr(core_cache if name == "cold_gather_time" else one_chip, name)
-    asked = calls[name]
-    terms = [(s, asked[key], unit, words) for s, key, unit, words in _GATHERS if key in asked]
-    if name == "cold_gather_time":
-        tail = calls["last_wait"]["result"]
-        terms.append(("d", tail, "s", "the last look-ups are waited for, as some of them miss"))
+    title: str
+    computed: Equation
+    time: Recorded
     notes: tuple[str, ...] = ()
-    if time_s > asked["result"] * (1 + 1e-9):
+    beside: tuple[Recorded, ...] = ()
+
+
+def _part(asked: _Asked, step: CoreStep) -> StepExplained:
+    made = (term for each in (asked.time, *asked.beside) for term in recorded_terms(each))
+    terms = tuple(term for term in made if term.symbol not in ("t", "t_all"))
+    working = tuple(working_lines(asked.time))
+    busy = float(step.wait_s), float(step.busy_s)
+    return StepExplained(asked.title, asked.computed, terms, *busy, asked.notes, working)
+
+
+def _given(symbol: str, value: float, unit: Unit, meaning: str) -> Recorded:
+    return Recorded(value, unit, symbol=symbol, meaning=meaning)
+
+
+def _latency(chip: Chip) -> Recorded:
+    return _given("t_0", chip.value("row_latency_s"), SECONDS, "latency")
+
+
+def _copy_rate(chip: Chip) -> Recorded:
+    return _given("BW", chip.value("dma_bytes_per_s"), BYTES_PER_S, "of a copy")
+
+
+def _copied(chip: Chip, lay: CoreBufferLayout, row: float) -> _Asked:
+    kept = _given("h", float(lay.resident), PLAIN, "rows that stay")
+    size = kept * _given("row", row, BYTES, "one row")
+    time = named("t", _latency(chip) + size / _copy_rate(chip), "")
+    equation = Equation.of(one_core.table_bytes, f"t = {letters_text(time)}")
+    return _Asked("rows that stay are copied", equation, time)
+
+
+def _ids(chip: Chip, lay: CoreBufferLayout, n: float, bags: float) -> _Asked:
+    turns = _given("p", float(lay.passes), PLAIN, "passes, each of which waits")
+    read = one_core.ids_and_bags_time(
+        _given("n", n, PLAIN, "ids"),
+        _given("id", GLOBAL_ID_BYTES, BYTES, "of each"),
+        _given("b", bags, PLAIN, "offsets"),
+        _given("o", OFFSET_BYTES, BYTES, "of each"),
+        _copy_rate(chip),
+    )
+    time = named("t", turns * _latency(chip) + read, "")
+    equation = Equation.of(one_core.ids_and_bags_time, f"t = {letters_text(time)}")
+    return _Asked("ids and offsets are read", equation, time)
+
+
+def _written(chip: Chip, bags: float, dim: float) -> _Asked:
+    size = _given("b", bags, PLAIN, "bags") * _given("D", dim, PLAIN, "columns")
+    time = named("t", size * _given("e", BAG_BYTES, BYTES, "of each") / _copy_rate(chip), "")
+    equation = Equation.of(one_core.ids_and_bags_time, f"t = {letters_text(time)}")
+    return _Asked("bags are written", equation, time)
+
+
+_LETTERS: dict[Callable[..., Any], tuple[tuple[str, Unit, str], ...]] = {
+    one_core.gm_time: (
+        ("n", PLAIN, "look-ups"),
+        ("row", BYTES, "one row"),
+        ("BW_L1", BYTES_PER_S, "local buffer, one row asked for after the other"),
+    ),
+    one_chip.gather_time: (
+        ("n", PLAIN, "look-ups"),
+        ("row", BYTES, "one row"),
+        ("l", SECONDS, "mean latency of a row, by its hits in caches"),
+        ("l_max", SECONDS, "of the slowest of the rows that are on their way at once"),
+        ("k", PLAIN, "rows that are on their way at once"),
+        ("BW", BYTES_PER_S, "what the core can take of such rows"),
+    ),
+    core_cache.cold_gather_time: (
+        ("n", PLAIN, "look-ups"),
+        ("row", BYTES, "one row"),
+        ("l_1", SECONDS, "mean latency of the first k rows"),
+        ("l_max", SECONDS, "of the slowest of the rows that are on their way at once"),
+        ("l_0", SECONDS, "of a row of the core's cache"),
+        ("l_u", SECONDS, "of a row that it does not have"),
+        ("u", PLAIN, "of the look-ups after the first k, rows that the core's cache does not have"),
+        ("k", PLAIN, "rows that are on their way at once"),
+        ("BW", BYTES_PER_S, "what the core can take of such rows"),
+    ),
+    one_chip.chunk_times: (
+        ("s", SECONDS, "one chunk streams"),
+        ("g", SECONDS, "look-ups of a pass in chunks that stream"),
+        ("c", PLAIN, "chunks"),
+        ("q", PLAIN, "share of the look-ups in the hottest chunk"),
+        ("l", SECONDS, "latency of a copy"),
+        ("e", SECONDS, "to find the ids of a chunk"),
+    ),
+}
+"""What the arguments of a law are."""
+
+
+def _looked_up(
+    law: Callable[..., Any], asked: Sequence[float], way: Way, step: CoreStep, lay: CoreBufferLayout
+) -> _Asked:
+    of = zip(_LETTERS[law], asked, strict=True)
+    time = named("t", law(*(_given(symbol, value, unit, words) for (symbol, unit, words), value in of)), "")
+    time_s, equation = float(step.wait_s + step.busy_s), Equation.of(law, _equation(law))
+    if way.streams:
+        return _streamed(time, equation, time_s, lay)
+    if way == Way.L1:
+        equation = Equation.of(law, f"t = {letters_text(time)}")
+        return _Asked("rows are looked up where they stay", equation, time)
+    notes: tuple[str, ...] = ()
+    if time_s > float(time) * (1 + 1e-9):
         notes = (
-            f"That gives {format_time(asked['result'])}. It takes longer because the channel, or the slice "
+            f"That gives {format_time(float(time))}. It takes longer because the channel, or the slice "
             "of the cache, with the table's hottest row gives no more.",
         )
-    return "rows are gathered", Equation.of(function, _equation(function)), [*terms], notes
+    return _Asked("rows are gathered", equation, time, notes)
 
 
-def _streamed(time_s: float, lay: CoreBufferLayout, asked: dict[str, float]) -> _Told:
-    turns, streams = float(lay.passes), float(lay.chunks) > 0
-    extra = time_s / max(turns, 1) - (asked["result"] if streams else 0.0)
-    equation = f"{_equation(one_chip.chunk_times)}\nt_all = p (t + x)" if streams else "t_all = p x"
-    title = "the table streams past the bags" if streams else "rows are looked up where they stay"
-    terms: list[tuple[str, float | str, str, str]] = [
-        ("p", turns, "1", f"passes of {format_count(float(lay.pass_bags))} bags"),
-        ("c", asked["chunks"], "1", f"chunks of {format_count(float(lay.chunk_rows))} rows"),
-        ("h", float(lay.resident), "1", "rows that stay"),
-        ("s", asked["stream"], "s", "one chunk streams"),
-        ("g", asked["gather"], "s", "look-ups of a pass in chunks that stream"),
-        ("q", asked["hottest"], "1", "share of the look-ups in the hottest chunk"),
-        ("l", asked["latency"], "s", "latency of a copy"),
-        ("e", asked["scan"], "s", "to find the ids of a chunk"),
-        ("x", extra, "s", "what rows that stay take, less the latency that hides behind the ids"),
-    ]
-    return title, Equation.of(one_chip.chunk_times, equation), terms, ()
+def _streamed(time: Recorded, equation: Equation, time_s: float, lay: CoreBufferLayout) -> _Asked:
+    streams = float(lay.chunks) > 0
+    extra = time_s / max(float(lay.passes), 1) - (float(time) if streams else 0.0)
+    turns = _given("p", float(lay.passes), PLAIN, f"passes of {format_count(float(lay.pass_bags))} bags")
+    words = "what rows that stay take, less the latency that hides behind the ids"
+    rest, kept = _given("x", extra, SECONDS, words), _given("h", float(lay.resident), PLAIN, "rows that stay")
+    whole = named("t_all", turns * (time + rest if streams else rest), "")
+    first = f"{equation.text}\n" if streams else ""
+    equation = replace(equation, text=f"{first}t_all = {letters_text(whole)}")
+    if not streams:
+        return _Asked("rows are looked up where they stay", equation, whole, beside=(kept,))
+    notes = (f"a chunk has {format_count(float(lay.chunk_rows))} rows",)
+    return _Asked("the table streams past the bags", equation, whole, notes, (kept,))
 
 
 def _too_large(chip: Chip, way: Way, lay: CoreBufferLayout) -> str:

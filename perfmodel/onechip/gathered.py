@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,13 +36,15 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Gathered:
-    """Time of a core, as in ``work.Step`` [s], variance [s^2]."""
+    """Time of a core, as in ``work.Step`` [s], variance [s^2]; the law behind it, and what it was asked."""
 
     wait: Array
     busy: Array
     variance: Array
     quick: Array
     after: Array
+    law: Callable[..., Any] = one_chip.gather_time
+    asked: tuple[Any, ...] = ()
 
 
 def gathered(v: Mapping[str, float], rows: Rows) -> Gathered:
@@ -59,10 +62,12 @@ def _past_no_cache(v: Mapping[str, float], rows: Rows) -> Gathered:
     latency = one_chip.slowest_row(far, hits, 1)
     last = one_chip.slowest_row(far, hits, np.clip(n, 1, k))
     peak = one_chip.issued_rate(rows.row, v["core_bytes_per_s"], v["row_issue_s"])
-    time = one_chip.gather_time(n, rows.row, latency, last, k, peak)
+    asked = n, rows.row, latency, last, k, peak
+    time = one_chip.gather_time(*asked)
     wait, none = np.minimum(latency, time), np.zeros_like(n)
     varies = one_chip.gather_variance(n, rows.share, far, hits, k)
-    return Gathered(wait, time - wait, np.where(n / k * latency >= time, varies, 0), none, none)
+    varies = np.where(n / k * latency >= time, varies, 0)
+    return Gathered(wait, time - wait, varies, none, none, one_chip.gather_time, asked)
 
 
 def _through_cache(v: Mapping[str, float], rows: Rows, passed: Passed) -> Gathered:
@@ -77,13 +82,14 @@ def _through_cache(v: Mapping[str, float], rows: Rows, passed: Passed) -> Gather
     some = 1 - later[0]
     beyond = np.divide(latency - later[0] * far[0], some, out=np.copy(latency), where=some > 0)
     misses = np.maximum(n - k, 0) * some
-    time = core_cache.cold_gather_time(n, rows.row, first, last, far[0], beyond, misses, k, peak)
+    asked = n, rows.row, first, last, far[0], beyond, misses, k, peak
+    time = core_cache.cold_gather_time(*asked)
     wait = np.minimum(first, time)
     varies = one_chip.gather_variance(n, rows.share, far, later, k)
     blocked = np.divide(k, rows.top, out=np.full_like(n, np.inf), where=rows.top > 0)
     after = np.maximum(n - blocked, 0) * np.maximum(latency / k, rows.row / peak)
-    waits = n / k * latency >= time
-    return Gathered(wait, time - wait, np.where(waits, varies, 0), np.broadcast_to(far[1], n.shape), after)
+    varies, quick = np.where(n / k * latency >= time, varies, 0), np.broadcast_to(far[1], n.shape)
+    return Gathered(wait, time - wait, varies, quick, after, core_cache.cold_gather_time, asked)
 
 
 def _hits(rows: Rows, passed: Passed, k: float, shared: bool) -> tuple[list[Array], list[Array]]:

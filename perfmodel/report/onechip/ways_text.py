@@ -105,7 +105,7 @@ def _part(number: int, part: StepExplained) -> str:
         paragraph(head),
         paragraph(part.computed.text, indent=_INDENT),
         _numbers(part.terms),
-        *(paragraph(note, indent=_INDENT) for note in part.notes),
+        *(paragraph(line, indent=_INDENT) for line in (*part.working, *part.notes)),
         facts([("source", part.computed.source)], indent=_INDENT),
         *where(part.computed),
     ]
