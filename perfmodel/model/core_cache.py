@@ -61,12 +61,12 @@ def cold_gather_time(
     Limits: all miss, l_1 = l_u -> ``one_chip.gather_time``;  u = 0, n -> inf -> n l_0 / k, or n row / BW
     """
     k = in_flight
-    later = larger(n - k, 1e-300)
-    some = smaller(misses, later)
-    mean = near + some / later * (missed - near)
+    later = named("rest", larger(n - k, 1e-300), "look-ups after the first k")
+    share = named("q", smaller(misses, later) / later, "share of them that the core's cache does not have")
+    mean = near + share * (missed - near)
     each = named("s", larger(mean / k, row / peak), "time between two look-ups")
     more = larger(missed - near, 0)
-    tail = last_wait(more, some / later, smaller(later, more / each), each)
+    tail = last_wait(more, share, smaller(later, more / each), each)
     tail = named("d", tail, "the last look-ups are waited for, as some of them miss")
     waves = where(n > k, first + larger(n - 2 * k, 0) * each + near + tail, 0)
     lined_up = slowest + (n - 1) * row / peak
