@@ -21,7 +21,7 @@ from perfmodel.model.recording import (
 from perfmodel.passes.equations import Equation
 from perfmodel.passes.terms import Term, TimeParts
 from perfmodel.schema.machine import Quantity
-from perfmodel.units import format_amount, format_bytes, format_number, format_quantity
+from perfmodel.units import format_amount, format_bytes, format_quantity
 
 _UNITS: dict[str, Unit] = {"s": SECONDS, "byte": BYTES, "byte/s": BYTES_PER_S, "1/s": PER_SECOND}
 _NAMES = {unit: name for name, unit in _UNITS.items() if unit != BYTES}
@@ -87,7 +87,7 @@ def _text(number: Recorded, value: float) -> str:
         return format_bytes(value)
     if number.unit in _NAMES:
         return format_quantity(value, _NAMES[number.unit])
-    return format_amount(value) if float(value).is_integer() else format_number(value)
+    return format_amount(value)
 
 
 def _written(number: Number, values: bool, top: bool = False) -> tuple[str, int]:

@@ -91,6 +91,8 @@ def test_words_have_letters_and_numbers() -> None:
     power = "((1.00 s)^2 + (5.59 GiB / 3 GB/s)^2)^(1/2)"
     assert lines(join_power(TIME, SIZE / RATE, 2)) == [f"t = (a^2 + (S / B)^2)^(1/2) = {power} = 2.24 s"]
     assert lines(TIME) == ["t = a = 1.00 s"]
+    rows = Recorded(32767.98, symbol="U")  # of many things all are said: 32 800 would not give the bytes
+    assert lines(rows * SIZE)[0].startswith("t = U × S = 32 768 × ")
 
 
 def test_steps_come_before_what_is_made_of_them_and_once() -> None:
