@@ -117,7 +117,7 @@ def explaining(words: Sequence[str]) -> Explained:
 
 
 def _families_named(words: Sequence[str]) -> Iterator[Family]:
-    """Of words that are no value of an option."""
+    """The families that some words name; a word that is the value of an option names none."""
     for before, word in zip(("", *words), words, strict=False):
         family = _NAMED.get(word.strip().lower())
         if family is None:

@@ -59,7 +59,7 @@ class Busiest:
 
     @cached_property
     def table(self) -> int:
-        """That has the most of it."""
+        """Its index: that of the table with the most of it."""
         return int(np.argmax(self.by_table))
 
     @property
