@@ -3,124 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from perfmodel.cli.alternatives_answer import answered
-from perfmodel.cli.ids import AlphaOption, DistributionOption
-from perfmodel.cli.options import (
-    BackendOption,
-    CalibrationOption,
-    ClockOption,
-    ForceOption,
-    JsonOption,
-    MachineOption,
-    SetOption,
-)
 from perfmodel.cli.output import emit, emit_json, note
 from perfmodel.cli.plan_options import check_page
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.cli.workload import (
-    RESERVE,
-    BatchOption,
-    DimOption,
-    DtypeOption,
-    IdDtypeOption,
-    LocalMemoryOption,
-    ModelOption,
-    PoolingOption,
-    ReductionOption,
-    RemoteMemoryOption,
-    ReserveOption,
-    TableSizeOption,
-    TablesOption,
-)
+from perfmodel.question.passes import AlternativesOptions
 
 if TYPE_CHECKING:
     from perfmodel.plan.other_ways.one_alternative import Alternative
     from perfmodel.plan.other_ways.winner_map import Crossing, MapCell
 
-MostGpusOption = Annotated[
-    str | None,
-    typer.Option(
-        "--gpus",
-        metavar="N",
-        help="GPUs of the two rows in HBM, and the most that host memory is tried on where its rows fit "
-        "(default: as many as the tables need in HBM); the other rows, and host memory where its rows do not "
-        "fit, take as many as they need.",
-    ),
-]
-PricesOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--prices",
-        metavar="FILE",
-        help="TOML file of your prices, per machine-hour and TB-month, as below.",
-    ),
-]
-MapOption = Annotated[
-    bool,
-    typer.Option("--map/--no-map", help="Show which alternative wins at each skew, batch and table size."),
-]
-AlternativesPageOption = Annotated[
-    Path | None, typer.Option("--report", metavar="FILE", help="Also write an HTML page.")
-]
 
-
-def alternatives(
-    context: typer.Context,
-    table_size: TableSizeOption = None,
-    gpus: MostGpusOption = None,
-    model: ModelOption = None,
-    batch: BatchOption = None,
-    tables: TablesOption = None,
-    pooling: PoolingOption = None,
-    dim: DimOption = None,
-    dtype: DtypeOption = None,
-    id_dtype: IdDtypeOption = "int64",
-    machine: MachineOption = None,
-    backend: BackendOption = None,
-    clock: ClockOption = None,
-    reserve: ReserveOption = RESERVE,
-    reduction: ReductionOption = "auto",
-    alpha: AlphaOption = None,
-    distribution: DistributionOption = None,
-    settings: SetOption = None,
-    local_memory: LocalMemoryOption = None,
-    remote_memory: RemoteMemoryOption = None,
-    calibration: CalibrationOption = None,
-    prices: PricesOption = None,
-    with_map: MapOption = True,
-    report: AlternativesPageOption = None,
-    force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Sharding, host memory, C2C, SSDs, one large memory: time, GPUs, energy and money side by side.
-
-    \b
-    Examples
-      perfmodel alternatives --table-size 10TB
-      perfmodel alternatives --table-size 10TB --alpha 1.05 --report alternatives.html
-      perfmodel alternatives --model mlperf-dlrm-dcnv2 --gpus 8
-      perfmodel alternatives --table-size 10TB --prices prices.toml
-      perfmodel alternatives --table-size 10TB --local-memory 10TB@3TB/s
-      perfmodel alternatives --table-size 10TB --remote-memory 10TB@3TB/s,shared:16,latency:3us
-
-    \b
-    A file of prices (--prices): machines by their names, as shipped or in your --machine file
-      [machine_hour]
-      h100-sxm-ib = "80 EUR/h"
-      [tb_month]
-      memory = "3000 EUR/TB/month"
-      ssd = "60 EUR/TB/month"
-    """
-    check_page(report, None, force=force)
+def alternatives(context: typer.Context, options: AlternativesOptions) -> None:
+    """The answer to what is asked."""
+    check_page(options.report, None, force=options.force)
     asked = answered(context.params)
     found, cells, crossed, currency = asked.found, asked.cells, asked.crossed, asked.currency
-    if report is not None:
-        _write_page(context, report, found, cells, crossed, currency)
-    if as_json:
+    if options.report is not None:
+        _write_page(context, options.report, found, cells, crossed, currency)
+    if options.as_json:
         from perfmodel.plan.other_ways.alternatives import question_of as asked_of
 
         question = asked_of(asked.options)
@@ -129,8 +34,8 @@ def alternatives(
         from perfmodel.report.alternatives_text import alternatives_text
 
         emit(alternatives_text(found, cells, crossed, currency))
-    if report is not None:
-        note(f"wrote {report}")
+    if options.report is not None:
+        note(f"wrote {options.report}")
 
 
 def _write_page(

@@ -63,71 +63,114 @@ def _options(
 
 
 COMMANDS: dict[str, Command | CommandGroup] = {
-    "project": Command("perfmodel.cli.project:project", "How much slower is it, and why?"),
+    "project": Command(
+        "passes:ProjectOptions",
+        "project:project",
+        "How much slower is it, and why?",
+    ),
     "collective": Command(
-        "perfmodel.cli.collective:collective", "How long does a collective take, on any number of GPUs?"
+        "passes:CollectiveOptions",
+        "collective:collective",
+        "How long does a collective take, on any number of GPUs?",
     ),
     "explain": Command(
-        "perfmodel.cli.explain:explaining",
+        "",
+        "explain:explaining",
         "The equation of a step with your numbers in it, each with its source.",
-        by_words=True,
     ),
-    "sweep": Command("perfmodel.cli.sweep:sweep", "A grid of configurations to CSV or Parquet."),
+    "sweep": Command(
+        "passes:SweepOptions",
+        "sweep:sweep",
+        "A grid of configurations to CSV or Parquet.",
+    ),
     "plan": Command(
-        "perfmodel.cli.plan:plan", "Which sharding for which table, and how far from the lower bound?"
+        "plans:PlanOptions",
+        "plan:plan",
+        "Which sharding for which table, and how far from the lower bound?",
     ),
     "alternatives": Command(
-        "perfmodel.cli.alternatives:alternatives",
+        "passes:AlternativesOptions",
+        "alternatives:alternatives",
         "Sharding, host memory, SSDs, one large memory: time, GPUs and cost side by side.",
     ),
     "load": Command(
-        "perfmodel.cli.load:load", "Which latencies does a service have, and how many GPUs does it need?"
+        "passes:LoadOptions",
+        "load:load",
+        "Which latencies does a service have, and how many GPUs does it need?",
     ),
     "chip": CommandGroup(
         "One chip of many cores: which way to look up which table, and on which core?",
         ON_CHIP,
         {
             "plan": Command(
-                "perfmodel.cli.onechip.plan:plan", "Which way to look up which table, and which core owns it?"
+                "chips:ChipPlanOptions",
+                "onechip.plan:plan",
+                "Which way to look up which table, and which core owns it?",
             ),
             "ways": Command(
-                "perfmodel.cli.onechip.ways:ways",
+                "chips:ChipWaysOptions",
+                "onechip.ways:ways",
                 "Which way is fastest, by the rows of a table and its look-ups.",
             ),
             "explain": Command(
-                "perfmodel.cli.onechip.explain:explain",
+                "chips:ChipExplainOptions",
+                "onechip.explain:explain",
                 "The equations of a way with your numbers in them.",
             ),
-            "simulate": Command("perfmodel.cli.onechip.simulate:simulate", _SIMULATED),
+            "simulate": Command("chips:ChipSimulateOptions", "onechip.simulate:simulate", _SIMULATED),
         },
     ),
-    "report": Command("perfmodel.cli.report:report", "One HTML page to send to someone."),
+    "report": Command("pages:ReportOptions", "report:report", "One HTML page to send to someone."),
     "figure": Command(
-        "perfmodel.cli.figure:figure",
+        "pages:FigureOptions",
+        "figure:figure",
         "One figure of a page: as a picture, a page of its own, or its numbers.",
     ),
     "compare": Command(
-        "perfmodel.cli.compare:compare",
+        "plans:CompareOptions",
+        "compare:compare",
         "Compare a traced run with its prediction, and say why they differ.",
     ),
     "validate": Command(
-        "perfmodel.cli.validate:validate", "How accurate is it, and which claims of the paper hold?"
+        "measured:ValidateOptions",
+        "validate:validate",
+        "How accurate is it, and which claims of the paper hold?",
     ),
     "doctor": Command(
-        "perfmodel.cli.doctor:doctor", "What can be measured on this machine, and what would be assumed?"
+        "measured:DoctorOptions",
+        "doctor:doctor",
+        "What can be measured on this machine, and what would be assumed?",
     ),
-    "calibrate": Command("perfmodel.cli.calibrate:calibrate", "Measure this machine, and fit a calibration."),
+    "calibrate": Command(
+        "measured:CalibrateOptions",
+        "calibrate:calibrate",
+        "Measure this machine, and fit a calibration.",
+    ),
     "import": Command(
-        "perfmodel.cli.imports:import_", "Calibrate from nccl-tests or NVSHMEM logs that you already have."
+        "measured:ImportOptions",
+        "imports:import_",
+        "Calibrate from nccl-tests or NVSHMEM logs that you already have.",
     ),
-    "show": Command("perfmodel.cli.calibrations:show", "What is in a calibration?"),
+    "show": Command("measured:ShowOptions", "calibrations:show", "What is in a calibration?"),
     "calibrations": Command(
-        "perfmodel.cli.calibrations:calibrations", "The shipped calibrations, and how well they predict."
+        "measured:CalibrationListOptions",
+        "calibrations:calibrations",
+        "The shipped calibrations, and how well they predict.",
     ),
-    "machines": Command("perfmodel.cli.catalogue:machines", "The shipped machines, with sources."),
-    "chips": Command("perfmodel.cli.onechip.shipped:chips", "The shipped chips of many cores, with sources."),
+    "machines": Command(
+        "measured:MachineListOptions",
+        "catalogue:machines",
+        "The shipped machines, with sources.",
+    ),
+    "chips": Command(
+        "chips:ChipsOptions",
+        "onechip.shipped:chips",
+        "The shipped chips of many cores, with sources.",
+    ),
     "models": Command(
-        "perfmodel.cli.catalogue:models", "The shipped sets of embedding tables, with sources."
+        "measured:ModelListOptions",
+        "catalogue:models",
+        "The shipped sets of embedding tables, with sources.",
     ),
 }
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from calibrate.planning.measurement_plan import LEAST_NOISE, Request
 from perfmodel.cli import measuring
-from perfmodel.cli.doctor import HostMachineOption
-from perfmodel.cli.options import JsonOption, count_values, size_values, split_values
+from perfmodel.cli.options import count_values, size_values, split_values
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
+from perfmodel.question.measured import CalibrateOptions
 from perfmodel.schema.evidence import MEASURED_CLOCKS, Clock
 from perfmodel.schema.files import unknown_name
 from perfmodel.units import parse_ratio, parse_time
@@ -21,112 +20,32 @@ DEVICES = ("auto", "cpu", "cuda")
 LEAST_LIMIT_S = 1.0
 
 
-def calibrate(
-    context: typer.Context,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--only",
-            metavar="WHAT",
-            help="Measure only LIBRARY, LIBRARY:COLLECTIVE, kernels, kernels:NAME, host (what it takes to "
-            "issue a pass, and its memory as GPUs read it) or composed (whole passes). Repeat, or "
-            "separate with commas.",
-        ),
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="About a minute: few sizes and rank counts, noise target 5 %.")
-    ] = False,
-    rigorous: Annotated[
-        bool, typer.Option("--rigorous", help="Every rank count, all libraries, noise target 1 %.")
-    ] = False,
-    plan_only: Annotated[
-        bool, typer.Option("--plan-only", help="Say what would be measured, and stop.")
-    ] = False,
-    ranks: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--ranks", metavar="N", help="Numbers of ranks, e.g. 2,4,8 (default: up to one per GPU or core)."
-        ),
-    ] = None,
-    sizes: Annotated[
-        list[str] | None,
-        typer.Option("--sizes", metavar="SIZE", help="Payloads, e.g. 1KiB,1MiB or 1KiB..64MiB (doubling)."),
-    ] = None,
-    backend: Annotated[
-        list[str] | None, typer.Option("--backend", metavar="NAME", help="Libraries, e.g. nccl or mpi,gloo.")
-    ] = None,
-    clock: Annotated[
-        list[str] | None,
-        typer.Option("--clock", metavar="NAME", help="Clocks: eager, stream, graph, device."),
-    ] = None,
-    device: Annotated[
-        str, typer.Option("--device", metavar="NAME", help="cuda, cpu, or auto: GPUs where there are any.")
-    ] = "auto",
-    machine: HostMachineOption = None,
-    noise: Annotated[
-        str | None,
-        typer.Option("--noise", metavar="SHARE", help="Noise target: half of the 95 % interval, e.g. 2%."),
-    ] = None,
-    time_limit: Annotated[
-        str | None,
-        typer.Option("--time-limit", metavar="TIME", help="Stop after this time, e.g. 90s, 10min or 2h."),
-    ] = None,
-    out: Annotated[
-        str | None,
-        typer.Option("--out", metavar="DIR", help="Folder of the runs (default: runs in $PERFMODEL_HOME)."),
-    ] = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Measure again what an earlier run has already measured.")
-    ] = False,
-    drop_damaged: Annotated[
-        bool,
-        typer.Option(
-            "--drop-damaged",
-            help="Continue without lines of the run that cannot be read; a copy of the damaged file is kept.",
-        ),
-    ] = False,
-    strict: Annotated[
-        bool,
-        typer.Option("--strict", help="Exit code 5 when a point failed, is noisy or was not reached."),
-    ] = False,
-    keep_hostnames: Annotated[
-        bool, typer.Option("--keep-hostnames", help="Write host names instead of their hashes.")
-    ] = False,
-    oversubscribe: Annotated[
-        bool, typer.Option("--oversubscribe", help="Allow more ranks than cores: a functional check only.")
-    ] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Measure this machine: collectives, kernels and whole passes. Every result is checked.
-
-    Starts its own ranks, or uses those of torchrun, srun or mpirun. Every sample is written to disk at once:
-    Ctrl-C or a crash loses at most one short series of calls. Rerun the command to resume.
-
-    \b
-    Examples
-      perfmodel calibrate --quick
-      perfmodel calibrate --plan-only
-      perfmodel calibrate --only mpi:all_to_all,mpi:reduce_scatter --ranks 2
-      perfmodel calibrate --rigorous --time-limit 30min --out runs
-      torchrun --nproc-per-node 8 --no-python perfmodel calibrate
-    """
+def calibrate(context: typer.Context, options: CalibrateOptions) -> None:
+    """The answer to what is asked."""
     with measuring.rank_zero_speaks():
-        counts = count_values(ranks, "--ranks") if ranks else []
+        counts = count_values(options.ranks, "--ranks") if options.ranks else []
         asked = measuring.Asked(
             request=_request(
-                only, _preset(quick, rigorous), counts, sizes, backend, clock, noise, oversubscribe
+                options.only,
+                _preset(options.quick, options.rigorous),
+                counts,
+                options.sizes,
+                options.backend,
+                options.clock,
+                options.noise,
+                options.oversubscribe,
             ),
             start=max(counts, default=None),
-            device=_device(device),
-            machine=machine,
-            limit_s=_limit(time_limit),
-            out=_folder(out),
-            fresh=fresh,
-            drop_damaged=drop_damaged,
-            keep_hostnames=keep_hostnames,
+            device=_device(options.device),
+            machine=options.machine,
+            limit_s=_limit(options.time_limit),
+            out=_folder(options.out),
+            fresh=options.fresh,
+            drop_damaged=options.drop_damaged,
+            keep_hostnames=options.keep_hostnames,
             typed=TypedLine.of(context),
         )
-    measuring.run(asked, plan_only=plan_only, strict=strict, as_json=as_json)
+    measuring.run(asked, plan_only=options.plan_only, strict=options.strict, as_json=options.as_json)
 
 
 def _request(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from perfmodel.cli.chosen import calibration_of
-from perfmodel.cli.options import JsonOption
 from perfmodel.cli.output import check_folder, emit, emit_json, note
 from perfmodel.errors import BadInputError
+from perfmodel.question.measured import CalibrationListOptions, ShowOptions
 from perfmodel.report import calibration_text as report
 from perfmodel.report.calibration_text import calibration_record, calibrations_text
 from perfmodel.report.doubts import doubts as doubts_of
@@ -19,34 +18,16 @@ from perfmodel.schema.calibration import Curve, list_calibrations, load_calibrat
 from perfmodel.schema.machine import load_machine
 
 
-def calibrations(
-    machine: Annotated[
-        str | None, typer.Option("--machine", metavar="NAME", help="Show only those of this machine.")
-    ] = None,
-    rebuild: Annotated[
-        Path | None,
-        typer.Option("--rebuild", metavar="FOLDER", help="Fit all of them again from the shipped samples."),
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """The shipped calibrations: machine, library, version, clock, and its error on points left out.
-
-    --rebuild fits them again, which takes about half a minute; the files are equal byte for byte.
-
-    \b
-    Examples
-      perfmodel calibrations
-      perfmodel calibrations --machine h200-sxm-ib
-      perfmodel calibrations --rebuild rebuilt
-    """
-    if rebuild is not None:
-        _rebuild(rebuild, as_json)
+def calibrations(context: typer.Context, options: CalibrationListOptions) -> None:
+    """The answer to what is asked."""
+    if options.rebuild is not None:
+        _rebuild(options.rebuild, options.as_json)
         return
 
-    if machine is not None:
-        load_machine(machine)
-    found = [shipped_calibration(name) for name in list_calibrations(machine)]
-    if as_json:
+    if options.machine is not None:
+        load_machine(options.machine)
+    found = [shipped_calibration(name) for name in list_calibrations(options.machine)]
+    if options.as_json:
         emit_json("calibrations", calibrations=[calibration_record(item) for item in found])
     else:
         emit(calibrations_text(found))
@@ -73,53 +54,31 @@ def _cell(curve: Curve) -> dict[str, object]:
     return {"collective": curve.collective, "gpus": curve.gpus, "domain_gpus": curve.domain_gpus}
 
 
-def show(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            help="A calibration file, the id of a shipped calibration, or latest (your newest run)."
-        ),
-    ] = None,
-    samples: Annotated[bool, typer.Option("--samples", help="Show the measured points behind it.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="What is doubtful in it.")] = False,
-    compare: Annotated[
-        tuple[str, str] | None,
-        typer.Option("--compare", metavar="A B", help="Show two calibrations side by side."),
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """What is in a calibration: every fitted curve as a formula, with intervals and leave-one-out errors.
-
-    \b
-    Examples
-      perfmodel show h100-sxm-ib/nccl-2.29.2-stream
-      perfmodel show h100-sxm-ib/nccl-2.29.2-stream --samples
-      perfmodel show latest --check
-      perfmodel show --compare h100-sxm-ib/nccl-2.27.3-stream h100-sxm-ib/nccl-2.29.2-stream
-    """
+def show(context: typer.Context, options: ShowOptions) -> None:
+    """The answer to what is asked."""
     from perfmodel.validate.points import run_of, samples_of
 
-    if compare is not None:
-        if name is not None or samples or check:
+    if options.compare is not None:
+        if options.name is not None or options.samples or options.check:
             raise BadInputError(
                 "--compare takes two calibrations and nothing else.", "perfmodel show --compare A B"
             )
-        first, second = (load_calibration(calibration_of(item) or item) for item in compare)
+        first, second = (load_calibration(calibration_of(item) or item) for item in options.compare)
         rows = report.comparison(first, second)
-        if as_json:
+        if options.as_json:
             pairs = {"a": (first, second), "b": (second, first)}
             only = {name: [_cell(c) for c in report.only_in(*pair)] for name, pair in pairs.items()}
-            emit_json("show", compare=list(compare), curves=rows, only=only)
+            emit_json("show", compare=list(options.compare), curves=rows, only=only)
         else:
             emit(report.comparison_text(first, second, rows))
         return
-    if name is None:
+    if options.name is None:
         raise BadInputError("which calibration?", "perfmodel calibrations lists the shipped ones.")
-    name = calibration_of(name) or name
+    name = calibration_of(options.name) or options.name
     found = load_calibration(name)
-    points = samples_of(found, name) if samples else None
-    doubts = doubts_of(found) if check else None
-    if as_json:
+    points = samples_of(found, name) if options.samples else None
+    doubts = doubts_of(found) if options.check else None
+    if options.as_json:
         records = points.to_dict(orient="records") if points is not None else None
         emit_json("show", calibration=found.model_dump(mode="json"), samples=records, doubts=doubts)
         return

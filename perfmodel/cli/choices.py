@@ -6,9 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from perfmodel.cli.chosen import library_of, load_calibration_file, machine_of
 from perfmodel.cli.options import count_values, size_values, split_values
@@ -16,6 +14,7 @@ from perfmodel.cli.question import LISTS, Question, question_of, short_below
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import REDUCTIONS, usual_reduction
+from perfmodel.question.pages import LISTED
 from perfmodel.report.page.parts import Selector
 from perfmodel.report.page.setups import Curves, Wanted
 from perfmodel.schema.calibration import list_calibrations, load_calibration
@@ -26,18 +25,7 @@ from perfmodel.units import format_bytes, format_count, parse_bytes, parse_numbe
 
 Texts = list[str] | None
 
-DEFAULTS = {"table_size": "10TB,1TB,100TB", "batch": "1024,256,4096", "pooling": "32,8", "dim": "32,128"}
-FIRST = {name: texts.split(",")[0] for name, texts in DEFAULTS.items()}
-
-NumbersOption = Annotated[
-    str | None,
-    typer.Option(
-        "--gpus",
-        metavar="NS",
-        help="Numbers of GPUs to choose from, with the same tables on each, e.g. 8,64,128. "
-        "Without --table-size, the tables fill the smallest of them.",
-    ),
-]
+FIRST = {name: texts.split(",")[0] for name, texts in LISTED.items()}
 
 
 def _both(names: tuple[str, str] | None) -> tuple[str, str] | None:
@@ -45,76 +33,6 @@ def _both(names: tuple[str, str] | None) -> tuple[str, str] | None:
     if names is not None and names[1].startswith("-"):
         raise BadInputError(f"--compare {names[0]}: and what else?", "--compare A B needs two names.")
     return names
-
-
-CompareOption = Annotated[
-    tuple[str, str] | None,
-    typer.Option(
-        "--compare", metavar="A B", help="Compare two calibrations or two machines instead.", callback=_both
-    ),
-]
-SizesOption = Annotated[
-    Texts,
-    typer.Option(
-        "--table-size",
-        metavar="SIZES",
-        help="Total sizes of the tables; the page opens with the first, and the others can be chosen there "
-        f"(default {DEFAULTS['table_size']}).",
-    ),
-]
-BatchesOption = Annotated[
-    Texts,
-    typer.Option(
-        "--batch", metavar="NS", help=f"Samples per GPU to choose from (default {DEFAULTS['batch']})."
-    ),
-]
-PoolingsOption = Annotated[
-    Texts,
-    typer.Option(
-        "--pooling", metavar="NS", help=f"Rows summed per bag to choose from (default {DEFAULTS['pooling']})."
-    ),
-]
-DimsOption = Annotated[
-    Texts,
-    typer.Option(
-        "--dim", metavar="NS", help=f"Elements of a row to choose from (default {DEFAULTS['dim']})."
-    ),
-]
-MachinesOption = Annotated[
-    Texts,
-    typer.Option(
-        "--machine",
-        metavar="NAMES",
-        help="Shipped machines or TOML files to choose from; the page opens with the first "
-        "(default: h100-sxm-ib, or that of --calibration, and another one to compare with).",
-    ),
-]
-BackendsOption = Annotated[
-    Texts,
-    typer.Option(
-        "--backend",
-        metavar="NAMES",
-        help="Communication libraries to choose from: nccl, nvshmem, best, or any of your own "
-        "calibration (default: all that are known for the machine).",
-    ),
-]
-ClocksOption = Annotated[
-    Texts,
-    typer.Option(
-        "--clock",
-        metavar="NAMES",
-        help="Clocks to choose from: device, graph, stream, eager, trace (default: all that are known).",
-    ),
-]
-ReductionsOption = Annotated[
-    Texts,
-    typer.Option(
-        "--reduction",
-        metavar="NAMES",
-        help=f"Exchanges of partial bags to choose from: {', '.join(REDUCTIONS)} "
-        "(default: all but reduce-scatter).",
-    ),
-]
 
 
 def workload_selectors(texts: Mapping[str, Texts]) -> tuple[Selector, tuple[Selector, ...]]:
@@ -190,7 +108,7 @@ def _selector(
     words: Callable[[float], str],
 ) -> Selector:
     option = f"--{key.replace('_', '-')}"
-    given = texts.get(key) or [DEFAULTS[key]]
+    given = texts.get(key) or [LISTED[key]]
     values = sorted(set(parse(given, option)))
     first = parse([given[0].split(",")[0].split("..")[0]], option)[0]
     shown, plain = tuple(words(v) for v in values), tuple(f"{v:.15g}" for v in values)

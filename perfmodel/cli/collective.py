@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import numpy as np
 import typer
@@ -16,14 +16,6 @@ from perfmodel.cli.chosen import (
     machine_of,
 )
 from perfmodel.cli.options import (
-    CalibrationOption,
-    ClockOption,
-    CsvOption,
-    GpusPerNodeOption,
-    JsonOption,
-    LibraryOption,
-    MachineOption,
-    SetOption,
     collective_name,
     count_values,
     one_output,
@@ -34,6 +26,7 @@ from perfmodel.cli.output import emit, emit_json, note, warn
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.passes.settings import of_its_file
+from perfmodel.question.passes import CollectiveOptions
 from perfmodel.report.collective_text import collective_text
 from perfmodel.report.projection_text import origin
 from perfmodel.schema.evidence import COLLECTIVES
@@ -48,54 +41,18 @@ _PER_PEER = ("all_to_all", "all_gather", "reduce_scatter")
 _NCCL_ALIGNMENT_BYTES = 16
 
 
-def collective(
-    op: Annotated[
-        list[str],
-        typer.Option(
-            "--op",
-            metavar="NAME",
-            help="all_to_all, reduce_scatter, all_gather, all_reduce, broadcast; or all.",
-        ),
-    ],
-    size: Annotated[
-        list[str],
-        typer.Option(
-            "--size", metavar="SIZE", help="Bytes of one rank's buffer: 1GiB, 64KiB,1MiB or 1MiB..1GiB."
-        ),
-    ],
-    gpus: Annotated[
-        list[str], typer.Option("--gpus", metavar="N", help="Number of ranks: 128, 8,16 or 8..1024.")
-    ],
-    machine: MachineOption = None,
-    backend: LibraryOption = None,
-    clock: ClockOption = None,
-    gpus_per_node: GpusPerNodeOption = None,
-    calibration: CalibrationOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
-    as_csv: CsvOption = False,
-) -> None:
-    """Time, bandwidth and 95 % band of a collective, at any number of GPUs.
-
-    The size is that of nccl-tests: the send buffer of one rank for all_to_all and reduce_scatter, the receive
-    buffer for all_gather, the buffer for all_reduce and broadcast.
-
-    \b
-    Examples
-      perfmodel collective --op all_to_all --size 1GiB --gpus 128
-      perfmodel collective --op all --size 1MiB..64MiB --gpus 8,16 --machine h200-sxm-ib
-      perfmodel collective --op all_gather --size 1GiB --gpus 64 --set nic_bytes_per_s=100GB/s --json
-    """
-    one_output(json=as_json, csv=as_csv)
-    calibration = calibration_of(calibration, backend, clock)
-    chosen = machine_of(machine, settings, calibration)
-    check_per_node(gpus_per_node, chosen)
-    frame = questions(op, size, gpus, gpus_per_node or chosen.gpus_per_node)
-    library = library_of(chosen, backend, calibration, best=False)
+def collective(context: typer.Context, options: CollectiveOptions) -> None:
+    """The answer to what is asked."""
+    one_output(json=options.as_json, csv=options.as_csv)
+    calibration = calibration_of(options.calibration, options.backend, options.clock)
+    chosen = machine_of(options.machine, options.settings, calibration)
+    check_per_node(options.gpus_per_node, chosen)
+    frame = questions(options.op, options.size, options.gpus, options.gpus_per_node or chosen.gpus_per_node)
+    library = library_of(chosen, options.backend, calibration, best=False)
     check_alignment(frame, library)
-    with advice(chosen, library, clock):
+    with advice(chosen, library, options.clock):
         model, answers, missing = _predict(
-            frame, chosen, library, clock, calibration, split_values(op, "--op")
+            frame, chosen, library, options.clock, calibration, split_values(options.op, "--op")
         )
     for text in of_its_file(chosen):
         warn(text)
@@ -103,9 +60,9 @@ def collective(
         warn(f"{library} has no {', '.join(missing)} on {chosen.name}: left out")
     if (answers["gpus"] == 1).any():
         note("one GPU sends nothing: 0 s")
-    if as_csv:
+    if options.as_csv:
         emit(answers.to_csv(index=False))
-    elif as_json:
+    elif options.as_json:
         results = answers.to_dict(orient="records")
         single = {str(k): v for k, v in results[0].items()} if len(results) == 1 else {}
         emit_json(

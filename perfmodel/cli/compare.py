@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -17,27 +17,14 @@ from perfmodel.cli.chosen import (
     library_of,
     machine_of,
 )
-from perfmodel.cli.ids import AlphaOption, DistributionOption
-from perfmodel.cli.options import (
-    BackendOption,
-    CalibrationOption,
-    ClockOption,
-    ForceOption,
-    GpusPerNodeOption,
-    JsonOption,
-    MachineOption,
-    SetOption,
-)
 from perfmodel.cli.output import ProgressBar, emit, emit_json, note, warn_all
 from perfmodel.cli.page_file import write
 from perfmodel.cli.plan_made_for import as_made, ids_as_made
 from perfmodel.cli.plan_options import (
-    OptimizerOption,
     check_page,
     is_training,
 )
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.cli.workload import IdDtypeOption, PayloadOption
 from perfmodel.errors import BadInputError, OutsideBandError
 from perfmodel.plan import Evaluator, Plan, PlanTables
 from perfmodel.plan.files import read_document
@@ -47,6 +34,7 @@ from perfmodel.plan.for_torchrec.printed import read_printed_plan
 from perfmodel.plan.made_for import MadeFor, default_optimizer
 from perfmodel.plan.pricing.allowed_tiers import Below
 from perfmodel.plan.pricing.exchange_sets import ExchangeSets
+from perfmodel.question.plans import JUDGED, CompareOptions
 from perfmodel.report.terminal import page_width, wrapped
 from perfmodel.report.traced_text import traced_text
 from perfmodel.schema.files import unknown_name
@@ -54,7 +42,6 @@ from perfmodel.schema.trace_alignment import align
 from perfmodel.schema.traces import KernelFamily, RankTrace
 from perfmodel.units import parse_count
 from perfmodel.validate.traced.comparing import compare as compare_run
-from perfmodel.validate.traced.results import JUDGED, WHOLE
 
 if TYPE_CHECKING:
     from perfmodel.schema.machine import Machine
@@ -62,131 +49,45 @@ if TYPE_CHECKING:
 _KILO = 1000
 
 
-def compare(
-    context: typer.Context,
-    traces: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Traces of torch.profiler, .json or .json.gz, one file per rank, or their folder."
-        ),
-    ],
-    model: Annotated[
-        str | None,
-        typer.Option("--model", metavar="NAME", help="The tables that ran, as for perfmodel plan --model."),
-    ] = None,
-    plan_file: Annotated[
-        Path | None,
-        typer.Option("--plan", metavar="FILE", help="The plan that ran, as perfmodel plan --out wrote it."),
-    ] = None,
-    torchrec_plan: Annotated[
-        Path | None,
-        typer.Option(
-            "--torchrec-plan",
-            metavar="FILE",
-            help="The plan as TorchRec prints it, str(plan), or json.dumps(plan._serialize()).",
-        ),
-    ] = None,
-    batch: Annotated[
-        str | None,
-        typer.Option(
-            "--batch",
-            metavar="N",
-            help="Samples per GPU (default: those of --plan; required with --torchrec-plan).",
-        ),
-    ] = None,
-    objective: Annotated[
-        str | None,
-        typer.Option(
-            "--objective",
-            metavar="NAME",
-            help="latency if forward passes ran, throughput if training steps ran (default: what the "
-            "traces show).",
-        ),
-    ] = None,
-    skip: Annotated[
-        int | None,
-        typer.Option(
-            "--skip",
-            metavar="N",
-            min=0,
-            help="Profiler steps to skip at the start (default: 1 of three or more, else 0).",
-        ),
-    ] = None,
-    judge: Annotated[
-        str,
-        typer.Option(
-            "--judge",
-            metavar="NAME",
-            help="What must lie in its band: whole (the pass with waits and gaps), steps (their own "
-            "times) or calibrated (only the steps that rest on measurements).",
-        ),
-    ] = WHOLE,
-    report: Annotated[
-        Path | None,
-        typer.Option("--report", metavar="FILE", help="Also write an HTML page: timeline, steps, reasons."),
-    ] = None,
-    optimizer: OptimizerOption = None,
-    payload: PayloadOption = None,
-    alpha: AlphaOption = None,
-    distribution: DistributionOption = None,
-    id_dtype: IdDtypeOption = "int64",
-    machine: MachineOption = None,
-    backend: BackendOption = None,
-    clock: ClockOption = None,
-    gpus_per_node: GpusPerNodeOption = None,
-    settings: SetOption = None,
-    calibration: CalibrationOption = None,
-    force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Compare a traced run with its prediction, step by step, and say why they differ.
-
-    Exit code 6 where the step is outside its band, 0 inside.
-
-    \b
-    Examples
-      perfmodel compare trace_rank*.json.gz --model tables.csv --plan plan.json
-      perfmodel compare traces/ --model tables.csv --torchrec-plan plan.txt --batch 4096
-      perfmodel compare traces/ --model tables.csv --plan plan.json --calibration mine.json
-      perfmodel compare traces/ --model tables.csv --plan plan.json --report compare.html
-    """
-    if judge not in JUDGED:
-        raise unknown_name("--judge", judge, JUDGED)
-    check_page(report, None, force=force)
+def compare(context: typer.Context, options: CompareOptions) -> None:
+    """The answer to what is asked."""
+    if options.judge not in JUDGED:
+        raise unknown_name("--judge", options.judge, JUDGED)
+    check_page(options.report, None, force=options.force)
     typed = TypedLine.of(context)
-    _check_plan(model, plan_file, torchrec_plan)
-    of_file = as_made(context, plan_file, leave=("objective",))  # the traces show that
+    _check_plan(options.model, options.plan_file, options.torchrec_plan)
+    of_file = as_made(context, options.plan_file, leave=("objective",))  # the traces show that
     asked = of_file.values
     backend, clock, gpus_per_node = asked["backend"], asked["clock"], asked["gpus_per_node"]
     calibration = calibration_of(asked["calibration"], backend, clock)
     box = machine_of(asked["machine"], asked["settings"], calibration)
     check_per_node(gpus_per_node, box)
     library = library_of(box, backend, calibration)
-    read = _read(traces)
-    training = _training(read) if objective is None else is_training(objective)
+    read = _read(options.traces)
+    training = _training(read) if options.objective is None else is_training(options.objective)
     with advice(box, library, clock):
         tables = PlanTables.load(asked["model"], ids_as_made(asked))
-        samples = _batch(asked["batch"], plan_file)
+        samples = _batch(asked["batch"], options.plan_file)
         how: dict[str, Any] = {
             "backend": library, "clock": clock, "calibration": calibration, "gpus_per_node": gpus_per_node,
             "id_dtype": asked["id_dtype"], "payload": asked["payload"], "training": training,
             "optimizer": asked["optimizer"] or default_optimizer(training=training),
         }  # fmt: skip
-        ways = _plans(box, tables, samples, read, plan_file, torchrec_plan, how)
+        ways = _plans(box, tables, samples, read, options.plan_file, options.torchrec_plan, how)
         of_file.tell(MadeFor.of(ways[0][0]))
-        runs = [compare_run(read, *way, skip=skip, judged=judge) for way in ways]
+        runs = [compare_run(read, *way, skip=options.skip, judged=options.judge) for way in ways]
     at = min(range(len(runs)), key=lambda place: runs[place].run.cost)
     found, evaluator = runs[at], ways[at][0]
     if at > 0:
-        remark = f"{plan_file} as TorchRec runs it: each sharding type has exchanges of its own"
+        remark = f"{options.plan_file} as TorchRec runs it: each sharding type has exchanges of its own"
         note("\n".join(wrapped(remark, page_width(), long_words=False)))
     warn_all([*_unread(read), *_other_library(read, evaluator), *evaluator.setting.notes])
     file = calibration_file(calibration)
-    if report is not None:
+    if options.report is not None:
         from perfmodel.report.page.traced_page import traced_page
 
-        write(traced_page(found, typed.text(without=["force", "as_json"])), report, "html")
-    if as_json:
+        write(traced_page(found, typed.text(without=["force", "as_json"])), options.report, "html")
+    if options.as_json:
         emit_json(
             "compare", **found.to_dict(), training=training, batch=samples, machine=box.name,
             calibrations=list(evaluator.setting.links.calibrations), calibration_file=file,
@@ -194,8 +95,8 @@ def compare(
         )  # fmt: skip
     else:
         emit(traced_text(found, file))
-    if report is not None:
-        note(f"wrote {report}")
+    if options.report is not None:
+        note(f"wrote {options.report}")
     if not found.inside:
         from perfmodel.report.traced_text import outside_line
 

@@ -16,10 +16,10 @@ from perfmodel.cli.question import LISTS, Question, question_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 from perfmodel.project.comparison import whole
+from perfmodel.question.pages import PICTURES
 from perfmodel.report.figures.names import COMPARED
 from perfmodel.report.page.comparison_card import finding
 from perfmodel.report.page.views import combinations
-from perfmodel.report.picture_files import PICTURES
 from perfmodel.report.terminal import paragraph
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.files import unknown_name

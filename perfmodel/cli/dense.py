@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from perfmodel.plan.pricing.dense import Dense, DenseTime, dense_of
 from perfmodel.plan.pricing.training import CostedPlan, WholeStep
@@ -12,17 +10,6 @@ from perfmodel.plan.pricing.training import CostedPlan, WholeStep
 if TYPE_CHECKING:
     from perfmodel.plan.outcome import Planned
     from perfmodel.schema.machine import Machine
-
-DenseOption = Annotated[
-    str | None,
-    typer.Option(
-        "--dense",
-        metavar="VALUE",
-        help="Add dense layers and show the whole step with overlap: dlrm-dcnv2, a TOML file, "
-        "operations per sample of the forward pass (32MFLOP), or the time of a batch on one "
-        "GPU (3ms, 3ms±10%).",
-    ),
-]
 
 
 def layers_of(dense: str | None, machine: Machine) -> Dense | DenseTime | None:

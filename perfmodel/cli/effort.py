@@ -2,31 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
 from perfmodel.schema.files import unknown_name
 from perfmodel.units import parse_time
-
-EffortOption = Annotated[
-    str,
-    typer.Option(
-        "--effort",
-        metavar="NAME",
-        help=f"How much work the search may do: {', '.join(EFFORTS)}. It is counted, not timed: the same "
-        "command gives the same answer.",
-    ),
-]
-LimitOption = Annotated[
-    str | None,
-    typer.Option(
-        "--time-limit",
-        metavar="TIME",
-        help="Cut the search short after this time; the answer then depends on the machine (default: none).",
-    ),
-]
 
 
 def effort_of(name: str | None) -> float:

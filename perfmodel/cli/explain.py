@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Annotated, Any
 
-import typer
 from typer.core import TyperCommand
 
-from perfmodel.cli.lazy import loaded
+from perfmodel.cli.lazy import loaded, placed
 from perfmodel.errors import BadInputError
+from perfmodel.question.spec import Arg, CommandOptions
 
 HELP = """The equation of one number with your numbers in it, each with unit, source and evidence.
 
@@ -45,19 +44,19 @@ class Family:
     """Numbers that one command prints.
 
     what     is explained;  typed  how it is asked for
-    command  whose options it has: all but ``without``, or ``only`` some;  answer  what explains it
+    asks     whose options it has: all but ``without``, or ``only`` some;  answer  what explains it
     """
 
     what: str
     typed: str
-    command: str
+    asks: str
     answer: str
     without: tuple[str, ...] = ()
     only: tuple[str, ...] = ()
 
     def options(self) -> list[Any]:
         """Of its command, as they are declared there."""
-        found = loaded("explain", self.command).params
+        found = loaded("explain", self.asks).params
         return [
             one for one in found if (one.name in self.only if self.only else one.name not in self.without)
         ]
@@ -73,37 +72,37 @@ OF_PLAN = (
 _OF_STEP = Family(
     "a step of project",
     "perfmodel explain STEP",
-    "perfmodel.cli.project:project",
-    "perfmodel.cli.explain_step:explain_the_step",
+    "passes:ProjectOptions",
+    "explain_step:explain_the_step",
     (*_PAGE, "host"),
 )
 _STEP_OF_PLAN = Family(
     "a plan",
     "perfmodel explain STEP --plan FILE",
-    "perfmodel.cli.plan:plan",
-    "perfmodel.cli.explain_plan_file:explain_step_of_plan",
+    "plans:PlanOptions",
+    "explain_plan_file:explain_step_of_plan",
     only=OF_PLAN,
 )
 _NAMED = {
     "collective": Family(
         "a collective",
         "perfmodel explain collective",
-        "perfmodel.cli.collective:collective",
-        "perfmodel.cli.explain_collective:explain_one_collective",
+        "passes:CollectiveOptions",
+        "explain_collective:explain_one_collective",
         _PAGE,
     ),
     "load": Family(
         "a service",
         "perfmodel explain load",
-        "perfmodel.cli.load:load",
-        "perfmodel.cli.explain_load:explain_the_load",
+        "passes:LoadOptions",
+        "explain_load:explain_the_load",
         _PAGE,
     ),
     "alternatives": Family(
         "alternatives",
         "perfmodel explain alternatives",
-        "perfmodel.cli.alternatives:alternatives",
-        "perfmodel.cli.explain_alternatives:explain_the_alternatives",
+        "passes:AlternativesOptions",
+        "explain_alternatives:explain_the_alternatives",
         (*_PAGE, "with_map"),
     ),
 }
@@ -131,7 +130,7 @@ class Explained(TyperCommand):
     """``perfmodel explain`` with the options of one family."""
 
     def __init__(self, family: Family) -> None:
-        (step,) = loaded("explain", _asked).params
+        (step,) = loaded("explain", _Asked).params
         super().__init__("explain", params=[step, *family.options()], help=HELP, rich_markup_mode=None)
         self.family, self.typed = family, family.typed.partition(" STEP")[0]
 
@@ -154,9 +153,11 @@ class Explained(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """The explanation, printed."""
-        module, _, function = self.family.answer.partition(":")
-        return getattr(import_module(module), function)(ctx)
+        return placed(self.family.answer)(ctx)
 
 
-def _asked(step: Annotated[str, typer.Argument(help=_STEP)]) -> None:
+@dataclass(frozen=True, kw_only=True)
+class _Asked(CommandOptions):
     """What is explained."""
+
+    step: Annotated[str, Arg(_STEP)]

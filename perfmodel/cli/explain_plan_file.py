@@ -17,7 +17,7 @@ from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.explain_plan import explain_plan_step
 from perfmodel.plan.for_torchrec.files import read_any_plan
 from perfmodel.plan.made_for import MadeFor, default_optimizer
-from perfmodel.plan.question import OBJECTIVES
+from perfmodel.question.plans import OBJECTIVES
 from perfmodel.report.explanation_text import explanation_text
 
 _TYPED = tuple(name for name in OF_PLAN if name not in ("plan_file", "as_json"))

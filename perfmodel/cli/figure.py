@@ -5,44 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from perfmodel.cli.choices import CompareOption, NumbersOption
 from perfmodel.cli.figure_file import told, write_figure
 from perfmodel.cli.figure_source import FigureSource, source_of
-from perfmodel.cli.ids import AlphaOption, DistributionOption
-from perfmodel.cli.options import (
-    BackendOption,
-    CalibrationOption,
-    ClockOption,
-    ForceOption,
-    GpusPerNodeOption,
-    JsonOption,
-    MachineOption,
-    SetOption,
-)
 from perfmodel.cli.output import check_target, emit, emit_json
-from perfmodel.cli.workload import (
-    RESERVE,
-    BatchOption,
-    DimOption,
-    DtypeOption,
-    IdDtypeOption,
-    ModelOption,
-    PayloadOption,
-    PoolingOption,
-    ReductionOption,
-    ReserveOption,
-    ScenarioOption,
-    ShardingOption,
-    TableSizeOption,
-    TablesOption,
-)
 from perfmodel.errors import BadInputError
+from perfmodel.question.pages import ENDINGS, PICTURES, FigureOptions
 from perfmodel.report.figures.names import EVERY, OTHERS
-from perfmodel.report.picture_files import PICTURES, check_kaleido
+from perfmodel.report.picture_files import check_kaleido
 from perfmodel.report.terminal import command_lines, page_width, wrapped
 from perfmodel.schema.files import shown, unknown_name
 from perfmodel.schema.whole_files import write_whole
@@ -50,113 +23,37 @@ from perfmodel.schema.whole_files import write_whole
 if TYPE_CHECKING:
     from perfmodel.report.figures.block import Block
 
-_ENDINGS = (*PICTURES, "html", "json", "csv")
 _PIXELS, _SCALES = (300, 4000), (0.5, 8.0)
 
 
-def figure(
-    context: typer.Context,
-    name: Annotated[
-        str | None, typer.Argument(help="Which figure, e.g. slowdown; without a name, list all.")
-    ] = None,
-    table_size: TableSizeOption = None,
-    gpus: NumbersOption = None,
-    model: ModelOption = None,
-    batch: BatchOption = None,
-    tables: TablesOption = None,
-    pooling: PoolingOption = None,
-    dim: DimOption = None,
-    dtype: DtypeOption = None,
-    id_dtype: IdDtypeOption = "int64",
-    machine: MachineOption = None,
-    backend: BackendOption = None,
-    clock: ClockOption = None,
-    reserve: ReserveOption = RESERVE,
-    gpus_per_node: GpusPerNodeOption = None,
-    scenario: ScenarioOption = "cluster",
-    reduction: ReductionOption = "auto",
-    sharding: ShardingOption = None,
-    alpha: AlphaOption = None,
-    distribution: DistributionOption = None,
-    payload: PayloadOption = None,
-    settings: SetOption = None,
-    calibration: CalibrationOption = None,
-    compare: CompareOption = None,
-    draw: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--draw",
-            metavar="LABEL",
-            help="Choose a view of the figure, e.g. linear, ms, tables×dim, '4 GPUs'. Repeat for more.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            metavar="FILE",
-            help=f"File to write; its ending sets the format:  {', '.join(_ENDINGS)}.",
-        ),
-    ] = None,
-    file_format: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="NAME",
-            help=f"Without a name: write all figures, as {', '.join(PICTURES)}, into the folder --out.",
-        ),
-    ] = None,
-    force: ForceOption = False,
-    width: Annotated[
-        int | None, typer.Option("--width", metavar="N", help="Width of a picture in pixels (default 960).")
-    ] = None,
-    height: Annotated[
-        int | None,
-        typer.Option("--height", metavar="N", help="Height of a picture in pixels (default: what it needs)."),
-    ] = None,
-    scale: Annotated[
-        float | None, typer.Option("--scale", metavar="X", help="Scale of a PNG (default 2).")
-    ] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Draw one figure of a page, with its finding and its source. Without a name, list all figures.
-
-    Takes the options of project (default: --table-size 10TB), or --compare as in report. Pictures (svg,
-    png, pdf) need kaleido and a Chrome or Chromium; html, json and csv need neither.
-
-    \b
-    Examples
-      perfmodel figure
-      perfmodel figure slowdown --out slowdown.svg
-      perfmodel figure heat-map --draw tables×dim --out heat-map.png --width 1200
-      perfmodel figure links --out links.html
-      perfmodel figure breakdown --table-size 20TB --machine h200-sxm-ib --out breakdown.csv
-      perfmodel figure over-gpus --model mlperf-dlrm-dcnv2 --out over-gpus.svg
-      perfmodel figure compare-time --compare h100-sxm-ib h200-sxm-ib --out both.svg
-      perfmodel figure --table-size 20TB --format svg --out figures
-    """
-    _one_each(table_size=table_size, batch=batch, pooling=pooling, dim=dim)
+def figure(context: typer.Context, options: FigureOptions) -> None:
+    """The answer to what is asked."""
+    _one_each(table_size=options.table_size, batch=options.batch, pooling=options.pooling, dim=options.dim)
     source = source_of(context)
-    if name is None:
+    if options.name is None:
         _all(context, source)
         return
-    if file_format is not None:
+    if options.file_format is not None:
         raise BadInputError(
-            f"--format {file_format} applies to all figures.", f"--out {name}.{file_format} says it of one."
+            f"--format {options.file_format} applies to all figures.",
+            f"--out {options.name}.{options.file_format} says it of one.",
         )
-    ending = _checked(name, source, out, force)
-    _check_pixels(width, height, scale, ending)
+    ending = _checked(options.name, source, options.out, options.force)
+    _check_pixels(options.width, options.height, options.scale, ending)
     if ending in PICTURES:
         check_kaleido()
-    found = source.found(context, name, out.name if out else f"{name}.html")
-    for label in draw or ():
+    found = source.found(context, options.name, options.out.name if options.out else f"{options.name}.html")
+    for label in options.draw or ():
         found = found.drawn(label)
-    if out is not None:
-        write_whole(out, lambda path: write_figure(path, ending, found, width, height, scale))
-    if as_json:
-        emit_json("figure", **told(found.block), file=str(out) if out else None)
+    if options.out is not None:
+        write_whole(
+            options.out,
+            lambda path: write_figure(path, ending, found, options.width, options.height, options.scale),
+        )
+    if options.as_json:
+        emit_json("figure", **told(found.block), file=str(options.out) if options.out else None)
     else:
-        emit(_text(found.block, out))
+        emit(_text(found.block, options.out))
 
 
 def _one_each(**typed: str | None) -> None:
@@ -216,9 +113,9 @@ def _checked(name: str, source: FigureSource, out: Path | None, force: bool) -> 
     if out is None:
         return ""
     ending = out.suffix.lower().removeprefix(".")
-    if ending not in _ENDINGS:
+    if ending not in ENDINGS:
         raise BadInputError(
-            f"--out {out}: what kind of file?", f"its name must end in .{', .'.join(_ENDINGS)}."
+            f"--out {out}: what kind of file?", f"its name must end in .{', .'.join(ENDINGS)}."
         )
     check_target(out, force=force)
     return ending

@@ -2,21 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from perfmodel.errors import BadInputError
-
-HostOption = Annotated[
-    str | None,
-    typer.Option(
-        "--host",
-        metavar="NAME[:RUN]",
-        help="Include the host that launches the kernels: eager, compiled or graph (default: the "
-        "device alone); eager:latest with times of the host that a run of yours measured.",
-    ),
-]
 
 
 def check_host(host: str | None, **others: object) -> None:

@@ -2,27 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from perfmodel.errors import BadInputError
 from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution, zipf
 from perfmodel.units import parse_ratio
-
-AlphaOption = Annotated[
-    str | None,
-    typer.Option("--alpha", metavar="A", help="Zipf exponent of the ids: short for --distribution zipf:A."),
-]
-DistributionOption = Annotated[
-    str | None,
-    typer.Option(
-        "--distribution",
-        metavar="IDS",
-        help="Distribution of the ids: uniform (default), zipf:1.05, one-row, histogram:NAME or "
-        "histogram:FILE.csv.",
-    ),
-]
 
 
 def ids_of(alpha: str | None, distribution: str | None) -> Distribution:

@@ -6,7 +6,7 @@ import os
 import shlex
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -26,7 +26,7 @@ from perfmodel.cli.import_traces import (
     summary_text,
     trace_records,
 )
-from perfmodel.cli.options import ClockOption, JsonOption, split_values
+from perfmodel.cli.options import split_values
 from perfmodel.cli.output import (
     check_target,
     emit,
@@ -42,6 +42,7 @@ from perfmodel.cli.output import (
 from perfmodel.cli.suggest import after_import
 from perfmodel.collectives.choose import choose_calibration
 from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.question.measured import ImportOptions
 from perfmodel.report.calibration_text import calibration_text
 from perfmodel.report.doubts import data_doubts
 from perfmodel.report.terminal import paragraph
@@ -61,113 +62,43 @@ _SHOWN_UNREAD = 5
 _ASKED_BYTES = 10e12  # of the projection that comes next
 
 
-def import_(
-    logs: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Logs: nccl-tests text or -J JSON, NVSHMEM perftest, CSV with the columns collective, "
-            "payload_bytes, gpus and time_s. Or traces of torch.profiler (.json, .json.gz) or of NCCL's "
-            "inspector, one per rank, or their folder."
-        ),
-    ],
-    machine: Annotated[
-        str | None,
-        typer.Option(
-            "--machine",
-            metavar="NAME",
-            help="The machine that was measured (default: recognized by its GPU).",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Calibration to write (.json).")
-    ] = None,
-    op: Annotated[
-        str | None, typer.Option("--op", metavar="NAME", help="The collective, when a log does not name it.")
-    ] = None,
-    gpus: Annotated[
-        int | None, typer.Option("--gpus", metavar="N", help="Ranks, when a log does not list them.")
-    ] = None,
-    gpus_per_node: Annotated[
-        int | None,
-        typer.Option("--gpus-per-node", metavar="N", help="GPUs in each node, when a log does not say."),
-    ] = None,
-    version: Annotated[
-        str | None,
-        typer.Option(
-            "--library-version", metavar="VERSION", help="Version of the library, when a log does not say."
-        ),
-    ] = None,
-    model: Annotated[
-        str | None,
-        typer.Option("--model", metavar="NAME", help="The tables, when a trace does not record their dims."),
-    ] = None,
-    clock: ClockOption = None,
-    stack: Annotated[
-        str | None,
-        typer.Option(
-            "--stack",
-            metavar="WORDS",
-            help='Which stack to use where the logs have several, e.g. "nccl 2.29.2".',
-        ),
-    ] = None,
-    accept: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--accept",
-            metavar="NAME",
-            help="Accept a value that is far from any known hardware: rate_bytes_per_s.",
-        ),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace existing files, and accept logs of another GPU.")
-    ] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Calibrate from logs or traces that you already have. What cannot be used is reported.
-
-    Writes the calibration, and the samples beside it (FILE.samples.csv), only with --out.
-
-    \b
-    Examples
-      perfmodel import all_gather.log reduce_scatter.log --machine h100-sxm-ib --out mine.json
-      perfmodel import alltoall.json --machine h200-sxm-ib --gpus-per-node 8
-      perfmodel import trace_rank*.json.gz --machine h100-sxm-ib --out mine.json
-      perfmodel project --table-size 10TB --calibration mine.json
-    """
-    if out is not None:
-        _check_out(out, force=force)
+def import_(context: typer.Context, options: ImportOptions) -> None:
+    """The answer to what is asked."""
+    if options.out is not None:
+        _check_out(options.out, force=options.force)
 
     result: ImportResult
-    if holds_traces(logs):
-        refuse_log_options(op=op, gpus=gpus, clock=clock, stack=stack)
-        traces = read_ranks(logs)
-        box = _machine_for(machine, traces[0].device)
-        result = samples_of(traces, box, gpus_per_node, version, model)
+    if holds_traces(options.logs):
+        refuse_log_options(op=options.op, gpus=options.gpus, clock=options.clock, stack=options.stack)
+        traces = read_ranks(options.logs)
+        box = _machine_for(options.machine, traces[0].device)
+        result = samples_of(traces, box, options.gpus_per_node, options.version, options.model)
     else:
-        refuse_trace_options(model=model)
+        refuse_trace_options(model=options.model)
         result = import_logs(
-            logs, gpus_per_node=gpus_per_node, op=op, clock=clock, gpus=gpus,
-            library_version=version, stack=stack,
+            options.logs, gpus_per_node=options.gpus_per_node, op=options.op, clock=options.clock,
+            gpus=options.gpus,
+            library_version=options.version, stack=options.stack,
         )  # fmt: skip
-        box = _machine_for(machine, result.stack[0].gpu)
+        box = _machine_for(options.machine, result.stack[0].gpu)
         result.samples["machine"] = box.name
     warn_all([*unread_text(result.unread), *result.warnings])
     if isinstance(result, TraceSamples) and of_cpus(result):
-        gpu_doubt = doubt_cpus(result, box, force=force)
+        gpu_doubt = doubt_cpus(result, box, force=options.force)
     else:
-        gpu_doubt = doubt_gpu(result.stack[0].gpu, box, force=force)
-    accepted = _doubt_samples(result, split_values(accept, "--accept") if accept else [])
-    calibration = _fit(result, box, out.stem if out is not None else "own", accepted)
+        gpu_doubt = doubt_gpu(result.stack[0].gpu, box, force=options.force)
+    accepted = _doubt_samples(result, split_values(options.accept, "--accept") if options.accept else [])
+    calibration = _fit(result, box, options.out.stem if options.out is not None else "own", accepted)
 
     doubtful = [*gpu_doubt, *data_doubts(calibration, box)]
     warn_all(doubtful)
-    if out is not None:
-        _write(calibration, result, out)
-    _deliver(calibration, box, result, doubtful, as_json=as_json)
-    if out is not None:
-        note(f"wrote {out} and {_samples_path(out)}")
-        note(f"all constants: perfmodel show {shlex.quote(str(out))}")
-        note(f"next: {after_import(box, machine or box.name, str(out), _ASKED_BYTES)}")
+    if options.out is not None:
+        _write(calibration, result, options.out)
+    _deliver(calibration, box, result, doubtful, as_json=options.as_json)
+    if options.out is not None:
+        note(f"wrote {options.out} and {_samples_path(options.out)}")
+        note(f"all constants: perfmodel show {shlex.quote(str(options.out))}")
+        note(f"next: {after_import(box, options.machine or box.name, str(options.out), _ASKED_BYTES)}")
 
 
 def _check_out(out: Path, *, force: bool) -> None:

@@ -1,26 +1,30 @@
-"""Groups that know the names of their commands, and load one when it is asked for."""
+"""Groups that know the names of their commands, and make one when it is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import inspect
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from perfmodel.question.spec import Arg, CommandOptions, Declared, flag_of
+
 
 @dataclass(frozen=True)
 class Command:
-    """Where the function of a command is: ``perfmodel.cli.project:project``.
+    """A command, by the places of its question and of its answer.
 
-    by_words  whether that function makes the command, of the words that follow its name
+    asks     ``module:class`` in ``perfmodel.question``; "": the answer makes the command, of its words
+    answers  ``module:function`` in ``perfmodel.cli``, of the running context and of the question
     """
 
-    place: str
+    asks: str
+    answers: str
     summary: str
-    by_words: bool = False
 
 
 @dataclass(frozen=True)
@@ -66,19 +70,52 @@ class _Unloaded(TyperCommand):
 
     def load(self, words: Sequence[str] = ()) -> Any:
         """The command itself. words  that follow its name"""
-        if self._known.by_words:
-            return _function(self._known.place)(words)
-        return loaded(str(self.name), self._known.place)
+        if not self._known.asks:
+            return placed(self._known.answers)(words)
+        return loaded(str(self.name), self._known.asks, self._known.answers)
 
 
-def _function(place: str) -> Callable[..., Any]:
-    module, _, function = place.partition(":")
-    found: Callable[..., Any] = getattr(import_module(module), function)
-    return found
+def placed(place: str, room: str = "cli") -> Any:
+    """What stands at ``module:name`` in a room."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(f"perfmodel.{room}.{module}"), name)
 
 
-def loaded(name: str, place: str | Callable[..., Any]) -> Any:
-    """The command of a function, or of the place where it is."""
+def loaded(name: str, asks: str | type[CommandOptions], answers: str = "") -> Any:
+    """The command with the options of a question; what answers it is loaded when it runs."""
+    question: type[CommandOptions] = placed(asks, "question") if isinstance(asks, str) else asks
+
+    def run(context: typer.Context, **values: Any) -> Any:
+        return placed(answers)(context, question(**values))
+
+    of_context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    signature = inspect.Signature([of_context, *map(_parameter, question.declared())])
+    run.__signature__ = signature  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
     alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    alone.command(name)(_function(place) if isinstance(place, str) else place)
+    alone.command(name, help=inspect.getdoc(question))(run)
     return typer.main.get_command(alone)
+
+
+def _parameter(declared: Declared) -> inspect.Parameter:
+    """An option or an argument as typer reads it from a function."""
+    words = declared.words
+    shown: Any
+    if isinstance(words, Arg):
+        shown = typer.Argument(help=words.help)
+    else:
+        shown = typer.Option(
+            words.flag or flag_of(declared.name),
+            help=words.help,
+            metavar=words.metavar,
+            min=words.least,
+            max=words.most,
+            callback=words.check,
+            show_default=words.said,
+        )
+    return inspect.Parameter(
+        declared.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if declared.required else declared.default,
+        annotation=Annotated[declared.kind, shown],
+    )

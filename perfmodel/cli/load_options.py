@@ -5,113 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import BadInputError
 from perfmodel.units import counted, parse_count, parse_named, parse_number, parse_time
 
 if TYPE_CHECKING:
     from perfmodel.service.sizing import ServiceQuestion
-
-QpsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--qps", metavar="N", help="Requests per second, e.g. 500k (default: what one replica can serve)."
-    ),
-]
-P99Option = Annotated[
-    str | None,
-    typer.Option("--p99", metavar="TIME", help="Limit on the 99th percentile of the latency, e.g. 10ms."),
-]
-FullBatchOption = Annotated[
-    str | None,
-    typer.Option(
-        "--batch", metavar="N", help="Samples per GPU in a full batch (default: the best of several)."
-    ),
-]
-WaitOption = Annotated[
-    str | None,
-    typer.Option(
-        "--wait",
-        metavar="TIME",
-        help="Longest time that the first request of a batch waits for others (default: the best "
-        "of several).",
-    ),
-]
-SamplesOption = Annotated[
-    str, typer.Option("--samples", metavar="N", help="Samples per request: the items that it ranks.")
-]
-ReplicasOption = Annotated[
-    str | None,
-    typer.Option(
-        "--replicas",
-        metavar="N",
-        help="Copies of the tables, each on its own GPUs (default: as many as needed).",
-    ),
-]
-OverlapOption = Annotated[
-    bool | None,
-    typer.Option(
-        "--overlap/--no-overlap",
-        help="Whether the steps of two batches overlap (default: the better of the two).",
-        show_default=False,
-    ),
-]
-ArrivalsOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--arrivals",
-        metavar="FILE",
-        help="File of arrival times in seconds, one per line (default: Poisson arrivals).",
-    ),
-]
-RequestsOption = Annotated[
-    int,
-    typer.Option(
-        "--requests", metavar="N", min=10_000, max=10_000_000, help="Requests simulated at each load."
-    ),
-]
-LoadSeedOption = Annotated[
-    int, typer.Option("--seed", metavar="N", min=0, help="Seed of the arrivals and of the slow ranks.")
-]
-StragglersOption = Annotated[
-    bool,
-    typer.Option(
-        "--stragglers/--no-stragglers",
-        help="Whether some ranks are slower than others (default: yes).",
-        show_default=False,
-    ),
-]
-LoadPricesOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--prices",
-        metavar="FILE",
-        help="TOML file of your prices, as for perfmodel alternatives: money per hour and per 10⁹ requests.",
-    ),
-]
-LoadPlanOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--plan", metavar="FILE", help="Serve this plan, written by perfmodel plan --out; needs --model."
-    ),
-]
-LoadShardingOption = Annotated[
-    str | None,
-    typer.Option(
-        "--sharding",
-        metavar="NAME",
-        help="The pass that is served (default row-wise): a sharding of project --sharding, or best, the "
-        "fastest of them and, with --model, of a planner's search; chosen for --batch samples per GPU, "
-        "else 1024.",
-    ),
-]
-LoadPageOption = Annotated[
-    Path | None,
-    typer.Option("--report", metavar="FILE", help="Also write an HTML page: latency against load."),
-]
 
 
 def check_beside_plan(**options: str | None) -> None:

@@ -3,83 +3,12 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import AUTO, BY_DOMAIN
 from perfmodel.schema.evidence import COLLECTIVES, SAMPLES_ONLY
 from perfmodel.schema.files import unknown_name
 from perfmodel.units import parse_bytes, parse_count
-
-DEFAULT_MACHINE = "h100-sxm-ib"
-
-MachineOption = Annotated[
-    str | None,
-    typer.Option(
-        "--machine",
-        metavar="NAME",
-        help=f"A shipped machine (perfmodel machines) or a TOML file (default: that of --calibration, "
-        f"else {DEFAULT_MACHINE}).",
-    ),
-]
-BackendOption = Annotated[
-    str | None,
-    typer.Option(
-        "--backend",
-        metavar="NAME",
-        help="Communication library: nccl, nvshmem, best (the faster one for each step), or any "
-        "library of your own calibration.",
-    ),
-]
-KernelsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--kernels",
-        metavar="NAME",
-        help="Look-up kernels: fbgemm (TorchRec's; the default where it was timed), torch or perfmodel.",
-    ),
-]
-LibraryOption = Annotated[
-    str | None,
-    typer.Option(
-        "--backend",
-        metavar="NAME",
-        help="Communication library: nccl, nvshmem, or any library of your own calibration.",
-    ),
-]
-ClockOption = Annotated[
-    str | None,
-    typer.Option(
-        "--clock", metavar="NAME", help="How the times were measured: device, graph, stream, eager or trace."
-    ),
-]
-CalibrationOption = Annotated[
-    str | None,
-    typer.Option(
-        "--calibration",
-        metavar="FILE",
-        help="A calibration file, the id of a shipped calibration, or latest (your newest run).",
-    ),
-]
-GpusPerNodeOption = Annotated[
-    int | None,
-    typer.Option("--gpus-per-node", metavar="N", help="GPUs used in each node (default: all of them)."),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Change a machine value, e.g. nic_bytes_per_s=100GB/s. Repeat for more.",
-    ),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-CsvOption = Annotated[bool, typer.Option("--csv", help="Print CSV in SI units.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
-OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="File to write.")]
 
 _MOST_VALUES = 4096
 

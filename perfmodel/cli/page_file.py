@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.cli.output import check_named, check_target, emit, emit_json
 from perfmodel.cli.pictures import FOLDER, check_folder, draw
 from perfmodel.errors import BadInputError
+from perfmodel.question.pages import PICTURES
 from perfmodel.report.page.assemble import page_html
 from perfmodel.report.page.markdown import page_markdown
-from perfmodel.report.picture_files import PICTURES
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.whole_files import write_whole
 from perfmodel.units import format_bytes

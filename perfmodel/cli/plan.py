@@ -18,23 +18,10 @@ from perfmodel.cli.chosen import (
     machine_of,
 )
 from perfmodel.cli.codes import STOPPED
-from perfmodel.cli.dense import DenseOption, layers_of, whole_of
-from perfmodel.cli.effort import EffortOption, LimitOption
+from perfmodel.cli.dense import layers_of, whole_of
 from perfmodel.cli.explain_plan_file import explain_line
-from perfmodel.cli.ids import AlphaOption, DistributionOption
 from perfmodel.cli.load_options import check_beside_plan
 from perfmodel.cli.options import (
-    BackendOption,
-    CalibrationOption,
-    ClockOption,
-    CsvOption,
-    ForceOption,
-    GpusPerNodeOption,
-    JsonOption,
-    KernelsOption,
-    MachineOption,
-    OutOption,
-    SetOption,
     one_output,
 )
 from perfmodel.cli.output import (
@@ -48,23 +35,7 @@ from perfmodel.cli.output import (
 from perfmodel.cli.page_file import write
 from perfmodel.cli.plan_made_for import as_made, files_of, ids_as_made
 from perfmodel.cli.plan_options import (
-    FORMATS,
     OF_SEARCH,
-    BatchOption,
-    BelowOption,
-    ConstraintsOption,
-    FormatOption,
-    GpusOption,
-    KeptOption,
-    MaxHbmOption,
-    ModelOption,
-    ObjectiveOption,
-    OnlyOption,
-    OptimizerOption,
-    PageOption,
-    PlanOption,
-    SeedOption,
-    WithoutOption,
     below_of,
     check_one_plan,
     check_out,
@@ -80,15 +51,15 @@ from perfmodel.cli.plan_progress import PlanProgress
 from perfmodel.cli.plan_scaling import print_scaling
 from perfmodel.cli.stopping import acknowledge, ctrl_c
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.cli.workload import IdDtypeOption, PayloadOption, ScenarioOption
-from perfmodel.effort import DEFAULT_EFFORT, Deadline
+from perfmodel.effort import Deadline
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Plan, PlanTables, write_plan
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.for_torchrec.files import read_any_plan
 from perfmodel.plan.outcome import Planned
-from perfmodel.plan.question import OBJECTIVES, PlanQuestion, costs_of
+from perfmodel.plan.question import PlanQuestion, costs_of
 from perfmodel.plan.what_ifs import WhatIf, what_ifs
+from perfmodel.question.plans import OBJECTIVES, PlanOptions
 from perfmodel.report.page.plan_page import plan_page
 from perfmodel.report.plan_text import plan_csv, plan_text
 from perfmodel.units import format_fraction, format_time
@@ -109,79 +80,27 @@ _WORTH_SAYING = 0.005  # of the time
 _OTHERS_SHARE = 0.25  # of the effort, for a look at the schemes that a format leaves out
 
 
-def plan(
-    context: typer.Context,
-    model: ModelOption = None,
-    gpus: GpusOption = None,
-    report: PageOption = None,
-    batch: BatchOption = None,
-    objective: ObjectiveOption = OBJECTIVES[0],
-    max_hbm: MaxHbmOption = None,
-    reserve: KeptOption = None,
-    tier: BelowOption = None,
-    optimizer: OptimizerOption = None,
-    payload: PayloadOption = None,
-    alpha: AlphaOption = None,
-    distribution: DistributionOption = None,
-    dense: DenseOption = None,
-    id_dtype: IdDtypeOption = "int64",
-    machine: MachineOption = None,
-    backend: BackendOption = None,
-    clock: ClockOption = None,
-    kernels: KernelsOption = None,
-    gpus_per_node: GpusPerNodeOption = None,
-    scenario: ScenarioOption = "cluster",
-    settings: SetOption = None,
-    calibration: CalibrationOption = None,
-    constraints: ConstraintsOption = None,
-    only: OnlyOption = None,
-    without: WithoutOption = None,
-    effort: EffortOption = DEFAULT_EFFORT,
-    time_limit: LimitOption = None,
-    seed: SeedOption = 0,
-    plan_file: PlanOption = None,
-    out: OutOption = None,
-    file_format: FormatOption = FORMATS[0],
-    force: ForceOption = False,
-    as_json: JsonOption = False,
-    as_csv: CsvOption = False,
-) -> None:
-    """Which sharding for which table, what does it cost, and how far is it from the lower bound?
-
-    Ctrl-C ends the search and prints the best plan so far; in the first seconds there is none yet.
-
-    \b
-    Examples
-      perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 128
-      perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 64 --objective throughput --max-hbm 60GB
-      perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 64 --objective throughput --dense dlrm-dcnv2
-      perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 8,16,64,128
-      perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 8 --max-hbm 24GB --tier uvm,uvm-caching
-      perfmodel plan --model tables.csv --gpus 16 --machine h200-sxm-ib --out plan.json
-      perfmodel plan --model tables.csv --gpus 16 --only 'user_*=row-wise,unique' --out plan.json
-      perfmodel plan --model tables.csv --gpus 16 --reserve 20% --format torchrec --out plan.json
-      perfmodel plan --plan plan.json --batch 4096
-      perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 128 --report plan.html
-    """
-    one_output(json=as_json, csv=as_csv)
-    check_out(out, file_format, force=force)
-    check_page(report, out, force=force)
-    if plan_file is not None:
-        check_beside_plan(tier=tier)
+def plan(context: typer.Context, options: PlanOptions) -> None:
+    """The answer to what is asked."""
+    one_output(json=options.as_json, csv=options.as_csv)
+    check_out(options.out, options.file_format, force=options.force)
+    check_page(options.report, options.out, force=options.force)
+    if options.plan_file is not None:
+        check_beside_plan(tier=options.tier)
     typed = TypedLine.of(context)
-    if plan_file is not None:
+    if options.plan_file is not None:
         note_not_searched([name for name, _ in typed.options])
-    of_file = as_made(context, plan_file)
+    of_file = as_made(context, options.plan_file)
     asked = of_file.values
     machine, objective, settings = asked["machine"], asked["objective"], asked["settings"]
     backend, clock, dense = asked["backend"], asked["clock"], asked["dense"]
     max_hbm, reserve, gpus_per_node = asked["max_hbm"], asked["reserve"], asked["gpus_per_node"]
-    texts = {"model": asked["model"], "gpus": gpus, "batch": asked["batch"]}
-    texts |= {"effort": effort, "time_limit": time_limit}
-    numbers = {**numbers_of(plan_file, **texts), "ids": ids_as_made(asked)}
-    of_one = {"plan": plan_file, "out": out, "report": report, "dense": dense}
+    texts = {"model": asked["model"], "gpus": options.gpus, "batch": asked["batch"]}
+    texts |= {"effort": options.effort, "time_limit": options.time_limit}
+    numbers = {**numbers_of(options.plan_file, **texts), "ids": ids_as_made(asked)}
+    of_one = {"plan": options.plan_file, "out": options.out, "report": options.report, "dense": dense}
     check_one_plan(numbers["many"], **of_one)
-    rules = rules_of(constraints, only, without)
+    rules = rules_of(options.constraints, options.only, options.without)
     training = is_training(objective)
     calibration = calibration_of(asked["calibration"], backend, clock)
     box = machine_of(machine, settings, calibration)
@@ -189,13 +108,15 @@ def plan(
     library = library_of(box, backend, calibration)
     layers = layers_of(dense, box)
     file = calibration_file(calibration)
-    left_out = ["objective", "out", "report", "force", *(OF_SEARCH if plan_file is not None else ())]
+    left_out = ["objective", "out", "report", "force", *(OF_SEARCH if options.plan_file is not None else ())]
     other = typed.text(without=left_out, more=["--objective", OBJECTIVES[not training]])
     with advice(box, library, clock):
         most, kept_back = limits_of(box, max_hbm, reserve)
         capped = most is not None and most < (1 - kept_back) * box.value("hbm_bytes")
         tables = PlanTables.load(numbers["model"], numbers["ids"])
-        given, sets = read_any_plan(plan_file, tables) if plan_file is not None else (None, None)
+        given, sets = (
+            read_any_plan(options.plan_file, tables) if options.plan_file is not None else (None, None)
+        )
         question = PlanQuestion(
             tables=tables,
             machine=box,
@@ -206,11 +127,11 @@ def plan(
             host_reserve=host_reserve_of(reserve),
             most_bytes=most,
             rules=rules,
-            for_torchrec=file_format == "torchrec",
+            for_torchrec=options.file_format == "torchrec",
             effort_s=numbers["effort_s"],
             time_limit_s=numbers["time_limit_s"],
-            seed=seed,
-            below=below_of(tier, given),
+            seed=options.seed,
+            below=below_of(options.tier, given),
             costs=costs_of(
                 {**asked, "backend": library, "calibration": calibration, "sets": sets},
                 training=training,
@@ -221,42 +142,50 @@ def plan(
         of_file.tell(made_for)
         try:
             if len(numbers["many"]) > 1:
-                print_scaling(question, numbers["many"], typed, other, file, as_json=as_json, as_csv=as_csv)
+                print_scaling(
+                    question,
+                    numbers["many"],
+                    typed,
+                    other,
+                    file,
+                    as_json=options.as_json,
+                    as_csv=options.as_csv,
+                )
                 return
-            answer, changes = _answer(question, given, with_changes=not as_csv)
+            answer, changes = _answer(question, given, with_changes=not options.as_csv)
             answer = replace(answer, asked=made_for)
         except KeyboardInterrupt:
             note("\nstopped before there was a plan to print: the first takes a few seconds.")
             raise SaidError(STOPPED) from None
-    if out is not None:
-        _write(answer, out, file_format)
-    kept = out is not None or plan_file is not None
+    if options.out is not None:
+        _write(answer, options.out, options.file_format)
+    kept = options.out is not None or options.plan_file is not None
     again = "" if kept else typed.text(more=["--out", "plan.json"])
     whole = whole_of(answer, layers)
-    longest, saved = answer.found.cost.limiting.name, out or plan_file or Path("plan.json")
+    longest, saved = answer.found.cost.limiting.name, options.out or options.plan_file or Path("plan.json")
     equation = explain_line(typed, longest, saved)
-    if report is not None:
+    if options.report is not None:
         of_plan = equation if kept or answer.evaluator.model.below is not None else ""
-        _write_page(answer, whole, report, typed, calibration, capped=capped, explain=of_plan)
-    if as_json:
+        _write_page(answer, whole, options.report, typed, calibration, capped=capped, explain=of_plan)
+    if options.as_json:
         samples = answer.evaluator.batch * answer.evaluator.gpus
         step = whole.to_dict(samples) if whole else None
         told = [change.to_dict() for change in changes]
         emit_json("plan", **answer.to_dict(), dense_step=step, changes=told, calibration_file=file)
-    elif as_csv:
+    elif options.as_csv:
         emit(plan_csv(answer))
     else:
         more: dict[str, Any] = {"capped": capped, "other_pass": other, "changes": changes}
         emit(plan_text(answer, file, again, whole, **more, equation=equation))
         for line in answer.evaluator.setting.notes:
             warn(line)
-    if out is not None:
-        note(f"wrote {out}")
-    if report is not None:
-        note(f"wrote {report}")
+    if options.out is not None:
+        note(f"wrote {options.out}")
+    if options.report is not None:
+        note(f"wrote {options.report}")
     if tables.partly_weighted and answer.evaluator.model.sets is not None:
         warn(_WEIGHTED)
-    if file_format == "torchrec" and answer.found.stopped not in ("given", "interrupt"):
+    if options.file_format == "torchrec" and answer.found.stopped not in ("given", "interrupt"):
         note(_cost_of_torchrec(question, answer))
     if answer.found.stopped == "interrupt":
         warn_stopped()

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.ids import ids_of
-from perfmodel.cli.options import DEFAULT_MACHINE, settings_of
+from perfmodel.cli.options import settings_of
 from perfmodel.cli.output import note
-from perfmodel.cli.plan_options import DEFAULT_BATCH
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.plan.files import read_made_for, read_model
 from perfmodel.plan.made_for import MadeFor
-from perfmodel.plan.question import OBJECTIVES
 from perfmodel.project.understood import exact_text
+from perfmodel.question.groups import DEFAULT_BATCH, DEFAULT_MACHINE
+from perfmodel.question.plans import OBJECTIVES
 from perfmodel.report.terminal import page_width, wrapped
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.distributions import Distribution, parse_distribution

@@ -5,21 +5,20 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.chosen import check_most
 from perfmodel.cli.effort import effort_of, limit_of
 from perfmodel.cli.options import count_values, split_values
 from perfmodel.cli.output import check_named, check_target, not_json, note
-from perfmodel.cli.workload import RESERVE, reserve_of
+from perfmodel.cli.workload import reserve_of
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Plan
-from perfmodel.plan.choices.constraints import NAMES
 from perfmodel.plan.pricing.allowed_tiers import Below
 from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.plan.question import trains
+from perfmodel.question.groups import DEFAULT_BATCH, RESERVE
+from perfmodel.question.plans import FORMATS
 from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.tiers import parse_tiers
@@ -28,126 +27,8 @@ from perfmodel.units import format_bytes, parse_bytes, parse_count
 if TYPE_CHECKING:
     from perfmodel.schema.machine import Machine
 
-DEFAULT_BATCH = "1024"
 OF_SEARCH = ("effort", "time_limit", "seed")
 """Options of the search: they change nothing about a plan in a file."""
-FORMATS = ("plan", "torchrec")
-
-ModelOption = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        metavar="NAME",
-        help="A shipped set of tables (perfmodel models), or a CSV, Parquet, JSON, YAML, TOML file.",
-    ),
-]
-GpusOption = Annotated[
-    str | None,
-    typer.Option(
-        "--gpus",
-        metavar="NS",
-        help="Number of GPUs (default: that of --plan). Several numbers, 8,16,64 or 8..128, show "
-        "how the plan scales.",
-    ),
-]
-BatchOption = Annotated[
-    str | None, typer.Option("--batch", metavar="N", help=f"Samples per GPU (default {DEFAULT_BATCH}).")
-]
-ObjectiveOption = Annotated[
-    str,
-    typer.Option(
-        "--objective",
-        metavar="NAME",
-        help="latency (or inference): the forward pass; throughput (or training): forward and backward.",
-    ),
-]
-MaxHbmOption = Annotated[
-    str | None,
-    typer.Option(
-        "--max-hbm",
-        metavar="SIZE",
-        help="Memory of each GPU that the tables may use (default: what --reserve leaves).",
-    ),
-]
-KeptOption = Annotated[
-    str | None,
-    typer.Option(
-        "--reserve",
-        metavar="PART",
-        help="Share of each GPU's memory reserved for CUDA, NCCL and dense layers (default: 15%; "
-        "none with --max-hbm), and of the host memory for the system.",
-    ),
-]
-BelowOption = Annotated[
-    str | None,
-    typer.Option(
-        "--tier",
-        metavar="TIERS",
-        help="Memory below the HBM that tables may be in too: uvm (host memory, rows read in place), "
-        "uvm-caching (with a share of the rows cached in HBM: 1, 2, 5, 10, 20 or 50 %), ssd (on SSDs of "
-        "the node, with such a cache, from 0.1 %), or one share, uvm-caching:10%; lfu and prefetch follow a "
-        "comma: uvm,uvm-caching,lfu.",
-    ),
-]
-OptimizerOption = Annotated[
-    str | None,
-    typer.Option(
-        "--optimizer",
-        metavar="NAME",
-        help="Optimizer whose state is counted: none, sgd, rowwise-adagrad, adagrad, adam (default: none; "
-        "rowwise-adagrad for throughput).",
-    ),
-]
-FormatOption = Annotated[
-    str,
-    typer.Option(
-        "--format",
-        metavar="NAME",
-        help="Format of --out: plan, or torchrec, which uses only the shardings that TorchRec has.",
-    ),
-]
-PageOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--report",
-        metavar="FILE",
-        help="Also write an HTML page: what each GPU holds, where the time goes.",
-    ),
-]
-PlanOption = Annotated[
-    Path | None,
-    typer.Option("--plan", metavar="FILE", help="Cost this plan, a file that --out wrote, without a search."),
-]
-SeedOption = Annotated[
-    int,
-    typer.Option("--seed", metavar="N", min=0, help="Seed of the search."),
-]
-
-
-ConstraintsOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--constraints",
-        metavar="FILE",
-        help="TOML file: the shardings, exchanges, parts and ranks that are allowed or forbidden "
-        "for each table.",
-    ),
-]
-OnlyOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--only",
-        metavar="RULE",
-        help="Allow only these shardings: NAMES for all tables, or PATTERN=NAMES for some, e.g. "
-        f"'user_*=row-wise,unique' or 't0=ranks:0-7'. Repeat for more. NAMES: {', '.join(NAMES)}, "
-        "ranks:0-7. grid: columns over NVLink domains, the rows of each over the GPUs of one; 3d: any other "
-        "row and column parts.",
-    ),
-]
-WithoutOption = Annotated[
-    list[str] | None,
-    typer.Option("--without", metavar="RULE", help="Forbid these shardings, written as for --only."),
-]
 
 
 def check_out(out: Path | None, file_format: str, *, force: bool) -> None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from perfmodel.cli.chosen import calibration_of, machine_of
-from perfmodel.cli.options import DEFAULT_MACHINE
 from perfmodel.cli.question import Question, short_below
 from perfmodel.errors import PerfmodelError
 from perfmodel.project import Projection
+from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.machine import Machine, list_machines, load_machine
 from perfmodel.schema.run_folders import measured_groups

@@ -6,25 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import typer
 from numpy.typing import NDArray
 
 from perfmodel.cli.chosen import calibration_file, library_of, machine_of
-from perfmodel.cli.ids import AlphaOption, DistributionOption
 from perfmodel.cli.options import (
-    DEFAULT_MACHINE,
-    BackendOption,
-    CalibrationOption,
-    ClockOption,
-    CsvOption,
-    ForceOption,
-    GpusPerNodeOption,
-    JsonOption,
-    OutOption,
-    SetOption,
     count_values,
     one_output,
     size_values,
@@ -33,11 +22,6 @@ from perfmodel.cli.options import (
 from perfmodel.cli.output import ProgressBar, check_target, emit, emit_json, note, warn
 from perfmodel.cli.question import Question, question_of
 from perfmodel.cli.workload import (
-    RESERVE,
-    IdDtypeOption,
-    ReductionOption,
-    ReserveOption,
-    ScenarioOption,
     check_model,
 )
 from perfmodel.errors import BadInputError
@@ -45,6 +29,7 @@ from perfmodel.model.sharding import gpus_needed
 from perfmodel.project import feasible_below, project
 from perfmodel.project.grids import GRIDS, feasible, product
 from perfmodel.project.inputs import DEFAULTS
+from perfmodel.question.passes import SweepOptions
 from perfmodel.report.sweep_text import sweep_text
 from perfmodel.schema.distributions import UNIFORM
 from perfmodel.schema.files import cell, unknown_name
@@ -64,107 +49,38 @@ _MOST_PRINTED = 100_000
 _AXES = ("table_size", "gpus", "batch", "tables", "pooling", "dim")
 _COUNTS = ("gpus", "gpus_needed", "batch", "table_count", "dim", "id_bytes")
 
-GridOption = Annotated[
-    str | None,
-    typer.Option(
-        "--grid", metavar="NAME", help="The paper's grid: paper-1 (192 points) or paper-2 (168 points)."
-    ),
-]
 Many = list[str] | None
-ModelsOption = Annotated[
-    Many,
-    typer.Option(
-        "--model",
-        metavar="NAMES",
-        help="Sets of tables (perfmodel models, or files) instead of equal ones, over --gpus and --batch.",
-    ),
-]
-TiersOption = Annotated[
-    Many,
-    typer.Option(
-        "--tier",
-        metavar="TIERS",
-        help="Tiers below the HBM as in project, and hbm for none of them: hbm,uvm,uvm-caching:10%,lfu,ssd.",
-    ),
-]
 
 
-def sweep(
-    context: typer.Context,
-    grid: GridOption = None,
-    model: ModelsOption = None,
-    table_size: Annotated[
-        Many, typer.Option("--table-size", metavar="SIZE", help="1TB,10TB or 80GB..100TB (doubling).")
-    ] = None,
-    gpus: Annotated[Many, typer.Option("--gpus", metavar="N", help="8,128 or 8..1024 (doubling).")] = None,
-    batch: Annotated[Many, typer.Option("--batch", metavar="N", help="Samples per GPU.")] = None,
-    tables: Annotated[Many, typer.Option("--tables", metavar="N", help="Numbers of tables.")] = None,
-    pooling: Annotated[Many, typer.Option("--pooling", metavar="N", help="Rows summed per bag.")] = None,
-    dim: Annotated[Many, typer.Option("--dim", metavar="N", help="Elements per row.")] = None,
-    dtype: Annotated[
-        Many, typer.Option("--dtype", metavar="TYPE", help="fp64, fp32 (default), fp16, bf16, fp8, int8.")
-    ] = None,
-    id_dtype: IdDtypeOption = "int64",
-    machine: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--machine",
-            metavar="NAME",
-            help=f"One or more machines (default: that of --calibration, else {DEFAULT_MACHINE}).",
-        ),
-    ] = None,
-    backend: BackendOption = None,
-    clock: ClockOption = None,
-    reserve: ReserveOption = RESERVE,
-    gpus_per_node: GpusPerNodeOption = None,
-    scenario: ScenarioOption = "cluster",
-    reduction: ReductionOption = "auto",
-    alpha: AlphaOption = None,
-    distribution: DistributionOption = None,
-    tier: TiersOption = None,
-    settings: SetOption = None,
-    calibration: CalibrationOption = None,
-    out: OutOption = None,
-    force: ForceOption = False,
-    as_json: JsonOption = False,
-    as_csv: CsvOption = False,
-) -> None:
-    """Project all combinations of the given values: one row each, in SI units.
-
-    Lists are separated by commas, ranges double: 1TB..16TB is 1, 2, 4, 8 and 16 TB.
-
-    \b
-    Examples
-      perfmodel sweep --grid paper-1 --out paper-1.csv
-      perfmodel sweep --grid paper-2 --gpus 128 --scenario nvlink-everywhere --csv
-      perfmodel sweep --table-size 1TB..64TB --batch 128..4096 --dim 32,128 --out sweep.parquet
-      perfmodel sweep --gpus 16,128 --machine h100-sxm-ib,gb200-nvl72 --csv
-      perfmodel sweep --table-size 1TB..8TB --tier hbm,uvm,uvm-caching:1% --alpha 1.05 --csv
-      perfmodel sweep --model mlperf-dlrm-dcnv2,criteo-1tb --gpus 8..128 --batch 512..4096 --csv
-    """
-    one_output(json=as_json, csv=as_csv, out=out is not None)
-    if out is not None:
-        _check_kind(out)
-        check_target(out, force=force)
+def sweep(context: typer.Context, options: SweepOptions) -> None:
+    """The answer to what is asked."""
+    one_output(json=options.as_json, csv=options.as_csv, out=options.out is not None)
+    if options.out is not None:
+        _check_kind(options.out)
+        check_target(options.out, force=options.force)
     check_model({name: value or None for name, value in context.params.items()})
-    axes = _axes(grid, {name: context.params[name] for name in _AXES if context.params[name]}, bool(model))
-    what: list[str | TableSet] = list(split_values(dtype, "--dtype") if dtype else ["fp32"])
-    if model:
-        what = [load_tables(name) for name in _models(model)]
+    axes = _axes(
+        options.grid,
+        {name: context.params[name] for name in _AXES if context.params[name]},
+        bool(options.model),
+    )
+    what: list[str | TableSet] = list(split_values(options.dtype, "--dtype") if options.dtype else ["fp32"])
+    if options.model:
+        what = [load_tables(name) for name in _models(options.model)]
     own = dict.fromkeys((*_AXES, "dtype", "model", "tier"))
     question = question_of({**context.params, **own})
-    names = [*dict.fromkeys(split_values(machine, "--machine"))][1:] if machine else []
+    names = [*dict.fromkeys(split_values(options.machine, "--machine"))][1:] if options.machine else []
     questions = [question]
     for name in names:
-        box = machine_of(name, settings, question.calibration)
-        library = library_of(box, backend, question.calibration)
+        box = machine_of(name, options.settings, question.calibration)
+        library = library_of(box, options.backend, question.calibration)
         questions.append(replace(question, machine=box, backend=library))
-    tiers = parse_tiers(split_values(tier, "--tier")) if tier else [None]
+    tiers = parse_tiers(split_values(options.tier, "--tier")) if options.tier else [None]
     questions = [replace(one, tier=below) for one in questions for below in tiers]
     for one in questions:
         one.check_gpus(*axes.get("table_bytes", []))
     frame = _run(axes, what, questions)
-    _deliver(frame, out, as_json=as_json, as_csv=as_csv)
+    _deliver(frame, options.out, as_json=options.as_json, as_csv=options.as_csv)
 
 
 def _models(typed: list[str]) -> list[str]:

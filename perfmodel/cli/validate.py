@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from perfmodel.cli.options import JsonOption
 from perfmodel.cli.output import emit, emit_json
 from perfmodel.errors import BadInputError, OutsideBandError
+from perfmodel.question.measured import ValidateOptions
 from perfmodel.report.dlrm_text import dlrm_text
 from perfmodel.report.own_run import own_run_text
 from perfmodel.report.validation_text import verdicts_text
@@ -20,70 +20,36 @@ from perfmodel.validate import validate as judge
 from perfmodel.validate.dlrm_inputs import load_inputs
 
 
-def validate(
-    paper: Annotated[
-        bool,
-        typer.Option(
-            "--paper",
-            help="Check the claims of arXiv 2512.05831 and other papers instead of the tool's own bands.",
-        ),
-    ] = False,
-    held_out: Annotated[
-        bool,
-        typer.Option(
-            "--held-out", help="Also refit without a part of the samples, and predict that part (about 15 s)."
-        ),
-    ] = False,
-    run: Annotated[
-        str | None,
-        typer.Option(
-            "--run",
-            metavar="FOLDER",
-            help="Check the whole passes of your own run instead: its folder, or latest.",
-        ),
-    ] = None,
-    dlrm: Annotated[
-        bool,
-        typer.Option("--dlrm", help="Check published training steps instead: MLPerf's and EMBark's."),
-    ] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """How accurate is the tool, and which claims of the paper hold? Exit code 6 outside a band.
-
-    A claim of the paper that is recorded as not holding does not make the command fail.
-
-    \b
-    Examples
-      perfmodel validate
-      perfmodel validate --held-out
-      perfmodel validate --paper
-      perfmodel validate --run latest
-      perfmodel validate --dlrm
-    """
-    if dlrm:
-        others = [("--paper", paper), ("--held-out", held_out), ("--run", run is not None)]
+def validate(context: typer.Context, options: ValidateOptions) -> None:
+    """The answer to what is asked."""
+    if options.dlrm:
+        others = [
+            ("--paper", options.paper),
+            ("--held-out", options.held_out),
+            ("--run", options.run is not None),
+        ]
         clash = [name for name, given in others if given]
         if clash:
             raise BadInputError(f"--dlrm and {clash[0]} cannot be combined.", "leave one of them out.")
-        _whole_models(as_json=as_json)
+        _whole_models(as_json=options.as_json)
         return
-    if run is not None:
-        if paper or held_out:
+    if options.run is not None:
+        if options.paper or options.held_out:
             raise BadInputError(
-                f"--run and --{'paper' if paper else 'held-out'} cannot be combined.",
+                f"--run and --{'paper' if options.paper else 'held-out'} cannot be combined.",
                 "leave one of them out.",
             )
-        _own_run(run, as_json=as_json)
+        _own_run(options.run, as_json=options.as_json)
         return
 
-    if paper and held_out:
+    if options.paper and options.held_out:
         raise BadInputError("--paper and --held-out cannot be combined.", "leave one of them out.")
-    verdicts = judge(paper=paper, held_out=held_out)
-    if as_json:
-        _emit_json(verdicts, paper=paper)
+    verdicts = judge(paper=options.paper, held_out=options.held_out)
+    if options.as_json:
+        _emit_json(verdicts, paper=options.paper)
     else:
-        emit(verdicts_text(verdicts, paper=paper))
-    if paper:
+        emit(verdicts_text(verdicts, paper=options.paper))
+    if options.paper:
         _end(verdicts, "verdict is not the recorded one", "verdicts are not those that are recorded")
     else:
         _end(verdicts, "band is left", "bands are left")

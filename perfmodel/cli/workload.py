@@ -5,124 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from perfmodel.errors import BadInputError
-from perfmodel.passes.schemes import REDUCTIONS, ROW_WISE, SHARDINGS, SHORT
+from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.units import parse_bytes, parse_count, parse_number, parse_rate, parse_ratio, parse_time
 
-TableSizeOption = Annotated[
-    str | None,
-    typer.Option("--table-size", metavar="SIZE", help="Total size of all tables, e.g. 10TB or 10TiB."),
-]
-GpusOption = Annotated[
-    str | None,
-    typer.Option("--gpus", metavar="N", help="Number of GPUs (default: as many as the tables need)."),
-]
-ModelOption = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        metavar="NAME",
-        help="A shipped set of tables (perfmodel models), or a CSV, Parquet, JSON, YAML, TOML file.",
-    ),
-]
-BatchOption = Annotated[
-    str | None, typer.Option("--batch", metavar="N", help="Samples per GPU (default 1024).")
-]
-TablesOption = Annotated[
-    str | None, typer.Option("--tables", metavar="N", help="Number of tables (default 1).")
-]
-PoolingOption = Annotated[
-    str | None, typer.Option("--pooling", metavar="N", help="Rows summed per bag (default 32).")
-]
-DimOption = Annotated[
-    str | None,
-    typer.Option("--dim", metavar="N", help="Elements per row, the embedding dimension (default 32)."),
-]
-DtypeOption = Annotated[
-    str | None,
-    typer.Option(
-        "--dtype", metavar="TYPE", help="Type of the elements: fp64, fp32 (default), fp16, bf16, fp8 or int8."
-    ),
-]
-IdDtypeOption = Annotated[
-    str, typer.Option("--id-dtype", metavar="TYPE", help="Type of an id: int64 or int32.")
-]
-ReserveOption = Annotated[
-    str,
-    typer.Option(
-        "--reserve",
-        metavar="PART",
-        help="Share of each GPU's memory reserved for CUDA, NCCL and dense layers, and of the host memory "
-        "for the system.",
-    ),
-]
-RESERVE = "15%"
 """Where nobody says ``--reserve``."""
-ScenarioOption = Annotated[
-    str,
-    typer.Option(
-        "--scenario",
-        metavar="NAME",
-        help="cluster (the real one) or nvlink-everywhere (the paper's assumption).",
-    ),
-]
-ReductionOption = Annotated[
-    str,
-    typer.Option(
-        "--reduction",
-        metavar="NAME",
-        help=f"How partial bags are exchanged and summed: {', '.join(REDUCTIONS)}.",
-    ),
-]
-PayloadOption = Annotated[
-    str | None,
-    typer.Option(
-        "--payload", metavar="TYPE", help="Type of the bags that are sent: fp32 (default), fp16, bf16 or fp8."
-    ),
-]
-LocalMemoryOption = Annotated[
-    str | None,
-    typer.Option(
-        "--local-memory",
-        metavar="SIZE@RATE",
-        help="One large memory for all tables instead of many GPUs: SIZE@RATE, e.g. 10TB@3TB/s.",
-    ),
-]
 
-RemoteMemoryOption = Annotated[
-    str | None,
-    typer.Option(
-        "--remote-memory",
-        metavar="MEMORY",
-        help="One memory over the network, or parameter servers: SIZE@RATE,shared:GPUS,latency:TIME, "
-        "e.g. 10TB@3TB/s,shared:16,latency:3us.",
-    ),
-]
 
-TierOption = Annotated[
-    str | None,
-    typer.Option(
-        "--tier",
-        metavar="TIER",
-        help="Keep the rows outside HBM: uvm, uvm-caching:10% or ssd:5% (the share of rows that "
-        "is cached in HBM; without it, as many as fit). Options follow a comma, lfu or "
-        "prefetch: uvm-caching:10%,prefetch.",
-    ),
-]
-
-ShardingOption = Annotated[
-    str | None,
-    typer.Option(
-        "--sharding",
-        metavar="NAME",
-        help=f"Sharding other than {ROW_WISE}: {', '.join(name for name in SHARDINGS if name != ROW_WISE)}; "
-        f"or {ROW_WISE} with another exchange: {', '.join(SHORT.values())}; all compares them.",
-    ),
-]
 ALL = "all"
 
 

@@ -23,7 +23,7 @@ from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.plan.pricing.placement import COPY, Scheme
 from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.plan.pricing.timing import LAUNCHES
-from perfmodel.project.understood import DEFAULT_MACHINE
+from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.workload import Table, TableSet
 

@@ -16,7 +16,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.plan.arguments import check_names
 from perfmodel.plan.for_torchrec.runnable import torchrec_plan as plan_for_torchrec
 from perfmodel.plan.in_python import question_of
-from perfmodel.project.understood import DEFAULT_MACHINE
+from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.torchrec_plan import TorchRecPlan, torchrec_plan_from
 from perfmodel.schema.torchrec_tables import table_entry

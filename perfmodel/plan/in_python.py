@@ -18,7 +18,7 @@ from perfmodel.plan.pricing.allowed_tiers import Below
 from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.plan.question import RESERVE, PlanQuestion, costs_of, trains
 from perfmodel.plan.scaling import scale
-from perfmodel.project.understood import DEFAULT_MACHINE
+from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
 from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution
 from perfmodel.schema.files import unknown_name

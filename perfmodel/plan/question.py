@@ -29,6 +29,7 @@ from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.plan.searching.carried import as_option, carried
 from perfmodel.plan.searching.search import Search, Watch
 from perfmodel.plan.searching.tiered_search import TieredSearch
+from perfmodel.question.plans import OBJECTIVES
 from perfmodel.schema.constraint_files import TableRule
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine
@@ -40,7 +41,6 @@ COST_OPTIONS = (*_OF_SETTING, "gpus_per_node", "id_dtype", "payload", "optimizer
 
 RESERVE = 0.15
 """Share of the memory that tables may not use where nobody says it; with a limit, none of the GPU's."""
-OBJECTIVES = ("latency", "throughput")
 """What is planned: the forward pass, or a training step."""
 _ALSO = {"forward": "latency", "inference": "latency", "training": "throughput", "train": "throughput"}
 

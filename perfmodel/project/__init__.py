@@ -32,7 +32,8 @@ from perfmodel.project.projection import (
     projections,
 )
 from perfmodel.project.tier_room import check_tier, has_room, placed, without_hbm
-from perfmodel.project.understood import DEFAULT_MACHINE, Understood, understood
+from perfmodel.project.understood import Understood, understood
+from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution
 from perfmodel.schema.evidence import Evidence

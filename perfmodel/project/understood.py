@@ -16,11 +16,11 @@ from perfmodel.passes.schemes import AUTO
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.project.costs import Forward
 from perfmodel.project.inputs import DEFAULT_RESERVE, DEFAULTS, Configs
+from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.machine import Machine, list_machines
 from perfmodel.schema.workload import ID_DTYPE_BYTES, PAYLOADS, TableSet
 from perfmodel.units import parse_quantity
 
-DEFAULT_MACHINE = "h100-sxm-ib"
 _OPTIONS = {"batch": "batch", "table_count": "tables", "pooling": "pooling", "dim": "dim"}
 _SUFFIXES = {
     "byte": ("B", "kB", "MB", "GB", "TB", "PB", "KiB", "MiB", "GiB", "TiB", "PiB"),

@@ -12,7 +12,6 @@ from typing import Any
 
 from perfmodel.errors import BadInputError, NoHardwareError
 
-PICTURES = ("png", "svg", "pdf")
 """Kinds of pictures, as file names end."""
 SCALE = 2.0
 """Pixels of a PNG for each of the figure's."""

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import BadInputError
+from perfmodel.question.passes import FOLLOWED
 from perfmodel.service.arrivals import Arrivals, Poisson
-from perfmodel.service.highest import FOLLOWED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,7 +43,7 @@ def load(
     the parts of p99_s; the whole answer is in ``frame.attrs["answer"]`` as plain data.
     Limits: no ``p99_s``, or a load that cannot be served -> BadInputError with the highest load
     """
-    from perfmodel.project.understood import DEFAULT_MACHINE
+    from perfmodel.question.groups import DEFAULT_MACHINE
     from perfmodel.schema.machine import load_machine
     from perfmodel.schema.prices import read_prices
     from perfmodel.service.hourly import hourly_cost

@@ -21,7 +21,6 @@ WAITS = (0.0, 0.05, 0.15, 0.4)
 _RARE = 0.002
 """Requests that come while one is served alone: at fewer, hardly one in a thousand waits for another."""
 _HALVINGS = 5
-FOLLOWED = 200_000
 """Requests that are followed at each load."""
 QUICK = (8_000, 20)
 """Requests that are followed in a simulation of a search, and of them in a batch."""

@@ -7,17 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from perfmodel.errors import BadInputError
+from perfmodel.question.passes import FOLLOWED
 from perfmodel.service.arrivals import Arrivals, Poisson
-from perfmodel.service.highest import (
-    FOLLOWED,
-    QUICK,
-    Carried,
-    Replica,
-    batches_within,
-    carried,
-    soonest,
-    surely,
-)
+from perfmodel.service.highest import QUICK, Carried, Replica, batches_within, carried, soonest, surely
 from perfmodel.service.served import ServedPass
 from perfmodel.service.stragglers import NONE, RankDelay, lateness
 from perfmodel.units import counted, format_count, format_per_second, format_time

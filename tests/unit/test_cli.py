@@ -54,7 +54,7 @@ def test_no_arguments_shows_the_help(cli: Any) -> None:
 
 
 def test_a_group_has_its_own_help_and_commands(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = lazy.Command("perfmodel.cli.catalogue:machines", "What is shipped.")
+    shown = lazy.Command("measured:MachineListOptions", "catalogue:machines", "What is shipped.")
     inner = {"boxes": shown}
     own = lazy.CommandGroup("One summary.", "One help.", inner)
     root = lazy.LazyGroup(name="perfmodel").add({"own": own})

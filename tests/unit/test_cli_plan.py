@@ -15,8 +15,8 @@ from cli_calls import planned as asked
 from searches import searched_once
 
 from perfmodel.plan import PlanTables, plan_record, read_plan, uniform_plan
-from perfmodel.plan.choices.constraints import NAMES
 from perfmodel.plan.searching.search import Search
+from perfmodel.question.plans import RULES
 from perfmodel.schema.torchrec_plan import read_torchrec_plan
 
 TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000000,64,5,other\n"
@@ -356,5 +356,5 @@ def test_help_lists_the_names_of_rules() -> None:
     _, out, _ = asked("--help")
     said = " ".join(re.sub(r"[│|]", " ", out).split()).replace("- ", "-")
     listed = said[said.index("NAMES: ") :].split(". ")[0]
-    assert listed.removeprefix("NAMES: ").split(", ") == [*NAMES, "ranks:0-7"]
+    assert listed.removeprefix("NAMES: ").split(", ") == [*RULES, "ranks:0-7"]
     assert "grid: columns over NVLink domains" in said and "3d: any other row and column parts" in said

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from perfmodel.cli.codes import STOPPED
-from perfmodel.cli.effort import EffortOption, LimitOption, limit_of
-from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
-from perfmodel.cli.onechip.options import ChipOption, ChipSetOption, chip_of
-from perfmodel.cli.options import ForceOption, JsonOption
+from perfmodel.cli.effort import limit_of
+from perfmodel.cli.ids import ids_of
+from perfmodel.cli.onechip.options import chip_of
 from perfmodel.cli.output import (
     SaidError,
     emit,
@@ -21,52 +20,22 @@ from perfmodel.cli.output import (
     warn_stopped,
 )
 from perfmodel.cli.page_file import write
-from perfmodel.cli.plan_options import ModelOption, SeedOption, check_page
+from perfmodel.cli.plan_options import check_page
 from perfmodel.cli.stopping import ctrl_c, end_softly
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.effort import DEFAULT_EFFORT
 from perfmodel.errors import BadInputError
+from perfmodel.question.chips import ChipPlanOptions
 
 if TYPE_CHECKING:
     from perfmodel.onechip.answer import ChipAnswer
 
-_DEFAULT_BATCH = "1024"
 _MOST_SAMPLES = 2**31
 
 
-def plan(
-    context: typer.Context,
-    chip: ChipOption,
-    model: ModelOption = None,
-    batch: Annotated[
-        str | None,
-        typer.Option("--batch", metavar="N", help=f"Samples of the whole chip (default {_DEFAULT_BATCH})."),
-    ] = None,
-    alpha: AlphaOption = None,
-    distribution: DistributionOption = None,
-    settings: ChipSetOption = None,
-    effort: EffortOption = DEFAULT_EFFORT,
-    time_limit: LimitOption = None,
-    seed: SeedOption = 0,
-    report: Annotated[
-        Path | None,
-        typer.Option("--report", metavar="FILE", help="Also write an HTML page: the tables of each core."),
-    ] = None,
-    force: ForceOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Which way to look up which table, which core owns it, how long a batch takes, and its lower bound.
-
-    Ctrl-C ends the search and prints the best mapping so far.
-
-    \b
-    Examples
-      perfmodel chip plan --chip ascend-910 --model criteo-kaggle --distribution zipf:1.05
-      perfmodel chip plan --chip h100-sxm --model criteo-kaggle --batch 8192
-      perfmodel chip plan --chip ascend-910 --model tables.csv --report cores.html
-    """
-    check_page(report, None, force=force)
-    if model is None:
+def plan(context: typer.Context, options: ChipPlanOptions) -> None:
+    """The answer to what is asked."""
+    check_page(options.report, None, force=options.force)
+    if options.model is None:
         raise BadInputError(
             "which tables?", "give --model, e.g. --model mlperf-dlrm-dcnv2 (perfmodel models lists them)"
         )
@@ -74,25 +43,25 @@ def plan(
     from perfmodel.plan.pricing.tables import PlanTables
     from perfmodel.units import parse_count
 
-    samples = parse_count(batch or _DEFAULT_BATCH, "--batch")
+    samples = parse_count(options.batch, "--batch")
     if samples > _MOST_SAMPLES:
         raise BadInputError(f"--batch {samples} is more than one chip is given.", f"at most {_MOST_SAMPLES}.")
-    ids = ids_of(alpha, distribution)
-    limit_s = limit_of(time_limit)
-    box = chip_of(chip, settings, "local_bytes=1MiB")
-    tables = PlanTables.load(model, ids)
+    ids = ids_of(options.alpha, options.distribution)
+    limit_s = limit_of(options.time_limit)
+    box = chip_of(options.chip, options.settings, "local_bytes=1MiB")
+    tables = PlanTables.load(options.model, ids)
     with ctrl_c(end_softly) as stop:
         answer = answer_on(
             box,
             tables,
             samples,
             ids,
-            effort=effort,
+            effort=options.effort,
             time_limit_s=limit_s,
-            seed=seed,
+            seed=options.seed,
             stop=stop,
         )
-        _deliver(answer, report, TypedLine.of(context), as_json=as_json)
+        _deliver(answer, options.report, TypedLine.of(context), as_json=options.as_json)
     if answer.stopped == "interrupt":
         warn_stopped()
         raise SaidError(STOPPED)

@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
-from perfmodel.cli.onechip.options import ChipSetOption, chip_of
-from perfmodel.cli.options import JsonOption
+from perfmodel.cli.onechip.options import chip_of
 from perfmodel.cli.output import emit, emit_cited, emit_json
 from perfmodel.errors import BadInputError
+from perfmodel.question.chips import ChipsOptions
 
 
-def chips(
-    name: Annotated[
-        str | None, typer.Argument(help="Show this one in full; without a name, list all.")
-    ] = None,
-    settings: ChipSetOption = None,
-    as_json: JsonOption = False,
-    as_toml: Annotated[
-        bool, typer.Option("--toml", help="Print the file of a shipped chip, as a start for your own.")
-    ] = False,
-) -> None:
-    """The shipped chips; with a name, every value with its source.
-
-    \b
-    Examples
-      perfmodel chips
-      perfmodel chips ascend-910
-      perfmodel chips ascend-910 --toml > my-chip.toml
-      perfmodel chips my-chip.toml --json
-    """
-    if name is None and settings:
+def chips(context: typer.Context, options: ChipsOptions) -> None:
+    """The answer to what is asked."""
+    if options.name is None and options.settings:
         raise BadInputError("--set needs one chip.", "name it: perfmodel chips ascend-910")
-    if as_toml:
-        emit(_file_of(name, alone=not (settings or as_json)))
+    if options.as_toml:
+        emit(_file_of(options.name, alone=not (options.settings or options.as_json)))
     else:
-        _show(name, settings, as_json=as_json)
+        _show(options.name, options.settings, as_json=options.as_json)
 
 
 def _show(name: str | None, settings: list[str] | None, *, as_json: bool) -> None:

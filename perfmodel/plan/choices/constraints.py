@@ -24,6 +24,7 @@ from perfmodel.plan.choices.too_small import too_small, with_copies
 from perfmodel.plan.pricing.allowed_tiers import CODES
 from perfmodel.plan.pricing.placement import Plan, Scheme, check_scheme
 from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.question.plans import HOT_ROWS, RULES
 from perfmodel.schema.constraint_files import TableRule
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.tiers import HBM
@@ -32,10 +33,7 @@ from perfmodel.units import counted, format_bytes
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
-HOT_ROWS = "hot-rows"
 _MOST_RULES = 3  # that a message names
-NAMES = (*SHARDINGS, *(kind.facts.word for kind in EXCHANGED), HOT_ROWS, *CODES)
-"""All names that a rule may have."""
 
 
 @dataclass(frozen=True)
@@ -334,5 +332,5 @@ def _known(name: str, rule: TableRule) -> str:
     kind = exchange_named(plain)
     if kind is not None:
         return kind.key if kind in EXCHANGED else DATA_PARALLEL
-    error = unknown_name("sharding, exchange or memory", name, NAMES)
+    error = unknown_name("sharding, exchange or memory", name, RULES)
     raise BadInputError(f"{rule.where}: {error.message}", error.next_step)

@@ -14,7 +14,7 @@ from perfmodel.plan.as_projection import compared, winner
 from perfmodel.plan.other_ways.conditions import least_rate
 from perfmodel.plan.other_ways.one_alternative import Alternative
 from perfmodel.project import Projection, project_one
-from perfmodel.project.understood import DEFAULT_MACHINE
+from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.prices import MEMORY, SSD, Prices
 from perfmodel.schema.table_files import load_tables

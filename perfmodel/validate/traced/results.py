@@ -7,12 +7,12 @@ from functools import cached_property
 from typing import Any
 
 from perfmodel.passes.steps import StepRow
+from perfmodel.question.plans import JUDGED
 from perfmodel.schema.evidence import Evidence
 from perfmodel.validate.traced.causes import Reason
 from perfmodel.validate.traced.seen import PassSeen
 
-WHOLE, STEPS_ALONE, CALIBRATED = "whole", "steps", "calibrated"
-JUDGED = (WHOLE, STEPS_ALONE, CALIBRATED)
+WHOLE, STEPS_ALONE, CALIBRATED = JUDGED
 """What a run can be judged by: the pass with its waits and gaps, its steps, those that were calibrated."""
 
 

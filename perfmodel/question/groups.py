@@ -1,0 +1,268 @@
+"""Options that several commands have, in groups that come together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from perfmodel.effort import EFFORTS
+from perfmodel.passes.schemes import REDUCTIONS, ROW_WISE, SHARDINGS, SHORT
+from perfmodel.question.spec import CommandOptions, Opt
+
+DEFAULT_MACHINE = "h100-sxm-ib"
+DEFAULT_BATCH = "1024"
+RESERVE = "15%"
+"""Where nobody says ``--reserve``."""
+
+Clock = Annotated[
+    str | None, Opt("How the times were measured: device, graph, stream, eager or trace.", "NAME")
+]
+Csv = Annotated[bool, Opt("Print CSV in SI units.", flag="--csv")]
+Effort = Annotated[
+    str,
+    Opt(
+        f"How much work the search may do: {', '.join(EFFORTS)}. It is counted, not timed: the same "
+        "command gives the same answer.",
+        "NAME",
+    ),
+]
+GpusPerNode = Annotated[int | None, Opt("GPUs used in each node (default: all of them).", "N")]
+Host = Annotated[
+    str | None,
+    Opt(
+        "Include the host that launches the kernels: eager, compiled or graph (default: the device alone); "
+        "eager:latest with times of the host that a run of yours measured.",
+        "NAME[:RUN]",
+    ),
+]
+IdDtype = Annotated[str, Opt("Type of an id: int64 or int32.", "TYPE")]
+Kernels = Annotated[
+    str | None,
+    Opt("Look-up kernels: fbgemm (TorchRec's; the default where it was timed), torch or perfmodel.", "NAME"),
+]
+Machine = Annotated[
+    str | None,
+    Opt(
+        "A shipped machine (perfmodel machines) or a TOML file (default: that of --calibration, "
+        f"else {DEFAULT_MACHINE}).",
+        "NAME",
+    ),
+]
+Model = Annotated[
+    str | None,
+    Opt("A shipped set of tables (perfmodel models), or a CSV, Parquet, JSON, YAML, TOML file.", "NAME"),
+]
+Optimizer = Annotated[
+    str | None,
+    Opt(
+        "Optimizer whose state is counted: none, sgd, rowwise-adagrad, adagrad, adam (default: none; "
+        "rowwise-adagrad for throughput).",
+        "NAME",
+    ),
+]
+Out = Annotated[Path | None, Opt("File to write.", "FILE")]
+Payload = Annotated[
+    str | None, Opt("Type of the bags that are sent: fp32 (default), fp16, bf16 or fp8.", "TYPE")
+]
+
+Reserve = Annotated[
+    str,
+    Opt(
+        "Share of each GPU's memory reserved for CUDA, NCCL and dense layers, and of the host memory "
+        "for the system.",
+        "PART",
+    ),
+]
+Scenario = Annotated[
+    str, Opt("cluster (the real one) or nvlink-everywhere (the paper's assumption).", "NAME")
+]
+SearchSeed = Annotated[int, Opt("Seed of the search.", "N", least=0)]
+Sharding = Annotated[
+    str | None,
+    Opt(
+        f"Sharding other than {ROW_WISE}: {', '.join(name for name in SHARDINGS if name != ROW_WISE)}; "
+        f"or {ROW_WISE} with another exchange: {', '.join(SHORT.values())}; all compares them.",
+        "NAME",
+    ),
+]
+Tier = Annotated[
+    str | None,
+    Opt(
+        "Keep the rows outside HBM: uvm, uvm-caching:10% or ssd:5% (the share of rows that "
+        "is cached in HBM; without it, as many as fit). Options follow a comma, lfu or "
+        "prefetch: uvm-caching:10%,prefetch.",
+        "TIER",
+    ),
+]
+TimeLimit = Annotated[
+    str | None,
+    Opt(
+        "Cut the search short after this time; the answer then depends on the machine (default: none).",
+        "TIME",
+    ),
+]
+
+
+def page(shows: str) -> Opt:
+    """``--report`` of a command whose page shows that."""
+    return Opt(f"Also write an HTML page{shows}.", "FILE")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions(CommandOptions):
+    """How the answer is printed."""
+
+    turn = 3
+    as_json: Annotated[bool, Opt("Print one JSON document.", flag="--json")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileOptions(OutputOptions):
+    """An answer that can be a file too."""
+
+    turn = 3
+    force: Annotated[bool, Opt("Replace an existing file.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdOptions(CommandOptions):
+    """Which rows ids ask for."""
+
+    turn = 2
+    alpha: Annotated[
+        str | None,
+        Opt(
+            "Zipf exponent of the ids: short for --distribution zipf:A.",
+            "A",
+        ),
+    ] = None
+    distribution: Annotated[
+        str | None,
+        Opt(
+            "Distribution of the ids: uniform (default), zipf:1.05, one-row, histogram:NAME or "
+            "histogram:FILE.csv.",
+            "IDS",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationOptions(CommandOptions):
+    """What was measured, and what would change it."""
+
+    turn = 2
+    calibration: Annotated[
+        str | None,
+        Opt("A calibration file, the id of a shipped calibration, or latest (your newest run).", "FILE"),
+    ] = None
+    settings: Annotated[
+        list[str] | None,
+        Opt("Change a machine value, e.g. nic_bytes_per_s=100GB/s. Repeat for more.", "KEY=VALUE", "--set"),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineOptions(CalibrationOptions):
+    """The machine, and the measurements that answer for it."""
+
+    turn = 2
+    machine: Machine = None
+    backend: Annotated[
+        str | None,
+        Opt(
+            "Communication library: nccl, nvshmem, best (the faster one for each step), or any "
+            "library of your own calibration.",
+            "NAME",
+        ),
+    ] = None
+    clock: Clock = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassOptions(FileOptions, MachineOptions, IdOptions):
+    """A pass over tables, on a machine."""
+
+    turn = 2
+    id_dtype: IdDtype = "int64"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions(CommandOptions):
+    """Tables that are all alike, or a set of different tables instead."""
+
+    model: Model = None
+    tables: Annotated[str | None, Opt("Number of tables (default 1).", "N")] = None
+    dtype: Annotated[
+        str | None,
+        Opt("Type of the elements: fp64, fp32 (default), fp16, bf16, fp8 or int8.", "TYPE"),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EqualTableOptions(TableOptions):
+    """Tables of one size, on some number of GPUs."""
+
+    turn = 0
+    table_size: Annotated[
+        str | None,
+        Opt(
+            "Total size of all tables, e.g. 10TB or 10TiB.",
+            "SIZE",
+        ),
+    ] = None
+    gpus: Annotated[
+        str | None,
+        Opt(
+            "Number of GPUs (default: as many as the tables need).",
+            "N",
+        ),
+    ] = None
+    batch: Annotated[str | None, Opt(f"Samples per GPU (default {DEFAULT_BATCH}).", "N")] = None
+    pooling: Annotated[str | None, Opt("Rows summed per bag (default 32).", "N")] = None
+    dim: Annotated[
+        str | None,
+        Opt(
+            "Elements per row, the embedding dimension (default 32).",
+            "N",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowWiseOptions(PassOptions):
+    """A row-wise pass: how its partial bags are summed, and the memory that its rows may take."""
+
+    turn = 2
+    reserve: Reserve = RESERVE
+    reduction: Annotated[
+        str, Opt(f"How partial bags are exchanged and summed: {', '.join(REDUCTIONS)}.", "NAME")
+    ] = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeOptions(CommandOptions):
+    """How the GPUs are connected."""
+
+    turn = 2
+    gpus_per_node: GpusPerNode = None
+    scenario: Scenario = "cluster"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneMemoryOptions(CommandOptions):
+    """One memory for all tables instead of many GPUs."""
+
+    turn = 2
+    local_memory: Annotated[
+        str | None,
+        Opt("One large memory for all tables instead of many GPUs: SIZE@RATE, e.g. 10TB@3TB/s.", "SIZE@RATE"),
+    ] = None
+    remote_memory: Annotated[
+        str | None,
+        Opt(
+            "One memory over the network, or parameter servers: SIZE@RATE,shared:GPUS,latency:TIME, "
+            "e.g. 10TB@3TB/s,shared:16,latency:3us.",
+            "MEMORY",
+        ),
+    ] = None

@@ -1,0 +1,272 @@
+"""Questions about what is measured, what was measured, and what is shipped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from perfmodel.question.groups import Clock, OutputOptions
+from perfmodel.question.spec import Arg, Opt
+
+Texts = list[str] | None
+ThisMachine = Annotated[
+    str | None,
+    Opt(
+        "This machine: a shipped one, a TOML file, or a name of your own (default: "
+        "recognized by its GPUs, else by its processor).",
+        "NAME",
+    ),
+]
+Named = Annotated[str | None, Arg("Show this one in full; without a name, list all.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorOptions(OutputOptions):
+    """What can be measured here, what would a projection rest on, and what would disturb a measurement?
+
+    Inspects the machine and imports each library, which takes some seconds. It times only a 0.3 s loop, to
+    find noisy neighbours.
+
+    \b
+    Examples
+      perfmodel doctor
+      perfmodel doctor --ranks 8
+      perfmodel doctor --machine h100-sxm-efa --json
+    """
+
+    machine: ThisMachine = None
+    ranks: Annotated[
+        int | None, Opt("Ranks on this node (default: one per GPU, else one per core).", "N", least=1)
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrateOptions(OutputOptions):
+    """Measure this machine: collectives, kernels and whole passes. Every result is checked.
+
+    Starts its own ranks, or uses those of torchrun, srun or mpirun. Every sample is written to disk at once:
+    Ctrl-C or a crash loses at most one short series of calls. Rerun the command to resume.
+
+    \b
+    Examples
+      perfmodel calibrate --quick
+      perfmodel calibrate --plan-only
+      perfmodel calibrate --only mpi:all_to_all,mpi:reduce_scatter --ranks 2
+      perfmodel calibrate --rigorous --time-limit 30min --out runs
+      torchrun --nproc-per-node 8 --no-python perfmodel calibrate
+    """
+
+    only: Annotated[
+        Texts,
+        Opt(
+            "Measure only LIBRARY, LIBRARY:COLLECTIVE, kernels, kernels:NAME, host (what it takes to "
+            "issue a pass, and its memory as GPUs read it) or composed (whole passes). Repeat, or "
+            "separate with commas.",
+            "WHAT",
+        ),
+    ] = None
+    quick: Annotated[bool, Opt("About a minute: few sizes and rank counts, noise target 5 %.")] = False
+    rigorous: Annotated[bool, Opt("Every rank count, all libraries, noise target 1 %.")] = False
+    plan_only: Annotated[bool, Opt("Say what would be measured, and stop.")] = False
+    ranks: Annotated[
+        Texts,
+        Opt(
+            "Numbers of ranks, e.g. 2,4,8 (default: up to one per GPU or core).",
+            "N",
+        ),
+    ] = None
+    sizes: Annotated[Texts, Opt("Payloads, e.g. 1KiB,1MiB or 1KiB..64MiB (doubling).", "SIZE")] = None
+    backend: Annotated[Texts, Opt("Libraries, e.g. nccl or mpi,gloo.", "NAME")] = None
+    clock: Annotated[Texts, Opt("Clocks: eager, stream, graph, device.", "NAME")] = None
+    device: Annotated[str, Opt("cuda, cpu, or auto: GPUs where there are any.", "NAME")] = "auto"
+    machine: ThisMachine = None
+    noise: Annotated[
+        str | None,
+        Opt(
+            "Noise target: half of the 95 % interval, e.g. 2%.",
+            "SHARE",
+        ),
+    ] = None
+    time_limit: Annotated[
+        str | None,
+        Opt(
+            "Stop after this time, e.g. 90s, 10min or 2h.",
+            "TIME",
+        ),
+    ] = None
+    out: Annotated[
+        str | None,
+        Opt(
+            "Folder of the runs (default: runs in $PERFMODEL_HOME).",
+            "DIR",
+        ),
+    ] = None
+    fresh: Annotated[bool, Opt("Measure again what an earlier run has already measured.")] = False
+    drop_damaged: Annotated[
+        bool,
+        Opt("Continue without lines of the run that cannot be read; a copy of the damaged file is kept."),
+    ] = False
+    strict: Annotated[
+        bool,
+        Opt(
+            "Exit code 5 when a point failed, is noisy or was not reached.",
+        ),
+    ] = False
+    keep_hostnames: Annotated[bool, Opt("Write host names instead of their hashes.")] = False
+    oversubscribe: Annotated[bool, Opt("Allow more ranks than cores: a functional check only.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportOptions(OutputOptions):
+    """Calibrate from logs or traces that you already have. What cannot be used is reported.
+
+    Writes the calibration, and the samples beside it (FILE.samples.csv), only with --out.
+
+    \b
+    Examples
+      perfmodel import all_gather.log reduce_scatter.log --machine h100-sxm-ib --out mine.json
+      perfmodel import alltoall.json --machine h200-sxm-ib --gpus-per-node 8
+      perfmodel import trace_rank*.json.gz --machine h100-sxm-ib --out mine.json
+      perfmodel project --table-size 10TB --calibration mine.json
+    """
+
+    logs: Annotated[
+        list[Path],
+        Arg(
+            "Logs: nccl-tests text or -J JSON, NVSHMEM perftest, CSV with the columns collective, "
+            "payload_bytes, gpus and time_s. Or traces of torch.profiler (.json, .json.gz) or of NCCL's "
+            "inspector, one per rank, or their folder."
+        ),
+    ]
+    machine: Annotated[
+        str | None, Opt("The machine that was measured (default: recognized by its GPU).", "NAME")
+    ] = None
+    out: Annotated[Path | None, Opt("Calibration to write (.json).", "FILE")] = None
+    op: Annotated[str | None, Opt("The collective, when a log does not name it.", "NAME")] = None
+    gpus: Annotated[int | None, Opt("Ranks, when a log does not list them.", "N")] = None
+    gpus_per_node: Annotated[int | None, Opt("GPUs in each node, when a log does not say.", "N")] = None
+    version: Annotated[
+        str | None,
+        Opt("Version of the library, when a log does not say.", "VERSION", "--library-version"),
+    ] = None
+    model: Annotated[
+        str | None,
+        Opt(
+            "The tables, when a trace does not record their dims.",
+            "NAME",
+        ),
+    ] = None
+    clock: Clock = None
+    stack: Annotated[
+        str | None,
+        Opt('Which stack to use where the logs have several, e.g. "nccl 2.29.2".', "WORDS"),
+    ] = None
+    accept: Annotated[
+        Texts, Opt("Accept a value that is far from any known hardware: rate_bytes_per_s.", "NAME")
+    ] = None
+    force: Annotated[bool, Opt("Replace existing files, and accept logs of another GPU.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowOptions(OutputOptions):
+    """What is in a calibration: every fitted curve as a formula, with intervals and leave-one-out errors.
+
+    \b
+    Examples
+      perfmodel show h100-sxm-ib/nccl-2.29.2-stream
+      perfmodel show h100-sxm-ib/nccl-2.29.2-stream --samples
+      perfmodel show latest --check
+      perfmodel show --compare h100-sxm-ib/nccl-2.27.3-stream h100-sxm-ib/nccl-2.29.2-stream
+    """
+
+    name: Annotated[
+        str | None,
+        Arg("A calibration file, the id of a shipped calibration, or latest (your newest run)."),
+    ] = None
+    samples: Annotated[bool, Opt("Show the measured points behind it.")] = False
+    check: Annotated[bool, Opt("What is doubtful in it.")] = False
+    compare: Annotated[tuple[str, str] | None, Opt("Show two calibrations side by side.", "A B")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationListOptions(OutputOptions):
+    """The shipped calibrations: machine, library, version, clock, and its error on points left out.
+
+    --rebuild fits them again, which takes about half a minute; the files are equal byte for byte.
+
+    \b
+    Examples
+      perfmodel calibrations
+      perfmodel calibrations --machine h200-sxm-ib
+      perfmodel calibrations --rebuild rebuilt
+    """
+
+    machine: Annotated[str | None, Opt("Show only those of this machine.", "NAME")] = None
+    rebuild: Annotated[
+        Path | None,
+        Opt(
+            "Fit all of them again from the shipped samples.",
+            "FOLDER",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidateOptions(OutputOptions):
+    """How accurate is the tool, and which claims of the paper hold? Exit code 6 outside a band.
+
+    A claim of the paper that is recorded as not holding does not make the command fail.
+
+    \b
+    Examples
+      perfmodel validate
+      perfmodel validate --held-out
+      perfmodel validate --paper
+      perfmodel validate --run latest
+      perfmodel validate --dlrm
+    """
+
+    paper: Annotated[
+        bool,
+        Opt("Check the claims of arXiv 2512.05831 and other papers instead of the tool's own bands."),
+    ] = False
+    held_out: Annotated[
+        bool, Opt("Also refit without a part of the samples, and predict that part (about 15 s).")
+    ] = False
+    run: Annotated[
+        str | None, Opt("Check the whole passes of your own run instead: its folder, or latest.", "FOLDER")
+    ] = None
+    dlrm: Annotated[bool, Opt("Check published training steps instead: MLPerf's and EMBark's.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineListOptions(OutputOptions):
+    """The shipped machines; with a name, every value with its source.
+
+    \b
+    Examples
+      perfmodel machines
+      perfmodel machines h100-sxm-ib
+      perfmodel machines h100-sxm-ib --toml > my-cluster.toml
+      perfmodel machines my-cluster.toml --json
+    """
+
+    name: Named = None
+    as_toml: Annotated[
+        bool, Opt("Print the file of a shipped machine, as a start for your own.", flag="--toml")
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelListOptions(OutputOptions):
+    """The shipped sets of embedding tables; with a name, what is in it.
+
+    \b
+    Examples
+      perfmodel models
+      perfmodel models mlperf-dlrm-dcnv2
+      perfmodel models my-tables.yaml --json
+    """
+
+    name: Named = None

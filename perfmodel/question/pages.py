@@ -1,0 +1,187 @@
+"""Questions whose answer is a page or a figure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from perfmodel.errors import BadInputError
+from perfmodel.passes.schemes import REDUCTIONS
+from perfmodel.question import groups
+from perfmodel.question.groups import (
+    CalibrationOptions,
+    EqualTableOptions,
+    FileOptions,
+    IdOptions,
+    NodeOptions,
+    RowWiseOptions,
+    TableOptions,
+)
+from perfmodel.question.spec import Arg, Opt
+
+Texts = list[str] | None
+LISTED = {"table_size": "10TB,1TB,100TB", "batch": "1024,256,4096", "pooling": "32,8", "dim": "32,128"}
+"""What the reader of a page may choose where nobody says it."""
+PICTURES = ("png", "svg", "pdf")
+ENDINGS = (*PICTURES, "html", "json", "csv")
+"""Of the file of one figure."""
+
+
+def _both(names: tuple[str, str] | None) -> tuple[str, str] | None:
+    """Limits: the second one is the next option of the line -> BadInputError"""
+    if names is not None and names[1].startswith("-"):
+        raise BadInputError(f"--compare {names[0]}: and what else?", "--compare A B needs two names.")
+    return names
+
+
+Compared = Annotated[
+    tuple[str, str] | None,
+    Opt("Compare two calibrations or two machines instead.", "A B", check=_both),
+]
+NumbersOfGpus = Annotated[
+    str | None,
+    Opt(
+        "Numbers of GPUs to choose from, with the same tables on each, e.g. 8,64,128. "
+        "Without --table-size, the tables fill the smallest of them.",
+        "NS",
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions(NodeOptions, FileOptions, CalibrationOptions, IdOptions, TableOptions):
+    """One HTML page that opens from disk with no network: the answer, its figures, their data and sources.
+
+    \b
+    Examples
+      perfmodel report
+      perfmodel report --table-size 10TB,20TB --batch 4096 --machine h200-sxm-ib --out h200.html
+      perfmodel report --machine h200-sxm-ib,b200-sxm-ib --backend nccl,nvshmem --out both.html
+      perfmodel report --calibration latest --pooling 1,8,64 --force
+      perfmodel report --batch 1024 --pooling 32 --dim 32 --format markdown
+      perfmodel report --table-size 10TB --tier uvm-caching --alpha 1.05
+      perfmodel report --model mlperf-dlrm-dcnv2 --gpus 8,64,128
+      perfmodel report --table-size 10TB --format svg --out figures
+    """
+
+    table_size: Annotated[
+        Texts,
+        Opt(
+            "Total sizes of the tables; the page opens with the first, and the others can be chosen there "
+            f"(default {LISTED['table_size']}).",
+            "SIZES",
+        ),
+    ] = None
+    gpus: NumbersOfGpus = None
+    batch: Annotated[Texts, Opt(f"Samples per GPU to choose from (default {LISTED['batch']}).", "NS")] = None
+    pooling: Annotated[
+        Texts, Opt(f"Rows summed per bag to choose from (default {LISTED['pooling']}).", "NS")
+    ] = None
+    dim: Annotated[Texts, Opt(f"Elements of a row to choose from (default {LISTED['dim']}).", "NS")] = None
+    machine: Annotated[
+        Texts,
+        Opt(
+            "Shipped machines or TOML files to choose from; the page opens with the first "
+            f"(default: {groups.DEFAULT_MACHINE}, or that of --calibration, and another one to compare "
+            "with).",
+            "NAMES",
+        ),
+    ] = None
+    backend: Annotated[
+        Texts,
+        Opt(
+            "Communication libraries to choose from: nccl, nvshmem, best, or any of your own "
+            "calibration (default: all that are known for the machine).",
+            "NAMES",
+        ),
+    ] = None
+    clock: Annotated[
+        Texts,
+        Opt(
+            "Clocks to choose from: device, graph, stream, eager, trace (default: all that are known).",
+            "NAMES",
+        ),
+    ] = None
+    reduction: Annotated[
+        Texts,
+        Opt(
+            f"Exchanges of partial bags to choose from: {', '.join(REDUCTIONS)} "
+            "(default: all but reduce-scatter).",
+            "NAMES",
+        ),
+    ] = None
+    id_dtype: groups.IdDtype = "int64"
+    reserve: groups.Reserve = groups.RESERVE
+    sharding: groups.Sharding = None
+    payload: groups.Payload = None
+    kernels: groups.Kernels = None
+    tier: groups.Tier = None
+    compare: Compared = None
+    file_format: Annotated[
+        str | None,
+        Opt(
+            "html; markdown: sentences and small tables; png, svg or pdf: a folder of pictures "
+            "(default: as --out ends, else html).",
+            "NAME",
+            "--format",
+        ),
+    ] = None
+    out: Annotated[
+        Path | None,
+        Opt(
+            "Page (.html, .md), or folder of pictures, to write (default: report, ending as --format).",
+            "FILE",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FigureOptions(NodeOptions, RowWiseOptions, EqualTableOptions):
+    """Draw one figure of a page, with its finding and its source. Without a name, list all figures.
+
+    Takes the options of project (default: --table-size 10TB), or --compare as in report. Pictures (svg,
+    png, pdf) need kaleido and a Chrome or Chromium; html, json and csv need neither.
+
+    \b
+    Examples
+      perfmodel figure
+      perfmodel figure slowdown --out slowdown.svg
+      perfmodel figure heat-map --draw tables×dim --out heat-map.png --width 1200
+      perfmodel figure links --out links.html
+      perfmodel figure breakdown --table-size 20TB --machine h200-sxm-ib --out breakdown.csv
+      perfmodel figure over-gpus --model mlperf-dlrm-dcnv2 --out over-gpus.svg
+      perfmodel figure compare-time --compare h100-sxm-ib h200-sxm-ib --out both.svg
+      perfmodel figure --table-size 20TB --format svg --out figures
+    """
+
+    name: Annotated[str | None, Arg("Which figure, e.g. slowdown; without a name, list all.")] = None
+    gpus: NumbersOfGpus = None
+    sharding: groups.Sharding = None
+    payload: groups.Payload = None
+    compare: Compared = None
+    draw: Annotated[
+        Texts,
+        Opt("Choose a view of the figure, e.g. linear, ms, tables×dim, '4 GPUs'. Repeat for more.", "LABEL"),
+    ] = None
+    out: Annotated[
+        Path | None,
+        Opt(f"File to write; its ending sets the format:  {', '.join(ENDINGS)}.", "FILE"),
+    ] = None
+    file_format: Annotated[
+        str | None,
+        Opt(
+            f"Without a name: write all figures, as {', '.join(PICTURES)}, into the folder --out.",
+            "NAME",
+            "--format",
+        ),
+    ] = None
+    width: Annotated[int | None, Opt("Width of a picture in pixels (default 960).", "N")] = None
+    height: Annotated[
+        int | None,
+        Opt(
+            "Height of a picture in pixels (default: what it needs).",
+            "N",
+        ),
+    ] = None
+    scale: Annotated[float | None, Opt("Scale of a PNG (default 2).", "X")] = None

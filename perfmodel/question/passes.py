@@ -1,0 +1,271 @@
+"""Questions about a pass, a collective, a service, and what else could be done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from perfmodel.question import groups
+from perfmodel.question.groups import (
+    EqualTableOptions,
+    MachineOptions,
+    NodeOptions,
+    OneMemoryOptions,
+    OutputOptions,
+    RowWiseOptions,
+    page,
+)
+from perfmodel.question.spec import Opt
+
+Texts = list[str] | None
+FOLLOWED = 200_000
+"""Requests that are simulated at each load."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectOptions(OneMemoryOptions, NodeOptions, RowWiseOptions, EqualTableOptions):
+    """How much slower is an embedding bag when its tables are spread over many GPUs, and why?
+
+    \b
+    Examples
+      perfmodel project --table-size 10TB
+      perfmodel project --table-size 10TB --tables 64 --dim 128 --batch 4096 --machine h200-sxm-ib
+      perfmodel project --model mlperf-dlrm-dcnv2 --gpus 16
+      perfmodel project --table-size 10TB --set nic_bytes_per_s=100GB/s
+      perfmodel project --table-size 10TB --local-memory 10TB@3TB/s
+      perfmodel project --table-size 10TB --remote-memory 10TB@3TB/s,shared:16,latency:3us
+      perfmodel project --table-size 10TB --tier uvm-caching:10% --alpha 1.05
+      perfmodel project --table-size 10TB --payload fp16
+      perfmodel project --table-size 10TB --kernels torch
+      perfmodel project --table-size 10TB --host eager
+      perfmodel project --table-size 10TB --sharding all
+      perfmodel project --table-size 10TB --report out.html
+    """
+
+    sharding: groups.Sharding = None
+    payload: groups.Payload = None
+    kernels: groups.Kernels = None
+    host: groups.Host = None
+    tier: groups.Tier = None
+    as_csv: groups.Csv = False
+    report: Annotated[
+        Path | None, Opt("Also write an HTML page to this file, as perfmodel report does.", "FILE")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveOptions(OutputOptions, MachineOptions):
+    """Time, bandwidth and 95 % band of a collective, at any number of GPUs.
+
+    The size is that of nccl-tests: the send buffer of one rank for all_to_all and reduce_scatter, the receive
+    buffer for all_gather, the buffer for all_reduce and broadcast.
+
+    \b
+    Examples
+      perfmodel collective --op all_to_all --size 1GiB --gpus 128
+      perfmodel collective --op all --size 1MiB..64MiB --gpus 8,16 --machine h200-sxm-ib
+      perfmodel collective --op all_gather --size 1GiB --gpus 64 --set nic_bytes_per_s=100GB/s --json
+    """
+
+    op: Annotated[
+        list[str], Opt("all_to_all, reduce_scatter, all_gather, all_reduce, broadcast; or all.", "NAME")
+    ]
+    size: Annotated[
+        list[str],
+        Opt(
+            "Bytes of one rank's buffer: 1GiB, 64KiB,1MiB or 1MiB..1GiB.",
+            "SIZE",
+        ),
+    ]
+    gpus: Annotated[list[str], Opt("Number of ranks: 128, 8,16 or 8..1024.", "N")]
+    backend: Annotated[
+        str | None,
+        Opt("Communication library: nccl, nvshmem, or any library of your own calibration.", "NAME"),
+    ] = None
+    gpus_per_node: groups.GpusPerNode = None
+    as_csv: groups.Csv = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepOptions(NodeOptions, RowWiseOptions):
+    """Project all combinations of the given values: one row each, in SI units.
+
+    Lists are separated by commas, ranges double: 1TB..16TB is 1, 2, 4, 8 and 16 TB.
+
+    \b
+    Examples
+      perfmodel sweep --grid paper-1 --out paper-1.csv
+      perfmodel sweep --grid paper-2 --gpus 128 --scenario nvlink-everywhere --csv
+      perfmodel sweep --table-size 1TB..64TB --batch 128..4096 --dim 32,128 --out sweep.parquet
+      perfmodel sweep --gpus 16,128 --machine h100-sxm-ib,gb200-nvl72 --csv
+      perfmodel sweep --table-size 1TB..8TB --tier hbm,uvm,uvm-caching:1% --alpha 1.05 --csv
+      perfmodel sweep --model mlperf-dlrm-dcnv2,criteo-1tb --gpus 8..128 --batch 512..4096 --csv
+    """
+
+    grid: Annotated[
+        str | None, Opt("The paper's grid: paper-1 (192 points) or paper-2 (168 points).", "NAME")
+    ] = None
+    model: Annotated[
+        Texts,
+        Opt(
+            "Sets of tables (perfmodel models, or files) instead of equal ones, over --gpus and --batch.",
+            "NAMES",
+        ),
+    ] = None
+    table_size: Annotated[Texts, Opt("1TB,10TB or 80GB..100TB (doubling).", "SIZE")] = None
+    gpus: Annotated[Texts, Opt("8,128 or 8..1024 (doubling).", "N")] = None
+    batch: Annotated[Texts, Opt("Samples per GPU.", "N")] = None
+    tables: Annotated[Texts, Opt("Numbers of tables.", "N")] = None
+    pooling: Annotated[Texts, Opt("Rows summed per bag.", "N")] = None
+    dim: Annotated[Texts, Opt("Elements per row.", "N")] = None
+    dtype: Annotated[Texts, Opt("fp64, fp32 (default), fp16, bf16, fp8, int8.", "TYPE")] = None
+    machine: Annotated[
+        Texts,
+        Opt(
+            f"One or more machines (default: that of --calibration, else {groups.DEFAULT_MACHINE}).",
+            "NAME",
+        ),
+    ] = None  # type: ignore[assignment]
+    tier: Annotated[
+        Texts,
+        Opt(
+            "Tiers below the HBM as in project, and hbm for none of them: hbm,uvm,uvm-caching:10%,lfu,ssd.",
+            "TIERS",
+        ),
+    ] = None
+    out: groups.Out = None
+    as_csv: groups.Csv = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlternativesOptions(OneMemoryOptions, RowWiseOptions, EqualTableOptions):
+    """Sharding, host memory, C2C, SSDs, one large memory: time, GPUs, energy and money side by side.
+
+    \b
+    Examples
+      perfmodel alternatives --table-size 10TB
+      perfmodel alternatives --table-size 10TB --alpha 1.05 --report alternatives.html
+      perfmodel alternatives --model mlperf-dlrm-dcnv2 --gpus 8
+      perfmodel alternatives --table-size 10TB --prices prices.toml
+      perfmodel alternatives --table-size 10TB --local-memory 10TB@3TB/s
+      perfmodel alternatives --table-size 10TB --remote-memory 10TB@3TB/s,shared:16,latency:3us
+
+    \b
+    A file of prices (--prices): machines by their names, as shipped or in your --machine file
+      [machine_hour]
+      h100-sxm-ib = "80 EUR/h"
+      [tb_month]
+      memory = "3000 EUR/TB/month"
+      ssd = "60 EUR/TB/month"
+    """
+
+    gpus: Annotated[
+        str | None,
+        Opt(
+            "GPUs of the two rows in HBM, and the most that host memory is tried on where its rows fit "
+            "(default: as many as the tables need in HBM); the other rows, and host memory where its rows do "
+            "not fit, take as many as they need.",
+            "N",
+        ),
+    ] = None
+    prices: Annotated[
+        Path | None, Opt("TOML file of your prices, per machine-hour and TB-month, as below.", "FILE")
+    ] = None
+    with_map: Annotated[
+        bool, Opt("Show which alternative wins at each skew, batch and table size.", flag="--map/--no-map")
+    ] = True
+    report: Annotated[Path | None, page("")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadOptions(OneMemoryOptions, NodeOptions, RowWiseOptions, EqualTableOptions):
+    """Latencies of a service under load, the best batch and wait, and how many GPUs it needs.
+
+    \b
+    Examples
+      perfmodel load --table-size 10TB --qps 500k --p99 10ms
+      perfmodel load --table-size 10TB --qps 500k --p99 10ms --report load.html
+      perfmodel load --table-size 10TB --p99 5ms --batch 64 --wait 200us
+      perfmodel load --model mlperf-dlrm-dcnv2 --gpus 16 --qps 2M --p99 2ms
+      perfmodel load --model tables.csv --plan plan.json --qps 100k --p99 3ms
+      perfmodel load --table-size 10TB --qps 500k --p99 10ms --host eager
+      perfmodel load --table-size 10TB --qps 500k --p99 10ms --sharding best
+      perfmodel load --table-size 10TB --p99 5ms --tier uvm-caching
+      perfmodel load --table-size 10TB --p99 10ms --arrivals times.txt
+      perfmodel load --table-size 10TB --qps 500k --p99 10ms --prices prices.toml
+    """
+
+    qps: Annotated[
+        str | None, Opt("Requests per second, e.g. 500k (default: what one replica can serve).", "N")
+    ] = None
+    p99: Annotated[str | None, Opt("Limit on the 99th percentile of the latency, e.g. 10ms.", "TIME")] = None
+    plan: Annotated[
+        Path | None, Opt("Serve this plan, written by perfmodel plan --out; needs --model.", "FILE")
+    ] = None
+    sharding: Annotated[
+        str | None,
+        Opt(
+            "The pass that is served (default row-wise): a sharding of project --sharding, or best, the "
+            "fastest of them and, with --model, of a planner's search; chosen for --batch samples per GPU, "
+            f"else {groups.DEFAULT_BATCH}.",
+            "NAME",
+        ),
+    ] = None
+    batch: Annotated[
+        str | None, Opt("Samples per GPU in a full batch (default: the best of several).", "N")
+    ] = None
+    wait: Annotated[
+        str | None,
+        Opt(
+            "Longest time that the first request of a batch waits for others (default: the best of several).",
+            "TIME",
+        ),
+    ] = None
+    samples: Annotated[str, Opt("Samples per request: the items that it ranks.", "N")] = "1"
+    replicas: Annotated[
+        str | None, Opt("Copies of the tables, each on its own GPUs (default: as many as needed).", "N")
+    ] = None
+    overlap: Annotated[
+        bool | None,
+        Opt(
+            "Whether the steps of two batches overlap (default: the better of the two).",
+            flag="--overlap/--no-overlap",
+            said=False,
+        ),
+    ] = None
+    arrivals: Annotated[
+        Path | None,
+        Opt("File of arrival times in seconds, one per line (default: Poisson arrivals).", "FILE"),
+    ] = None
+    requests: Annotated[
+        int,
+        Opt(
+            "Requests simulated at each load.",
+            "N",
+            least=10_000,
+            most=10_000_000,
+        ),
+    ] = FOLLOWED
+    seed: Annotated[int, Opt("Seed of the arrivals and of the slow ranks.", "N", least=0)] = 0
+    stragglers: Annotated[
+        bool,
+        Opt(
+            "Whether some ranks are slower than others (default: yes).",
+            flag="--stragglers/--no-stragglers",
+            said=False,
+        ),
+    ] = True
+    prices: Annotated[
+        Path | None,
+        Opt(
+            "TOML file of your prices, as for perfmodel alternatives: money per hour and per 10⁹ requests.",
+            "FILE",
+        ),
+    ] = None
+    payload: groups.Payload = None
+    kernels: groups.Kernels = None
+    host: groups.Host = None
+    tier: groups.Tier = None
+    as_csv: groups.Csv = False
+    report: Annotated[Path | None, page(": latency against load")] = None

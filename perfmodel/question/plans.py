@@ -1,0 +1,203 @@
+"""Questions to the planner, and about a run of a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from perfmodel.effort import DEFAULT_EFFORT
+from perfmodel.passes.schemes import EXCHANGED, SHARDINGS
+from perfmodel.question import groups
+from perfmodel.question.groups import PassOptions, page
+from perfmodel.question.spec import Arg, Opt
+from perfmodel.schema.tiers import HBM, SSD, UVM, UVM_CACHING
+
+FORMATS = ("plan", "torchrec")
+OBJECTIVES = ("latency", "throughput")
+JUDGED = ("whole", "steps", "calibrated")
+HOT_ROWS = "hot-rows"
+RULES = (
+    *(*SHARDINGS, *(kind.facts.word for kind in EXCHANGED)),
+    *(HOT_ROWS, HBM, UVM, UVM_CACHING, SSD),
+)
+"""Names that a rule may have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions(PassOptions):
+    """Which sharding for which table, what does it cost, and how far is it from the lower bound?
+
+    Ctrl-C ends the search and prints the best plan so far; in the first seconds there is none yet.
+
+    \b
+    Examples
+      perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 128
+      perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 64 --objective throughput --max-hbm 60GB
+      perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 64 --objective throughput --dense dlrm-dcnv2
+      perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 8,16,64,128
+      perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 8 --max-hbm 24GB --tier uvm,uvm-caching
+      perfmodel plan --model tables.csv --gpus 16 --machine h200-sxm-ib --out plan.json
+      perfmodel plan --model tables.csv --gpus 16 --only 'user_*=row-wise,unique' --out plan.json
+      perfmodel plan --model tables.csv --gpus 16 --reserve 20% --format torchrec --out plan.json
+      perfmodel plan --plan plan.json --batch 4096
+      perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 128 --report plan.html
+    """
+
+    model: groups.Model = None
+    gpus: Annotated[
+        str | None,
+        Opt(
+            "Number of GPUs (default: that of --plan). Several numbers, 8,16,64 or 8..128, show "
+            "how the plan scales.",
+            "NS",
+        ),
+    ] = None
+    report: Annotated[Path | None, page(": what each GPU holds, where the time goes")] = None
+    batch: Annotated[str | None, Opt(f"Samples per GPU (default {groups.DEFAULT_BATCH}).", "N")] = None
+    objective: Annotated[
+        str,
+        Opt(
+            "latency (or inference): the forward pass; throughput (or training): forward and backward.",
+            "NAME",
+        ),
+    ] = OBJECTIVES[0]
+    max_hbm: Annotated[
+        str | None,
+        Opt("Memory of each GPU that the tables may use (default: what --reserve leaves).", "SIZE"),
+    ] = None
+    reserve: Annotated[
+        str | None,
+        Opt(
+            "Share of each GPU's memory reserved for CUDA, NCCL and dense layers (default: "
+            f"{groups.RESERVE}; none with --max-hbm), and of the host memory for the system.",
+            "PART",
+        ),
+    ] = None
+    tier: Annotated[
+        str | None,
+        Opt(
+            "Memory below the HBM that tables may be in too: uvm (host memory, rows read in place), "
+            "uvm-caching (with a share of the rows cached in HBM: 1, 2, 5, 10, 20 or 50 %), ssd (on SSDs of "
+            "the node, with such a cache, from 0.1 %), or one share, uvm-caching:10%; lfu and prefetch "
+            "follow a comma: uvm,uvm-caching,lfu.",
+            "TIERS",
+        ),
+    ] = None
+    optimizer: groups.Optimizer = None
+    payload: groups.Payload = None
+    dense: Annotated[
+        str | None,
+        Opt(
+            "Add dense layers and show the whole step with overlap: dlrm-dcnv2, a TOML file, "
+            "operations per sample of the forward pass (32MFLOP), or the time of a batch on one "
+            "GPU (3ms, 3ms±10%).",
+            "VALUE",
+        ),
+    ] = None
+    kernels: groups.Kernels = None
+    gpus_per_node: groups.GpusPerNode = None
+    scenario: groups.Scenario = "cluster"
+    constraints: Annotated[
+        Path | None,
+        Opt(
+            "TOML file: the shardings, exchanges, parts and ranks that are allowed or forbidden "
+            "for each table.",
+            "FILE",
+        ),
+    ] = None
+    only: Annotated[
+        list[str] | None,
+        Opt(
+            "Allow only these shardings: NAMES for all tables, or PATTERN=NAMES for some, e.g. "
+            f"'user_*=row-wise,unique' or 't0=ranks:0-7'. Repeat for more. NAMES: {', '.join(RULES)}, "
+            "ranks:0-7. grid: columns over NVLink domains, the rows of each over the GPUs of one; 3d: any "
+            "other row and column parts.",
+            "RULE",
+        ),
+    ] = None
+    without: Annotated[
+        list[str] | None,
+        Opt(
+            "Forbid these shardings, written as for --only.",
+            "RULE",
+        ),
+    ] = None
+    effort: groups.Effort = DEFAULT_EFFORT
+    time_limit: groups.TimeLimit = None
+    seed: groups.SearchSeed = 0
+    plan_file: Annotated[
+        Path | None, Opt("Cost this plan, a file that --out wrote, without a search.", "FILE", "--plan")
+    ] = None
+    out: groups.Out = None
+    file_format: Annotated[
+        str,
+        Opt(
+            "Format of --out: plan, or torchrec, which uses only the shardings that TorchRec has.",
+            "NAME",
+            "--format",
+        ),
+    ] = FORMATS[0]
+    as_csv: groups.Csv = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions(PassOptions):
+    """Compare a traced run with its prediction, step by step, and say why they differ.
+
+    Exit code 6 where the step is outside its band, 0 inside.
+
+    \b
+    Examples
+      perfmodel compare trace_rank*.json.gz --model tables.csv --plan plan.json
+      perfmodel compare traces/ --model tables.csv --torchrec-plan plan.txt --batch 4096
+      perfmodel compare traces/ --model tables.csv --plan plan.json --calibration mine.json
+      perfmodel compare traces/ --model tables.csv --plan plan.json --report compare.html
+    """
+
+    traces: Annotated[
+        list[Path],
+        Arg("Traces of torch.profiler, .json or .json.gz, one file per rank, or their folder."),
+    ]
+    model: Annotated[
+        str | None,
+        Opt(
+            "The tables that ran, as for perfmodel plan --model.",
+            "NAME",
+        ),
+    ] = None
+    plan_file: Annotated[
+        Path | None, Opt("The plan that ran, as perfmodel plan --out wrote it.", "FILE", "--plan")
+    ] = None
+    torchrec_plan: Annotated[
+        Path | None,
+        Opt("The plan as TorchRec prints it, str(plan), or json.dumps(plan._serialize()).", "FILE"),
+    ] = None
+    batch: Annotated[
+        str | None,
+        Opt("Samples per GPU (default: those of --plan; required with --torchrec-plan).", "N"),
+    ] = None
+    objective: Annotated[
+        str | None,
+        Opt(
+            "latency if forward passes ran, throughput if training steps ran (default: what the "
+            "traces show).",
+            "NAME",
+        ),
+    ] = None
+    skip: Annotated[
+        int | None,
+        Opt("Profiler steps to skip at the start (default: 1 of three or more, else 0).", "N", least=0),
+    ] = None
+    judge: Annotated[
+        str,
+        Opt(
+            "What must lie in its band: whole (the pass with waits and gaps), steps (their own "
+            "times) or calibrated (only the steps that rest on measurements).",
+            "NAME",
+        ),
+    ] = JUDGED[0]
+    report: Annotated[Path | None, page(": timeline, steps, reasons")] = None
+    optimizer: groups.Optimizer = None
+    payload: groups.Payload = None
+    gpus_per_node: groups.GpusPerNode = None
