@@ -19,7 +19,7 @@ from perfmodel.project.hosted import check_clock
 from perfmodel.schema.distributions import UNIFORM
 from perfmodel.schema.prices import read_prices
 from perfmodel.service.hourly import HourlyCost, hourly_cost
-from perfmodel.service.served import MOST_SAMPLES, ServedPass, hosted_pass, planned_pass, projected_pass
+from perfmodel.service.served import LARGEST_BATCH, ServedPass, hosted_pass, planned_pass, projected_pass
 from perfmodel.service.service_load import ServiceLoad, service_load
 from perfmodel.service.sharded import BATCHES, sharded_pass
 from perfmodel.service.stragglers import NONE, measured_ranks, spread_of
@@ -80,7 +80,7 @@ def _projected(question: Question, way: str | None, batch: int | None) -> tuple[
     other = sharded_pass(answer, way, question.tables) if way else None
     if other is not None:
         return answer.setting, other
-    served = projected_pass(question.keywords("gpus", "batch"), answer.gpus, MOST_SAMPLES)
+    served = projected_pass(question.keywords("gpus", "batch"), answer.gpus, LARGEST_BATCH)
     return answer.setting, served
 
 

@@ -114,10 +114,10 @@ class TypedLoad:
             spread=spread,
             measured=measured,
         )
-        if self.batch is not None and self.batch > served.most_samples:
+        if self.batch is not None and self.batch > served.largest_batch:
             raise BadInputError(
                 f"--batch {self.batch} does not fit the memory of {counted(served.gpus, 'GPU')}.",
-                f"at most {served.most_samples}, or more --gpus.",
+                f"at most {served.largest_batch}, or more --gpus.",
             )
         where, size = counted(served.gpus, "GPU"), self.batch
         if size is not None and self.wait_s and found.replica(1).rule(size, 0.0, False).requests == 1:

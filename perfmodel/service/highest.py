@@ -9,7 +9,7 @@ from functools import lru_cache
 from perfmodel.model import queueing
 from perfmodel.service.arrivals import Arrivals
 from perfmodel.service.events import Rule, ServedRequests, simulate
-from perfmodel.service.served import MOST_SAMPLES, ServedPass
+from perfmodel.service.served import LARGEST_BATCH, ServedPass
 from perfmodel.service.stragglers import Lateness
 from perfmodel.units import format_count
 
@@ -212,7 +212,7 @@ def surely(replica: Replica, found: Carried, requests: int, above: float = 0.0) 
 def batches_within(served: ServedPass, limit_s: float) -> list[int]:
     """Powers of two whose pass is no longer than the limit and fits the memory."""
     found, batch = [], 1
-    while batch <= min(served.most_samples, MOST_SAMPLES) and served.total(batch) <= limit_s:
+    while batch <= min(served.largest_batch, LARGEST_BATCH) and served.total(batch) <= limit_s:
         found.append(batch)
         batch *= 2
     return found

@@ -25,7 +25,7 @@ from perfmodel.schema.tiers import SSD
 from perfmodel.units import counted, format_bytes, format_rate, format_time
 
 Array = NDArray[np.float64]
-MOST_SAMPLES = 2**16
+LARGEST_BATCH = 2**16
 """Samples on one GPU of a batch that is tried."""
 
 
@@ -50,7 +50,7 @@ class ServedStep:
 class ServedPass:
     """Times of the steps at some batches; between them they are linear.
 
-    samples       of one GPU, n increasing numbers;  gpus  that one pass runs on
+    batches       samples of one GPU, n increasing numbers;  gpus  that one pass runs on
     time_s, low_s, high_s  of each step [S, n]: centre and 95 % interval
     evidence      of the pass at each of them;  fits  of each, whether memory holds it
     rows          where they are, if not in the HBM of the GPUs, and who else may not read them; in words
@@ -60,7 +60,7 @@ class ServedPass:
     """
 
     gpus: int
-    samples: Array
+    batches: Array
     steps: tuple[ServedStep, ...]
     time_s: Array
     low_s: Array
@@ -76,39 +76,39 @@ class ServedPass:
     way: str = ROW_WISE
 
     @property
-    def most_samples(self) -> int:
-        """Of a GPU: the largest batch that fits."""
-        return int(self.samples[self.fits].max(initial=0))
+    def largest_batch(self) -> int:
+        """Samples of one GPU: the most that its memory holds."""
+        return int(self.batches[self.fits].max(initial=0))
 
-    def at(self, samples: Any) -> Array:
-        """Times of the steps [s], one row a step, at other numbers of samples on a GPU."""
-        asked = np.atleast_1d(np.asarray(samples, dtype=np.float64))
-        return np.array([np.interp(asked, self.samples, row) for row in self.time_s])
+    def at(self, batch: Any) -> Array:
+        """Times of the steps [s], one row a step, at other batches."""
+        asked = np.atleast_1d(np.asarray(batch, dtype=np.float64))
+        return np.array([np.interp(asked, self.batches, row) for row in self.time_s])
 
-    def total(self, samples: float) -> float:
+    def total(self, batch: float) -> float:
         """Time of a pass that is alone [s]."""
-        return float(self.at(samples).sum())
+        return float(self.at(batch).sum())
 
-    def tasks(self, samples: float) -> tuple[schedule.Task, ...]:
+    def tasks(self, batch: float) -> tuple[schedule.Task, ...]:
         """The steps one after the other, as ``model.schedule`` has them; batches on streams of their own."""
-        times = self.at(samples)[:, 0]
+        times = self.at(batch)[:, 0]
         found: list[schedule.Task] = []
         for step, time in zip(self.steps, times, strict=True):
             after = (found[-1].name,) if found else ()
             found.append(schedule.Task(step.name, step.name, float(time), after, (), step.device))
         return tuple(found)
 
-    def gap(self, samples: float, overlap: bool) -> float:
+    def gap(self, batch: float, overlap: bool) -> float:
         """Time from one full batch to the next [s]: the pass, or less where two batches overlap."""
-        return schedule.steady(self.tasks(samples)).step_s if overlap else self.total(samples)
+        return schedule.steady(self.tasks(batch)).step_s if overlap else self.total(batch)
 
     def changed(self, times: Array) -> ServedPass:
         """With other times of the steps [S, n]."""
         return replace(self, time_s=times)
 
-    def evidence_at(self, samples: float) -> Evidence:
+    def evidence_at(self, batch: float) -> Evidence:
         """How the time of the nearest batch is known."""
-        return self.evidence[int(np.argmin(np.abs(self.samples - samples)))]
+        return self.evidence[int(np.argmin(np.abs(self.batches - batch)))]
 
 
 def hosted_pass(served: ServedPass, host: str, calibration: str | None = None) -> ServedPass:
@@ -122,18 +122,18 @@ def hosted_pass(served: ServedPass, host: str, calibration: str | None = None) -
     return replace(served, time_s=times[0], low_s=times[1], high_s=times[2])
 
 
-def sample_grid(most: int = MOST_SAMPLES) -> list[int]:
-    """Numbers of samples at which a pass is timed: all up to 16, from there on eight to an octave."""
+def batch_grid(most: int = LARGEST_BATCH) -> list[int]:
+    """Batches at which a pass is timed [samples of one GPU]: all up to 16, then eight to an octave."""
     rough = np.unique(np.round(np.geomspace(16, most, 8 * max(int(np.log2(most / 16)), 1) + 1)).astype(int))
     return [*range(1, 16), *rough.tolist()] if most > 16 else list(range(1, most + 1))
 
 
-def projected_pass(keywords: dict[str, Any], gpus: int, most: int = MOST_SAMPLES) -> ServedPass:
+def projected_pass(keywords: dict[str, Any], gpus: int, most: int = LARGEST_BATCH) -> ServedPass:
     """The row-wise pass that ``perfmodel.project`` answers with.
 
     keywords  of ``perfmodel.project``;  gpus  of one replica
     """
-    asked = {**keywords, "gpus": gpus, "batch": sample_grid(most)}
+    asked = {**keywords, "gpus": gpus, "batch": batch_grid(most)}
     forward, work = prepare(None, **asked)
     found = costed(forward, work)
     shape = (len(work),)

@@ -115,7 +115,7 @@ def test_all_at_once_is_served_at_capacity(overlap: bool) -> None:
 def test_overlap_is_the_schedule_of_the_model() -> None:
     one = served((GATHER, 0.7e-3, 0), (IDS, 1e-3, 0), (GATHER, 2e-3, 0), (BAGS, 1.5e-3, 0))
     steps = tuple(ServedStep(f"{at}", s.collective, s.device) for at, s in enumerate(one.steps))
-    one = ServedPass(1, one.samples, steps, one.time_s, one.low_s, one.high_s, one.evidence, one.fits)
+    one = ServedPass(1, one.batches, steps, one.time_s, one.low_s, one.high_s, one.evidence, one.fits)
     tasks = [
         schedule.Task(f"{task.name}", task.stream, task.duration_s, task.after, (), task.device)
         for task in one.tasks(1)
