@@ -12,8 +12,7 @@ from perfmodel.cli.output import warn
 from perfmodel.collectives.choose import choose_calibration
 from perfmodel.collectives.estimate import LARGEST_GPUS
 from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
-from perfmodel.project.inputs import LARGEST
-from perfmodel.question.groups import DEFAULT_MACHINE
+from perfmodel.question.groups import DEFAULT_MACHINE, LARGEST
 from perfmodel.schema.calibration import Calibration, list_calibrations, load_calibration
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.files import unknown_name

@@ -109,7 +109,7 @@ def _parameter(declared: Declared) -> inspect.Parameter:
             help=words.help,
             metavar=words.metavar,
             min=words.least,
-            max=words.most,
+            max=None if words.read else words.most,
             callback=words.check,
             show_default=words.said,
         )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import BadInputError
-from perfmodel.units import counted, parse_count, parse_named, parse_number, parse_time
+from perfmodel.question.passes import LoadOptions
+from perfmodel.units import counted
 
 if TYPE_CHECKING:
     from perfmodel.service.sizing import ServiceQuestion
@@ -40,9 +41,6 @@ def served_sharding(name: str | None, plan: Path | None, reduction: str, **memor
     return checked_sharding(name, reduction, **memory, more=BEST)
 
 
-_MOST_REPLICAS, _MOST_SAMPLES = 2**20, 2**20
-
-
 @dataclass(frozen=True, kw_only=True)
 class TypedLoad:
     """What was typed, in SI units; None: nobody said it."""
@@ -63,36 +61,15 @@ class TypedLoad:
         """Limits: no --p99, a wait as long as the limit, numbers that cannot be used -> BadInputError"""
         if typed["p99"] is None:
             raise BadInputError("within what time?", "give --p99, e.g. --p99 10ms")
-        limit = parse_time(typed["p99"], "--p99")
-        wait = None if typed["wait"] is None else parse_time(typed["wait"], "--wait", allow_zero=True)
-        if wait is not None and wait >= limit:
+        values = LoadOptions.values(typed)
+        found = TypedLoad(**{field.name: values[field.name] for field in fields(TypedLoad)})
+        if found.wait_s is not None and found.wait_s >= found.limit_s:
             raise BadInputError(
                 f"--wait {typed['wait']} is not shorter than --p99 {typed['p99']}: a single request "
                 "would be late before its pass begins.",
                 "give a shorter --wait, e.g. --wait 0s.",
             )
-        replicas = None if typed["replicas"] is None else parse_count(typed["replicas"], "--replicas")
-        samples = parse_number(typed["samples"], "--samples")
-        for option, value, most in (
-            ("replicas", replicas, _MOST_REPLICAS),
-            ("samples", samples, _MOST_SAMPLES),
-        ):
-            if value is not None and value > most:
-                raise BadInputError(
-                    f"--{option} {typed[option]} is more than this model covers.", f"at most {most}."
-                )
-        return TypedLoad(
-            limit_s=limit,
-            qps=None if typed["qps"] is None else parse_named(typed["qps"], "things/s", "--qps"),
-            batch=None if typed["batch"] is None else parse_count(typed["batch"], "--batch"),
-            wait_s=wait,
-            samples=samples,
-            replicas=replicas,
-            overlap=typed["overlap"],
-            arrivals=typed["arrivals"],
-            seed=typed["seed"],
-            requests=typed["requests"],
-        )
+        return found
 
     def question(self, served: Any, spread: Any, measured: tuple[int, ...]) -> ServiceQuestion:
         """For a pass. Limits: a wait for a batch of one, a batch that does not fit -> BadInputError"""

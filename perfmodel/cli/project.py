@@ -12,18 +12,14 @@ from perfmodel.cli.options import (
 from perfmodel.cli.output import emit, emit_json, note, warn, warn_all
 from perfmodel.cli.question import question_of
 from perfmodel.cli.suggest import Typed, answerable
-from perfmodel.cli.workload import (
-    ALL,
-    checked_sharding,
-    not_counted,
-    table_count,
-)
+from perfmodel.cli.workload import ALL, checked_sharding, not_counted
 from perfmodel.errors import BadInputError
 from perfmodel.project import Projection
 from perfmodel.project.hosted import EAGER, Hosted, hosted
 from perfmodel.project.ids_ahead import ids_ahead
 from perfmodel.project.kernel_choice import other_kernels
 from perfmodel.project.sensitivity import next_experiment, sensitivities
+from perfmodel.question.groups import table_count
 from perfmodel.question.passes import ProjectOptions
 from perfmodel.report.projection_text import projection_text
 from perfmodel.schema.evidence import Clock

@@ -2,63 +2,27 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import ROW_WISE
-from perfmodel.units import parse_bytes, parse_count, parse_number, parse_rate, parse_ratio, parse_time
-
-"""Where nobody says ``--reserve``."""
-
+from perfmodel.question.groups import EqualTableOptions
+from perfmodel.units import parse_bytes, parse_count, parse_rate, parse_ratio, parse_time
 
 ALL = "all"
 
 
 def workload_values(typed: Mapping[str, Any]) -> dict[str, Any]:
     """Keywords of ``perfmodel.project`` that say what is looked up, from what was typed."""
-    from perfmodel.cli.chosen import check_most
     from perfmodel.schema.workload import id_dtype_bytes
 
     model = typed.get("model")
     if model is not None:
         check_model(typed)
-    values: dict[str, Any] = {
-        "tables": model,
-        "dtype": typed.get("dtype"),
-        "id_bytes": id_dtype_bytes(typed["id_dtype"]),
-    }
-    for name, (parse, key) in _NUMBERS.items():
-        text, option = typed.get(name), f"--{name.replace('_', '-')}"
-        if text is not None:
-            values[key] = parse(text, option)
-            check_most(key, values[key], option)
-    return values
-
-
-_TABLE_SUFFIXES = (".csv", ".gz", ".parquet", ".json", ".yaml", ".yml", ".toml")
-
-
-def table_count(text: str, option: str = "--tables") -> int:
-    """A number of tables. Limits: the name of a file -> BadInputError that names --model"""
-    if Path(text).suffix.lower() in _TABLE_SUFFIXES:
-        raise BadInputError(
-            f"{option} is a number of tables, not a file of them.", f"give --model {shlex.quote(text)}"
-        )
-    return parse_count(text, option)
-
-
-_NUMBERS: Mapping[str, tuple[Callable[[str, str], float], str]] = {
-    "table_size": (parse_bytes, "table_bytes"),
-    "gpus": (parse_count, "gpus"),
-    "batch": (parse_count, "batch"),
-    "tables": (table_count, "table_count"),
-    "pooling": (parse_number, "pooling"),
-    "dim": (parse_count, "dim"),
-}
-"""By option: how it is read, and its keyword."""
+    asked = EqualTableOptions.values(typed)
+    numbers = {name: value for name, value in asked.items() if value is not None and name != "model"}
+    return {"tables": model, "id_bytes": id_dtype_bytes(typed["id_dtype"]), **numbers}
 
 
 def check_model(typed: Mapping[str, object]) -> None:

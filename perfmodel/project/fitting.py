@@ -12,7 +12,8 @@ from perfmodel.model import embedding_bag as eb
 from perfmodel.passes.settings import BEST
 from perfmodel.passes.tier_times import cache_state_bytes
 from perfmodel.project.costs import ALL_TO_ALL, SPARSE, Forward
-from perfmodel.project.inputs import LARGEST, Configs, TableGroup
+from perfmodel.project.inputs import Configs, TableGroup
+from perfmodel.question.groups import LARGEST
 from perfmodel.schema.tiers import SSD, UVM_CACHING
 
 Array = NDArray[np.float64]

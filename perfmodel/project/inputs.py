@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity, sharding
+from perfmodel.question.groups import LARGEST, MOST_GPUS
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.workload import DTYPE_BYTES, ID_DTYPE_BYTES, TableSet, dtype_bytes
 from perfmodel.units import format_bytes
@@ -32,10 +33,7 @@ DEFAULT_RESERVE = 0.15
 """Part of a GPU's memory for CUDA, NCCL and dense layers; TorchRec's planner keeps as much."""
 
 _WHOLE = ("gpus", "batch", "table_count", "dim")
-_MOST_GPUS = 2**20
 _STACK = 2**16  # tables times configurations that are costed at a time
-LARGEST = {"gpus": _MOST_GPUS, "batch": 2**30, "table_count": 100_000, "pooling": 1e9, "dim": 2**20}
-"""Largest values: as in table files, and a batch whose ids alone would fill any memory."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +181,7 @@ def feasible(values: Mapping[str, Any], machine: Machine, reserve: float, node: 
     a, needed, gpus, row_bytes = _sized(values, machine, reserve, node)
     rows = a["table_bytes"] / (a["table_count"] * row_bytes)
     least = sharding.gpus_needed(a["table_bytes"], machine.value("hbm_bytes"), 0.0)
-    return np.asarray((gpus >= least) & (needed <= _MOST_GPUS) & (rows >= np.maximum(gpus, 1)))
+    return np.asarray((gpus >= least) & (needed <= MOST_GPUS) & (rows >= np.maximum(gpus, 1)))
 
 
 def _sized(
@@ -247,12 +245,12 @@ def _usable(machine: Machine, reserve: float) -> float:
 def _check_fit(table_bytes: Array, gpus: Array, needed: Array, machine: Machine, reserve: float) -> None:
     """Refuse rows that no memory holds; what leaves no room for exchanges or the reserve is said later."""
     usable, hbm = _usable(machine, reserve), machine.value("hbm_bytes")
-    if (needed > _MOST_GPUS).any():
-        at = int(np.argmax(needed > _MOST_GPUS))
+    if (needed > MOST_GPUS).any():
+        at = int(np.argmax(needed > MOST_GPUS))
         whole, room = (format_bytes(x, binary=False) for x in (table_bytes.flat[at], usable))
         raise BadInputError(
             f"{whole} of tables need {needed.flat[at]:.3g} GPUs of {room}.",
-            f"this model describes at most {_MOST_GPUS} GPUs: a smaller --table-size, or more hbm_bytes.",
+            f"this model describes at most {MOST_GPUS} GPUs: a smaller --table-size, or more hbm_bytes.",
         )
     small = gpus < sharding.gpus_needed(table_bytes, hbm, 0.0)
     if small.any():

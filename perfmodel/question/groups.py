@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from perfmodel.effort import EFFORTS
+from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import REDUCTIONS, ROW_WISE, SHARDINGS, SHORT
 from perfmodel.question.spec import CommandOptions, Opt
+from perfmodel.units import parse_bytes, parse_count, parse_number
 
 DEFAULT_MACHINE = "h100-sxm-ib"
 DEFAULT_BATCH = "1024"
+MOST_GPUS = 2**20
+_TABLE_SUFFIXES = (".csv", ".gz", ".parquet", ".json", ".yaml", ".yml", ".toml")
 RESERVE = "15%"
 """Where nobody says ``--reserve``."""
 
@@ -104,6 +109,15 @@ TimeLimit = Annotated[
 ]
 
 
+def table_count(text: str, option: str = "--tables") -> int:
+    """A number of tables. Limits: the name of a file -> BadInputError that names --model"""
+    if Path(text).suffix.lower() in _TABLE_SUFFIXES:
+        raise BadInputError(
+            f"{option} is a number of tables, not a file of them.", f"give --model {shlex.quote(text)}"
+        )
+    return parse_count(text, option)
+
+
 def page(shows: str) -> Opt:
     """``--report`` of a command whose page shows that."""
     return Opt(f"Also write an HTML page{shows}.", "FILE")
@@ -192,7 +206,16 @@ class TableOptions(CommandOptions):
     """Tables that are all alike, or a set of different tables instead."""
 
     model: Model = None
-    tables: Annotated[str | None, Opt("Number of tables (default 1).", "N")] = None
+    tables: Annotated[
+        str | None,
+        Opt(
+            "Number of tables (default 1).",
+            "N",
+            read=table_count,
+            keyword="table_count",
+            most=100_000,
+        ),
+    ] = None
     dtype: Annotated[
         str | None,
         Opt("Type of the elements: fp64, fp32 (default), fp16, bf16, fp8 or int8.", "TYPE"),
@@ -206,26 +229,21 @@ class EqualTableOptions(TableOptions):
     turn = 0
     table_size: Annotated[
         str | None,
-        Opt(
-            "Total size of all tables, e.g. 10TB or 10TiB.",
-            "SIZE",
-        ),
+        Opt("Total size of all tables, e.g. 10TB or 10TiB.", "SIZE", read=parse_bytes, keyword="table_bytes"),
     ] = None
     gpus: Annotated[
         str | None,
-        Opt(
-            "Number of GPUs (default: as many as the tables need).",
-            "N",
-        ),
+        Opt("Number of GPUs (default: as many as the tables need).", "N", read=parse_count, most=MOST_GPUS),
     ] = None
-    batch: Annotated[str | None, Opt(f"Samples per GPU (default {DEFAULT_BATCH}).", "N")] = None
-    pooling: Annotated[str | None, Opt("Rows summed per bag (default 32).", "N")] = None
+    batch: Annotated[
+        str | None, Opt(f"Samples per GPU (default {DEFAULT_BATCH}).", "N", read=parse_count, most=2**30)
+    ] = None
+    pooling: Annotated[
+        str | None, Opt("Rows summed per bag (default 32).", "N", read=parse_number, most=1e9)
+    ] = None
     dim: Annotated[
         str | None,
-        Opt(
-            "Elements per row, the embedding dimension (default 32).",
-            "N",
-        ),
+        Opt("Elements per row, the embedding dimension (default 32).", "N", read=parse_count, most=2**20),
     ] = None
 
 
@@ -266,3 +284,11 @@ class OneMemoryOptions(CommandOptions):
             "MEMORY",
         ),
     ] = None
+
+
+LARGEST = {
+    each.words.keyword or each.name: each.words.most
+    for each in EqualTableOptions.declared()
+    if isinstance(each.words, Opt) and each.words.most is not None
+}
+"""Largest values by keyword: as in table files, and a batch whose ids alone would fill any memory."""

@@ -17,10 +17,19 @@ from perfmodel.question.groups import (
     page,
 )
 from perfmodel.question.spec import Opt
+from perfmodel.units import parse_count, parse_named, parse_number, parse_time
 
 Texts = list[str] | None
 FOLLOWED = 200_000
 """Requests that are simulated at each load."""
+
+
+def _requests_per_s(text: str, option: str) -> float:
+    return parse_named(text, "things/s", option)
+
+
+def _wait(text: str, option: str) -> float:
+    return parse_time(text, option, allow_zero=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,9 +206,20 @@ class LoadOptions(OneMemoryOptions, NodeOptions, RowWiseOptions, EqualTableOptio
     """
 
     qps: Annotated[
-        str | None, Opt("Requests per second, e.g. 500k (default: what one replica can serve).", "N")
+        str | None,
+        Opt(
+            "Requests per second, e.g. 500k (default: what one replica can serve).", "N", read=_requests_per_s
+        ),
     ] = None
-    p99: Annotated[str | None, Opt("Limit on the 99th percentile of the latency, e.g. 10ms.", "TIME")] = None
+    p99: Annotated[
+        str | None,
+        Opt(
+            "Limit on the 99th percentile of the latency, e.g. 10ms.",
+            "TIME",
+            read=parse_time,
+            keyword="limit_s",
+        ),
+    ] = None
     plan: Annotated[
         Path | None, Opt("Serve this plan, written by perfmodel plan --out; needs --model.", "FILE")
     ] = None
@@ -213,18 +233,29 @@ class LoadOptions(OneMemoryOptions, NodeOptions, RowWiseOptions, EqualTableOptio
         ),
     ] = None
     batch: Annotated[
-        str | None, Opt("Samples per GPU in a full batch (default: the best of several).", "N")
+        str | None,
+        Opt("Samples per GPU in a full batch (default: the best of several).", "N", read=parse_count),
     ] = None
     wait: Annotated[
         str | None,
         Opt(
             "Longest time that the first request of a batch waits for others (default: the best of several).",
             "TIME",
+            read=_wait,
+            keyword="wait_s",
         ),
     ] = None
-    samples: Annotated[str, Opt("Samples per request: the items that it ranks.", "N")] = "1"
+    samples: Annotated[
+        str, Opt("Samples per request: the items that it ranks.", "N", read=parse_number, most=2**20)
+    ] = "1"
     replicas: Annotated[
-        str | None, Opt("Copies of the tables, each on its own GPUs (default: as many as needed).", "N")
+        str | None,
+        Opt(
+            "Copies of the tables, each on its own GPUs (default: as many as needed).",
+            "N",
+            read=parse_count,
+            most=2**20,
+        ),
     ] = None
     overlap: Annotated[
         bool | None,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from inspect import get_annotations
 from typing import Any, ClassVar, get_args, get_type_hints
+
+from perfmodel.errors import BadInputError
 
 
 @dataclass(frozen=True)
@@ -14,12 +16,16 @@ class Opt:
 
     help, metavar  on the screen of ``--help``
     flag           where it is not the name of the field: ``--plan``, ``--overlap/--no-overlap``
+    read           a text and the option's name to its value in SI units; None: it stays as it was typed
+    keyword        the name of that value, where it is not the name of the field: ``table_bytes``
     least, most    of a number;  check  what else it must be;  said  whether the default is in the help
     """
 
     help: str
     metavar: str | None = None
     flag: str = ""
+    read: Callable[[str, str], Any] | None = None
+    keyword: str = ""
     least: float | None = None
     most: float | None = None
     check: Callable[[Any], Any] | None = None
@@ -43,6 +49,19 @@ class Declared:
     default: Any
     required: bool
 
+    def value(self, typed: Any) -> Any:
+        """In SI units; None: nobody said it. Limits: a text that cannot be read, too much -> BadInputError"""
+        words = self.words
+        if typed is None or isinstance(words, Arg) or words.read is None:
+            return typed
+        value = words.read(typed, flag_of(self.name))
+        if words.most is not None and value > words.most:
+            raise BadInputError(
+                f"{flag_of(self.name)} {value:.15g} is more than this model covers.",
+                f"at most {words.most:.0f}.",
+            )
+        return value
+
 
 @dataclass(frozen=True, kw_only=True)
 class CommandOptions:
@@ -64,6 +83,14 @@ class CommandOptions:
             kind, words = get_args(hints[field.name])
             required = field.default is MISSING
             yield Declared(field.name, kind, words, None if required else field.default, required)
+
+    @classmethod
+    def values(cls, typed: Mapping[str, Any]) -> dict[str, Any]:
+        """What was typed by name, as values by keyword; None: nobody said it."""
+        return {
+            getattr(each.words, "keyword", "") or each.name: each.value(typed.get(each.name))
+            for each in cls.declared()
+        }
 
 
 def flag_of(name: str) -> str:

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from perfmodel.model import kernels
 from perfmodel.project import Projection
 from perfmodel.project.costs import Forward
-from perfmodel.project.inputs import LARGEST, Configs
+from perfmodel.project.inputs import Configs
+from perfmodel.question.groups import LARGEST
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.line_traces import named_dashes
