@@ -17,7 +17,7 @@ from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 from perfmodel.project.comparison import whole
 from perfmodel.question.pages import PICTURES
-from perfmodel.report.figures.names import COMPARED
+from perfmodel.report.figures.registry import COMPARED
 from perfmodel.report.page.comparison_card import finding
 from perfmodel.report.page.views import combinations
 from perfmodel.report.terminal import paragraph
@@ -47,7 +47,7 @@ def compare_page(context: typer.Context) -> None:
     _refuse(names, typed)
     file_format = str(typed["file_format"])
     out = typed["out"] or Path(_DEFAULTS[file_format])
-    check_place(out, file_format, COMPARED.figures, force=typed["force"])
+    check_place(out, file_format, COMPARED.shows, force=typed["force"])
     pair, page = comparison(typed, TypedLine.of(context).text(_NOT_OF_THE_PAGE, ("--compare", *names)))
     if typed["as_json"] or file_format in PICTURES:
         deliver(page, out, file_format, typed["as_json"], compare=list(names), **_record(pair))

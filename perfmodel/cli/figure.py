@@ -14,7 +14,7 @@ from perfmodel.cli.figure_source import FigureSource, source_of
 from perfmodel.cli.output import check_target, emit, emit_json
 from perfmodel.errors import BadInputError
 from perfmodel.question.pages import ENDINGS, PICTURES, FigureOptions
-from perfmodel.report.figures.names import EVERY, OTHERS
+from perfmodel.report.figures.registry import EVERY, PAGES, QUESTION
 from perfmodel.report.picture_files import check_kaleido
 from perfmodel.report.terminal import command_lines, page_width, wrapped
 from perfmodel.schema.files import shown, unknown_name
@@ -84,15 +84,15 @@ def _all(context: typer.Context, source: FigureSource) -> None:
 
 def _list(source: FigureSource, as_json: bool) -> None:
     """Figures of the question with those of other pages; of another page its own alone."""
-    others = OTHERS if source.page is None else ()
+    others = [page for page in PAGES if page is not QUESTION] if source.page is None else ()
     if as_json:
         found = EVERY if others else source.figures
         emit_json("figure", figures=[{"name": name, "shows": shows} for name, shows in found.items()])
         return
     parts = [_lines(source.figures)]
     for other in others:
-        line = other.line.format(name=next(iter(other.figures)))
-        parts.append(f"Of {other.of}, e.g.\n{command_lines(line)}\n{_lines(other.figures)}")
+        line = other.line.format(name=other.figures[0].name)
+        parts.append(f"Of {other.of}, e.g.\n{command_lines(line)}\n{_lines(other.shows)}")
     first = next(iter(source.figures))
     emit("\n\n".join([*parts, f"Draw one: {source.command(first, f'{first}.svg')}"]))
 
@@ -124,15 +124,14 @@ def _checked(name: str, source: FigureSource, out: Path | None, force: bool) -> 
 def _unknown(name: str, source: FigureSource) -> BadInputError:
     """The refusal of a name: what draws it where it is of another page, else the figures there are."""
     if name in EVERY:
-        other = next((one for one in OTHERS if name in one.figures), None)
-        line = other.line if other else "perfmodel figure {name}"
-        what = f"a figure of {other.of}" if other else "a figure of one question"
+        page = next(one for one in PAGES if name in one.shows)
+        line = page.line
         where = (
             ", not of this page"
             if "{name}" in line
             else f": it is drawn on {line.split()[-1]}, a page that this command writes"
         )
-        return BadInputError(f"{name} is {what}{where}.", line.format(name=name))
+        return BadInputError(f"{name} is a figure of {page.of}{where}.", line.format(name=name))
     hint = unknown_name("figure", name, source.figures).next_step.partition("known:")[0].strip()
     listed = f"{hint} the figures are:".strip() + f"\n{_lines(source.figures, '  ')}"
     return BadInputError(f"there is no figure {shown(name)}.", listed)

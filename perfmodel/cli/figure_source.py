@@ -17,8 +17,9 @@ from perfmodel.cli.report import check_compared, over_gpus
 from perfmodel.cli.report_gpus import gpus_page
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import NoCalibrationError
+from perfmodel.question.pages import ReportOptions
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.names import COMPARED, FIGURES, GPUS
+from perfmodel.report.figures.registry import COMPARED, GPUS, QUESTION
 from perfmodel.report.static import drawn
 
 if TYPE_CHECKING:
@@ -74,14 +75,14 @@ def source_of(context: typer.Context) -> FigureSource:
     """What the options of ``perfmodel figure`` name."""
     params, line = context.params, TypedLine.of(context).pinned()
     check_compared(params)
-    asked = replace(line, command=("perfmodel", "report"))
+    asked = line.to("report", ReportOptions)
     if params["compare"] is not None:
         command = asked.text(_NOT_OF_THE_PAGE)
-        return FigureSource(COMPARED.figures, line, lambda: _compared(params, command))
+        return FigureSource(COMPARED.shows, line, lambda: _compared(params, command))
     if over_gpus(params):
         options = tuple(one for one in line.options if one[0] not in _NOT_OF_THE_PAGE)
-        return FigureSource(GPUS.figures, line, lambda: _over_gpus(params, replace(asked, options=options)))
-    return FigureSource(FIGURES, line, None)
+        return FigureSource(GPUS.shows, line, lambda: _over_gpus(params, replace(asked, options=options)))
+    return FigureSource(QUESTION.shows, line, None)
 
 
 def _compared(params: Mapping[str, Any], command: str) -> Page:

@@ -14,7 +14,7 @@ from perfmodel.cli.choices import only, other_keywords, page_question
 from perfmodel.cli.output import ProgressBar, check_target, emit, emit_json, warn
 from perfmodel.errors import BadInputError
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.names import FIGURES
+from perfmodel.report.figures.registry import QUESTION
 from perfmodel.report.picture_files import check_kaleido, write_pictures
 from perfmodel.report.static import printed
 from perfmodel.schema.whole_files import cannot_write
@@ -28,12 +28,12 @@ def draw_all(context: typer.Context, folder: Path, ending: str) -> None:
     context  of the running command
     """
     typed = context.params
-    check_folder(folder, ending, FIGURES, force=typed["force"])
+    check_folder(folder, ending, QUESTION.shows, force=typed["force"])
     question = page_question(typed)
     question.check_gpus()
     from perfmodel.report.page.question_page import every_figure
 
-    bar = ProgressBar(2 * len(FIGURES), "report")
+    bar = ProgressBar(2 * len(QUESTION.figures), "report")
     with question.advised():
         options = other_keywords(question)
         found = list(bar.over(every_figure(*only(question), question.machine, options)))

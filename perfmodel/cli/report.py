@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,7 @@ from perfmodel.cli.workload import (
 )
 from perfmodel.errors import BadInputError
 from perfmodel.question.pages import PICTURES, ReportOptions
-from perfmodel.report.figures.names import GPUS
+from perfmodel.report.figures.registry import GPUS
 
 if TYPE_CHECKING:
     from perfmodel.report.page.parts import Page
@@ -47,7 +46,7 @@ def report(context: typer.Context, options: ReportOptions) -> None:
     if file_format in PICTURES and not over_gpus(params):
         draw_all(context, out, file_format)
         return
-    check_place(out, file_format, GPUS.figures, force=options.force)
+    check_place(out, file_format, GPUS.shows, force=options.force)
     deliver(_page(params, TypedLine.of(context).pinned()), out, file_format, options.as_json)
 
 
@@ -90,7 +89,7 @@ def over_gpus(params: Mapping[str, Any]) -> bool:
 @uncollected()
 def write_beside(context: typer.Context, out: Path) -> str:
     """The page of ``perfmodel project``: that of ``report`` with the same options; what to say of it."""
-    line = replace(TypedLine.of(context).pinned(), command=("perfmodel", "report"))
+    line = TypedLine.of(context).pinned().to("report", ReportOptions)
     kind = format_of(out, None, "--report")
     return wrote(out, write(_page(context.params, line), out, kind), kind)
 

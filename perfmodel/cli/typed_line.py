@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.question.spec import CommandOptions
 from perfmodel.schema.home import LATEST
 from perfmodel.schema.run_folders import latest_run
 
@@ -42,6 +43,12 @@ class TypedLine:
             for name, words in self.options
         )
         return replace(self, options=options)
+
+    def to(self, command: str, asks: type[CommandOptions]) -> TypedLine:
+        """The line of another command, its options in the order in which that command has them."""
+        order = [each.name for each in asks.declared()]
+        options = sorted(self.options, key=lambda each: order.index(each[0]) if each[0] in order else -1)
+        return TypedLine(("perfmodel", command), tuple(options))
 
     def text(self, without: Sequence[str] = (), more: Sequence[str] = ()) -> str:
         """To paste: ``more`` words, then all options but those ``without``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from perfmodel.report.terminal import table
@@ -42,3 +43,8 @@ def columns_text(columns: Iterable[Column], rows: Iterable[Any]) -> str:
 def columns_record(columns: Iterable[Column], row: Any) -> dict[str, Any]:
     """One row as plain data."""
     return {key: value(row) for each in columns for key, value in each.data.items()}
+
+
+def attributes(*names: str, of: str = "") -> dict[str, Getter]:
+    """``data`` of a column whose keys are attributes of the row, or of its attribute ``of``."""
+    return {name: attrgetter(f"{of}.{name}" if of else name) for name in names}

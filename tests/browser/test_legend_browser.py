@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from chromium import PROGRAM, Chromium
 
-from perfmodel.report.figures import breakdown, gpu_loads, style
+from perfmodel.report.figures import stacked_bars, style
 from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.words import safe
 from perfmodel.report.page.assemble import block_data, whole_page
@@ -29,7 +29,7 @@ def test_names_of_a_legend_stay_text(browser: Chromium, tmp_path: Path) -> None:
 
 def test_swatches_are_hatched_as_the_bars_are(browser: Chromium, tmp_path: Path) -> None:
     """Whichever hatch a figure has: none is without its sign in the legend."""
-    shapes = sorted({*breakdown._PATTERNS, *gpu_loads.PATTERNS})
+    shapes = sorted({*stacked_bars.PATTERNS})
     figure = style.new_figure()
     for at, shape in enumerate(shapes):
         figure.add_bar(

@@ -196,10 +196,10 @@ def _one(asked: tuple[str, str]) -> tuple[str, str]:
 
 def _asked() -> Iterator[tuple[str, str]]:
     """What is asked, and how wide the screen is; data has no width."""
-    from perfmodel.report.figures.names import FIGURES
+    from perfmodel.report.figures.registry import QUESTION
 
     yield from ((engine, "") for engine in CASES)
-    yield from ((f"figure {name} --out @{name}.json", "") for name in FIGURES)
+    yield from ((f"figure {name} --out @{name}.json", "") for name in QUESTION.shows)
     for typed in filter(None, LINES.splitlines()):
         data = not set(_DATA).isdisjoint(typed.split())
         yield from ((typed, width) for width in ([""] if data else _WIDTHS))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ from cli_calls import Outcome, is_an_error
 from perfmodel.plan import Evaluator, PlanTables, uniform_plan
 from perfmodel.plan.outcome import given_outcome
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.names import CHIP, COMPARED, EVERY, FIGURES, OTHERS, PLAN
+from perfmodel.report.figures.registry import EVERY, PAGES, PLAN
 from perfmodel.report.page import assemble
 from perfmodel.report.page.plan_page import plan_blocks
 
@@ -31,8 +32,8 @@ def _answer() -> Any:
 
 
 def test_names_are_those_of_the_pages(blocks: dict[str, Block | Missing]) -> None:
-    assert list(blocks) == list(PLAN.figures)
-    assert len(EVERY) == len(FIGURES) + sum(len(other.figures) for other in OTHERS), "a name stands twice"
+    assert list(blocks) == list(PLAN.shows)
+    assert len(EVERY) == sum(len(page.figures) for page in PAGES), "a name stands twice"
 
 
 @pytest.mark.parametrize(
@@ -70,9 +71,9 @@ def test_one_of_a_comparison(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {row[0] for row in told["rows"]} == {"A", "B"}
 
 
-def test_names_of_the_chip_and_of_two() -> None:
-    from perfmodel.report.figures import compare
-    from perfmodel.report.onechip import cores_figure
-
-    assert list(CHIP.figures) == [cores_figure.NAME]
-    assert list(COMPARED.figures) == [compare.TIME, compare.STEPS]
+def test_each_is_drawn_by_a_function_of_its_own() -> None:
+    """The registry names functions as text: each is there."""
+    makers = [figure.maker.rpartition(".")[::2] for page in PAGES for figure in page.figures]
+    assert len(set(makers)) == len(makers)
+    for module, function in makers:
+        assert callable(getattr(importlib.import_module(module, "perfmodel.report.figures"), function))

@@ -80,7 +80,7 @@ def test_all_shardings_are_on_the_page_over_table_sizes(
 ) -> None:
     words = ("--table-size", "1TB", "--batch", "64", "--pooling", "1", "--dim", "32", *ONE_WAY)
     words = ("report", "--sharding", "all", *words, "--reduction", "auto")
-    monkeypatch.setattr(contents, "FIXED_NAMES", (contents.SHARDINGS,))
+    monkeypatch.setattr(contents, "STAYING", (contents.SHARDINGS,))
     assert cli(*words, "--out", str(tmp_path / "a.html")).code == 0
     assert [block["name"] for block in content(tmp_path / "a.html")["fixed"]] == ["shardings"]
 

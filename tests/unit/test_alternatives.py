@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import plotly.graph_objects as go
 import pytest
 
 from perfmodel.errors import BadInputError
@@ -284,6 +285,7 @@ def test_the_page_has_all_of_it(skewed: dict[str, Alternative]) -> None:
 
 def test_names_of_costs_are_in_the_legend_and_their_axes_have_room(skewed: dict[str, Alternative]) -> None:
     figure = costs(list(skewed.values()), "EUR").figure  # type: ignore[union-attr]
+    go.Figure(figure.to_dict())  # checked by plotly
     assert {trace.mode for trace in figure.data} == {"markers"} and figure.layout.showlegend is not False
     assert [trace.name for trace in figure.data] == [each.label for each in skewed.values()]
     for axis, letter in ((figure.layout.xaxis, "x"), (figure.layout.yaxis, "y")):

@@ -19,7 +19,7 @@ from perfmodel.cli import run
 from perfmodel.project import project, project_one
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.compare import Pair, steps, times
-from perfmodel.report.figures.names import COMPARED
+from perfmodel.report.figures.registry import COMPARED
 from perfmodel.report.figures.words import interval_end
 from perfmodel.report.page.comparison_card import comparison_card, finding, step_table
 from perfmodel.units import format_time
@@ -201,7 +201,7 @@ def content(path: Path) -> dict[str, Any]:
 def test_its_figures_have_their_names_in_the_list(page: Path) -> None:
     data = content(page)
     blocks = (*data["views"]["0|0|0|0"]["blocks"], *data["fixed"])
-    assert [block["name"] for block in blocks] == list(COMPARED.figures)
+    assert [block["name"] for block in blocks] == list(COMPARED.shows)
 
 
 def test_the_page_has_a_view_for_every_choice(page: Path) -> None:
@@ -248,7 +248,7 @@ def test_json_has_the_finding_in_numbers(cli: Callable[..., Outcome], tmp_path: 
     assert told["a"]["time_s"] == first.time_s and told["b"]["calibrations"] == [NVSHMEM]
     assert told["ratio"] == pytest.approx(told["a"]["time_s"] / told["b"]["time_s"])
     assert told["ratio_low"] < told["ratio"] < told["ratio_high"]
-    assert [block["name"] for block in told["blocks"]] == list(COMPARED.figures)
+    assert [block["name"] for block in told["blocks"]] == list(COMPARED.shows)
     assert told["finding"].startswith("Cannot say") and told["verdict"] == "cannot say"
 
 

@@ -20,17 +20,12 @@ from perfmodel.errors import NoHardwareError
 from perfmodel.project import project_one
 from perfmodel.report import picture_files
 from perfmodel.report.figures import Block
-from perfmodel.report.figures.names import EVERY, FIGURES
+from perfmodel.report.figures.registry import EVERY, QUESTION
 from perfmodel.report.figures.what_if import changes
-from perfmodel.report.page.contents import FIXED_NAMES
 from perfmodel.report.page.question_card import question_card
 from perfmodel.schema.run_folders import calibration_in
 
 Cli = Callable[..., Outcome]
-
-
-def test_every_figure_of_the_page_has_a_name() -> None:
-    assert list(FIGURES) == ["slowdown", "breakdown", *FIXED_NAMES]
 
 
 def test_without_a_name_they_are_listed(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +34,7 @@ def test_without_a_name_they_are_listed(cli: Cli, monkeypatch: pytest.MonkeyPatc
     told = json.loads(cli("figure", "--json").out)
     assert [one["name"] for one in told["figures"]] == list(EVERY)
     wrong = cli("figure", "slwdown")
-    is_an_error(wrong, 2, "did you mean slowdown?", *FIGURES)
+    is_an_error(wrong, 2, "did you mean slowdown?", *QUESTION.shows)
     assert max(map(len, [*done.out.splitlines(), *wrong.err.splitlines()])) <= 100
     monkeypatch.setenv("COLUMNS", "80")
     assert max(map(len, cli("figure").out.splitlines())) <= 80

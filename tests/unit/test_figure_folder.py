@@ -14,7 +14,7 @@ from perfmodel.cli import choices
 from perfmodel.errors import NoHardwareError
 from perfmodel.project import Projection, project_one
 from perfmodel.report.figures import Missing
-from perfmodel.report.figures.names import FIGURES
+from perfmodel.report.figures.registry import QUESTION
 from perfmodel.report.figures.what_if import changes, tornado
 from perfmodel.report.page import question_page
 
@@ -99,7 +99,7 @@ def test_every_figure_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes, selectors = choices.only(asked)
     options = choices.other_keywords(asked)
     found = list(question_page.every_figure(sizes, selectors, asked.machine, options))
-    assert [block.name for block in found] == list(FIGURES)
+    assert [block.name for block in found] == list(QUESTION.shows)
 
 
 _OPTIONS = (

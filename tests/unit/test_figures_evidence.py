@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import own_run
+import plotly.graph_objects as go
 import pytest
 
 from perfmodel.project import Projection, project_one
@@ -35,6 +36,7 @@ def test_every_figure_of_the_default_answer_is_there(plain: dict[str, Block | Mi
         assert block.title.endswith(".") and block.source and block.how_to_read and block.data, name
         assert all(isinstance(v, str | int | float | None) for row in block.data for v in row.values()), name
         assert len(block.figure.to_json()) < 400_000
+        go.Figure(block.figure.to_dict())  # checked by plotly
     own, links = plain["collectives-all-to-all"], plain["links"]
     assert isinstance(own, Block) and {row["calibration"] for row in own.data} == {
         "h100-sxm-ib/nccl-2.29.2-stream"

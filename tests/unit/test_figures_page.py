@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from perfmodel.report.figures import Block
-from perfmodel.report.figures.names import FIGURES
+from perfmodel.report.figures.registry import QUESTION
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "figures.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^(<!-- not-run[^\n]*\n)?```python\n(.*?)```", PAGE, flags=re.S | re.M)
@@ -43,4 +43,4 @@ def test_the_functions_that_it_names_are_there() -> None:
     named = re.findall(r"^\| `(\w+)\.(\w+)` \| ([^|]*) \|", PAGE, flags=re.M)
     for module, function, _ in named:
         assert callable(getattr(importlib.import_module(f"perfmodel.report.figures.{module}"), function))
-    assert {name for *_, shown in named for name in shown.split(", ")} == set(FIGURES)
+    assert {name for *_, shown in named for name in shown.split(", ")} == set(QUESTION.shows)

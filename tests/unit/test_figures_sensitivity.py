@@ -9,7 +9,7 @@ import pytest
 from perfmodel.project import Projection, project_one
 from perfmodel.project.sensitivity import sensitivities, swings
 from perfmodel.report.figures import Block, Missing
-from perfmodel.report.figures.row_layout import ratio_row_axis, rows_figure
+from perfmodel.report.figures.ratio_rows import ratio_axis
 from perfmodel.report.figures.what_if import around, changes, heat_map, plane, tornado
 from perfmodel.report.static import drawn
 from perfmodel.schema.machine import load_machine
@@ -150,8 +150,6 @@ def test_what_cannot_be_drawn_is_missing() -> None:
 
 
 def test_ticks_below_rows_are_few_enough_for_a_phone() -> None:
-    wide, near = rows_figure(1), rows_figure(1)
-    ratio_row_axis(wide, 0.6, 290, "x")
-    ratio_row_axis(near, 100, 450, "x")
-    assert list(wide.layout.xaxis.ticktext) == ["1×", "10×", "100×"]
-    assert len(near.layout.xaxis.ticktext) > 3 and near.layout.xaxis.tickangle == 0
+    wide, near = ratio_axis(0.6, 290, "x"), ratio_axis(100, 450, "x")
+    assert wide["ticktext"] == ["1×", "10×", "100×"]
+    assert len(near["ticktext"]) > 3 and near["tickangle"] == 0

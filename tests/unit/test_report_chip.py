@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import plotly.graph_objects as go
 import pytest
 from cli_calls import mapped
 
@@ -64,7 +65,9 @@ def test_columns_are_those_of_the_document(
 
 
 def test_the_rows_to_take_along_are_those_of_the_document(answer: ChipAnswer) -> None:
-    told, rows = answer.to_dict(), figures.cores(answer).data
+    block = figures.cores(answer)
+    go.Figure(block.figure.to_dict())  # checked by plotly
+    told, rows = answer.to_dict(), block.data
     before = [row for row in rows if row["mapping"] == "before"]
     assert [(r["table"], r["way"], r["time_s"]) for r in before] == [
         (b["table"], b["way"], b["time_s"]) for b in told["before"]

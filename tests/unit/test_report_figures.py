@@ -15,7 +15,8 @@ from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.breakdown import breakdown
 from perfmodel.report.figures.ends import GAP, PixelScale, dodged
 from perfmodel.report.figures.line_traces import SlowdownLine, rule_words
-from perfmodel.report.figures.sharding_winners import NUMBERS, shardings
+from perfmodel.report.figures.marks import NUMBERS
+from perfmodel.report.figures.sharding_winners import shardings
 from perfmodel.report.figures.slowdown import Mark, slowdown
 from perfmodel.schema.evidence import Evidence
 
@@ -56,8 +57,9 @@ def test_slowdown_has_the_numbers_of_the_projection() -> None:
     assert (row["slowdown_low"], row["slowdown_high"]) == pytest.approx(answer.band, rel=1e-5)
     last = next(trace for trace in reversed(block.figure.data) if trace.mode == "lines+markers")
     at = list(last.x).index(10 * TB)
-    assert last.y[at] == row["slowdown"] and last.customdata[at][1] == "128"
-    assert last.customdata[at][-1] == f"{answer.main_evidence}; in part {answer.evidence}"
+    first, *_, evidence = last.hovertext[at].split("<br>")
+    assert last.y[at] == row["slowdown"] and first == "10 TB on 128 GPUs"
+    assert evidence == f"evidence: {answer.main_evidence}; in part {answer.evidence}"
 
 
 def test_a_line_changes_its_dash_where_its_evidence_changes() -> None:

@@ -22,10 +22,9 @@ from perfmodel.cli.choices import measured_sizes, page_question
 from perfmodel.collectives.library import Faster, Library
 from perfmodel.passes.one_domain import OneDomain
 from perfmodel.project import project_one
-from perfmodel.report.figures import Block, Missing, style
+from perfmodel.report.figures import Block, Missing, registry, style
 from perfmodel.report.page import assemble, contents, lines, markdown
 from perfmodel.report.page.assemble import Page, block_data, script_safe
-from perfmodel.report.page.contents import FIXED
 from perfmodel.report.page.provenance import provenance
 from perfmodel.report.page.question_card import question_card
 from perfmodel.report.page.setups import Curves, Loaded
@@ -71,7 +70,7 @@ def page(built: tuple[Path, Page]) -> Path:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page of the choices alone: without the blocks that stay, and lines of few sizes."""
-    monkeypatch.setattr(contents, "FIXED_NAMES", ())
+    monkeypatch.setattr(contents, "STAYING", ())
     monkeypatch.setattr(lines, "_STEPS", (1.0,))
 
 
@@ -205,7 +204,7 @@ def test_the_same_command_writes_the_same_bytes(page: Path, tmp_path: Path) -> N
 
 def test_the_questions_of_a_reader_come_in_order(page: Path) -> None:
     names = [block["name"] for block in content(page)["fixed"]]
-    assert names[0].startswith("collectives") and names[-1] == "shardings" and len(names) == FIXED
+    assert names == [figure.name for figure in contents.STAYING]
     asked = "10 TB on 152 GPUs of h100-sxm-ib, batch 1 024, tables 1, dim 32, pooling 32"
     assert content(page)["question"] == asked
 
@@ -236,7 +235,7 @@ def test_more_views_than_a_page_holds_are_refused(cli: Callable[..., Outcome], t
 def test_project_writes_the_page_of_report(
     cli: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contents, "FIXED_NAMES", ("changes", contents.SHARDINGS))
+    monkeypatch.setattr(contents, "STAYING", (registry.CHANGES, registry.SHARDINGS))
     monkeypatch.setattr(contents, "SIZES", contents.SIZES[:1])
     words = ("--table-size", "2TB", "--batch", "64", "--pooling", "4", "--dim", "64", "--id-dtype", "int32")
     done = cli("project", *words, "--tables", "2", "--report", str(tmp_path / "beside.html"))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 
 from perfmodel.passes.schemes import Exchange
@@ -23,10 +24,11 @@ from perfmodel.report.figures import gpu_columns as gpus_of
 from perfmodel.report.figures import placements as pieces
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.gpu_columns import Shown
-from perfmodel.report.figures.gpu_loads import balance, memory, pattern, step_colour
+from perfmodel.report.figures.gpu_loads import balance, memory
 from perfmodel.report.figures.placements import held_by, placements
 from perfmodel.report.figures.plan_steps import steps
 from perfmodel.report.figures.plan_tables import others, tables
+from perfmodel.report.figures.stacked_bars import part_colour, pattern
 from perfmodel.report.figures.timeline import EXPOSED, HIDDEN, timeline
 from perfmodel.report.page.assemble import document, page_html
 from perfmodel.report.page.plan_page import (
@@ -317,13 +319,14 @@ def test_many_blocks_are_drawn_as_one(answer: Planned, shown: Shown, monkeypatch
 
 
 def test_no_two_steps_look_alike() -> None:
-    looks = {(step_colour(at), pattern(at)["shape"]) for at in range(24)}
+    looks = {(part_colour(at), pattern(at)["shape"]) for at in range(24)}
     assert len(looks) == 24
 
 
 def test_every_switch_fits_its_figure(answer: Planned, whole: WholeStep) -> None:
     for block in plan_blocks(answer, whole):
         assert isinstance(block, Block)
+        go.Figure(block.figure.to_dict())  # checked by plotly
         for switch in block.switches:
             assert all(len(values) == len(block.figure.data) for values in switch.traces.values())
 

@@ -161,4 +161,4 @@ def test_the_fullest_gpus_have_a_tick_among_many(answer: Planned, monkeypatch: p
     for wide, ticks in ((600, {"16–<br>23", "40–<br>47", "0–<br>15<br>+96"}), (230, {"16–<br>23"})):
         monkeypatch.setattr(gpus_of, "_WIDEST", wide)
         monkeypatch.setattr(gpus_of, "_CHARACTER", 25.0 if wide == 600 else 10.0)
-        assert set(Shown.of(answer).figure().layout.xaxis.ticktext) == ticks
+        assert set(Shown.of(answer).figure([]).layout.xaxis.ticktext) == ticks

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.report.figures import sharding_winners, style
+from perfmodel.report.figures import marks, sharding_winners, style
 from perfmodel.schema.evidence import Evidence
 
 WHITE, DARK = "#ffffff", "#14181d"  # backgrounds of the page
@@ -30,7 +30,7 @@ def test_every_colour_is_read_on_the_light_and_the_dark_page(colour: str) -> Non
 
 def test_numbers_in_cells_are_read_on_every_colour() -> None:
     for _, colour in sharding_winners.SCALE:
-        assert contrast(sharding_winners.NUMBERS, colour) >= 4.5
+        assert contrast(marks.NUMBERS, colour) >= 4.5
 
 
 def test_lines_beside_the_data_are_read_on_both_pages_too() -> None:

@@ -11,7 +11,7 @@ from perfmodel.project.sensitivity import swings
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.breakdown import breakdown
 from perfmodel.report.figures.what_if import heat_map, plane, tornado
-from perfmodel.report.page.contents import SHARDINGS, fixed_block, not_compared
+from perfmodel.report.page.contents import every_sharding, not_compared
 from perfmodel.report.page.parts import Selector
 from perfmodel.report.page.question_card import question_card
 from perfmodel.report.page.views import view
@@ -64,7 +64,7 @@ def test_other_shapes_and_halved_rates_keep_the_tier() -> None:
 
 
 def test_shardings_are_not_compared_below_the_hbm() -> None:
-    found = fixed_block(SHARDINGS, one("uvm"), {})
+    found = every_sharding(one("uvm"), {})
     assert isinstance(found, Missing) and "leave --tier out" in found.why
     assert not not_compared(project_one(table_bytes=TB), {})
 

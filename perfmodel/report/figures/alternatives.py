@@ -10,12 +10,16 @@ from perfmodel.plan.other_ways.alternatives import best_of
 from perfmodel.plan.other_ways.one_alternative import Alternative
 from perfmodel.plan.other_ways.winner_map import MapCell
 from perfmodel.report.alternatives_text import condition, legend
+from perfmodel.report.columns import Column
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.gpu_columns import time_unit
+from perfmodel.report.figures.marks import heat_cells, scatter, whiskers
 from perfmodel.report.figures.over_gpus import samples_tick
-from perfmodel.report.figures.words import hover, safe, sentence
+from perfmodel.report.figures.registry import ALTERNATIVES, COSTS, WINNERS
+from perfmodel.report.figures.stacked_bars import Heights, stacked_bars
+from perfmodel.report.figures.words import hover, safe, sentence, size_words
 from perfmodel.units import (
-    format_bytes,
     format_count,
     format_number,
     format_per_second,
@@ -23,7 +27,6 @@ from perfmodel.units import (
     format_time,
 )
 
-TIMES, COSTS, MAP = "alternatives", "costs", "winners"
 _IDS, _LOCAL, _BELOW, _BAGS = (
     "exchange of ids",
     "kernels in HBM",
@@ -38,38 +41,22 @@ _LIGHT = ("#63a9d2", "#f0a868", "#74c7a5", "#d9a3c4", "#d9bd6b", "#9fc1cf", "#b9
 
 def steps(found: Sequence[Alternative]) -> Block:
     """Time of a batch of each alternative, step by step, with its band."""
-    import plotly.graph_objects as go
-
     shown = [each for each in found if each.answer]
-    unit, name = _unit(max(each.time_s for each in shown))
-    figure = style.new_figure(
-        barmode="stack", height=120 + 46 * len(shown), margin={"l": 170, "r": 24, "t": 64, "b": 56}
-    )
-    figure.update_layout(meta={"min_width": 640})
-    for at, part in enumerate(_PARTS):
-        times = [_time(each, part) for each in shown]
-        if not any(times):
-            continue
-        words = [
-            hover([f"<b>{safe(each.label)}</b>", f"{part}: {format_time(time)}"])
-            for each, time in zip(shown, times, strict=True)
-        ]
-        figure.add_trace(
-            go.Bar(
-                y=[each.label for each in shown],
-                x=[time / unit for time in times],
-                orientation="h",
-                name=part,
-                hovertext=words,
-                hoverinfo="text",
-                marker={"color": style.colour(at)},
-            )
-        )
-    figure.add_trace(_bands(shown, unit))
-    figure.update_xaxes(title={"text": f"time of a batch ({name})"})
-    figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
+    factor, unit = time_unit(max(each.time_s for each in shown))
+    bars = [(each.label, {part: (each, part) for part in _PARTS if _time(each, part)}) for each in shown]
     best = best_of(list(found))
-    rows = tuple(row for each in shown for row in _step_rows(each))
+    figure, _ = stacked_bars(
+        bars,
+        (Column(text=lambda cell: f"{safe(cell[0].label)}: {format_time(_time(*cell))}"),),
+        lambda part, _: part,
+        [Heights(unit, lambda cell: factor * _time(*cell), style.axis(f"time of a batch ({unit})"))],
+        [part for part in _PARTS if any(part in parts for _, parts in bars)],
+        flat=True,
+        height=120 + 46 * len(shown),
+        margin={"l": 170, "r": 24, "t": 64, "b": 56},
+        meta={"min_width": 640},
+    )
+    figure.add_trace(_bands(shown, factor))
     title = (
         f"{sentence(best.label)[:-1]} is the fastest that one can buy: {format_time(best.time_s)} per batch."
     )
@@ -77,7 +64,8 @@ def steps(found: Sequence[Alternative]) -> Block:
         "Each bar is the time of one batch, and the line is its 95 % band. The numbers below list its steps. "
         "Each GPU processes its own batch, so the shortest bar needs the fewest GPU-hours."
     )
-    return Block(TIMES, title, how, figure, _source(shown), rows)
+    data = [row for each in shown for row in _step_rows(each)]
+    return ALTERNATIVES.block(title, how, figure, _source(shown), data)
 
 
 def _time(each: Alternative, part: str) -> float:
@@ -95,37 +83,17 @@ def _part(row: StepRow) -> str:
     return _IDS if any(word in row.name for word in sent) else _BAGS
 
 
-def _unit(longest_s: float) -> tuple[float, str]:
-    """In which the longest time is 1 to 1000: its seconds, its name."""
-    units = ((1e-6, "µs"), (1e-3, "ms"), (1.0, "s"))
-    return next((pair for pair in units if longest_s < 1e3 * pair[0]), units[-1])
-
-
-def _bands(shown: Sequence[Alternative], unit: float) -> object:
+def _bands(shown: Sequence[Alternative], factor: float) -> dict[str, Any]:
     """The band of each time, as a whisker at its end."""
-    import plotly.graph_objects as go
-
     totals = [each.answer.totals for each in shown if each.answer]
-    return go.Scatter(
-        y=[each.label for each in shown],
-        x=[total["time_s"] / unit for total in totals],
-        mode="markers",
-        name="95 % band",
-        marker={"color": style.RULE, "size": 1},
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": [(total["high_s"] - total["time_s"]) / unit for total in totals],
-            "arrayminus": [(total["time_s"] - total["low_s"]) / unit for total in totals],
-            "color": style.RULE,
-            "thickness": 1.5,
-        },
-        hovertext=[
-            hover([f"<b>{safe(each.label)}</b>", f"{format_time(t['low_s'])} – {format_time(t['high_s'])}"])
-            for each, t in zip(shown, totals, strict=True)
-        ],
-        hoverinfo="text",
-    )
+    middle, low, high = ([factor * total[name] for total in totals] for name in ("time_s", "low_s", "high_s"))
+    words = [
+        hover([f"<b>{safe(each.label)}</b>", f"{format_time(t['low_s'])} – {format_time(t['high_s'])}"])
+        for each, t in zip(shown, totals, strict=True)
+    ]
+    whole = whiskers(middle, low, high, color=style.RULE, thickness=1.5)
+    marker = {"color": style.RULE, "size": 1}
+    return scatter(middle, [each.label for each in shown], words, "95 % band", marker, error_x=whole)
 
 
 def _step_rows(each: Alternative) -> list[dict[str, object]]:
@@ -144,27 +112,20 @@ def _step_rows(each: Alternative) -> list[dict[str, object]]:
 
 def costs(found: Sequence[Alternative], currency: str) -> Block:
     """GPU-hours of 10⁹ samples against the samples per second of all GPUs, by alternative."""
-    import plotly.graph_objects as go
-
-    shown = [each for each in found if each.answer]
-    best = best_of(list(found))
-    figure = style.new_figure(height=430, meta={"min_width": 560})
-    for at, each in enumerate(shown):
-        figure.add_trace(
-            go.Scatter(
-                x=[each.samples_per_s],
-                y=[each.gpu_hours],
-                mode="markers",
-                marker={"size": 12, "color": style.colour(at), "symbol": style.symbol(at)},
-                hovertext=[hover(_cost_words(each, best, currency))],
-                hoverinfo="text",
-                name=each.label,
-            )
-        )
+    shown, best = [each for each in found if each.answer], best_of(list(found))
     rates, hours = [each.samples_per_s for each in shown], [each.gpu_hours for each in shown]
-    figure.update_xaxes(_around(rates, samples_tick, "samples per second, all GPUs"))
-    figure.update_yaxes(_around(hours, "{:g}".format, "GPU-hours of 10⁹ samples"))
-    rows = tuple({**_numbers(each), "needed": condition(each, best)} for each in shown)
+    looks = [{"size": 12, "color": style.colour(at), "symbol": style.symbol(at)} for at in range(len(shown))]
+    figure = style.new_figure(
+        [
+            scatter([rate], [hour], [hover(_cost_words(each, best, currency))], each.label, look)
+            for rate, hour, each, look in zip(rates, hours, shown, looks, strict=True)
+        ],
+        height=430,
+        meta={"min_width": 560},
+        xaxis=_around(rates, samples_tick, "samples per second, all GPUs"),
+        yaxis=_around(hours, "{:g}".format, "GPU-hours of 10⁹ samples"),
+    )
+    rows = [{**_numbers(each), "needed": condition(each, best)} for each in shown]
     least = format_number(best.gpu_hours)
     title = f"10⁹ samples take at least {least} GPU-hours on what one can buy ({best.label})."
     how = (
@@ -172,7 +133,7 @@ def costs(found: Sequence[Alternative], currency: str) -> Block:
         "Hover for GPUs, maximum energy, cost (if prices were given), and what would make it as fast as "
         "the best."
     )
-    return Block(COSTS, title, how, figure, _source(shown), rows)
+    return COSTS.block(title, how, figure, _source(shown), rows)
 
 
 def _around(values: Sequence[float], form: Callable[[float], str], title: str) -> dict[str, Any]:
@@ -194,52 +155,47 @@ def _cost_words(each: Alternative, best: Alternative, currency: str) -> list[str
 
 def _numbers(each: Alternative) -> dict[str, object]:
     found = each.to_dict()
-    kept = ("label", "machine", "what", "gpus", "time_s", "low_s", "high_s", "samples_per_s", "gpu_hours")
-    return {
-        **{key: found[key] for key in kept},
-        "energy_kwh_at_most": found["energy_kwh_at_most"],
-        "cost": found["cost"],
-    }
+    return {key: found[key] for key in _KEPT}
+
+
+_KEPT = (
+    "label", "machine", "what", "gpus", "time_s", "low_s", "high_s", "samples_per_s", "gpu_hours",
+    "energy_kwh_at_most", "cost",
+)  # fmt: skip
 
 
 def winners(cells: Sequence[MapCell]) -> Block | Missing:
     """Which alternative takes the fewest GPU-hours at each batch, table size and skew."""
-    import plotly.graph_objects as go
-
     if not cells:
-        return Missing(MAP, "--no-map left it out.")
+        return WINNERS.missing("--no-map left it out.")
     keys = sorted(dict.fromkeys((c.table_bytes, c.ids) for c in cells), key=lambda key: key[0])
     batches = sorted({c.batch for c in cells})
     of = {(c.table_bytes, c.ids, c.batch): c for c in cells}
     ways = list(dict.fromkeys(c.winner for c in cells if c.winner))
-    codes = [[ways.index(w) if (w := of[*key, b].winner) else None for b in batches] for key in keys]
-    labels = [f"{format_bytes(s, binary=False)}, {ids}" if s else ids for s, ids in keys]
     count = len(ways)
     scale = [
         [edge, _LIGHT[at % len(_LIGHT)]] for at in range(count) for edge in (at / count, (at + 1) / count)
     ]
-    figure = style.new_figure(height=120 + 34 * len(keys), margin={"l": 150, "r": 24, "t": 24, "b": 64})
-    figure.add_trace(
-        go.Heatmap(
-            x=[format_count(b) for b in batches],
-            y=labels,
-            z=codes,
-            zmin=-0.5,
-            zmax=count - 0.5,
-            colorscale=scale,
-            showscale=False,
-            text=[[of[*key, b].winner for b in batches] for key in keys],
-            texttemplate="%{text}",
-            textfont={"color": "#1a1a1a"},
-            hovertext=[[_cell_words(of[*key, b]) for b in batches] for key in keys],
-            hoverinfo="text",
-            xgap=2,
-            ygap=2,
-        )
+    drawn = heat_cells(
+        [format_count(batch) for batch in batches],
+        [f"{size_words(size)}, {ids}" if size else ids for size, ids in keys],
+        [[of[*key, batch] for batch in batches] for key in keys],
+        lambda cell: ways.index(cell.winner) if cell.winner else None,
+        lambda cell: cell.winner,
+        _cell_words,
+        colorscale=scale,
+        zmin=-0.5,
+        zmax=count - 0.5,
     )
-    figure.update_layout(showlegend=False, meta={"min_width": 640})
-    figure.update_xaxes(title={"text": "samples of a GPU in a batch"}, type="category", showgrid=False)
-    figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
+    figure = style.new_figure(
+        [drawn],
+        height=120 + 34 * len(keys),
+        margin={"l": 150, "r": 24, "t": 24, "b": 64},
+        showlegend=False,
+        meta={"min_width": 640},
+        xaxis=style.axis("samples of a GPU in a batch", type="category", showgrid=False),
+        yaxis=style.axis(autorange="reversed", type="category", showgrid=False),
+    )
     rows = tuple(
         {"ids": c.ids, "table_bytes": c.table_bytes, "batch": c.batch, "winner": c.winner, **c.times}
         for c in cells
@@ -252,7 +208,7 @@ def winners(cells: Sequence[MapCell]) -> Block | Missing:
         f"batch: each GPU processes its own. Hover for all times and GPUs. {legend(cells)} The single large "
         "memory is not part of the map."
     )
-    return Block(MAP, title, how, figure, "Modelled with the machines' values below; not measured.", rows)
+    return WINNERS.block(title, how, figure, "Modelled with the machines' values below; not measured.", rows)
 
 
 def _cell_words(cell: MapCell) -> str:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from perfmodel.passes.steps import StepRow
 from perfmodel.project import Projection
+from perfmodel.report.columns import Column, attributes, columns_record
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
-from perfmodel.report.figures.gpu_columns import time_unit
+from perfmodel.report.figures.registry import BREAKDOWN
+from perfmodel.report.figures.stacked_bars import in_shares, in_time, stacked_bars
+from perfmodel.report.figures.words import size_words
 from perfmodel.report.projection_text import band, short_label
 from perfmodel.schema.evidence import Evidence
 from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_time
-
-NAME = "breakdown"
-_PATTERNS = ("", "/", "", "\\", "", "x", "", "-", "", "+")
 
 
 def breakdown(answers: Sequence[Projection]) -> Block | Missing:
@@ -26,46 +27,89 @@ def breakdown(answers: Sequence[Projection]) -> Block | Missing:
     """
     shown = [answer for answer in answers if answer.gpus > 1 or answer.forward.tier is not None]
     if not shown:
-        return Missing(NAME, "every size here fits on one GPU: ask for larger tables with --table-size.")
+        return BREAKDOWN.missing("every size here fits on one GPU: ask for larger tables with --table-size.")
     labels = [_lines(answer) for answer in shown]
     axis = "bytes of all tables, GPUs, and time of a batch"
-    figure, switches = stacked(shown, labels, axis, in_time=False)
+    figure, switches = stacked(shown, labels, axis, in_shares_first=True)
     how = (
         "Each bar is one batch at one size of the tables; its segments are the steps, the first at the "
         "bottom."
     )
-    return Block(NAME, _title(shown), how, figure, _source(shown), tuple(step_rows(shown)), switches)
+    rows = [row for answer in shown for row in step_rows(answer)]
+    return BREAKDOWN.block(_title(shown), how, figure, _source(shown), rows, switches)
 
 
 def stacked(
-    shown: Sequence[Projection], labels: Sequence[str], title: str, *, in_time: bool
+    shown: Sequence[Projection], labels: Sequence[str], title: str, *, in_shares_first: bool
 ) -> tuple[Any, tuple[Switch, ...]]:
     """The figure of the steps of answers, a bar each, and its switches: shares, and time.
 
-    labels  of the bars;  title  of their axis;  in_time  whether time is first
+    labels  of the bars;  title  of their axis;  in_shares_first  whether the figure begins with shares
     """
-    names = list(dict.fromkeys(step.name for answer in shown for step in answer.steps))
-    factor, unit = time_unit(max(answer.time_s for answer in shown))
-    times = [_heights(shown, name, lambda step: factor * step.time_s) for name in names]
-    shares = [_heights(shown, name, lambda step: 100 * step.share) for name in names]
-    time_axis = style.axis(f"time of a batch ({unit})", rangemode="tozero")
-    share_axis = style.axis("share of the time (%)", range=[0, 100])
-    switches = (
-        Switch("%", {"y": shares}, {"yaxis": share_axis}),
-        Switch(unit, {"y": times}, {"yaxis": time_axis}),
-    )
-    first, *_ = switches = switches[::-1] if in_time else switches
-    figure = style.plain_figure(
-        [_bars(shown, labels, name, index, first.traces["y"][index]) for index, name in enumerate(names)],
-        barmode="stack",
+    time = in_time(max(answer.time_s for answer in shown), lambda cell: cell.step.time_s, "time of a batch")
+    views = [in_shares(lambda cell: cell.step.share), time]
+    return stacked_bars(
+        [(label, cells(answer)) for label, answer in zip(labels, shown, strict=True)],
+        COLUMNS,
+        lambda _, cell: short_label(cell.step),
+        views if in_shares_first else views[::-1],
         bargap=0.25,
-        height=460,
         meta={"min_width": 680},
         xaxis=style.axis(title, type="category", tickangle=0),
-        legend={"traceorder": "normal"},
-        **first.layout,
     )
-    return figure, switches
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """A step of an answer."""
+
+    answer: Projection
+    step: StepRow
+
+    @property
+    def time_words(self) -> str:
+        """Its time, its share, its band."""
+        step = self.step
+        share, ends = format_fraction(step.share), band(step.low_s, step.high_s)
+        return f"{format_time(step.time_s)} ({share}), band {ends}"
+
+    @property
+    def bytes_words(self) -> str:
+        """Its bytes, its library, its clock."""
+        size = format_bytes(self.step.payload_bytes)
+        return f"{size} per GPU, {self.step.library}, {self.step.clock} clock"
+
+
+COLUMNS = (
+    Column(
+        text=lambda cell: (
+            f"{size_words(cell.answer.gpu_count.table_bytes)} on {counted(cell.answer.gpus, 'GPU')}"
+        ),
+        data={"table_bytes": lambda cell: cell.answer.gpu_count.table_bytes}
+        | attributes("gpus", of="answer"),
+    ),
+    Column(
+        text=lambda cell: cell.time_words,
+        data={"step": lambda cell: cell.step.name}
+        | attributes("time_s", "low_s", "high_s", "share", of="step"),
+    ),
+    Column(
+        text=lambda cell: cell.bytes_words,
+        data=attributes("payload_bytes", "library", "clock", of="step"),
+    ),
+    Column(text=lambda cell: f"evidence: {cell.step.evidence}", data=attributes("evidence", of="step")),
+)
+"""What a hover and the data say of a step."""
+
+
+def cells(answer: Projection) -> dict[str, _Cell]:
+    """The steps of an answer by their names."""
+    return {step.name: _Cell(answer, step) for step in answer.steps}
+
+
+def step_rows(answer: Projection) -> list[dict[str, Any]]:
+    """Every step of an answer as a row of data."""
+    return [columns_record(COLUMNS, cell) for cell in cells(answer).values()]
 
 
 def _title(shown: Sequence[Projection]) -> str:
@@ -83,13 +127,9 @@ def _title(shown: Sequence[Projection]) -> str:
     elif len(shown) > 1:
         where = "At every size here"
     else:
-        where = f"At {_size(last)}"
-    of = f"on {counted(last.gpus, 'GPU')} ({_size(last)})"
+        where = f"At {size_words(last.gpu_count.table_bytes)}"
+    of = f"on {counted(last.gpus, 'GPU')} ({size_words(last.gpu_count.table_bytes)})"
     return f"{where} the longest step is the {step}: {share} of the time {of}."
-
-
-def _size(answer: Projection) -> str:
-    return format_bytes(answer.gpu_count.table_bytes, binary=False)
 
 
 def _longest(answer: Projection) -> StepRow:
@@ -98,82 +138,9 @@ def _longest(answer: Projection) -> StepRow:
 
 def _lines(answer: Projection) -> str:
     """Words below a bar: where it stands, and its time."""
-    return "<br>".join([_size(answer), counted(answer.gpus, "GPU"), format_time(answer.time_s)])
-
-
-def step_rows(shown: Sequence[Projection]) -> Iterator[dict[str, Any]]:
-    """Every step of answers as a row of data."""
-    for answer in shown:
-        for step in answer.steps:
-            yield {
-                "table_bytes": answer.gpu_count.table_bytes,
-                "gpus": answer.gpus,
-                "step": step.name,
-                "time_s": float(step.time_s),
-                "low_s": float(step.low_s),
-                "high_s": float(step.high_s),
-                "share": float(step.share),
-                "payload_bytes": float(step.payload_bytes),
-                "library": step.library,
-                "clock": str(step.clock),
-                "evidence": str(step.evidence),
-            }
-
-
-def _heights(shown: Sequence[Projection], name: str, of: Callable[[StepRow], float]) -> list[float]:
-    """A number of one step over all sizes; 0 where the step is not taken."""
-    steps = (_step(answer, name) for answer in shown)
-    return [0.0 if step is None else float(of(step)) for step in steps]
-
-
-def _step(answer: Projection, name: str) -> StepRow | None:
-    return next((step for step in answer.steps if step.name == name), None)
-
-
-def _bars(
-    shown: Sequence[Projection],
-    labels: Sequence[str],
-    name: str,
-    index: int,
-    heights: list[float],
-) -> dict[str, Any]:
-    """One step over all sizes."""
-    pairs = [(answer, _step(answer, name)) for answer in shown]
-    label = next(short_label(step) for _, step in pairs if step)
-    pattern = {
-        "shape": _PATTERNS[index % len(_PATTERNS)],
-        "fillmode": "overlay",
-        "fgcolor": "rgba(255,255,255,0.6)",
-        "size": 7,
-        "solidity": 0.2,
-    }
-    return {
-        "type": "bar",
-        "x": list(labels),
-        "y": heights,
-        "name": label,
-        "customdata": [_hover(answer, step) if step else None for answer, step in pairs],
-        "hovertemplate": _HOVER,
-        "marker": {"color": style.colour(index), "pattern": pattern},
-    }
-
-
-_HOVER = (
-    "<b>%{fullData.name}</b><br>%{customdata[0]}<br>%{customdata[1]}<br>%{customdata[2]}<br>"
-    "evidence: %{customdata[3]}<extra></extra>"
-)
-
-
-def _hover(answer: Projection, step: StepRow) -> list[str]:
-    """Size and GPUs, time with share and band, bytes with library and clock, evidence."""
-    time = f"{format_time(step.time_s)} ({format_fraction(step.share)}), band {band(step.low_s, step.high_s)}"
-    size = format_bytes(step.payload_bytes)
-    return [
-        f"{_size(answer)} on {counted(answer.gpus, 'GPU')}",
-        time,
-        f"{size} per GPU, {step.library}, {step.clock} clock",
-        str(step.evidence),
-    ]
+    return "<br>".join(
+        [size_words(answer.gpu_count.table_bytes), counted(answer.gpus, "GPU"), format_time(answer.time_s)]
+    )
 
 
 def _source(shown: Sequence[Projection]) -> str:

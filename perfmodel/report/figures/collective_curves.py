@@ -16,6 +16,7 @@ from perfmodel.model.collectives import bus_factor
 from perfmodel.model.curves import hockney_time
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.marks import in_pane, pane, panes, rule, scatter, whiskers
 from perfmodel.report.figures.words import collective_name, hover, library_name, safe, sentence, signed
 from perfmodel.schema.calibration import Curve
 from perfmodel.schema.evidence import Evidence
@@ -75,7 +76,7 @@ class _Series:
     index: int
     source: MeasuredLibrary
     curve: Curve
-    points: pd.DataFrame  # payload_bytes, time_s, low_s, high_s, n, fitted_s, residual
+    points: pd.DataFrame  # of ``medians``
 
     @property
     def colour(self) -> str:
@@ -127,9 +128,9 @@ def _nvlink(one: MeasuredLibrary) -> bool:
 
 
 def medians(one: MeasuredLibrary, curve: Curve) -> pd.DataFrame:
-    """Each size: median, range and number of its samples, the fitted time, and median over fitted less 1.
+    """Each size: median, range and number of its samples, the fitted time, median over fitted less 1, rate.
 
-    Limits: samples that are not here -> the times that a projection takes, n = 0
+    Limits: samples that are not here -> the times that a projection takes, none of them sampled
     """
     import pandas as pd
 
@@ -137,14 +138,15 @@ def medians(one: MeasuredLibrary, curve: Curve) -> pd.DataFrame:
     if rows is None:
         times = curve.anchor_times_s
         columns = {"payload_bytes": curve.anchor_bytes, "time_s": times, "low_s": times, "high_s": times}
-        frame = pd.DataFrame({**columns, "n": 0})
+        frame = pd.DataFrame({**columns, "samples": 0})
     else:
         cell = (rows["collective"] == curve.collective) & (rows["gpus"] == curve.gpus)
         cell &= rows["domain_gpus"] == min(curve.domain_gpus, curve.gpus)
         groups = rows[cell].groupby("payload_bytes")["time_s"]
-        frame = groups.agg(time_s="median", low_s="min", high_s="max", n="size").reset_index()
-    fitted = _fitted(curve, frame["payload_bytes"].to_numpy(float))
-    return frame.assign(fitted_s=fitted, residual=frame["time_s"] / fitted - 1)
+        frame = groups.agg(time_s="median", low_s="min", high_s="max", samples="size").reset_index()
+    sizes, middle = (frame[name].to_numpy(float) for name in ("payload_bytes", "time_s"))
+    fitted, rates = _fitted(curve, sizes), _busbw(curve.collective, curve.gpus, sizes, middle)
+    return frame.assign(fitted_s=fitted, residual=middle / fitted - 1, busbw_bytes_per_s=rates)
 
 
 def _fitted(curve: Curve, sizes: Floats) -> Floats:
@@ -193,7 +195,7 @@ def _title(series: Sequence[_Series], what: str, crossing: Comparison | None) ->
             )
     best = min(series, key=lambda s: float(s.points["time_s"].min()))
     floor = format_time(float(best.points["time_s"].min()))
-    rates = [(float(_busbw(s.curve.collective, s.curve.gpus, _sizes(s), _times(s)).max()), s) for s in series]
+    rates = [(float(s.points["busbw_bytes_per_s"].max()), s) for s in series]
     rate, fastest = max(rates, key=lambda pair: pair[0])
     more = f" of {fastest.label}" if len(series) > 1 else ""
     return sentence(
@@ -211,10 +213,10 @@ def _times(s: _Series) -> Floats:
 
 
 def _figure(series: Sequence[_Series], gpus: int, crossing: Comparison | None) -> Any:
-    traces = [_in_pane(trace, row) for s in series for trace, row in _traces(s, gpus)]
+    traces = [in_pane(trace, row) for s in series for trace, row in _traces(s, gpus)]
     sizes = np.concatenate([_grid(s.curve) for s in series])
     times = np.concatenate([s.points[["low_s", "high_s"]].to_numpy(float).ravel() for s in series])
-    rates = np.concatenate([_busbw(s.curve.collective, gpus, _sizes(s), _times(s)) for s in series])
+    rates = np.concatenate([s.points["busbw_bytes_per_s"].to_numpy(float) for s in series])
     ends = float(sizes.min()), float(sizes.max())
     below = style.binary_bytes_axis(*ends, "payload of one GPU")
     above = {
@@ -223,42 +225,27 @@ def _figure(series: Sequence[_Series], gpus: int, crossing: Comparison | None) -
         "showticklabels": False,
         "matches": "x3",
     }
-    axes = (
-        (above, style.time_axis(times.min() / 1.5, times.max() * 1.5)),
-        (above, style.rate_axis(rates.min() / 1.5, rates.max() * 2, "bus bandwidth")),
-        (below, style.axis("off the curve (%)", zeroline=True, zerolinecolor=style.RULE)),
+    layout = panes(
+        [
+            (above, style.time_axis(times.min() / 1.5, times.max() * 1.5), _PANES[0]),
+            (above, style.rate_axis(rates.min() / 1.5, rates.max() * 2, "bus bandwidth"), _PANES[1]),
+            (below, style.axis("off the curve (%)", zeroline=True, zerolinecolor=style.RULE), _PANES[2]),
+        ]
     )
-    layout: dict[str, Any] = {}
-    for row, (x, y) in enumerate(axes, 1):
-        at = _suffix(row)
-        layout[f"xaxis{at}"] = {**x, "anchor": f"y{at}", "domain": [0, 1]}
-        layout[f"yaxis{at}"] = {**y, "anchor": f"x{at}", "domain": list(_PANES[row - 1])}
     size = crossing.crossover_bytes if crossing is not None else None
     if size is not None:
-        line = {"color": style.RULE, "width": 1, "dash": "dot"}
         layout["shapes"] = [
-            {"type": "line", "x0": size, "x1": size, "y0": 0, "y1": 1, "line": line,
-             "xref": f"x{_suffix(row)}", "yref": f"y{_suffix(row)} domain"}
-            for row in (1, 2, 3)
-        ]  # fmt: skip
+            rule(f"x{pane(row)}", size, f"y{pane(row)} domain", dash="dot") for row in (1, 2, 3)
+        ]
         layout["annotations"] = [
             {"x": float(np.log10(size)), "xref": "x", "y": 0, "yref": "y2 domain", "yanchor": "bottom",
              "xanchor": "left", "xshift": 4, "showarrow": False, "text": f"crossover {format_bytes(size)}"}
         ]  # fmt: skip
-    return style.plain_figure(traces, height=_HEIGHT, **layout)
+    return style.new_figure(traces, height=_HEIGHT, **layout)
 
 
 _PANES = ((0.604, 1.0), (0.248, 0.554), (0.0, 0.198))
 """Where times, bandwidths and residuals are drawn, as parts of the height from below."""
-
-
-def _suffix(row: int) -> str:
-    """Of the names of the axes of a pane."""
-    return "" if row == 1 else str(row)
-
-
-def _in_pane(trace: dict[str, Any], row: int) -> dict[str, Any]:
-    return {"type": "scatter", "xaxis": f"x{_suffix(row)}", "yaxis": f"y{_suffix(row)}", **trace}
 
 
 def _grid(curve: Curve) -> Floats:
@@ -283,10 +270,9 @@ def _traces(s: _Series, gpus: int) -> Iterator[tuple[dict[str, Any], int]]:
         times = _fitted(curve, sizes)
         text = [_line_text(s, x, t, evidence) for x, t in zip(sizes, times, strict=True)]
         line = {"color": s.colour, "width": 2, "dash": style.DASHES[evidence]}
-        more = {"mode": "lines", "line": line, "legendgroup": group, "showlegend": False}
+        more: dict[str, Any] = {"mode": "lines", "line": line, "legendgroup": group, "showlegend": False}
         for row, values in ((1, times), (2, _busbw(curve.collective, gpus, sizes, times))):
-            words = {"hovertext": text, "hoverinfo": "text", "name": safe(s.label)}
-            yield {"x": sizes, "y": values, **words, **more}, row
+            yield scatter(sizes, values, text, safe(s.label), **more), row
     yield from _marks(s, gpus, group)
 
 
@@ -294,21 +280,13 @@ def _marks(s: _Series, gpus: int, group: str) -> Iterator[tuple[dict[str, Any], 
     sizes, times = _sizes(s), _times(s)
     low, high = (s.points[name].to_numpy(float) for name in ("low_s", "high_s"))
     marker = {"color": s.colour, "symbol": style.symbol(s.index), "size": 7}
-    same = {
-        "x": sizes, "mode": "markers", "marker": marker, "legendgroup": group, "name": safe(s.label),
-        "hovertext": [_point_text(s, row, gpus) for row in s.points.to_dict(orient="records")],
-        "hoverinfo": "text",
-    }  # fmt: skip
-    bars = {"type": "data", "symmetric": False, "thickness": 1, "width": 3}
-    rates = _busbw(s.curve.collective, gpus, sizes, times)
-    ends = [_busbw(s.curve.collective, gpus, sizes, values) for values in (high, low)]
-    yield {"y": times, "error_y": {**bars, "array": high - times, "arrayminus": times - low}, **same}, 1
-    same["showlegend"] = False
-    yield (
-        {"y": rates, "error_y": {**bars, "array": ends[1] - rates, "arrayminus": rates - ends[0]}, **same},
-        2,
-    )
-    yield {"y": 100 * s.points["residual"].to_numpy(float), **same}, 3
+    words = [_point_text(s, row) for row in s.points.to_dict(orient="records")]
+    rates, slow, fast = (_busbw(s.curve.collective, gpus, sizes, values) for values in (times, high, low))
+    residuals = 100 * s.points["residual"].to_numpy(float)
+    for row, (y, ends) in enumerate(((times, (low, high)), (rates, (slow, fast)), (residuals, ())), 1):
+        bars = {"error_y": whiskers(y, *ends, thickness=1, width=3)} if ends else {}
+        more = {"legendgroup": group, **({"showlegend": False} if row > 1 else {}), **bars}
+        yield scatter(sizes, y, words, safe(s.label), marker, **more), row
 
 
 def _line_text(s: _Series, size: float, time_s: float, evidence: Evidence) -> str:
@@ -316,16 +294,15 @@ def _line_text(s: _Series, size: float, time_s: float, evidence: Evidence) -> st
     return hover([safe(s.label), f"{format_bytes(size)}: {format_time(time_s)}", where])
 
 
-def _point_text(s: _Series, row: Mapping[Any, Any], gpus: int) -> str:
-    size, time, count = float(row["payload_bytes"]), float(row["time_s"]), int(row["n"])
-    rate = float(_busbw(s.curve.collective, gpus, np.array(size), np.array(time)))
-    span = f"{format_time(float(row['low_s']))} – {format_time(float(row['high_s']))}, n = {count}"
+def _point_text(s: _Series, row: Mapping[Any, Any]) -> str:
+    time, low, high = (format_time(row[name]) for name in ("time_s", "low_s", "high_s"))
+    missing = "median from the fit; its samples are not available"
     return hover(
         [
             safe(s.label),
-            f"{format_bytes(size)}: {format_time(time)}, {format_rate(rate)} bus",
-            span if count else "median from the fit; its samples are not available",
-            f"{signed(float(row['residual']))} from the fit",
+            f"{format_bytes(row['payload_bytes'])}: {time}, {format_rate(row['busbw_bytes_per_s'])} bus",
+            f"{low} – {high}, n = {row['samples']}" if row["samples"] else missing,
+            f"{signed(row['residual'])} from the fit",
             f"measured: {safe(', '.join(s.curve.sources))}",
         ]
     )
@@ -334,7 +311,7 @@ def _point_text(s: _Series, row: Mapping[Any, Any], gpus: int) -> str:
 def _source(series: Sequence[_Series]) -> str:
     parts = []
     for s in series:
-        c, count = s.source.model.calibration, int(s.points["n"].sum())
+        c, count = s.source.model.calibration, int(s.points["samples"].sum())
         ids = ", ".join(s.curve.sources)
         seen = f": {counted(count, 'sample')} of {ids}" if count else ""
         parts.append(f"{c.calibration_id}{seen}, fitted {s.curve.formula()}")
@@ -343,20 +320,6 @@ def _source(series: Sequence[_Series]) -> str:
 
 def _rows(s: _Series, collective: str, gpus: int) -> Iterator[dict[str, Any]]:
     c = s.source.model.calibration
+    names = {"calibration": c.calibration_id, "backend": str(c.backend), "clock": str(c.clock)}
     for row in s.points.to_dict(orient="records"):
-        size, time = float(row["payload_bytes"]), float(row["time_s"])
-        yield {
-            "calibration": c.calibration_id,
-            "backend": str(c.backend),
-            "clock": str(c.clock),
-            "collective": collective,
-            "gpus": gpus,
-            "payload_bytes": size,
-            "time_s": time,
-            "low_s": float(row["low_s"]),
-            "high_s": float(row["high_s"]),
-            "samples": int(row["n"]),
-            "fitted_s": float(row["fitted_s"]),
-            "residual": float(row["residual"]),
-            "busbw_bytes_per_s": float(_busbw(collective, gpus, np.array(size), np.array(time))),
-        }
+        yield {**names, "collective": collective, "gpus": gpus, **{str(k): v for k, v in row.items()}}

@@ -17,17 +17,17 @@ from perfmodel.report.figures.line_traces import (
     SlowdownLine,
     dash_words,
     drawn_of,
-    evidence_words,
     traces,
 )
-from perfmodel.report.figures.words import hover, interval_end, sentence
+from perfmodel.report.figures.marks import rule, scatter, whiskers
+from perfmodel.report.figures.registry import COMPARED_STEPS, COMPARED_TIME
+from perfmodel.report.figures.words import hover, interval_end, sentence, size_words
 from perfmodel.report.projection_text import band, short_label
-from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_ratio, format_time
+from perfmodel.units import counted, format_count, format_fraction, format_ratio, format_time
 
 if TYPE_CHECKING:
     import pandas as pd
 
-TIME, STEPS = "compare-time", "compare-steps"
 _COLUMNS = ("table_bytes", "gpus", "time_s", "low_s", "high_s", "slowdown", "slowdown_low", "slowdown_high")
 _SHOWN = Columns("table_bytes", "time_s", "low_s", "high_s")
 _HEIGHT, _MARGIN = 640, {"l": 72, "r": 48, "t": 40, "b": 60}
@@ -49,7 +49,7 @@ class Pair:
     @property
     def size(self) -> str:
         """Of all tables: ``10 TB``."""
-        return _size(self.a.gpu_count.table_bytes)
+        return size_words(self.a.gpu_count.table_bytes)
 
     @property
     def sides(self) -> tuple[tuple[str, str, Projection], ...]:
@@ -66,7 +66,7 @@ def times(pair: Pair, frames: tuple[pd.DataFrame, pd.DataFrame]) -> Block:
     drawn = [replace(one, first=True) for one in drawn_of(lines, _COLUMNS)]
     rows = [row for one in drawn for row in one.rows]
     points = [
-        Difference("batch", _size(a["table_bytes"]), *(_span(row) for row in (a, b)))
+        Difference("batch", size_words(a["table_bytes"]), *(_span(row) for row in (a, b)))
         for a, b in zip(drawn[0].rows, drawn[1].rows, strict=True)
     ]
     sizes = drawn[0].values("table_bytes")
@@ -76,16 +76,15 @@ def times(pair: Pair, frames: tuple[pd.DataFrame, pd.DataFrame]) -> Block:
     ends = [LabelledEnd(letter, *end) for letter, end in zip("AB", last, strict=True)]
     reach = [end for one in points for end in (one.ratio[0], one.ratio[2], 1.0)]
     pad = (sizes[-1] / sizes[0]) ** _PAD
-    one_to_one = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": "y2", "y0": 1, "y1": 1}
-    figure = style.plain_figure(
-        [*(t for one in drawn for t in traces(one, _SHOWN, _hover, _HOVER)), _ratios(sizes, points)],
+    figure = style.new_figure(
+        [*(t for one in drawn for t in traces(one, _SHOWN, _hover)), _ratios(sizes, points)],
         height=_HEIGHT,
         margin=_MARGIN,
         xaxis=style.bytes_axis(sizes[0] / pad, sizes[-1] * pad, "bytes of all tables", anchor="y2"),
         yaxis=style.time_axis(lowest, highest, "time of a batch", domain=_UPPER),
         yaxis2=style.ratio_axis(min(reach) / 1.1, max(reach) * 1.1, "A over B (×)", domain=_LOWER),
         annotations=end_labels(ends, scale),
-        shapes=[one_to_one | {"line": {"color": style.RULE, "width": 1}}],
+        shapes=[rule("y2", 1)],
     )
     how = (
         "Time of a batch on as many GPUs as the tables need; ribbons are 95 % bands. Below: A's time divided "
@@ -94,22 +93,22 @@ def times(pair: Pair, frames: tuple[pd.DataFrame, pd.DataFrame]) -> Block:
         f"both share would make it narrower. {sentence(dash_words(row['main_evidence'] for row in rows))}"
     )
     data = (*rows, *(_ratio_row(size, one) for size, one in zip(sizes, points, strict=True)))
-    return Block(TIME, _times_title(points), how, figure, _source(pair), data)
+    return COMPARED_TIME.block(_times_title(points), how, figure, _source(pair), data)
 
 
 def steps(pair: Pair) -> Block | Missing:
     """The steps of A and of B, stacked, as two bars. Limits: both fit on one GPU -> Missing"""
     answers = (pair.a, pair.b)
     if max(answer.gpus for answer in answers) == 1:
-        return Missing(STEPS, "both fit on one GPU: ask for larger tables with --table-size.")
+        return COMPARED_STEPS.missing("both fit on one GPU: ask for larger tables with --table-size.")
     labels = [f"{label}<br>{counted(p.gpus, 'GPU')}<br>{format_time(p.time_s)}" for _, label, p in pair.sides]
-    figure, switches = stacked(answers, labels, "GPUs, and time of a batch", in_time=True)
+    figure, switches = stacked(answers, labels, "GPUs, and time of a batch", in_shares_first=False)
     longest = [max(answer.steps, key=lambda step: step.time_s) for answer in answers]
     a, b = (f"{short_label(step)} ({format_fraction(step.share)} of its time)" for step in longest)
     title = f"For {pair.size} the longest step of A is the {a}, that of B the {b}."
     how = "Each bar is one batch; its segments are the steps, the first at the bottom."
-    rows = tuple({"side": letter, **row} for letter, _, p in pair.sides for row in step_rows([p]))
-    return Block(STEPS, title, how, figure, _source(pair), rows, switches)
+    rows = tuple({"side": letter, **row} for letter, _, p in pair.sides for row in step_rows(p))
+    return COMPARED_STEPS.block(title, how, figure, _source(pair), rows, switches)
 
 
 def _times_title(points: Sequence[Difference]) -> str:
@@ -129,32 +128,17 @@ def _times_title(points: Sequence[Difference]) -> str:
     return f"Which is faster depends on the size: A's time over B's is {span} {where}{certain}."
 
 
-def _size(table_bytes: float) -> str:
-    return format_bytes(table_bytes, binary=False)
-
-
 def _span(row: Mapping[str, Any]) -> tuple[float, float, float]:
     return row["low_s"], row["time_s"], row["high_s"]
 
 
 def _ratios(sizes: Sequence[float], points: Sequence[Difference]) -> dict[str, Any]:
     """A over B at each size with its interval, in the colour of the faster one."""
-    ends = [one.ratio for one in points]
-    bars = {
-        "type": "data",
-        "symmetric": False,
-        "array": [high - middle for _, middle, high in ends],
-        "arrayminus": [middle - low for low, middle, _ in ends],
-        "color": style.RULE,
-        "thickness": 1,
-        "width": 3,
-    }
-    colours = [_COLOURS.get(one.verdict, style.RULE) for one in points]
-    return {
-        "type": "scatter", "x": list(sizes), "y": [middle for _, middle, _ in ends], "yaxis": "y2",
-        "mode": "markers", "marker": {"color": colours, "size": 8}, "error_y": bars, "hoverinfo": "text",
-        "hovertext": [_ratio_text(one) for one in points], "showlegend": False, "name": "A over B",
-    }  # fmt: skip
+    low, middle, high = zip(*(one.ratio for one in points), strict=True)
+    bars = whiskers(middle, low, high, color=style.RULE, thickness=1, width=3)
+    marker = {"color": [_COLOURS.get(one.verdict, style.RULE) for one in points], "size": 8}
+    words = [_ratio_text(one) for one in points]
+    return scatter(sizes, middle, words, "A over B", marker, error_y=bars, yaxis="y2", showlegend=False)
 
 
 def _ratio_text(one: Difference) -> str:
@@ -175,16 +159,11 @@ def _ratio_row(size: float, one: Difference) -> dict[str, Any]:
     return {"line": "A over B", "table_bytes": size, **values}
 
 
-_HOVER = (
-    "<b>%{fullData.name}</b><br>%{customdata[0]} on %{customdata[1]}<br>%{customdata[2]} per batch, band "
-    "%{customdata[3]}<br>slowdown %{customdata[4]}<br>evidence: %{customdata[5]}<extra></extra>"
-)
-
-
 def _hover(row: Mapping[str, Any]) -> list[str]:
-    where = [_size(row["table_bytes"]), counted(int(row["gpus"]), "GPU")]
-    times = [format_time(row["time_s"]), band(row["low_s"], row["high_s"])]
-    return [*where, *times, format_ratio(row["slowdown"]), evidence_words(row)]
+    where = f"{size_words(row['table_bytes'])} on {counted(int(row['gpus']), 'GPU')}"
+    ends = band(row["low_s"], row["high_s"])
+    slower = f"slowdown {format_ratio(row['slowdown'])}"
+    return [where, f"{format_time(row['time_s'])} per batch, band {ends}", slower]
 
 
 def _source(pair: Pair) -> str:

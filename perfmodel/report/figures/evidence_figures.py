@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from perfmodel.errors import NoCalibrationError
 from perfmodel.passes.settings import BEST
 from perfmodel.project import Projection
+from perfmodel.report.figures import registry
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.collective_curves import MeasuredLibrary, collectives, measured
 from perfmodel.report.figures.roofline import roofline
 from perfmodel.report.figures.validation import claims, held_out_points, own_run_points, validation
-from perfmodel.report.figures.what_if import changes, heat_map, tornado
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.run_files import read_run
@@ -23,46 +22,50 @@ from perfmodel.validate.crossover import GPUS, MACHINE
 from perfmodel.validate.kept import claims_found
 from perfmodel.validate.points import run_of
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 _COMPARED = "all_to_all"
 _NVLINK, _PCIE = "h100-sxm-ib", "rtx-pro-6000-pcie"
 
 
 def evidence_blocks(asked: Projection) -> Iterator[Block | Missing]:
-    """Collective curves, roofline, what would change the answer, predicted against measured, claims.
-
-    Curves are those of the answer's own calibration on as many ranks of a node as were measured; beside them
-    NCCL against NVSHMEM, and NVLink against PCIe, on the shipped machines where both were measured.
-    """
-    for build in EVIDENCE.values():
-        yield build(asked)
+    """Collective curves, roofline, what would change the answer, predicted against measured, claims."""
+    for figure in registry.EVIDENCE:
+        yield figure.draw(asked=asked)
 
 
-def _curves(asked: Projection, collective: str) -> Block | Missing:
-    own, name = _own(asked), f"collectives-{collective.replace('_', '-')}"
+def all_to_all(asked: Projection) -> Block | Missing:
+    """Curves of the answer's own calibration, on as many ranks of a node as were measured."""
+    return _curves(asked, "all_to_all", registry.ALL_TO_ALL.name)
+
+
+def reduce_scatter(asked: Projection) -> Block | Missing:
+    """As ``all_to_all``."""
+    return _curves(asked, "reduce_scatter", registry.REDUCE_SCATTER.name)
+
+
+def _curves(asked: Projection, collective: str, name: str) -> Block | Missing:
+    own = _own(asked)
     ranks = _ranks(own, collective)
     return _with_others([own], collective, max(ranks, default=GPUS), ranks, name)
 
 
-def _libraries(_: Projection) -> Block | Missing:
+def libraries() -> Block | Missing:
+    """NCCL against NVSHMEM on the shipped machine where both were measured."""
     pair = load_machine(MACHINE)
     both = [measured(pair, Backend.NCCL, Clock.STREAM), measured(pair, Backend.NVSHMEM, Clock.DEVICE)]
     shared = set.intersection(*(set(_ranks(one, _COMPARED)) for one in both))
-    return _with_others(both, _COMPARED, GPUS, sorted(shared), "libraries")
+    return _with_others(both, _COMPARED, GPUS, sorted(shared), registry.LIBRARIES.name)
 
 
 def _with_others(
-    libraries: Sequence[MeasuredLibrary | None], collective: str, gpus: int, ranks: Sequence[int], name: str
+    compared: Sequence[MeasuredLibrary | None], collective: str, gpus: int, ranks: Sequence[int], name: str
 ) -> Block | Missing:
     """Curves on so many GPUs, and beside them those on the other numbers that were measured."""
-    first = collectives(libraries, collective, gpus, name=name)
+    first = collectives(compared, collective, gpus, name=name)
     if isinstance(first, Missing):
         return first
     others = []
     for other in ranks:
-        found = collectives(libraries, collective, other, name=name) if other != gpus else None
+        found = collectives(compared, collective, other, name=name) if other != gpus else None
         if isinstance(found, Block):
             others.append(replace(found, choice=counted(other, "GPU")))
     return replace(first, choice=counted(gpus, "GPU"), others=tuple(others))
@@ -81,7 +84,7 @@ def _ranks(own: MeasuredLibrary | None, collective: str) -> list[int]:
     return sorted({c.gpus for c in curves if c.collective == collective and c.domain_gpus >= c.gpus})
 
 
-def _links(asked: Projection) -> Block | Missing:
+def links(asked: Projection) -> Block | Missing:
     """A machine with NVLink and one with PCIe only; the answer's own where NCCL was measured on it."""
     machine = asked.setting.machine
     own = measured(machine.unchanged(), Backend.NCCL)
@@ -89,7 +92,7 @@ def _links(asked: Projection) -> Block | Missing:
     wide = machine.nvlink_domain_gpus > 1
     nvlink = own if known and wide else measured(load_machine(_NVLINK), Backend.NCCL)
     pcie = own if known and not wide else measured(load_machine(_PCIE), Backend.NCCL)
-    return collectives([nvlink, pcie], _COMPARED, GPUS, name="links")
+    return collectives([nvlink, pcie], _COMPARED, GPUS, name=registry.LINKS.name)
 
 
 def _run(asked: Projection) -> Path | None:
@@ -98,12 +101,13 @@ def _run(asked: Projection) -> Path | None:
     return run_of(calibration) if calibration is not None else None
 
 
-def _kernel_samples(asked: Projection) -> pd.DataFrame | None:
+def kernels_roofline(asked: Projection) -> Block | Missing:
+    """The roofline with the gathers that were timed in the answer's run."""
     folder = _run(asked)
-    return read_run(folder).kernel_samples() if folder is not None else None
+    return roofline(asked, read_run(folder).kernel_samples() if folder is not None else None)
 
 
-def _validation(asked: Projection) -> Block | Missing:
+def points(asked: Projection) -> Block | Missing:
     """The passes of the run where it has some, else the public measurements."""
     folder = _run(asked)
     if folder is not None:
@@ -114,16 +118,6 @@ def _validation(asked: Projection) -> Block | Missing:
     return validation(held_out_points(asked.setting.machine.name))
 
 
-EVIDENCE: Mapping[str, Callable[[Projection], Block | Missing]] = {
-    "collectives-all-to-all": lambda asked: _curves(asked, "all_to_all"),
-    "collectives-reduce-scatter": lambda asked: _curves(asked, "reduce_scatter"),
-    "libraries": _libraries,
-    "links": _links,
-    "roofline": lambda asked: roofline(asked, _kernel_samples(asked)),
-    "changes": changes,
-    "tornado": tornado,
-    "heat-map": heat_map,
-    "validation": _validation,
-    "claims": lambda _: claims(claims_found()),
-}
-"""What makes each of ``evidence_blocks``, by its name."""
+def judged_claims() -> Block | Missing:
+    """Published claims, judged with what is kept in data/validation."""
+    return claims(claims_found())

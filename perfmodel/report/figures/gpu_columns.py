@@ -17,7 +17,7 @@ from perfmodel.plan.pricing.shares import Shares
 from perfmodel.plan.pricing.training import WholeStep
 from perfmodel.report.figures import style
 from perfmodel.typed_sizes import is_binary
-from perfmodel.units import format_bytes, format_count, format_time
+from perfmodel.units import format_count, format_time
 
 MOST_COLUMNS = 64
 """GPUs, or classes of alike GPUs, that are drawn."""
@@ -45,6 +45,10 @@ class GpuColumn:
         """``rank 3``; of several alike, ``each of ranks 0–7``."""
         alike = kind == ALIKE and self.count > 1
         return f"each of ranks {', '.join(runs(self.ranks))}" if alike else f"rank {self.rank}"
+
+    def record(self, kind: str) -> dict[str, int]:
+        """It, in the rows of a figure."""
+        return {"rank": self.rank, "ranks_alike": self.count if kind == ALIKE else 1}
 
     def tick(self) -> str:
         """Its ranks under the column: ``3``, ``0–7``, two runs on two lines, ``0–7<br>+24`` of more."""
@@ -167,8 +171,8 @@ class Shown:
                 return f"ranks {', '.join(runs(column.ranks))}", True
         return f"rank {rank}", False
 
-    def figure(self, **layout: Any) -> Any:
-        """An empty figure with an axis of columns."""
+    def figure(self, traces: list[dict[str, Any]], **layout: Any) -> Any:
+        """A figure over an axis of columns."""
         kind, columns = self.columns
         count = len(columns)
         labels = [column.tick() for column in columns]
@@ -182,15 +186,14 @@ class Shown:
             stride = math.ceil(count * long / (_WIDEST - _BESIDE))
             width = max(width, round(_BESIDE + count * long / stride))
         width = min(_WIDEST, width)
-        figure = style.new_figure(barmode="overlay", bargap=0.1, meta={"min_width": width}, **layout)
         ticks = list(range(0, count, stride))
         if kind == ALIKE:  # the fullest GPUs, which titles name, always have a tick
             full = next(at for at, column in enumerate(columns) if self.fullest in column.ranks)
             ticks = sorted([full, *(at for at in ticks if abs(at - full) >= stride)])
         title = "ranks that are alike" if kind == ALIKE else "rank"
         beside = max(_FEWEST_SLOTS - count, 0) / 2
-        figure.update_xaxes(
-            title={"text": title},
+        axis = style.axis(
+            title,
             range=[-0.5 - beside, count - 0.5 + beside],
             showgrid=False,
             zeroline=False,
@@ -199,7 +202,8 @@ class Shown:
             ticktext=[labels[at] for at in ticks],
             tickangle=0,
         )
-        return figure
+        look = {"barmode": "overlay", "bargap": 0.1, "meta": {"min_width": width}, "xaxis": axis}
+        return style.new_figure(traces, **look, **layout)
 
 
 SHARDING_COLOURS = dict(zip(SHARDINGS, (*style.PALETTE[:7], "#c2484d"), strict=True))
@@ -230,11 +234,6 @@ def bytes_unit(top_bytes: float) -> tuple[float, str]:
         if top_bytes >= step**power:
             return step**-power, units[power - 1] + ("iB" if binary else "B")
     return 1.0, "B"
-
-
-def size_words(size: float) -> str:
-    """``20.5 GB``."""
-    return format_bytes(size, binary=False)
 
 
 def levels(lines: Sequence[tuple[float, str]]) -> dict[str, Any]:

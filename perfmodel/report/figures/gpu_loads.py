@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Switch
 from perfmodel.report.figures.gpu_columns import (
-    ALIKE,
     ORDER,
     OWN_COLOUR,
     STATE_COLOUR,
@@ -19,20 +18,21 @@ from perfmodel.report.figures.gpu_columns import (
     bytes_unit,
     colour_of,
     levels,
-    size_words,
     source,
     time_unit,
 )
+from perfmodel.report.figures.marks import blocks
 from perfmodel.report.figures.placements import GpuPiece
-from perfmodel.report.figures.words import hover
+from perfmodel.report.figures.registry import BALANCE, MEMORY
+from perfmodel.report.figures.stacked_bars import part_colour, pattern
+from perfmodel.report.figures.words import hover, size_words
 from perfmodel.report.step_words import step_label
 from perfmodel.units import counted, format_count, format_fraction, format_ratio, format_time
 
-MEMORY, BALANCE = "memory", "balance"
+Floats = NDArray[np.float64]
 STATE, BUFFERS, WAITS = "optimizer state", "exchange buffers", "waits for busier GPUs"
 _LOW = 0.5  # of a GPU: with less on the fullest, differences are seen in what is held alone
 _SAME = 5e-4  # of the mean: as much as the others
-PATTERNS = ("", "/", "", "\\", "", "x", "", "-", "/", "\\", "x", "+", "-", "/", "|", "x")
 
 
 def memory(shown: Shown, held: Sequence[Sequence[GpuPiece]]) -> Block:
@@ -40,16 +40,13 @@ def memory(shown: Shown, held: Sequence[Sequence[GpuPiece]]) -> Block:
 
     held  of every column (``placements.held_by``)
     """
-    import plotly.graph_objects as go
-
     kind, columns = shown.columns
     found, e = shown.answer.found, shown.answer.evaluator
     parts = _memory_parts(shown, held)
     total, limit = found.memory.total_bytes, found.limit_bytes
     whole = e.setting.machine.value("hbm_bytes")
     factor, unit = bytes_unit(whole)
-    figure = shown.figure(height=420)
-    base = np.zeros(len(columns))
+    base, traces = np.zeros(len(columns)), []
     for name, values in parts.items():
         words = [
             hover(
@@ -61,9 +58,8 @@ def memory(shown: Shown, held: Sequence[Sequence[GpuPiece]]) -> Block:
             )
             for column, value in zip(columns, values.tolist(), strict=True)
         ]
-        figure.add_trace(_bar(go, name, _colour(name), factor * values, factor * base, words))
+        traces.append(_bar(name, factor * values, factor * base, words, color=_colour(name)))
         base += values
-    figure.update_layout(**levels(_limits(limit, whole, factor)))
     axes = [
         style.axis(f"memory of a GPU ({unit})", range=[0, factor * high])
         for high in (1.08 * whole, 1.15 * max(float(total.max()), 1.0))
@@ -71,22 +67,21 @@ def memory(shown: Shown, held: Sequence[Sequence[GpuPiece]]) -> Block:
     switches = [Switch("whole GPU", {}, {"yaxis": axes[0]}), Switch("what is held", {}, {"yaxis": axes[1]})]
     if float(total.max()) < _LOW * whole:
         switches.reverse()
-    figure.update_layout(yaxis=switches[0].layout["yaxis"])
+    figure = shown.figure(traces, height=420, **levels(_limits(limit, whole, factor)), **switches[0].layout)
     how = (
         f"{shown.column_words()} Its blocks are the rows of each sharding, the optimizer state, and the two "
         "buffers of the largest exchange. Memory above the line is reserved (see the view of the whole GPU)."
     )
     data = [
         {
-            "rank": column.rank,
-            "ranks_alike": column.count if kind == ALIKE else 1,
+            **column.record(kind),
             **{f"{name.replace(' ', '_')}_bytes": float(values[x]) for name, values in parts.items()},
             "total_bytes": float(total[column.rank]),
             "limit_bytes": limit,
         }
         for x, column in enumerate(columns)
     ]
-    return Block(MEMORY, memory_title(shown), how, figure, source(shown), tuple(data), tuple(switches))
+    return MEMORY.block(memory_title(shown), how, figure, source(shown), tuple(data), tuple(switches))
 
 
 def _limits(limit: float, whole: float, factor: float) -> list[tuple[float, str]]:
@@ -111,7 +106,7 @@ def memory_title(shown: Shown) -> str:
     )
 
 
-def _memory_parts(shown: Shown, held: Sequence[Sequence[GpuPiece]]) -> dict[str, NDArray[np.float64]]:
+def _memory_parts(shown: Shown, held: Sequence[Sequence[GpuPiece]]) -> dict[str, Floats]:
     """Bytes in every column by sharding, then optimizer state and buffers; what nobody has is left out."""
     _, columns = shown.columns
     found = {name: np.zeros(len(columns)) for name in ORDER[:-1]}
@@ -130,15 +125,12 @@ def _colour(name: str) -> str:
 
 def balance(shown: Shown) -> Block:
     """Own time of every GPU by step, what it waits, the step's time, and the bound."""
-    import plotly.graph_objects as go
-
     kind, columns = shown.columns
     shares = shown.shares
     ranks = [column.rank for column in columns]
     total, whole = shares.total_s, float(shares.step_s.sum())
     factor, unit = time_unit(whole)
-    figure = shown.figure(height=440)
-    base = np.zeros(len(columns))
+    base, traces = np.zeros(len(columns)), []
     for at, name in enumerate(shares.names):
         own = shares.own_s[at, ranks]
         words = [
@@ -152,11 +144,8 @@ def balance(shown: Shown) -> Block:
             )
             for column, time in zip(columns, own.tolist(), strict=True)
         ]
-        bar = _bar(
-            go, step_label(name), step_colour(shown.step_numbers[name]), factor * own, factor * base, words
-        )
-        bar.update(marker={"pattern": pattern(shown.step_numbers[name])})
-        figure.add_trace(bar)
+        look = {"color": part_colour(shown.step_numbers[name]), "pattern": pattern(shown.step_numbers[name])}
+        traces.append(_bar(step_label(name), factor * own, factor * base, words, **look))
         base += own
     waits = np.maximum(whole - total[ranks], 0)
     if waits.max() > _SAME * whole:
@@ -164,27 +153,29 @@ def balance(shown: Shown) -> Block:
             hover([f"<b>{column.name(kind)} waits</b> for busier ones", format_time(time)])
             for column, time in zip(columns, waits.tolist(), strict=True)
         ]
-        figure.add_trace(
-            _bar(go, WAITS, "rgba(128,128,128,0.22)", factor * waits, factor * total[ranks], words)
-        )
+        grey = {"color": "rgba(128,128,128,0.22)"}
+        traces.append(_bar(WAITS, factor * waits, factor * total[ranks], words, **grey))
     lines = [(factor * whole, f"{format_time(whole)}:<br>the {shown.step_words}")]
-    figure.update_layout(**levels(lines + shown.bound_level(factor)))
-    figure.update_layout(yaxis=style.axis(f"time ({unit})", range=[0, 1.1 * factor * whole]))
+    figure = shown.figure(
+        traces,
+        height=440,
+        **levels(lines + shown.bound_level(factor)),
+        yaxis=style.axis(f"time ({unit})", range=[0, 1.1 * factor * whole]),
+    )
     how = (
         f"{shown.column_words()} Each block is the time that a step would take if every GPU had as many "
         "bytes as this one. The step really takes as long as its busiest GPU."
     )
     data = [
         {
-            "rank": column.rank,
-            "ranks_alike": column.count if kind == ALIKE else 1,
+            **column.record(kind),
             **{f"{name}_s": float(shares.own_s[at, column.rank]) for at, name in enumerate(shares.names)},
             "own_s": float(total[column.rank]),
             "step_s": whole,
         }
         for column in columns
     ]
-    return Block(BALANCE, balance_title(shown), how, figure, source(shown), tuple(data))
+    return BALANCE.block(balance_title(shown), how, figure, source(shown), tuple(data))
 
 
 def balance_title(shown: Shown) -> str:
@@ -210,31 +201,5 @@ def balance_title(shown: Shown) -> str:
     )
 
 
-def step_colour(index: int) -> str:
-    """Colour of a step: eight, then the same ones paler."""
-    again = index // len(style.PALETTE)
-    return style.colour(index) if again == 0 else style.faded(style.colour(index), 0.6 if again == 1 else 0.3)
-
-
-def pattern(index: int) -> dict[str, Any]:
-    """Hatching of a step: with its colour it tells more than eight apart."""
-    return {
-        "shape": PATTERNS[index % len(PATTERNS)],
-        "fillmode": "overlay",
-        "fgcolor": "rgba(255,255,255,0.6)",
-        "size": 7,
-        "solidity": 0.2,
-    }
-
-
-def _bar(go: Any, name: str, colour: str, heights: Any, base: Any, words: list[str]) -> Any:
-    return go.Bar(
-        x=list(range(len(words))),
-        y=np.asarray(heights).tolist(),
-        base=np.asarray(base).tolist(),
-        hovertext=words,
-        hoverinfo="text",
-        width=0.9,
-        name=name,
-        marker={"color": colour, "line": {"color": "rgba(255,255,255,0.6)", "width": 0.4}},
-    )
+def _bar(name: str, heights: Floats, base: Floats, words: list[str], **marker: Any) -> dict[str, Any]:
+    return blocks(range(len(words)), heights.tolist(), words, name, **marker) | {"base": base.tolist()}

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.project import Projection
 from perfmodel.report.figures import style
 from perfmodel.report.figures.ends import LabelledEnd, PixelScale, end_labels
-from perfmodel.report.figures.words import safe
+from perfmodel.report.figures.marks import NAMED
+from perfmodel.report.figures.words import hover, safe
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
+from perfmodel.units import format_ratio, format_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,6 +44,7 @@ class Drawn:
     symbol: str
     rows: tuple[dict[str, Any], ...]
     first: bool
+    marked: bool = True  # whether its points have markers
 
     def values(self, name: str) -> list[Any]:
         """A column."""
@@ -75,10 +78,10 @@ def _rows(line: SlowdownLine, names: Sequence[str]) -> Iterator[dict[str, Any]]:
         yield {"line": line.label, **values, "evidence": str(weakest), "main_evidence": str(main)}
 
 
-def traces(line: Drawn, shown: Columns, hover: Callable[[Row], list[str]], template: str) -> Iterator[Any]:
+def traces(line: Drawn, shown: Columns, lines: Callable[[Row], list[str]]) -> Iterator[Any]:
     """The ribbon, then the line in parts of one main evidence each.
 
-    hover  the words of a row that the template names
+    lines  what a hover says of a row, under the name of the line and above its evidence
     """
     name = safe(line.label)
     same = {"type": "scatter", "legendgroup": name, "name": name}
@@ -89,14 +92,14 @@ def traces(line: Drawn, shown: Columns, hover: Callable[[Row], list[str]], templ
         "fillcolor": style.faded(line.colour, 0.14 if line.first else 0.04), "mode": "lines",
         "hoverinfo": "skip", "showlegend": False,
     }  # fmt: skip
-    words = [hover(row) for row in line.rows]
+    words = [hover([*lines(row), _evidence_words(row)]) for row in line.rows]
     first = True
     for (part, kind), y in zip(_parts(line), parts, strict=True):
         dash = style.DASHES[Evidence(kind)]
         yield {
-            **same, "x": x[part], "y": y, "customdata": words[part], "hovertemplate": template,
+            **same, "x": x[part], "y": y, "hovertext": words[part], "hovertemplate": NAMED,
             "line": {"color": line.colour, "width": 3 if line.first else 2, "dash": dash},
-            "mode": "lines+markers",
+            "mode": "lines+markers" if line.marked else "lines",
             "marker": {"symbol": line.symbol, "size": 8, "color": line.colour, "maxdisplayed": 7},
             "showlegend": first,
         }  # fmt: skip
@@ -152,27 +155,23 @@ def named_dashes(used: Iterable[Evidence]) -> str:
     return ", ".join(f"{_DASH_WORDS[style.DASHES[kind]]} = {kind}" for kind in kinds)
 
 
-def evidence_words(row: Row) -> str:
-    """``transferred; in part assumed``."""
+def _evidence_words(row: Row) -> str:
+    """``evidence: transferred; in part assumed``."""
     main, weakest = row["main_evidence"], row["evidence"]
-    return main if main == weakest else f"{main}; in part {weakest}"
+    return f"evidence: {main if main == weakest else f'{main}; in part {weakest}'}"
+
+
+def ratio_words(row: Row) -> list[str]:
+    """The slowdown with its band, and both times that it is of."""
+    middle, low, high = (format_ratio(row[name]) for name in ("slowdown", "slowdown_low", "slowdown_high"))
+    time, base = (format_time(row[name]) for name in ("time_s", "baseline_time_s"))
+    return [f"{middle}, band {low} – {high}", f"{time} instead of {base}"]
 
 
 _DASH_WORDS = {
     "solid": "solid", "dash": "dashed", "dot": "dotted", "dashdot": "dash-dot", "longdash": "long dashes",
     "longdashdot": "long dash-dot",
 }  # fmt: skip
-
-
-def rules(places: Sequence[tuple[float, str]]) -> list[dict[str, Any]]:
-    """Vertical rules."""
-    return [
-        {
-            "type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper",
-            "line": {"color": style.PALETTE[7], "width": 1, "dash": "dot"},
-        }
-        for x, _ in places
-    ]  # fmt: skip
 
 
 def rule_words(places: Sequence[tuple[float, str]], left: float, right: float) -> list[dict[str, Any]]:

@@ -17,22 +17,23 @@ from perfmodel.report.figures.line_traces import (
     SlowdownLine,
     dash_words,
     drawn_of,
-    evidence_words,
     fastest_other,
     full,
     heights,
     labels,
+    ratio_words,
     rule_words,
-    rules,
     source,
     traces,
 )
-from perfmodel.units import counted, format_bytes, format_count, format_number, format_ratio, format_time
+from perfmodel.report.figures.marks import rule
+from perfmodel.report.figures.registry import OVER_GPUS
+from perfmodel.report.figures.words import size_words
+from perfmodel.units import counted, format_count, format_number, format_ratio, format_time
 
 if TYPE_CHECKING:
     import pandas as pd
 
-NAME = "over-gpus"
 _COLUMNS = (
     "gpus", "table_bytes", "batch", "slowdown", "slowdown_low", "slowdown_high", "time_s", "low_s", "high_s",
     "baseline_time_s", "memory_bytes", "fits",
@@ -95,7 +96,7 @@ def over_gpus(lines: Sequence[SlowdownLine], asked: Projection) -> Block | Missi
     """
     known = [line for line in lines if (line.frame["gpus"].to_numpy() > 1).any()]
     if not known:
-        return Missing(NAME, "on one GPU nothing is sharded: ask for more with --gpus.")
+        return OVER_GPUS.missing("on one GPU nothing is sharded: ask for more with --gpus.")
     drawn = drawn_of([*known, _ideal(known[0].frame, asked)], _COLUMNS)
     for one in drawn:
         for row in one.rows:
@@ -105,13 +106,13 @@ def over_gpus(lines: Sequence[SlowdownLine], asked: Projection) -> Block | Missi
     borders = [(gpus, words) for gpus, words in full(asked) if left < gpus < right]
     words = rule_words(borders, left, right)
     switches = tuple(_switch(quantity, drawn, words) for quantity in _QUANTITIES)
-    figure = style.plain_figure(
-        [trace for one in drawn for trace in traces(one, _QUANTITIES[0].columns, _hover, _HOVER)],
+    figure = style.new_figure(
+        [trace for one in drawn for trace in traces(one, _QUANTITIES[0].columns, _hover)],
         height=_HEIGHT,
         margin=_MARGIN,
         meta={"min_width": _WIDTH, "right": _MARGIN["r"]},
         xaxis=_gpus_axis(left, right),
-        shapes=rules(borders),
+        shapes=[rule("x", at, dash="dot") for at, _ in borders],
         **switches[0].layout,
     )
     how = (
@@ -119,7 +120,7 @@ def over_gpus(lines: Sequence[SlowdownLine], asked: Projection) -> Block | Missi
         f"whose memory holds all tables (evidence: {asked.baseline_evidence}). Ribbons are 95 % bands; "
         f"{dash_words(row['main_evidence'] for row in rows)}."
     )
-    return Block(NAME, sentence(known, asked), how, figure, source(asked, rows), rows, switches)
+    return OVER_GPUS.block(sentence(known, asked), how, figure, source(asked, rows), rows, switches)
 
 
 def _ideal(frame: pd.DataFrame, asked: Projection) -> SlowdownLine:
@@ -190,15 +191,7 @@ def _gpus_axis(left: float, right: float) -> dict[str, Any]:
     return style.log_axis(left, right, format_count, "GPUs", **words)
 
 
-_HOVER = (
-    "<b>%{fullData.name}</b><br>%{customdata[0]}, tables of %{customdata[1]}<br>%{customdata[2]}, band "
-    "%{customdata[3]} – %{customdata[4]}<br>%{customdata[5]} instead of %{customdata[6]}<br>"
-    "%{customdata[7]} samples per second<br>evidence: %{customdata[8]}<extra></extra>"
-)
-
-
 def _hover(row: Row) -> list[str]:
-    ratios = (format_ratio(row[name]) for name in ("slowdown", "slowdown_low", "slowdown_high"))
-    times = (format_time(row[name]) for name in ("time_s", "baseline_time_s"))
-    gpus, size = counted(int(row["gpus"]), "GPU"), format_bytes(row["table_bytes"], binary=False)
-    return [gpus, size, *ratios, *times, samples_words(row["samples_per_s"]), evidence_words(row)]
+    gpus, size = counted(int(row["gpus"]), "GPU"), size_words(row["table_bytes"])
+    rate = f"{samples_words(row['samples_per_s'])} samples per second"
+    return [f"{gpus}, tables of {size}", *ratio_words(row), rate]

@@ -17,7 +17,6 @@ from perfmodel.plan.pricing.memory import PlanMemory
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Switch
 from perfmodel.report.figures.gpu_columns import (
-    ALIKE,
     HOT,
     ORDER,
     OWN,
@@ -25,16 +24,16 @@ from perfmodel.report.figures.gpu_columns import (
     Shown,
     bytes_unit,
     colour_of,
-    size_words,
     source,
     time_unit,
 )
-from perfmodel.report.figures.words import hover, safe
+from perfmodel.report.figures.marks import blocks
+from perfmodel.report.figures.registry import PLACEMENTS
+from perfmodel.report.figures.words import hover, safe, size_words
 from perfmodel.report.plan_text import next_best
 from perfmodel.schema.tiers import IN_HBM, PLACED, UVM
 from perfmodel.units import counted, format_count, format_time
 
-NAME = "placements"
 Array = NDArray[np.int64]
 MOST_BLOCKS = 1_800
 """Blocks that are drawn: of more, small ones are one block a column and sharding."""
@@ -76,8 +75,9 @@ def placements(shown: Shown, held: Sequence[Sequence[GpuPiece]]) -> Block:
     """
     kind, columns = shown.columns
     pieces = _merged(held)
-    figure = shown.figure(height=520)
-    switches = _draw(figure, shown, pieces)
+    traces, switches = _drawn(shown, pieces)
+    text = {"uniformtext": {"minsize": 9, "mode": "hide"}}
+    figure = shown.figure(traces, height=520, **text, **switches[0].layout)
     how = (
         f"{shown.column_words()} Each block is a shard of a table: its height is its bytes, or its share of "
         "the GPU's own time. Blocks too small to see are merged; grey is time and memory for the GPU's own "
@@ -88,7 +88,7 @@ def placements(shown: Shown, held: Sequence[Sequence[GpuPiece]]) -> Block:
         for column, drawn in zip(columns, pieces, strict=True)
         for piece in drawn
     ]
-    return Block(NAME, title(shown), how, figure, source(shown), tuple(rows), switches)
+    return PLACEMENTS.block(title(shown), how, figure, source(shown), tuple(rows), switches)
 
 
 def title(shown: Shown) -> str:
@@ -202,14 +202,16 @@ def _merge(held: Sequence[GpuPiece], low_bytes: float, low_s: float) -> list[Gpu
     return found
 
 
-def _draw(figure: Any, shown: Shown, columns: Sequence[Sequence[GpuPiece]]) -> tuple[Switch, ...]:
-    """A trace a sharding; returns the two ways to see them."""
-    import plotly.graph_objects as go
+Traces = list[dict[str, Any]]
 
+
+def _drawn(shown: Shown, columns: Sequence[Sequence[GpuPiece]]) -> tuple[Traces, tuple[Switch, ...]]:
+    """A trace a sharding, and the two ways to see them."""
     tops = [max(sum(f(p) for p in held) for held in columns) for f in (_bytes, _time)]
     units = [bytes_unit(tops[0]), time_unit(tops[1])]
     kind, drawn = shown.columns
     names = [name for name in ORDER if any(piece.sharding == name for held in columns for piece in held)]
+    traces: Traces = []
     seen: list[dict[str, list[Any]]] = [{"y": [], "base": [], "text": []} for _ in units]
     for name in names:
         at = [(x, p) for x, held in enumerate(columns) for p in held if p.sharding == name]
@@ -218,34 +220,19 @@ def _draw(figure: Any, shown: Shown, columns: Sequence[Sequence[GpuPiece]]) -> t
             view["y"].append([factor * f(piece) for _, piece in at])
             view["base"].append([factor * low for low in below])
             view["text"].append([_label(shown, p, f(p), top, len(columns)) for _, p in at])
-        figure.add_trace(
-            go.Bar(
-                x=[x for x, _ in at],
-                y=seen[0]["y"][-1],
-                base=seen[0]["base"][-1],
-                text=seen[0]["text"][-1],
-                textposition="inside",
-                insidetextanchor="middle",
-                textangle=0,
-                hovertext=[_hover(shown, drawn[x].name(kind), drawn[x], p) for x, p in at],
-                hoverinfo="text",
-                width=0.9,
-                name=_LEGEND.get(name, name),
-                marker={
-                    "color": colour_of(name),
-                    "line": {"color": "rgba(255,255,255,0.85)", "width": 0.6},
-                },
-            )
-        )
-    figure.update_layout(uniformtext={"minsize": 9, "mode": "hide"})
+        words = [_hover(shown, drawn[x].name(kind), drawn[x], p) for x, p in at]
+        heights, base, texts = (seen[0][key][-1] for key in ("y", "base", "text"))
+        x, legend = [x for x, _ in at], _LEGEND.get(name, name)
+        block = blocks(x, heights, words, legend, color=colour_of(name))
+        inside = {"textposition": "inside", "insidetextanchor": "middle", "textangle": 0}
+        traces.append({**block, "base": base, "text": texts, **inside})
     titles = ("bytes that a GPU holds", "own time of a GPU")
     axes = [
         style.axis(f"{words} ({unit})", range=[0, 1.06 * factor * top])
         for words, (factor, unit), top in zip(titles, units, tops, strict=True)
     ]
-    figure.update_layout(yaxis=axes[0])
     labels = ("bytes", "time")
-    return tuple(
+    return traces, tuple(
         Switch(label, view, {"yaxis": axis}) for label, view, axis in zip(labels, seen, axes, strict=True)
     )
 
@@ -334,8 +321,7 @@ def _row(shown: Shown, column: GpuColumn, piece: GpuPiece, kind: str) -> Mapping
     scheme = shown.answer.plan.placements[one].scheme if one is not None else None
     cut = scheme is not None and piece.sharding != HOT and scheme.parts > 0
     return {
-        "rank": column.rank,
-        "ranks_alike": column.count if kind == ALIKE else 1,
+        **column.record(kind),
         "holds": tables.names[one]
         if one is not None
         else f"{len(piece.tables)} tables"

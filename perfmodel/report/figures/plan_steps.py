@@ -2,81 +2,106 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
 from perfmodel.passes.steps import StepRow
 from perfmodel.plan.pricing.cost import StepCost
 from perfmodel.plan.pricing.training import is_communication
+from perfmodel.report.columns import Column, attributes
 from perfmodel.report.figures import style
-from perfmodel.report.figures.block import Block, Switch
+from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.gpu_columns import Shown, levels, source, time_unit
-from perfmodel.report.figures.gpu_loads import pattern, step_colour
-from perfmodel.report.figures.words import hover
+from perfmodel.report.figures.registry import STEPS
+from perfmodel.report.figures.stacked_bars import Heights, in_shares, part_rows, stacked_bars
 from perfmodel.report.plan_text import longest
 from perfmodel.report.projection_text import band
 from perfmodel.report.step_words import step_label
 from perfmodel.units import format_bytes, format_fraction, format_time
 
-STEPS = "steps"
-
 
 def steps(shown: Shown) -> Block:
     """Steps of the plan, stacked, beside those of plans without a planner; in time and in shares."""
-    import plotly.graph_objects as go
-
-    answer = shown.answer
-    plans: list[tuple[str, StepCost]] = [("this plan", answer.found.cost)]
-    plans += [(item.name, item.cost) for item in answer.baselines if item.cost is not None]
-    factor, unit = time_unit(max(cost.time_s for _, cost in plans))
-    labels = [f"{name}<br>{format_time(cost.time_s)}" for name, cost in plans]
-    names = list(shown.step_numbers)
-    figure = style.new_figure(barmode="stack", bargap=0.35, height=460, meta={"min_width": 520})
-    times, shares = [], []
-    for at, name in enumerate(names):
-        found = [next((row for row in cost.rows if row.name == name), None) for _, cost in plans]
-        times.append([factor * row.time_s if row else 0.0 for row in found])
-        shares.append(
-            [
-                100 * row.time_s / cost.time_s if row else 0.0
-                for row, (_, cost) in zip(found, plans, strict=True)
-            ]
-        )
-        figure.add_trace(
-            go.Bar(
-                x=labels,
-                y=times[-1],
-                name=step_label(name),
-                hovertext=[
-                    _step_hover(row, plan, cost) for row, (plan, cost) in zip(found, plans, strict=True)
-                ],
-                hoverinfo="text",
-                marker={"color": step_colour(at), "pattern": pattern(at)},
-            )
-        )
-    figure.update_xaxes(
-        type="category", tickangle=0, title={"text": "plans of the same tables on the same GPUs"}
-    )
-    top = factor * max(cost.time_s for _, cost in plans)
-    axes = [
-        style.axis(f"time ({unit})", range=[0, 1.08 * top]),
-        style.axis("share of the time (%)", range=[0, 100]),
+    answer, cost = shown.answer, shown.answer.found.cost
+    plans = {
+        "this plan": cost,
+        **{item.name: item.cost for item in answer.baselines if item.cost is not None},
+    }
+    bars = [
+        (f"{name}<br>{format_time(each.time_s)}", {row.name: _Cell(name, row, each) for row in each.rows})
+        for name, each in plans.items()
     ]
-    lines = levels(shown.bound_level(factor))
-    shorter = 1.3 * factor * answer.found.cost.time_s
-    closer = style.axis(f"time ({unit})", range=[0, shorter])
-    figure.update_layout(yaxis=axes[0], **lines, legend={"traceorder": "normal"})
-    switches = (
-        Switch(unit, {"y": times}, {"yaxis": axes[0], **lines}),
-        *([Switch("closer", {"y": times}, {"yaxis": closer, **lines})] if top > 2 * shorter else []),
-        Switch("%", {"y": shares}, {"yaxis": axes[1], "shapes": [], "annotations": []}),
+    top = max(each.time_s for each in plans.values())
+    factor, unit = time_unit(top)
+    lines, shorter = levels(shown.bound_level(factor)), 1.3 * factor * cost.time_s
+    whole, closer = (
+        Heights(
+            label, lambda cell: factor * cell.row.time_s, style.axis(f"time ({unit})", range=[0, high]), lines
+        )
+        for label, high in ((unit, 1.08 * factor * top), ("closer", shorter))
+    )
+    shares = in_shares(lambda cell: cell.share, {"shapes": [], "annotations": []})
+    figure, switches = stacked_bars(
+        bars,
+        _COLUMNS,
+        lambda name, _: step_label(name),
+        [whole, *([closer] if factor * top > 2 * shorter else []), shares],
+        list(shown.step_numbers),
+        bargap=0.35,
+        meta={"min_width": 520},
+        xaxis=style.axis("plans of the same tables on the same GPUs", type="category", tickangle=0),
     )
     how = (
         f"Each bar is one {shown.step_words} with one plan; its segments are the steps, the first at the "
         "bottom. A step takes as long as its busiest GPU needs."
     )
-    data = tuple(_step_row(row, plan, cost) for plan, cost in plans for row in cost.rows)
-    return Block(STEPS, steps_title(shown), how, figure, source(shown), data, switches)
+    return STEPS.block(steps_title(shown), how, figure, source(shown), part_rows(bars, _COLUMNS), switches)
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """A step with a plan."""
+
+    plan: str
+    row: StepRow
+    cost: StepCost
+
+    @property
+    def share(self) -> float:
+        """Of the time of the plan."""
+        return self.row.time_s / self.cost.time_s
+
+    @property
+    def library(self) -> str:
+        """Of an exchange; "" of a kernel."""
+        return self.row.library if self.row.collective else ""
+
+    @property
+    def time_words(self) -> str:
+        """Its time, its share, its band."""
+        ends = band(self.row.low_s, self.row.high_s)
+        return f"{format_time(self.row.time_s)} ({format_fraction(self.share)}), band {ends}"
+
+
+_COLUMNS = (
+    Column(text=lambda cell: cell.plan, data=attributes("plan") | {"step": lambda cell: cell.row.name}),
+    Column(
+        text=lambda cell: cell.time_words,
+        data=attributes("time_s", "low_s", "high_s", of="row") | attributes("share"),
+    ),
+    Column(
+        text=lambda cell: (
+            f"{format_bytes(cell.row.payload_bytes)} on the busiest GPU"
+            + (f", {cell.library}" if cell.library else "")
+        ),
+        data={"bytes": lambda cell: cell.row.payload_bytes}
+        | attributes("mean_bytes", of="row")
+        | attributes("library"),
+    ),
+    Column(
+        text=lambda cell: f"limit: {cell.row.limit}; evidence: {cell.row.evidence}",
+        data=attributes("limit", "evidence", of="row"),
+    ),
+)
 
 
 def steps_title(shown: Shown) -> str:
@@ -105,34 +130,3 @@ def steps_title(shown: Shown) -> str:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
-
-
-def _step_hover(row: StepRow | None, plan: str, cost: StepCost) -> str:
-    if row is None:
-        return ""
-    share = format_fraction(row.time_s / cost.time_s)
-    library = f", {row.library}" if row.collective else ""
-    return hover(
-        [
-            f"<b>{step_label(row.name)}</b>, {plan}",
-            f"{format_time(row.time_s)} ({share}), band {band(row.low_s, row.high_s)}",
-            f"{format_bytes(row.payload_bytes)} on the busiest GPU{library}",
-            f"limit: {row.limit}; evidence: {row.evidence}",
-        ]
-    )
-
-
-def _step_row(row: StepRow, plan: str, cost: StepCost) -> Mapping[str, Any]:
-    return {
-        "plan": plan,
-        "step": row.name,
-        "time_s": row.time_s,
-        "low_s": row.low_s,
-        "high_s": row.high_s,
-        "share": row.time_s / cost.time_s,
-        "bytes": row.payload_bytes,
-        "mean_bytes": row.mean_bytes,
-        "library": row.library if row.collective else "",
-        "limit": row.limit,
-        "evidence": str(row.evidence),
-    }

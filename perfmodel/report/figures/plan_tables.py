@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from typing import Any
 
@@ -12,13 +13,15 @@ from perfmodel.plan.outcome import AlikeTables, Planned
 from perfmodel.plan.pricing.placement import Scheme
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
-from perfmodel.report.figures.gpu_columns import Shown, colour_of, size_words, source, time_unit
-from perfmodel.report.figures.words import hover, safe
+from perfmodel.report.figures.gpu_columns import Shown, colour_of, source, time_unit
+from perfmodel.report.figures.marks import scatter
+from perfmodel.report.figures.registry import OTHERS, TABLES
+from perfmodel.report.figures.time_bars import row_ticks
+from perfmodel.report.figures.words import hover, safe, size_words
 from perfmodel.report.plan_text import next_best, parts_text, ranks_text
 from perfmodel.schema.tiers import IN_HBM, PLACED
 from perfmodel.units import counted, format_count, format_fraction, format_number, format_time
 
-TABLES, OTHERS = "tables", "others"
 MOST_GROUPS = 40
 """Groups of equal tables whose next best scheme is drawn: those with the dearest."""
 _NOTHING = 1e-6  # of the time: no difference
@@ -29,50 +32,42 @@ _NAMES = 6
 
 def tables(shown: Shown) -> Block:
     """Rows against look-ups of a bag, a marker for equal tables that are sharded alike."""
-    import plotly.graph_objects as go
-
-    answer = shown.answer
     groups = _by_shape(shown)
     rows, pooling = (np.array([key[at] for key in groups], dtype=float) for at in (0, 1))
-    figure = style.new_figure(height=420, meta={"min_width": 520})
     decades = np.log10(3.5 * rows.max() / rows.min())
     beside = _dodged(list(groups), _DODGE * float(decades))
-    for name in SHARDINGS:
+    traces = []
+    for name in dict.fromkeys(key[2] for key in sorted(groups, key=lambda key: _PLACES[key[2]])):
         mine = [(key, found) for key, found in groups.items() if key[2] == name]
-        if not mine:
-            continue
-        figure.add_trace(
-            go.Scatter(
-                x=[beside[key] for key, _ in mine],
-                y=[key[1] for key, _ in mine],
-                mode="markers",
-                name=name,
-                hovertext=[_table_hover(shown, key[2], found) for key, found in mine],
-                hoverinfo="text",
-                marker={
-                    "color": colour_of(name),
-                    "symbol": style.symbol(list(SHARDINGS).index(name)),
-                    "size": [11 + min(9, 3 * np.log2(sum(len(t) for _, t in found))) for _, found in mine],
-                    "opacity": 0.85,
-                    "line": {"color": "rgba(255,255,255,0.8)", "width": 1},
-                },
-            )
-        )
-    figure.update_layout(
-        xaxis=style.log_axis(
-            float(rows.min()) / 1.6, float(rows.max()) * 2.2, lambda v: format_count(v), "rows of a table"
-        ),
-        yaxis=style.log_axis(
-            float(pooling.min()) / 1.4, float(pooling.max()) * 1.4, lambda v: f"{v:g}", "look-ups of a bag"
-        ),
+        look = {
+            "size": [11 + min(9, 3 * math.log2(sum(len(t) for _, t in found))) for _, found in mine],
+            "opacity": 0.85,
+            "line": {"color": "rgba(255,255,255,0.8)", "width": 1},
+        }
+        words = [_table_hover(shown, key[2], found) for key, found in mine]
+        x, y = [beside[key] for key, _ in mine], [key[1] for key, _ in mine]
+        traces.append(scatter(x, y, words, name, _marker(name) | look))
+    least, most = float(rows.min()) / 1.6, float(rows.max()) * 2.2
+    fewest, highest = float(pooling.min()) / 1.4, float(pooling.max()) * 1.4
+    figure = style.new_figure(
+        traces,
+        height=420,
+        meta={"min_width": 520},
+        xaxis=style.log_axis(least, most, format_count, "rows of a table"),
+        yaxis=style.log_axis(fewest, highest, lambda v: f"{v:g}", "look-ups of a bag"),
     )
     how = (
         "Each marker is a group of tables with equal rows, look-ups and sharding; larger markers are larger "
         "groups. Markers at the same place are moved to the right."
     )
-    return Block(TABLES, tables_title(shown), how, figure, source(shown), tuple(_rows(answer)))
+    return TABLES.block(tables_title(shown), how, figure, source(shown), _rows(shown.answer))
 
 
+def _marker(sharding: str) -> dict[str, Any]:
+    return {"color": colour_of(sharding), "symbol": style.symbol(_PLACES[sharding])}
+
+
+_PLACES = {name: at for at, name in enumerate(SHARDINGS)}
 Key = tuple[float, float, str]  # rows, look-ups of a bag, sharding
 
 
@@ -93,7 +88,7 @@ def _dodged(keys: list[Key], step: float) -> dict[Key, float]:
     """Rows at which each is drawn; ``step`` is in decades."""
     count: dict[tuple[float, float], int] = defaultdict(int)
     found = {}
-    for key in sorted(keys, key=lambda key: list(SHARDINGS).index(key[2])):
+    for key in sorted(keys, key=lambda key: _PLACES[key[2]]):
         found[key] = key[0] * 10 ** (step * count[key[:2]])
         count[key[:2]] += 1
     return found
@@ -203,20 +198,15 @@ def others(shown: Shown) -> Block | Missing:
 
     Limits: no table has another scheme that fits, or none makes a difference -> Missing
     """
-    import plotly.graph_objects as go
-
     answer, time_s = shown.answer, shown.answer.found.cost.time_s
     tried = [group for group in answer.groups if group.reason and group.reason.scheme]
     if not tried:
-        return Missing(OTHERS, "no other scheme of any table fits in memory.")
+        return OTHERS.missing("no other scheme of any table fits in memory.")
     if max(abs(_more(group)) for group in tried) < _NOTHING * time_s:
-        return Missing(OTHERS, "no other scheme of any table changes the time of the plan.")
+        return OTHERS.missing("no other scheme of any table changes the time of the plan.")
     drawn = sorted(tried, key=lambda group: -abs(_more(group)))[:MOST_GROUPS]
     factor, unit = time_unit(max(abs(_more(group)) for group in drawn))
     slow = [factor * _more(group) for group in drawn]
-    figure = style.new_figure(
-        height=110 + 20 * len(drawn), showlegend=len({g.sharding for g in drawn}) > 1, meta={"min_width": 520}
-    )
     labels = [_label(shown, group) for group in drawn]
     members = [(name, [k for k, group in enumerate(drawn) if group.sharding == name]) for name in SHARDINGS]
     members = [(name, at) for name, at in members if at]
@@ -225,44 +215,35 @@ def others(shown: Shown) -> Block | Missing:
         """On which side of each marker its words have room: those beyond ``turn`` have it on the left."""
         return [["middle left" if slow[k] > turn else "middle right" for k in at] for _, at in members]
 
-    sides = beside(_TURN * max(slow))
-    for (name, at), side in zip(members, sides, strict=True):
-        figure.add_trace(
-            go.Scatter(
-                x=[slow[k] for k in at],
-                y=at,
-                mode="markers+text",
-                text=[_scheme_words(drawn[k]) for k in at],
-                textposition=side,
-                textfont={"size": 11, "color": style.PALETTE[7]},
-                name=name,
-                hovertext=[_other_hover(shown.answer, labels[k], drawn[k], time_s) for k in at],
-                hoverinfo="text",
-                marker={
-                    "color": colour_of(name),
-                    "symbol": style.symbol(list(SHARDINGS).index(name)),
-                    "size": 11,
-                },
-            )
-        )
-    figure.update_yaxes(
-        tickmode="array", tickvals=list(range(len(drawn))), ticktext=labels, range=[len(drawn) - 0.3, -0.7]
-    )
     linear = style.axis(f"{_AXIS} ({unit})", rangemode="tozero")
-    switches: tuple[Switch, ...] = ()
-    figure.update_layout(xaxis=linear)
-    positive = [value for value in slow if value > 0]
-    if len(positive) == len(slow):
-        low, high = max(min(positive), max(positive) * 1e-5), max(positive)
+    views = [Switch("linear", {"textposition": beside(_TURN * max(slow))}, {"xaxis": linear})]
+    if min(slow) > 0:
+        low, high = max(min(slow), max(slow) * 1e-5), max(slow)
         seconds = style.log_axis(low / 1.6, high * 1.6, lambda v: format_time(v / factor), _AXIS)
-        figure.update_layout(xaxis=seconds)
         turned = beside(low * (high / low) ** _TURN)
-        for trace, side in zip(figure.data, turned, strict=True):
-            trace.textposition = side
-        switches = (
-            Switch("log", {"textposition": turned}, {"xaxis": seconds}),
-            Switch("linear", {"textposition": sides}, {"xaxis": linear}),
+        views.insert(0, Switch("log", {"textposition": turned}, {"xaxis": seconds}))
+    traces = [
+        scatter(
+            [slow[k] for k in at],
+            at,
+            [_other_hover(answer, labels[k], drawn[k], time_s) for k in at],
+            name,
+            _marker(name) | {"size": 11},
+            mode="markers+text",
+            text=[_scheme_words(drawn[k]) for k in at],
+            textposition=side,
+            textfont={"size": 11, "color": style.PALETTE[7]},
         )
+        for (name, at), side in zip(members, views[0].traces["textposition"], strict=True)
+    ]
+    figure = style.new_figure(
+        traces,
+        height=110 + 20 * len(drawn),
+        showlegend=len(members) > 1,
+        meta={"min_width": 520},
+        yaxis=style.axis(**row_ticks(labels) | {"range": [len(drawn) - 0.3, -0.7]}),
+        **views[0].layout,
+    )
     left = len(tried) - len(drawn)
     how = (
         "Each row is a table, or a group of equal ones; its colour is its sharding. It shows how much "
@@ -271,8 +252,10 @@ def others(shown: Shown) -> Block | Missing:
     )
     if min(_more(group) for group in drawn) < -_NOTHING * time_s:
         how += " Below 0 the plan would be faster with it."
-    rows = tuple(_other_row(shown, group) for group in tried)
-    return Block(OTHERS, others_title(shown, tried), how, figure, source(shown), rows, switches)
+    rows = [_other_row(shown, group) for group in tried]
+    return OTHERS.block(
+        others_title(shown, tried), how, figure, source(shown), rows, views if len(views) > 1 else ()
+    )
 
 
 _TURN = 0.6

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,19 +17,20 @@ from perfmodel.project.inputs import Configs
 from perfmodel.question.groups import LARGEST
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.line_traces import named_dashes
-from perfmodel.report.figures.words import hover, safe, sentence
+from perfmodel.report.figures.line_traces import Columns, Drawn, named_dashes, traces
+from perfmodel.report.figures.marks import scatter
+from perfmodel.report.figures.registry import ROOFLINE
+from perfmodel.report.figures.words import hover, safe, sentence, size_words
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import Quantity
 from perfmodel.schema.workload import dtype_bytes
-from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_rate, format_time
+from perfmodel.units import counted, format_count, format_fraction, format_rate, format_time
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Floats = npt.NDArray[np.float64]
 
-NAME = "roofline"
 _BATCHES = (1, 8, 64)
 _SIZES = 37
 _SMALLEST = 2.0**18
@@ -40,28 +41,11 @@ _CEILINGS = (
 )
 
 
-@dataclass(frozen=True)
-class _Line:
-    """One batch over many working sets; equal shapes."""
-
-    batch: float
-    index: int
-    working_set: Floats  # bytes of all tables on the GPU
-    asked: Floats  # bytes of rows, ids, bags and offsets
-    time_s: Floats
-    low_s: Floats
-    high_s: Floats
-    evidence: list[Evidence]
-
-    @property
-    def label(self) -> str:
-        """``batch 1 024``."""
-        return f"batch {format_count(self.batch)}"
-
-    @property
-    def rate(self) -> Floats:
-        """Bytes asked for per second."""
-        return self.asked / self.time_s
+_SHOWN = Columns("working_set_bytes", "bytes_per_s", "slowest", "fastest")
+_DATA = (
+    "kind", "batch", "working_set_bytes", "asked_bytes", "time_s", "low_s", "high_s", "bytes_per_s",
+    "evidence",
+)  # fmt: skip
 
 
 def roofline(asked: Projection, samples: pd.DataFrame | None = None) -> Block | Missing:
@@ -74,16 +58,16 @@ def roofline(asked: Projection, samples: pd.DataFrame | None = None) -> Block | 
     Limits: a memory of its own (--local-memory) -> Missing, its rate is only stated
     """
     if asked.forward.memory is not None:
-        return Missing(
-            NAME, "with --local-memory the rate does not depend on the size of the tables: leave it out."
+        return ROOFLINE.missing(
+            "with --local-memory the rate does not depend on the size of the tables: leave it out."
         )
     lines = _lines(asked, _batches(asked))
     points = _points(asked.forward, samples)
     figure = _figure(asked, lines, points)
-    rows = [row for line in lines for row in _rows(line)] + _point_rows(points)
+    rows = [{name: row[name] for name in _DATA} for line in lines for row in line.rows] + _point_rows(points)
     ceilings = [asked.setting.machine.quantity(key).evidence for key, _ in _CEILINGS]
-    how = _how(points, [*ceilings, *(kind for line in lines for kind in line.evidence)])
-    return Block(NAME, _title(asked, lines[0]), how, figure, _source(asked, points), tuple(rows))
+    how = _how(points, [*ceilings, *(Evidence(row["evidence"]) for line in lines for row in line.rows)])
+    return ROOFLINE.block(_title(asked, lines[0]), how, figure, _source(asked, points), rows)
 
 
 def _batches(asked: Projection) -> list[float]:
@@ -91,7 +75,7 @@ def _batches(asked: Projection) -> list[float]:
     return [batch * factor for factor in _BATCHES if batch * factor <= LARGEST["batch"]]
 
 
-def _lines(asked: Projection, batches: list[float]) -> list[_Line]:
+def _lines(asked: Projection, batches: list[float]) -> list[Drawn]:
     """The asked tables with their rows scaled so that the working set runs over all sizes of one GPU.
 
     All batches at once: what skewed ids ask of a table of so many rows is worked out for them together.
@@ -105,17 +89,26 @@ def _lines(asked: Projection, batches: list[float]) -> list[_Line]:
     one, ids = np.ones_like(sizes), np.full_like(sizes, float(work.id_bytes[0]))
     local = Configs(sizes, one, one, each, ids, groups, True)
     timing = forward.baseline(forward.traffic(local))
-    evidence = [Evidence.from_rank(int(rank)) for rank in np.broadcast_to(timing.evidence, sizes.shape)]
+    kinds = [str(Evidence.from_rank(int(rank))) for rank in np.broadcast_to(timing.evidence, sizes.shape)]
     moved = sum(
         _asked_bytes(forward, each * g.count, g.pooling, g.dim, g.element_bytes, ids) for g in local.groups
     )
-    moved, places = np.broadcast_to(moved, sizes.shape), np.arange(sizes.size).reshape(len(batches), -1)
+    moved = np.broadcast_to(moved, sizes.shape)
+    numbers = {
+        "batch": each, "working_set_bytes": sizes, "asked_bytes": moved, "time_s": timing.time_s,
+        "low_s": timing.low_s, "high_s": timing.high_s, "bytes_per_s": moved / timing.time_s,
+        "slowest": moved / timing.high_s, "fastest": moved / timing.low_s,
+    }  # fmt: skip
+    rows = [
+        {"kind": "model", **dict(zip(numbers, row, strict=True)), "evidence": kind, "main_evidence": kind}
+        for kind, *row in zip(kinds, *(column.tolist() for column in numbers.values()), strict=True)
+    ]
     return [
-        _Line(
-            batch, index, sizes[at], moved[at], timing.time_s[at], timing.low_s[at], timing.high_s[at],
-            [evidence[place] for place in at],
+        Drawn(
+            f"batch {format_count(batch)}", style.colour(at), style.symbol(at),
+            tuple(rows[at * _SIZES : (at + 1) * _SIZES]), True, False,
         )
-        for index, (batch, at) in enumerate(zip(batches, places, strict=True))
+        for at, batch in enumerate(batches)
     ]  # fmt: skip
 
 
@@ -152,10 +145,10 @@ def _points(forward: Forward, samples: pd.DataFrame | None) -> pd.DataFrame | No
     return rows.assign(working_set=working_set, asked=moved, rate=moved / rows["time_s"].to_numpy(float))
 
 
-def _title(asked: Projection, line: _Line) -> str:
+def _title(asked: Projection, line: Drawn) -> str:
     machine = asked.setting.machine
-    rate, ceiling = float(line.rate[-1]), machine.value("gather_bytes_per_s")
-    floor = machine.value("launch_floor_s") / float(line.time_s[-1])
+    last, ceiling = line.rows[-1], machine.value("gather_bytes_per_s")
+    rate, floor = last["bytes_per_s"], machine.value("launch_floor_s") / last["time_s"]
     said = f"{line.label} gathers from tables that fill a GPU at {format_rate(rate)}"
     if floor >= 0.5:
         return sentence(f"{said}; kernel launches take {format_fraction(floor)} of the time")
@@ -183,114 +176,93 @@ def _source(asked: Projection, points: pd.DataFrame | None) -> str:
     return f"Machine {machine.name}: {', '.join(parts)}.{timed}"
 
 
-def _figure(asked: Projection, lines: Sequence[_Line], points: pd.DataFrame | None) -> Any:
-    figure = style.new_figure(height=480)
-    for line in lines:
-        for trace in _traces(line):
-            figure.add_trace(trace)
-    if points is not None:
-        figure.add_trace(_marks(points, len(lines)))
+def _figure(asked: Projection, lines: Sequence[Drawn], points: pd.DataFrame | None) -> Any:
     machine = asked.setting.machine
     ceilings = [(label, machine.quantity(key)) for key, label in _CEILINGS]
-    low = min(float((line.asked / line.high_s).min()) for line in lines)
-    high = max([q.value for _, q in ceilings] + [float((line.asked / line.low_s).max()) for line in lines])
-    left, right = float(lines[0].working_set[0]), float(lines[0].working_set[-1])
+    low = min(min(line.values("slowest")) for line in lines)
+    high = max([q.value for _, q in ceilings] + [max(line.values("fastest")) for line in lines])
+    sizes = lines[0].values("working_set_bytes")
+    left, right = sizes[0], sizes[-1]
+    marks = []
     if points is not None:
+        marks = [_marks(points, len(lines))]
         low, high = min(low, float(points["rate"].min())), max(high, float(points["rate"].max()))
         left = min(left, float(points["working_set"].min()) / 1.5)
-    figure.update_xaxes(style.bytes_axis(left, right, "bytes of all tables on one GPU"))
-    figure.update_yaxes(style.rate_axis(low / 1.5, high * 1.6, "bytes per second"))
-    _ceilings(figure, ceilings, lines, left, right)
-    _cache(figure, machine.value("l2_bytes"), left)
-    return figure
+    levels = [_ceiling(*each, left, right) for each in sorted(ceilings, key=lambda pair: pair[1].value)]
+    words = [_ceiling_words(at, level, lines) for at, level in enumerate(levels)]
+    l2_bytes = machine.value("l2_bytes")
+    shade = {
+        "x0": left,
+        "x1": l2_bytes,
+        "y0": 0,
+        "y1": 1,
+        "yref": "y domain",
+        "type": "rect",
+        "layer": "below",
+    }
+    shade |= {"fillcolor": style.faded(style.PALETTE[4], 0.10), "line": {"width": 0}}
+    return style.new_figure(
+        [trace for line in lines for trace in traces(line, _SHOWN, _hover)] + marks + levels,
+        height=480,
+        xaxis=style.bytes_axis(left, right, "bytes of all tables on one GPU"),
+        yaxis=style.rate_axis(low / 1.5, high * 1.6, "bytes per second"),
+        shapes=[shade] if l2_bytes > left else [],
+        annotations=words + ([_cache_words(l2_bytes)] if l2_bytes > left else []),
+    )
 
 
-def _ceilings(
-    figure: Any, ceilings: Sequence[tuple[str, Quantity]], lines: Sequence[_Line], left: float, right: float
-) -> None:
-    """Horizontal lines, dashed by evidence, each with its name; that of the lowest is below its line.
+def _ceiling(label: str, quantity: Quantity, left: float, right: float) -> dict[str, Any]:
+    """A horizontal line, dashed by evidence."""
+    text = f"{label} {format_rate(quantity.value)} ({quantity.evidence})"
+    line = {"color": style.RULE, "width": 1, "dash": style.DASHES[quantity.evidence]}
+    words = hover([text, f"source: {safe(quantity.source)}"])
+    return scatter(
+        [left, right], [quantity.value] * 2, words, label, mode="lines", line=line, showlegend=False
+    )
 
-    A name stands on the right, or on the left where the lines of the model come close on the right.
+
+def _ceiling_words(at: int, level: Mapping[str, Any], lines: Sequence[Drawn]) -> dict[str, Any]:
+    """Its name: below the line of the lowest ceiling, over the others.
+
+    It stands on the right, or on the left where the lines of the model come close on the right.
     """
-    import plotly.graph_objects as go
-
-    ordered = sorted(ceilings, key=lambda pair: pair[1].value)
-    for index, (label, quantity) in enumerate(ordered):
-        text = f"{label} {format_rate(quantity.value)} ({quantity.evidence})"
-        figure.add_trace(
-            go.Scatter(
-                x=[left, right], y=[quantity.value] * 2, mode="lines", name=label, showlegend=False,
-                line={"color": style.RULE, "width": 1, "dash": style.DASHES[quantity.evidence]},
-                hovertext=hover([text, f"source: {safe(quantity.source)}"]), hoverinfo="text",
-            )
-        )  # fmt: skip
-        below = index == 0
-        gaps = [min(_gap(line, quantity.value, part) for line in lines) for part in _ENDS]
-        crowded = gaps[1] < _CLOSE and gaps[0] > gaps[1]
-        figure.add_annotation(
-            x=np.log10(left if crowded else right), y=np.log10(quantity.value), showarrow=False, text=text,
-            xanchor="left" if crowded else "right", yanchor="top" if below else "bottom", font={"size": 11},
-        )  # fmt: skip
+    value = level["y"][0]
+    gaps = [min(_gap(line, value, part) for line in lines) for part in _ENDS]
+    crowded = gaps[1] < _CLOSE and gaps[0] > gaps[1]
+    return {
+        "x": math.log10(level["x"][0 if crowded else 1]), "y": math.log10(value), "showarrow": False,
+        "text": level["hovertext"].partition("<br>")[0], "xanchor": "left" if crowded else "right",
+        "yanchor": "bottom" if at else "top", "font": {"size": 11},
+    }  # fmt: skip
 
 
 _ENDS = (slice(None, _SIZES // 4), slice(-_SIZES // 4, None))  # sizes of tables under a name
 _CLOSE = 0.2  # natural logarithm of a ratio: less than the height of a name
 
 
-def _gap(line: _Line, value: float, part: slice) -> float:
+def _gap(line: Drawn, value: float, part: slice) -> float:
     """How far a line is from a value there, as a logarithm."""
-    return float(np.abs(np.log(line.rate[part] / value)).min())
+    return min(abs(math.log(rate / value)) for rate in line.values("bytes_per_s")[part])
 
 
-def _cache(figure: Any, l2_bytes: float, left: float) -> None:
-    if l2_bytes <= left:
-        return
-    shade = style.faded(style.PALETTE[4], 0.10)
-    figure.add_vrect(x0=left, x1=l2_bytes, fillcolor=shade, line_width=0, layer="below")
-    figure.add_annotation(
-        x=np.log10(l2_bytes), y=0, yref="y domain", xanchor="left", yanchor="bottom", showarrow=False,
-        text=f"← fit in L2, {format_bytes(l2_bytes, binary=False)}", font={"size": 11},
-    )  # fmt: skip
+def _cache_words(l2_bytes: float) -> dict[str, Any]:
+    return {
+        "x": math.log10(l2_bytes), "y": 0, "yref": "y domain", "xanchor": "left", "yanchor": "bottom",
+        "text": f"← fit in L2, {size_words(l2_bytes)}", "showarrow": False,
+        "font": {"size": 11},
+    }  # fmt: skip
 
 
-def _traces(line: _Line) -> Iterator[Any]:
-    """Ribbon, then the line in parts of one evidence each."""
-    import plotly.graph_objects as go
-
-    colour, x, y = style.colour(line.index), line.working_set, line.rate
-    same = {"name": line.label, "legendgroup": line.label}
-    high, low = line.asked / line.low_s, line.asked / line.high_s
-    yield go.Scatter(
-        x=np.concatenate([x, x[::-1]]), y=np.concatenate([high, low[::-1]]), mode="lines", line={"width": 0},
-        fill="toself", fillcolor=style.faded(colour, 0.12), hoverinfo="skip", showlegend=False, **same,
-    )  # fmt: skip
-    words = [_line_text(line, at) for at in range(x.size)]
-    first = True
-    for kind, members in groupby(range(x.size), key=lambda at: line.evidence[at]):
-        span = list(members)
-        part = slice(max(span[0] - 1, 0), span[-1] + 1)
-        yield go.Scatter(
-            x=x[part], y=y[part], mode="lines", hovertext=words[part], hoverinfo="text",
-            line={"color": colour, "width": 2.5, "dash": style.DASHES[kind]}, showlegend=first, **same,
-        )  # fmt: skip
-        first = False
+def _hover(row: Mapping[str, Any]) -> list[str]:
+    low, high = (format_time(row[name]) for name in ("low_s", "high_s"))
+    return [
+        f"tables of {size_words(row['working_set_bytes'])}",
+        f"{format_rate(row['bytes_per_s'])}, {format_time(row['time_s'])}",
+        f"band {low} – {high}",
+    ]
 
 
-def _line_text(line: _Line, at: int) -> str:
-    low, high = line.low_s[at], line.high_s[at]
-    return hover(
-        [
-            f"{line.label}, tables of {format_bytes(float(line.working_set[at]), binary=False)}",
-            f"{format_rate(float(line.rate[at]))}, {format_time(float(line.time_s[at]))}",
-            f"band {format_time(float(low))} – {format_time(float(high))}",
-            f"evidence: {line.evidence[at]}",
-        ]
-    )
-
-
-def _marks(points: pd.DataFrame, index: int) -> Any:
-    import plotly.graph_objects as go
-
+def _marks(points: pd.DataFrame, index: int) -> dict[str, Any]:
     words = []
     for row in points.to_dict(orient="records"):
         shape = f"batch {row['batch']}, {row['tables']} tables, pooling {row['pooling']}, dim {row['dim']}"
@@ -298,25 +270,7 @@ def _marks(points: pd.DataFrame, index: int) -> Any:
         speed = f"{format_rate(float(row['rate']))}, {format_time(float(row['time_s']))}"
         words.append(hover([speed, shape, ids, f"measured, {row['flag']}"]))
     marker = {"color": style.colour(index), "symbol": style.symbol(index), "size": 7}
-    return go.Scatter(
-        x=points["working_set"].tolist(), y=points["rate"].tolist(), mode="markers", marker=marker,
-        name="timed here", hovertext=words, hoverinfo="text",
-    )  # fmt: skip
-
-
-def _rows(line: _Line) -> Iterator[dict[str, Any]]:
-    for at in range(line.working_set.size):
-        yield {
-            "kind": "model",
-            "batch": line.batch,
-            "working_set_bytes": float(line.working_set[at]),
-            "asked_bytes": float(line.asked[at]),
-            "time_s": float(line.time_s[at]),
-            "low_s": float(line.low_s[at]),
-            "high_s": float(line.high_s[at]),
-            "bytes_per_s": float(line.rate[at]),
-            "evidence": str(line.evidence[at]),
-        }
+    return scatter(points["working_set"].tolist(), points["rate"].tolist(), words, "timed here", marker)
 
 
 def _point_rows(points: pd.DataFrame | None) -> list[dict[str, Any]]:

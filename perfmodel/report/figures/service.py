@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from perfmodel.report.columns import Column
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.marks import NAMED, rule, scatter
+from perfmodel.report.figures.registry import BATCHES, LATENCY, MADE_OF
+from perfmodel.report.figures.stacked_bars import Heights, stacked_bars
 from perfmodel.service.closed_forms import estimated_quantile
 from perfmodel.service.events import WAITS
 from perfmodel.service.highest import P99
 from perfmodel.service.service_load import LoadRow, ServiceLoad
 from perfmodel.units import counted, format_count, format_fraction, format_per_second, format_time
 
-LATENCY, MADE_OF, BATCHES = "latency", "made-of", "batches"
-_HEIGHT, _WIDTH = 440, 760
 _MARGIN = {"l": 80, "r": 32, "t": 56, "b": 64}
+_LAYOUT: dict[str, Any] = {
+    "height": 440,
+    "margin": _MARGIN,
+    "meta": {"min_width": 760, "right": _MARGIN["r"]},
+}
 _QUANTILES = (("p99", 0.99), ("p95", 0.95), ("p50", 0.5))
 _BELOW, _ABOVE = 0.8, 1.25
+Words = Callable[[float, float], str]
 WORDS = {
     "batching": "waiting for the batch to fill",
     "queue": "waiting for earlier batches",
@@ -26,29 +34,28 @@ WORDS = {
 }
 
 
-def blocks(answer: ServiceLoad, rows: Sequence[LoadRow], source: str) -> tuple[Block | Missing, ...]:
-    """All figures of a service. rows  of ``service_load.curve``;  source  of the times of the pass"""
-    return latency(answer, rows, source), made_of(answer, rows, source), batches(answer, source)
-
-
 def latency(answer: ServiceLoad, rows: Sequence[LoadRow], source: str) -> Block:
-    """Percentiles against load, with the limit and the asked load."""
+    """Percentiles against load, with the limit and the asked load.
+
+    rows  of ``service_load.curve``;  source  of the times of the pass
+    """
     loads = [row.load_per_s for row in rows]
     limit, most = answer.question.limit_s, answer.best.rate_per_s * answer.replicas
     traces = [
-        _line(name, loads, [row.run.quantile(q) for row in rows], at)
+        _line(name, loads, [row.run.quantile(q) for row in rows], _latency_words, at)
         for at, (name, q) in enumerate(_QUANTILES)
     ]
     traces += _estimated(answer, rows)
     heights = [height for trace in traces for height in trace["y"]] + [limit]
-    figure = style.plain_figure(
+    figure = style.new_figure(
         traces,
-        height=_HEIGHT,
-        margin=_MARGIN,
-        meta={"min_width": _WIDTH, "right": _MARGIN["r"]},
+        **_LAYOUT,
         xaxis=style.log_axis(_BELOW * min(loads), _ABOVE * max(loads), _tick, "requests per second"),
         yaxis=style.time_axis(_BELOW * min(heights), _ABOVE * max(heights), "latency"),
-        shapes=[_rule("y", limit), _rule("x", answer.asked.load_per_s, "dot")],
+        shapes=[
+            rule("y", limit, width=1.5, dash="dash"),
+            rule("x", answer.asked.load_per_s, width=1.5, dash="dot"),
+        ],
         annotations=[
             _note(f"limit {format_time(limit)}", y=limit),
             _note("asked", x=answer.asked.load_per_s),
@@ -62,7 +69,7 @@ def latency(answer: ServiceLoad, rows: Sequence[LoadRow], source: str) -> Block:
         "take all that wait, dotted curves are the closed form of the percentiles."
     )
     data = tuple(row.to_dict() for row in rows)
-    return Block(LATENCY, title, how, figure, source, data)
+    return LATENCY.block(title, how, figure, source, data)
 
 
 def _estimated(answer: ServiceLoad, rows: Sequence[LoadRow]) -> list[dict[str, Any]]:
@@ -77,29 +84,22 @@ def _estimated(answer: ServiceLoad, rows: Sequence[LoadRow]) -> list[dict[str, A
                 loads.append(row.load_per_s)
                 times.append(time)
         if loads and name != "p95":
-            trace = _line(f"{name}, closed form", loads, times, at)
+            trace = _line(f"{name}, closed form", loads, times, _latency_words, at)
             trace |= {"mode": "lines", "line": {"color": style.colour(at), "width": 2, "dash": "dot"}}
             found.append(trace)
     return found
 
 
-def _line(name: str, loads: Sequence[float], times: Sequence[float], at: int) -> dict[str, Any]:
-    words = [[_rate(load), format_time(time)] for load, time in zip(loads, times, strict=True)]
-    return {
-        "type": "scatter", "x": list(loads), "y": list(times), "mode": "lines+markers", "name": name,
-        "customdata": words,
-        "hovertemplate": "<b>%{fullData.name}</b><br>%{customdata[0]}: %{customdata[1]}<extra></extra>",
-        "line": {"color": style.colour(at), "width": 3 if at == 0 else 2},
-        "marker": {"symbol": style.symbol(at), "size": 8, "color": style.colour(at)},
-    }  # fmt: skip
+def _line(name: str, x: Sequence[float], y: Sequence[float], words: Words, at: int) -> dict[str, Any]:
+    """words  of a point in a hover"""
+    said = [words(*point) for point in zip(x, y, strict=True)]
+    line = {"color": style.colour(at), "width": 3 if at == 0 else 2}
+    marker = {"symbol": style.symbol(at), "size": 8, "color": style.colour(at)}
+    return scatter(x, y, said, name, marker, mode="lines+markers", line=line, hovertemplate=NAMED)
 
 
-def _rule(axis: str, value: float, dash: str = "dash") -> dict[str, Any]:
-    across = {"y": ("x", "y"), "x": ("y", "x")}[axis]
-    return {
-        "type": "line", f"{across[1]}0": value, f"{across[1]}1": value, f"{across[0]}ref": "paper",
-        f"{across[0]}0": 0, f"{across[0]}1": 1, "line": {"color": style.RULE, "width": 1.5, "dash": dash},
-    }  # fmt: skip
+def _latency_words(load: float, time_s: float) -> str:
+    return f"{_rate(load)}: {format_time(time_s)}"
 
 
 def _note(text: str, x: float | None = None, y: float | None = None) -> dict[str, Any]:
@@ -115,25 +115,20 @@ def _note(text: str, x: float | None = None, y: float | None = None) -> dict[str
 def made_of(answer: ServiceLoad, rows: Sequence[LoadRow], source: str) -> Block:
     """The parts of the 99th percentile at each load, as bars on top of one another."""
     within = [row for row in rows if row.load_per_s <= answer.best.rate_per_s * answer.replicas * (1 + 1e-9)]
-    loads = [_rate(row.load_per_s).removesuffix(" requests/s").removesuffix("requests/s") for row in within]
-    parts = [row.run.made_of(P99) for row in within]
-    traces = [
-        {
-            "type": "bar", "x": loads, "y": [max(each[name], 0.0) * 1e3 for each in parts], "name": name,
-            "customdata": [[format_time(max(each[name], 0.0))] for each in parts],
-            "hovertemplate": f"<b>{name}</b>: {WORDS[name]}<br>%{{x}}: %{{customdata[0]}}<extra></extra>",
-            "marker": {"color": style.colour(at)},
-        }
-        for at, name in enumerate(WAITS)
-    ]  # fmt: skip
-    figure = style.plain_figure(
-        traces,
-        height=_HEIGHT,
-        margin=_MARGIN,
-        meta={"min_width": _WIDTH, "right": _MARGIN["r"]},
-        barmode="stack",
+    made = [(row.load_per_s, row.run.made_of(P99)) for row in within]
+    figure, _ = stacked_bars(
+        [
+            (_load(load), {name: (name, load, max(parts[name], 0.0)) for name in WAITS})
+            for load, parts in made
+        ],
+        (
+            Column(text=lambda part: WORDS[part[0]]),
+            Column(text=lambda part: f"{_load(part[1])}: {format_time(part[2])}"),
+        ),
+        lambda name, _: name,
+        [Heights("ms", lambda part: part[2] * 1e3, style.axis("99th percentile (ms)", rangemode="tozero"))],
+        **_LAYOUT,
         xaxis=style.axis("requests per second", type="category"),
-        yaxis=style.axis("99th percentile (ms)", rangemode="tozero"),
     )
     asked = answer.asked.run.made_of(P99)
     largest = max(WAITS, key=lambda name: asked[name])
@@ -143,11 +138,8 @@ def made_of(answer: ServiceLoad, rows: Sequence[LoadRow], source: str) -> Block:
     how = (
         f"Each bar is the p99 at one load within the limit, in its mean parts. {words[0].upper()}{words[1:]}."
     )
-    data = tuple(
-        {"load_per_s": row.load_per_s, **{f"{name}_s": part[name] for name in WAITS}}
-        for row, part in zip(within, parts, strict=True)
-    )
-    return Block(MADE_OF, title, how, figure, source, data)
+    data = [{"load_per_s": load, **{f"{name}_s": parts[name] for name in WAITS}} for load, parts in made]
+    return MADE_OF.block(title, how, figure, source, data)
 
 
 def batches(answer: ServiceLoad, source: str) -> Block | Missing:
@@ -155,19 +147,20 @@ def batches(answer: ServiceLoad, source: str) -> Block | Missing:
     best = {each.batch: each for each in sorted(answer.tried, key=lambda each: each.rate_per_s)}
     shown = [best[batch] for batch in sorted(best)]
     if len(shown) < 2:
-        return Missing(BATCHES, "one batch size was given: leave out --batch to compare.")
+        return BATCHES.missing("one batch size was given: leave out --batch to compare.")
     sizes = [float(each.batch) for each in shown]
     lines = {
         "within the limit": [each.rate_per_s for each in shown],
         "without a limit": [each.capacity_per_s for each in shown],
     }
-    traces = [_carries(name, sizes, rates, at) for at, (name, rates) in enumerate(lines.items())]
+    traces = [
+        _line(name, sizes, rates, lambda size, rate: f"{format_count(size)} per GPU: {_rate(rate)}", at)
+        for at, (name, rates) in enumerate(lines.items())
+    ]
     rates = [rate for each in lines.values() for rate in each]
-    figure = style.plain_figure(
+    figure = style.new_figure(
         traces,
-        height=_HEIGHT,
-        margin=_MARGIN,
-        meta={"min_width": _WIDTH, "right": _MARGIN["r"]},
+        **_LAYOUT,
         xaxis=style.log_axis(
             _BELOW * min(sizes), _ABOVE * max(sizes), format_count, "samples of each GPU in a full batch"
         ),
@@ -188,21 +181,19 @@ def batches(answer: ServiceLoad, source: str) -> Block | Missing:
          "highest_load_per_s": e.rate_per_s, "capacity_per_s": e.capacity_per_s}
         for e in shown
     )  # fmt: skip
-    return Block(BATCHES, title, how, figure, source, data)
-
-
-def _carries(name: str, sizes: Sequence[float], rates: Sequence[float], at: int) -> dict[str, Any]:
-    words = [[format_count(size), _rate(rate)] for size, rate in zip(sizes, rates, strict=True)]
-    found = _line(name, sizes, rates, at)
-    hover = "<b>%{fullData.name}</b><br>%{customdata[0]} per GPU: %{customdata[1]}<extra></extra>"
-    return {**found, "customdata": words, "hovertemplate": hover}
+    return BATCHES.block(title, how, figure, source, data)
 
 
 def _rate(per_s: float) -> str:
     return format_per_second(per_s, "requests")
 
 
+def _load(per_s: float) -> str:
+    """``500 k``, of requests per second."""
+    return _rate(per_s).removesuffix("requests/s").strip()
+
+
 def _tick(value: float) -> str:
     """``500 k``, on an axis."""
-    number, _, unit = _rate(value).removesuffix("requests/s").strip().partition(" ")
+    number, _, unit = _load(value).partition(" ")
     return f"{float(number):g} {unit}".strip()

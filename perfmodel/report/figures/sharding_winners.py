@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
@@ -11,15 +12,15 @@ from perfmodel.plan.as_projection import Compared
 from perfmodel.plan.sizes import Size
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.words import library_name
+from perfmodel.report.figures.marks import heat_cells
+from perfmodel.report.figures.registry import SHARDINGS
+from perfmodel.report.figures.words import hover, library_name, size_words
 from perfmodel.report.projection_text import short_label
 from perfmodel.schema.evidence import Evidence
-from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_ratio, format_time
+from perfmodel.units import counted, format_count, format_fraction, format_ratio, format_time
 
-NAME = "shardings"
 SCALE = ((0.0, "#63a9d2"), (0.35, "#9cc8e0"), (0.7, "#d3e2ea"), (1.0, "#f2f2f2"))
 """Everywhere light enough for dark numbers."""
-NUMBERS = "#1a1a1a"
 _SAME = 1e-6  # of a time: as fast
 _LARGEST_RATIO = 4.0  # of a time to the fastest: what is slower has the last colour
 
@@ -31,18 +32,31 @@ def shardings(sizes: Sequence[Size]) -> Block | Missing:
     """
     spread = [size for size in sizes if size.base.gpus > 1]
     if not spread:
-        return Missing(NAME, "every size here fits on one GPU: ask for larger tables with --table-size.")
+        return SHARDINGS.missing("every size here fits on one GPU: ask for larger tables with --table-size.")
     ways = [e.way for e in spread[0].found if any(_of(size, e.way).answer for size in spread)]
     never = [each for each in spread[-1].found if each.way not in ways]
-    columns = [f"{_bytes(size)}<br>{format_count(size.base.gpus)}" for size in spread]
-    figure = style.new_figure(height=114 + 34 * len(ways), margin={"l": 150, "r": 24, "t": 40, "b": 72})
-    figure.add_trace(_cells(spread, ways, columns))
-    figure.update_xaxes(
-        title={"text": "bytes of all tables, and GPUs"}, type="category", showgrid=False, tickangle=0
+    cells = heat_cells(
+        [f"{size_words(size.table_bytes)}<br>{format_count(size.base.gpus)}" for size in spread],
+        ways,
+        [[(size, _of(size, way)) for size in spread] for way in ways],
+        lambda cell: _heat(*cell),
+        lambda cell: format_ratio(cell[1].answer.slowdown) if cell[1].answer else "",
+        lambda cell: _hover(*cell),
+        colorscale=[list(pair) for pair in SCALE],
+        zmin=0,
+        zmax=1,
     )
-    figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
-    figure.update_layout(showlegend=False, shapes=_frames(spread, ways), meta={"min_width": 680})
-    rows = tuple(row for size in spread for row in _rows(size))
+    figure = style.new_figure(
+        [cells],
+        height=114 + 34 * len(ways),
+        margin={"l": 150, "r": 24, "t": 40, "b": 72},
+        showlegend=False,
+        shapes=_frames(spread, ways),
+        meta={"min_width": 680},
+        xaxis=style.axis("bytes of all tables, and GPUs", type="category", showgrid=False, tickangle=0),
+        yaxis=style.axis(autorange="reversed", type="category", showgrid=False),
+    )
+    rows = [row for size in spread for row in _rows(size)]
     library = library_name(str(spread[0].base.setting.backend))
     how = (
         f"All use {library}; the first figure has other libraries. Each column is a size of the tables. "
@@ -53,7 +67,7 @@ def shardings(sizes: Sequence[Size]) -> Block | Missing:
         how += f" {ROWS_ONCE} sends unique rows, which are pooled at the receiver."
     if never:
         how += f" Not possible at any size here: {', '.join(each.way for each in never)}."
-    return Block(NAME, _title(spread, library), how, figure, _source(spread), rows)
+    return SHARDINGS.block(_title(spread, library), how, figure, _source(spread), rows)
 
 
 def _title(spread: Sequence[Size], library: str) -> str:
@@ -69,39 +83,13 @@ def _title(spread: Sequence[Size], library: str) -> str:
         return f"With {library} the {runs[0][0]} sharding is the fastest at every size here{equal}."
     words = []
     for way, members in runs:
-        low, high = (_bytes(size) for size in (members[0], members[-1]))
+        low, high = (size_words(size.table_bytes) for size in (members[0], members[-1]))
         words.append(f"{way} at {low}" if low == high else f"{way} from {low} to {high}")
     return f"With {library} the fastest sharding is {', '.join(words[:-1])}, and {words[-1]}."
 
 
-def _bytes(size: Size) -> str:
-    return format_bytes(size.table_bytes, binary=False)
-
-
 def _of(size: Size, way: str) -> Compared:
     return next(each for each in size.found if each.way == way)
-
-
-def _cells(spread: Sequence[Size], ways: Sequence[str], columns: Sequence[str]) -> Any:
-    import plotly.graph_objects as go
-
-    found = [[_of(size, way) for size in spread] for way in ways]
-    return go.Heatmap(
-        x=list(columns),
-        y=list(ways),
-        z=[[_heat(size, _of(size, way)) for size in spread] for way in ways],
-        text=[[format_ratio(e.answer.slowdown) if e.answer else "" for e in row] for row in found],
-        customdata=[[_hover(size, each) for size, each in zip(spread, row, strict=True)] for row in found],
-        texttemplate="%{text}",
-        textfont={"color": NUMBERS},
-        hovertemplate="%{customdata}<extra></extra>",
-        colorscale=[list(pair) for pair in SCALE],
-        zmin=0,
-        zmax=1,
-        showscale=False,
-        xgap=2,
-        ygap=2,
-    )
 
 
 def _as_fast(size: Size, each: Compared) -> bool:
@@ -113,8 +101,6 @@ def _as_fast(size: Size, each: Compared) -> bool:
 
 def _heat(size: Size, each: Compared) -> float | None:
     """0 for the fastest, 1 for ``_LARGEST_RATIO`` times as long and more; None where it is not possible."""
-    import math
-
     best = size.best.answer
     if each.answer is None or best is None:
         return None
@@ -134,15 +120,20 @@ def _frames(spread: Sequence[Size], ways: Sequence[str]) -> list[dict[str, Any]]
 
 
 def _hover(size: Size, each: Compared) -> str:
-    head = f"<b>{each.way}</b><br>{_bytes(size)} on {counted(size.base.gpus, 'GPU')}<br>"
     answer, longest = each.answer, each.limiting
+    head = [f"<b>{each.way}</b>", f"{size_words(size.table_bytes)} on {counted(size.base.gpus, 'GPU')}"]
     if answer is None or longest is None:
-        return f"{head}not possible: {each.why}"
+        return hover([*head, f"not possible: {each.why}"])
     low, high = answer.band
-    return (
-        f"{head}{format_ratio(answer.slowdown)}, band {format_ratio(low)} – {format_ratio(high)}<br>"
-        f"{format_time(answer.time_s)} per batch; {format_bytes(each.memory_bytes, binary=False)} per GPU<br>"
-        f"longest: {short_label(longest)}, {format_fraction(longest.share)}<br>evidence: {answer.evidence}"
+    held = f"{size_words(each.memory_bytes)} per GPU"
+    return hover(
+        [
+            *head,
+            f"{format_ratio(answer.slowdown)}, band {format_ratio(low)} – {format_ratio(high)}",
+            f"{format_time(answer.time_s)} per batch; {held}",
+            f"longest: {short_label(longest)}, {format_fraction(longest.share)}",
+            f"evidence: {answer.evidence}",
+        ]
     )
 
 

@@ -17,18 +17,19 @@ from perfmodel.report.figures.line_traces import (
     SlowdownLine,
     dash_words,
     drawn_of,
-    evidence_words,
     fastest_other,
     full,
     labels,
+    ratio_words,
     rule_words,
-    rules,
     source,
     traces,
 )
-from perfmodel.units import counted, format_bytes, format_count, format_ratio, format_time
+from perfmodel.report.figures.marks import rule, scatter
+from perfmodel.report.figures.registry import SLOWDOWN
+from perfmodel.report.figures.words import size_words
+from perfmodel.units import counted, format_count, format_ratio
 
-NAME = "slowdown"
 _SHOWN = Columns("table_bytes", "slowdown", "slowdown_low", "slowdown_high")
 _COLUMNS = ("table_bytes", "gpus", "slowdown", "slowdown_low", "slowdown_high", "time_s", "baseline_time_s")
 _MARGIN = {"l": 72, "r": 190, "t": 84, "b": 60}
@@ -54,11 +55,11 @@ def slowdown(lines: Sequence[SlowdownLine], asked: Projection, marks: Sequence[M
     """
     known = [line for line in lines if (line.frame["gpus"].to_numpy() > 1).any()]
     if not known:
-        return Missing(NAME, "every size here fits on one GPU: ask for larger tables with --table-size.")
+        return SLOWDOWN.missing("every size here fits on one GPU: ask for larger tables with --table-size.")
     drawn = drawn_of(known, _COLUMNS)
     rows = tuple(row for one in drawn for row in one.rows)
     top = max([row["slowdown_high"] for row in rows] + [mark.slowdown for mark in marks])
-    lines_drawn = [trace for one in drawn for trace in traces(one, _SHOWN, _hover, _HOVER)]
+    lines_drawn = [trace for one in drawn for trace in traces(one, _SHOWN, _hover)]
     log = style.ratio_axis(_LOWEST, _ABOVE * top, "slowdown (×)")
     linear = style.axis("slowdown (×)", rangemode="tozero", range=[0, top])
     borders = _borders(asked, rows)
@@ -70,14 +71,14 @@ def slowdown(lines: Sequence[SlowdownLine], asked: Projection, marks: Sequence[M
         ]
         for scale in (_scale(_LOWEST, _ABOVE * top, log=True), _scale(0.0, top, log=False))
     )
-    figure = style.plain_figure(
+    figure = style.new_figure(
         [*lines_drawn, *_mark_traces(marks), _upper_trace(rows)],
         height=_HEIGHT,
         margin=_MARGIN,
         meta={"min_width": _WIDTH, "right": _MARGIN["r"]},
         yaxis=log,
         annotations=on_log,
-        shapes=rules(borders),
+        shapes=[rule("x", at, dash="dot") for at, _ in borders],
         **_size_axes(rows, drawn[0]),
     )
     switches = (
@@ -85,7 +86,7 @@ def slowdown(lines: Sequence[SlowdownLine], asked: Projection, marks: Sequence[M
         Switch("linear", {}, {"yaxis": linear, "annotations": on_linear}),
     )
     title, how = sentence(known, asked), _how(rows, asked)
-    return Block(NAME, title, how, figure, source(asked, rows), rows, switches)
+    return SLOWDOWN.block(title, how, figure, source(asked, rows), rows, switches)
 
 
 def _scale(lowest: float, highest: float, *, log: bool) -> PixelScale:
@@ -95,7 +96,7 @@ def _scale(lowest: float, highest: float, *, log: bool) -> PixelScale:
 def sentence(lines: Sequence[SlowdownLine], asked: Projection) -> str:
     """What the lines say at the size of ``asked``, which every line has."""
     low, high = asked.band
-    size = format_bytes(asked.gpu_count.table_bytes, binary=False)
+    size = size_words(asked.gpu_count.table_bytes)
     if asked.gpus == 1 and asked.forward.tier is None:
         return f"Tables of {size} fit on one GPU, so nothing is slower there."
     below = f" in {asked.forward.tier.place}" if asked.forward.tier is not None else ""
@@ -120,35 +121,17 @@ def _how(rows: Sequence[Mapping[str, Any]], asked: Projection) -> str:
     )
 
 
-_HOVER = (
-    "<b>%{fullData.name}</b><br>%{customdata[0]} on %{customdata[1]} GPUs<br>%{customdata[2]}, band "
-    "%{customdata[3]} – %{customdata[4]}<br>%{customdata[5]} instead of %{customdata[6]}<br>"
-    "evidence: %{customdata[7]}<extra></extra>"
-)
-
-
 def _hover(row: Mapping[str, Any]) -> list[str]:
-    ratios = (format_ratio(row[name]) for name in ("slowdown", "slowdown_low", "slowdown_high"))
-    size, gpus = format_bytes(row["table_bytes"], binary=False), format_count(row["gpus"])
-    times = (format_time(row["time_s"]), format_time(row["baseline_time_s"]))
-    return [size, gpus, *ratios, *times, evidence_words(row)]
+    size, gpus = size_words(row["table_bytes"]), format_count(row["gpus"])
+    return [f"{size} on {gpus} GPUs", *ratio_words(row)]
 
 
 def _mark_traces(marks: Sequence[Mark]) -> list[dict[str, Any]]:
     if not marks:
         return []
-    return [
-        {
-            "type": "scatter",
-            "x": [mark.table_bytes for mark in marks],
-            "y": [mark.slowdown for mark in marks],
-            "customdata": [mark.label for mark in marks],
-            "hovertemplate": "%{customdata}<extra></extra>",
-            "mode": "markers",
-            "marker": {"symbol": "star-diamond", "size": 14, "color": _PUBLISHED, "line": {"width": 1}},
-            "name": "published (arXiv 2512.05831)",
-        }
-    ]
+    marker = {"symbol": "star-diamond", "size": 14, "color": _PUBLISHED, "line": {"width": 1}}
+    x, y = [mark.table_bytes for mark in marks], [mark.slowdown for mark in marks]
+    return [scatter(x, y, [mark.label for mark in marks], "published (arXiv 2512.05831)", marker)]
 
 
 _PUBLISHED = style.PALETTE[7]

@@ -45,6 +45,10 @@ INK, GRID, MARK = "#444444", "rgba(128,128,128,0.25)", "rgba(128,128,128,0.7)"
 RULE = PALETTE[7]
 """Colour of lines that are no data: ceilings, 1×, as asked."""
 
+HATCHED = {"shape": "/", "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.6)", "size": 7}
+"""Of bars that wait, or are exposed."""
+
+LEGEND = {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"}
 HEIGHT = 420
 """Pixels."""
 
@@ -65,26 +69,16 @@ def faded(colour: str, opacity: float = 0.15) -> str:
     return f"rgba({red},{green},{blue},{opacity:g})"
 
 
-def new_figure(**layout: Any) -> Any:
-    """An empty figure in the style of the report; ``layout`` changes it.
-
-    Returns plotly.graph_objects.Figure: transparent, legend above the data, ``HEIGHT`` pixels high
-    """
-    import plotly.graph_objects as go
-
-    figure = go.Figure(layout=_base())
-    figure.update_layout(**layout)
-    return figure
-
-
-def plain_figure(traces: list[dict[str, Any]], **layout: Any) -> Any:
+def new_figure(traces: Sequence[dict[str, Any]] = (), **layout: Any) -> Any:
     """A figure of plain dictionaries in the style of the report: what ``layout`` names replaces it.
 
     Nothing is checked here, which is what makes it quick: tests check every figure that is made so.
     """
     import plotly.graph_objects as go
 
-    return go.Figure({"data": traces, "layout": {**_base(), "template": _NONE, **layout}}, _validate=False)
+    return go.Figure(
+        {"data": list(traces), "layout": {**_base(), "template": _NONE, **layout}}, _validate=False
+    )
 
 
 _NONE = {"data": {"scatter": [{"type": "scatter"}]}}
@@ -103,7 +97,7 @@ def _base() -> dict[str, Any]:
         "colorway": list(PALETTE),
         "hoverlabel": {"bgcolor": "#1d232b", "bordercolor": "#1d232b", "font": {"color": "#ffffff"}},
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "#7d7d7d", "activecolor": "#2b7bba"},
-        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"},
+        "legend": LEGEND,
         "xaxis": axis(),
         "yaxis": axis(),
     }

@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 from perfmodel.model.pipeline import in_line
 from perfmodel.model.schedule import NETWORK, Schedule, Steady, alone, steady
 from perfmodel.plan.pricing.training import WholeStep, is_communication
+from perfmodel.report.columns import Column, attributes, columns_record
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.gpu_columns import Shown, source, time_unit
+from perfmodel.report.figures.registry import TIMELINE
+from perfmodel.report.figures.time_bars import Bar, seen_rows, time_bars
 from perfmodel.report.figures.words import hover
 from perfmodel.report.step_words import step_label
 from perfmodel.units import format_fraction, format_time
 
-TIMELINE = "timeline"
 KERNEL, HIDDEN, EXPOSED = "kernels", "communication beside kernels", "exposed communication"
 EXCHANGE, CRITICAL = "exchanges", "critical path"
-_COLOURS = {
-    KERNEL: style.PALETTE[0],
-    HIDDEN: style.PALETTE[7],
-    EXPOSED: style.PALETTE[1],
-    EXCHANGE: style.PALETTE[1],
+_LOOKS: dict[str, dict[str, Any]] = {
+    KERNEL: {"color": style.PALETTE[0]},
+    EXCHANGE: {"color": style.PALETTE[1]},
+    HIDDEN: {"color": style.PALETTE[7]},
+    EXPOSED: {"color": style.PALETTE[1], "pattern": style.HATCHED},
 }
 _CRITICAL_COLOUR = "#e0312f"
 _BATCHES = 3  # of a training step that are drawn
-_THICK = 0.5  # of a row: its bars
-_NAMED = 0.012  # of the axis: bars that may have their name above
-_NARROWEST = 900  # pixels of a figure
-_LETTER = 0.0091  # of the axis, of a figure that narrow
 _STREAMS = {
     "keys": "ids to holders",
     "mp": "cut tables",
@@ -39,20 +37,7 @@ _STREAMS = {
     "dense": "dense gradients",
 }
 _IN_LINE = "one after the other"
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A task, or its exposed part, on one row of the timeline [s]."""
-
-    row: str
-    kind: str
-    name: str
-    start_s: float
-    end_s: float
-    batch: int = 0
-    critical: bool = False
-    whole_s: float = 0.0  # of the task that it is a part of
+_ROWS = (_IN_LINE, *_STREAMS.values(), KERNEL, EXCHANGE)
 
 
 def timeline(shown: Shown) -> Block:
@@ -61,21 +46,25 @@ def timeline(shown: Shown) -> Block:
     Limits: no dense layers -> steps one after the other, as the plan's time counts them
     """
     bars = _of_steps(shown) if shown.whole is None else _of_streams(shown.whole)
-    figure = _drawn(bars, shown.whole is not None)
+    several = any(bar.batch for bar in bars)
+    figure = time_bars(bars, _ROWS, _LOOKS, lambda bar: _bar_hover(bar, several))
     if shown.whole is None:
         how = (
             "Each bar is a step from its start to its end. The time of a plan counts them one after the "
             "other. --dense adds the dense layers and shows what overlaps."
         )
     else:
+        streams = [bar for bar in bars if bar.row != _IN_LINE]
+        factor, _ = time_unit(max(bar.end_s for bar in bars))
+        figure.add_trace(_critical(streams, seen_rows(bars, _ROWS), factor))
         several = shown.whole.training
         many = f"{_BATCHES} batches, with the first and the last paler" if several else "One batch"
         how = (
             f"{many}: one task after the other (top), and overlapped on streams. Exposed communication "
             "(orange, hatched) overlaps with no kernel. The red line is the critical path."
         )
-    data = tuple(_bar_row(bar) for bar in bars)
-    return Block(TIMELINE, timeline_title(shown), how, figure, source(shown), data)
+    data = [columns_record([_BAR], bar) for bar in bars]
+    return TIMELINE.block(timeline_title(shown), how, figure, source(shown), data)
 
 
 def timeline_title(shown: Shown) -> str:
@@ -179,81 +168,7 @@ def _cut(
     return found
 
 
-def _drawn(bars: Sequence[Bar], dense: bool) -> Any:
-    import plotly.graph_objects as go
-
-    rows = list(dict.fromkeys(bar.row for bar in bars))
-    rows.sort(key=[_IN_LINE, *_STREAMS.values(), KERNEL, EXCHANGE].index)
-    end_s = max(bar.end_s for bar in bars)
-    factor, unit = time_unit(end_s)
-    last = max(bar.batch for bar in bars)
-    figure = style.new_figure(barmode="overlay", height=130 + 66 * len(rows), meta={"min_width": _NARROWEST})
-    for kind in (KERNEL, EXCHANGE, HIDDEN, EXPOSED):
-        mine = [bar for bar in bars if bar.kind == kind]
-        if not mine:
-            continue
-        opacity = [1.0 if last == 0 or 0 < bar.batch < last else 0.5 for bar in mine]
-        marker: dict[str, Any] = {
-            "color": _COLOURS[kind],
-            "opacity": opacity,
-            "line": {"color": "rgba(255,255,255,0.7)", "width": 0.8},
-        }
-        if kind == EXPOSED:
-            marker["pattern"] = {
-                "shape": "/",
-                "fillmode": "overlay",
-                "fgcolor": "rgba(255,255,255,0.55)",
-                "size": 8,
-            }
-        figure.add_trace(
-            go.Bar(
-                orientation="h",
-                x=[factor * (bar.end_s - bar.start_s) for bar in mine],
-                base=[factor * bar.start_s for bar in mine],
-                y=[rows.index(bar.row) for bar in mine],
-                width=_THICK,
-                hovertext=[_bar_hover(bar, last > 0) for bar in mine],
-                hoverinfo="text",
-                name=kind,
-                marker=marker,
-            )
-        )
-    name_bars(figure, bars, rows, factor, end_s)
-    if dense:
-        figure.add_trace(_critical(go, [bar for bar in bars if bar.row != _IN_LINE], rows, factor))
-    figure.update_layout(
-        xaxis=style.axis(f"time ({unit})", range=[0, 1.01 * factor * end_s]),
-        yaxis=style.axis(
-            "", tickmode="array", tickvals=list(range(len(rows))), ticktext=rows,
-            range=[len(rows) - 0.4, -0.6], showgrid=False, zeroline=False,
-        ),
-    )  # fmt: skip
-    return figure
-
-
-def name_bars(figure: Any, bars: Sequence[Bar], rows: Sequence[str], factor: float, end_s: float) -> None:
-    """Names above the bars, of the longest first, as far as there is room for them."""
-    spans: dict[tuple[str, str, int], tuple[float, float]] = {}
-    for bar in bars:
-        key = (bar.row, bar.name, bar.batch)
-        start_s, last_s = spans.get(key, (bar.start_s, bar.end_s))
-        spans[key] = min(start_s, bar.start_s), max(last_s, bar.end_s)
-    taken: dict[str, list[tuple[float, float]]] = {row: [] for row in rows}
-    shown = []
-    for (row, name, _), (start_s, last_s) in sorted(spans.items(), key=lambda item: item[1][0] - item[1][1]):
-        half = _LETTER * end_s * len(name) / 2
-        middle = min(max((start_s + last_s) / 2, half), end_s - half)
-        clear = all(middle + half < low or middle - half > high for low, high in taken[row])
-        if last_s - start_s >= _NAMED * end_s and clear:
-            taken[row].append((middle - half, middle + half))
-            shown.append((factor * middle, rows.index(row) - _THICK / 2 - 0.02, name))
-    for x, y, name in shown:
-        figure.add_annotation(
-            text=name, x=x, y=y, yanchor="bottom", showarrow=False, font={"size": 11}, borderpad=0
-        )
-
-
-def _critical(go: Any, bars: Sequence[Bar], rows: Sequence[str], factor: float) -> Any:
+def _critical(bars: Sequence[Bar], rows: Sequence[str], factor: float) -> dict[str, Any]:
     """A line under the bars that the end waits for."""
     x: list[float | None] = []
     y: list[float | None] = []
@@ -263,7 +178,15 @@ def _critical(go: Any, bars: Sequence[Bar], rows: Sequence[str], factor: float) 
             x += [factor * bar.start_s, factor * bar.end_s, None]
             y += [level, level, None]
     line = {"color": _CRITICAL_COLOUR, "width": 4}
-    return go.Scatter(x=x, y=y, mode="lines", line=line, name=CRITICAL, hoverinfo="skip")
+    return {
+        "type": "scatter",
+        "x": x,
+        "y": y,
+        "mode": "lines",
+        "line": line,
+        "name": CRITICAL,
+        "hoverinfo": "skip",
+    }
 
 
 def _bar_hover(bar: Bar, several: bool) -> str:
@@ -279,13 +202,8 @@ def _bar_hover(bar: Bar, several: bool) -> str:
     )
 
 
-def _bar_row(bar: Bar) -> Mapping[str, Any]:
-    return {
-        "row": bar.row,
-        "task": bar.name,
-        "kind": bar.kind,
-        "batch": bar.batch,
-        "start_s": bar.start_s,
-        "end_s": bar.end_s,
-        "critical": bar.critical,
-    }
+_BAR = Column(
+    data=attributes("row")
+    | {"task": attrgetter("name")}
+    | attributes("kind", "batch", "start_s", "end_s", "critical")
+)

@@ -5,28 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from perfmodel.report.columns import Column, attributes, columns_record
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Switch
-from perfmodel.report.figures.gpu_columns import time_unit
-from perfmodel.report.figures.timeline import Bar, name_bars
+from perfmodel.report.figures.marks import scatter, whiskers
+from perfmodel.report.figures.registry import TRACED_STEPS, TRACED_TIMELINE
+from perfmodel.report.figures.time_bars import Bar, row_ticks, time_bars
 from perfmodel.report.figures.words import hover, safe
 from perfmodel.report.projection_text import band
 from perfmodel.units import counted, format_bytes, format_ratio, format_time
 from perfmodel.validate.traced.results import ComparedRun, ComparedStep
 from perfmodel.validate.traced.seen import TracedBar
 
-TRACED_TIMELINE, TRACED_STEPS = "traced-timeline", "traced-steps"
 EXCHANGE, KERNEL, WAIT, OTHER = (
     "exchanges",
     "kernels of the tables",
     "waiting for other ranks",
     "not of the plan",
 )
-_COLOURS = {
-    EXCHANGE: style.PALETTE[1],
-    KERNEL: style.PALETTE[0],
-    WAIT: style.PALETTE[4],
-    OTHER: style.PALETTE[7],
+_LOOKS: dict[str, dict[str, Any]] = {
+    KERNEL: {"color": style.PALETTE[0]},
+    EXCHANGE: {"color": style.PALETTE[1]},
+    WAIT: {"color": style.PALETTE[4], "pattern": style.HATCHED},
+    OTHER: {"color": style.PALETTE[7]},
 }
 _ROWS = (
     "measured: kernels",
@@ -36,8 +37,8 @@ _ROWS = (
     "predicted: exchanges",
 )
 _PREDICTED = _ROWS[3:]
+_BAR = Column(data=attributes("row", "kind", "name", "start_s", "end_s"))
 _FAR = 3  # times the predicted end: then there is a closer view of it
-_THICK = 0.55
 _WORST = 3
 _FINEST = 1000  # bars that fit beside each other
 
@@ -51,12 +52,9 @@ def traced_timeline(run: ComparedRun) -> Block:
         f"Above: rank {rank} in the iteration of median length; where it waits for other ranks in an "
         "exchange, it is hatched. Below: the predicted steps, one after the other."
     )
-    data = tuple(
-        {"row": bar.row, "kind": bar.kind, "name": bar.name, "start_s": bar.start_s, "end_s": bar.end_s}
-        for bar in bars
-    )
-    figure, switches = _timeline(bars)
-    return Block(TRACED_TIMELINE, timeline_title(run), how, figure, _source(run), data, switches)
+    data = [columns_record([_BAR], bar) for bar in bars]
+    figure = time_bars(bars, _ROWS, _LOOKS, _bar_hover, unnamed=OTHER)
+    return TRACED_TIMELINE.block(timeline_title(run), how, figure, _source(run), data, _closer(bars, figure))
 
 
 def timeline_title(run: ComparedRun) -> str:
@@ -106,52 +104,13 @@ def _predicted(run: ComparedRun) -> list[Bar]:
     return found
 
 
-def _timeline(bars: Sequence[Bar]) -> tuple[Any, tuple[Switch, ...]]:
-    import plotly.graph_objects as go
-
-    end_s = max((bar.end_s for bar in bars), default=1e-6)
-    factor, unit = time_unit(end_s)
-    rows = [row for row in _ROWS if any(bar.row == row for bar in bars)]
-    figure = style.new_figure(barmode="overlay", height=150 + 58 * len(rows), meta={"min_width": 900})
-    for kind in (KERNEL, EXCHANGE, WAIT, OTHER):
-        mine = [bar for bar in bars if bar.kind == kind]
-        if not mine:
-            continue
-        marker: dict[str, Any] = {
-            "color": _COLOURS[kind], "line": {"color": "rgba(255,255,255,0.7)", "width": 0.6},
-        }  # fmt: skip
-        if kind == WAIT:
-            marker["pattern"] = {
-                "shape": "/", "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.6)", "size": 7,
-            }  # fmt: skip
-        figure.add_trace(
-            go.Bar(
-                orientation="h",
-                x=[factor * (bar.end_s - bar.start_s) for bar in mine],
-                base=[factor * bar.start_s for bar in mine],
-                y=[rows.index(bar.row) for bar in mine],
-                width=_THICK,
-                name=kind,
-                marker=marker,
-                hovertext=[_bar_hover(bar) for bar in mine],
-                hoverinfo="text",
-            )
-        )
-    name_bars(figure, [bar for bar in bars if bar.kind != OTHER], rows, factor, end_s)
-    axes = [
-        style.axis(f"time ({unit})", range=[0, 1.01 * factor * end])
-        for end in (end_s, max(bar.end_s for bar in bars if bar.row in _PREDICTED))
-    ]
-    figure.update_layout(
-        xaxis=axes[0],
-        yaxis=style.axis(
-            "", tickmode="array", tickvals=list(range(len(rows))), ticktext=rows,
-            range=[len(rows) - 0.4, -0.6], showgrid=False, zeroline=False,
-        ),
-    )  # fmt: skip
-    far = axes[0]["range"][1] > _FAR * axes[1]["range"][1]
-    switches = (Switch("all", {}, {"xaxis": axes[0]}), Switch("as far as predicted", {}, {"xaxis": axes[1]}))
-    return figure, switches if far else ()
+def _closer(bars: Sequence[Bar], figure: Any) -> tuple[Switch, ...]:
+    """A closer view where the prediction ends long before the measurement."""
+    whole = figure.layout.xaxis.to_plotly_json()
+    ends = [max(bar.end_s for bar in bars if bar.row in rows) for rows in (_ROWS, _PREDICTED)]
+    near = {**whole, "range": [0, whole["range"][1] * ends[1] / ends[0]]}
+    switches = (Switch("all", {}, {"xaxis": whole}), Switch("as far as predicted", {}, {"xaxis": near}))
+    return switches if ends[0] > _FAR * ends[1] else ()
 
 
 def _bar_hover(bar: Bar) -> str:
@@ -170,7 +129,7 @@ def traced_steps(run: ComparedRun) -> Block:
     data = tuple(
         line.to_dict() | {"reasons": "; ".join(each.words for each in line.reasons)} for line in run.lines
     )
-    return Block(TRACED_STEPS, steps_title(run), how, _steps(run.lines), _source(run), data)
+    return TRACED_STEPS.block(steps_title(run), how, _steps(run.lines), _source(run), data)
 
 
 def steps_title(run: ComparedRun) -> str:
@@ -190,50 +149,41 @@ def steps_title(run: ComparedRun) -> str:
 
 
 def _steps(lines: Sequence[ComparedStep]) -> Any:
-    import plotly.graph_objects as go
-
-    ends = [
-        x for line in lines for x in (line.predicted.low_s, line.predicted.high_s, *line.spread_s) if x > 0
-    ]
-    labels = [line.label for line in lines]
-    at = list(range(len(lines)))
-    figure = style.new_figure(height=150 + 34 * len(lines), meta={"min_width": 760})
-    low = [line.predicted.time_s - line.predicted.low_s for line in lines]
-    high = [line.predicted.high_s - line.predicted.time_s for line in lines]
-    figure.add_trace(
-        go.Scatter(
-            x=[line.predicted.time_s for line in lines], y=at, mode="markers", name="predicted, 95 % band",
-            marker={"color": style.PALETTE[0], "symbol": "line-ns-open", "size": 12, "line": {"width": 2}},
-            error_x={"type": "data", "symmetric": False, "array": high, "arrayminus": low, "thickness": 7,
-                     "width": 0, "color": style.faded(style.PALETTE[0], 0.4)},
-            hovertext=[_step_hover(line) for line in lines], hoverinfo="text",
+    marks = {
+        "predicted, 95 % band": (
+            {"color": style.PALETTE[0], "symbol": "line-ns-open", "size": 12},
+            {"thickness": 7, "width": 0, "color": style.faded(style.PALETTE[0], 0.4)},
+            [(at, each, each.predicted.time_s, *_band(each)) for at, each in enumerate(lines)],
         )
-    )  # fmt: skip
-    for inside, symbol, name in (
-        (True, "circle", "measured, inside"),
-        (False, "circle-open", "measured, outside"),
-    ):
-        mine = [(y, line) for y, line in zip(at, lines, strict=True) if line.inside is inside]
-        if not mine:
-            continue
-        figure.add_trace(
-            go.Scatter(
-                x=[line.own_s for _, line in mine], y=[y for y, _ in mine], mode="markers", name=name,
-                marker={"color": style.PALETTE[1], "symbol": symbol, "size": 10, "line": {"width": 2}},
-                error_x={"type": "data", "symmetric": False, "thickness": 1.5, "width": 4,
-                         "color": style.PALETTE[1],
-                         "array": [line.spread_s[1] - line.own_s for _, line in mine],
-                         "arrayminus": [line.own_s - line.spread_s[0] for _, line in mine]},
-                hovertext=[_step_hover(line) for _, line in mine], hoverinfo="text",
-            )
-        )  # fmt: skip
-    figure.update_layout(
-        xaxis=style.log_axis(min(ends) / 1.2, max(ends) * 1.2, format_time, "time of one iteration"),
-        yaxis=style.axis(
-            "", tickmode="array", tickvals=at, ticktext=labels, range=[len(lines) - 0.4, -0.6], zeroline=False
-        ),
+    }
+    for inside, symbol in ((True, "circle"), (False, "circle-open")):
+        marks[f"measured, {'inside' if inside else 'outside'}"] = (
+            {"color": style.PALETTE[1], "symbol": symbol, "size": 10},
+            {"thickness": 1.5, "width": 4, "color": style.PALETTE[1]},
+            [
+                (at, each, each.own_s, *each.spread_s)
+                for at, each in enumerate(lines)
+                if each.inside is inside
+            ],
+        )
+    traces = []
+    for name, (marker, look, found) in marks.items():
+        if found:
+            y, steps, middle, low, high = zip(*found, strict=True)
+            words, ends = [_step_hover(line) for line in steps], whiskers(middle, low, high, **look)
+            traces.append(scatter(middle, y, words, name, {**marker, "line": {"width": 2}}, error_x=ends))
+    reach = [x for line in lines for x in (*_band(line), line.predicted.time_s, *line.spread_s) if x > 0]
+    return style.new_figure(
+        traces,
+        height=150 + 34 * len(lines),
+        meta={"min_width": 760},
+        xaxis=style.log_axis(min(reach) / 1.2, max(reach) * 1.2, format_time, "time of one iteration"),
+        yaxis=style.axis(**row_ticks([line.label for line in lines]), zeroline=False),
     )
-    return figure
+
+
+def _band(line: ComparedStep) -> tuple[float, float]:
+    return line.predicted.low_s, line.predicted.high_s
 
 
 def _step_hover(line: ComparedStep) -> str:

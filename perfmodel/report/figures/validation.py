@@ -12,7 +12,9 @@ import numpy.typing as npt
 
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.row_layout import BAR, ratio_row_axis, row_words, rows_figure
+from perfmodel.report.figures.marks import in_pane, panes, scatter
+from perfmodel.report.figures.ratio_rows import bar, ratio_rows
+from perfmodel.report.figures.registry import CLAIMS, VALIDATION
 from perfmodel.report.figures.words import collective_name, hover, safe, sentence, signed
 from perfmodel.schema.evidence import COLLECTIVES
 from perfmodel.units import counted, format_bytes, format_fraction, format_time
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 
     from perfmodel.validate.verdicts import Judged
 
-VALIDATION, CLAIMS = "validation", "claims"
 _BANDS = (0.25, 0.10)
 _COLUMNS = ("time_s", "predicted_s", "low_s", "high_s", "error")
 _LEFT_OUT, _CLUSTERS, _STEPS = (
@@ -97,13 +98,12 @@ def validation(frames: Mapping[str, pd.DataFrame]) -> Block | Missing:
     """
     kinds = {label: frame for label, frame in frames.items() if len(frame)}
     if not kinds:
-        return Missing(VALIDATION, "no measurement has a prediction: perfmodel validate --run latest")
+        return VALIDATION.missing("no measurement has a prediction: perfmodel validate --run latest")
     errors = np.concatenate([f["error"].to_numpy(float) for f in kinds.values()])
     inside = np.concatenate([f["inside"].to_numpy(bool) for f in kinds.values()])
     size = np.abs(errors)
     half, most = (format_fraction(float(np.quantile(size, share))) for share in (0.5, 0.9))
-    return Block(
-        VALIDATION,
+    return VALIDATION.block(
         sentence(
             f"of {counted(size.size, 'point')} left out of the fits{_up_to(kinds)}, half are predicted "
             f"within {half} and 90 % within {most}; "
@@ -132,56 +132,49 @@ def _source(kinds: Mapping[str, pd.DataFrame]) -> str:
 
 
 def _figure(kinds: Mapping[str, pd.DataFrame]) -> Any:
-    figure = style.new_figure(height=680)
-    figure.set_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06, row_heights=[0.68, 0.32])
     measured = np.concatenate([f["time_s"].to_numpy(float) for f in kinds.values()])
     both = np.concatenate([measured, *(f["predicted_s"].to_numpy(float) for f in kinds.values())])
     low, high = float(both.min()) / 1.3, float(both.max()) * 1.3
-    for trace, row in _guides(low, high):
-        figure.add_trace(trace, row=row, col=1)
-    for index, (label, frame) in enumerate(kinds.items()):
-        for row, trace in enumerate(_marks(label, frame, index), 1):
-            figure.add_trace(trace, row=row, col=1)
-    figure.update_xaxes(style.time_axis(low, high, ""), showticklabels=False, row=1, col=1)
-    figure.update_xaxes(style.time_axis(low, high, "measured time"), row=2, col=1)
-    figure.update_yaxes(style.time_axis(low, high, "predicted time"), row=1, col=1)
     over = np.concatenate([_ratios(frame) for frame in kinds.values()])
     ends = min(over.min(), 1 - _BANDS[0]) / 1.1, max(over.max(), 1 + _BANDS[0]) * 1.1
-    figure.update_yaxes(style.ratio_axis(*ends, "over measured (×)"), row=2, col=1)
-    return figure
+    above = style.time_axis(low, high, "", showticklabels=False, matches="x2")
+    below, up = (style.time_axis(low, high, f"{what} time") for what in ("measured", "predicted"))
+    marks = (_marks(*kind, index) for index, kind in enumerate(kinds.items()))
+    return style.new_figure(
+        [in_pane(trace, row) for pair in (*_guides(low, high), *marks) for row, trace in enumerate(pair, 1)],
+        height=680,
+        **panes([(above, up, _PANES[0]), (below, style.ratio_axis(*ends, "over measured (×)"), _PANES[1])]),
+    )
 
 
-def _guides(low: float, high: float) -> Iterator[tuple[Any, int]]:
-    """Bands and the line where both are equal, in both panels."""
-    import plotly.graph_objects as go
+_PANES = ((0.3608, 1.0), (0.0, 0.3008))
+BothPanes = tuple[dict[str, Any], dict[str, Any]]
+"""What the upper and the lower pane have."""
 
+
+def _guides(low: float, high: float) -> Iterator[BothPanes]:
+    """Bands and the line where both are equal."""
+    quiet: dict[str, Any] = {"mode": "lines", "hoverinfo": "skip", "showlegend": False}
     ends = [low, high, high, low]
-    same = {"mode": "lines", "hoverinfo": "skip", "showlegend": False, "line": {"width": 0}, "fill": "toself"}
+    fill: dict[str, Any] = {"fill": "toself", "fillcolor": style.faded(style.PALETTE[7], 0.22)}
     for share in _BANDS:
-        fill = style.faded(style.PALETTE[7], 0.22)
         up, down = 1 + share, 1 - share
-        name = f"±{share:.0%}"
-        for row, y in (
-            (1, [low * up, high * up, high * down, low * down]),
-            (2, [up] * 2 + [down] * 2),
-        ):
-            yield go.Scatter(x=ends, y=y, name=name, fillcolor=fill, **same), row
-    line = {"mode": "lines", "line": {"color": style.RULE, "width": 1}, "name": "equal"}
-    for row, y in ((1, [low, high]), (2, [1.0, 1.0])):
-        yield go.Scatter(x=[low, high], y=y, hoverinfo="skip", showlegend=False, **line), row
+        upper, lower = [low * up, high * up, high * down, low * down], [up] * 2 + [down] * 2
+        one, two = (
+            scatter(ends, y, "", f"±{share:.0%}", line={"width": 0}, **fill, **quiet) for y in (upper, lower)
+        )
+        yield one, two
+    line = {"color": style.RULE, "width": 1}
+    one, two = (scatter(ends[:2], y, "", "equal", line=line, **quiet) for y in ([low, high], [1.0, 1.0]))
+    yield one, two
 
 
-def _marks(label: str, frame: pd.DataFrame, index: int) -> Iterator[Any]:
-    import plotly.graph_objects as go
-
+def _marks(label: str, frame: pd.DataFrame, index: int) -> BothPanes:
     marker = {"color": style.colour(index), "symbol": style.symbol(index), "size": 6, "opacity": 0.75}
-    same = {
-        "x": frame["time_s"].to_numpy(float), "mode": "markers", "marker": marker, "name": label,
-        "hovertext": [_text(label, row) for row in frame.to_dict(orient="records")], "hoverinfo": "text",
-        "legendgroup": label,
-    }  # fmt: skip
-    yield go.Scatter(y=frame["predicted_s"].to_numpy(float), **same)
-    yield go.Scatter(y=_ratios(frame), showlegend=False, **same)
+    words = [_text(label, row) for row in frame.to_dict(orient="records")]
+    x, y = (frame[name].to_numpy(float) for name in ("time_s", "predicted_s"))
+    upper = scatter(x, y, words, label, marker, legendgroup=label)
+    return upper, {**upper, "y": _ratios(frame).tolist(), "showlegend": False}
 
 
 def _ratios(frame: pd.DataFrame) -> npt.NDArray[np.float64]:
@@ -239,13 +232,12 @@ def claims(found: Sequence[Judged]) -> Block | Missing:
     judged = [one for one in found if one.claim.kind is Kind.CLAIM]
     drawn = [one for one in judged if one.found.value and one.claim.low and one.claim.high]
     if not drawn:
-        return Missing(CLAIMS, "no published claim can be judged: perfmodel validate --paper")
+        return CLAIMS.missing("no published claim can be judged: perfmodel validate --paper")
     counts = [(kind, sum(one.outcome is kind for one in judged)) for kind in Outcome]
     said = ", ".join(f"{count} {_WORDS[kind][count != 1]}" for kind, count in counts if count)
     rest = [one.claim.id for one in judged if one not in drawn]
     more = f" Not drawn, because they have no number or no band: {', '.join(rest)}." if rest else ""
-    return Block(
-        CLAIMS,
+    return CLAIMS.block(
         sentence(f"of {counted(len(judged), 'claim')} of papers {said}"),
         "Bars are the ranges that the claims allow, marks are the results; both relative to the middle of "
         "the bar.",
@@ -256,16 +248,14 @@ def claims(found: Sequence[Judged]) -> Block | Missing:
 
 
 def _claims_figure(drawn: Sequence[Judged]) -> Any:
-    figure = rows_figure(len(drawn), _ROW)
-    for index, one in enumerate(drawn):
-        for trace in _claim(one, index):
-            figure.add_trace(trace)
-        row_words(figure, index, _claim_words(one))
-    for kind in dict.fromkeys(one.outcome for one in drawn):
-        figure.add_trace(_mark([None], [None], kind, name=str(kind), hoverinfo="skip"))
     over = [value for one in drawn for value in _over_middle(one)]
-    ratio_row_axis(figure, min(over) / 1.3, max(over) * 1.3, "result relative to the claim (×)")
-    return figure
+    return ratio_rows(
+        [(_claim_words(one), _claim(one)) for one in drawn],
+        [(str(kind), _marker(kind)) for kind in dict.fromkeys(one.outcome for one in drawn)],
+        (min(over) / 1.3, max(over) * 1.3),
+        "result relative to the claim (×)",
+        _ROW,
+    )
 
 
 def _claim_words(one: Judged) -> str:
@@ -288,9 +278,7 @@ def _over_middle(one: Judged) -> tuple[float, float, float]:
     return low / middle, high / middle, value / middle
 
 
-def _claim(one: Judged, index: int) -> Iterator[Any]:
-    import plotly.graph_objects as go
-
+def _claim(one: Judged) -> list[dict[str, Any]]:
     low, high, at = _over_middle(one)
     text = hover(
         [
@@ -299,19 +287,13 @@ def _claim(one: Judged, index: int) -> Iterator[Any]:
             f"here {safe(one.found.words)}: {one.outcome}",
         ]
     )
-    same = {"hovertext": text, "hoverinfo": "text", "showlegend": False, "name": one.claim.id}
-    line = {"color": style.faded(style.PALETTE[7], 0.4), "width": BAR}
-    yield go.Scatter(x=[low, high], y=[index] * 2, mode="lines", line=line, **same)
-    yield _mark([at], [index], one.outcome, **same)
+    mark = scatter([at], [], text, one.claim.id, _marker(one.outcome))
+    return [bar(low, high, text, style.PALETTE[7], one.claim.id), mark]
 
 
-def _mark(x: list[Any], y: list[Any], outcome: Outcome, **more: Any) -> Any:
-    import plotly.graph_objects as go
-
+def _marker(outcome: Outcome) -> dict[str, Any]:
     colour, symbol = _OUTCOMES[outcome]
-    return go.Scatter(
-        x=x, y=y, mode="markers", marker={"color": colour, "symbol": symbol, "size": 10}, **more
-    )
+    return {"color": colour, "symbol": symbol, "size": 10}
 
 
 def _claim_row(one: Judged) -> dict[str, Any]:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfmodel.project import Projection, feasible_below, grids, project
 from perfmodel.project.sensitivity import Sensitivity, Swing, sensitivities, swings
+from perfmodel.report.columns import Column, attributes, columns_record
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
-from perfmodel.report.figures.row_layout import (
-    BAR,
-    legend_mark,
-    ratio_row_axis,
-    row_rules,
-    row_words,
-    rows_figure,
-)
-from perfmodel.report.figures.words import hover, safe, sentence
+from perfmodel.report.figures.marks import heat_cells, scatter, whiskers
+from perfmodel.report.figures.ratio_rows import bar, ratio_rows
+from perfmodel.report.figures.registry import CHANGES, HEAT_MAP, TORNADO
+from perfmodel.report.figures.words import hover, safe, sentence, told
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine_keys import ALL_KEYS
 from perfmodel.schema.workload import DTYPE_BYTES
@@ -28,7 +25,7 @@ from perfmodel.units import format_count, format_quantity, format_ratio
 if TYPE_CHECKING:
     import pandas as pd
 
-CHANGES, TORNADO, HEAT_MAP = "changes", "tornado", "heat-map"
+_AXIS = "slowdown (×)"
 _ONE_GPU = "the tables fit on one GPU: ask for larger ones with --table-size."
 _PLANES = (("batch", "pooling"), ("table_count", "dim"))
 _NAMES = {"batch": "batch", "pooling": "pooling", "table_count": "tables", "dim": "dim"}
@@ -41,51 +38,50 @@ _STEPS = {"batch": (4.0, 2, 5), "pooling": (2.0, 3, 6), "table_count": (4.0, 1, 
 def changes(asked: Projection) -> Block | Missing:
     """The slowdown after each change that helps, the most helpful first, with its 95 % band."""
     if asked.gpus == 1 and asked.forward.tier is None:
-        return Missing(CHANGES, _ONE_GPU)
+        return CHANGES.missing(_ONE_GPU)
     found = sorted(sensitivities(asked), key=lambda s: s.after)
     if not found:
-        return Missing(CHANGES, "none of the changes tried here makes it at least 2 % faster.")
-    figure = rows_figure(len(found))
-    for index, change in enumerate(found):
-        for trace in _change(change, index):
-            figure.add_trace(trace)
-        row_words(figure, index, f"{format_ratio(change.after)}: {change.label}")
-    _evidence_legend(figure, [change.evidence for change in found])
-    ends = [value for s in found for value in (s.low, s.high, s.before)]
-    _ratios(figure, ends, asked.slowdown, len(found))
-    return Block(
-        CHANGES,
+        return CHANGES.missing("none of the changes tried here makes it at least 2 % faster.")
+    kinds = [change.evidence for change in found]
+    figure = ratio_rows(
+        [(f"{format_ratio(change.after)}: {change.label}", _change(change)) for change in found],
+        [
+            (str(kind), {"color": style.EVIDENCE_COLOURS[kind], "symbol": "diamond", "size": 10})
+            for kind in sorted(set(kinds), key=lambda kind: kind.rank)
+        ],
+        _reach([asked.slowdown, *(value for s in found for value in (s.low, s.high, s.before))]),
+        _AXIS,
+        asked=asked.slowdown,
+    )
+    return CHANGES.block(
         _changes_title(asked.slowdown, found),
         "One thing is changed at a time: the exchange of row-wise shards, the library, the machine, or the "
         "batch. Each bar goes from the slowdown now to the slowdown after the change; whiskers are its 95 % "
-        f"band. {_evidence_words([change.evidence for change in found])}",
+        f"band. {_evidence_words(kinds)}",
         figure,
         _source(asked, "each bar is a full projection"),
-        tuple(_change_row(change) for change in found),
+        [columns_record(_CHANGE, change) for change in found],
     )
 
 
 def tornado(asked: Projection) -> Block | Missing:
     """The slowdown with each rate and floor of the machine halved and doubled, the farthest reach first."""
     if asked.gpus == 1 and asked.forward.tier is None:
-        return Missing(TORNADO, _ONE_GPU)
+        return TORNADO.missing(_ONE_GPU)
     found = swings(asked)
     if not found:
-        return Missing(
-            TORNADO, "halving any rate or floor of the machine changes the slowdown by less than 2 %."
+        return TORNADO.missing(
+            "halving any rate or floor of the machine changes the slowdown by less than 2 %."
         )
-    figure = rows_figure(len(found))
-    for index, swing in enumerate(found):
-        for trace in _swing(swing, asked.slowdown, index):
-            figure.add_trace(trace)
-        quantity = format_quantity(swing.value, ALL_KEYS[swing.key].unit)
-        row_words(figure, index, f"{swing.key} = {quantity} ({swing.evidence})")
-    for side, words in enumerate(("halved", "doubled")):
-        figure.add_trace(legend_mark(words, style.colour(side), style.symbol(side)))
-    _ratios(figure, [value for s in found for value in (s.halved, s.doubled)], asked.slowdown, len(found))
+    figure = ratio_rows(
+        [(_value_words(swing), list(_swing(swing, asked.slowdown))) for swing in found],
+        [(words, _side(side) | {"size": 10}) for side, words in enumerate(("halved", "doubled"))],
+        _reach([asked.slowdown, *(value for s in found for value in (s.halved, s.doubled))]),
+        _AXIS,
+        asked=asked.slowdown,
+    )
     top, kind = found[0], ALL_KEYS[found[0].key]
-    return Block(
-        TORNADO,
+    return TORNADO.block(
         sentence(
             f"{kind.meaning} ({format_quantity(top.value, kind.unit)}, {top.evidence}) "
             f"changes the slowdown most: {format_ratio(top.halved)} if halved, {format_ratio(top.doubled)} "
@@ -108,49 +104,45 @@ def _changes_title(before: float, found: Sequence[Sensitivity]) -> str:
     return sentence("; ".join([said, *(f"{s.label}: {format_ratio(s.after)}" for s in rest)]))
 
 
-def _ratios(figure: Any, values: Sequence[float], asked: float, count: int) -> None:
-    low, high = min([*values, asked]), max([*values, asked])
-    ratio_row_axis(figure, low / 1.1, high * 1.1, "slowdown (×)")
-    row_rules(figure, count, asked)
-    figure.add_annotation(
-        x=float(np.log10(asked)), y=1, yref="y domain", yanchor="bottom", showarrow=False,
-        text=f"as asked {format_ratio(asked)}", font={"size": 12},
-        xanchor="right" if asked > (low * high) ** 0.5 else "left",
-    )  # fmt: skip
+def _reach(values: Sequence[float]) -> tuple[float, float]:
+    return min(values) / 1.1, max(values) * 1.1
 
 
-def _change(s: Sensitivity, index: int) -> Iterator[Any]:
-    import plotly.graph_objects as go
-
-    colour = style.EVIDENCE_COLOURS[s.evidence]
-    text = hover(
-        [
-            safe(s.label),
-            f"{format_ratio(s.before)} → {format_ratio(s.after)}",
-            f"band {format_ratio(s.low)} – {format_ratio(s.high)}",
-            f"evidence: {s.evidence}",
-            safe(s.option),
-        ]
-    )
-    same = {"hovertext": text, "hoverinfo": "text", "name": safe(s.label), "showlegend": False}
-    yield go.Scatter(
-        x=[s.before, s.after], y=[index, index], mode="lines",
-        line={"color": style.faded(colour, 0.45), "width": BAR}, **same,
-    )  # fmt: skip
-    bars = {"type": "data", "symmetric": False, "array": [s.high - s.after], "arrayminus": [s.after - s.low]}
-    yield go.Scatter(
-        x=[s.after], y=[index], mode="markers", marker={"color": colour, "size": 10, "symbol": "diamond"},
-        error_x={**bars, "thickness": 1.5, "width": 5}, **same,
-    )  # fmt: skip
+_CHANGE = (
+    Column(text=lambda s: safe(s.label), data={"change": attrgetter("label")} | attributes("option")),
+    Column(
+        text=lambda s: f"{format_ratio(s.before)} → {format_ratio(s.after)}",
+        data=attributes("before", "after"),
+    ),
+    Column(
+        text=lambda s: f"band {format_ratio(s.low)} – {format_ratio(s.high)}", data=attributes("low", "high")
+    ),
+    Column(text=lambda s: f"evidence: {s.evidence}", data=attributes("evidence")),
+    Column(text=lambda s: safe(s.option)),
+)
 
 
-def _swing(s: Swing, before: float, index: int) -> Iterator[Any]:
+def _change(s: Sensitivity) -> list[dict[str, Any]]:
+    """A bar from now to the change, which is a mark with its band."""
+    colour, words, name = style.EVIDENCE_COLOURS[s.evidence], told(_CHANGE, s), safe(s.label)
+    marker = {"color": colour, "size": 10, "symbol": "diamond"}
+    ends = whiskers([s.after], [s.low], [s.high], thickness=1.5, width=5)
+    after = scatter([s.after], [], words, name, marker, error_x=ends)
+    return [bar(s.before, s.after, words, colour, name), after]
+
+
+def _value_words(s: Swing) -> str:
+    return f"{s.key} = {format_quantity(s.value, ALL_KEYS[s.key].unit)} ({s.evidence})"
+
+
+def _side(side: int) -> dict[str, Any]:
+    return {"color": style.colour(side), "symbol": style.symbol(side)}
+
+
+def _swing(s: Swing, before: float) -> Iterator[dict[str, Any]]:
     """A half bar a side, each ending in its mark."""
-    import plotly.graph_objects as go
-
     unit = ALL_KEYS[s.key].unit
     for side, (factor, after) in enumerate(((0.5, s.halved), (2.0, s.doubled))):
-        colour = style.colour(side)
         text = hover(
             [
                 f"{s.key}: {ALL_KEYS[s.key].meaning}",
@@ -159,12 +151,9 @@ def _swing(s: Swing, before: float, index: int) -> Iterator[Any]:
                 f"evidence of the value: {s.evidence}",
             ]
         )
-        yield go.Scatter(
-            x=[before, after], y=[index, index], mode="lines+markers", hovertext=[text, text],
-            hoverinfo="text", name=f"{s.key} × {factor:g}", showlegend=False,
-            line={"color": style.faded(colour, 0.45), "width": BAR},
-            marker={"color": colour, "symbol": style.symbol(side), "size": [0, 10], "opacity": 1},
-        )  # fmt: skip
+        marker = {**_side(side), "size": [0, 10], "opacity": 1}
+        name = f"{s.key} × {factor:g}"
+        yield bar(before, after, text, style.colour(side), name, mode="lines+markers", marker=marker)
 
 
 def _evidence_words(found: Sequence[Evidence]) -> str:
@@ -172,26 +161,9 @@ def _evidence_words(found: Sequence[Evidence]) -> str:
     return f"The weakest evidence of each is {found[0]}." if one else "Colours show its weakest evidence."
 
 
-def _evidence_legend(figure: Any, found: Sequence[Evidence]) -> None:
-    for evidence in sorted(set(found), key=lambda e: e.rank):
-        figure.add_trace(legend_mark(str(evidence), style.EVIDENCE_COLOURS[evidence], "diamond"))
-
-
 def _source(asked: Projection, how: str) -> str:
     names = ", ".join(dict.fromkeys(asked.calibrations))
     return f"Machine {asked.setting.machine.name}; calibration {names}; {how}."
-
-
-def _change_row(s: Sensitivity) -> dict[str, Any]:
-    return {
-        "change": s.label,
-        "option": s.option,
-        "before": s.before,
-        "after": s.after,
-        "low": s.low,
-        "high": s.high,
-        "evidence": str(s.evidence),
-    }
 
 
 def _swing_row(s: Swing, before: float) -> dict[str, Any]:
@@ -257,18 +229,18 @@ def heat_map(asked: Projection, frames: Sequence[pd.DataFrame] = ()) -> Block | 
     frames  of ``plane`` for ``_PLANES``, or of a sweep with the same columns (default: computed)
     """
     if asked.gpus == 1 and asked.forward.tier is None:
-        return Missing(HEAT_MAP, _ONE_GPU)
+        return HEAT_MAP.missing(_ONE_GPU)
     if len(asked.work.groups) > 1:
-        return Missing(
-            HEAT_MAP, "the tables of a set have their own pooling and dim: ask about equal tables."
-        )
+        return HEAT_MAP.missing("the tables of a set have their own pooling and dim: ask about equal tables.")
     frames = frames or [plane(asked, *names) for names in _PLANES]
     everything = np.concatenate([f["slowdown"].to_numpy(float) for f in frames])
     low, high = float(everything.min()), float(everything.max())
-    figure = style.new_figure(height=440)
-    for index, (frame, names) in enumerate(zip(frames, _PLANES, strict=True)):
-        figure.add_trace(_heat(frame, names, visible=index == 0))
-    figure.update_layout(
+    figure = style.new_figure(
+        [
+            _heat(frame, names) | {"visible": names == _PLANES[0]}
+            for frame, names in zip(frames, _PLANES, strict=True)
+        ],
+        height=440,
         coloraxis={
             "colorscale": _SCALE, "cmin": float(np.log10(low)),
             "cmax": float(np.log10(max(high, 1.02 * low))), "showscale": False,
@@ -284,8 +256,7 @@ def heat_map(asked: Projection, frames: Sequence[pd.DataFrame] = ()) -> Block | 
         )
         for names, frame in zip(_PLANES, frames, strict=True)
     ]
-    return Block(
-        HEAT_MAP,
+    return HEAT_MAP.block(
         switches[0].title,
         "Each cell is the slowdown with two values of the tables changed; darker is slower. The framed cell "
         "has the values that were asked for.",
@@ -320,27 +291,19 @@ def _frame(names: tuple[str, str], frame: pd.DataFrame, asked: Projection) -> li
     return [{"type": "rect", "x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5, "line": line}]
 
 
-def _heat(frame: pd.DataFrame, names: tuple[str, str], *, visible: bool) -> Any:
+def _heat(frame: pd.DataFrame, names: tuple[str, str]) -> dict[str, Any]:
     """Cells; one that cannot be is empty."""
-    import plotly.graph_objects as go
-
     across, up = names
     columns, rows = (sorted(set(frame[name].astype(float))) for name in names)
     known = {(float(r[across]), float(r[up])): r for r in frame.to_dict(orient="records")}
-    cells = [[known.get((x, y)) for x in columns] for y in rows]
-    return go.Heatmap(
-        x=[_value(across, x) for x in columns],
-        y=[_value(up, y) for y in rows],
-        z=[[None if c is None else float(np.log10(c["slowdown"])) for c in line] for line in cells],
-        text=[["" if c is None else format_ratio(float(c["slowdown"])) for c in line] for line in cells],
-        texttemplate="%{text}",
-        textfont={"color": "#1a1a1a"},
-        hovertext=[[_cell_text(c, names) for c in line] for line in cells],
-        hoverinfo="text",
+    return heat_cells(
+        [_value(across, x) for x in columns],
+        [_value(up, y) for y in rows],
+        [[known.get((x, y)) for x in columns] for y in rows],
+        lambda cell: float(np.log10(cell["slowdown"])) if cell else None,
+        lambda cell: format_ratio(float(cell["slowdown"])) if cell else "",
+        lambda cell: _cell_text(cell, names),
         coloraxis="coloraxis",
-        xgap=2,
-        ygap=2,
-        visible=visible,
         name=f"{_NAMES[across]} × {_NAMES[up]}",
     )
 

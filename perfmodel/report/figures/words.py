@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable
+from typing import Any
 
-from perfmodel.units import format_fraction, format_ratio
+from perfmodel.report.columns import Column
+from perfmodel.units import format_bytes, format_fraction, format_ratio
 
 _LIBRARIES = {
     "nccl": "NCCL",
@@ -32,6 +34,11 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
+def size_words(size: float) -> str:
+    """``20.5 GB`` of memory, in the unit family that was typed."""
+    return format_bytes(size, binary=False)
+
+
 def signed(share: float) -> str:
     """``+2.1 %``, ``−3.0 %``."""
     return ("+" if share >= 0 else "−") + format_fraction(abs(share))
@@ -48,6 +55,11 @@ def interval_end(ratio: float) -> str:
 def safe(text: str) -> str:
     """Text from files for a figure, whose words may hold tags; plotly.js knows no name for quotes."""
     return html.escape(text, quote=False)
+
+
+def told(columns: Iterable[Column], row: Any) -> str:
+    """The lines of a hover: what each column says of the row."""
+    return hover(each.text(row) for each in columns if each.text is not None)
 
 
 def hover(lines: Iterable[str]) -> str:

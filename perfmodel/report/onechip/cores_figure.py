@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,15 @@ from perfmodel.onechip.answer import ChipAnswer
 from perfmodel.onechip.work import WAYS, Way
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Switch
+from perfmodel.report.figures.gpu_columns import time_unit
+from perfmodel.report.figures.marks import blocks, in_pane
+from perfmodel.report.figures.registry import CORES
 from perfmodel.report.figures.words import hover, safe
 from perfmodel.schema.chip import list_chips
 from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_ratio, format_time
 
 Array = NDArray[np.float64]
 
-NAME = "cores"
 COLOURED = 14
 """Tables with a colour of their own."""
 _OTHERS = "#9a9a9a"
@@ -29,21 +31,24 @@ _BEFORE, _AFTER = "symmetric-GM", "this mapping"
 def cores(answer: ChipAnswer) -> Block:
     """Time of each core, a block for each table, before (symmetric-GM) and after, on one scale."""
     before, after = answer.global_memory.time_s, answer.time_s
-    factor, unit = _unit(max(before, after))
+    factor, unit = time_unit(max(before, after))
     count = answer.cost.chip.cores
-    meta = {"min_width": min(1100, max(760, 14 * count)), "narrow": _narrow(count, unit)}
-    figure = style.new_figure(barmode="stack", bargap=0.12, height=520, meta=meta)
-    order = _largest(answer)
-    for rank, table in enumerate(order[:COLOURED]):
-        _draw(figure, answer, [table], answer.tables.names[table], _colour(rank), factor)
-    rest = order[COLOURED:]
-    if rest:
-        _draw(figure, answer, rest, counted(len(rest), "other table"), _OTHERS, factor)
-    _frame(figure, answer, factor)
+    order, names = _largest(answer), answer.tables.names
+    drawn = [([table], names[table], _colour(rank)) for rank, table in enumerate(order[:COLOURED])]
+    if rest := order[COLOURED:]:
+        drawn.append((rest, counted(len(rest), "other table"), _OTHERS))
     most = float(answer.core_s.max())
     highs = 1.06 * factor * max(before, after, most), 1.15 * factor * max(after, most)
     whole, closer = (style.axis(f"time ({unit})", range=[0, high]) for high in highs)
-    figure.update_layout(yaxis=whole)
+    figure = style.new_figure(
+        [trace for each in drawn for trace in _drawn(answer, *each, factor)],
+        barmode="stack",
+        bargap=0.12,
+        height=520,
+        meta={"min_width": min(1100, max(760, 14 * count)), "narrow": _narrow(count, unit)},
+        yaxis=whole,
+        **_frame(answer, factor),
+    )
     switches = (
         Switch("one scale", {}, {"yaxis": whole}),
         Switch("closer, before cut off", {}, {"yaxis": closer}),
@@ -53,7 +58,7 @@ def cores(answer: ChipAnswer) -> Block:
         "of the batch from every table, and all cores work on the same table at a time. Dashed: the time "
         "of the batch, which is longer than every column where chance or shared memory limits it."
     )
-    return Block(NAME, _title(answer), how, figure, _source(answer), _data(answer), switches)
+    return CORES.block(_title(answer), how, figure, _source(answer), _data(answer), switches)
 
 
 def _title(answer: ChipAnswer) -> str:
@@ -110,24 +115,25 @@ def _largest(answer: ChipAnswer) -> list[int]:
     return [int(at) for at in np.argsort(-share, kind="stable")]
 
 
-def _draw(
-    figure: Any, answer: ChipAnswer, tables: Sequence[int], name: str, colour: str, factor: float
-) -> None:
+def _drawn(
+    answer: ChipAnswer, tables: Sequence[int], name: str, colour: str, factor: float
+) -> Iterator[dict[str, Any]]:
     """The blocks of some tables in both halves."""
-    import plotly.graph_objects as go
-
     count = answer.cost.chip.cores
-    outline = {"color": "rgba(255,255,255,0.8)", "width": 0.5 if tables[1:] == [] else 0}
-    drawn = {"name": safe(name), "legendgroup": safe(name), "hoverinfo": "text", "width": 0.88}
-    drawn |= {"x": list(range(count)), "marker": {"color": colour, "line": outline}}
+    look = {
+        "color": colour,
+        "line": {"color": "rgba(255,255,255,0.8)", "width": 0.5 if len(tables) == 1 else 0},
+    }
+    same = {"legendgroup": safe(name), "width": 0.88}
     each = float(answer.global_memory.table_s[list(tables)].sum())
     words = [f"<b>{safe(name)}</b>, way GM", "a slice of the batch, as on every core", format_time(each)]
-    figure.add_trace(go.Bar(y=[factor * each] * count, hovertext=hover(words), showlegend=False, **drawn))
+    before = blocks(range(count), [factor * each] * count, hover(words), safe(name), **look)
+    yield {**before, **same, "showlegend": False}
     mine = np.flatnonzero(np.isin([piece.table for piece in answer.mapping.pieces], tables))
     of_core = answer.mapping.core[mine]
     time_s = np.bincount(of_core, answer.work.core_s[mine], count)
     texts = [_hover(answer, mine[of_core == core], name, core) for core in range(count)]
-    figure.add_trace(go.Bar(y=(factor * time_s).tolist(), hovertext=texts, xaxis="x2", yaxis="y2", **drawn))
+    yield in_pane(blocks(range(count), (factor * time_s).tolist(), texts, safe(name), **look) | same, 2)
 
 
 def _hover(answer: ChipAnswer, pieces: NDArray[np.intp], name: str, core: int) -> str:
@@ -146,25 +152,26 @@ def _hover(answer: ChipAnswer, pieces: NDArray[np.intp], name: str, core: int) -
     return hover([*lines, format_time(float(answer.work.core_s[pieces].sum())), f"{kept} kept"])
 
 
-def _frame(figure: Any, answer: ChipAnswer, factor: float) -> None:
-    """Two halves with one scale of time, and a line at the time of a batch in each."""
+def _frame(answer: ChipAnswer, factor: float) -> dict[str, Any]:
+    """Layout of two halves with one scale of time, and a line at the time of a batch in each."""
     last = answer.cost.chip.cores - 0.5
     whole = {"dtick": 1} if last < _FEW else {}
-    figure.update_layout(yaxis2=style.axis("", matches="y", anchor="x2", showticklabels=False))
+    layout: dict[str, Any] = {"shapes": [], "annotations": []}
+    layout["yaxis2"] = style.axis("", matches="y", anchor="x2", showticklabels=False)
     for at, domain, name, time_s in (
         ("", [0, 0.485], _BEFORE, answer.global_memory.time_s),
         ("2", [0.515, 1], _AFTER, answer.time_s),
     ):
         own = {"domain": domain, "range": [-0.5, last], "anchor": f"y{at}"}
-        across = style.axis("core", **own, showgrid=False, zeroline=False, **whole)
-        figure.update_layout({f"xaxis{at}": across})
+        layout[f"xaxis{at}"] = style.axis("core", **own, showgrid=False, zeroline=False, **whole)
         line = {"color": "#7d7d7d", "width": 1.5, "dash": "dash"}
         span = {"x0": -0.5, "x1": last, "y0": factor * time_s, "y1": factor * time_s}
-        figure.add_shape(type="line", xref=f"x{at}", yref=f"y{at}", line=line, **span)
-        figure.add_annotation(
-            text=f"{name}: {format_time(time_s)} per batch", showarrow=False, xref=f"x{at} domain", x=0,
-            xanchor="left", yref=f"y{at} domain", y=1.01, yanchor="bottom",
-        )  # fmt: skip
+        layout["shapes"] += [{"type": "line", "xref": f"x{at}", "yref": f"y{at}", "line": line, **span}]
+        layout["annotations"] += [
+            {"text": f"{name}: {format_time(time_s)} per batch", "showarrow": False, "xref": f"x{at} domain",
+             "x": 0, "xanchor": "left", "yref": f"y{at} domain", "y": 1.01, "yanchor": "bottom"}
+        ]  # fmt: skip
+    return layout
 
 
 def _narrow(cores: int, unit: str) -> dict[str, Any]:
@@ -178,14 +185,6 @@ def _narrow(cores: int, unit: str) -> dict[str, Any]:
         "yaxis": {"domain": low},
         "yaxis2": {"domain": high, "showticklabels": True, "title": {"text": f"time ({unit})"}},
     }
-
-
-def _unit(top_s: float) -> tuple[float, str]:
-    """Times are drawn in one unit: that of the highest column."""
-    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
-        if top_s * factor >= 1:
-            return factor, unit
-    return 1e9, "ns"
 
 
 def _colour(rank: int) -> str:

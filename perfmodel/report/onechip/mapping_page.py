@@ -6,7 +6,7 @@ from html import escape
 
 from perfmodel.onechip.answer import ChipAnswer, too_large
 from perfmodel.onechip.batch import LIMIT_WORDS
-from perfmodel.report.onechip.cores_figure import cores
+from perfmodel.report.figures.registry import CHIP
 from perfmodel.report.onechip.mapping_text import (
     bound_words,
     cut_words,
@@ -28,7 +28,7 @@ def chip_page(answer: ChipAnswer, command: str) -> Page:
     return Page(
         f"{answer.tables.model} on the cores of {answer.cost.chip.name}: {card.sentence}",
         provenance(answer, command),
-        (View((), (card,), (cores(answer),)),),
+        (View((), (card,), CHIP.blocks(answer=answer)),),
         command,
     )
 

@@ -17,7 +17,7 @@ from perfmodel.report.alternatives_text import (
     money_words,
     rate_text,
 )
-from perfmodel.report.figures.alternatives import costs, steps, winners
+from perfmodel.report.figures.registry import BESIDE_SHARDING
 from perfmodel.report.page.parts import Card, Page, View
 from perfmodel.report.page.sources import code, folded, named, table, values, versions
 from perfmodel.report.projection_text import band
@@ -47,7 +47,7 @@ def alternatives_page(
     ]
     notes += money_words(found) if currency else []
     card = Card(first, asked, " ".join(unsure), notes=notes)
-    blocks = (steps(found), costs(found, currency), winners(cells))
+    blocks = BESIDE_SHARDING.blocks(found=found, cells=cells, currency=currency)
     return Page(
         f"Alternatives to sharding: {first}",
         _provenance(found, crossed, currency, command),

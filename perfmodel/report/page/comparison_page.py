@@ -14,8 +14,8 @@ from perfmodel.errors import NoCalibrationError
 from perfmodel.passes.settings import Setting
 from perfmodel.project import Projection, project, project_one
 from perfmodel.project.inputs import DEFAULT_RESERVE
-from perfmodel.report.figures.block import Missing
-from perfmodel.report.figures.compare import STEPS, TIME, Pair, steps, times
+from perfmodel.report.figures.compare import Pair
+from perfmodel.report.figures.registry import COMPARED, COMPARED_STEPS, COMPARED_TIME
 from perfmodel.report.page import lines
 from perfmodel.report.page.alerts import alerts
 from perfmodel.report.page.comparison_card import comparison_card, finding, step_table
@@ -120,11 +120,13 @@ def views(sides: Sides, sizes: Selector, workload: tuple[Selector, ...]) -> Iter
                 first = Card(
                     f"Cannot say for {sizes.words[at]}: one of the two has no answer.", error.message
                 )
-                none = tuple(Missing(name, error.message) for name in (TIME, STEPS))
+                none = tuple(figure.missing(error.message) for figure in COMPARED.figures)
                 yield View((*chosen, at), (first,), none)
                 continue
-            drawn = drawn or times(pair, _frames(sides, line_sizes(sides, sizes.values), asked))
-            blocks = (drawn, steps(pair))
+            if drawn is None:
+                frames = _frames(sides, line_sizes(sides, sizes.values), asked)
+                drawn = COMPARED_TIME.draw(pair=pair, frames=frames)
+            blocks = (drawn, COMPARED_STEPS.draw(pair=pair))
             yield View((*chosen, at), (comparison_card(pair),), blocks, table=step_table(pair))
 
 

@@ -9,22 +9,17 @@ from perfmodel.errors import NoCalibrationError
 from perfmodel.plan.sizes import by_size
 from perfmodel.project import Projection
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.evidence_figures import EVIDENCE
-from perfmodel.report.figures.sharding_winners import NAME as SHARDINGS
+from perfmodel.report.figures.registry import SHARDINGS, STAYING
 from perfmodel.report.figures.sharding_winners import shardings
 from perfmodel.report.page.lines import Lines, answerable
 from perfmodel.report.page.parts import Selector
 from perfmodel.report.page.views import Across, small_sizes, view_of
 from perfmodel.units import counted, format_bytes, format_count
 
-FIXED_NAMES = (*EVIDENCE, SHARDINGS)
-FIXED = len(FIXED_NAMES)
-"""How many blocks ``fixed_blocks`` gives."""
-
 
 def across_sizes(sizes: Selector, selected: tuple[str, ...]) -> Across:
     """A page over sizes of tables. selected  options of its selectors"""
-    return Across(max(sizes.values), Lines, view_of, fixed_blocks, FIXED, selected)
+    return Across(max(sizes.values), Lines, view_of, fixed_blocks, len(STAYING), selected)
 
 
 def fixed_blocks(asked: Projection, options: Mapping[str, Any]) -> Iterator[Block | Missing]:
@@ -33,13 +28,8 @@ def fixed_blocks(asked: Projection, options: Mapping[str, Any]) -> Iterator[Bloc
     asked    the projection of the question
     options  of ``perfmodel.project`` that it was asked with, without its table size
     """
-    for name in FIXED_NAMES:
-        yield fixed_block(name, asked, options)
-
-
-def fixed_block(name: str, asked: Projection, options: Mapping[str, Any]) -> Block | Missing:
-    """One of ``FIXED_NAMES``; asked and options as for ``fixed_blocks``."""
-    return _shardings(asked, options) if name == SHARDINGS else EVIDENCE[name](asked)
+    for figure in STAYING:
+        yield figure.draw(asked=asked, options=options)
 
 
 def question(asked: Projection) -> str:
@@ -66,17 +56,18 @@ def not_compared(asked: Projection, options: Mapping[str, Any]) -> str:
     return ""
 
 
-def _shardings(asked: Projection, options: Mapping[str, Any]) -> Block | Missing:
+def every_sharding(asked: Projection, options: Mapping[str, Any]) -> Block | Missing:
+    """All shardings of the tables of a question; asked and options as for ``fixed_blocks``."""
     why = not_compared(asked, options)
     if why:
-        return Missing(SHARDINGS, why)
+        return SHARDINGS.missing(why)
     machine, known = asked.setting.machine, {**options, "setting": asked.setting}
     sizes = sorted({*SIZES, *small_sizes(asked)})
     answers = {a.gpu_count.table_bytes: a for a in answerable(machine, known, sizes)}
     try:
         return shardings(list(by_size(answers.__getitem__, tuple(answers))))
     except NoCalibrationError as error:
-        return Missing(SHARDINGS, error.message)
+        return SHARDINGS.missing(error.message)
 
 
 SIZES = (160e9, 640e9, 1.28e12, 2.5e12, 10e12, 50e12, 100e12)

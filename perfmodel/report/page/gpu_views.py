@@ -13,7 +13,8 @@ from perfmodel.project import Projection, project_each
 from perfmodel.project.comparison import samples_per_s
 from perfmodel.report.figures.block import Missing
 from perfmodel.report.figures.line_traces import SlowdownLine
-from perfmodel.report.figures.over_gpus import over_gpus, samples_words, sentence
+from perfmodel.report.figures.over_gpus import samples_words, sentence
+from perfmodel.report.figures.registry import OVER_GPUS
 from perfmodel.report.figures.words import library_name
 from perfmodel.report.page.lines import Lines
 from perfmodel.report.page.parts import View
@@ -65,7 +66,7 @@ def gpu_view(
     if way is not None:
         label = f"{library_name(setup.curves.backend)} {way}"
         lines = [SlowdownLine(label, _frame(answers), style=1), *lines[:1]]
-    first = over_gpus(lines, answers[asked.sizes.start])
+    first = OVER_GPUS.draw(lines=lines, asked=answers[asked.sizes.start])
     titles = {} if isinstance(first, Missing) else {first.name: tuple(sentence(lines, a) for a in answers)}
     cards = tuple(map(question_card, answers))
     return View(chosen, cards, (first,), titles, answers, (_HEAD, *map(_scaling, answers)))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from html import escape
 
 from perfmodel.passes.settings import Setting
-from perfmodel.report.figures.service import blocks
+from perfmodel.report.figures.registry import SERVICE
 from perfmodel.report.hourly_text import hourly_words
 from perfmodel.report.load_text import (
     CLOSED_HEAD,
@@ -45,11 +45,11 @@ def load_page(
     source = (
         f"Times of the pass: {calibrations} ({evidence}); simulated, seed {answer.question.arrivals.seed}."
     )
-    card = load_card(answer, hourly, setting)
+    card, rows = load_card(answer, hourly, setting), curve(answer)
     return Page(
         card.sentence,
         provenance(answer, setting, command),
-        (View((), (card,), blocks(answer, curve(answer), source)),),
+        (View((), (card,), SERVICE.blocks(answer=answer, rows=rows, source=source)),),
         command,
         alerts=tuple(alerts),
     )

@@ -16,11 +16,8 @@ from perfmodel.plan.pricing.training import WholeStep
 from perfmodel.report.bound_text import bound_words, cut_words, listed_words
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.gpu_columns import Shown
-from perfmodel.report.figures.gpu_loads import balance, memory
-from perfmodel.report.figures.placements import held_by, placements
-from perfmodel.report.figures.plan_steps import steps
-from perfmodel.report.figures.plan_tables import others, tables
-from perfmodel.report.figures.timeline import timeline
+from perfmodel.report.figures.placements import held_by
+from perfmodel.report.figures.registry import PLAN
 from perfmodel.report.page.parts import Card, Page, View
 from perfmodel.report.page.question_card import evidence_bar
 from perfmodel.report.page.sources import code, folded, named, table, values, versions
@@ -83,16 +80,7 @@ def one_line(text: str) -> str:
 def plan_blocks(answer: Planned, whole: WholeStep | None = None) -> tuple[Block | Missing, ...]:
     """All figures of a plan, in the order of the reader's questions."""
     shown = Shown.of(answer, whole)
-    held = held_by(shown)
-    return (
-        placements(shown, held),
-        steps(shown),
-        timeline(shown),
-        balance(shown),
-        memory(shown, held),
-        tables(shown),
-        others(shown),
-    )
+    return PLAN.blocks(shown=shown, held=held_by(shown))
 
 
 def plan_card(answer: Planned, whole: WholeStep | None = None, capped: bool = False) -> Card:

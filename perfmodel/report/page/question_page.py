@@ -8,8 +8,8 @@ from typing import Any
 
 from perfmodel.project import Projection, project_one
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.names import FIGURES
-from perfmodel.report.page.contents import FIXED_NAMES, fixed_block, fixed_blocks, question
+from perfmodel.report.figures.registry import QUESTION, STAYING
+from perfmodel.report.page.contents import fixed_blocks, question
 from perfmodel.report.page.parts import Page, Selector, View
 from perfmodel.report.page.provenance import provenance
 from perfmodel.report.page.question_card import question_card
@@ -49,16 +49,16 @@ def one_figure(
 ) -> Page:
     """A page with the card, this figure, and where the numbers come from.
 
-    name       of ``FIGURES``;  sizes, selectors  of one value each
+    name       of ``QUESTION``;  sizes, selectors  of one value each
     options    of ``perfmodel.project``, without the selected ones;  command  makes the page again
-    Limits: another name -> KeyError
+    Limits: another name -> ValueError
     """
-    _ = FIGURES[name]
+    (figure,) = (each for each in QUESTION.figures if each.name == name)
     chosen = tuple(0 for _ in selectors)
-    if name in FIXED_NAMES:
+    if figure in STAYING:
         known = {**options, **_values(selectors)}
         asked = project_one(machine=machine, table_bytes=sizes.values[0], **known)
-        shown = View(chosen, (question_card(asked),), (fixed_block(name, asked, known),))
+        shown = View(chosen, (question_card(asked),), (figure.draw(asked=asked, options=known),))
     else:
         whole = view(chosen, selectors, sizes, machine, options)
         (asked,) = whole.answers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from perfmodel.report.figures.traced import traced_steps, traced_timeline
+from perfmodel.report.figures.registry import TRACED
 from perfmodel.report.figures.words import sentence
 from perfmodel.report.page.parts import Card, Page, View
 from perfmodel.report.page.question_card import evidence_bar
@@ -24,7 +24,7 @@ def traced_page(run: ComparedRun, command: str) -> Page:
     return Page(
         f"{run.run.plan.evaluator.tables.model}: {card.sentence}",
         _provenance(run, command),
-        (View((), (card,), (traced_timeline(run), traced_steps(run))),),
+        (View((), (card,), TRACED.blocks(run=run)),),
         command,
         besides={"comparison": run.to_dict()},
     )

@@ -12,8 +12,8 @@ from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.project import Projection, project_each
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.breakdown import breakdown
-from perfmodel.report.figures.slowdown import Mark, sentence, slowdown
+from perfmodel.report.figures.registry import BREAKDOWN, SLOWDOWN
+from perfmodel.report.figures.slowdown import Mark, sentence
 from perfmodel.report.page.lines import Lines, answerable
 from perfmodel.report.page.parts import Selector, View
 from perfmodel.report.page.question_card import question_card
@@ -104,9 +104,10 @@ def view_of(chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup, 
     bars = sorted([*answers, *answerable(machine, quick, others)], key=lambda a: a.gpu_count.table_bytes)
     lines = list(asked.lines.of(setup, workload))
     in_hbm = answers[0].forward.tier is None  # as what is published is
-    first = slowdown(lines, answers[sizes.start], marks() if in_hbm else ())
+    first = SLOWDOWN.draw(lines=lines, asked=answers[sizes.start], marks=marks() if in_hbm else ())
     titles = {} if isinstance(first, Missing) else {first.name: tuple(sentence(lines, a) for a in answers)}
-    return View(chosen, tuple(map(question_card, answers)), (first, breakdown(bars)), titles, answers)
+    blocks = (first, BREAKDOWN.draw(answers=bars))
+    return View(chosen, tuple(map(question_card, answers)), blocks, titles, answers)
 
 
 def view(

@@ -1,0 +1,177 @@
+"""Every figure, declared once, in the order of the pages: nothing heavy is imported to list them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from inspect import signature
+from typing import Any
+
+from perfmodel.report.figures.block import Block, Missing, Switch
+
+Rows = Sequence[Mapping[str, Any]]
+Switches = Sequence[Switch]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What is known of a figure before it is drawn."""
+
+    name: str  # a slug
+    shows: str  # one line
+    maker: str  # the module, from here, and the function that draws it
+
+    def draw(self, **known: Any) -> Block | Missing:
+        """The figure. known  what its page is about, of which ``maker`` takes what it names"""
+        module, _, function = self.maker.rpartition(".")
+        made = getattr(import_module(module, __package__), function)
+        found: Block | Missing = made(
+            **{name: known[name] for name in signature(made).parameters if name in known}
+        )
+        return found
+
+    def block(
+        self, title: str, how: str, figure: Any, source: str, data: Rows, switches: Switches = ()
+    ) -> Block:
+        """It, drawn: as ``Block`` has it."""
+        return Block(self.name, title, how, figure, source, tuple(data), tuple(switches))
+
+    def missing(self, why: str) -> Missing:
+        """It cannot be drawn. why  as ``Missing`` has it"""
+        return Missing(self.name, why)
+
+
+SLOWDOWN = Figure(
+    "slowdown", "slowdown against table size, a line for each exchange of bags", ".slowdown.slowdown"
+)
+BREAKDOWN = Figure("breakdown", "the steps of a batch at several table sizes", ".breakdown.breakdown")
+ALL_TO_ALL = Figure(
+    "collectives-all-to-all", "the measured all-to-all and its fitted curve", ".evidence_figures.all_to_all"
+)
+REDUCE_SCATTER = Figure(
+    "collectives-reduce-scatter",
+    "the measured reduce-scatter and its fitted curve",
+    ".evidence_figures.reduce_scatter",
+)
+LIBRARIES = Figure(
+    "libraries", "NCCL and NVSHMEM side by side, and where they cross", ".evidence_figures.libraries"
+)
+LINKS = Figure("links", "NVLink and PCIe side by side", ".evidence_figures.links")
+ROOFLINE = Figure(
+    "roofline", "bytes per second of gather and pool against table size", ".evidence_figures.kernels_roofline"
+)
+CHANGES = Figure("changes", "the slowdown after each possible change", ".what_if.changes")
+TORNADO = Figure("tornado", "the slowdown with values of the machine halved and doubled", ".what_if.tornado")
+HEAT_MAP = Figure(
+    "heat-map", "slowdown against batch and pooling, and against tables and dim", ".what_if.heat_map"
+)
+VALIDATION = Figure("validation", "predicted against measured times", ".evidence_figures.points")
+CLAIMS = Figure(
+    "claims", "published claims beside what the model predicts", ".evidence_figures.judged_claims"
+)
+SHARDINGS = Figure(
+    "shardings",
+    "every sharding at every table size, and which is the fastest",
+    "..page.contents.every_sharding",
+)
+EVIDENCE = (
+    ALL_TO_ALL, REDUCE_SCATTER, LIBRARIES, LINKS, ROOFLINE, CHANGES, TORNADO, HEAT_MAP, VALIDATION, CLAIMS,
+)  # fmt: skip
+"""What one answer rests on."""
+STAYING = (*EVIDENCE, SHARDINGS)
+"""Of the question as it was asked, whatever is selected on its page."""
+
+OVER_GPUS = Figure(
+    "over-gpus", "slowdown, time and samples per second against the number of GPUs", ".over_gpus.over_gpus"
+)
+COMPARED_TIME = Figure(
+    "compare-time", "times of A and B against table size, and their ratio", ".compare.times"
+)
+COMPARED_STEPS = Figure("compare-steps", "the steps of A and B side by side", ".compare.steps")
+
+PLACEMENTS = Figure("placements", "what each GPU holds, by bytes and by time", ".placements.placements")
+STEPS = Figure("steps", "the steps of the plan beside those of simple plans", ".plan_steps.steps")
+TIMELINE = Figure("timeline", "what runs when, and what overlap hides", ".timeline.timeline")
+BALANCE = Figure("balance", "how long each GPU is busy and waits", ".gpu_loads.balance")
+MEMORY = Figure("memory", "the bytes of each GPU", ".gpu_loads.memory")
+TABLES = Figure("tables", "which sharding for which table", ".plan_tables.tables")
+OTHERS = Figure("others", "what the next best scheme of each table would cost", ".plan_tables.others")
+
+CORES = Figure(
+    "cores",
+    "the time of each core and its tables, before and after the search",
+    "..onechip.cores_figure.cores",
+)
+
+LATENCY = Figure("latency", "latency against load, with the limit", ".service.latency")
+MADE_OF = Figure("made-of", "the parts of the p99 at each load", ".service.made_of")
+BATCHES = Figure("batches", "the highest load of a replica at each batch size", ".service.batches")
+
+ALTERNATIVES = Figure("alternatives", "the steps of a batch of each alternative", ".alternatives.steps")
+COSTS = Figure("costs", "GPU-hours of each alternative against its speed", ".alternatives.costs")
+WINNERS = Figure("winners", "the alternative with the fewest GPU-hours, where", ".alternatives.winners")
+
+TRACED_TIMELINE = Figure(
+    "traced-timeline", "a traced iteration above the predicted one", ".traced.traced_timeline"
+)
+TRACED_STEPS = Figure(
+    "traced-steps", "each step measured and predicted, with its band", ".traced.traced_steps"
+)
+
+
+@dataclass(frozen=True)
+class FigurePage:
+    """Figures of a page, in its order, and what draws one of them, or writes the page that has it."""
+
+    of: str
+    line: str  # {name} stands for the figure
+    figures: tuple[Figure, ...]
+
+    @property
+    def shows(self) -> dict[str, str]:
+        """Each name with one line on what is drawn."""
+        return {figure.name: figure.shows for figure in self.figures}
+
+    def blocks(self, **known: Any) -> tuple[Block | Missing, ...]:
+        """All of them. known  what the page is about"""
+        return tuple(figure.draw(**known) for figure in self.figures)
+
+
+QUESTION = FigurePage("one question", "perfmodel figure {name}", (SLOWDOWN, BREAKDOWN, *STAYING))
+GPUS = FigurePage(
+    "the same tables on more and more GPUs", "perfmodel figure {name} --model mlperf-dlrm-dcnv2", (OVER_GPUS,)
+)
+COMPARED = FigurePage(
+    "two machines, or two calibrations",
+    "perfmodel figure {name} --compare h100-sxm-ib h200-sxm-ib",
+    (COMPARED_TIME, COMPARED_STEPS),
+)
+PLAN = FigurePage(
+    "a plan",
+    "perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 128 --report plan.html",
+    (PLACEMENTS, STEPS, TIMELINE, BALANCE, MEMORY, TABLES, OTHERS),
+)
+CHIP = FigurePage(
+    "the cores of one chip",
+    "perfmodel chip plan --chip ascend-910 --model criteo-kaggle --report cores.html",
+    (CORES,),
+)
+SERVICE = FigurePage(
+    "a service",
+    "perfmodel load --table-size 10TB --qps 500k --p99 10ms --report load.html",
+    (LATENCY, MADE_OF, BATCHES),
+)
+BESIDE_SHARDING = FigurePage(
+    "alternatives to sharding",
+    "perfmodel alternatives --table-size 10TB --report alternatives.html",
+    (ALTERNATIVES, COSTS, WINNERS),
+)
+TRACED = FigurePage(
+    "a traced run",
+    "perfmodel compare traces/ --model tables.csv --plan plan.json --report compare.html",
+    (TRACED_TIMELINE, TRACED_STEPS),
+)
+PAGES = (QUESTION, GPUS, COMPARED, PLAN, CHIP, SERVICE, BESIDE_SHARDING, TRACED)
+EVERY = {name: shows for page in PAGES for name, shows in page.shows.items()}
+"""Figures of all pages: each name is that of one figure."""

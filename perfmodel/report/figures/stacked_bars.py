@@ -1,0 +1,99 @@
+"""A drawing that figures share: bars made of parts, in time and in shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from perfmodel.report.columns import Column, columns_record
+from perfmodel.report.figures import style
+from perfmodel.report.figures.block import Switch
+from perfmodel.report.figures.gpu_columns import time_unit
+from perfmodel.report.figures.marks import NAMED
+from perfmodel.report.figures.words import told
+
+PATTERNS = ("", "/", "", "\\", "", "x", "", "-", "/", "\\", "x", "+", "-", "/", "|", "x")
+Bars = Sequence[tuple[str, Mapping[str, Any]]]
+"""The words of each bar, and the rows of its parts by their keys."""
+
+
+@dataclass(frozen=True)
+class Heights:
+    """One way to see bars: how long the part of a row is, on which axis."""
+
+    label: str  # of the button: µs, %
+    of: Callable[[Any], float]
+    axis: Mapping[str, Any]
+    layout: Mapping[str, Any] | None = None  # what else it changes
+
+
+def in_time(longest_s: float, time_s: Callable[[Any], float], words: str) -> Heights:
+    """Times in the unit of the longest."""
+    factor, unit = time_unit(longest_s)
+    axis = style.axis(f"{words} ({unit})", rangemode="tozero")
+    return Heights(unit, lambda row: factor * time_s(row), axis)
+
+
+def in_shares(share: Callable[[Any], float], layout: Mapping[str, Any] | None = None) -> Heights:
+    """Shares of a time."""
+    axis = style.axis("share of the time (%)", range=[0, 100])
+    return Heights("%", lambda row: 100 * share(row), axis, layout)
+
+
+def stacked_bars(
+    bars: Bars,
+    columns: Sequence[Column],
+    name: Callable[[str, Any], str],
+    views: Sequence[Heights],
+    order: Sequence[str] = (),
+    flat: bool = False,
+    **layout: Any,
+) -> tuple[Any, tuple[Switch, ...]]:
+    """The figure as the first view has it, and a switch for each.
+
+    columns  whose texts are the lines of a hover, under the name of the part
+    name     of a part, by its key and its first row;  order  of the keys from below, else as they come
+    flat     bars from left to right, the first on top
+    """
+    along, up = "yx" if flat else "xy"
+    keys = list(order or dict.fromkeys(key for _, parts in bars for key in parts))
+    rows = {key: [parts.get(key) for _, parts in bars] for key in keys}
+    names = {key: name(key, next(filter(None, rows[key]))) for key in keys}
+    heights = [
+        [[0.0 if row is None else float(view.of(row)) for row in rows[key]] for key in keys] for view in views
+    ]
+    traces = [
+        {
+            "type": "bar", along: [words for words, _ in bars], up: heights[0][at], "name": names[key],
+            "hovertext": [told(columns, row) if row else "" for row in rows[key]],
+            "hovertemplate": NAMED, "marker": {"color": part_colour(at), "pattern": pattern(at)},
+            **({"orientation": "h"} if flat else {}),
+        }
+        for at, key in enumerate(keys)
+    ]  # fmt: skip
+    switches = tuple(
+        Switch(view.label, {up: y}, {f"{up}axis": view.axis, **(view.layout or {})})
+        for view, y in zip(views, heights, strict=True)
+    )
+    base = {"barmode": "stack", "height": 460, "legend": {**style.LEGEND, "traceorder": "normal"}, **layout}
+    if flat:
+        base["yaxis"] = style.axis(autorange="reversed", type="category", showgrid=False)
+    return style.new_figure(traces, **base, **switches[0].layout), switches if len(views) > 1 else ()
+
+
+def part_rows(bars: Bars, columns: Sequence[Column]) -> tuple[dict[str, Any], ...]:
+    """Every part of every bar as plain data."""
+    return tuple(columns_record(columns, row) for _, parts in bars for row in parts.values())
+
+
+def part_colour(index: int) -> str:
+    """Colour of a part: eight, then the same ones paler."""
+    again = index // len(style.PALETTE)
+    return style.colour(index) if again == 0 else style.faded(style.colour(index), 0.6 if again == 1 else 0.3)
+
+
+def pattern(index: int) -> dict[str, Any]:
+    """Hatching of a part: with its colour it tells more than eight apart."""
+    shape = PATTERNS[index % len(PATTERNS)]
+    return {**style.HATCHED, "shape": shape, "solidity": 0.2}
