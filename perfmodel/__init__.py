@@ -11,7 +11,7 @@ _PUBLIC = {
     "plan_tables": "perfmodel.plan.in_python",
     "scale_tables": "perfmodel.plan.in_python",
     "predict_collectives": "perfmodel.collectives.estimate",
-    "project": "perfmodel.project",
+    "project": "perfmodel.projections",
 }
 __all__ = ["__version__", "load", "plan_tables", "predict_collectives", "project", "scale_tables"]
 

@@ -30,28 +30,28 @@ _DOORS = {
 
 
 _PACKAGE = {
-    "project": ["perfmodel.project.project_one", "perfmodel.project.project_each"],
+    "project": ["perfmodel.projections.project_one", "perfmodel.projections.project_each"],
     "plan_tables": ["perfmodel.plan.in_python.question_of", "perfmodel.plan.frames.TablePlan"],
     "scale_tables": ["perfmodel.plan.frames.TableScaling"],
     "predict_collectives": [],
     "load": [],
 }
 """The functions of the package, the most asked first, each with its neighbours."""
-_LAST = ["perfmodel.project.projection.Projection"]
+_LAST = ["perfmodel.projections.projection.Projection"]
 EXAMPLES = {
-    "perfmodel.project.project": """\
+    "perfmodel.projections.project": """\
 frame = perfmodel.project(table_bytes=[1e12, 10e12], batch=1024)
 print(frame[["table_bytes", "gpus", "slowdown", "low_s", "high_s"]])
 """,
-    "perfmodel.project.project_one": """\
-from perfmodel.project import project_one
+    "perfmodel.projections.project_one": """\
+from perfmodel.projections import project_one
 
 answer = project_one(table_bytes=10e12)
 print(answer.slowdown, answer.band)
 print(answer.to_frame())  # its steps
 """,
-    "perfmodel.project.project_each": """\
-from perfmodel.project import project_each
+    "perfmodel.projections.project_each": """\
+from perfmodel.projections import project_each
 
 for answer in project_each("table_bytes", [1e12, 10e12]):
     print(answer.gpus, answer.slowdown)

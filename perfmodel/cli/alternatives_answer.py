@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from perfmodel.cli.question import Question
     from perfmodel.plan.other_ways.one_alternative import Alternative
     from perfmodel.plan.other_ways.winner_map import Crossing, MapCell
-    from perfmodel.project import Projection
+    from perfmodel.projections import Projection
     from perfmodel.schema.prices import Prices
 
 _PROGRESS_AFTER_S = 2.0

@@ -15,7 +15,7 @@ from perfmodel.cli.page_file import check_place, deliver, write, wrote
 from perfmodel.cli.question import LISTS, Question, question_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
-from perfmodel.project.comparison import whole
+from perfmodel.projections.comparison import whole
 from perfmodel.question.pages import PICTURES
 from perfmodel.report.figures.registry import COMPARED
 from perfmodel.report.page.comparison_card import finding

@@ -10,9 +10,9 @@ from perfmodel.cli.suggest import Typed, answerable
 from perfmodel.cli.workload import ALL, checked_sharding
 from perfmodel.errors import BadInputError
 from perfmodel.passes.explanation import Explanation
-from perfmodel.project import Projection
-from perfmodel.project.explain_slowdown import WHOLE, explain_slowdown
-from perfmodel.project.explain_step import explain_step
+from perfmodel.projections import Projection
+from perfmodel.projections.explain_slowdown import WHOLE, explain_slowdown
+from perfmodel.projections.explain_step import explain_step
 from perfmodel.report.explanation_text import explanation_text, number_text
 from perfmodel.report.projection_text import headline
 from perfmodel.report.terminal import paragraph

@@ -9,7 +9,7 @@ def check_host(host: str | None, **others: object) -> None:
     """Limits: an unknown name, an output or a way to shard that has no host -> BadInputError"""
     if host is None:
         return
-    from perfmodel.project.hosted import split_host
+    from perfmodel.projections.hosted import split_host
 
     split_host(host)
     given = [f"--{name.removeprefix('as_').replace('_', '-')}" for name, value in others.items() if value]

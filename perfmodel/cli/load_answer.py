@@ -15,7 +15,7 @@ from perfmodel.cli.load_progress import LoadProgress
 from perfmodel.cli.question import Question, question_of
 from perfmodel.errors import BadInputError
 from perfmodel.passes.settings import Setting
-from perfmodel.project.hosted import check_clock
+from perfmodel.projections.hosted import check_clock
 from perfmodel.schema.distributions import UNIFORM
 from perfmodel.schema.prices import read_prices
 from perfmodel.service.hourly import HourlyCost, hourly_cost

@@ -16,7 +16,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.plan.files import read_made_for, read_model
 from perfmodel.plan.made_for import MadeFor
-from perfmodel.project.understood import exact_text
+from perfmodel.projections.understood import exact_text
 from perfmodel.question.groups import DEFAULT_BATCH, DEFAULT_MACHINE
 from perfmodel.question.plans import OBJECTIVES
 from perfmodel.report.terminal import page_width, wrapped

@@ -14,11 +14,11 @@ from perfmodel.cli.question import question_of
 from perfmodel.cli.suggest import Typed, answerable
 from perfmodel.cli.workload import ALL, checked_sharding, not_counted
 from perfmodel.errors import BadInputError
-from perfmodel.project import Projection
-from perfmodel.project.hosted import EAGER, Hosted, hosted
-from perfmodel.project.ids_ahead import ids_ahead
-from perfmodel.project.kernel_choice import other_kernels
-from perfmodel.project.sensitivity import next_experiment, sensitivities
+from perfmodel.projections import Projection
+from perfmodel.projections.hosted import EAGER, Hosted, hosted
+from perfmodel.projections.ids_ahead import ids_ahead
+from perfmodel.projections.kernel_choice import other_kernels
+from perfmodel.projections.sensitivity import next_experiment, sensitivities
 from perfmodel.question.groups import table_count
 from perfmodel.question.passes import ProjectOptions
 from perfmodel.report.projection_text import projection_text

@@ -16,8 +16,8 @@ from perfmodel.cli.workload import local_memory_of, remote_memory_of, reserve_of
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import usual_reduction
 from perfmodel.passes.settings import CLUSTER, Setting, load_setting
-from perfmodel.project import Projection, project_one
-from perfmodel.project.inputs import DEFAULT_RESERVE
+from perfmodel.projections import Projection, project_one
+from perfmodel.projections.inputs import DEFAULT_RESERVE
 from perfmodel.schema.distributions import Distribution
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.tiers import Tier
@@ -59,7 +59,7 @@ class Question:
         return {name: value for name, value in found.items() if value is not None}
 
     def answer(self) -> Projection:
-        """Limits: as ``perfmodel.project.project_one``"""
+        """Limits: as ``perfmodel.projections.project_one``"""
         return project_one(**self.keywords())
 
     def setting(self) -> Setting:

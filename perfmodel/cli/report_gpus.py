@@ -14,7 +14,7 @@ from perfmodel.cli.question import LISTS, Question, question_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import ALL, check_model, checked_sharding
 from perfmodel.errors import BadInputError, PerfmodelError
-from perfmodel.project import Projection
+from perfmodel.projections import Projection
 from perfmodel.report.page.gpu_views import across_gpus, sharded
 from perfmodel.report.page.parts import Page, Selector
 from perfmodel.units import format_count

@@ -21,7 +21,7 @@ from perfmodel.report.shardings_text import SHARDING, SIZES, shardings_text
 if TYPE_CHECKING:
     from perfmodel.cli.question import Question
     from perfmodel.passes.explanation import Explanation
-    from perfmodel.project import Projection
+    from perfmodel.projections import Projection
 
     Again = Callable[[Sequence[str], Projection], str]  # the line that asks a command for an answer again
 

@@ -10,7 +10,7 @@ from typing import Any
 from perfmodel.cli.chosen import calibration_of, machine_of
 from perfmodel.cli.question import Question, short_below
 from perfmodel.errors import PerfmodelError
-from perfmodel.project import Projection
+from perfmodel.projections import Projection
 from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.machine import Machine, list_machines, load_machine

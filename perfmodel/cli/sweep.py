@@ -26,9 +26,9 @@ from perfmodel.cli.workload import (
 )
 from perfmodel.errors import BadInputError
 from perfmodel.model.sharding import gpus_needed
-from perfmodel.project import feasible_below, project
-from perfmodel.project.grids import GRIDS, feasible, product
-from perfmodel.project.inputs import DEFAULTS
+from perfmodel.projections import feasible_below, project
+from perfmodel.projections.grids import GRIDS, feasible, product
+from perfmodel.projections.inputs import DEFAULTS
 from perfmodel.question.passes import SweepOptions
 from perfmodel.report.sweep_text import sweep_text
 from perfmodel.schema.distributions import UNIFORM

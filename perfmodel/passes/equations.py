@@ -57,7 +57,7 @@ SECTIONS = {
     "perfmodel.passes.handover": "in-a-whole-pass",
     "perfmodel.passes.one_domain": "if-all-gpus-were-in-one-domain",
     "perfmodel.plan": "other-shardings",
-    "perfmodel.project": "embedding-bag",
+    "perfmodel.projections": "embedding-bag",
     "perfmodel.service": "what-a-service-sees",
 }
 """Sections of ``docs/model.md`` by the start of a function's name: the longest that fits."""

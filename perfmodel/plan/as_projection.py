@@ -22,9 +22,9 @@ from perfmodel.plan.pricing.cost import Evaluator, StepCost
 from perfmodel.plan.pricing.memory import PlanMemory
 from perfmodel.plan.pricing.placement import WHOLE, Plan
 from perfmodel.plan.pricing.tables import PlanTables
-from perfmodel.project.costs import Forward
-from perfmodel.project.inputs import Configs
-from perfmodel.project.projection import Projection
+from perfmodel.projections.costs import Forward
+from perfmodel.projections.inputs import Configs
+from perfmodel.projections.projection import Projection
 from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.units import format_bytes
 

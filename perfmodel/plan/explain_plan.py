@@ -21,9 +21,9 @@ from perfmodel.plan.pricing.alike import Alike
 from perfmodel.plan.pricing.cost import Evaluator, StepCost
 from perfmodel.plan.pricing.placement import Plan
 from perfmodel.plan.pricing.step_equations import EVERY_RANK, GATHERS, SPLITS, bytes_of, whole_of
-from perfmodel.project.explain_step import pass_of
-from perfmodel.project.projection import Projection
-from perfmodel.project.tiered import GATHER_HOST
+from perfmodel.projections.explain_step import pass_of
+from perfmodel.projections.projection import Projection
+from perfmodel.projections.tiered import GATHER_HOST
 from perfmodel.units import format_bytes, format_time
 
 _R = Resource

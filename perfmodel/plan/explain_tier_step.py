@@ -12,8 +12,8 @@ from perfmodel.passes.steps import StepRow
 from perfmodel.plan.pricing.allowed_tiers import CACHED, IN_PLACE, ON_SSD
 from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.pricing.placement import Plan
-from perfmodel.project.tier_explanation import UPDATE_HOST, WRITE_SSD, Reader, explain_asked
-from perfmodel.project.tiered import GATHER_HOST, READ_SSD, AskedRows
+from perfmodel.projections.tier_explanation import UPDATE_HOST, WRITE_SSD, Reader, explain_asked
+from perfmodel.projections.tiered import GATHER_HOST, READ_SSD, AskedRows
 from perfmodel.schema.tiers import LFU, SSD, UVM, UVM_CACHING, Tier
 from perfmodel.units import counted, format_bytes, format_time
 

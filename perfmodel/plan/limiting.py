@@ -13,7 +13,7 @@ from perfmodel.passes.steps import INSIDE, STEPS, StepRow
 from perfmodel.passes.tier_times import SSDS
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.pricing.timing import LOOK_UPS
-from perfmodel.project.understood import exact_text
+from perfmodel.projections.understood import exact_text
 from perfmodel.schema.machine import Machine
 from perfmodel.units import format_count, format_rate, format_time
 

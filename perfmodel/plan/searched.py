@@ -8,7 +8,7 @@ from perfmodel.plan.pricing.allowed_tiers import Below
 from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.searching.found import Found
-from perfmodel.project.projection import Projection
+from perfmodel.projections.projection import Projection
 from perfmodel.schema.tiers import parse_tier
 
 _ID_DTYPES = {4: "int32", 8: "int64"}

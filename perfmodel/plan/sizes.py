@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from perfmodel.plan.as_projection import Compared, compared, winner
-from perfmodel.project.projection import Projection
+from perfmodel.projections.projection import Projection
 
 SIZES = (80e9, 160e9, 320e9, 640e9, 1.28e12, 2.5e12, 5e12, 10e12, 20e12, 50e12, 100e12)
 """Table sizes from one GPU of 80 GB to 100 TB [bytes]."""

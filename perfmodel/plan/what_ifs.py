@@ -17,7 +17,7 @@ from perfmodel.plan.outcome import Planned
 from perfmodel.plan.pricing.placement import Plan
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.searching.carried import as_option, carried, repaired
-from perfmodel.project.understood import exact_text
+from perfmodel.projections.understood import exact_text
 from perfmodel.units import format_bytes, format_count, format_time
 
 _MORE_SAMPLES = 4

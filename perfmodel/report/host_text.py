@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from perfmodel.project.hosted import Hosted
-from perfmodel.project.ids_ahead import IdsAhead
+from perfmodel.projections.hosted import Hosted
+from perfmodel.projections.ids_ahead import IdsAhead
 from perfmodel.report.terminal import facts, paragraph, sides, table
 from perfmodel.schema.evidence import Evidence
 from perfmodel.units import counted, format_fraction, format_ratio, format_time

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perfmodel.passes.settings import Setting
-from perfmodel.project.hosted import host_costs
+from perfmodel.projections.hosted import host_costs
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.hourly_text import hourly_words
 from perfmodel.report.terminal import facts, paragraph, sides, table, unbroken

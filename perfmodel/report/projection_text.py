@@ -9,12 +9,12 @@ from pathlib import Path
 
 from perfmodel.passes.settings import is_published
 from perfmodel.passes.steps import StepRow
-from perfmodel.project import Projection
-from perfmodel.project.comparison import Difference
-from perfmodel.project.hosted import Hosted
-from perfmodel.project.ids_ahead import IdsAhead
-from perfmodel.project.kernel_choice import OtherKernels
-from perfmodel.project.sensitivity import NextExperiment, Sensitivity
+from perfmodel.projections import Projection
+from perfmodel.projections.comparison import Difference
+from perfmodel.projections.hosted import Hosted
+from perfmodel.projections.ids_ahead import IdsAhead
+from perfmodel.projections.kernel_choice import OtherKernels
+from perfmodel.projections.sensitivity import NextExperiment, Sensitivity
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.host_text import ahead_line, beside_line, host_headline, host_table
 from perfmodel.report.terminal import (

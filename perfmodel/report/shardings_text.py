@@ -8,7 +8,7 @@ from typing import Any
 from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.plan.as_projection import Compared, winner
 from perfmodel.plan.sizes import Size
-from perfmodel.project import Projection
+from perfmodel.projections import Projection
 from perfmodel.report.columns import Column, columns_record, columns_text
 from perfmodel.report.projection_text import footer, gpu_line, short_label
 from perfmodel.report.terminal import paragraph, table

@@ -69,8 +69,8 @@ def answered(
 ) -> ServiceLoad:
     """The answer behind ``load``."""
     from perfmodel.passes.schemes import ROW_WISE, way_named
-    from perfmodel.project import project_one
-    from perfmodel.project.hosted import check_clock
+    from perfmodel.projections import project_one
+    from perfmodel.projections.hosted import check_clock
     from perfmodel.service.served import hosted_pass, projected_pass
     from perfmodel.service.service_load import service_load
     from perfmodel.service.sharded import BEST, sharded_pass

@@ -15,9 +15,9 @@ from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.passes.steps import LABELS, STEPS
 from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.pricing.placement import Plan
-from perfmodel.project import Forward, prepare
-from perfmodel.project.grid import costed
-from perfmodel.project.hosted import host_costs, with_host
+from perfmodel.projections import Forward, prepare
+from perfmodel.projections.grid import costed
+from perfmodel.projections.hosted import host_costs, with_host
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.prices import MEMORY
 from perfmodel.schema.prices import SSD as SSDS

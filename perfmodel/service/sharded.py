@@ -14,7 +14,7 @@ from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.pricing.placement import Plan
 from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.plan.searched import searched_plan
-from perfmodel.project import Projection
+from perfmodel.projections import Projection
 from perfmodel.service.served import ServedPass, planned_pass
 from perfmodel.units import format_count
 

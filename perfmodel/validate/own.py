@@ -10,7 +10,7 @@ import numpy as np
 from perfmodel.errors import NoCalibrationError
 from perfmodel.fit.context import OWN_PASS, TIMED_AS
 from perfmodel.passes.settings import TORCH
-from perfmodel.project import project
+from perfmodel.projections import project
 from perfmodel.schema.home import MACHINE_NAME
 from perfmodel.schema.machine import Machine, list_machines, load_machine
 from perfmodel.schema.run_files import Run, read_run

@@ -14,7 +14,7 @@ from perfmodel.onechip.answer import answer_on, cost_on
 from perfmodel.onechip.symmetric import global_memory
 from perfmodel.plan.pricing.dense import on_machine
 from perfmodel.plan.pricing.tables import PlanTables
-from perfmodel.project import grids, project, project_one
+from perfmodel.projections import grids, project, project_one
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.evidence import Clock

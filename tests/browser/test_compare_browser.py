@@ -10,7 +10,7 @@ from chromium import PROGRAM, Chromium
 
 from perfmodel import resources
 from perfmodel.cli import run
-from perfmodel.project import project_one
+from perfmodel.projections import project_one
 from perfmodel.report.figures.compare import Pair
 from perfmodel.report.page.comparison_card import finding
 from perfmodel.schema.calibration import shipped_calibration

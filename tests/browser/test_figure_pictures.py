@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from chromium import PROGRAM
 
-from perfmodel.project import project_one
+from perfmodel.projections import project_one
 from perfmodel.report.figures import Block
 from perfmodel.report.figures.breakdown import breakdown
 from perfmodel.report.figures.validation import claims

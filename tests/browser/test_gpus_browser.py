@@ -9,7 +9,7 @@ import pytest
 from chromium import PROGRAM, Chromium
 
 from perfmodel.cli import run
-from perfmodel.project import project_one
+from perfmodel.projections import project_one
 from perfmodel.units import format_ratio, format_time
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine: apt install chromium")

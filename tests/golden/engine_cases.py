@@ -17,7 +17,7 @@ from oracles.plan_files import Case, any_entry
 from perfmodel.errors import PerfmodelError
 from perfmodel.plan import Evaluator, Plan
 from perfmodel.plan.pricing.placement import Placement
-from perfmodel.project import project_one
+from perfmodel.projections import project_one
 
 _DRAWN = {
     "machine": ["h100-sxm-ib", "h200-sxm-ib", "gb200-nvl72", "a100-sxm-ib"],

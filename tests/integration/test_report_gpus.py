@@ -14,7 +14,7 @@ from cli_calls import Outcome, is_an_error
 
 from perfmodel.errors import BadInputError
 from perfmodel.plan.as_projection import compared
-from perfmodel.project import Projection, project_one
+from perfmodel.projections import Projection, project_one
 from perfmodel.report import picture_files
 from perfmodel.report.page import contents
 from perfmodel.report.page.gpu_views import sharded

@@ -14,7 +14,7 @@ from perfmodel.collectives.library import Library
 from perfmodel.fit.host import machine_from_run
 from perfmodel.model.curves import hockney_time
 from perfmodel.passes.settings import CLUSTER, Setting
-from perfmodel.project import project
+from perfmodel.projections import project
 from perfmodel.schema.constants import load_kernel_constants
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.home import MACHINE_NAME, SAMPLES_NAME

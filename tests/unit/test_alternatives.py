@@ -16,7 +16,7 @@ from perfmodel.plan.other_ways.alternatives import alternatives, best_of, rival_
 from perfmodel.plan.other_ways.conditions import needed
 from perfmodel.plan.other_ways.one_alternative import Alternative
 from perfmodel.plan.other_ways.winner_map import CUTS, WAYS, Crossing, MapCell, WinnerMap, winner_map
-from perfmodel.project import project, project_one
+from perfmodel.projections import project, project_one
 from perfmodel.report.alternatives_text import alternatives_text, crossing_lines, headline, map_table
 from perfmodel.report.figures.alternatives import costs
 from perfmodel.report.page.alternatives_page import alternatives_page

@@ -11,7 +11,7 @@ import pytest
 from cli_calls import WIDTH, is_an_error
 
 from perfmodel.cli import validate as cli_validate
-from perfmodel.project import project_one
+from perfmodel.projections import project_one
 from perfmodel.schema.calibration import load_calibration
 
 # --- project, collective, explain, sweep ------------------------------------------------------------------

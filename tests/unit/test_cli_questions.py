@@ -155,7 +155,7 @@ def test_limits_are_said_in_words(cli: Any) -> None:
 
 
 def test_help_names_every_dtype_and_reduction(cli: Any) -> None:
-    from perfmodel.project.costs import REDUCTIONS
+    from perfmodel.projections.costs import REDUCTIONS
     from perfmodel.schema.workload import DTYPE_BYTES
 
     text = " ".join(cli("project", "--help").out.split()).replace("- ", "-")

@@ -16,7 +16,7 @@ from alpha_beta import AlphaBeta, one
 from cli_calls import Outcome, is_an_error
 
 from perfmodel.cli import run
-from perfmodel.project import project, project_one
+from perfmodel.projections import project, project_one
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.compare import Pair, steps, times
 from perfmodel.report.figures.registry import COMPARED

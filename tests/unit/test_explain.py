@@ -11,8 +11,8 @@ import pytest
 from perfmodel.errors import BadInputError
 from perfmodel.passes.equations import equation_of, source_of
 from perfmodel.passes.explanation import ALIASES, find_step
-from perfmodel.project import project_one
-from perfmodel.project.explain_step import explain_step
+from perfmodel.projections import project_one
+from perfmodel.projections.explain_step import explain_step
 from perfmodel.units import parse_time
 
 QUESTIONS: list[dict[str, Any]] = [

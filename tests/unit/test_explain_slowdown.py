@@ -62,7 +62,7 @@ def test_the_screen_begins_with_the_headline(cli: Any) -> None:
 def test_the_exact_function_is_named(cli: Any) -> None:
     """Of row-wise the projection's; of another sharding that of a plan."""
     words = ("explain", "slowdown", "--model", "criteo-kaggle", "--gpus", "8")
-    assert "perfmodel.project.grid.totals" in cli(*words).out
+    assert "perfmodel.projections.grid.totals" in cli(*words).out
     other = cli(*words, "--sharding", "table-wise").out
     assert "perfmodel.plan.as_projection.projection_of" in other and "project.grid" not in other
 

@@ -17,7 +17,7 @@ from cli_calls import Outcome, is_an_error
 
 from perfmodel.cli import figure, figure_file, figure_source
 from perfmodel.errors import NoHardwareError
-from perfmodel.project import project_one
+from perfmodel.projections import project_one
 from perfmodel.report import picture_files
 from perfmodel.report.figures import Block
 from perfmodel.report.figures.registry import EVERY, QUESTION

@@ -12,7 +12,7 @@ from cli_calls import Outcome, is_an_error
 
 from perfmodel.cli import choices
 from perfmodel.errors import NoHardwareError
-from perfmodel.project import Projection, project_one
+from perfmodel.projections import Projection, project_one
 from perfmodel.report.figures import Missing
 from perfmodel.report.figures.registry import QUESTION
 from perfmodel.report.figures.what_if import changes, tornado

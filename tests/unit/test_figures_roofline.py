@@ -9,7 +9,7 @@ import numpy as np
 import own_run
 import pytest
 
-from perfmodel.project import Projection, project, project_one
+from perfmodel.projections import Projection, project, project_one
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.roofline import roofline
 from perfmodel.schema.machine import load_machine, read_machine

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from perfmodel.project import Projection, project_one
-from perfmodel.project.sensitivity import sensitivities, swings
+from perfmodel.projections import Projection, project_one
+from perfmodel.projections.sensitivity import sensitivities, swings
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.ratio_rows import ratio_axis
 from perfmodel.report.figures.what_if import around, changes, heat_map, plane, tornado

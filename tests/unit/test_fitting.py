@@ -17,9 +17,9 @@ from perfmodel.passes.settings import load_setting
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.as_projection import compared, winner
 from perfmodel.plan.pricing.placement import uniform_plan
-from perfmodel.project import Projection, prepare, project, project_one
-from perfmodel.project.fitting import gpu_memory
-from perfmodel.project.sensitivity import sensitivities
+from perfmodel.projections import Projection, prepare, project, project_one
+from perfmodel.projections.fitting import gpu_memory
+from perfmodel.projections.sensitivity import sensitivities
 from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.over_gpus import sentence
 from perfmodel.schema.machine import load_machine

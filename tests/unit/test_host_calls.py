@@ -16,8 +16,8 @@ from calibrate.planning.world import World
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.fit.host_calls import fit_host
 from perfmodel.fit.runs import fit_run
-from perfmodel.project import project_one
-from perfmodel.project.hosted import host_costs, hosted
+from perfmodel.projections import project_one
+from perfmodel.projections.hosted import host_costs, hosted
 from perfmodel.report.host_text import host_table
 from perfmodel.schema.calibration import read_calibration, save_calibration
 from perfmodel.schema.evidence import Evidence

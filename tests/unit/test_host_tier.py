@@ -18,7 +18,7 @@ from calibrate.planning.measurement_plan import Request, make_plan
 from calibrate.planning.world import World
 from perfmodel.fit.host_tier import fit_host_tier
 from perfmodel.fit.runs import fit_run
-from perfmodel.project import project_one
+from perfmodel.projections import project_one
 from perfmodel.report.calibration_text import calibration_text
 from perfmodel.schema.calibration import read_calibration, save_calibration
 from perfmodel.schema.evidence import Evidence

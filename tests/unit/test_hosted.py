@@ -13,9 +13,9 @@ import pytest
 from perfmodel.errors import BadInputError
 from perfmodel.model.issuing import host_time, issued_ends
 from perfmodel.passes.steps import FORWARD, STEPS
-from perfmodel.project import project_one
-from perfmodel.project.hosted import MODES, HostCosts, check_clock, host_costs, hosted, with_host
-from perfmodel.project.ids_ahead import ids_ahead
+from perfmodel.projections import project_one
+from perfmodel.projections.hosted import MODES, HostCosts, check_clock, host_costs, hosted, with_host
+from perfmodel.projections.ids_ahead import ids_ahead
 from perfmodel.schema.evidence import Evidence
 from perfmodel.service.served import hosted_pass, projected_pass
 

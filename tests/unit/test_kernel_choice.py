@@ -12,9 +12,9 @@ from cli_calls import Outcome, is_an_error
 from perfmodel.cli.question import Question
 from perfmodel.errors import BadInputError, NoKernelsError
 from perfmodel.passes.settings import kernel_choices, load_setting
-from perfmodel.project import Projection, project_one
-from perfmodel.project.kernel_choice import other_kernels
-from perfmodel.project.sensitivity import swings
+from perfmodel.projections import Projection, project_one
+from perfmodel.projections.kernel_choice import other_kernels
+from perfmodel.projections.sensitivity import swings
 from perfmodel.report.page.setups import Curves, Loaded
 from perfmodel.report.projection_text import kernel_lines
 from perfmodel.schema.calibration import Calibration, save_calibration, shipped_calibration

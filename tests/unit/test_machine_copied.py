@@ -12,7 +12,7 @@ from cli_calls import Outcome
 
 from perfmodel import resources
 from perfmodel.collectives.estimate import predict_collectives
-from perfmodel.project import project_one
+from perfmodel.projections import project_one
 from perfmodel.schema.machine import beside_shipped, load_machine
 
 NAME = "h100-sxm-ib"

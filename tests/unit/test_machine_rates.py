@@ -10,7 +10,7 @@ import pytest
 
 from perfmodel.collectives.estimate import predict_collectives
 from perfmodel.errors import BadInputError
-from perfmodel.project import project_one
+from perfmodel.projections import project_one
 from perfmodel.schema.machine import list_machines, load_machine, machine_file
 
 NAME = "h100-sxm-ib"

@@ -13,7 +13,7 @@ from perfmodel.plan.outcome import Planned, given_outcome
 from perfmodel.plan.pricing.allowed_tiers import Below
 from perfmodel.plan.pricing.cost import StepCost
 from perfmodel.plan.question import PlanQuestion
-from perfmodel.project import project_one
+from perfmodel.projections import project_one
 from perfmodel.report.plan_text import limits, steps
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.machine import Machine, load_machine

@@ -20,8 +20,8 @@ from perfmodel.fit.implementations import fit_each, fit_kernels
 from perfmodel.fit.runs import fit_run
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.settings import load_setting
-from perfmodel.project import project_one
-from perfmodel.project.explain_step import explain_step
+from perfmodel.projections import project_one
+from perfmodel.projections.explain_step import explain_step
 from perfmodel.report.calibration_text import calibration_text
 from perfmodel.schema.calibration import Calibration, read_calibration, save_calibration
 from perfmodel.schema.evidence import Clock, Evidence

@@ -19,8 +19,8 @@ from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.as_projection import compared, evaluator_of
 from perfmodel.plan.explain_plan import explain_alike_step
 from perfmodel.plan.pricing.alike import Alike, best_alike
-from perfmodel.project import Projection, project_one
-from perfmodel.project.explain_step import explain_step
+from perfmodel.projections import Projection, project_one
+from perfmodel.projections.explain_step import explain_step
 
 TABLES = PlanTables.load("mlperf-dlrm-dcnv2")
 KINDS = {

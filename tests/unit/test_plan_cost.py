@@ -12,7 +12,7 @@ from perfmodel.model import messages
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
 from perfmodel.plan.pricing.loads import Resource
-from perfmodel.project import project_one
+from perfmodel.projections import project_one
 from perfmodel.schema.distributions import parse_distribution, zipf
 from perfmodel.schema.workload import Table, TableSet
 

@@ -32,7 +32,7 @@ from perfmodel.plan.pricing.tier_loads import AskedLaw, law_of, pooled_misses
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.searching.greedy_tiers import greedy_plans
 from perfmodel.plan.searching.tiered_search import TieredSearch
-from perfmodel.project import project_one
+from perfmodel.projections import project_one
 from perfmodel.report.step_words import ahead_words
 from perfmodel.schema.constraint_files import typed_rules
 from perfmodel.schema.distributions import parse_distribution

@@ -29,7 +29,7 @@ from perfmodel.plan.pricing.allowed_tiers import SHARES, SSD_SHARES, Below
 from perfmodel.plan.pricing.tier_loads import law_of, pooled_misses
 from perfmodel.plan.searching.greedy_tiers import greedy_plans
 from perfmodel.plan.searching.tiered_search import TieredSearch
-from perfmodel.project import project_one
+from perfmodel.projections import project_one
 from perfmodel.schema.constraint_files import typed_rules
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.machine import load_machine

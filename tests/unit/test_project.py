@@ -16,8 +16,16 @@ from perfmodel.collectives.library import Faster, Library
 from perfmodel.errors import BadInputError
 from perfmodel.model.look_ups import LookUps
 from perfmodel.passes.settings import BEST
-from perfmodel.project import Forward, LocalMemory, grids, prepare, project_each, project_grid, project_one
-from perfmodel.project.sensitivity import sensitivities
+from perfmodel.projections import (
+    Forward,
+    LocalMemory,
+    grids,
+    prepare,
+    project_each,
+    project_grid,
+    project_one,
+)
+from perfmodel.projections.sensitivity import sensitivities
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet, Workload

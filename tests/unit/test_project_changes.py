@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from perfmodel.collectives.library import Faster, Library
 from perfmodel.errors import BadInputError
 from perfmodel.passes.one_domain import OneDomain
 from perfmodel.passes.settings import BEST
-from perfmodel.project import grids, project_one
-from perfmodel.project.sensitivity import next_experiment, sensitivities
+from perfmodel.projections import grids, project_one
+from perfmodel.projections.sensitivity import next_experiment, sensitivities
 from perfmodel.schema.constants import load_scenario_file
 from perfmodel.schema.evidence import Evidence
 
@@ -146,7 +147,8 @@ def test_sensitivities_of_the_main_question() -> None:
     assert all(s.before == p.slowdown and s.low <= s.after <= s.high for s in found.values())
 
 
-def test_the_room_can_be_called() -> None:
-    import perfmodel.project as room
+def test_project_is_a_function_whatever_was_imported_first() -> None:
+    import perfmodel.projections.grids
 
-    assert len(room(gpus=[8, 16])) == 2  # type: ignore[operator]
+    assert isinstance(perfmodel.project, FunctionType)
+    assert len(perfmodel.project(gpus=[8, 16])) == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from alpha_beta import AlphaBeta, one
 
-from perfmodel.project.comparison import (
+from perfmodel.projections.comparison import (
     Difference,
     DifferenceVerdict,
     differences,

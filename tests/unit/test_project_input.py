@@ -11,8 +11,8 @@ import pytest
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
 from perfmodel.model.kernels import wider_factor
-from perfmodel.project import grids, project, project_one
-from perfmodel.project.sensitivity import sensitivities
+from perfmodel.projections import grids, project, project_one
+from perfmodel.projections.sensitivity import sensitivities
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet
 

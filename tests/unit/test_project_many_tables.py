@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfmodel.project import inputs, prepare, project, project_one
-from perfmodel.project.sensitivity import sensitivities
-from perfmodel.project.timed import Traffic
+from perfmodel.projections import inputs, prepare, project, project_one
+from perfmodel.projections.sensitivity import sensitivities
+from perfmodel.projections.timed import Traffic
 from perfmodel.schema.workload import Table, TableSet
 
 

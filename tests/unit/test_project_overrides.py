@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.model import bounds
-from perfmodel.project import prepare, project_grid, project_one
+from perfmodel.projections import prepare, project_grid, project_one
 from perfmodel.schema.evidence import Evidence
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from perfmodel.errors import BadInputError
-from perfmodel.project import Projection, project, project_one
-from perfmodel.project.explain_step import explain_step
-from perfmodel.project.sensitivity import sensitivities
+from perfmodel.projections import Projection, project, project_one
+from perfmodel.projections.explain_step import explain_step
+from perfmodel.projections.sensitivity import sensitivities
 from perfmodel.schema.tiers import parse_tier
 
 TB = 1e12

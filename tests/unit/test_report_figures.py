@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 import pytest
 
 from perfmodel.plan.sizes import Size, by_size
-from perfmodel.project import Projection, project, project_one
+from perfmodel.projections import Projection, project, project_one
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.breakdown import breakdown
 from perfmodel.report.figures.ends import GAP, PixelScale, dodged

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from perfmodel.project import Projection, project_one
-from perfmodel.project.sensitivity import swings
+from perfmodel.projections import Projection, project_one
+from perfmodel.projections.sensitivity import swings
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.breakdown import breakdown
 from perfmodel.report.figures.what_if import heat_map, plane, tornado

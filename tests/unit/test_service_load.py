@@ -276,7 +276,7 @@ def test_a_pass_is_known_as_well_as_the_nearest_batch() -> None:
 
 
 def test_a_projected_pass_is_the_projection() -> None:
-    from perfmodel.project import project_one
+    from perfmodel.projections import project_one
 
     found = projected_pass({"table_bytes": 10e12}, 152, 4096)
     for batch in (1, 100, 1024):
@@ -290,7 +290,7 @@ def test_a_projected_pass_is_the_projection() -> None:
 
 
 def test_the_pass_of_a_tier_or_of_one_memory_is_its_projection(cli: Any) -> None:
-    from perfmodel.project import project_one
+    from perfmodel.projections import project_one
 
     tier: dict[str, Any] = {"table_bytes": 1e12, "tier": "uvm-caching:5%", "distribution": "zipf:1.05"}
     memory: dict[str, Any] = {"table_bytes": 10e12, "local_memory": (10e12, 3e12, 3e-6, 16)}
@@ -404,7 +404,7 @@ def test_what_cannot_be_asked(cli: Any, words: tuple[str, ...], said: str) -> No
 def test_the_page_has_what_the_answer_says(tmp_path: Path, cli: Any) -> None:
     import plotly.graph_objects as go
 
-    from perfmodel.project import project_one
+    from perfmodel.projections import project_one
     from perfmodel.report.figures.block import Block
     from perfmodel.report.page.load_page import load_page
 

@@ -13,7 +13,7 @@ from perfmodel.effort import EFFORTS
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import WAYS
 from perfmodel.plan.as_projection import compared
-from perfmodel.project import project_one
+from perfmodel.projections import project_one
 from perfmodel.service.sharded import sharded_pass
 
 ASKED = (

@@ -26,7 +26,7 @@ from perfmodel.plan.pricing.alike import Alike, Impossible, best_alike, schemes_
 from perfmodel.plan.pricing.loads import LoadModel
 from perfmodel.plan.pricing.placement import Scheme
 from perfmodel.plan.sizes import by_size
-from perfmodel.project import Projection, project_one
+from perfmodel.projections import Projection, project_one
 from perfmodel.schema.intervals import Interval
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from perfmodel.errors import BadInputError, PerfmodelError
-from perfmodel.project import feasible_below, project, project_one
-from perfmodel.project.grids import product
+from perfmodel.projections import feasible_below, project, project_one
+from perfmodel.projections.grids import product
 from perfmodel.schema.tiers import parse_tiers
 
 TB = 1e12

@@ -16,7 +16,7 @@ from perfmodel.plan import Evaluator
 from perfmodel.plan.as_projection import compared
 from perfmodel.plan.pricing import alike
 from perfmodel.plan.pricing.alike import best_alike, schemes_here, spread_evenly
-from perfmodel.project import project_one
+from perfmodel.projections import project_one
 from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.roofline import roofline
 from perfmodel.schema.distributions import parse_distribution

@@ -13,7 +13,7 @@ from perfmodel.passes import schemes
 from perfmodel.plan.as_projection import compared, winner
 from perfmodel.plan.other_ways.conditions import least_rate
 from perfmodel.plan.other_ways.one_alternative import Alternative
-from perfmodel.project import Projection, project_one
+from perfmodel.projections import Projection, project_one
 from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.prices import MEMORY, SSD, Prices

@@ -10,8 +10,8 @@ from typing import Any
 from perfmodel.model import serving_cost
 from perfmodel.passes.steps import StepRow
 from perfmodel.plan.other_ways.one_alternative import Alternative
-from perfmodel.project import prepare
-from perfmodel.project.grid import project_grid
+from perfmodel.projections import prepare
+from perfmodel.projections.grid import project_grid
 
 
 @dataclass(frozen=True)

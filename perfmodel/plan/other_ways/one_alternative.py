@@ -7,7 +7,7 @@ from typing import Any
 
 from perfmodel.model import serving_cost
 from perfmodel.passes.basis import LocalMemory
-from perfmodel.project import Projection
+from perfmodel.projections import Projection
 
 SAMPLES = 1e9
 """Samples that costs are told for."""

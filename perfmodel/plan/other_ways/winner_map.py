@@ -20,8 +20,8 @@ from perfmodel.plan.as_projection import evaluator_for, tables_of
 from perfmodel.plan.other_ways.alternatives import ALL_ROWS, GB200, GH200, HOST, ON_SSD, ROW_WISE, machines_of
 from perfmodel.plan.pricing.alike import Impossible, best_alike, least_times
 from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.project import prepare
-from perfmodel.project.grid import project_grid
+from perfmodel.projections import prepare
+from perfmodel.projections.grid import project_grid
 from perfmodel.schema.workload import TableSet
 
 Array = NDArray[np.float64]

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.project import Projection
-from perfmodel.project.comparison import Difference, DifferenceVerdict
+from perfmodel.projections import Projection
+from perfmodel.projections.comparison import Difference, DifferenceVerdict
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.breakdown import stacked, step_rows

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perfmodel.errors import NoCalibrationError
 from perfmodel.passes.settings import BEST
-from perfmodel.project import Projection
+from perfmodel.projections import Projection
 from perfmodel.report.figures import registry
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.collective_curves import MeasuredLibrary, collectives, measured

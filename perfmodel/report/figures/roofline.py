@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from perfmodel.model import kernels
-from perfmodel.project import Projection
-from perfmodel.project.costs import Forward
-from perfmodel.project.inputs import Configs
+from perfmodel.projections import Projection
+from perfmodel.projections.costs import Forward
+from perfmodel.projections.inputs import Configs
 from perfmodel.question.groups import LARGEST
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing

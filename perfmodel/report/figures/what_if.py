@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.project import Projection, feasible_below, grids, project
-from perfmodel.project.sensitivity import Sensitivity, Swing, sensitivities, swings
+from perfmodel.projections import Projection, feasible_below, grids, project
+from perfmodel.projections.sensitivity import Sensitivity, Swing, sensitivities, swings
 from perfmodel.report.columns import Column, attributes, columns_record
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch

@@ -11,7 +11,7 @@ from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.errors import NoCalibrationError
 from perfmodel.passes.settings import BEST, Setting
 from perfmodel.passes.steps import StepRow
-from perfmodel.project import Projection
+from perfmodel.projections import Projection
 from perfmodel.report.doubts import neighbour_doubts
 from perfmodel.report.figures.words import collective_name, library_name
 from perfmodel.report.projection_text import short_label

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.project import Projection
-from perfmodel.project.comparison import (
+from perfmodel.projections import Projection
+from perfmodel.projections.comparison import (
     Difference,
     DifferenceVerdict,
     differences,

@@ -12,8 +12,8 @@ import numpy as np
 from perfmodel.collectives.estimate import LARGEST_GPUS
 from perfmodel.errors import NoCalibrationError
 from perfmodel.passes.settings import Setting
-from perfmodel.project import Projection, project, project_one
-from perfmodel.project.inputs import DEFAULT_RESERVE
+from perfmodel.projections import Projection, project, project_one
+from perfmodel.projections.inputs import DEFAULT_RESERVE
 from perfmodel.report.figures.compare import Pair
 from perfmodel.report.figures.registry import COMPARED, COMPARED_STEPS, COMPARED_TIME
 from perfmodel.report.page import lines

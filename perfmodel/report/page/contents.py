@@ -7,7 +7,7 @@ from typing import Any
 
 from perfmodel.errors import NoCalibrationError
 from perfmodel.plan.sizes import by_size
-from perfmodel.project import Projection
+from perfmodel.projections import Projection
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.registry import SHARDINGS, STAYING
 from perfmodel.report.figures.sharding_winners import shardings

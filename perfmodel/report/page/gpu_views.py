@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.errors import BadInputError
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.plan.as_projection import compared
-from perfmodel.project import Projection, project_each
-from perfmodel.project.comparison import samples_per_s
+from perfmodel.projections import Projection, project_each
+from perfmodel.projections.comparison import samples_per_s
 from perfmodel.report.figures.block import Missing
 from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.over_gpus import samples_words, sentence

@@ -12,8 +12,8 @@ import numpy as np
 from perfmodel.errors import NoCalibrationError, PerfmodelError
 from perfmodel.passes.schemes import AUTO, BY_ROWS, ROW_WISE
 from perfmodel.passes.settings import BEST, CLUSTER, Setting
-from perfmodel.project import Projection, prepare, project, project_each, project_grid
-from perfmodel.project.inputs import DEFAULT_RESERVE
+from perfmodel.projections import Projection, prepare, project, project_each, project_grid
+from perfmodel.projections.inputs import DEFAULT_RESERVE
 from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.style import PALETTE
 from perfmodel.report.figures.words import library_name

@@ -10,7 +10,7 @@ from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.page.sources import code
 
 if TYPE_CHECKING:
-    from perfmodel.project import Projection
+    from perfmodel.projections import Projection
 
 
 @dataclass(frozen=True)

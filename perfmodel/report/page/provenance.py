@@ -11,8 +11,8 @@ from perfmodel.passes.explanation import Explanation
 from perfmodel.plan.as_projection import evaluator_of
 from perfmodel.plan.explain_plan import explain_alike_step
 from perfmodel.plan.pricing.alike import Alike, best_alike
-from perfmodel.project import Projection
-from perfmodel.project.explain_step import explain_step
+from perfmodel.projections import Projection
+from perfmodel.projections.explain_step import explain_step
 from perfmodel.report.explanation_text import explanation_text
 from perfmodel.report.page.sources import code, folded, named, values, versions
 from perfmodel.report.projection_text import short_label

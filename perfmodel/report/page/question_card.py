@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from perfmodel.project import Projection
-from perfmodel.project.sensitivity import next_experiment
+from perfmodel.projections import Projection
+from perfmodel.projections.sensitivity import next_experiment
 from perfmodel.report.figures.style import EVIDENCE_COLOURS
 from perfmodel.report.page.parts import Card
 from perfmodel.report.projection_text import experiment_text, sentence

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from perfmodel.project import Projection, project_one
+from perfmodel.projections import Projection, project_one
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.registry import QUESTION, STAYING
 from perfmodel.report.page.contents import fixed_blocks, question

@@ -10,7 +10,7 @@ from typing import Any
 
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.passes.settings import CLUSTER
-from perfmodel.project import Projection, project_each
+from perfmodel.projections import Projection, project_each
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.registry import BREAKDOWN, SLOWDOWN
 from perfmodel.report.figures.slowdown import Mark, sentence

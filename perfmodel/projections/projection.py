@@ -16,14 +16,14 @@ from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.schemes import BY_DOMAIN
 from perfmodel.passes.settings import Setting, clock_of
 from perfmodel.passes.steps import LABELS, StepRow
-from perfmodel.project.costs import TWO_LEVEL, Forward, fullest_part
-from perfmodel.project.fitting import gpu_memory
-from perfmodel.project.grid import CostedGrid
-from perfmodel.project.inputs import Configs
-from perfmodel.project.tier_room import tier_bytes, tier_room
-from perfmodel.project.tiered import misses_words, tier_record
-from perfmodel.project.timed import TimedStep
-from perfmodel.project.understood import Understood
+from perfmodel.projections.costs import TWO_LEVEL, Forward, fullest_part
+from perfmodel.projections.fitting import gpu_memory
+from perfmodel.projections.grid import CostedGrid
+from perfmodel.projections.inputs import Configs
+from perfmodel.projections.tier_room import tier_bytes, tier_room
+from perfmodel.projections.tiered import misses_words, tier_record
+from perfmodel.projections.timed import TimedStep
+from perfmodel.projections.understood import Understood
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_rate, format_ratio
 

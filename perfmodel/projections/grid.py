@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from perfmodel.collectives.library import Codes, Timing
 from perfmodel.errors import BadInputError
 from perfmodel.model import bands, capacity
-from perfmodel.project.costs import Forward
-from perfmodel.project.fitting import gpu_memory
-from perfmodel.project.inputs import Configs
-from perfmodel.project.timed import TimedStep
+from perfmodel.projections.costs import Forward
+from perfmodel.projections.fitting import gpu_memory
+from perfmodel.projections.inputs import Configs
+from perfmodel.projections.timed import TimedStep
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
 
 Array = NDArray[np.float64]

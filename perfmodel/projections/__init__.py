@@ -1,15 +1,10 @@
-"""Projection: workload x machine x number of GPUs -> time of every step, slowdown, and how sure it is.
-
-``perfmodel.project(...)`` is this room itself: the module can be called (see ``_Callable`` below).
-"""
+"""Projection: workload x machine x number of GPUs -> time of every step, slowdown, and how sure it is."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,19 +15,19 @@ from perfmodel.model import capacity
 from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.schemes import AUTO, usual_reduction
 from perfmodel.passes.settings import CLUSTER, Setting, list_scenarios, load_setting
-from perfmodel.project import inputs
-from perfmodel.project.costs import REDUCTIONS, Forward
-from perfmodel.project.fitting import sized
-from perfmodel.project.grid import Grid, costed, project_grid
-from perfmodel.project.inputs import DEFAULT_RESERVE, Configs
-from perfmodel.project.projection import (
+from perfmodel.projections import inputs
+from perfmodel.projections.costs import REDUCTIONS, Forward
+from perfmodel.projections.fitting import sized
+from perfmodel.projections.grid import Grid, costed, project_grid
+from perfmodel.projections.inputs import DEFAULT_RESERVE, Configs
+from perfmodel.projections.projection import (
     GpuCount,
     Projection,
     local_memory_work,
     projections,
 )
-from perfmodel.project.tier_room import check_tier, has_room, placed, without_hbm
-from perfmodel.project.understood import Understood, understood
+from perfmodel.projections.tier_room import check_tier, has_room, placed, without_hbm
+from perfmodel.projections.understood import Understood, understood
 from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution
@@ -347,15 +342,6 @@ def _without_effect(
 
 _ANSWER = ("gpus", "gpus_needed", "time_s", "baseline_time_s", "low_s", "high_s")
 
-
-class _Callable(ModuleType):
-    """``perfmodel.project`` names both this room and its main function, whichever was imported first."""
-
-    def __call__(self, *args: Any, **options: Any) -> pd.DataFrame:
-        return project(*args, **options)
-
-
-sys.modules[__name__].__class__ = _Callable
 
 __all__ = [
     "DEFAULT_MACHINE",

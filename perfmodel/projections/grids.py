@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.project import inputs
-from perfmodel.project.inputs import DEFAULT_RESERVE
+from perfmodel.projections import inputs
+from perfmodel.projections.inputs import DEFAULT_RESERVE
 from perfmodel.schema.machine import Machine
 
 Columns = dict[str, NDArray[Any]]

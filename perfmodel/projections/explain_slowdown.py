@@ -8,9 +8,9 @@ from typing import Any
 from perfmodel.model import bands
 from perfmodel.passes.equations import Equation, ExplainedNumber
 from perfmodel.passes.steps import STEPS, StepRow
-from perfmodel.project.costs import Forward
-from perfmodel.project.grid import costed, totals
-from perfmodel.project.projection import Projection
+from perfmodel.projections.costs import Forward
+from perfmodel.projections.grid import costed, totals
+from perfmodel.projections.projection import Projection
 from perfmodel.units import format_count, format_ratio, format_time
 
 WHOLE = ("slowdown", "total")

@@ -16,8 +16,8 @@ from perfmodel.passes.explanation import Explanation
 from perfmodel.passes.recorded_words import recorded_parts, recorded_quantity
 from perfmodel.passes.steps import StepRow
 from perfmodel.passes.terms import Term, TimeParts, plain_term
-from perfmodel.project.projection import Projection
-from perfmodel.project.tiered import GATHER_HOST, READ_SSD, AskedRows, Tiered
+from perfmodel.projections.projection import Projection
+from perfmodel.projections.tiered import GATHER_HOST, READ_SSD, AskedRows, Tiered
 from perfmodel.schema.machine_keys import ALL_KEYS
 from perfmodel.schema.tiers import LFU, Tier
 from perfmodel.units import counted, format_time

@@ -14,8 +14,8 @@ from perfmodel.errors import BadInputError
 from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.schemes import AUTO
 from perfmodel.passes.settings import CLUSTER
-from perfmodel.project.costs import Forward
-from perfmodel.project.inputs import DEFAULT_RESERVE, DEFAULTS, Configs
+from perfmodel.projections.costs import Forward
+from perfmodel.projections.inputs import DEFAULT_RESERVE, DEFAULTS, Configs
 from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.machine import Machine, list_machines
 from perfmodel.schema.workload import ID_DTYPE_BYTES, PAYLOADS, TableSet

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from perfmodel.passes.explanation import Explanation, Pass, explained, find_step
 from perfmodel.passes.steps import BELOW_HBM
-from perfmodel.project.costs import CONVERT_IN, CONVERT_OUT
-from perfmodel.project.memory_explanation import explain_memory
-from perfmodel.project.projection import Projection
-from perfmodel.project.step_bytes import payload_of
-from perfmodel.project.tier_explanation import explain_tier
+from perfmodel.projections.costs import CONVERT_IN, CONVERT_OUT
+from perfmodel.projections.memory_explanation import explain_memory
+from perfmodel.projections.projection import Projection
+from perfmodel.projections.step_bytes import payload_of
+from perfmodel.projections.tier_explanation import explain_tier
 
 
 def explain_step(answer: Projection, name: str) -> Explanation:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfmodel.model.schedule import COMPUTE, NETWORK, Task, steady
-from perfmodel.project.projection import Projection
+from perfmodel.projections.projection import Projection
 
 _NEXT = "next "
 

@@ -15,7 +15,7 @@ from perfmodel.model import bands
 from perfmodel.model.issuing import host_time, issued_ends
 from perfmodel.passes.settings import Setting
 from perfmodel.passes.steps import SPLITS, STEPS, Step
-from perfmodel.project.projection import Projection
+from perfmodel.projections.projection import Projection
 from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.constants import load_service_constants
 from perfmodel.schema.evidence import Clock, Evidence

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from perfmodel.model.differences import apart, difference_band, ratio_band
 from perfmodel.passes.steps import StepRow
-from perfmodel.project.projection import Projection
+from perfmodel.projections.projection import Projection
 
 Span = tuple[float, float, float]
 """Low end, middle and high end of a time [s]."""

@@ -17,8 +17,8 @@ from perfmodel.model.popularity import popularity_bins
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.steps import STEPS
 from perfmodel.passes.tier_times import TierTimes
-from perfmodel.project.inputs import Configs
-from perfmodel.project.timed import TimedStep, Traffic, sum_time
+from perfmodel.projections.inputs import Configs
+from perfmodel.projections.timed import TimedStep, Traffic, sum_time
 from perfmodel.schema.distributions import Distribution
 from perfmodel.schema.tiers import LFU, SSD, UVM, Tier
 from perfmodel.units import format_bytes, format_count, format_fraction

@@ -11,11 +11,11 @@ from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.schemes import AUTO, BY_DOMAIN
 from perfmodel.passes.settings import BEST, load_setting
 from perfmodel.passes.steps import STEPS, StepRow
-from perfmodel.project.costs import CONVERT_IN, CONVERT_OUT, SPARSE, TWO_LEVEL, Forward
-from perfmodel.project.grid import project_grid
-from perfmodel.project.inputs import Configs
-from perfmodel.project.projection import Projection, local_memory_work
-from perfmodel.project.understood import exact_text, memory_text
+from perfmodel.projections.costs import CONVERT_IN, CONVERT_OUT, SPARSE, TWO_LEVEL, Forward
+from perfmodel.projections.grid import project_grid
+from perfmodel.projections.inputs import Configs
+from perfmodel.projections.projection import Projection, local_memory_work
+from perfmodel.projections.understood import exact_text, memory_text
 from perfmodel.question.groups import LARGEST
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine_keys import ALL_KEYS, KEYS

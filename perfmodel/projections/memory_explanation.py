@@ -11,7 +11,7 @@ from perfmodel.model.recording import BYTES, BYTES_PER_S, SECONDS, Recorded, nam
 from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.explanation import Explanation
 from perfmodel.passes.recorded_words import recorded_parts, recorded_quantity
-from perfmodel.project.projection import Projection
+from perfmodel.projections.projection import Projection
 from perfmodel.schema.machine_keys import KEYS
 
 

@@ -20,9 +20,9 @@ from perfmodel.passes.schemes import AUTO
 from perfmodel.passes.schemes import REDUCTIONS as BY_NAME
 from perfmodel.passes.settings import BEST
 from perfmodel.passes.steps import EXCHANGE, HANDOVER, STEPS
-from perfmodel.project.inputs import Configs, TableGroup
-from perfmodel.project.tiered import Tiered
-from perfmodel.project.timed import TimedStep, Traffic, either, sum_time
+from perfmodel.projections.inputs import Configs, TableGroup
+from perfmodel.projections.tiered import Tiered
+from perfmodel.projections.timed import TimedStep, Traffic, either, sum_time
 from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.schema.evidence import Backend
 from perfmodel.schema.tiers import Tier

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from perfmodel.errors import NoCalibrationError
 from perfmodel.passes.settings import kernel_choices, load_setting
-from perfmodel.project.grid import project_grid
-from perfmodel.project.projection import Projection
+from perfmodel.projections.grid import project_grid
+from perfmodel.projections.projection import Projection
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from perfmodel.model import capacity, sharding
 from perfmodel.model import embedding_bag as eb
 from perfmodel.passes.settings import BEST
 from perfmodel.passes.tier_times import cache_state_bytes
-from perfmodel.project.costs import ALL_TO_ALL, SPARSE, Forward
-from perfmodel.project.inputs import Configs, TableGroup
+from perfmodel.projections.costs import ALL_TO_ALL, SPARSE, Forward
+from perfmodel.projections.inputs import Configs, TableGroup
 from perfmodel.question.groups import LARGEST
 from perfmodel.schema.tiers import SSD, UVM_CACHING
 

@@ -15,8 +15,8 @@ from perfmodel.passes.letters import LETTERS
 from perfmodel.passes.recorded_words import recorded_quantity, recorded_terms, working_lines
 from perfmodel.passes.steps import StepRow
 from perfmodel.passes.terms import Term
-from perfmodel.project.costs import CONVERT_IN, CONVERT_OUT, SPARSE, Forward
-from perfmodel.project.projection import Projection
+from perfmodel.projections.costs import CONVERT_IN, CONVERT_OUT, SPARSE, Forward
+from perfmodel.projections.projection import Projection
 from perfmodel.units import format_bytes
 
 Law = tuple[Callable[..., object], tuple[str, ...]]

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity, sharding
-from perfmodel.project.costs import Forward
-from perfmodel.project.fitting import fewest, gpu_memory
-from perfmodel.project.inputs import Configs
+from perfmodel.projections.costs import Forward
+from perfmodel.projections.fitting import fewest, gpu_memory
+from perfmodel.projections.inputs import Configs
 from perfmodel.schema.limits import limits_of
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.tiers import SSD, UVM, Tier
