@@ -87,9 +87,9 @@ def _overlap(each: Alternative, best: Alternative) -> bool:
     return each.answer.totals["low_s"] <= best.answer.totals["high_s"]
 
 
-def side_by_side(found: Sequence[Alternative], currency: str) -> str:
-    """One line an alternative; below them those that are not possible, and why."""
-    columns = (
+def columns_of(currency: str) -> tuple[Column, ...]:
+    """What is said of each alternative that is possible; a currency where prices were given."""
+    return (
         Column("alternative", lambda each: each.label, left=True),
         Column("GPUs", lambda each: format_count(each.gpus)),
         Column("time/batch", lambda each: format_time(each.time_s)),
@@ -100,7 +100,11 @@ def side_by_side(found: Sequence[Alternative], currency: str) -> str:
         Column("kWh ≤", lambda each: _number(each.energy_kwh), goes=4),
         *([Column(currency, lambda each: _number(each.cost))] if currency else []),
     )
-    text = columns_text(columns, (each for each in found if each.answer))
+
+
+def side_by_side(found: Sequence[Alternative], currency: str) -> str:
+    """One line an alternative; below them those that are not possible, and why."""
+    text = columns_text(columns_of(currency), (each for each in found if each.answer))
     how = [(each.label, how_words(each)) for each in found if each.answer]
     text += f"\n\nHow\n{facts(how, indent=1)}"
     rest = [[f"{each.label} ({each.machine})", each.why] for each in found if each.answer is None]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
+from perfmodel.report.columns import Column, attributes, columns_record, columns_text
 from perfmodel.report.terminal import facts, paragraph, table
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.machine_keys import ALL_KEYS
@@ -15,31 +17,26 @@ from perfmodel.units import counted, format_bytes, format_count, format_number
 _MOST_TABLE_ROWS = 40
 
 
+_MACHINES = (
+    Column("machine", lambda machine: machine.name, left=True),
+    Column("GPUs/node", lambda machine: str(machine.gpus_per_node), goes=2),
+    Column("NVLink domain", lambda machine: _domain(machine, str(machine.nvlink_domain_gpus), "none")),
+    Column("HBM", lambda machine: format_bytes(machine.value("hbm_bytes"), binary=False)),
+    Column("HBM rate", lambda machine: str(machine.quantity("hbm_bytes_per_s")), goes=1),
+    Column("NVLink/GPU", lambda machine: _domain(machine, str(machine.quantity("nvlink_bytes_per_s")), "-")),
+    Column("NIC/GPU", lambda machine: str(machine.quantity("nic_bytes_per_s"))),
+)
+
+
+def _domain(machine: Machine, known: str, without: str) -> str:
+    return known if machine.nvlink_domain_gpus > 1 else without
+
+
 def machines_text(machines: Sequence[Machine]) -> str:
     """One line a machine: what it is and its four numbers that matter most."""
-    rows = []
-    for machine in machines:
-        domain = machine.nvlink_domain_gpus
-        rows.append(
-            [
-                machine.name,
-                str(machine.gpus_per_node),
-                str(domain) if domain > 1 else "none",
-                format_bytes(machine.value("hbm_bytes"), binary=False),
-                str(machine.quantity("hbm_bytes_per_s")),
-                str(machine.quantity("nvlink_bytes_per_s")) if domain > 1 else "-",
-                str(machine.quantity("nic_bytes_per_s")),
-            ]
-        )
-    headers = ["machine", "GPUs/node", "NVLink domain", "HBM", "HBM rate", "NVLink/GPU", "NIC/GPU"]
     titles = facts([(machine.name, machine.title) for machine in machines], indent=1)
-    return "\n\n".join(
-        [
-            table(headers, rows, drop=(4, 1)),
-            titles,
-            "perfmodel machines NAME shows every value with its source.",
-        ]
-    )
+    more = "perfmodel machines NAME shows every value with its source."
+    return "\n\n".join([columns_text(_MACHINES, machines), titles, more])
 
 
 def machine_text(machine: Machine) -> str:
@@ -57,34 +54,33 @@ def machine_text(machine: Machine) -> str:
     return "\n\n".join(parts)
 
 
+_MODELS = (
+    Column("model", lambda model: model.name, left=True),
+    Column("tables", lambda model: format_count(len(model.tables))),
+    Column("rows", lambda model: format_count(sum(each.rows for each in model.tables))),
+    Column("bytes", lambda model: format_bytes(model.total_bytes, binary=False)),
+    Column("look-ups per bag", lambda m: format_number(fmean(each.pooling for each in m.tables)), goes=1),
+    Column("dim", lambda model: _range([each.dim for each in model.tables])),
+)
+_TABLES = (
+    Column("table", lambda each: each.name, left=True, data=attributes("name")),
+    Column("rows", lambda each: format_count(each.rows), data=attributes("rows")),
+    Column("dim", lambda each: str(each.dim), data=attributes("dim")),
+    Column("look-ups", lambda each: format_number(each.pooling), data=attributes("pooling")),
+    Column("dtype", lambda each: each.dtype, data=attributes("dtype", "weighted")),
+    Column(data={"distribution": lambda each: each.distribution.name if each.distribution else None}),
+)
+
+
 def models_text(models: Sequence[TableSet]) -> str:
     """One line a set of tables."""
-    rows = []
-    for model in models:
-        count = len(model.tables)
-        lookups = sum(item.pooling for item in model.tables)
-        rows.append(
-            [
-                model.name,
-                format_count(count),
-                format_count(sum(item.rows for item in model.tables)),
-                format_bytes(model.total_bytes, binary=False),
-                format_number(lookups / count),
-                _range([item.dim for item in model.tables]),
-            ]
-        )
-    headers = ["model", "tables", "rows", "bytes", "look-ups per bag", "dim"]
-    return table(headers, rows, drop=(4,)) + "\n\nperfmodel models NAME shows its source and its tables."
+    return columns_text(_MODELS, models) + "\n\nperfmodel models NAME shows its source and its tables."
 
 
 def model_text(model: TableSet) -> str:
     """One set of tables: totals, source, and its largest tables."""
     tables = sorted(model.tables, key=lambda item: -item.rows * item.dim)
     shown = tables[:_MOST_TABLE_ROWS]
-    rows = [
-        [item.name, format_count(item.rows), str(item.dim), format_number(item.pooling), item.dtype]
-        for item in shown
-    ]
     size = format_bytes(model.total_bytes, binary=False)
     head = facts(
         [
@@ -94,7 +90,7 @@ def model_text(model: TableSet) -> str:
         ]
     )
     more = f"\n … and {len(tables) - len(shown)} smaller tables" if len(tables) > len(shown) else ""
-    return head + "\n\n" + table(["table", "rows", "dim", "look-ups", "dtype"], rows) + more
+    return head + "\n\n" + columns_text(_TABLES, shown) + more
 
 
 def model_record(model: TableSet, *, full: bool) -> dict[str, Any]:
@@ -107,14 +103,7 @@ def model_record(model: TableSet, *, full: bool) -> dict[str, Any]:
         "note": model.note,
     }
     if full:
-        record["table_list"] = [
-            {
-                **{"name": t.name, "rows": t.rows, "dim": t.dim, "pooling": t.pooling, "dtype": t.dtype},
-                "weighted": t.weighted,
-                "distribution": t.distribution.name if t.distribution else None,
-            }
-            for t in model.tables
-        ]
+        record["table_list"] = [columns_record(_TABLES, each) for each in model.tables]
     return record
 
 

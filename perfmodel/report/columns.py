@@ -31,13 +31,19 @@ class Column:
 
 def columns_text(columns: Iterable[Column], rows: Iterable[Any]) -> str:
     """The rows as a screen has them, with totals if a column has one."""
-    shown = [(each, each.text) for each in columns if each.text is not None]
-    cells = [[text(row) for _, text in shown] for row in rows]
-    if any(each.total for each, _ in shown):
-        cells.append([each.total for each, _ in shown])
-    turns = sorted((each.goes, at) for at, (each, _) in enumerate(shown) if each.goes)
-    left = [at for at, (each, _) in enumerate(shown) if each.left]
-    return table([each.head for each, _ in shown], cells, left=left, drop=[at for _, at in turns])
+    shown = [each for each in columns if each.text is not None]
+    heads, cells = columns_cells(shown, rows)
+    if any(each.total for each in shown):
+        cells.append([each.total for each in shown])
+    turns = sorted((each.goes, at) for at, each in enumerate(shown) if each.goes)
+    left = [at for at, each in enumerate(shown) if each.left]
+    return table(heads, cells, left=left, drop=[at for _, at in turns])
+
+
+def columns_cells(columns: Iterable[Column], rows: Iterable[Any]) -> tuple[list[str], list[list[str]]]:
+    """Heads, and the texts of each row: of a screen and of a page."""
+    shown = [(each.head, each.text) for each in columns if each.text is not None]
+    return [head for head, _ in shown], [[text(row) for _, text in shown] for row in rows]
 
 
 def columns_record(columns: Iterable[Column], row: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import facts, paragraph, table
 from perfmodel.report.validation_text import verdicts_text
@@ -46,36 +47,24 @@ def dlrm_text(
     return "\n\n".join(parts)
 
 
+_MLPERF = (
+    Column("system", lambda pair: _short(str(pair[0]["system"])), left=True),
+    Column("GPUs", lambda pair: format_count(pair[0]["gpus"])),
+    Column("nodes", lambda pair: format_count(pair[0]["nodes"]), goes=2),
+    Column("batch", lambda pair: format_count(pair[0]["global_batch"]), goes=1),
+    Column("measured", lambda pair: format_time(pair[0]["measured_s"])),
+    Column("predicted", lambda pair: format_time(pair[0]["predicted_s"])),
+    Column("95 % band", lambda pair: band(pair[0]["low_s"], pair[0]["high_s"])),
+    Column("ratio", lambda pair: f"{pair[0]['ratio']:.2f}"),
+    Column("left out", lambda pair: f"{pair[1]['ratio']:.2f}"),
+    Column("", lambda pair: "" if pair[1]["inside"] else "!", left=True),
+)
+"""Of a measured step, and of the same with its machine left out of the fits."""
+
+
 def mlperf_table(rows: Sequence[Mapping[str, Any]], unseen: Sequence[Mapping[str, Any]]) -> str:
     """Measured, predicted, band and ratio of every row, and the ratio with its machine left out."""
-    lines = [
-        [
-            _short(str(row["system"])),
-            format_count(row["gpus"]),
-            format_count(row["nodes"]),
-            format_count(row["global_batch"]),
-            format_time(row["measured_s"]),
-            format_time(row["predicted_s"]),
-            band(row["low_s"], row["high_s"]),
-            f"{row['ratio']:.2f}",
-            f"{other['ratio']:.2f}",
-            "" if other["inside"] else "!",
-        ]
-        for row, other in zip(rows, unseen, strict=True)
-    ]
-    headers = [
-        "system",
-        "GPUs",
-        "nodes",
-        "batch",
-        "measured",
-        "predicted",
-        "95 % band",
-        "ratio",
-        "left out",
-        "",
-    ]
-    return table(headers, lines, left=(0, 9), drop=(3, 2))
+    return columns_text(_MLPERF, zip(rows, unseen, strict=True))
 
 
 def left_out_table(rows: Sequence[Mapping[str, Any]], far: Sequence[Mapping[str, Any]]) -> str:

@@ -4,31 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.terminal import facts, paragraph, table
 from perfmodel.schema.chip import CHIP_KEYS, Chip
 from perfmodel.units import format_bytes
 
+_CHIPS = (
+    Column("chip", lambda chip: chip.name, left=True),
+    Column("cores", lambda chip: str(chip.cores)),
+    Column("local buffer", lambda chip: format_bytes(chip.value("local_bytes"))),
+    Column(
+        "vector buffer",
+        lambda chip: "the same" if chip.buffers.shared else format_bytes(chip.value("vector_bytes")),
+    ),
+    Column("its rows", lambda c: "stay" if c.buffers.persist else "copied again", left=True, goes=1),
+    Column("memory", lambda chip: str(chip.quantity("gm_bytes_per_s"))),
+    Column("cache", lambda chip: _cache(chip.value("cache_bytes")), goes=2),
+)
+
+
+def _cache(size: float) -> str:
+    return format_bytes(size, binary=False) if size else "none"
+
 
 def chips_text(chips: Sequence[Chip]) -> str:
     """One line a chip."""
-    rows = []
-    for chip in chips:
-        cache = chip.value("cache_bytes")
-        rows.append(
-            [
-                chip.name,
-                str(chip.cores),
-                format_bytes(chip.value("local_bytes")),
-                "the same" if chip.buffers.shared else format_bytes(chip.value("vector_bytes")),
-                "stay" if chip.buffers.persist else "copied again",
-                str(chip.quantity("gm_bytes_per_s")),
-                format_bytes(cache, binary=False) if cache else "none",
-            ]
-        )
-    headers = ["chip", "cores", "local buffer", "vector buffer", "its rows", "memory", "cache"]
     return "\n\n".join(
         [
-            table(headers, rows, left=(0, 4), drop=(4, 6)),
+            columns_text(_CHIPS, chips),
             facts([(chip.name, chip.title) for chip in chips], indent=1),
             paragraph(
                 "perfmodel chips NAME shows every value with its source; "

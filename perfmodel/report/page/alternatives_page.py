@@ -10,20 +10,17 @@ from perfmodel.plan.other_ways.one_alternative import Alternative
 from perfmodel.plan.other_ways.winner_map import Crossing, MapCell
 from perfmodel.report.alternatives_text import (
     HYPOTHETICAL,
+    columns_of,
     condition,
     crossing_words,
     headlines,
     how_words,
     money_words,
-    rate_text,
 )
+from perfmodel.report.columns import columns_cells
 from perfmodel.report.figures.registry import BESIDE_SHARDING
 from perfmodel.report.page.parts import Card, Page, View
 from perfmodel.report.page.sources import code, folded, named, table, values, versions
-from perfmodel.report.projection_text import band
-from perfmodel.units import format_count, format_number, format_time
-
-_HEAD = ("alternative", "GPUs", "time/batch", "95 % band", "samples/s", "per GPU", "GPU-h", "kWh ≤")
 
 
 def alternatives_page(
@@ -62,13 +59,12 @@ def _provenance(
     """HTML of all numbers, conditions, crossings, machines with their values, and the command."""
     best, shown = best_of(list(found)), [each for each in found if each.answer]
     machines = {each.machine: each.answer.setting.machine for each in shown if each.answer}
-    head = (*_HEAD, *([currency] if currency else []))
     needs = [(each.label, condition(each, best)) for each in found if condition(each, best)]
     lines = [words for words in map(crossing_words, crossed)]
     return "\n".join(
         [
             "<h3>Side by side</h3>",
-            table(head, [_row(each, currency) for each in shown]),
+            table(*columns_cells(columns_of(currency), shown)),
             "<h3>How</h3>",
             table(("alternative", "rows, machine, GPUs, evidence"), [(e.label, how_words(e)) for e in shown]),
             f"<h3>What would have to be true to be as fast as {escape(best.label)}</h3>",
@@ -90,20 +86,3 @@ def _provenance(
             folded("This page again", code(command)),
         ]
     )
-
-
-def _row(each: Alternative, currency: str) -> list[str]:
-    assert each.answer is not None
-    totals, energy = each.answer.totals, each.energy_kwh
-    money = format_number(each.cost) if each.cost is not None else "-"
-    return [
-        each.label,
-        format_count(each.gpus),
-        format_time(each.time_s),
-        band(totals["low_s"], totals["high_s"]),
-        rate_text(each.samples_per_s),
-        rate_text(each.samples_per_s / each.gpus),
-        format_number(each.gpu_hours),
-        format_number(energy) if energy is not None else "-",
-        *([money] if currency else []),
-    ]
