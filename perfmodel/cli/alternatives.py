@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def alternatives(context: typer.Context, options: AlternativesOptions) -> None:
-    """The answer to what is asked."""
+    """Print or write the answer."""
     check_page(options.report, None, force=options.force)
     asked = answered(context.params)
     found, cells, crossed, currency = asked.found, asked.cells, asked.crossed, asked.currency

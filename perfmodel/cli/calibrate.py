@@ -21,7 +21,7 @@ LEAST_LIMIT_S = 1.0
 
 
 def calibrate(context: typer.Context, options: CalibrateOptions) -> None:
-    """The answer to what is asked."""
+    """Print or write the answer."""
     with measuring.rank_zero_speaks():
         counts = count_values(options.ranks, "--ranks") if options.ranks else []
         asked = measuring.Asked(

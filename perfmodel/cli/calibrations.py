@@ -19,7 +19,7 @@ from perfmodel.schema.machine import load_machine
 
 
 def calibrations(context: typer.Context, options: CalibrationListOptions) -> None:
-    """The answer to what is asked."""
+    """Print or write the answer."""
     if options.rebuild is not None:
         _rebuild(options.rebuild, options.as_json)
         return
@@ -55,7 +55,7 @@ def _cell(curve: Curve) -> dict[str, object]:
 
 
 def show(context: typer.Context, options: ShowOptions) -> None:
-    """The answer to what is asked."""
+    """Print or write the answer."""
     from perfmodel.validate.points import run_of, samples_of
 
     if options.compare is not None:

@@ -42,7 +42,7 @@ _NCCL_ALIGNMENT_BYTES = 16
 
 
 def collective(context: typer.Context, options: CollectiveOptions) -> None:
-    """The answer to what is asked."""
+    """Print or write the answer."""
     one_output(json=options.as_json, csv=options.as_csv)
     calibration = calibration_of(options.calibration, options.backend, options.clock)
     chosen = machine_of(options.machine, options.settings, calibration)

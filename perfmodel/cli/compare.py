@@ -50,7 +50,7 @@ _KILO = 1000
 
 
 def compare(context: typer.Context, options: CompareOptions) -> None:
-    """The answer to what is asked."""
+    """Print or write the answer."""
     if options.judge not in JUDGED:
         raise unknown_name("--judge", options.judge, JUDGED)
     check_page(options.report, None, force=options.force)

@@ -27,7 +27,7 @@ _PIXELS, _SCALES = (300, 4000), (0.5, 8.0)
 
 
 def figure(context: typer.Context, options: FigureOptions) -> None:
-    """The answer to what is asked."""
+    """Print or write the answer."""
     _one_each(table_size=options.table_size, batch=options.batch, pooling=options.pooling, dim=options.dim)
     source = source_of(context)
     if options.name is None:

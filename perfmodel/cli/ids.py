@@ -1,4 +1,4 @@
-"""Which rows ids ask for: the options that several commands have."""
+"""Which rows ids ask for: ``--alpha`` and ``--distribution``, read."""
 
 from __future__ import annotations
 

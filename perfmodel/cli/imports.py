@@ -63,7 +63,7 @@ _ASKED_BYTES = 10e12  # of the projection that comes next
 
 
 def import_(context: typer.Context, options: ImportOptions) -> None:
-    """The answer to what is asked."""
+    """Print or write the answer."""
     if options.out is not None:
         _check_out(options.out, force=options.force)
 

@@ -21,7 +21,7 @@ from perfmodel.report.load_text import load_text
 
 
 def load(context: typer.Context, options: LoadOptions) -> None:
-    """The answer to what is asked."""
+    """Print or write the answer."""
     one_output(json=options.as_json, csv=options.as_csv)
     check_page(options.report, None, force=options.force)
     asked = answered(context.params)

@@ -1,4 +1,4 @@
-"""Options of ``perfmodel load``, and what was typed as a question to a service."""
+"""What was typed for ``perfmodel load``, as a question to a service."""
 
 from __future__ import annotations
 

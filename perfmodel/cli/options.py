@@ -1,4 +1,4 @@
-"""Options that several commands share, and the small parsers behind them."""
+"""Texts of options that several commands have, read: lists, ranges, ``--set``, names of collectives."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ _OTHERS_SHARE = 0.25  # of the effort, for a look at the schemes that a format l
 
 
 def plan(context: typer.Context, options: PlanOptions) -> None:
-    """The answer to what is asked."""
+    """Print or write the answer."""
     one_output(json=options.as_json, csv=options.as_csv)
     check_out(options.out, options.file_format, force=options.force)
     check_page(options.report, options.out, force=options.force)

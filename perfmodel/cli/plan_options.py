@@ -1,4 +1,4 @@
-"""Options of ``perfmodel plan``, and what was typed as numbers."""
+"""What was typed for ``perfmodel plan``, checked, and as numbers."""
 
 from __future__ import annotations
 

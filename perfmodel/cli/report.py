@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @uncollected()
 def report(context: typer.Context, options: ReportOptions) -> None:
-    """The answer to what is asked."""
+    """Print or write the answer."""
     params = context.params
     check_compared(params)
     file_format = params["file_format"] = format_of(options.out, options.file_format)

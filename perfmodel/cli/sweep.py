@@ -53,7 +53,7 @@ Many = list[str] | None
 
 
 def sweep(context: typer.Context, options: SweepOptions) -> None:
-    """The answer to what is asked."""
+    """Print or write the answer."""
     one_output(json=options.as_json, csv=options.as_csv, out=options.out is not None)
     if options.out is not None:
         _check_kind(options.out)

@@ -21,7 +21,7 @@ from perfmodel.validate.dlrm_inputs import load_inputs
 
 
 def validate(context: typer.Context, options: ValidateOptions) -> None:
-    """The answer to what is asked."""
+    """Print or write the answer."""
     if options.dlrm:
         others = [
             ("--paper", options.paper),

@@ -1,4 +1,4 @@
-"""The question's options that several commands have, and what their texts mean."""
+"""What the texts of options about tables, memory and sharding mean."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _MOST = 2**31
 
 
 def explain(context: typer.Context, options: ChipExplainOptions) -> None:
-    """The answer to what is asked."""
+    """Print or write the answer."""
     from perfmodel.onechip.explain import explain_way
     from perfmodel.onechip.work import WAYS
     from perfmodel.report.onechip.ways_text import way_text

@@ -1,4 +1,4 @@
-"""Options that commands about one chip share, and the chip that they name."""
+"""The chip that commands about one chip name."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _MOST_SAMPLES = 2**31
 
 
 def plan(context: typer.Context, options: ChipPlanOptions) -> None:
-    """The answer to what is asked."""
+    """Print or write the answer."""
     check_page(options.report, None, force=options.force)
     if options.model is None:
         raise BadInputError(

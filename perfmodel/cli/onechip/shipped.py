@@ -11,7 +11,7 @@ from perfmodel.question.chips import ChipsOptions
 
 
 def chips(context: typer.Context, options: ChipsOptions) -> None:
-    """The answer to what is asked."""
+    """Print or write the answer."""
     if options.name is None and options.settings:
         raise BadInputError("--set needs one chip.", "name it: perfmodel chips ascend-910")
     if options.as_toml:

@@ -15,7 +15,7 @@ _MOST_LOOK_UPS = 5_000_000
 
 
 def simulate(context: typer.Context, options: ChipSimulateOptions) -> None:
-    """The answer to what is asked."""
+    """Print or write the answer."""
     from perfmodel.onechip.answer import answer_on, too_large
     from perfmodel.onechip.replay import replay_mappings
     from perfmodel.plan.pricing.tables import PlanTables

@@ -13,7 +13,7 @@ from perfmodel.question.chips import ChipWaysOptions
 
 
 def ways(context: typer.Context, options: ChipWaysOptions) -> None:
-    """The answer to what is asked."""
+    """Print or write the answer."""
     from perfmodel.onechip.ways import ways_map
     from perfmodel.report.onechip.ways_text import ways_text
     from perfmodel.schema.workload import dtype_bytes
