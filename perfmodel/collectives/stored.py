@@ -45,6 +45,7 @@ def step_constants(machine: Machine, priors: Priors) -> StepConstants:
         tree_network_s=_by_protocol(tree_step),
         network_overhead_s=_by_protocol(nccl.network_overhead_s),
         ring_sharpness=_by_protocol(priors.shape.ring_sharpness),
+        tree_sharpness=_by_protocol((network and network.tree_sharpness) or priors.shape.tree_sharpness),
         nvls_s=nccl.nvls_s,
         nvls_tree_step_s=nccl.nvls_tree_step_s,
         pat_base_s=nccl.pat_base_s,

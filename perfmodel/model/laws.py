@@ -113,7 +113,10 @@ def tree(
 
         hops_k = 2 ( (g - 1) inside_k + depth(N) network_k )                                 [s]
 
-    Source: NVIDIA/nccl src/graph/tuning.cc, src/device/all_reduce.h; docs/model.md#rings
+    Over libfabric hops and bytes are joined with q = 1/2 in Simple, (sqrt(hops) + sqrt(bytes))^2: a rank
+    forwards a chunk after it has received all of it, and this is the time with chunks of the best size.
+    Source: NVIDIA/nccl src/graph/tuning.cc, src/device/all_reduce.h, src/enqueue.cc (calcCollChunking);
+            docs/model.md#trees-forward-chunks
     Limits: N = 1 -> no network term;  g = 1 -> no inside term
     """
     key = protocol.lower()
@@ -138,7 +141,7 @@ def tree(
             rate * _part(u, nccl, group, protocol, _ring_rate(u, nccl, group)),
             "bus bandwidth of k",
         ),
-        1.0,
+        nccl.tree_sharpness[protocol],
         u[f"{key}_choice_ratio"] * choice if protocol != "LL" else choice,
         tree,
     )
@@ -147,14 +150,14 @@ def tree(
 def nvls(u: Unknowns, nccl: StepConstants, collective: str, group: Group, protocol: str = "") -> Candidate:
     """An all-reduce in the switch, and a tree between switches.
 
-        hops_k = heads g + 2 depth(N) network_k                                              [s]
+        hops_k = 2 depth(N) network_k                                                        [s]
 
-    heads  what one more GPU in the switch's domain adds, where each is the head of a part. Trees between
-    switches reach a fraction of their rate from three domains on, as NCCL's own table has it.
+    The floor inside one domain is the same for any number of GPUs. Trees between switches reach a fraction of
+    their rate from three domains on, as NCCL's own table has it; they forward chunks (``tree``).
     Source: NVIDIA/nccl src/graph/tuning.cc (perChMaxNVLSTree), src/device/all_reduce.h; docs/model.md#rings
     Limits: N = 1 -> no network term, and the bandwidth is ``collectives.nvls_bus_bandwidth``
     """
-    hops = u["nvls_head_s"] * group.domain_gpus
+    hops: Number = 0.0
     sharp = nccl.rate_sharpness
     rate = parts.nvls_bus_bandwidth(
         u["nvls_bytes_per_s"], u["nvls_bus_bytes_per_s"], group.domain_gpus, sharp
@@ -173,7 +176,7 @@ def nvls(u: Unknowns, nccl: StepConstants, collective: str, group: Group, protoc
         named("base_k", u["nvls_ratio"] * nccl.nvls_s, "launch and first step"),
         named("hops_k", hops, "dependent steps of one chunk together"),
         named("bandwidth_k", rate, "bus bandwidth of k"),
-        1.0,
+        nccl.tree_sharpness["Simple"],
         u["nvls_choice_ratio"],
         nvls,
     )

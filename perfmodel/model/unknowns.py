@@ -56,7 +56,6 @@ RING_TREE = (
         )
         for p in PROTOCOLS
     ),
-    Unknown("nvls_head_s", "what one more GPU in the switch's domain adds"),
     Unknown("nvls_bus_bytes_per_s", "bus bandwidth that copies in and out of the switch's buffers allow"),
     Unknown("nvls_tree_fraction", "part of their rate that trees between switches reach", True),
     Unknown("ll128_choice_ratio", "time that NCCL's table expects over the real one, against LL", True),
@@ -106,7 +105,8 @@ class StepConstants:
     network_overhead_s: ByProtocol = field(
         metadata=_said("overhead({})", "the proxies' part of a ring's step inside")
     )
-    ring_sharpness: ByProtocol = field(metadata=_said("q", "overlap of hops and bytes", _PRIORS))
+    ring_sharpness: ByProtocol = field(metadata=_said("q", "overlap of hops and bytes in a ring", _PRIORS))
+    tree_sharpness: ByProtocol = field(metadata=_said("q", "overlap of hops and bytes in a tree", _PRIORS))
     nvls_s: Number = field(metadata=_said("nvls_base", "launch and first step of NVLS"))
     nvls_tree_step_s: Number = field(
         metadata=_said("nvls_network", "a step of NVLS's trees across a network card")

@@ -66,6 +66,7 @@ class Network(BaseModel):
     why: str
     ring_step_s: Triple | None = None
     tree_step_s: Triple | None = None
+    tree_sharpness: Triple | None = None
     growth_log_sd: Triple | None = None
     growth_why: str = ""
     pairwise: Mapping[str, Belief] = {}
@@ -77,6 +78,7 @@ class Shape(BaseModel):
     model_config = _STRICT
 
     ring_sharpness: Triple
+    tree_sharpness: Triple
     rendezvous_half_bytes: Positive
     p2p_channels: Annotated[int, Field(ge=1)]
     rate_sharpness: Positive

@@ -22,25 +22,27 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float64]
 
-_ONE_SIGMA = 0.683
-"""Share of a normal distribution within one standard deviation."""
 _INSIDE, _Z95 = 0.95, 1.96
 _LARGEST = 10.0
 
 
 def spread_of_clusters(points: pd.DataFrame) -> pd.DataFrame:
-    """How far clusters of one kind are apart: robust standard deviation of ln(predicted / measured).
+    """How far clusters of one kind are apart: root mean square of ln(predicted / measured) over clusters.
 
-    points  of ``clusters_left_out``; cells that the calibration has measured count: elsewhere a law errs too
+    points  of ``clusters_left_out``; cells that the calibration has measured count: elsewhere a law errs too.
+            Versions of the library on a cluster that the calibration knows are no other clusters
     One row for "in" and "across" and each class of sizes: clusters, cells, log_sd. Sizes of one cell are
-    wrong together, so each cell is one number, its median |ln|.
+    wrong together, so each cell is one number, its median |ln|; so are the cells of one cluster, and a
+    cluster counts once, however many cells it has.
     """
-    known = points[points["known"]]
+    known = points[points["known"] & (points["how"] != "version")]
     cell = ["where", "size", "machine", "cluster", "collective", "gpus"]
     medians = known.assign(far=known["log_error"].abs()).groupby(cell, observed=True)["far"].median()
-    groups = medians.reset_index().groupby(["where", "size"], observed=True)
-    found = groups.agg(clusters=("cluster", "nunique"), cells=("far", "size"), log_sd=("far", _robust_sd))
-    return _by_size(found.reset_index(), ["where"])
+    squares = (medians**2).reset_index().groupby(["where", "size", "cluster"], observed=True)
+    each = squares.agg(square=("far", "mean"), cells=("far", "size")).reset_index()
+    groups = each.groupby(["where", "size"], observed=True)
+    found = groups.agg(clusters=("cluster", "nunique"), cells=("cells", "sum"), log_sd=("square", "mean"))
+    return _by_size(found.assign(log_sd=np.sqrt(found["log_sd"])).reset_index(), ["where"])
 
 
 def growth_with_gpus(points: pd.DataFrame) -> pd.DataFrame:
@@ -110,11 +112,6 @@ def _needed(points: pd.DataFrame, times: str) -> pd.DataFrame:
         counts = {"clusters": group["cluster"].nunique(), "cells": len(group[cell].drop_duplicates())}
         rows.append({"where": where, "size": size, **counts, "log_sd": needed_log_sd(*columns)})
     return _by_size(pd.DataFrame(rows), ["where"])
-
-
-def _robust_sd(distances: pd.Series[float]) -> float:
-    """The distance within which 68.3 % lie: the standard deviation, if they were normal."""
-    return float(distances.quantile(_ONE_SIGMA))
 
 
 def _by_size(rows: pd.DataFrame, first: list[str]) -> pd.DataFrame:

@@ -78,7 +78,7 @@ def test_a_cluster_that_is_left_out_informs_nothing() -> None:
     rest = left_out.without_sources(entry, gone)
     fitted = fit_entry(rest, measured.shipped_samples())
     assert not gone & {source for item in (*fitted.curves, *fitted.laws) for source in item.sources}
-    assert max(curve.gpus for curve in fitted.curves) == 16
+    assert max(curve.gpus for curve in fitted.curves) == 32
     assert not fitted.this_cluster
     assert {left_out.cluster_of(source) for source in gone} == {"xxrjun_c01"}
     assert (
@@ -119,10 +119,13 @@ def test_spreads_are_read_from_cells() -> None:
         "gpus": 8,
     }
     rows = [{**cell, "cluster": f"c{i}", "log_error": e} for i, e in enumerate([-0.3, 0.1, 0.2])]
-    rows += [{**cell, "cluster": "c9", "known": False, "log_error": 9.0}]
+    rows += [{**cell, "cluster": "c0", "gpus": 4, "log_error": 0.1}]
+    rows = [{**row, "how": "shipped"} for row in rows]
+    rows += [{**rows[0], "cluster": "c9", "known": False, "log_error": 9.0}]
+    rows += [{**rows[0], "cluster": "c9", "how": "version", "log_error": 9.0}]
     (found,) = band_parts.spread_of_clusters(pd.DataFrame(rows)).to_dict("records")
-    assert (found["clusters"], found["cells"]) == (3, 3)
-    assert found["log_sd"] == pytest.approx(0.2 + 0.1 * (2 * 0.683 - 1))
+    assert (found["clusters"], found["cells"]) == (3, 4)
+    assert found["log_sd"] ** 2 == pytest.approx(((0.3**2 + 0.1**2) / 2 + 0.1**2 + 0.2**2) / 3)
 
 
 def test_a_part_of_a_band_is_what_the_rest_leaves_outside() -> None:

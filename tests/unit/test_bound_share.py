@@ -23,8 +23,8 @@ LIMIT = 68e9
 NONE = np.zeros(0, dtype=np.int64)
 
 
-def evaluator() -> Evaluator:
-    return Evaluator.on(MACHINE, PlanTables.load("embark-t180"), 512, 16)
+def evaluator(model: str = "embark-t180") -> Evaluator:
+    return Evaluator.on(MACHINE, PlanTables.load(model), 512, 16)
 
 
 def problem() -> Problem:
@@ -47,7 +47,7 @@ def solved_in(search: Search) -> int:
 
 def test_few_tables_leave_the_bound_work_after_plans_were_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans of few tables were changed until nothing was left for the bound."""
-    search = Search(evaluator(), LIMIT, effort_s=2)
+    search = Search(evaluator("embark-t200"), LIMIT, effort_s=2)
     assert search.small
     took: list[tuple[float, int]] = []
     annealed = search._anneal

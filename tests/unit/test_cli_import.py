@@ -191,7 +191,6 @@ def test_shipped_cells_that_contradict_their_neighbours_are_known() -> None:
         # one cell in a node and one of two nodes, of one library: compared with each other
         "h200-sxm-ib/nccl-2.30.4-eager": {"all_to_all on 8 GPUs", "all_to_all on 16 GPUs"},
         "h200-sxm-ib/nvshmem-3.3.9-graph": {"all_reduce on 8 GPUs", "all_reduce on 16 GPUs"},
-        "gb200-nvl72/nccl-2.23-stream": {"all_to_all on 4 GPUs", "all_to_all on 32 GPUs"},
         "l40s-pcie/nccl-2.27.3-stream": {
             f"{c} on 8 GPUs" for c in ("all_gather", "all_to_all", "reduce_scatter")
         }

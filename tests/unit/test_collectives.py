@@ -36,6 +36,7 @@ STEPS = StepConstants(
     pat_fraction=0.75,
     has_nvls=True,
     ring_sharpness={"LL": 1.0, "LL128": 2.0, "Simple": 1.0},
+    tree_sharpness={"LL": 1.0, "LL128": 1.0, "Simple": 0.5},
     rate_sharpness=6.0,
     choice_sharpness=1e3,
     rendezvous_half_bytes=65536.0,
@@ -44,7 +45,7 @@ STEPS = StepConstants(
 RING = dict(
     zip(
         laws.LINK_LAWS["ring_tree"].names,
-        [1.0] * 11 + [300e9, 50e9, 300e9, 0.4, 15e9, 0.9, 0.9, 1, 1, 1, 0.5 * US, 400e9, 0.8] + [1.0] * 4,
+        [1.0] * 11 + [300e9, 50e9, 300e9, 0.4, 15e9, 0.9, 0.9, 1, 1, 1, 400e9, 0.8] + [1.0] * 4,
         strict=True,
     )
 )
@@ -113,6 +114,23 @@ def test_two_domains_reduce_faster_than_many() -> None:
     many = c.tree_bus_bandwidth(1e15, 50e9, 8192, 8, 1024, 6)
     assert two == pytest.approx(2 * 15 / 16 * 400e9)
     assert many == pytest.approx(400e9, rel=1e-3)
+
+
+@pytest.mark.parametrize("payload", [1e4, 1e7, 1e10])
+def test_a_tree_forwards_chunks_of_the_best_size(payload: float) -> None:
+    """The opponent: a chain of hops that forwards whole chunks, at every size of them."""
+    found = candidates("all_reduce", Group.of(64, 8))["tree Simple"]
+    hops, moved = found.hops_s, payload / found.bus_bytes_per_s
+    depth = 18  # cancels: only its product with the latency counts
+    latency, rate = hops / depth, found.bus_bytes_per_s
+    chunk = np.geomspace(1e-3, 1e13, 200_001)
+    chain = depth * (latency + chunk / rate) + moved * (1 + latency * rate / chunk)
+    assert found.time_s(payload) - found.base_s == pytest.approx(chain.min(), rel=1e-3)
+
+
+def test_the_floor_of_nvls_is_the_same_for_any_number_of_gpus() -> None:
+    floors = [candidates("all_reduce", Group.of(n, 72))["NVLS"].latency_s for n in (8, 32, 72)]
+    assert floors == [25 * US] * 3
 
 
 def test_nvls_bandwidth() -> None:
@@ -203,7 +221,7 @@ def test_one_rank_a_node_offers_pat_and_its_crossings_cost_those_of_trees() -> N
 def test_all_reduce_offers_trees_and_the_switch() -> None:
     found = candidates("all_reduce", Group.of(32, 8))
     assert found["tree LL"].latency_s == pytest.approx((7 + 2 * (7 * 1 + 2 * 5)) * US)
-    assert found["NVLS"].latency_s == pytest.approx((25 + 0.5 * 8 + 2 * 2 * 20) * US)
+    assert found["NVLS"].latency_s == pytest.approx((25 + 2 * 2 * 20) * US)
 
 
 def test_trees_between_switches_are_derated_from_three_domains_on() -> None:

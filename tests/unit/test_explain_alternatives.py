@@ -22,7 +22,7 @@ ssd = "60 EUR/TB/month"
 
 def test_each_number_is_the_printed_one(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maps, "SKEWS", ("zipf:1.2",))
-    monkeypatch.setattr(maps, "SIZE_FACTORS", (1.0,))
+    monkeypatch.setattr(maps, "SIZE_FACTORS", (10.0,))
     path = tmp_path / "prices.toml"
     path.write_text(PRICES)
     words = (*LINE, "--prices", str(path), "--json")

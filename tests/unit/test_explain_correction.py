@@ -61,7 +61,7 @@ def test_the_correction_adds_up(collective: str, payload: float) -> None:
     assert f"on {cell.gpus} GPUs" in terms["t_near"].meaning
     assert terms["t_near"].source == ", ".join(cell.sources)
     own = terms["fade"].value * math.log(terms["t_near"].value / terms["law_near"].value)
-    assert terms["res"].value == pytest.approx(own, abs=0.06)  # the average of an octave
+    assert terms["res"].value == pytest.approx(own, abs=0.1)  # the average of an octave; single sizes scatter
     corr = math.exp(terms["carry"].value * terms["res"].value)
     assert terms["corr"].value == pytest.approx(corr)
     stages = {stage.what: stage.time_s for stage in found.stages}

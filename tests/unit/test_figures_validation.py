@@ -82,7 +82,7 @@ def test_the_shipped_points_are_those_that_are_validated() -> None:
     assert [len(frame) for frame in frames.values()] == [
         len(accuracy.other_clusters()), len(large) - many, many, 48,
     ]  # fmt: skip
-    assert large["gpus"].max() == 80 and (large["nodes"] > large["seen_nodes"]).all()
+    assert large["gpus"].max() == 2160 and (large["nodes"] > large["seen_nodes"]).all()
     found = block(validation(frames))
     clusters = marks(found)[0]
     assert list(clusters.y) == frames["a cluster left out of the fit"]["predicted_s"].tolist()

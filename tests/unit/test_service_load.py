@@ -214,7 +214,7 @@ def test_shipped_delays_are_those_of_the_samples() -> None:
         ("rank_delay_share", (scale / rows["time_s"].to_numpy())[~small]),
     ):
         found = constants.quantity(key)
-        assert values.size == 4
+        assert values.size == 5
         assert found.value == pytest.approx(np.exp(np.log(values).mean()), rel=0.02)
         assert found.log_sd == pytest.approx(np.log(values).std(ddof=1), rel=0.05)
         assert found.evidence is Evidence.ASSUMED
