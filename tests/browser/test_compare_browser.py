@@ -79,7 +79,7 @@ def test_the_mouse_reads_the_ratio(browser: Chromium, page: Path) -> None:
     b = project_one(table_bytes=10e12, machine="h200-sxm-ib", calibration=B, backend="nvshmem")
     ratio = f"A over B {format_ratio(a.time_s / b.time_s)}"
     times = f"{format_time(a.time_s)} and {format_time(b.time_s)}"
-    for part in ("10 TB", ratio, times, "B is faster"):
+    for part in ("10 TB", ratio, times, "cannot say"):  # the bands of the two overlap
         assert part in words, words
 
 

@@ -35,7 +35,7 @@ def test_every_figure_of_the_default_answer_is_there(plain: dict[str, Block | Mi
         assert isinstance(block, Block), block
         assert block.title.endswith(".") and block.source and block.how_to_read and block.data, name
         assert all(isinstance(v, str | int | float | None) for row in block.data for v in row.values()), name
-        assert len(block.figure.to_json()) < 400_000
+        assert len(block.figure.to_json()) < 600_000  # 943 points of node counts left out
         go.Figure(block.figure.to_dict())  # checked by plotly
     own, links = plain["collectives-all-to-all"], plain["links"]
     assert isinstance(own, Block) and {row["calibration"] for row in own.data} == {
