@@ -47,7 +47,7 @@ class Host:
     cores_online: int
     caches: Mapping[str, int] = field(default_factory=dict)
     gpus: tuple[LocalGpu, ...] = ()
-    network: str = ""  # infiniband, efa, slingshot, or nothing known
+    network: str = ""  # infiniband, roce, efa, slingshot, or nothing known
     note: str = ""  # what was chosen among several, or why nothing shipped fits
 
     @property
@@ -247,7 +247,7 @@ def cache_sizes(root: Path = _ROOT) -> dict[str, int]:
 
 
 def network_name(root: Path = _ROOT) -> str:
-    """Kind of the fast network cards: ``efa``, ``infiniband``, ``slingshot``; nothing where none is seen."""
+    """Kind of the fast network cards: efa, slingshot, roce, infiniband; nothing where none is seen."""
     cards = [path.name for path in sorted((root / "sys/class/infiniband").glob("*"))]
     drivers = {
         os.path.basename(os.path.realpath(root / f"sys/class/infiniband/{c}/device/driver")) for c in cards
@@ -256,6 +256,9 @@ def network_name(root: Path = _ROOT) -> str:
         return "efa"
     if list((root / "sys/class/cxi").glob("*")):
         return "slingshot"
+    layers = {_text(path) for path in (root / "sys/class/infiniband").glob("*/ports/*/link_layer")}
+    if any(layer.strip() == "Ethernet" for layer in layers):
+        return "roce"
     return "infiniband" if cards else ""
 
 

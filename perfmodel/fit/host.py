@@ -96,7 +96,7 @@ def _defaults(run: Run) -> tuple[str, str]:
 
 
 def _network(run: Run) -> str:
-    known = ("infiniband", "efa", "slingshot")
+    known = ("infiniband", "roce", "efa", "slingshot")
     found = run.header.stack.get("network", "")
     if found in known:
         return found

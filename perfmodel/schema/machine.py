@@ -64,7 +64,7 @@ class Links(BaseModel):
 
     model_config = _FROZEN
 
-    network: Literal["infiniband", "efa", "slingshot", "ethernet", "none"] = "infiniband"
+    network: Literal["infiniband", "efa", "slingshot", "roce", "ethernet", "none"] = "infiniband"
     nvls: bool = Field(default=False, strict=True)
     like: str = ""
 
