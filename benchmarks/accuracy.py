@@ -8,6 +8,7 @@ Run:    python benchmarks/accuracy.py            prints the tables (about 2 minu
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
 import textwrap
@@ -19,11 +20,12 @@ from typing import Any
 
 import pandas as pd
 
+from perfmodel.model.unknowns import PAIRWISE, RING_TREE
 from perfmodel.report.dlrm_text import left_out_table, mlperf_table, share_table, speedup_table
 from perfmodel.report.terminal import table
 from perfmodel.schema.evidence import Backend
-from perfmodel.schema.priors import load_priors
-from perfmodel.units import format_bytes
+from perfmodel.schema.priors import LearnedUnknown, load_priors
+from perfmodel.units import counted, format_bytes, format_number
 from perfmodel.validate import Kind, accuracy, band_parts, crossover, dlrm, kept, left_out, measured, validate
 from perfmodel.validate.measured import summary
 
@@ -64,9 +66,9 @@ def in_node() -> str:
 
 
 def two_nodes() -> str:
-    with_sibling = accuracy.one_node_to_two().assign(constants="sibling's")
-    alone = accuracy.one_node_to_two(with_siblings=False).assign(constants="NCCL's own")
-    return summary_text(pd.concat([with_sibling, alone]), ["constants", "size"])
+    learned = accuracy.one_node_to_two().assign(constants="other clusters'")
+    alone = accuracy.one_node_to_two(with_clusters=False).assign(constants="NCCL's own")
+    return summary_text(pd.concat([learned, alone]), ["constants", "size"])
 
 
 def two_nodes_by_machine(machines: tuple[str, ...] = ()) -> str:
@@ -102,7 +104,10 @@ def large_groups() -> pd.DataFrame:
 
 
 def clusters_left_out() -> str:
-    return summary_text(clusters(), ["where", "cell", "family", "size"], ["where", "cell", "", ""])
+    points = clusters()
+    slingshot = points["machine"].str.endswith("slingshot") & (points["where"] == "across")
+    named = points.assign(where=points["where"].mask(slingshot, "slingshot"))
+    return summary_text(named, ["where", "cell", "family", "size"], ["where", "cell", "", ""])
 
 
 def by_cluster(machines: tuple[str, ...] = ()) -> str:
@@ -140,12 +145,14 @@ def spreads() -> str:
         "doubling of GPUs, others": priors.growth.log_sd,
         "doubling of GPUs, slingshot": slingshot,
         "nothing like it, inside": [noise.no_group_inside_log_sd] * 3,
-        "nothing like it, across": [noise.no_group_across_log_sd] * 3,
+        "the law itself, others": priors.clusters.law_log_sd,
+        "the law itself, slingshot": priors.network["slingshot"].law_log_sd or [],
     }
     parts = {
         "clusters": band_parts.spread_of_clusters(clusters()),
         "doubling of GPUs": band_parts.growth_with_gpus(large_groups()),
         "nothing like it": band_parts.alone(clusters()),
+        "the law itself": band_parts.law_itself(clusters()),
     }
     words = {"in": "inside"}
     named = [
@@ -198,6 +205,29 @@ def curve_family() -> str:
     return table(headers, rows)
 
 
+def networks() -> str:
+    """What clusters on each kind of network say of the laws (data/priors/networks.json)."""
+    learned, shown = load_priors().learned, ("infiniband", "efa", "slingshot", "roce")
+    rows = []
+    for law, unknowns in (("ring_tree", RING_TREE), ("pairwise", PAIRWISE)):
+        found = [learned.get(name, {}).get(law) for name in shown]
+        title = "rings and trees" if law == "ring_tree" else "all-to-all"
+        counts = [f"{counted(len(one.clusters), 'cluster')}" if one else "" for one in found]
+        rows.append([title, *counts])
+        for name in (unknown.name for unknown in unknowns if unknown.network):
+            own = [one.unknowns[name] if one else None for one in found]
+            short = name.removesuffix("_ratio").removesuffix("_bytes_per_s").removesuffix("_s")
+            rows.append([f" {short}", *[_within(name, one) if one else "" for one in own]])
+    return table(["", *shown], rows, left=(0,))
+
+
+def _within(name: str, one: LearnedUnknown) -> str:
+    """``1.04 ×÷ 2.0``: a ratio as it is, a latency in µs, a rate of its own in GB/s."""
+    scale = 1e6 if name.endswith("_s") and one.value < 1e-2 else 1e-9 if one.value > 1e6 else 1.0
+    unit = {1e6: " µs", 1e-9: " GB/s", 1.0: ""}[scale]
+    return f"{format_number(one.value * scale)}{unit} ×÷ {format_number(math.exp(1.96 * one.log_sd))}"
+
+
 def records(frame: pd.DataFrame) -> list[dict[str, object]]:
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
@@ -206,7 +236,7 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "curve-family": ("All shipped curves, one size left out: this family and alpha-beta", curve_family),
     "in-node": ("In a node, one size left out (NCCL, 2/4/8 GPUs)", in_node),
     "two-nodes": ("Two nodes predicted from one", two_nodes),
-    "two-nodes-by-machine": ("The same by machine (constants of the sibling)", two_nodes_by_machine),
+    "two-nodes-by-machine": ("The same by machine (constants of other clusters)", two_nodes_by_machine),
     "two-nodes-nvshmem": ("The same for NVSHMEM on a stream", two_nodes_nvshmem),
     "other-clusters": ("Clusters that informed no fit", other_clusters),
     "clusters-left-out": ("One cluster left out", clusters_left_out),
@@ -215,6 +245,7 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "nodes-left-out-by-machine": ("The same by machine (nodes seen -> predicted)", nodes_by_machine),
     "spreads": ("Spreads that the two say, and those in the file", spreads),
     "other-machines": ("A machine predicted from its class", other_machines),
+    "networks": ("What clusters on one kind of network have in common", networks),
     "crossovers": ("NCCL against NVSHMEM on 8 H200", crossovers),
     "claims": ("Claims of papers", claims),
     "mlperf-steps": (

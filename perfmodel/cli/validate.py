@@ -13,7 +13,7 @@ from perfmodel.question.measured import ValidateOptions
 from perfmodel.report.dlrm_text import dlrm_text
 from perfmodel.report.own_run import own_run_text
 from perfmodel.report.validation_text import verdicts_text
-from perfmodel.schema.dense import load_rates
+from perfmodel.schema.dense import ANY, load_rates
 from perfmodel.schema.run_folders import run_folder
 from perfmodel.validate import Verdict, dlrm, judged_steps
 from perfmodel.validate import validate as judge
@@ -75,7 +75,7 @@ def _end(verdicts: Sequence[Verdict], one: str, several: str) -> None:
 
 def _whole_models(*, as_json: bool) -> None:
     inputs = load_inputs()
-    efficiency = load_rates().products.value
+    efficiency = {each.generation: each.products for each in load_rates().share if each.generation != ANY}
     frames = dlrm.mlperf_frame(), dlrm.unseen_frame(), dlrm.share_frame(), dlrm.speedup_frame()
     rows, unseen, shares, speedups = (
         [{str(k): v for k, v in row.items()} for row in f.to_dict("records")] for f in frames

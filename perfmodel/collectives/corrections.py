@@ -45,11 +45,13 @@ class Correction:
     """ln of measured over law's time on the grid, carried from the cells that were measured.
 
     log_residual  averaged over about an octave, and faded away from the measured sizes
+    carried       how much of it is carried (``spreads.carried_share``) [-]
     gpus          those of the cell at each size, fading to the least that leave a domain
     weight        1 at a measured size, falling to 0 away from it
     """
 
     log_residual: Floats
+    carried: Floats
     gpus: Floats
     weight: Floats
     cells: tuple[Curve, ...]
@@ -92,12 +94,14 @@ def nearest_cells(calibration: Calibration, collective: str, group: Group) -> li
     return sorted(cells, key=apart)
 
 
-def correction(cells: Sequence[Curve], group: Group, law: Callable[[Group], Floats]) -> Correction:
+def correction(
+    cells: Sequence[Curve], group: Group, law: Callable[[Group], Floats], carried: Floats
+) -> Correction:
     """How far measured cells are from the law, carried to another group.
 
         ln corr = carry res,   res = mean( fade ln(t_near / law_near) )     [-]
 
-    corr      factor of the law's time;  carry  carry_fraction of the priors [-]
+    corr      factor of the law's time;  carry  ``spreads.carried_share`` [-]
     t_near    time of the nearest cell that was measured at this size, else at its nearest size [s]
     law_near  the law's time of that cell there [s]
     fade      e^(-octaves to the measured sizes / fading_octaves) [-];  mean: over about an octave of sizes
@@ -126,7 +130,7 @@ def correction(cells: Sequence[Curve], group: Group, law: Callable[[Group], Floa
     residual = smoothed((log_measured - log_law)[near] * weight)
     carried_gpus = least * (gpus[near] / least) ** weight
     found = (tuple(cells), group, taken, near, sizes_log2, log_measured, log_law)
-    return Correction(residual, carried_gpus, weight, *found)
+    return Correction(residual, carried, carried_gpus, weight, *found)
 
 
 def same_step_shift(collective: str, reference_gpus: int, gpus: int) -> float:

@@ -7,26 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from perfmodel.collectives.corrections import Correction, correction, nearest_cells
-from perfmodel.collectives.grid import GRID_BYTES, GRID_LOG2
+from perfmodel.collectives.grid import GRID_BYTES, GRID_LOG2, PER_OCTAVE
 from perfmodel.collectives.stored import curve_time, step_constants
 from perfmodel.errors import NoCalibrationError
 from perfmodel.model.curves import anchored_time
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Calibration, Curve, Law
-from perfmodel.schema.evidence import LAW_BACKENDS, Evidence
+from perfmodel.schema.evidence import LAW_BACKENDS, Backend, Evidence
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.priors import load_priors
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int8]
 
+_SEED, _PAIRS = 35, 48
+_COARSE_BYTES = GRID_BYTES[:: PER_OCTAVE // 2]
+"""Where the doubt of the unknowns is computed: two sizes to an octave."""
 ANOTHER_CLUSTER = "another cluster of this kind"
 
 
@@ -102,6 +106,38 @@ def cluster_log_sd(calibration: Calibration, *, across: bool) -> Floats:
     known = load_priors().clusters
     apart = known.across_log_sd if across else known.inside_log_sd
     return np.interp(GRID_LOG2, np.log2(known.at_bytes), apart)
+
+
+def carried_share(machine: Machine, calibration: Calibration, group: Group) -> Floats:
+    """How much of what measured cells say of the law is carried to another group, on the grid [-].
+
+    Of one cluster nearly all. Across domains a cluster differs from the law by what is its own, and by what
+    the law misses of every cluster: to another cluster only the second part is carried.
+    Source: best linear prediction, s_law^2 / (s_law^2 + s_cluster^2); docs/model.md#how-a-time-is-found
+    """
+    priors = load_priors()
+    if group.domains == 1 or not rests_on_others(calibration):
+        return _everywhere(priors.uncertainty.carry_fraction)
+    network = priors.network.get(str(machine.links.network))
+    return by_size((network and network.carried) or priors.clusters.carried)
+
+
+def rests_on_others(calibration: Calibration) -> bool:
+    """Whether its laws have of the network what all clusters say: their unknowns differ as clusters do."""
+    return calibration.backend is Backend.NCCL and not calibration.this_cluster
+
+
+def by_size(at_three_sizes: Sequence[float]) -> Floats:
+    """A number that is known at three sizes, on the grid."""
+    return np.interp(GRID_LOG2, np.log2(load_priors().clusters.at_bytes), at_three_sizes)
+
+
+def law_log_sd(machine: Machine, payload_bytes: Floats) -> Floats:
+    """How far the law is from any cluster, beside its unknowns: standard deviation of ln t at each size."""
+    priors = load_priors()
+    network = priors.network.get(str(machine.links.network))
+    log_sd = (network and network.law_log_sd) or priors.clusters.law_log_sd
+    return np.interp(np.log2(payload_bytes), np.log2(priors.clusters.at_bytes), log_sd)
 
 
 def growth_log_sd(machine: Machine, payload_bytes: Floats) -> Floats:
@@ -228,6 +264,23 @@ def between_cells(calibration: Calibration, collective: str, group: Group) -> Sp
     return Spread(log_time, log_sd, evidence.astype(np.int8), basis, stages, doubts)
 
 
+@lru_cache(maxsize=8)
+def deviates(count: int) -> Floats:
+    """Standard normal numbers, a row a draw, each with its negative: the same ones every time.
+
+    Where NCCL could take either of two protocols, some draws take one and some the other: the standard
+    deviation of their times has both, where a derivative at the corner would have neither or far too much.
+    """
+    half = np.random.default_rng(_SEED).standard_normal((_PAIRS, count))
+    return np.concatenate([half, -half])
+
+
+def root_of(covariance: Floats) -> Floats:
+    """A matrix A with A A^T = covariance, which rounding in a file may have left just short of positive."""
+    values, vectors = np.linalg.eigh(covariance)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+
+
 def from_law(
     machine: Machine, calibration: Calibration, law: Law | None, collective: str, group: Group
 ) -> Spread:
@@ -246,34 +299,37 @@ def from_law(
     unknowns, link_law = np.log(np.array(law.values)), LINK_LAWS[law.law]
     noise = priors.uncertainty
 
-    def log_time(q: Floats, which: Group) -> Floats:
-        return np.asarray(np.log(link_law.time_at(q, steps, collective, which, GRID_BYTES)))
+    def log_time(q: Floats, which: Group, sizes: Floats = GRID_BYTES) -> Floats:
+        return np.asarray(np.log(link_law.time_at(q, steps, collective, which, sizes)))
 
     centre = log_time(unknowns, group)
-    gradient = np.empty((unknowns.size, GRID_BYTES.size))
-    for i in range(unknowns.size):
-        step = np.zeros(unknowns.size)
-        step[i] = 0.05
-        gradient[i] = (log_time(unknowns + step, group) - log_time(unknowns - step, group)) / 0.1
-    variance = np.einsum("ij,ik,kj->j", gradient, np.array(law.log_covariance), gradient)
+    draws = unknowns + deviates(unknowns.size) @ root_of(np.array(law.log_covariance)).T
+    drawn = log_time(draws, group, _COARSE_BYTES).std(axis=0)
     basis = f"law of the links ({calibration.calibration_id})"
     stages = [Stage("law of the links", link_law.time, centre)]
     nearest = nearest_cells(calibration, collective, group)
     measured_gpus, near = np.full(GRID_BYTES.size, float(law.fitted_gpus)), np.zeros(GRID_BYTES.size)
-    carried = correction(nearest, group, lambda which: log_time(unknowns, which)) if nearest else None
+    share = carried_share(machine, calibration, group)
+    carried = correction(nearest, group, lambda which: log_time(unknowns, which), share) if nearest else None
     if carried is not None:
         measured_gpus, near = carried.gpus, carried.weight
-        centre = centre + noise.carry_fraction * carried.log_residual
+        centre = centre + share * carried.log_residual
         basis += ", corrected by measured cells"
         stages.append(Stage("corrected by measured cells", correction, centre))
+    across, about = group.domains > 1, _everywhere(max(law.residual_log_sd, noise.sample_log_sd))
+    other = cluster_log_sd(calibration, across=across)
+    if across and rests_on_others(calibration):
+        learned = priors.learned_of(law.law, str(machine.links.network))
+        measured_gpus = np.maximum(measured_gpus, by_size(learned.gpus if learned else [1.0]))
+        about, other = law_log_sd(machine, GRID_BYTES), np.zeros(GRID_BYTES.size)
     farther = np.log2(np.maximum(group.gpus / np.maximum(measured_gpus, 2), 1.0))
     alone = noise.no_group_inside_log_sd if group.domains == 1 else noise.no_group_across_log_sd
     doubts = (
-        Doubt("unknowns of the law", np.sqrt(np.maximum(variance, 0))),
-        Doubt("samples about the law", _everywhere(max(law.residual_log_sd, noise.sample_log_sd))),
+        Doubt("unknowns of the law", np.interp(GRID_LOG2, np.log2(_COARSE_BYTES), drawn)),
+        Doubt("the law itself", about),
         Doubt("more GPUs than were measured", growth_log_sd(machine, GRID_BYTES) * np.sqrt(farther)),
-        Doubt("no such group was measured", alone * (1 - near)),
-        Doubt(ANOTHER_CLUSTER, cluster_log_sd(calibration, across=group.domains > 1)),
+        Doubt("no such group was measured", _everywhere(alone) * (1 - near)),
+        Doubt(ANOTHER_CLUSTER, other),
     )
     known = any((group.domains == 1) == (cell.domain_gpus >= cell.gpus) for cell in nearest)
     rank = Evidence.EXTRAPOLATED.rank if known else Evidence.TRANSFERRED.rank

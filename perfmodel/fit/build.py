@@ -16,14 +16,16 @@ from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import UNKNOWN_VERSION, Calibration, Curve, Law
 from perfmodel.schema.evidence import COLLECTIVES, LAW_BACKENDS, Backend, Clock
 from perfmodel.schema.intervals import Interval
-from perfmodel.schema.machine import Machine, load_machine
-from perfmodel.schema.priors import load_priors
+from perfmodel.schema.machine import Machine
+from perfmodel.schema.priors import Priors, load_priors
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _FEWEST_SIZES = 3
 _INTEGER_TYPES = ("int8", "uint8")
+FORCED = {"forced_ring": "ring", "forced_tree": "tree"}
+"""Variants of runs in which NCCL_ALGO allowed one algorithm."""
 
 
 @dataclass(frozen=True)
@@ -51,15 +53,14 @@ def fit_calibration(
     samples: pd.DataFrame,
     machine: Machine,
     identity: Identity,
-    links: pd.DataFrame | None = None,
     like: Calibration | None = None,
+    priors: Priors | None = None,
 ) -> Calibration:
     """Fit one calibration.
 
     samples  columns of ``schema.samples``; each (collective, gpus, domain) cell becomes a curve
-    links    further samples that inform the laws but make no curve
-    like     calibration of another cluster of this machine, or of one on the same kind of network: what
-             the laws start from
+    like     calibration of another cluster of this machine: what the laws start from
+    priors   what is believed before, if not what is shipped
     Raises BadInputError when no sample is of a known collective.
     """
     usable = usable_samples(samples)
@@ -69,9 +70,8 @@ def fit_calibration(
             f"known collectives: {', '.join(COLLECTIVES)}.",
         )
     cells = _cells(usable, machine)
-    curves = [_curve(cell, rows, identity) for cell, rows in cells]
-    further = _cells(usable_samples(links), machine) if links is not None else []
-    laws = _laws([cell for cell, rows in (*cells, *further) if _for_laws(rows)], machine, identity, like)
+    curves = [_curve(cell, rows, identity) for cell, rows in cells if not cell.algorithm]
+    laws = _laws([cell for cell, _ in cells], machine, identity, like, priors or load_priors())
     return Calibration(
         schema_version=1,
         calibration_id=identity.calibration_id,
@@ -115,16 +115,24 @@ def usable_samples(samples: pd.DataFrame) -> pd.DataFrame:
     return usable[~in_place | in_place.groupby(cells).transform("all")]
 
 
+def cells_of(samples: pd.DataFrame, machine: Machine) -> list[Cell]:
+    """The cells of the usable samples."""
+    usable = usable_samples(samples)
+    return [cell for cell, _ in _cells(usable, machine)] if len(usable) else []
+
+
 def _cells(samples: pd.DataFrame, machine: Machine) -> list[tuple[Cell, pd.DataFrame]]:
+    variants = samples["variant"] if "variant" in samples.columns else [""] * len(samples)
     frame = samples.assign(
         domain=[
             min(int(g), machine.domain_gpus_of(int(n)))
             for g, n in zip(samples["gpus"], samples["gpus_per_node"], strict=True)
-        ]
+        ],
+        algorithm=[FORCED.get(str(name), "") for name in variants],
     )
     found = []
-    for key, rows in frame.groupby(["collective", "gpus", "domain"], observed=True):
-        collective, gpus, domain = (str(part) for part in key)
+    for key, rows in frame.groupby(["collective", "gpus", "domain", "algorithm"], observed=True):
+        collective, gpus, domain, algorithm = (str(part) for part in key)
         medians = rows.groupby("payload_bytes")["time_s"].median()
         cell = Cell(
             collective,
@@ -132,6 +140,7 @@ def _cells(samples: pd.DataFrame, machine: Machine) -> list[tuple[Cell, pd.DataF
             medians.index.to_numpy(float),
             medians.to_numpy(float),
             tuple(sorted(rows["source_id"].astype(str).unique())),
+            algorithm,
         )
         found.append((cell, rows))
     return found
@@ -167,46 +176,45 @@ def _curve(cell: Cell, rows: pd.DataFrame, identity: Identity) -> Curve:
     )
 
 
-def _laws(cells: Sequence[Cell], machine: Machine, identity: Identity, like: Calibration | None) -> list[Law]:
+def by_law(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
+    """The cells that inform each law of NCCL: rings and trees, and the all-to-all."""
+    return {
+        "pairwise": [c for c in cells if c.collective == "all_to_all"],
+        "ring_tree": [c for c in cells if c.collective in RING_TREE_COLLECTIVES and _informs(c, cells)],
+    }
+
+
+def _laws(
+    cells: Sequence[Cell], machine: Machine, identity: Identity, like: Calibration | None, priors: Priors
+) -> list[Law]:
     """NCCL: one ring and tree law, one for the all-to-all. NVSHMEM: one pairwise law a collective.
 
-    Other libraries have none: nothing is known of them beyond the measured cells.
+    Other libraries have none: nothing is known of them beyond the measured cells. Of a cluster like this, the
+    network is what all clusters on its kind of network have in common, whatever the measured one has.
     """
     if identity.backend not in LAW_BACKENDS:
         return []
-    priors = load_priors()
-    whole = like is not None and (like.machine, like.clock) == (machine.name, identity.clock)
+    own = (machine.name, identity.backend, identity.clock)
+    same = like if like and (like.machine, like.backend, like.clock) == own else None
     if identity.backend is Backend.NCCL:
-        ring = [c for c in cells if c.collective in RING_TREE_COLLECTIVES and _informs(c, cells)]
-        pairs = [c for c in cells if c.collective == "all_to_all"]
-        sibling = load_machine(like.machine) if like else None
-        fitted: list[Law] = []
-        for law, own, names in (
-            ("pairwise", pairs, ["all_to_all"]),
-            ("ring_tree", ring, sorted(RING_TREE_COLLECTIVES)),
-        ):
-            start = like.law(names[0]) if like else None
-            found = fit_law(law, own, machine, priors, start, sibling, fitted, whole)
-            fitted.append(found.model_copy(update={"collectives": names}))
-        return fitted
-    sibling = load_machine(like.machine) if like else None
-    names = sorted({c.collective for c in cells})
+        known = [c for c in cells if identity.this_cluster or c.group.domains == 1]
+        laws: list[Law] = []
+        for law, names in (("pairwise", ["all_to_all"]), ("ring_tree", sorted(RING_TREE_COLLECTIVES))):
+            start = same.law(names[0]) if same else None
+            found = fit_law(law, by_law(known)[law], machine, priors, start, laws[0] if laws else None)
+            laws.append(found.model_copy(update={"collectives": names}))
+        return laws
+    unlike_nccl = priors.model_copy(update={"learned": {}})
     return [
         fit_law(
             "pairwise",
             [c for c in cells if c.collective == name],
             machine,
-            priors,
-            like.law(name) if like else None,
-            sibling,
-            whole=whole,
+            unlike_nccl,
+            same.law(name) if same else None,
         )
-        for name in names
+        for name in sorted({c.collective for c in cells})
     ]
-
-
-def _for_laws(rows: pd.DataFrame) -> bool:
-    return "informs_laws" not in rows.columns or bool(rows["informs_laws"].all())
 
 
 def _informs(cell: Cell, cells: Sequence[Cell]) -> bool:

@@ -1,8 +1,8 @@
-"""Measured cells of one machine to the unknowns of a law: least squares, NCCL's constants as the prior."""
+"""Measured cells of one machine to the unknowns of a law: least squares under a prior."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,71 +19,143 @@ from perfmodel.schema.priors import Belief, Priors
 Floats = npt.NDArray[np.float64]
 
 RING_TREE_COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "broadcast")
-_SEVERAL = 2
 _VARIANCE_DECIMALS = 5
+_CARD = "nic_bytes_per_s"
+_STEP = 1e-5
+"""Of a logarithm, to both sides: the difference quotient of a law, exact to about 1e-10."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Medians of one collective on one group of ranks."""
+    """Medians of one collective on one group of ranks.
+
+    algorithm  the only one that the library was allowed ("ring", "tree"); "" where it chose itself
+    """
 
     collective: str
     group: Group
     payload_bytes: Floats
     time_s: Floats
     source_ids: tuple[str, ...]
+    algorithm: str = ""
 
 
-def prior_of(law: str, machine: Machine, priors: Priors) -> tuple[Floats, Floats]:
-    """Centre and standard deviation of the logarithms of a law's unknowns, before any sample."""
-    network = priors.network.get(str(machine.links.network))
-    beliefs = {**priors.ring_tree} if law == "ring_tree" else {**priors.pairwise}
-    if law != "ring_tree" and network is not None:
-        beliefs |= network.pairwise
+@dataclass(frozen=True)
+class Believed:
+    """What is believed of the logarithms of a law's unknowns before any sample: centre and spread."""
+
+    centre: Floats
+    log_sd: Floats
+
+
+def prior_of(law: str, machine: Machine, priors: Priors) -> Believed:
+    """What is believed of a cluster of this machine: of its network, what other clusters say of that fabric.
+
+    Limits: a network that no cluster is known of -> NCCL's own constants, and the line rate of the card
+    """
+    return believed(law, machine, priors.known_of(law, str(machine.links.network)))
+
+
+def believed(law: str, machine: Machine, beliefs: Mapping[str, Belief]) -> Believed:
+    """Beliefs of a law's unknowns, with the rates of a machine."""
     ordered = [beliefs[name] for name in LINK_LAWS[law].names]
     centre = [np.log(belief.value * _scale(belief, machine)) for belief in ordered]
-    return np.array(centre), np.array([belief.log_sd for belief in ordered])
+    return Believed(np.array(centre), np.array([belief.log_sd for belief in ordered]))
 
 
-def sibling_prior(
+def like_cluster(law: str, like: Law, prior: Believed) -> Believed:
+    """The prior of another cluster of the very machine that ``like`` was fitted on, at its clock.
+
+    Its values become the centre. The network's spread is its own, that of clusters of one fabric; the rest
+    keeps the wider one of ``prior``, because a library's version changes it.
+    """
+    network = np.array([unknown.network for unknown in LINK_LAWS[law].unknowns])
+    own = np.sqrt(np.diag(np.array(like.log_covariance)))
+    log_sd = np.where(network, np.minimum(own, prior.log_sd), prior.log_sd)
+    return Believed(np.log(np.array(like.values)), log_sd)
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The most probable logarithms of a law's unknowns, with their covariance, and ln(law / measured)."""
+
+    logs: Floats
+    covariance: Floats
+    residuals: Floats
+
+
+def fit_logs(
     law: str,
+    cells: Sequence[Cell],
     machine: Machine,
     priors: Priors,
-    like: Law | None,
-    like_machine: Machine | None,
-    whole: bool,
-) -> tuple[Floats, Floats]:
-    """The prior with unknowns replaced by those of a law fitted elsewhere.
+    prior: Believed,
+    start: Floats | None = None,
+) -> Fitted:
+    """The unknowns of a law from cells, as the most probable values under the prior.
 
-    Of a machine on the same kind of network, or at another clock: the unknowns of the network. Of another
-    cluster of this very machine at this clock (``whole``): all of them. Its fitted values become the centre
-    (rates relative to the line rate). Those of the network get a standard deviation of at least
-    ``sibling_log_sd``: two clusters of one kind are alike, not the same; the others keep their own spread,
-    because a library's version changes them.
-    Limits: no such law -> prior_of
+    Residuals are relative (ln t), robust (soft l1) and weighted so that a curve counts as
+    ``effective_points`` points however many sizes it has. All derivatives come from one evaluation of the law
+    for each cell, whose unknowns are columns.
+    Limits: no cells -> the prior itself
     """
-    centre, spread = prior_of(law, machine, priors)
-    if like is None or like_machine is None:
-        return centre, spread
-    base, _ = prior_of(law, like_machine, priors)
-    for i, unknown in enumerate(LINK_LAWS[law].unknowns):
-        network = unknown.network and (whole or like.fitted_domains >= _SEVERAL)
-        if whole or network:
-            centre[i] += np.log(like.values[i]) - base[i]
-        if network:
-            own = max(np.sqrt(like.log_covariance[i][i]), priors.uncertainty.sibling_log_sd)
-            spread[i] = min(spread[i], own)
-    return centre, spread
+    steps, noise = step_constants(machine, priors), priors.uncertainty
+    count = prior.centre.size
+    weight = np.concatenate(
+        [
+            np.full(
+                cell.time_s.size,
+                np.sqrt(noise.effective_points / max(cell.time_s.size, noise.effective_points))
+                / noise.sample_log_sd,
+            )
+            for cell in cells
+        ]
+        or [np.empty(0)]
+    )
+
+    def raw(logs: Floats) -> Floats:
+        """One row a set of unknowns, one column a point."""
+        parts = [np.empty((logs.shape[0], 0))]
+        for cell in cells:
+            time_s = LINK_LAWS[law].time_at(
+                logs, steps, cell.collective, cell.group, cell.payload_bytes, cell.algorithm
+            )
+            parts.append(np.log(time_s / cell.time_s))
+        return np.concatenate(parts, axis=1)
+
+    def robust(logs: Floats) -> Floats:
+        r = raw(logs) * weight
+        return np.asarray(np.sign(r) * np.sqrt(2 * (np.sqrt(1 + r**2) - 1)))
+
+    def residual(q: Floats) -> Floats:
+        return np.concatenate([robust(q[np.newaxis])[0], (q - prior.centre) / prior.log_sd])
+
+    def jacobian(q: Floats) -> Floats:
+        steps_both = _STEP * np.eye(count)
+        up, down = np.split(robust(np.concatenate([q + steps_both, q - steps_both])), 2)
+        return np.concatenate([(up - down).T / (2 * _STEP), np.diag(1 / prior.log_sd)])
+
+    first = prior.centre if start is None else start
+    best = least_squares(
+        residual, first, jac=jacobian, x_scale=prior.log_sd, xtol=1e-10, ftol=1e-10, gtol=1e-10
+    )
+    slopes = np.asarray(best.jac, float)
+    return Fitted(best.x, np.linalg.inv(slopes.T @ slopes), raw(best.x[np.newaxis])[0])
 
 
-def _share_cards(law: str, centre: Floats, spread: Floats, fitted: Sequence[Law], priors: Priors) -> None:
-    """A network card has one realised rate: take it from a law of this machine that has seen it saturated."""
-    name = "nic_bytes_per_s"
-    for other in fitted:
-        if other.fitted_domains >= _SEVERAL:
-            i = LINK_LAWS[law].names.index(name)
-            centre[i] = np.log(other.values[other.names.index(name)])
-            spread[i] = priors.uncertainty.card_log_sd
+def known_card(law: str, prior: Believed, other: Law, machine: Machine, priors: Priors) -> Believed:
+    """The prior where another law of this cluster has seen its cards: they are as fast for this one.
+
+    As much faster than believed, because an exchange of many peers reaches less of a card than a ring.
+    Limits: the other saw one domain only -> prior
+    """
+    if other.fitted_domains == 1:
+        return prior
+    i, j = (LINK_LAWS[name].names.index(_CARD) for name in (law, other.law))
+    faster = np.log(other.values[j]) - prior_of(other.law, machine, priors).centre[j]
+    own = np.arange(prior.centre.size) == i
+    known = np.minimum(prior.log_sd, priors.uncertainty.card_log_sd)
+    return Believed(prior.centre + own * faster, np.where(own, known, prior.log_sd))
 
 
 def fit_law(
@@ -92,49 +164,26 @@ def fit_law(
     machine: Machine,
     priors: Priors,
     like: Law | None = None,
-    like_machine: Machine | None = None,
-    same_machine: Sequence[Law] = (),
-    whole: bool = False,
+    other: Law | None = None,
 ) -> Law:
-    """Unknowns of a law from cells, as the most probable values under the prior, with their covariance.
+    """A law of a machine as a calibration stores it (``fit_logs``).
 
-    like, like_machine   the law of a machine on the same kind of network (``sibling_prior``)
-    whole                it is this very machine at this clock
-    same_machine         laws of this machine fitted before: they know its network cards
-
-    Residuals are relative (ln t), robust (soft l1) and weighted so that a curve counts as
-    ``effective_points`` points however many sizes it has. Limits: no cells -> the prior itself
+    like   the law of another cluster of this very machine, at this clock (``like_cluster``)
+    other  the other law of this cluster, which was fitted before (``known_card``)
     """
-    steps, time_at = step_constants(machine, priors), LINK_LAWS[law].time_at
-    centre, spread = sibling_prior(law, machine, priors, like, like_machine, whole)
-    _share_cards(law, centre, spread, same_machine, priors)
-    noise = priors.uncertainty
-    weights = [
-        np.sqrt(noise.effective_points / max(cell.time_s.size, noise.effective_points)) / noise.sample_log_sd
-        for cell in cells
-    ]
-
-    def raw(q: Floats) -> list[Floats]:
-        return [
-            np.log(time_at(q, steps, cell.collective, cell.group, cell.payload_bytes) / cell.time_s)
-            for cell in cells
-        ]
-
-    def residual(q: Floats) -> Floats:
-        data = [r * w for r, w in zip(raw(q), weights, strict=True)]
-        robust = [np.sign(r) * np.sqrt(2 * (np.sqrt(1 + r**2) - 1)) for r in data]
-        return np.concatenate([*robust, (q - centre) / spread])
-
-    best = least_squares(residual, centre, jac="3-point", x_scale=spread, xtol=1e-10, ftol=1e-10, gtol=1e-10)
-    jacobian = np.asarray(best.jac, float)
-    covariance = np.linalg.inv(jacobian.T @ jacobian)
-    scatter = np.concatenate(raw(best.x)) if cells else np.array([noise.unseen_log_sd])
+    prior = prior_of(law, machine, priors)
+    if like is not None:
+        prior = like_cluster(law, like, prior)
+    if other is not None:
+        prior = known_card(law, prior, other, machine, priors)
+    found = fit_logs(law, cells, machine, priors, prior)
+    scatter = found.residuals if cells else np.array([priors.uncertainty.unseen_log_sd])
     return Law(
         law="ring_tree" if law == "ring_tree" else "pairwise",
         collectives=sorted({cell.collective for cell in cells}),
         names=list(LINK_LAWS[law].names),
-        values=[rounded(v) for v in np.exp(best.x)],
-        log_covariance=[[round(float(v), _VARIANCE_DECIMALS) + 0.0 for v in row] for row in covariance],
+        values=[rounded(v) for v in np.exp(found.logs)],
+        log_covariance=[[round(float(v), _VARIANCE_DECIMALS) + 0.0 for v in row] for row in found.covariance],
         residual_log_sd=rounded(float(1.4826 * np.median(np.abs(scatter))), 3),
         fitted_domains=max((cell.group.domains for cell in cells), default=1),
         fitted_gpus=max((cell.group.gpus for cell in cells), default=1),

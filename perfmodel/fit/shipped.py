@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perfmodel import resources
-from perfmodel.fit.build import Identity, fit_calibration, require_samples
+from perfmodel.fit.build import Identity, by_law, cells_of, fit_calibration, require_samples
+from perfmodel.fit.hierarchy import ClusterCells, learn
+from perfmodel.fit.links import Cell
 from perfmodel.schema.calibration import Calibration, save_calibration
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.files import invalid_fields, read_toml
 from perfmodel.schema.machine import Machine, load_machine
+from perfmodel.schema.priors import LEARNED, Priors, load_priors, save_learned
 from perfmodel.schema.samples import load_samples
 
 if TYPE_CHECKING:
@@ -34,7 +38,6 @@ class Selection(BaseModel):
     smallest_nodes: int = 1
     smallest_bytes: int = 0
     rank: Annotated[int, Field(ge=0)] = 0
-    informs_laws: bool = True
 
     def rows(self, samples: pd.DataFrame) -> pd.DataFrame:
         """The selected rows."""
@@ -61,7 +64,41 @@ class Entry(BaseModel):
     preferred: bool = False
     note: str = ""
     cells: list[Selection]
-    links: list[Selection] = []
+
+    @property
+    def is_first(self) -> bool:
+        """Whether other calibrations of its machine start from it."""
+        return self.preferred and self.backend is Backend.NCCL
+
+    def rows(self, samples: pd.DataFrame) -> pd.DataFrame:
+        """The samples of its cells."""
+        return _first_of_each_cell([(s.rank, s.rows(samples)) for s in self.cells])
+
+
+class ClusterEntry(BaseModel):
+    """A cluster that says what its kind of network is like.
+
+    machine, network, values  the machine that it is, its kind of network if that is another, other values
+    """
+
+    model_config = _STRICT
+
+    name: str
+    machine: str
+    network: str = ""
+    values: Mapping[str, float] = {}
+    cells: list[Selection]
+
+    def built(self) -> Machine:
+        """The machine of this cluster."""
+        machine = load_machine(self.machine).with_overrides(dict(self.values))
+        links = {"network": self.network or machine.links.network}
+        return machine.model_copy(update={"links": machine.links.model_copy(update=links)})
+
+    @property
+    def sources(self) -> set[str]:
+        """Of its samples."""
+        return {source for selection in self.cells for source in selection.sources}
 
 
 class ShippedFits(BaseModel):
@@ -70,69 +107,91 @@ class ShippedFits(BaseModel):
     model_config = _STRICT
 
     calibration: list[Entry]
+    cluster: list[ClusterEntry]
 
 
-def load_plan() -> list[Entry]:
-    """Entries of the shipped plan."""
+@lru_cache(maxsize=1)
+def load_plan() -> ShippedFits:
+    """The shipped plan."""
     path = resources.data_path("calibrations", "plan.toml")
     try:
-        return ShippedFits.model_validate(read_toml(path, "calibration plan")).calibration
+        return ShippedFits.model_validate(read_toml(path, "calibration plan"))
     except ValidationError as error:
         raise invalid_fields(error, "calibration plan", str(path)) from None
+
+
+def cluster_cells(samples: pd.DataFrame, without: Collection[str] = ()) -> list[ClusterCells]:
+    """Every cluster of the plan with its cells, and those inside a domain that its GPUs are known by.
+
+    without  sources that are left out, and with them the clusters that have no other
+    """
+    rows = samples[(samples["backend"] == str(Backend.NCCL)) & ~samples["source_id"].isin(list(without))]
+    inside: dict[str, list[Cell]] = {}
+    found = []
+    for entry in load_plan().cluster:
+        machine = entry.built()
+        if entry.machine not in inside:
+            (gpus,) = (e for e in load_plan().calibration if e.machine == entry.machine and e.is_first)
+            selected = gpus.rows(rows)
+            inside[entry.machine] = [c for c in cells_of(selected, machine) if c.group.domains == 1]
+        own = cells_of(_first_of_each_cell([(s.rank, s.rows(rows)) for s in entry.cells]), machine)
+        mine = {(cell.collective, cell.group) for cell in own}
+        more = [c for c in inside[entry.machine] if (c.collective, c.group) not in mine]
+        laws = by_law([*more, *own])
+        across = {law: cells for law, cells in laws.items() if any(c.group.domains > 1 for c in cells)}
+        if across:
+            found.append(ClusterCells(entry.name, machine, across))
+    return found
 
 
 def fit_entry(
     entry: Entry,
     samples: pd.DataFrame,
     without_nodes: int | None = None,
-    siblings: Mapping[str, Calibration] | None = None,
+    like: Calibration | None = None,
+    priors: Priors | None = None,
+    this_cluster: bool = False,
 ) -> Calibration:
     """Fit one entry of the plan.
 
-    without_nodes   leaves out samples of so many nodes or more, to predict them (held-out tests)
-    siblings        fitted calibrations by machine, for the prior across nodes
+    without_nodes  leaves out samples of so many nodes or more, to predict them (held-out tests)
+    like           another calibration of this machine, whose law this one starts from
+    priors         what is believed before, if not what is shipped
+    this_cluster   as the operator of this very cluster would fit it
     """
-    import pandas as pd
-
     own = samples[samples["backend"] == str(entry.backend)]
     if without_nodes is not None:
         own = own[own["nodes"] < without_nodes]
-    cells = _first_of_each_cell(
-        [(s.rank, s.rows(own).assign(informs_laws=s.informs_laws)) for s in entry.cells]
-    )
+    cells = entry.rows(own)
     require_samples(cells, f"calibration {entry.machine}/{entry.backend}-{entry.library_version}")
-    links = [s.rows(own) for s in entry.links]
     identity = Identity(
         entry.machine,
         entry.backend,
         entry.library_version,
         entry.clock,
         entry.preferred,
-        this_cluster=False,
+        this_cluster=this_cluster,
         note=entry.note,
     )
-    machine = load_machine(entry.machine)
-    like = _sibling(machine, siblings or {}) if entry.backend is Backend.NCCL else None
-    return fit_calibration(cells, machine, identity, pd.concat(links) if links else None, like)
+    return fit_calibration(cells, load_machine(entry.machine), identity, like, priors)
 
 
 def rebuild(folder: Path) -> Iterator[tuple[str, Calibration]]:
-    """Fit and write every shipped calibration below ``folder``; yields each as it is written."""
+    """Learn from all clusters, fit and write every shipped calibration below ``folder``.
+
+    Yields each calibration as it is written; what was learned is written beside ``folder``, first.
+    """
     samples = load_samples(None)
-    siblings: dict[str, Calibration] = {}
-    for entry in load_plan():
-        calibration = fit_entry(entry, samples, siblings=siblings)
-        if entry.preferred and entry.backend is Backend.NCCL:
-            siblings[entry.machine] = calibration
+    learned = learn(cluster_cells(samples), load_priors())
+    save_learned(learned, folder.parent / "priors" / LEARNED)
+    priors = load_priors().model_copy(update={"learned": learned})
+    first: dict[str, Calibration] = {}
+    for entry in load_plan().calibration:
+        calibration = fit_entry(entry, samples, like=first.get(entry.machine), priors=priors)
+        if entry.is_first:
+            first[entry.machine] = calibration
         save_calibration(calibration, folder / f"{calibration.calibration_id}.json")
         yield calibration.calibration_id, calibration
-
-
-def _sibling(machine: Machine, siblings: Mapping[str, Calibration]) -> Calibration | None:
-    """The calibration, fitted earlier, of this machine, else of the one that it is like (same network)."""
-    like = siblings.get(machine.name) or siblings.get(machine.links.like)
-    alike = like is not None and load_machine(like.machine).links.network == machine.links.network
-    return like if alike else None
 
 
 def _first_of_each_cell(selections: list[tuple[int, pd.DataFrame]]) -> pd.DataFrame:

@@ -230,28 +230,37 @@ def _part(u: Unknowns, nccl: StepConstants, group: Group, protocol: str, ring_ra
 
 
 def ring_tree_candidates(
-    u: Unknowns, nccl: StepConstants, collective: str, group: Group
+    u: Unknowns, nccl: StepConstants, collective: str, group: Group, algorithm: str = ""
 ) -> tuple[Candidate, ...]:
     """What each (algorithm, protocol) takes on a group of ranks, in the order of NCCL's table.
 
+    algorithm  "ring" or "tree": the only one that NCCL_ALGO allows;  "" all of them
     Source: NVIDIA/nccl src/graph/tuning.cc (PAT: from 2.23, only with one rank per node)
     Limits: broadcast -> rings;  N = G -> PAT for all_gather and reduce_scatter;  all_reduce -> trees, and
             NVLS where the switch has it
     """
     known = (u, nccl, collective, group)
     rings = [ring(*known, protocol) for protocol in PROTOCOLS]
+    if algorithm == "ring":
+        return tuple(rings)
     if collective == "all_reduce":
+        trees = [tree(*known, protocol) for protocol in PROTOCOLS]
         switch = [nvls(*known)] if nccl.has_nvls else []
-        return (*rings, *(tree(*known, protocol) for protocol in PROTOCOLS), *switch)
+        return tuple(trees) if algorithm == "tree" else (*rings, *trees, *switch)
     alone = group.domains == group.gpus and group.gpus > 1
     return (*rings, pat(*known)) if alone and collective != "broadcast" else tuple(rings)
 
 
 def ring_tree_choice(
-    u: Unknowns, nccl: StepConstants, collective: str, group: Group, payload_bytes: Number
+    u: Unknowns,
+    nccl: StepConstants,
+    collective: str,
+    group: Group,
+    payload_bytes: Number,
+    algorithm: str = "",
 ) -> LibraryChoice:
     """The candidates at some sizes, and how much each has of the law's time."""
-    found = ring_tree_candidates(u, nccl, collective, group)
+    found = ring_tree_candidates(u, nccl, collective, group, algorithm)
     factor = named("f", parts.bus_factor(collective, group.gpus), "bus factor: bytes on the wire over S")
     times = [named(f"t({each.name})", each.time_s(payload_bytes * factor), "its time") for each in found]
     expected = [each.choice * time for each, time in zip(found, times, strict=True)]
@@ -260,7 +269,12 @@ def ring_tree_choice(
 
 
 def ring_tree_time(
-    u: Unknowns, nccl: StepConstants, collective: str, group: Group, payload_bytes: Number
+    u: Unknowns,
+    nccl: StepConstants,
+    collective: str,
+    group: Group,
+    payload_bytes: Number,
+    algorithm: str = "",
 ) -> Number:
     """Time of a ring-or-tree collective: that of the (algorithm, protocol) that NCCL takes.
 
@@ -272,7 +286,7 @@ def ring_tree_time(
     Source: NVIDIA/nccl src/graph/tuning.cc (ncclTopoGetAlgoTime); docs/model.md#rings
     Limits: S = 0 -> base + hops of one candidate;  S -> inf -> its bus bandwidth;  all c = 1 -> the cheapest
     """
-    return ring_tree_choice(u, nccl, collective, group, payload_bytes).time_s
+    return ring_tree_choice(u, nccl, collective, group, payload_bytes, algorithm).time_s
 
 
 def pairwise_time(
@@ -311,7 +325,7 @@ class LinkLaw:
     """A law: its unknowns in the order of calibrations, and its time [s]."""
 
     unknowns: tuple[Unknown, ...]
-    time: Callable[[Unknowns, StepConstants, str, Group, Number], Number]
+    time: Callable[..., Number]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -319,11 +333,26 @@ class LinkLaw:
         return tuple(each.name for each in self.unknowns)
 
     def time_at(
-        self, logs: Floats, nccl: StepConstants, collective: str, group: Group, payload_bytes: Floats
+        self,
+        logs: Floats,
+        nccl: StepConstants,
+        collective: str,
+        group: Group,
+        payload_bytes: Floats,
+        algorithm: str = "",
     ) -> Floats:
-        """Time of logarithms of the unknowns, so that they stay positive and their errors are relative."""
-        values = dict(zip(self.names, np.exp(logs).tolist(), strict=True))
-        return np.asarray(self.time(values, nccl, collective, group, payload_bytes))
+        """Time of logarithms of the unknowns, so that they stay positive and their errors are relative.
+
+        logs       one set of unknowns, or a set a row: then the times are a row each [s]
+        algorithm  the only one that the ring and tree law may take ("ring", "tree")
+        """
+        only = (algorithm,) if algorithm else ()
+        values: Unknowns
+        if logs.ndim == 1:
+            values = dict(zip(self.names, np.exp(logs).tolist(), strict=True))
+        else:
+            values = dict(zip(self.names, np.exp(logs.T)[:, :, np.newaxis], strict=True))
+        return np.asarray(self.time(values, nccl, collective, group, payload_bytes, *only))
 
 
 LINK_LAWS = {

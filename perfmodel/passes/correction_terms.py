@@ -20,12 +20,13 @@ def correction_parts(table: TimeTable, payload_bytes: float, group: Group) -> Ti
     if table.correction is None:
         return None
     near = table.correction.at(payload_bytes)
-    residual, carry = table.at(table.correction.log_residual, payload_bytes), load_priors().uncertainty
-    factor = math.exp(carry.carry_fraction * residual)
+    residual = table.at(table.correction.log_residual, payload_bytes)
+    carry = table.at(table.correction.carried, payload_bytes)
+    factor = math.exp(carry * residual)
     return TimeParts(
         (Equation.of(correction),),
-        _terms(near, residual, carry.carry_fraction, factor),
-        _working(near, residual, carry.carry_fraction, factor, payload_bytes, group),
+        _terms(near, residual, carry, factor),
+        _working(near, residual, carry, factor, payload_bytes, group),
     )
 
 
@@ -43,7 +44,7 @@ def _terms(near: NearestSize, residual: float, carry: float, factor: float) -> t
     source = ", ".join(cell.sources)
     rows = (
         ("corr", factor, format_number(factor), "", "", "correction: factor of the law's time"),
-        ("carry", carry, format_number(carry), "data/priors", "assumed", "carry_fraction of a residual"),
+        ("carry", carry, format_number(carry), "data/priors", "assumed", "part of res that is carried"),
         ("res", residual, format_number(residual), "", "", "averaged residual of the measured cells"),
         ("fade", near.weight, format_number(near.weight), "", "", "weight: 1 at a measured size"),
         ("t_near", near.time_s, format_time(near.time_s), source, str(evidence), f"{size} on {_ranks(cell)}"),

@@ -249,14 +249,14 @@ def _law_text(law: Law, brief: bool = False) -> str:
         low, _, high = log_span(value, math.sqrt(max(law.log_covariance[i][i], 0.0)))
         unseen = bool(law.sources) and law.fitted_domains == 1 and name in across
         span = f"{_si(name, float(low))} – {_si(name, float(high))}"
-        rows.append([name, _si(name, value), span, "not measured" if unseen else ""])
+        rows.append([name, _si(name, value), span, "of its network" if unseen else ""])
     scatter = format_fraction(math.expm1(law.residual_log_sd))
     domains = counted(law.fitted_domains, "domain")
     basis = f"fitted on up to {law.fitted_gpus} GPUs in {domains}; scatter {scatter}"
     if not law.sources:
         basis = "not fitted here: values of machines of this kind"
     elif law.fitted_domains == 1:
-        basis += "; not measured: no sample crossed the network, so these are values of networks of its kind"
+        basis += "; of its network: what the clusters on networks of this kind have in common"
     if brief:
         return paragraph(title) + "\n" + paragraph(basis, indent=1)
     return (

@@ -19,7 +19,7 @@ _NAME = 20
 
 
 def dlrm_text(
-    efficiency: float,
+    efficiency: Mapping[str, float],
     rows: Sequence[Mapping[str, Any]],
     unseen: Sequence[Mapping[str, Any]],
     left_out: Mapping[str, str],
@@ -28,8 +28,9 @@ def dlrm_text(
     verdicts: Sequence[Verdict],
 ) -> str:
     """The whole screen."""
+    reached = ", ".join(f"{format_fraction(share)} on {name}" for name, share in efficiency.items())
     assumed = (
-        f"Fitted on all rows but L40S: matrix products reach {format_fraction(efficiency)} of the "
+        f"Fitted on all rows but L40S: matrix products reach {reached} of the "
         "datasheet's half-precision rate. All else is predicted. Left out: the ratio where the row's "
         "own machine informed nothing; the marks (! outside the band) and verdicts are of that."
     )

@@ -123,7 +123,7 @@ def _neighbours(curve: Curve, law: Law, other: Curve, law_of_other: Law) -> bool
 def _over_prior(curve: Curve, law: Law, machine: Machine) -> float:
     """ln of a cell's time over its law's before any sample: the median over its sizes."""
     priors = load_priors()
-    unknowns, _ = prior_of(law.law, machine, priors)
+    unknowns = prior_of(law.law, machine, priors).centre
     steps, group = step_constants(machine, priors), Group.of(curve.gpus, curve.domain_gpus)
     known = LINK_LAWS[law.law].time_at(
         unknowns, steps, curve.collective, group, np.asarray(curve.anchor_bytes)

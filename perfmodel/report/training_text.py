@@ -7,7 +7,6 @@ from perfmodel.plan.pricing.dense import Dense, DenseTime
 from perfmodel.plan.pricing.training import WholeStep
 from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import facts, paragraph, sides, table
-from perfmodel.schema.dense import load_rates
 from perfmodel.units import (
     format_bytes,
     format_flops,
@@ -93,11 +92,10 @@ def _origin(dense: Dense | DenseTime, whole: WholeStep) -> str:
     backward = ", twice that backward" if whole.training else ""
     what = f"{dense.name}: " if dense.name else ""
     after = "" if dense.name else ", all after the embeddings"
-    rates, known = load_rates(), isinstance(dense.model, DenseModel)
-    evidence = (rates.products if known else rates.efficiency).evidence
+    known = isinstance(dense.model, DenseModel)
     return (
         f"{what}{format_flops(whole.forward_flops)} per sample forward{backward}{after}, "
         f"{'products ' if known else ''}at {format_fraction(dense.efficiency)} of "
-        f"{format_flops(dense.flops_per_s)}/s (datasheet; the share is {evidence}, "
+        f"{format_flops(dense.flops_per_s)}/s (datasheet; the share is {dense.evidence}, "
         "from MLPerf's training steps)"
     )

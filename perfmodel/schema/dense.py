@@ -34,15 +34,19 @@ class DenseFile(BaseModel):
     source: str
 
 
-class Efficiency(BaseModel):
-    """Share of a GPU's datasheet rate that is reached [-].
+class Share(BaseModel):
+    """Share of a GPU's datasheet rate that is reached by GPUs of one generation [-].
 
-    error  relative error of the dense time that rests on it, two standard deviations [-]
+    products  by the matrix products of layers that are known
+    together  by all dense layers together, where only their operations are known
+    error     relative error of the dense time that rests on it, two standard deviations [-]
     """
 
     model_config = _STRICT
 
-    value: float = Field(gt=0, le=1)
+    generation: str
+    products: float = Field(gt=0, le=1)
+    together: float = Field(gt=0, le=1)
     error: float = Field(ge=0, lt=1)
     evidence: Evidence
     source: str
@@ -54,26 +58,31 @@ class GpuRate(BaseModel):
     model_config = _STRICT
 
     machine: str
+    generation: str
     flops_per_s: float = Field(gt=0)
     source: str
 
 
 class DenseRates(BaseModel):
-    """``data/dlrm/rates.toml``.
-
-    products  reached by the matrix products of layers that are known;  efficiency  by all layers together,
-    where only their operations are
-    """
+    """``data/dlrm/rates.toml``."""
 
     model_config = _STRICT
 
-    products: Efficiency
-    efficiency: Efficiency
+    share: list[Share]
     gpu: list[GpuRate]
 
     def of(self, machine: str) -> GpuRate | None:
         """The rate of a shipped machine; None for any other."""
         return next((each for each in self.gpu if each.machine == machine), None)
+
+    def share_of(self, generation: str) -> Share:
+        """What GPUs of a generation reach; of a generation without measured steps, what all others do."""
+        named = {each.generation: each for each in self.share}
+        return named.get(generation, named[ANY])
+
+
+ANY = "any"
+"""The share of a generation of which no step was measured."""
 
 
 def list_dense() -> list[str]:

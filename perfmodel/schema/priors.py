@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
 from functools import lru_cache
+from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from perfmodel import resources
-from perfmodel.schema.files import invalid_fields, read_toml
+from perfmodel.schema.files import invalid_fields, read_text, read_toml
+from perfmodel.schema.whole_files import write_whole_text
 
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -57,7 +61,7 @@ class Belief(BaseModel):
 class Network(BaseModel):
     """What is believed of one kind of network, where it differs from NCCL's steps and from InfiniBand.
 
-    pairwise  beliefs that replace those of the same name
+    ring_tree, pairwise  beliefs that replace those of the same name
     """
 
     model_config = _STRICT
@@ -68,7 +72,11 @@ class Network(BaseModel):
     tree_step_s: Triple | None = None
     tree_sharpness: Triple | None = None
     growth_log_sd: Triple | None = None
+    law_log_sd: Triple | None = None
+    carried: Triple | None = None
+    spread_why: str = ""
     growth_why: str = ""
+    ring_tree: Mapping[str, Belief] = {}
     pairwise: Mapping[str, Belief] = {}
 
 
@@ -97,6 +105,8 @@ class Clusters(BaseModel):
     at_bytes: Triple
     inside_log_sd: Triple
     across_log_sd: Triple
+    law_log_sd: Triple
+    carried: Triple
     why: str
 
 
@@ -120,7 +130,6 @@ class Uncertainty(BaseModel):
     unseen_log_sd: Positive
     no_group_inside_log_sd: Positive
     no_group_across_log_sd: Positive
-    sibling_log_sd: Positive
     card_log_sd: Positive
     least_log_sd: Positive
     outside_octave_log_sd: Positive
@@ -129,8 +138,36 @@ class Uncertainty(BaseModel):
     why: str
 
 
+class LearnedUnknown(BaseModel):
+    """Centre, as a belief has it, and standard deviation of the logarithm for a cluster more."""
+
+    model_config = _STRICT
+
+    value: Positive
+    log_sd: Positive
+
+
+class Learned(BaseModel):
+    """What clusters on one kind of network say of a law's unknowns across domains (``fit.hierarchy``).
+
+    gpus  the largest group that any of them measured, at the sizes of ``Growth.at_bytes``; 1: none
+    """
+
+    model_config = _STRICT
+
+    clusters: list[str]
+    gpus: Triple
+    unknowns: Mapping[str, LearnedUnknown]
+
+
+LEARNED = "networks.json"
+BEST_KNOWN = "infiniband"
+"""The kind of network with most clusters: what is believed of the others before their own."""
+_NETWORKS = TypeAdapter(Mapping[str, Mapping[str, Learned]])
+
+
 class Priors(BaseModel):
-    """The whole file."""
+    """The whole file, and by network and law what was learned from clusters (``networks.json``)."""
 
     model_config = _STRICT
 
@@ -142,13 +179,41 @@ class Priors(BaseModel):
     clusters: Clusters
     growth: Growth
     uncertainty: Uncertainty
+    learned: Mapping[str, Mapping[str, Learned]] = {}
+
+    def beliefs(self, law: str, network: str) -> dict[str, Belief]:
+        """What is believed of a law's unknowns on a kind of network, before any cluster of it is known."""
+        own: Mapping[str, Belief] = getattr(self.network.get(network), law, {})
+        return {**getattr(self, law), **own}
+
+    def learned_of(self, law: str, network: str) -> Learned | None:
+        """What clusters on that network say; where there are none, those on ``BEST_KNOWN``."""
+        return self.learned.get(network, {}).get(law) or self.learned.get(BEST_KNOWN, {}).get(law)
+
+    def known_of(self, law: str, network: str) -> dict[str, Belief]:
+        """The same with ``learned_of``."""
+        found, own = self.beliefs(law, network), self.learned.get(network, {}).get(law)
+        like = self.learned_of(law, network)
+        for name, one in like.unknowns.items() if like else ():
+            belief = found[name]
+            if own is not None or belief is getattr(self, law)[name]:
+                log_sd = one.log_sd if own else math.hypot(one.log_sd, belief.log_sd)
+                found[name] = belief.model_copy(update={"value": one.value, "log_sd": log_sd})
+        return found
 
 
 @lru_cache(maxsize=1)
 def load_priors() -> Priors:
     """The shipped priors."""
-    path = resources.data_path("priors", "collectives.toml")
+    path, learned = (resources.data_path("priors", name) for name in ("collectives.toml", LEARNED))
     try:
-        return Priors.model_validate(read_toml(path, "priors"))
+        found = Priors.model_validate(read_toml(path, "priors"))
+        return found.model_copy(update={"learned": _NETWORKS.validate_json(read_text(learned, "priors"))})
     except ValidationError as error:
         raise invalid_fields(error, "priors", str(path)) from None
+
+
+def save_learned(learned: Mapping[str, Mapping[str, Learned]], path: Path) -> None:
+    """Write what was learned from clusters."""
+    document = _NETWORKS.dump_python(learned, mode="json")
+    write_whole_text(path, json.dumps(document, indent=1, sort_keys=True) + "\n", "priors")

@@ -19,7 +19,9 @@ from perfmodel.fit.shipped import Entry, Selection, fit_entry
 from perfmodel.schema.calibration import Calibration, Curve, list_calibrations, shipped_calibration
 from perfmodel.schema.evidence import Backend
 from perfmodel.schema.machine import Machine, load_machine
+from perfmodel.schema.priors import load_priors
 from perfmodel.validate import measured
+from perfmodel.validate.without import priors_without, sources_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +50,7 @@ def leave_one_size_out(
     parts = []
     for name in machines:
         machine, entry = load_machine(name), measured.preferred_entries()[name]
-        calibration = shipped_calibration(identity(entry))
+        calibration = shipped_calibration(measured.identity(entry))
         points = measured.measured_points(entry, measured.shipped_samples())
         points = points[(points["nodes"] == 1) & points["gpus"].isin(list(gpus))]
         for _, cell in points.groupby(["collective", "gpus"], observed=True):
@@ -108,19 +110,14 @@ def _refitted(curve: Curve, fit: CurveFit, errors: Floats) -> Curve:
     return Curve.model_validate(curve.model_dump() | fewer)
 
 
-def identity(entry: Entry) -> str:
-    """Identifier of the shipped calibration of an entry."""
-    return f"{entry.machine}/{entry.backend}-{entry.library_version}-{entry.clock}"
-
-
 def one_node_to_two(
-    with_siblings: bool = True, backend: Backend = Backend.NCCL, machines: Collection[str] = ()
+    with_clusters: bool = True, backend: Backend = Backend.NCCL, machines: Collection[str] = ()
 ) -> pd.DataFrame:
     """Two-node cells of the preferred calibrations, predicted from a fit that saw one node only.
 
-    with_siblings   lets the machine that it is like (fitted alone) supply constants of the network; else
-                    they are NCCL's own and the datasheet's
-    machines        only these (none: all)
+    with_clusters  lets the clusters of other machines say what the network is like; else its constants are
+                   NCCL's own and the datasheet's
+    machines       only these (none: all)
     More nodes are neither seen nor predicted. Columns of ``judged`` and machine, clock. On an NVL72 the
     second tray is in the same domain.
     """
@@ -132,15 +129,19 @@ def one_node_to_two(
         held_out = points[points["nodes"] == _TWO]
         if (machines and name not in machines) or held_out.empty or not (points["nodes"] == 1).any():
             continue
-        siblings: Mapping[str, Calibration] = measured.siblings_without(name) if with_siblings else {}
-        model = measured.model_of(load_machine(name), _one_node_fit(name, backend, siblings))
+        model = measured.model_of(load_machine(name), one_node_fit(entry, with_clusters))
         parts.append(measured.predicted(held_out, model).assign(machine=name, clock=str(entry.clock)))
     return pd.concat(parts)
 
 
-def _one_node_fit(machine: str, backend: Backend, siblings: Mapping[str, Calibration]) -> Calibration:
-    entry = measured.preferred_entries(backend)[machine]
-    return fit_entry(entry, measured.shipped_samples(), without_nodes=_TWO, siblings=siblings)
+def one_node_fit(entry: Entry, with_clusters: bool = True) -> Calibration:
+    """A calibration of an entry's cells on one node."""
+    priors = (
+        priors_without(sources_of(entry))
+        if with_clusters
+        else load_priors().model_copy(update={"learned": {}})
+    )
+    return fit_entry(entry, measured.shipped_samples(), without_nodes=_TWO, priors=priors)
 
 
 @dataclass(frozen=True)
@@ -154,17 +155,15 @@ class Cluster:
 
 
 OTHER_CLUSTERS = (
-    Cluster(
-        "surf_snellius_h100", "h100-sxm-ib", "4 H100 a node, half a 400G card each", {"nic_bytes_per_s": 25e9}
-    ),
+    Cluster("nccltests_issue309_aion", "h100-sxm-ib", "8 H100 a node, 400G", {}),
     Cluster("azure_aks_ib", "a100-sxm-ib", "8 A100 a node, HDR", {}),
     Cluster("aws_readme_p5_2.18", "h100-sxm-efa", "p5, NCCL 2.18", {}),
 )
-"""Healthy two-node clusters in the samples, in no calibration. The first is the one that ``bands`` judges."""
+"""Healthy clusters in the samples that inform nothing. The first two are what ``bands`` judges."""
 
 
 def other_clusters(clusters: Iterable[Cluster] = OTHER_CLUSTERS) -> pd.DataFrame:
-    """Two-node samples that no calibration was fitted from, by the shipped calibration of their machine.
+    """Samples of several nodes that inform nothing, by the shipped calibration of their machine.
 
     Columns of ``judged`` and machine, source_id.
     """
@@ -176,7 +175,7 @@ def other_clusters(clusters: Iterable[Cluster] = OTHER_CLUSTERS) -> pd.DataFrame
         entry = measured.preferred_entries()[cluster.machine]
         own = entry.model_copy(update={"cells": [Selection(sources=[cluster.source_id])]})
         points = measured.measured_points(own, measured.shipped_samples())
-        model = measured.model_of(machine, shipped_calibration(identity(entry)))
+        model = measured.model_of(machine, shipped_calibration(measured.identity(entry)))
         two = points[points["nodes"] >= _TWO]
         parts.append(
             measured.predicted(two, model).assign(machine=cluster.machine, source_id=cluster.source_id)

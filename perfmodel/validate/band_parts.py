@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 
-from perfmodel.collectives.spreads import growth_log_sd
+from perfmodel.collectives.spreads import growth_log_sd, law_log_sd
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.priors import load_priors
 from perfmodel.validate import measured
@@ -69,16 +69,43 @@ def growth_with_gpus(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def alone(points: pd.DataFrame) -> pd.DataFrame:
-    """What a group adds of which nothing like was measured, inside a domain and across (``needed_log_sd``).
+    """What a group of one domain adds of which nothing like was measured (``needed_log_sd``).
 
     points  of ``clusters_left_out``
-    One row for "in" and "across" and each class of sizes: clusters, cells, log_sd.
+    One row for each class of sizes: clusters, cells, log_sd.
     """
-    noise = load_priors().uncertainty
-    stored = {"in": noise.no_group_inside_log_sd, "across": noise.no_group_across_log_sd}
-    rows = points[points["doublings"].isna()]
-    own = np.array([stored[where] for where in rows["where"]])
-    return _needed(rows.assign(rest=_without(rows, own**2), once=1.0), "once")
+    own = load_priors().uncertainty.no_group_inside_log_sd
+    rows = points[points["doublings"].isna() & (points["where"] == "in")]
+    return _needed(rows.assign(rest=_without(rows, np.full(len(rows), own**2)), once=1.0), "once")
+
+
+def law_itself(points: pd.DataFrame) -> pd.DataFrame:
+    """How far the law is from a cluster, beside what its unknowns differ by: root mean square of clusters.
+
+    points  of ``clusters_left_out``
+    One row for all networks but those with a spread of their own, and each class of sizes: clusters, cells,
+    log_sd; each cluster says what it needs (``needed_log_sd``), and counts once.
+    """
+    import pandas as pd
+
+    rows = points[(points["where"] == "across") & ~points["known"] & (points["how"] == "refitted")]
+    network = {name: str(load_machine(name).links.network) for name in rows["machine"].unique()}
+    has_own = {name for name, known in load_priors().network.items() if known.law_log_sd is not None}
+    kinds = [network[name] if network[name] in has_own else "others" for name in rows["machine"]]
+    sizes = rows["payload_bytes"].to_numpy(float)
+    stored = np.array(
+        [
+            float(law_log_sd(load_machine(name), size))
+            for name, size in zip(rows["machine"], sizes, strict=True)
+        ]
+    )
+    rows = rows.assign(where=kinds, rest=_without(rows, stored**2), once=1.0)
+    each = pd.concat(
+        [_needed(own, "once").assign(cluster=name) for name, own in rows.groupby("cluster", observed=True)]
+    )
+    groups = each.assign(square=each["log_sd"] ** 2).groupby(["where", "size"], observed=True)
+    found = groups.agg(clusters=("cluster", "nunique"), cells=("cells", "sum"), log_sd=("square", "mean"))
+    return _by_size(found.assign(log_sd=np.sqrt(found["log_sd"])).reset_index(), ["where"])
 
 
 def needed_log_sd(log_error: Floats, rest_log_sd: Floats, times: Floats) -> float:

@@ -1,8 +1,9 @@
 """Training steps of whole models that others measured, predicted: MLPerf's and EMBark's.
 
 Embeddings are costed like any plan (``perfmodel.plan``) and go into the overlap pipeline beside the dense
-layers (``model.pipeline``). One number is fitted: the share of the datasheet's rate that matrix products
-reach (``validate.dlrm_dense``). Verdicts are on steps of machines that did not inform it.
+layers (``model.pipeline``). One number of each generation of GPUs is fitted: the share of the datasheet's
+rate that matrix products reach (``validate.dlrm_dense``). Verdicts are on steps of machines that did not
+inform it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,16 @@ from perfmodel.passes.schemes import TABLE_ROW_WISE
 from perfmodel.plan.pricing.alike import Alike, best_alike
 from perfmodel.plan.pricing.dense import Dense
 from perfmodel.plan.pricing.training import CostedPlan, WholeStep, embedding_communication_s
+from perfmodel.schema.dense import ANY
 from perfmodel.units import format_fraction, format_ratio
-from perfmodel.validate.dlrm_dense import FAR, FAR_GPUS, dense_of, left_out_shares, stored
+from perfmodel.validate.dlrm_dense import (
+    FAR_GPUS,
+    dense_of,
+    generation_of,
+    left_out_shares,
+    near_shares,
+    stored,
+)
 from perfmodel.validate.dlrm_inputs import (
     Case,
     Inputs,
@@ -55,7 +64,7 @@ def mlperf_frame() -> pd.DataFrame:
 
 @lru_cache(maxsize=1)
 def unseen_frame() -> pd.DataFrame:
-    """The same, each row at the share of the other machines, as of one that informed nothing."""
+    """The same, each row at the share that the other machines say of its GPU: it informed nothing."""
     shares = left_out_shares()
     return _frame(lambda case: shares.get(case.machine))
 
@@ -63,8 +72,10 @@ def unseen_frame() -> pd.DataFrame:
 @lru_cache(maxsize=1)
 def far_frame() -> pd.DataFrame:
     """Rows of ``FAR_GPUS`` and more at the share of those of fewer."""
-    share = left_out_shares()[FAR]
-    return _frame(lambda case: share, lambda row: row.gpus >= FAR_GPUS)
+    shares = near_shares()
+    return _frame(
+        lambda case: shares.get(generation_of(case.machine), shares[ANY]), lambda row: row.gpus >= FAR_GPUS
+    )
 
 
 def _frame(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -12,12 +12,13 @@ import numpy as np
 from perfmodel.errors import BadInputError
 from perfmodel.plan.pricing.dense import Dense, from_file
 from perfmodel.plan.pricing.training import CostedPlan
-from perfmodel.schema.dense import load_dense
+from perfmodel.schema.dense import ANY, load_dense, load_rates
 from perfmodel.validate.dlrm_inputs import Case, Inputs, load_inputs, mlperf_case, mlperf_steps
 
 _LEAST, _MOST, _TOLERANCE = 0.05, 2.0, 1e-5
+_KINDS_LOG_SD = 0.15
+"""Root mean square of ln(predicted / measured) of the kinds of Hopper at their share (docs/accuracy.md)."""
 FAR_GPUS = 64
-FAR = f"{FAR_GPUS} GPUs and more"
 
 
 @lru_cache(maxsize=64)
@@ -77,9 +78,48 @@ def fitted_share(informs: Callable[[Case], bool] = lambda case: True) -> float:
     return float(brentq(middle, _LEAST, _MOST, xtol=_TOLERANCE))
 
 
+def generation_of(machine: str) -> str:
+    """Of its GPU."""
+    rate = load_rates().of(machine)
+    return rate.generation if rate else ANY
+
+
+def shares_by_generation(informs: Callable[[Case], bool] = lambda case: True) -> dict[str, float]:
+    """The share of each generation that has steps, and of ``ANY``: the mean of their logarithms, m.
+
+        ln share = ( k/s^2 ln own + m/t^2 ) / ( k/s^2 + 1/t^2 )                                  [-]
+
+    own  ``fitted_share`` of the k kinds of a generation;  s  how far kinds of one generation are apart
+    t    how far generations are apart: standard deviation of ln own about m
+    Source: best linear prediction of another kind of that generation
+    Limits: many kinds -> own;  one generation -> its own, and m = own
+    """
+    counts = Counter(generation_of(kind.case.machine) for kind in kinds() if informs(kind.case))
+
+    def alone(name: str) -> float:
+        return float(np.log(fitted_share(lambda case: informs(case) and generation_of(case.machine) == name)))
+
+    own = {name: alone(name) for name in sorted(counts)}
+    mean = float(np.mean(list(own.values())))
+    apart = float(np.var(list(own.values())))
+    found = {}
+    for name, log_share in own.items():
+        weight = apart / (apart + _KINDS_LOG_SD**2 / counts[name]) if apart else 1.0
+        found[name] = float(np.exp(weight * log_share + (1 - weight) * mean))
+    return {**found, ANY: float(np.exp(mean))}
+
+
 @lru_cache(maxsize=1)
 def left_out_shares() -> dict[str, float]:
-    """The share without each machine, and without steps on ``FAR_GPUS`` or more, by what is left out."""
-    machines = sorted({kind.case.machine for kind in kinds()})
-    found = {name: fitted_share(lambda case, name=name: case.machine != name) for name in machines}  # type: ignore[misc]
-    return {**found, FAR: fitted_share(lambda case: case.gpus < FAR_GPUS)}
+    """The share of each machine by the others: of its generation, else the mean of other generations."""
+    found = {}
+    for machine in sorted({kind.case.machine for kind in kinds()}):
+        shares = shares_by_generation(lambda case, machine=machine: case.machine != machine)  # type: ignore[misc]
+        found[machine] = shares.get(generation_of(machine), shares[ANY])
+    return found
+
+
+@lru_cache(maxsize=1)
+def near_shares() -> dict[str, float]:
+    """The share of each generation by steps on fewer than ``FAR_GPUS``, and of any other."""
+    return shares_by_generation(lambda case: case.gpus < FAR_GPUS)

@@ -6,7 +6,7 @@ Both return data frames of points with predictions (``measured.judged``); ``band
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel import resources
-from perfmodel.fit.build import usable_samples
+from perfmodel.fit.build import FORCED, usable_samples
 from perfmodel.fit.shipped import Entry, fit_entry
-from perfmodel.schema.calibration import Calibration, shipped_calibration
+from perfmodel.schema.calibration import Calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.validate import measured
-from perfmodel.validate.accuracy import OTHER_CLUSTERS, identity
+from perfmodel.validate.without import calibration_without, priors_without, sources_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,11 +64,12 @@ def cluster_of(source_id: str) -> str:
 
 
 def clusters_left_out(machines: Collection[str] = ()) -> pd.DataFrame:
-    """Every cluster of the shipped samples, predicted by a calibration of its kind that did not see it.
+    """Every cluster of the shipped samples, predicted by a calibration of its kind that knows nothing of it.
 
-    Sources of a machine that its preferred NCCL calibration does not know (``how`` "shipped"; another version
-    of the library on a cluster that it knows: "version"), and each of the clusters that it knows, by a fit
-    without it ("refitted"). Columns of ``measured.judged`` and machine, cluster, how, and those of ``told``.
+    Its samples leave the cells, the laws, and what was learned of its kind of network. ``how``: "refitted";
+    "shipped" of one that informs nothing anyway; "version" of another version of the library on a cluster
+    that the calibration knows.
+    Columns of ``measured.judged`` and machine, cluster, how, and those of ``told``.
     machines   only these (none: all)
     """
     import pandas as pd
@@ -76,79 +77,55 @@ def clusters_left_out(machines: Collection[str] = ()) -> pd.DataFrame:
     parts: list[pd.DataFrame] = []
     for name, entry in measured.preferred_entries().items():
         if not machines or name in machines:
-            parts += _not_known(entry)
-            parts += _refitted(entry)
+            parts += _left_out_of(entry)
     return pd.concat(parts, ignore_index=True)
 
 
-def _not_known(entry: Entry) -> Iterator[pd.DataFrame]:
-    """Sources that a shipped calibration has not seen, predicted with it."""
-    samples, machine = measured.shipped_samples(), load_machine(entry.machine)
-    known = _sources(entry)
-    operators = {cluster_of(source) for source in known}
-    others = {other.source_id: dict(other.overrides) for other in OTHER_CLUSTERS}
-    mine = {other.source_id for other in OTHER_CLUSTERS if other.machine == entry.machine}
-    rows = samples[
-        (samples["backend"] == str(Backend.NCCL))
-        & ((samples["machine"] == entry.machine) | samples["source_id"].isin(mine))
-        & (samples["clock"] == str(entry.clock))
-        & samples["flag"].isin(["", "ok"])
-        & (samples["variant"] != LAUNCH_BOUND)
-        & ~samples["source_id"].isin(known)
-    ]
-    calibration = shipped_calibration(identity(entry))
-    for source, own in rows.groupby("source_id", observed=True):
-        usable = usable_samples(own)
-        if usable.empty:
-            continue
-        like_it = machine.with_overrides(others.get(str(source), {}))
-        cluster = cluster_of(str(source))
-        how = "version" if cluster in operators else "shipped"
-        points = told(usable, like_it, calibration)
-        yield points.assign(machine=entry.machine, cluster=str(source), how=how)
-
-
-def _refitted(entry: Entry) -> Iterator[pd.DataFrame]:
-    """Each cluster of a calibration, predicted by a fit of the others."""
+def _left_out_of(entry: Entry) -> Iterator[pd.DataFrame]:
+    """Each cluster of one machine."""
     import pandas as pd
 
-    samples, machine = measured.shipped_samples(), load_machine(entry.machine)
-    own = samples[samples["backend"] == str(entry.backend)]
-    rows = pd.concat([s.rows(own) for s in entry.cells])
-    rows = rows[~rows.index.duplicated()]
-    names = {source: cluster_of(source) for source in _sources(entry)}
-    for cluster in sorted(set(names.values())):
-        rest = without_sources(entry, {source for source, name in names.items() if name == cluster})
-        held_out = usable_samples(rows[rows["source_id"].map(names) == cluster])
-        if not rest.cells or held_out.empty:
-            continue
-        calibration = fit_entry(rest, samples, siblings=siblings_on_its_network(machine))
-        points = told(held_out, machine, calibration)
-        yield points.assign(machine=entry.machine, cluster=cluster, how="refitted")
+    samples = measured.shipped_samples()
+    nccl = samples[samples["backend"] == str(Backend.NCCL)]
+    known = sources_of(entry)
+    rows = nccl[
+        (nccl["machine"] == entry.machine)
+        & (nccl["clock"] == str(entry.clock))
+        & nccl["flag"].isin(["", "ok"])
+        & (nccl["variant"] != LAUNCH_BOUND)
+        & ~nccl["source_id"].isin(known | _of_clusters())
+    ]
+    mine = {cluster_of(source) for source in known}
+    for source, own in rows.groupby("source_id", observed=True):
+        how = "version" if cluster_of(str(source)) in mine else "shipped"
+        yield from _predicted(entry, load_machine(entry.machine), str(source), set(), own, how)
+    selected = entry.rows(nccl)
+    for name in sorted(mine - {cluster_of(source) for source in _of_clusters()}):
+        sources = {source for source in known if cluster_of(source) == name}
+        own = selected[selected["source_id"].isin(sources)]
+        yield from _predicted(entry, load_machine(entry.machine), name, sources, own, "refitted")
+    for cluster in measured.shipped_clusters():
+        if cluster.machine == entry.machine and not cluster.network:
+            sources = cluster.sources | {s for s in known if cluster_of(s) == cluster.name}
+            own = pd.concat(
+                [s.rows(nccl) for s in cluster.cells] + [selected[selected["source_id"].isin(sources)]]
+            )
+            own = own[~own.index.duplicated() & ~own["variant"].isin(FORCED)]
+            yield from _predicted(entry, cluster.built(), cluster.name, sources, own, "refitted")
 
 
-def _sources(entry: Entry) -> set[str]:
-    return {source for selection in (*entry.cells, *entry.links) for source in selection.sources}
+def _predicted(
+    entry: Entry, machine: Machine, name: str, sources: set[str], rows: pd.DataFrame, how: str
+) -> Iterator[pd.DataFrame]:
+    """A cluster's rows, by a calibration without its sources."""
+    usable = usable_samples(rows)
+    if not usable.empty:
+        points = told(usable, machine, calibration_without(entry, frozenset(sources)))
+        yield points.assign(machine=entry.machine, cluster=name, how=how)
 
 
-def without_sources(entry: Entry, sources: Collection[str]) -> Entry:
-    """An entry of the plan that never saw some sources. Limits: none is left -> no cells"""
-    kept = {}
-    for name in ("cells", "links"):
-        fewer = [
-            s.model_copy(update={"sources": [one for one in s.sources if one not in sources]})
-            for s in getattr(entry, name)
-        ]
-        kept[name] = [s for s in fewer if s.sources]
-    return entry.model_copy(update=kept)
-
-
-def siblings_on_its_network(machine: Machine) -> Mapping[str, Calibration]:
-    """What a fit of this machine starts from: the one that it is like, on the same network, fitted alone."""
-    like = machine.links.like
-    if like not in measured.preferred_entries() or load_machine(like).links.network != machine.links.network:
-        return {}
-    return {like: measured.fitted_alone(like)}
+def _of_clusters() -> set[str]:
+    return {source for cluster in measured.shipped_clusters() for source in cluster.sources}
 
 
 def large_left_out(cases: Collection[NodesLeftOut] = LARGE_LEFT_OUT) -> pd.DataFrame:
@@ -162,9 +139,8 @@ def large_left_out(cases: Collection[NodesLeftOut] = LARGE_LEFT_OUT) -> pd.DataF
     for case in cases:
         entry, machine = measured.preferred_entries()[case.machine], load_machine(case.machine)
         rows = measured.measured_rows(entry, samples)
-        siblings = siblings_on_its_network(machine)
-        fewer = fit_entry(entry, samples, without_nodes=case.without_nodes, siblings=siblings)
-        own = fewer.model_copy(update={"this_cluster": True})
+        priors = priors_without(sources_of(entry))
+        own = fit_entry(entry, samples, case.without_nodes, priors=priors, this_cluster=True)
         points = told(rows[rows["nodes"] >= case.without_nodes], machine, own)
         seen = int(rows.loc[rows["nodes"] < case.without_nodes, "nodes"].max())
         parts.append(points.assign(machine=case.machine, seen_nodes=seen))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.fit.shipped import Entry, fit_entry, load_plan
+from perfmodel.fit.shipped import ClusterEntry, Entry, fit_entry, load_plan
 from perfmodel.schema.calibration import Calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend
 from perfmodel.schema.machine import Machine, load_machine
@@ -36,12 +35,22 @@ def shipped_samples() -> pd.DataFrame:
 @lru_cache(maxsize=1)
 def shipped_plan() -> tuple[Entry, ...]:
     """The entries of the shipped plan; read once."""
-    return tuple(load_plan())
+    return tuple(load_plan().calibration)
+
+
+def shipped_clusters() -> tuple[ClusterEntry, ...]:
+    """The clusters of the shipped plan."""
+    return tuple(load_plan().cluster)
 
 
 def preferred_entries(backend: Backend = Backend.NCCL) -> dict[str, Entry]:
     """The calibration of each machine that a user gets without asking, by machine."""
     return {e.machine: e for e in shipped_plan() if e.preferred and e.backend is backend}
+
+
+def identity(entry: Entry) -> str:
+    """Identifier of the shipped calibration of an entry."""
+    return f"{entry.machine}/{entry.backend}-{entry.library_version}-{entry.clock}"
 
 
 def measured_rows(entry: Entry, samples: pd.DataFrame) -> pd.DataFrame:
@@ -89,8 +98,8 @@ def medians(rows: pd.DataFrame, machine: Machine) -> pd.DataFrame:
 
 @lru_cache(maxsize=16)
 def fitted_alone(machine: str) -> Calibration:
-    """The preferred NCCL calibration of a machine, fitted with no other machine's help."""
-    return fit_entry(preferred_entries()[machine], shipped_samples(), siblings={})
+    """The preferred NCCL calibration of a machine, fitted afresh."""
+    return fit_entry(preferred_entries()[machine], shipped_samples())
 
 
 def predicted(points: pd.DataFrame, model: CollectiveModel) -> pd.DataFrame:
@@ -145,9 +154,3 @@ def summary(points: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 def model_of(machine: Machine, calibration: Calibration) -> CollectiveModel:
     """A model on a calibration in memory; borrowed when it is another machine's."""
     return CollectiveModel(machine, calibration, calibration.machine != machine.name)
-
-
-def siblings_without(machine: str) -> Mapping[str, Calibration]:
-    """Calibrations of the machine that this one is like, fitted without either knowing the other."""
-    like = load_machine(machine).links.like
-    return {like: fitted_alone(like)} if like in preferred_entries() else {}

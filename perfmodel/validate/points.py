@@ -17,7 +17,6 @@ from perfmodel.schema.machine import Machine
 from perfmodel.schema.run_files import read_run
 from perfmodel.schema.samples import load_samples
 from perfmodel.validate import measured
-from perfmodel.validate.accuracy import identity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,5 +71,5 @@ def curve_samples(calibration: Calibration, machine: Machine, name: str | Path =
 @lru_cache(maxsize=16)
 def _shipped_rows(name: str) -> pd.DataFrame:
     """Those behind the curves of a shipped calibration; read once."""
-    entries = {identity(entry): entry for entry in measured.shipped_plan()}
+    entries = {measured.identity(entry): entry for entry in measured.shipped_plan()}
     return measured.measured_rows(entries[name], measured.shipped_samples())

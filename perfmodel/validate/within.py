@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _FRAMES: dict[str, Callable[[], pd.DataFrame]] = {
     "in_node": lambda: accuracy.leave_one_size_out(alpha_beta=False),
-    "other_cluster": lambda: accuracy.other_clusters(accuracy.OTHER_CLUSTERS[:1]),
+    "other_cluster": lambda: accuracy.other_clusters(accuracy.OTHER_CLUSTERS[:2]),
     "two_nodes": accuracy.one_node_to_two,
     "steps": dlrm.unseen_frame,
     "far_steps": dlrm.far_frame,

@@ -15,8 +15,7 @@ import pandas as pd
 import pytest
 
 from perfmodel.fit.shipped import fit_entry
-from perfmodel.schema.calibration import shipped_calibration
-from perfmodel.validate import accuracy, band_parts, kept, left_out, measured, validate
+from perfmodel.validate import accuracy, band_parts, kept, left_out, measured, validate, without
 from perfmodel.validate.verdicts import load_bands
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,12 +29,11 @@ def _fitted_once() -> Iterator[None]:
     fits, cells = dict[tuple[Any, ...], tuple[Any, ...]](), dict[tuple[Any, ...], pd.DataFrame]()
     fit, cell_left_out = accuracy.fit_entry, accuracy._cell_left_out
 
-    def fitted(entry: Any, samples: Any, **more: Any) -> Any:
-        siblings = more.get("siblings")
-        lenders = None if siblings is None else tuple((name, id(one)) for name, one in siblings.items())
-        key = entry.model_dump_json(), id(samples), lenders, more.get("without_nodes")
+    def fitted(entry: Any, samples: Any, without_nodes: int | None = None, **more: Any) -> Any:
+        more["without_nodes"] = without_nodes
+        key = entry.model_dump_json(), id(samples), *((name, id(one)) for name, one in sorted(more.items()))
         if key not in fits:  # what the key names by its place stays there
-            fits[key] = fit(entry, samples, **more), samples, siblings
+            fits[key] = fit(entry, samples, **more), samples, more
         return fits[key][0]
 
     def left_out_once(cell: pd.DataFrame, machine: Any, calibration: Any) -> pd.DataFrame:
@@ -52,17 +50,11 @@ def _fitted_once() -> Iterator[None]:
 
 
 def test_two_node_points_are_held_out_of_the_fit() -> None:
-    alone = accuracy._one_node_fit("gh200-slingshot", measured.Backend.NCCL, {})
+    alone = accuracy.one_node_fit(measured.preferred_entries()["gh200-slingshot"])
     assert all(curve.gpus <= curve.domain_gpus for curve in alone.curves)
     assert all(law.fitted_domains == 1 for law in alone.laws)
     held_out = accuracy.one_node_to_two(machines=("gh200-slingshot",))
     assert set(held_out["nodes"]) == {2}
-
-
-def test_the_sibling_never_saw_the_machine() -> None:
-    lender = measured.siblings_without("gh200-slingshot")["h100-sxm-ib"]
-    own = set(shipped_calibration("gh200-slingshot/nccl-2.23.4-stream").laws[0].sources)
-    assert not own & {source for law in lender.laws for source in law.sources}
 
 
 def test_cells_of_another_machine_that_the_lender_saw_are_left_out() -> None:
@@ -75,15 +67,13 @@ def test_cells_of_another_machine_that_the_lender_saw_are_left_out() -> None:
 def test_a_cluster_that_is_left_out_informs_nothing() -> None:
     (entry,) = [e for e in measured.shipped_plan() if e.machine == "h100-sxm-ib" and e.preferred]
     gone = {"xxrjun_c01_single", "xxrjun_c01_pairs", "xxrjun_c01_multi10"}
-    rest = left_out.without_sources(entry, gone)
+    rest = without.without_sources(entry, gone)
     fitted = fit_entry(rest, measured.shipped_samples())
     assert not gone & {source for item in (*fitted.curves, *fitted.laws) for source in item.sources}
     assert max(curve.gpus for curve in fitted.curves) == 32
     assert not fitted.this_cluster
     assert {left_out.cluster_of(source) for source in gone} == {"xxrjun_c01"}
-    assert (
-        left_out.without_sources(rest, {s for c in (*rest.cells, *rest.links) for s in c.sources}).cells == []
-    )
+    assert without.without_sources(rest, {s for c in rest.cells for s in c.sources}).cells == []
 
 
 def test_the_points_of_the_picture_are_those_of_a_fresh_fit() -> None:
@@ -181,7 +171,9 @@ def test_rounding_is_told_from_change() -> None:
     assert not same_within_rounding("a 1.0", "b 1.0")
 
 
-@pytest.mark.parametrize("name", ["curve-family", "in-node", "other-clusters", "crossovers", "claims"])
+@pytest.mark.parametrize(
+    "name", ["curve-family", "in-node", "other-clusters", "networks", "crossovers", "claims"]
+)
 def test_tables_in_docs_are_fresh(name: str) -> None:
     module = benchmark()
     shown = {key: body for page in module.PAGES for key, body in module.blocks(page).items()}
@@ -202,7 +194,7 @@ def test_tables_of_clusters_and_nodes_left_out_are_fresh_for_one_machine() -> No
     module = benchmark()
     shown = module.blocks("accuracy.md")
     for name, fresh, start in (
-        ("clusters-left-out-by-cluster", module.by_cluster(("gh200-slingshot",)), ("clariden", "cscs_docs")),
+        ("clusters-left-out-by-cluster", module.by_cluster(("gh200-slingshot",)), ("clariden", "cscs")),
         ("nodes-left-out-by-machine", module.nodes_by_machine(FOUR_NODES), ("gh200-slingshot  2 ->",)),
     ):
         own = [line for line in shown[name].splitlines() if line.strip().startswith(start)]

@@ -167,7 +167,7 @@ def test_the_card_tells_other_numbers_of_gpus_and_of_clocks(libraries: Pair) -> 
     head = comparison_card(Pair(machines[0], machines[1], "h100-sxm-ib", "h200-sxm-ib"))
     assert "A 10 TB ÷ 68 GB" in head.gpus and "→  88" in head.gpus
     assert any(
-        f"all GPUs together: A {152 * 1024 / machines[0].time_s / 1e6:.1f} M samples/s" in note
+        f"all GPUs together: A {152 * 1024 / machines[0].time_s / 1e6:.3g} M samples/s" in note
         for note in head.notes
     )
     assert not any("other clocks" in note for note in comparison_card(libraries).notes)

@@ -24,10 +24,12 @@ DATASHEETS = {
     "h100-sxm-efa": (80 * GB, 3.35 * TB, 50 * MB, 132, 8, 8, 450 * GB, 64 * GB, 50 * GB, 32),
     # NVIDIA H200: 141 GB at 4.8 TB/s
     "h200-sxm-ib": (141 * GB, 4.8 * TB, 50 * MB, 132, 8, 8, 450 * GB, 64 * GB, 50 * GB, 8),
+    "h200-sxm-roce": (141 * GB, 4.8 * TB, 50 * MB, 132, 8, 8, 450 * GB, 64 * GB, 50 * GB, 8),
     # NVIDIA GH200: 96 GB of HBM3 at 4 TB/s; Alps: 4 a node, one Slingshot 11 card of 200 Gbit/s each
     "gh200-slingshot": (96 * GB, 4.0 * TB, 50 * MB, 132, 4, 4, 450 * GB, 64 * GB, 25 * GB, 4),
     # NVIDIA B200: 180 GB at 7.7 TB/s, 126 MB, 148 SMs, NVLink 1.8 TB/s both ways; GB200: 186 GB at 8 TB/s
     "b200-sxm-ib": (180 * GB, 7.7 * TB, 126 * MB, 148, 8, 8, 900 * GB, 64 * GB, 50 * GB, 8),
+    "b200-sxm-roce": (180 * GB, 7.7 * TB, 126 * MB, 148, 8, 8, 900 * GB, 64 * GB, 50 * GB, 8),
     "gb200-nvl72": (186 * GB, 8.0 * TB, 126 * MB, 148, 4, 72, 900 * GB, 64 * GB, 50 * GB, 4),
     # NVIDIA L40S: 48 GB at 864 GB/s, 96 MB, 142 SMs, PCIe 4
     # NVIDIA RTX PRO 6000: 96 GB at 1 792 GB/s, 128 MB, 188 SMs, PCIe 5
@@ -37,7 +39,7 @@ DATASHEETS = {
 DENSE_FLOPS_PER_S = {
     "a100-sxm-ib": 312e12, "a100-slingshot": 312e12, "h100-sxm-ib": 989.4e12, "h100-sxm-efa": 989.4e12,
     "h200-sxm-ib": 989.4e12, "gh200-slingshot": 989.4e12, "b200-sxm-ib": 2.25e15, "gb200-nvl72": 2.5e15,
-    "l40s-pcie": 362e12, "rtx-pro-6000-pcie": 500e12,
+    "h200-sxm-roce": 989.4e12, "b200-sxm-roce": 2.25e15, "l40s-pcie": 362e12, "rtx-pro-6000-pcie": 500e12,
 }  # fmt: skip
 
 

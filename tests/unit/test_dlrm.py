@@ -29,7 +29,7 @@ from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, unifo
 from perfmodel.plan.pricing.dense import Dense
 from perfmodel.plan.pricing.loads import Exchange
 from perfmodel.plan.pricing.training import PARTS, CostedPlan, embedding_communication_s
-from perfmodel.schema.dense import load_rates
+from perfmodel.schema.dense import ANY, load_rates
 from perfmodel.schema.workload import Table, TableSet
 from perfmodel.validate import dlrm, dlrm_dense, judged_steps
 from perfmodel.validate.dlrm_inputs import load_inputs, mlperf_steps, planned
@@ -155,23 +155,43 @@ def test_every_measured_row_is_predicted_or_left_out_by_name() -> None:
     assert len(dlrm.mlperf_frame()) == sum(row.gpu not in dlrm.left_out() for row in rows) == 48
 
 
-def test_half_of_the_kinds_are_too_fast_and_machines_are_left_out() -> None:
+def test_half_of_the_kinds_of_a_generation_are_too_fast_and_machines_are_left_out() -> None:
     kinds = dlrm_dense.kinds()
-    assert {kind.case.machine for kind in kinds} | {dlrm_dense.FAR} == set(dlrm_dense.left_out_shares())
-    share = dlrm_dense.fitted_share()
-    assert load_rates().products.value == pytest.approx(share, abs=0.02)
-    inputs = load_inputs()
+    shares, left_out = dlrm_dense.shares_by_generation(), dlrm_dense.left_out_shares()
+    assert {kind.case.machine for kind in kinds} == set(left_out)
+    rates, inputs = load_rates(), load_inputs()
+    assert {name: rates.share_of(name).products for name in shares} == pytest.approx(shares, abs=0.02)
+    assert left_out["h200-sxm-ib"] == pytest.approx(rates.share_of("Hopper").products, rel=0.1)
+    hopper = dlrm_dense.fitted_share(lambda case: dlrm_dense.generation_of(case.machine) == "Hopper")
+    assert shares["Hopper"] == pytest.approx(
+        hopper, rel=0.01
+    )  # of 21 kinds, whatever other generations reach
+    own = [kind for kind in kinds if dlrm_dense.generation_of(kind.case.machine) == "Hopper"]
     times = [
-        dlrm_dense.stored(kind.case).step(dlrm_dense.dense_of(inputs, kind.case.machine, share)).step_s
-        for kind in kinds
+        dlrm_dense.stored(kind.case).step(dlrm_dense.dense_of(inputs, kind.case.machine, hopper)).step_s
+        for kind in own
     ]
-    ratios = [time / kind.measured_s for time, kind in zip(times, kinds, strict=True)]
-    assert np.median(ratios) == pytest.approx(1, abs=2e-3)
+    ratios = np.log([time / kind.measured_s for time, kind in zip(times, own, strict=True)])
+    assert np.median(ratios) == pytest.approx(0, abs=2e-3)
+    assert np.sqrt(np.mean(ratios**2)) == pytest.approx(dlrm_dense._KINDS_LOG_SD, abs=0.02)
+    alone = dlrm_dense.fitted_share(lambda case: case.machine == "b200-sxm-ib")
+    assert alone < shares["Blackwell"] < shares[ANY]  # one kind alone is less sure
     without = dlrm.unseen_frame()
     assert (without["fitted"] == (without["machine"] != "l40s-pcie")).all()
     assert without[without["fitted"]]["inside"].mean() > 0.8
     with pytest.raises(BadInputError):
         dlrm_dense.fitted_share(lambda case: False)
+
+
+def test_a_machine_left_out_has_the_share_of_its_generation_else_of_the_others() -> None:
+    """The only Blackwell by the mean of the logarithms of Ampere's and Hopper's own."""
+    left_out = dlrm_dense.left_out_shares()
+    own = [
+        dlrm_dense.fitted_share(lambda case, name=name: dlrm_dense.generation_of(case.machine) == name)  # type: ignore[misc]
+        for name in ("Ampere", "Hopper")
+    ]
+    assert left_out["b200-sxm-ib"] == pytest.approx((own[0] * own[1]) ** 0.5)
+    assert load_rates().share_of("Ada") == load_rates().share_of(ANY)
 
 
 def test_predictions_are_between_their_parts_and_their_bands() -> None:

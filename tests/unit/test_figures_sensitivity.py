@@ -75,7 +75,7 @@ def test_bars_of_the_tornado_are_the_swings(asked: Projection) -> None:
     ends = [value for s in swings(asked) for value in (s.halved, s.doubled)]
     assert [tuple(t.x) for t in sides] == [(asked.slowdown, end) for end in ends]
     top = swings(asked)[0]
-    assert f"{top.halved:.0f}× if halved, {top.doubled:.0f}× if doubled" in found.title
+    assert f"{top.halved:.3g}× if halved, {top.doubled:.3g}× if doubled" in found.title
     assert {t.name for t in found.figure.data if t.showlegend is not False} == {"halved", "doubled"}
 
 

@@ -86,7 +86,7 @@ def test_the_shipped_points_are_those_that_are_validated() -> None:
     found = block(validation(frames))
     clusters = marks(found)[0]
     assert list(clusters.y) == frames["a cluster left out of the fit"]["predicted_s"].tolist()
-    assert "all-gather of 128 B" in clusters.hovertext[0] and "h100-sxm-ib" in clusters.hovertext[0]
+    assert "all-reduce of 1 MiB" in clusters.hovertext[0] and "h100-sxm-ib" in clusters.hovertext[0]
 
 
 def test_sizes_left_out_are_of_the_machine() -> None:

@@ -41,6 +41,7 @@ def write(root: Path, files: dict[str, str]) -> Path:
         ("NVIDIA H100 80GB HBM3", "", "h100-sxm-ib"),
         ("NVIDIA H100 80GB HBM3", "efa", "h100-sxm-efa"),
         ("NVIDIA H200", "infiniband", "h200-sxm-ib"),
+        ("NVIDIA H200", "roce", "h200-sxm-roce"),
         ("NVIDIA GB200", "", "gb200-nvl72"),
         ("NVIDIA GH200 480GB", "", "gh200-slingshot"),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "", "rtx-pro-6000-pcie"),
@@ -176,6 +177,9 @@ def test_network_cards_by_name(tmp_path: Path) -> None:
     assert network_name(write(tmp_path / "a", {"sys/class/infiniband/mlx5_0/x": ""})) == "infiniband"
     assert network_name(write(tmp_path / "b", {"sys/class/infiniband/rdmap0s6/x": ""})) == "efa"
     assert network_name(write(tmp_path / "c", {"sys/class/cxi/cxi0/x": ""})) == "slingshot"
+    for name, layer, network in (("d", "Ethernet", "roce"), ("e", "InfiniBand", "infiniband")):
+        card = {"sys/class/infiniband/mlx5_0/ports/1/link_layer": f"{layer}\n"}
+        assert network_name(write(tmp_path / name, card)) == network
 
 
 def test_machine_says_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

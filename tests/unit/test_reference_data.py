@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 
 import pytest
 
@@ -33,12 +32,3 @@ def test_rows_are_whole_and_times_are_seconds(path: object) -> None:
             if row.get(name)
         ]
         assert all(1e-7 < time < 10 for time in times)
-
-
-def test_nccl_tuning_constants_by_hand() -> None:
-    prior = json.loads(resources.data_path("priors", "nccl_tuning.json").read_text(encoding="utf-8"))
-    assert prior["base_latency_s"]["Ring"] == [6.6e-6, 14e-6, 8.4e-6]
-    assert prior["step_latency_s"]["network"]["Ring"] == [2.7e-6, 4e-6, 14e-6]
-    assert prior["step_latency_s"]["nvlink"]["Tree"][0] == 0.6e-6
-    assert prior["channel_max_bytes_per_s"]["ring_ll128"]["hopper"][0] == 36.7e9
-    assert prior["source"] and prior["why"] and prior["protocols"] == ["LL", "LL128", "Simple"]

@@ -66,7 +66,7 @@ def test_summary_keeps_the_order_of_sizes() -> None:
     assert list(table["size"]) == ["floor", "middle", "bulk"]
 
 
-ENTRIES = {accuracy.identity(entry): entry for entry in measured.shipped_plan()}
+ENTRIES = {measured.identity(entry): entry for entry in measured.shipped_plan()}
 
 
 @pytest.mark.parametrize("name", list(ENTRIES))
@@ -89,9 +89,10 @@ def test_other_clusters_inform_no_calibration() -> None:
     used = {
         source
         for name in {cluster.machine for cluster in accuracy.OTHER_CLUSTERS}
-        for law in shipped_calibration(accuracy.identity(measured.preferred_entries()[name])).laws
+        for law in shipped_calibration(measured.identity(measured.preferred_entries()[name])).laws
         for source in law.sources
     }
+    used |= {source for cluster in measured.shipped_clusters() for source in cluster.sources}
     assert not used & {cluster.source_id for cluster in accuracy.OTHER_CLUSTERS}
 
 

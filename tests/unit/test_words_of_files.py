@@ -103,14 +103,16 @@ def test_cells_of_one_collective_are_told_apart() -> None:
 
 
 def test_a_network_that_no_sample_crossed_is_not_said_to_be_fitted() -> None:
-    """8 GPUs of one node say nothing of network cards; 80 of ten nodes do."""
+    """8 GPUs of one node say nothing of network cards, 16 of two do; a shipped law has those of clusters."""
     inside = calibration_text(load_calibration("l40s-pcie/nccl-2.27.3-stream"))
-    across = calibration_text(load_calibration("h100-sxm-ib/nccl-2.29.2-stream"))
-    cards = [row for row in inside.splitlines() if row.startswith(" nic_bytes_per_s")]
-    links = [row for row in inside.splitlines() if row.startswith(" link_bytes_per_s")]
-    assert len(cards) == 2 and all(row.endswith("not measured") for row in cards)
-    assert len(links) == 2 and not any("not measured" in row for row in links)
-    assert "not measured" not in across
+    shipped = calibration_text(load_calibration("h100-sxm-ib/nccl-2.29.2-stream"))
+    across = calibration_text(load_calibration("h200-sxm-ib/nvshmem-3.3.9-stream"))
+    for text in (inside, shipped):
+        cards = [row for row in text.splitlines() if row.startswith(" nic_bytes_per_s")]
+        links = [row for row in text.splitlines() if row.startswith(" link_bytes_per_s")]
+        assert len(cards) == 2 and all(row.endswith("of its network") for row in cards)
+        assert len(links) == 2 and not any("of its network" in row for row in links)
+    assert "of its network" not in across
 
 
 def test_reasons_of_libraries_end_with_one_dot(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.model.dense import BACKWARD, DenseModel, GivenFlops, Layers, kernels_time, update_bytes
 from perfmodel.model.pipeline import dense_time
 from perfmodel.schema.dense import DenseFile, load_dense, load_rates
+from perfmodel.schema.evidence import Evidence
 from perfmodel.units import parse_named, parse_ratio, parse_time
 
 _OPTION = "--dense"
@@ -28,7 +29,7 @@ class Dense:
     efficiency  share of it that products reach; of given operations, that all layers together reach [-]
     gradient_bytes  of one gradient in the all-reduce [bytes]
     name  of shipped layers or of a file; "" where operations were given
-    error  relative error of the dense time, two standard deviations [-]
+    error  relative error of the dense time, two standard deviations [-];  evidence  of the efficiency
     """
 
     model: Layers
@@ -37,6 +38,7 @@ class Dense:
     gradient_bytes: float
     name: str = ""
     error: float = 0.0
+    evidence: Evidence = Evidence.TRANSFERRED
 
     def times(self, elements: float, batch: float, bytes_per_s: float, floor_s: float) -> dict[str, float]:
         """Each of ``PARTS`` for ``batch`` samples [s].
@@ -135,5 +137,6 @@ def on_machine(model: Layers, machine: str, gradient_bytes: float, name: str = "
             f"give their time for a batch, forward and backward, e.g. {_OPTION} 3ms; "
             f"known: {', '.join(each.machine for each in rates.gpu)}.",
         )
-    known = rates.products if isinstance(model, DenseModel) else rates.efficiency
-    return Dense(model, rate.flops_per_s, known.value, gradient_bytes, name, known.error)
+    share = rates.share_of(rate.generation)
+    reached = share.products if isinstance(model, DenseModel) else share.together
+    return Dense(model, rate.flops_per_s, reached, gradient_bytes, name, share.error, share.evidence)

@@ -1,0 +1,147 @@
+"""What clusters on one kind of network have in common: centre and spread of each unknown across domains.
+
+Each cluster has unknowns of its own, drawn around the centre of its kind of network. A cluster that nobody
+has measured is another draw: its prior is the centre with the spread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri, stdtrit
+
+from perfmodel.fit.links import Believed, Cell, Fitted, believed, fit_logs, rounded
+from perfmodel.model.laws import LINK_LAWS
+from perfmodel.schema.machine import Machine
+from perfmodel.schema.priors import BEST_KNOWN, Belief, Learned, LearnedUnknown, Priors
+
+Floats = npt.NDArray[np.float64]
+
+ROUNDS = 24
+ROUNDS_FROM_NEAR = 6
+"""Rounds of the fit from nothing, and from what was learned with one cluster more."""
+_OF_BELIEF, _OF_BEST_KNOWN = 1.0, 3.0
+"""Weight, in clusters, of the spread before: the believed one, and that of InfiniBand for another network."""
+_UPPER = 0.975
+
+
+@dataclass(frozen=True)
+class ClusterCells:
+    """A cluster: its machine, and the cells of each law: its own, and its GPUs' inside a domain."""
+
+    name: str
+    machine: Machine
+    cells: Mapping[str, Sequence[Cell]]
+
+    @property
+    def network(self) -> str:
+        """Its kind of network."""
+        return str(self.machine.links.network)
+
+
+def learn(
+    clusters: Sequence[ClusterCells], priors: Priors, near: Mapping[str, Mapping[str, Learned]] | None = None
+) -> dict[str, dict[str, Learned]]:
+    """By network and law: what its clusters say.
+
+        ln x_c ~ N(mu, tau^2),   mu ~ N(mu_0, s_0^2),   tau^2 ~ scaled inverse chi^2(nu, tau_0^2)
+
+    x_c   an unknown of cluster c, relative to a rate of its machine where the belief is
+    mu_0, s_0  the belief of data/priors/collectives.toml; mu_0 of a network that is not InfiniBand: what was
+               learned of InfiniBand, unless that network has a belief of its own
+    tau_0, nu  s_0 and 1; of a network that is not InfiniBand, the spread of InfiniBand's clusters and 3
+    near  what was learned of all networks, with a cluster more: those of ``clusters`` are learned again
+    Source: D. V. Lindley, A. F. M. Smith, Bayes estimates for the linear model (1972), by the EM algorithm:
+            each cluster is fitted under the prior of the others (``links.fit_logs``), then mu and tau follow
+    A cluster more is within 1.96 log_sd of the centre 95 times of 100: the spread of few clusters is little
+    known, so log_sd is wider by the quantile of Student's t with n + nu degrees of freedom.
+    Limits: one cluster, s_0 -> 0 -> the belief;  many -> their mean and standard deviation
+    """
+    found = {name: dict(laws) for name, laws in (near or {}).items()}
+    networks = sorted({one.network for one in clusters}, key=lambda name: (name != BEST_KNOWN, name))
+    for network, law in product(networks, LINK_LAWS):
+        own = [one for one in clusters if one.network == network and law in one.cells]
+        known = (near or {}).get(network, {}).get(law)
+        first = found.get(BEST_KNOWN, {}).get(law) if network != BEST_KNOWN else None
+        if own:
+            found.setdefault(network, {})[law] = _learned(law, own, priors, first, known)
+        elif known is not None:
+            del found[network][law]
+    return found
+
+
+def _learned(
+    law: str, clusters: Sequence[ClusterCells], priors: Priors, first: Learned | None, near: Learned | None
+) -> Learned:
+    """One law on one network."""
+    network = clusters[0].network
+    beliefs, of_all = priors.beliefs(law, network), priors.beliefs(law, BEST_KNOWN)
+    own = {one.name: believed(law, one.machine, beliefs) for one in clusters}
+    believed_sd = own[clusters[0].name].log_sd
+    centre, wide, weight = np.zeros(believed_sd.size), believed_sd, _OF_BELIEF
+    if first is not None:
+        weight = _OF_BEST_KNOWN
+        shift, wide = _stored(law, first, of_all, believed_sd)
+        same = [beliefs[name] is of_all[name] for name in LINK_LAWS[law].names]
+        centre = np.where(same, shift, 0.0)
+    shift, log_sd = (centre, wide) if near is None else _stored(law, near, beliefs, believed_sd)
+    fits: dict[str, Fitted] = {}
+    shift_log_sd = believed_sd
+    for _ in range(ROUNDS if near is None else ROUNDS_FROM_NEAR):
+        for one in clusters:
+            start = fits[one.name].logs if one.name in fits else None
+            prior = _prior(law, own[one.name], shift, log_sd)
+            fits[one.name] = fit_logs(law, one.cells[law], one.machine, priors, prior, start)
+        apart = np.array([fits[one.name].logs - own[one.name].centre for one in clusters])
+        doubt = np.array([np.diag(fits[one.name].covariance) for one in clusters])
+        precision = len(apart) / log_sd**2 + 1 / believed_sd**2
+        shift = (apart.sum(axis=0) / log_sd**2 + centre / believed_sd**2) / precision
+        shift_log_sd = np.sqrt(1 / precision)
+        squares = ((apart - shift) ** 2 + doubt).sum(axis=0) + weight * wide**2
+        log_sd = np.sqrt(squares / (len(apart) + weight))
+    few = float(stdtrit(len(clusters) + weight, _UPPER)) / float(ndtri(_UPPER))
+    return Learned(
+        clusters=sorted(one.name for one in clusters),
+        gpus=[_largest(law, clusters, size) for size in priors.growth.at_bytes],
+        unknowns={
+            unknown.name: LearnedUnknown(
+                value=rounded(beliefs[unknown.name].value * float(np.exp(shift[i]))),
+                log_sd=rounded(few * float(np.hypot(log_sd[i], shift_log_sd[i])), 3),
+            )
+            for i, unknown in enumerate(LINK_LAWS[law].unknowns)
+            if unknown.network
+        },
+    )
+
+
+def _prior(law: str, own: Believed, shift: Floats, log_sd: Floats) -> Believed:
+    """The prior of a cluster: the common centre across domains, the belief inside."""
+    network = np.array([unknown.network for unknown in LINK_LAWS[law].unknowns])
+    return Believed(own.centre + np.where(network, shift, 0.0), np.where(network, log_sd, own.log_sd))
+
+
+def _stored(
+    law: str, known: Learned, beliefs: Mapping[str, Belief], believed_sd: Floats
+) -> tuple[Floats, Floats]:
+    """Centre over the beliefs, and spread, of what was learned; of other unknowns the belief."""
+    shift, log_sd = np.zeros(believed_sd.size), believed_sd.copy()
+    for i, unknown in enumerate(LINK_LAWS[law].unknowns):
+        if unknown.network:
+            shift[i] = np.log(known.unknowns[unknown.name].value / beliefs[unknown.name].value)
+            log_sd[i] = known.unknowns[unknown.name].log_sd
+    return shift, log_sd
+
+
+def _largest(law: str, clusters: Sequence[ClusterCells], payload_bytes: float) -> int:
+    """The largest group of several domains that was measured at messages of this size. Limits: none -> 1"""
+    groups = [
+        cell.group.gpus
+        for one in clusters
+        for cell in one.cells[law]
+        if cell.group.domains > 1 and cell.payload_bytes[0] <= payload_bytes <= cell.payload_bytes[-1]
+    ]
+    return max(groups, default=1)

@@ -1,0 +1,181 @@
+"""What clusters on one kind of network have in common, against clusters with a known centre."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfmodel.collectives.spreads import deviates, root_of
+from perfmodel.fit import hierarchy
+from perfmodel.fit.hierarchy import ClusterCells, learn
+from perfmodel.fit.links import Cell, fit_law, prior_of, step_constants
+from perfmodel.fit.shipped import cluster_cells, load_plan
+from perfmodel.model.laws import LINK_LAWS
+from perfmodel.model.unknowns import Group
+from perfmodel.schema.machine import load_machine
+from perfmodel.schema.priors import Priors, load_priors
+from perfmodel.validate import measured
+from perfmodel.validate.without import priors_without
+
+LAW = LINK_LAWS["pairwise"]
+PEER = LAW.names.index("remote_peer_s")
+SIZES = 2.0 ** np.arange(8, 32, 2)
+H100 = load_machine("h100-sxm-ib")
+
+
+def nothing_learned() -> Priors:
+    return load_priors().model_copy(update={"learned": {}})
+
+
+def cluster(name: str, remote_peer_s: float, network: str = "infiniband") -> ClusterCells:
+    """One that has a cost of a remote peer of its own, and all else as it is believed."""
+    links = H100.links.model_copy(update={"network": network})
+    machine = H100.model_copy(update={"links": links})
+    logs = prior_of("pairwise", machine, nothing_learned()).centre.copy()
+    logs[PEER] = np.log(remote_peer_s)
+    steps = step_constants(machine, load_priors())
+    cells = [
+        Cell("all_to_all", g, SIZES, LAW.time_at(logs, steps, "all_to_all", g, SIZES), (name,))
+        for g in (Group.of(8, 8), Group.of(16, 8), Group.of(128, 8))
+    ]
+    return ClusterCells(name, machine, {"pairwise": cells})
+
+
+def test_the_centre_is_that_of_the_clusters_and_the_spread_is_theirs() -> None:
+    """Six clusters, three at half and three at twice 1 µs: standard deviation ln 2, centre near 1 µs.
+
+    The belief, 0.5 µs within 0.4, weighs half of six clusters with that spread (0.69 / sqrt 6 = 0.28).
+    """
+    six = [cluster(f"c{i}", 1e-6 * (2.0 if i % 2 else 0.5)) for i in range(6)]
+    found = learn(six, nothing_learned())["infiniband"]["pairwise"]
+    assert found.clusters == [f"c{i}" for i in range(6)]
+    peer = found.unknowns["remote_peer_s"]
+    assert peer.value == pytest.approx(0.5 ** (1 / 3) * 1e-6, rel=0.05)
+    student = 2.36 / 1.96  # seven degrees of freedom: the six and the belief
+    assert peer.log_sd == pytest.approx(np.log(2) * student * np.sqrt(1 + 1 / 7), rel=0.2)
+    alike = learn([cluster(f"c{i}", 1e-6) for i in range(6)], nothing_learned())["infiniband"]["pairwise"]
+    assert alike.unknowns["remote_peer_s"].log_sd < peer.log_sd / 2
+    assert set(found.unknowns) == {unknown.name for unknown in LAW.unknowns if unknown.network}
+    assert found.gpus == [128, 128, 128]
+
+
+def test_a_cluster_more_is_predicted_better_than_by_what_was_believed_before() -> None:
+    """The opponent is NCCL's constants and the datasheet."""
+    three = [cluster(f"c{i}", 2e-6) for i in range(3)]
+    priors = nothing_learned()
+    known = priors.model_copy(update={"learned": learn(three, priors)})
+    before, after = (prior_of("pairwise", H100, p).centre[PEER] for p in (priors, known))
+    assert np.exp(before) == pytest.approx(0.5e-6)
+    assert np.exp(after) == pytest.approx(2e-6, rel=0.25)
+
+
+def test_a_network_without_clusters_is_believed_like_infiniband_and_less_sure() -> None:
+    priors = nothing_learned()
+    known = priors.model_copy(update={"learned": learn([cluster("c", 2e-6)], priors)})
+    infiniband, ethernet = (
+        known.known_of("pairwise", name)["remote_peer_s"] for name in ("infiniband", "roce")
+    )
+    assert ethernet.value == infiniband.value and ethernet.log_sd > infiniband.log_sd
+    own = known.known_of("pairwise", "efa")["remote_peer_s"]  # which has a belief of its own
+    assert own == priors.network["efa"].pairwise["remote_peer_s"]
+
+
+def test_other_networks_start_from_infiniband() -> None:
+    both = learn([cluster("a", 2e-6), cluster("b", 2e-6, "roce")], nothing_learned())
+    alone = learn([cluster("b", 2e-6, "roce")], nothing_learned())
+    values = [found["roce"]["pairwise"].unknowns["remote_peer_s"].value for found in (both, alone)]
+    assert 2e-6 * 1.05 > values[0] > values[1] > 0.5e-6
+
+
+def test_from_near_ends_where_the_whole_fit_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    four = [cluster(f"c{i}", 1e-6 * (1 + i)) for i in range(4)]
+    whole = learn(four, nothing_learned())
+    again = learn(four[:3], nothing_learned(), whole)["infiniband"]["pairwise"].unknowns
+    monkeypatch.setattr(hierarchy, "ROUNDS", 60)
+    fresh = learn(four[:3], nothing_learned())["infiniband"]["pairwise"].unknowns
+    for name, one in fresh.items():
+        assert again[name].value == pytest.approx(one.value, rel=0.02), name
+
+
+def test_a_network_whose_only_cluster_is_gone_is_forgotten() -> None:
+    near = learn([cluster("a", 1e-6), cluster("b", 2e-6, "efa")], nothing_learned())
+    assert "pairwise" not in learn([], nothing_learned(), {}).get("efa", {})
+    assert set(learn([cluster("a", 1e-6)], nothing_learned(), {"infiniband": near["infiniband"]})) == {
+        "infiniband"
+    }
+
+
+def test_what_is_shipped_was_learned_from_the_clusters_of_the_plan() -> None:
+    learned = load_priors().learned
+    named = {one.name for one in load_plan().cluster}
+    assert {name for laws in learned.values() for one in laws.values() for name in one.clusters} == named
+    for network, laws in learned.items():
+        own = [one.name for one in load_plan().cluster if one.built().links.network == network]
+        assert set(own) == {name for one in laws.values() for name in one.clusters}, network
+
+
+def test_a_cluster_that_is_left_out_says_nothing_of_its_network() -> None:
+    """Slingshot has two clusters: without one, only the other is known."""
+    without = priors_without(frozenset({"cscs_alps_gh200"})).learned
+    assert without["slingshot"]["ring_tree"].clusters == ["alcf_polaris_a100"]
+    assert without["infiniband"] == load_priors().learned["infiniband"]
+    assert priors_without(frozenset({"nobody"})) is load_priors()
+
+
+def test_the_cells_of_a_cluster_are_its_own_and_those_of_its_gpus_inside() -> None:
+    found = {one.name: one for one in cluster_cells(measured.shipped_samples())}
+    pico = found["pico_mn5_h100"]
+    assert set(pico.cells) == {"ring_tree"} and pico.machine.value("nic_bytes_per_s") == 25e9
+    across = [cell for cell in pico.cells["ring_tree"] if cell.group.domains > 1]
+    assert {cell.algorithm for cell in across} == {"", "ring", "tree"}
+    inside = [cell for cell in pico.cells["ring_tree"] if cell.group.domains == 1]
+    assert {source for cell in inside for source in cell.source_ids} <= {
+        "aic_h100_nccl2.29.2",
+        "xxrjun_c01_single",
+    }
+
+
+def test_a_forced_algorithm_is_never_faster_than_the_choice_of_the_fastest() -> None:
+    """All handicaps 1: the library takes the fastest, which forced runs cannot beat."""
+    law, steps = LINK_LAWS["ring_tree"], step_constants(H100, load_priors())
+    logs = prior_of("ring_tree", H100, nothing_learned()).centre
+    free, ring, tree = (
+        law.time_at(logs, steps, "all_reduce", Group.of(32, 8), SIZES, only) for only in ("", "ring", "tree")
+    )
+    assert (free <= np.minimum(ring, tree) * 1.05).all()
+    assert ring[-1] < tree[-1] and tree[0] < ring[0]
+
+
+def test_sets_of_unknowns_are_evaluated_as_they_are_one_by_one() -> None:
+    for name, collective in (("ring_tree", "all_reduce"), ("pairwise", "all_to_all")):
+        law, steps = LINK_LAWS[name], step_constants(H100, load_priors())
+        centre = prior_of(name, H100, load_priors()).centre
+        sets = centre + 0.1 * np.random.default_rng(1).standard_normal((5, centre.size))
+        for group in (Group.of(8, 8), Group.of(24, 8), Group.of(12, 8)):
+            together = law.time_at(sets, steps, collective, group, SIZES)
+            apart = np.array([law.time_at(one, steps, collective, group, SIZES) for one in sets])
+            np.testing.assert_allclose(together, apart, rtol=1e-12)
+
+
+def test_draws_of_the_unknowns_have_no_mean_and_the_covariance() -> None:
+    drawn = deviates(3)
+    np.testing.assert_allclose(drawn.mean(axis=0), 0, atol=1e-15)
+    assert drawn.std(axis=0) == pytest.approx(np.ones(3), rel=0.2)
+    covariance = np.array([[0.04, 0.01], [0.01, 0.09]])
+    root = root_of(covariance)
+    np.testing.assert_allclose(root @ root.T, covariance, atol=1e-15)
+    singular = np.array([[1.0, 1.0], [1.0, 1.0 - 1e-7]])  # rounded to be just short of a covariance
+    assert np.isfinite(root_of(singular)).all()
+
+
+@pytest.mark.parametrize("samples", [0, 3])
+def test_a_fit_without_samples_of_the_network_keeps_what_is_believed(samples: int) -> None:
+    inside = [Cell("all_to_all", Group.of(8, 8), SIZES, 1e-5 + SIZES / 3e11, ("x",))] * samples
+    law = fit_law("pairwise", inside, H100, load_priors())
+    believed: Mapping[str, Any] = load_priors().known_of("pairwise", "infiniband")
+    at = law.names.index("rendezvous_s")
+    assert law.values[at] == pytest.approx(believed["rendezvous_s"].value, rel=1e-3)
+    assert np.sqrt(law.log_covariance[at][at]) == pytest.approx(believed["rendezvous_s"].log_sd, rel=1e-2)
