@@ -15,7 +15,6 @@ from cli_calls import Outcome, is_an_error
 from perfmodel.errors import BadInputError
 from perfmodel.plan.as_projection import compared
 from perfmodel.projections import Projection, project_one
-from perfmodel.report import picture_files
 from perfmodel.report.page import contents
 from perfmodel.report.page.gpu_views import sharded
 from perfmodel.report.page.question_card import question_card
@@ -125,7 +124,7 @@ def test_a_picture_of_it(
         for figure, path in wanted:
             path.write_text(figure.layout.title.text)
 
-    monkeypatch.setattr(picture_files, "write_pictures", write)
+    monkeypatch.setattr("perfmodel.cli.pictures.write_pictures", write)
     monkeypatch.setattr("perfmodel.cli.pictures.check_kaleido", lambda: None)
     words = (*WORDS, "--gpus", "16", "--sharding", "grid", "--format", "svg", "--out", str(tmp_path / "a"))
     done = cli("report", *words)
