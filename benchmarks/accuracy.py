@@ -171,6 +171,15 @@ def spreads() -> str:
     )
 
 
+def halves() -> str:
+    rows = []
+    for row in band_parts.halves(clusters()).to_dict("records"):
+        counts = str(row["clusters"]), str(row["points"])
+        rows.append([row["fixed_on"], row["size"], f"{row['log_sd']:.3f}", *counts, percent(row["inside"])])
+    headers = ["fixed on half", "", "log_sd", "clusters of the other", "points", "inside %"]
+    return table(headers, rows, left=(0, 1))
+
+
 def crossovers() -> str:
     rows = []
     for collective, clocks in product(crossover.COLLECTIVES, crossover.PAIRS):
@@ -244,6 +253,7 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "nodes-left-out": ("Large node counts left out", nodes_left_out),
     "nodes-left-out-by-machine": ("The same by machine (nodes seen -> predicted)", nodes_by_machine),
     "spreads": ("Spreads that the two say, and those in the file", spreads),
+    "halves": ("What the law errs by itself, fixed on half of the clusters", halves),
     "other-machines": ("A machine predicted from its class", other_machines),
     "networks": ("What clusters on one kind of network have in common", networks),
     "crossovers": ("NCCL against NVSHMEM on 8 H200", crossovers),

@@ -88,6 +88,43 @@ def law_itself(points: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
+    rows = _by_the_law(points)
+    each = pd.concat(
+        [_needed(own, "once").assign(cluster=name) for name, own in rows.groupby("cluster", observed=True)]
+    )
+    groups = each.assign(square=each["log_sd"] ** 2).groupby(["where", "size"], observed=True)
+    found = groups.agg(clusters=("cluster", "nunique"), cells=("cells", "sum"), log_sd=("square", "mean"))
+    return _by_size(found.assign(log_sd=np.sqrt(found["log_sd"])).reset_index(), ["where"])
+
+
+def halves(points: pd.DataFrame) -> pd.DataFrame:
+    """What the law errs by itself, fixed on every other cluster, and the share of the rest that is inside.
+
+    points  of ``clusters_left_out``
+    One row for each half that fixes it and each class of sizes: fixed_on, size, log_sd, clusters and points
+    of the other half, inside. Networks with a spread of their own have too few clusters to halve.
+    """
+    import pandas as pd
+
+    rows = _by_the_law(points)
+    rows = rows[rows["where"] == "others"]
+    names, found = sorted(rows["cluster"].unique()), []
+    for half, fixing in (("first", names[::2]), ("second", names[1::2])):
+        mine = rows["cluster"].isin(fixing)
+        fixed = law_itself(points[points["cluster"].isin(fixing)]).query("where == 'others'")
+        for row in fixed.to_dict("records"):
+            others = rows[~mine & (rows["size"] == row["size"])]
+            wide = _Z95 * np.hypot(others["rest"].to_numpy(float), row["log_sd"])
+            inside = float((others["log_error"].abs().to_numpy(float) <= wide).mean())
+            counts = {"clusters": others["cluster"].nunique(), "points": len(others)}
+            found.append(
+                {"fixed_on": half, "size": row["size"], "log_sd": row["log_sd"], **counts, "inside": inside}
+            )
+    return pd.DataFrame(found)
+
+
+def _by_the_law(points: pd.DataFrame) -> pd.DataFrame:
+    """Points across domains by a law without their cluster; ``rest``: what is doubted but the law itself."""
     rows = points[(points["where"] == "across") & ~points["known"] & (points["how"] == "refitted")]
     network = {name: str(load_machine(name).links.network) for name in rows["machine"].unique()}
     has_own = {name for name, known in load_priors().network.items() if known.law_log_sd is not None}
@@ -99,13 +136,7 @@ def law_itself(points: pd.DataFrame) -> pd.DataFrame:
             for name, size in zip(rows["machine"], sizes, strict=True)
         ]
     )
-    rows = rows.assign(where=kinds, rest=_without(rows, stored**2), once=1.0)
-    each = pd.concat(
-        [_needed(own, "once").assign(cluster=name) for name, own in rows.groupby("cluster", observed=True)]
-    )
-    groups = each.assign(square=each["log_sd"] ** 2).groupby(["where", "size"], observed=True)
-    found = groups.agg(clusters=("cluster", "nunique"), cells=("cells", "sum"), log_sd=("square", "mean"))
-    return _by_size(found.assign(log_sd=np.sqrt(found["log_sd"])).reset_index(), ["where"])
+    return rows.assign(where=kinds, rest=_without(rows, stored**2), once=1.0)
 
 
 def needed_log_sd(log_error: Floats, rest_log_sd: Floats, times: Floats) -> float:

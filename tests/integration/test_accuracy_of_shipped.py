@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from perfmodel.fit.shipped import fit_entry
+from perfmodel.schema.priors import load_priors
 from perfmodel.validate import accuracy, band_parts, kept, left_out, measured, validate, without
 from perfmodel.validate.verdicts import load_bands
 
@@ -128,6 +129,21 @@ def test_a_part_of_a_band_is_what_the_rest_leaves_outside() -> None:
     half = np.full(100, 0.03)
     left = ((0.1 / 1.96) ** 2 - 0.03**2) ** 0.5
     assert band_parts.needed_log_sd(errors, half, np.ones(100)) == pytest.approx(left, rel=1e-3)
+
+
+def test_a_spread_fixed_on_half_of_the_clusters_is_judged_on_the_other() -> None:
+    """Two clusters are 0.2 off and two 0.4, nothing else is doubted: 1.96 sd of one half are its error."""
+    stored = load_priors().clusters.law_log_sd[0]
+    rows = [
+        {"cluster": name, "machine": "h100-sxm-ib", "where": "across", "known": False, "how": "refitted",
+         "size": "floor", "payload_bytes": 1024.0, "collective": "all_reduce", "gpus": 16, "gpus_per_node": 8,
+         "log_error": error, "low_s": 1.0, "high_s": float(np.exp(2 * 1.96 * stored))}
+        for name, error in (("a", 0.2), ("b", 0.4), ("c", 0.2), ("d", 0.4)) for _ in range(3)
+    ]  # fmt: skip
+    first, second = band_parts.halves(pd.DataFrame(rows)).to_dict("records")
+    assert (first["log_sd"], first["inside"]) == (pytest.approx(0.2 / 1.96, rel=1e-4), 0.0)
+    assert (second["log_sd"], second["inside"]) == (pytest.approx(0.4 / 1.96, rel=1e-4), 1.0)
+    assert (first["clusters"], first["points"]) == (2, 6)
 
 
 def test_own_bands_hold_on_the_shipped_data() -> None:
