@@ -20,6 +20,10 @@ from typing import Any
 
 import pandas as pd
 
+from perfmodel.collectives.stored import step_constants
+from perfmodel.fit.links import fit_logs, prior_of
+from perfmodel.fit.shipped import cluster_cells
+from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import PAIRWISE, RING_TREE
 from perfmodel.report.dlrm_text import left_out_table, mlperf_table, share_table, speedup_table
 from perfmodel.report.terminal import table
@@ -171,6 +175,27 @@ def spreads() -> str:
     )
 
 
+def forced() -> str:
+    """Runs in which NCCL_ALGO allowed one algorithm, beside the law fitted to that cluster."""
+    priors, samples = load_priors(), measured.shipped_samples()
+    cluster = next(one for one in cluster_cells(samples) if one.name == "pico_mn5_h100")
+    cells, steps = cluster.cells["ring_tree"], step_constants(cluster.machine, priors)
+    prior = prior_of("ring_tree", cluster.machine, priors)
+    logs = fit_logs("ring_tree", cells, cluster.machine, priors, prior).logs
+    across = [cell for cell in cells if cell.group.domains > 1]
+    sizes = across[0].payload_bytes
+    rows = []
+    for cell in across:
+        law = (cell.collective, cell.group, cell.payload_bytes, cell.algorithm)
+        for what, times in (
+            ("measured", cell.time_s),
+            ("law", LINK_LAWS["ring_tree"].time_at(logs, steps, *law)),
+        ):
+            of = [cell.algorithm or "any", str(cell.group.gpus)] if what == "measured" else ["", ""]
+            rows.append([*of, what, *[format_number(1e6 * float(time)) for time in times]])
+    return table(["", "GPUs", "µs at", *[format_bytes(size) for size in sizes]], rows, left=(0, 2))
+
+
 def halves() -> str:
     rows = []
     for row in band_parts.halves(clusters()).to_dict("records"):
@@ -256,6 +281,7 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "halves": ("What the law errs by itself, fixed on half of the clusters", halves),
     "other-machines": ("A machine predicted from its class", other_machines),
     "networks": ("What clusters on one kind of network have in common", networks),
+    "forced": ("Forced algorithms, measured and by the law fitted to that cluster", forced),
     "crossovers": ("NCCL against NVSHMEM on 8 H200", crossovers),
     "claims": ("Claims of papers", claims),
     "mlperf-steps": (
