@@ -117,6 +117,18 @@ def test_what_is_shipped_was_learned_from_the_clusters_of_the_plan() -> None:
         assert set(own) == {name for one in laws.values() for name in one.clusters}, network
 
 
+def test_what_is_shipped_of_a_network_is_what_a_fresh_fit_finds() -> None:
+    """The quickest one, which starts from InfiniBand as it is shipped."""
+    shipped = load_priors().learned
+    roce = [one for one in cluster_cells(measured.shipped_samples()) if one.network == "roce"]
+    fresh = learn(roce, nothing_learned(), {"infiniband": shipped["infiniband"]})["roce"]
+    assert fresh.keys() == shipped["roce"].keys() == {"ring_tree"}
+    for name, one in shipped["roce"]["ring_tree"].unknowns.items():
+        found = fresh["ring_tree"].unknowns[name]
+        assert found.value == pytest.approx(one.value, rel=2e-3), name
+        assert found.log_sd == pytest.approx(one.log_sd, rel=1e-2), name
+
+
 def test_a_cluster_that_is_left_out_says_nothing_of_its_network() -> None:
     """Slingshot has two clusters: without one, only the other is known."""
     without = priors_without(frozenset({"cscs_alps_gh200"})).learned
