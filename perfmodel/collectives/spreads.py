@@ -104,8 +104,7 @@ def cluster_log_sd(calibration: Calibration, *, across: bool) -> Floats:
     if calibration.this_cluster:
         return np.zeros(GRID_BYTES.size)
     known = load_priors().clusters
-    apart = known.across_log_sd if across else known.inside_log_sd
-    return np.interp(GRID_LOG2, np.log2(known.at_bytes), apart)
+    return by_size(known.across_log_sd if across else known.inside_log_sd)
 
 
 def carried_share(machine: Machine, calibration: Calibration, group: Group) -> Floats:
@@ -127,17 +126,16 @@ def rests_on_others(calibration: Calibration) -> bool:
     return calibration.backend is Backend.NCCL and not calibration.this_cluster
 
 
-def by_size(at_three_sizes: Sequence[float]) -> Floats:
-    """A number that is known at three sizes, on the grid."""
-    return np.interp(GRID_LOG2, np.log2(load_priors().clusters.at_bytes), at_three_sizes)
+def by_size(at_three_sizes: Sequence[float], payload_bytes: Floats = GRID_BYTES) -> Floats:
+    """A number that is known at three sizes (``Clusters.at_bytes``), at each size."""
+    return np.interp(np.log2(payload_bytes), np.log2(load_priors().clusters.at_bytes), at_three_sizes)
 
 
 def law_log_sd(machine: Machine, payload_bytes: Floats) -> Floats:
     """How far the law is from any cluster, beside its unknowns: standard deviation of ln t at each size."""
     priors = load_priors()
     network = priors.network.get(str(machine.links.network))
-    log_sd = (network and network.law_log_sd) or priors.clusters.law_log_sd
-    return np.interp(np.log2(payload_bytes), np.log2(priors.clusters.at_bytes), log_sd)
+    return by_size((network and network.law_log_sd) or priors.clusters.law_log_sd, payload_bytes)
 
 
 def growth_log_sd(machine: Machine, payload_bytes: Floats) -> Floats:
