@@ -212,6 +212,33 @@ def nvls_bus_bandwidth(
     return join_rates(links, bus_bytes_per_s, sharpness)
 
 
+def channels_in_use(wire_bytes: Number, half_bytes: Number) -> Number:
+    """Share of NVLS' channels that take part: each has at least 16 KiB of the buffer.
+
+        used = n / (n + n_half)                                                              [-]
+
+    n  bytes on the wire;  n_half  those of 16 KiB for each channel
+    Source: NVIDIA/nccl src/enqueue.cc (MinTrafficPerChannel); docs/model.md#all-reduce-across-domains
+    Limits: n = 0 -> 0;  n = n_half -> 1/2;  n -> inf -> 1
+    """
+    return wire_bytes / (wire_bytes + half_bytes)
+
+
+def small_chunks(wire_bytes: Number, growing_bytes: Number) -> Number:
+    """What chunks add to the time of NVLS' bytes, as a part of that time.
+
+        x = (1 + n / n_grow)^(-3/7)                                                          [-]
+
+    n       bytes on the wire;  n_grow  those of 64 KiB for each pair of a channel and a GPU
+    A pair moves its bytes in chunks of 16 KiB up to 64 KiB, of 32 KiB up to 512 KiB, of 64 KiB up to 8 MiB,
+    and of 128 KiB above: chunks grow eightfold while bytes grow 128-fold, hence 3/7. A chunk costs what 16
+    KiB do.
+    Source: NVIDIA/nccl src/enqueue.cc (chunks of NCCL_ALGO_NVLS); docs/model.md#all-reduce-across-domains
+    Limits: n = 0 -> 1, half the rate;  n -> inf -> 0;  n (1 + x) increases with n
+    """
+    return (1 + wire_bytes / growing_bytes) ** (-3 / 7)
+
+
 def pairwise_latency(
     launch_s: Number,
     peer_s: Number,

@@ -52,6 +52,26 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class InSwitch(Candidate):
+    """NVLS inside one domain: channels take part one by one, and small chunks cost as much as their bytes.
+
+    channels_s           what all channels together cost (``collectives.channels_in_use``) [s]
+    channels_half_bytes  bytes on the wire at which half of them take part [bytes]
+    growing_bytes        bytes on the wire from which chunks grow (``collectives.small_chunks``) [bytes]
+    """
+
+    channels_s: Number
+    channels_half_bytes: Number
+    growing_bytes: Number
+
+    def time_s(self, wire_bytes: Number) -> Number:
+        """Launch, the channels in use, and the bytes in their chunks [s]."""
+        used = parts.channels_in_use(wire_bytes, self.channels_half_bytes)
+        small = parts.small_chunks(wire_bytes, self.growing_bytes)
+        return self.base_s + self.channels_s * used + wire_bytes / self.bus_bytes_per_s * (1 + small)
+
+
+@dataclass(frozen=True)
 class LibraryChoice:
     """What NCCL chooses from at some sizes: times, its own expectations [s], and shares of the mean [-]."""
 
@@ -152,28 +172,45 @@ def nvls(u: Unknowns, nccl: StepConstants, collective: str, group: Group, protoc
 
         hops_k = 2 depth(N) network_k                                                        [s]
 
-    The floor inside one domain is the same for any number of GPUs. Trees between switches reach a fraction of
-    their rate from three domains on, as NCCL's own table has it; they forward chunks (``tree``).
+    The floor inside one domain is the same for any number of GPUs; sizes above it are ``InSwitch``. Trees
+    between switches reach a fraction of their rate from three domains on, as NCCL's own table has it; they
+    forward chunks (``tree``).
     Source: NVIDIA/nccl src/graph/tuning.cc (perChMaxNVLSTree), src/device/all_reduce.h; docs/model.md#rings
     Limits: N = 1 -> no network term, and the bandwidth is ``collectives.nvls_bus_bandwidth``
     """
-    hops: Number = 0.0
     sharp = nccl.rate_sharpness
     rate = parts.nvls_bus_bandwidth(
         u["nvls_bytes_per_s"], u["nvls_bus_bytes_per_s"], group.domain_gpus, sharp
     )
-    if group.domains > 1:
-        depth = named("depth", parts.tree_depth(group.domains), "levels of the tree between domains")
-        crossing = named("network_k", u["nvls_tree_ratio"] * nccl.nvls_tree_step_s, "a step across")
-        hops = hops + 2 * depth * crossing
-        rate = named("B_switch", rate, "bus bandwidth inside one domain")
-        shape = (group.gpus, group.smallest_domain_gpus, group.domains, sharp)
-        rate = parts.tree_bus_bandwidth(rate, u["nic_bytes_per_s"], *shape)
+    base = named("base_k", u["nvls_ratio"] * nccl.nvls_s, "launch and first step")
+    if group.domains == 1:
+        rate = named("bandwidth_k", rate, "bus bandwidth of k")
+        half = parts.bus_factor(collective, group.gpus) * nccl.nvls_channels * nccl.nvls_channel_bytes
+        channels = nccl.nvls_channel_s * nccl.nvls_channels * group.gpus
+        return InSwitch(
+            "NVLS",
+            base,
+            0.0,
+            rate,
+            1.0,
+            u["nvls_choice_ratio"],
+            nvls,
+            named("channels", channels, "all channels together"),
+            named("n_half", half, "bytes on the wire at which half of the channels take part"),
+            named("n_grow", 4 * group.gpus * half, "bytes on the wire from which chunks grow"),
+        )
+    depth = named("depth", parts.tree_depth(group.domains), "levels of the tree between domains")
+    crossing = named("network_k", u["nvls_tree_ratio"] * nccl.nvls_tree_step_s, "a step across")
+    hops = 2 * depth * crossing
+    of_chunk = nccl.nvls_channel_bytes / nccl.nvls_tree_chunk_bytes
+    rate = named("B_switch", rate / (1 + of_chunk), "bus bandwidth inside one domain, in the tree's chunks")
+    shape = (group.gpus, group.smallest_domain_gpus, group.domains, sharp)
+    rate = parts.tree_bus_bandwidth(rate, u["nic_bytes_per_s"], *shape)
     if group.domains > 2:
         rate = rate * u["nvls_tree_fraction"]
     return Candidate(
         "NVLS",
-        named("base_k", u["nvls_ratio"] * nccl.nvls_s, "launch and first step"),
+        base,
         named("hops_k", hops, "dependent steps of one chunk together"),
         named("bandwidth_k", rate, "bus bandwidth of k"),
         nccl.tree_sharpness["Simple"],

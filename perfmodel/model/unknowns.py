@@ -111,6 +111,12 @@ class StepConstants:
     nvls_tree_step_s: Number = field(
         metadata=_said("nvls_network", "a step of NVLS's trees across a network card")
     )
+    nvls_channels: Number = field(metadata=_said("C_nvls", "channels of NVLS"))
+    nvls_channel_bytes: Number = field(metadata=_said("c", "least bytes of a channel of NVLS"))
+    nvls_tree_chunk_bytes: Number = field(metadata=_said("c_tree", "chunk of NVLS's trees"))
+    nvls_channel_s: Number = field(
+        metadata=_said("kappa", "what a channel of NVLS costs for each GPU", _PRIORS)
+    )
     pat_base_s: Number = field(metadata=_said("pat_base", "launch and first step of PAT"))
     pat_rank_s: Number = field(metadata=_said("rank", "what each rank adds to PAT"))
     pat_overlap: Number = field(metadata=_said("o", "how many chunks' steps overlap in PAT"))

@@ -38,6 +38,9 @@ class NcclConstants(BaseModel):
     network_overhead_s: Triple
     nvls_s: Positive
     nvls_tree_step_s: Positive
+    nvls_channels: Annotated[int, Field(ge=1)]
+    nvls_channel_bytes: Positive
+    nvls_tree_chunk_bytes: Positive
     pat_base_s: Positive
     pat_rank_s: Positive
     pat_overlap: Positive
@@ -89,6 +92,7 @@ class Shape(BaseModel):
     tree_sharpness: Triple
     rendezvous_half_bytes: Positive
     p2p_channels: Annotated[int, Field(ge=1)]
+    nvls_channel_s: Positive
     rate_sharpness: Positive
     choice_sharpness: Positive
     smoothing_octaves: Positive

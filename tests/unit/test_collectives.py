@@ -30,6 +30,10 @@ STEPS = StepConstants(
     network_overhead_s=by_protocol(2, 1, 1),
     nvls_s=25 * US,
     nvls_tree_step_s=20 * US,
+    nvls_channels=16,
+    nvls_channel_bytes=16384.0,
+    nvls_tree_chunk_bytes=131072.0,
+    nvls_channel_s=0.02 * US,
     pat_base_s=8 * US,
     pat_rank_s=3 * US,
     pat_overlap=3.5,
@@ -131,6 +135,31 @@ def test_a_tree_forwards_chunks_of_the_best_size(payload: float) -> None:
 def test_the_floor_of_nvls_is_the_same_for_any_number_of_gpus() -> None:
     floors = [candidates("all_reduce", Group.of(n, 72))["NVLS"].latency_s for n in (8, 32, 72)]
     assert floors == [25 * US] * 3
+
+
+def test_the_channels_of_nvls_take_part_one_by_one() -> None:
+    """16 channels of 32 GPUs cost 10 us: nothing at first, half with 16 KiB each, all with many bytes."""
+    found = candidates("all_reduce", Group.of(32, 72))["NVLS"]
+    moved = [n / found.bus_bytes_per_s for n in (0.0, 507904.0, 1e15)]
+    rest = [found.time_s(s) - found.base_s for s in (0.0, 507904.0, 1e15)]
+    assert rest[0] == 0
+    assert rest[1] - moved[1] * (1 + (1 + 1 / 128) ** (-3 / 7)) == pytest.approx(16 * 32 * 0.02 * US / 2)
+    assert rest[2] == pytest.approx(moved[2], rel=1e-2)
+
+
+@pytest.mark.parametrize("octave", range(10, 30))
+def test_small_chunks_cost_as_much_as_their_bytes(octave: int) -> None:
+    """The opponent: NCCL's own chunk for these bytes of a channel and GPU, each as dear as 16 KiB more."""
+    mine, kib = 2.0**octave, 1024
+    chunk = next(chunk for chunk, to in ((16, 64), (32, 512), (64, 8192), (128, 2**40)) if mine < to * kib)
+    assert 1 + c.small_chunks(mine, 64 * kib) == pytest.approx(1 + 16 / chunk, rel=0.17)
+
+
+def test_more_bytes_never_take_nvls_less_time() -> None:
+    found = candidates("all_reduce", Group.of(8, 8))["NVLS"]
+    assert (np.diff(found.time_s(np.geomspace(1, 1e12, 2000))) > 0).all()
+    assert c.small_chunks(0.0, 1.0) == 1
+    assert c.small_chunks(1e30, 1.0) == pytest.approx(0, abs=1e-12)
 
 
 def test_nvls_bandwidth() -> None:
