@@ -57,6 +57,26 @@ def zipf_popularity(E: float, s: float, bins_per_octave: int) -> tuple[Array, Ar
     return weight / np.sum(weight * counts), counts
 
 
+def fixed_bags_popularity(E: float, s: float, L: float, bins_per_octave: int) -> tuple[Array, Array]:
+    """Probability of one look-up of a row, and how many rows have it, where each of E values under Zipf's law
+    has a fixed bag of L rows by chance.
+
+        p = q_v / L + (1 - sum_{u <= E/L} q_u) / E,   v = ceil(rank / L)                 [-]
+
+    E  rows, and values [-];  s  skew of the values [-];  L  rows of a bag [-], >= 1
+    Rows of the E/L most popular values are apart; those of all others fall on all rows alike. A bag that
+    comes again asks for the same rows, so among n bags as many are distinct as among n L draws of p; that
+    bags have rows in common is left out, which makes U distinct rows up to U/(2 E) too many.
+    Source: derived; the multi-hot ids of mlcommons/training, recommendation_v2 (facebookresearch/dlrm,
+    multi_hot.py: an id's bag is itself and L - 1 uniform ones, drawn once)
+    Limits: L = 1 -> Zipf's law of the rows;  s = 0 -> all p = 1/E
+    """
+    q, values = zipf_popularity(E, s, bins_per_octave)
+    apart = np.diff(np.minimum(np.cumsum(values), int(E) / L), prepend=0)
+    q, apart = q[apart > 0], apart[apart > 0]
+    return q / L + (1 - np.sum(q * apart)) / int(E), L * apart
+
+
 def unique_rows(p: ArrayLike, rows: ArrayLike, n: ArrayLike) -> Array:
     """Expected distinct rows among n draws.
 

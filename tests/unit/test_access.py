@@ -109,3 +109,12 @@ def test_shards_touched_limits_and_the_published_pair() -> None:
 
 def test_arrays_broadcast() -> None:
     assert access.shards_touched(np.array([2, 4])[:, np.newaxis], np.array([1, 2, 3])).shape == (2, 3)
+
+
+def test_limits_of_fixed_bags() -> None:
+    one, zipf = access.fixed_bags_popularity(1000, 1.2, 1, 16), access.zipf_popularity(1000, 1.2, 16)
+    assert np.allclose(one[0], zipf[0]) and np.allclose(one[1], zipf[1])
+    p, rows = access.fixed_bags_popularity(1000, 0, 7, 16)
+    assert np.allclose(p, 1e-3) and rows.sum() == pytest.approx(1000)
+    p, rows = access.fixed_bags_popularity(1e6, 1.3, 40, 16)
+    assert (np.diff(p) <= 0).all() and (p * rows).sum() == pytest.approx(1)
