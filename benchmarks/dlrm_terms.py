@@ -39,6 +39,7 @@ class Candidate:
     floor_s  of a dense kernel (None: the machine's);  wide  times the bytes of kernels that only move them
     small_flop  added to the operations of every product;  together  one share of all operations, no bytes
     skew  standard deviation of a rank's step;  slower  exchanges across nodes;  host_s  before each step
+    uniform  ids: every row of a table alike
     """
 
     name: str
@@ -49,10 +50,12 @@ class Candidate:
     skew: float = 0.0
     slower: float = 1.0
     host_s: float = 0.0
+    uniform: bool = False
 
 
 CANDIDATES = (
     Candidate("as it is"),
+    Candidate("every row asked for alike", uniform=True),
     Candidate("one share of all operations", together=True),
     Candidate("no floor of a kernel", floor_s=0.0),
     Candidate("a floor of 9 µs", floor_s=9e-6),
@@ -72,6 +75,8 @@ def slowest(ranks: int) -> float:
 
 
 def _changed(candidate: Candidate, case: Case, share: float) -> Parts:
+    if candidate.uniform:
+        case = replace(case, conditions=case.conditions.model_copy(update={"skew": ()}))
     costed, dense = stored(case), dense_of(load_inputs(), case.machine, share)
     parts, model = costed.parts(dense), dense.model
     assert isinstance(model, DenseModel)

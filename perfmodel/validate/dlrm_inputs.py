@@ -1,17 +1,20 @@
-"""What ``perfmodel validate --dlrm`` predicts: ``data/dlrm/checks.toml``, its cases, their stored plans."""
+"""What ``perfmodel validate --dlrm`` predicts: ``data/dlrm/checks.toml``, its cases, their plans."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perfmodel import resources
+from perfmodel.model.access import fixed_bags_popularity
+from perfmodel.model.popularity import BINS_PER_OCTAVE
 from perfmodel.plan import Evaluator, Plan, PlanTables, read_plan
-from perfmodel.schema.distributions import zipf
+from perfmodel.schema.distributions import UNIFORM, Distribution, zipf
 from perfmodel.schema.files import invalid_fields, read_toml
+from perfmodel.validate.hugectr import PlannerCall, plan_of
 from perfmodel.validate.verdicts import Claim
 
 _STRICT = ConfigDict(frozen=True, extra="forbid")
@@ -26,26 +29,47 @@ class Conditions(BaseModel):
     optimizer: str
     payload: str
     id_dtype: str
-    alpha: float = Field(ge=0)
-    reserve: float = Field(ge=0, lt=1)
+    reserve: float = Field(0.0, ge=0, lt=1)
     why: str
 
 
 class MlperfChecks(Conditions):
-    """MLPerf's rows."""
+    """MLPerf's rows; skew  of the values whose fixed bags a table is asked for, by its name; others: 0."""
 
     model: str
     rows: str
+    skew: tuple[tuple[str, float], ...]
+    planner: tuple[PlannerCall, ...]
+
+    def ids(self, tables: PlanTables) -> tuple[Distribution, ...]:
+        """Of the look-ups of each table: fixed bags."""
+        skew, columns = dict(self.skew), (tables.names, tables.rows.tolist(), tables.pooling.tolist())
+        return tuple(
+            fixed_bags(rows, skew[name], pooling) if name in skew else UNIFORM
+            for name, rows, pooling in zip(*columns, strict=True)
+        )
+
+
+def fixed_bags(rows: float, skew: float, pooling: float) -> Distribution:
+    """``access.fixed_bags_popularity`` as a distribution."""
+    p, count = fixed_bags_popularity(rows, skew, pooling, BINS_PER_OCTAVE)
+    bins = tuple(zip((count / rows).tolist(), (p * count).tolist(), strict=True))
+    return Distribution(f"bags:{skew:g}:{pooling:g}:{rows:g}", 0.0, bins)
 
 
 class EmbarkChecks(Conditions):
     """EMBark's figures."""
 
+    alpha: float = Field(ge=0)
     models: tuple[str, ...]
     figure_model: str
     machine: str
     batch: int
     gpus: tuple[int, ...]
+
+    def ids(self, tables: PlanTables) -> tuple[Distribution, ...]:
+        """Of the look-ups of each table: Zipf's law."""
+        return (zipf(self.alpha),) * len(tables)
 
 
 class Gpu(BaseModel):
@@ -92,14 +116,15 @@ def load_inputs() -> Inputs:
 
 @dataclass(frozen=True)
 class Case:
-    """Tables trained on some GPUs: what a plan is made for."""
+    """Tables trained on some GPUs: what a plan is made for. planner  None: the plan is stored"""
 
     model: str
     machine: str
     gpus: int
     gpus_per_node: int
     batch: int  # of one GPU
-    conditions: Conditions
+    conditions: MlperfChecks | EmbarkChecks
+    planner: PlannerCall | None = None
 
     @property
     def name(self) -> str:
@@ -108,10 +133,10 @@ class Case:
 
     def evaluator(self) -> Evaluator:
         """Costs plans of this case, forward and backward."""
-        had = self.conditions
+        had, tables = self.conditions, PlanTables.load(self.model)
         return Evaluator.on(
             self.machine,
-            PlanTables.load(self.model, zipf(had.alpha)),
+            replace(tables, ids=had.ids(tables)),
             self.batch,
             self.gpus,
             gpus_per_node=self.gpus_per_node,
@@ -126,7 +151,9 @@ class Case:
         return evaluator.setting.machine.value("hbm_bytes") * (1 - self.conditions.reserve)
 
     def plan(self, evaluator: Evaluator) -> Plan:
-        """The stored plan (``benchmarks/dlrm_plans.py``)."""
+        """HugeCTR's plan, or the stored one (``benchmarks/dlrm_plans.py``)."""
+        if self.planner:
+            return plan_of(evaluator.tables, self.gpus, self.gpus_per_node, self.planner)
         return read_plan(resources.data_path(_FOLDER, "plans", f"{self.name}.json"), evaluator.tables)
 
 
@@ -163,7 +190,8 @@ def mlperf_steps(inputs: Inputs) -> list[Measured]:
 def mlperf_case(inputs: Inputs, gpu: Gpu, row: Measured) -> Case:
     """The case of one measured row."""
     m, batch = inputs.mlperf, round(row.global_batch / row.gpus)
-    return Case(m.model, gpu.machine, row.gpus, row.gpus // row.nodes, batch, m)
+    call = next((each for each in m.planner if each.of(row.round, gpu.name, row.nodes)), None)
+    return Case(m.model, gpu.machine, row.gpus, row.gpus // row.nodes, batch, m, call)
 
 
 def embark_case(inputs: Inputs, model: str, gpus: int, batch: int | None = None) -> Case:
@@ -173,13 +201,6 @@ def embark_case(inputs: Inputs, model: str, gpus: int, batch: int | None = None)
 
 
 def planned(inputs: Inputs) -> Iterator[Case]:
-    """Every case that has a stored plan: MLPerf's largest batch of each shape, EMBark's most GPUs."""
-    known = {gpu.name: gpu for gpu in inputs.gpu}
-    cases = {}
-    for row in sorted(mlperf_steps(inputs), key=lambda row: row.global_batch):
-        if row.gpu in known:
-            case = mlperf_case(inputs, known[row.gpu], row)
-            cases[case.name] = case
-    yield from cases.values()
+    """Every case that has a stored plan: EMBark's, on the most GPUs."""
     for model in inputs.embark.models:
         yield embark_case(inputs, model, max(inputs.embark.gpus))

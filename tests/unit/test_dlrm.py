@@ -201,7 +201,15 @@ def test_predictions_are_between_their_parts_and_their_bands() -> None:
     assert (rows["predicted_s"] >= rows["dense_s"]).all()
     assert (rows["predicted_s"] <= rows["embedding_s"] + rows["dense_s"] + rows["communication_s"]).all()
     same = rows[(rows["gpus"] == 8) & (rows["nodes"] == 1) & rows["gpu"].str.contains("H100")]
-    assert len(same) == 24 and np.ptp(same["predicted_s"]) == 0
+    assert len(same) == 24 and same["predicted_s"].nunique() == 2  # tables were not copied in v3.0
+
+
+def test_the_trend_with_the_number_of_gpus_is_gone() -> None:
+    """H100 left out; with our plans and uniform ids 8 came out 10 % too slow and 128 up to 12 % too fast."""
+    rows = dlrm.unseen_frame()
+    rows = rows[(rows["machine"] == "h100-sxm-ib") & ~rows["system"].str.startswith("v3.0")]
+    error = rows.groupby("gpus")["ratio"].median() - 1
+    assert error.abs().max() < 0.06
 
 
 def test_stored_plans_are_of_their_tables_and_fit() -> None:

@@ -1,0 +1,115 @@
+"""The plan that MLPerf's reference code makes of its tables: HugeCTR's planner, called as submissions do.
+
+Small tables are copied to every GPU. The parts of all others are dealt out, those with the most ids first,
+each to the bucket that costs least so far; a bucket is a GPU, or all GPUs of a node. Then the table with the
+largest parts has each of them cut in two by rows, and all are dealt out again. The best deal is the plan.
+Source: mlcommons/training_results_v3.1 and v4.0, NVIDIA, dlrm_dcnv2: sharding/planner.py, generate_plan.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from perfmodel.passes.schemes import SHARDINGS, TABLE_ROW_WISE, TABLE_WISE
+from perfmodel.plan import Placement, Plan, PlanTables, Scheme
+from perfmodel.plan.pricing.placement import COPY
+
+DEALS = 20
+WITH_STATE = 2
+"""Bytes of a table with Adagrad's state, over those of its weights."""
+
+
+class PlannerCall(BaseModel):
+    """What a configuration gives to the planner, and which rows have it.
+
+    rounds  of MLPerf;  gpus  names of GPUs;  nodes  of so many and more; each () or 1: any
+    by_node         buckets are nodes, and bags are reduced in a node, then sent across
+    part_ids        ids for each sample that a part costs besides those that it looks up [-]
+    copied_bytes    tables below it are on every GPU;  capacity_bytes  of a GPU for tables; both with state
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rounds: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    nodes: int = 1
+    by_node: bool = False
+    part_ids: float = Field(ge=0)
+    copied_bytes: float = Field(ge=0)
+    capacity_bytes: float = Field(gt=0)
+
+    def of(self, round_: str, gpu: str, nodes: int) -> bool:
+        """Whether a measured row was planned with it."""
+        known = (not self.rounds or round_ in self.rounds) and (not self.gpus or gpu in self.gpus)
+        return known and nodes >= self.nodes
+
+
+def holders(
+    ids: Sequence[float], sizes: Sequence[float], buckets: int, capacity: float, part_ids: float
+) -> list[list[int]]:
+    """Buckets that hold the row parts of each table.
+
+        cost of a bucket = sum over its parts of  ids / parts of the table + part_ids         [-]
+
+    ids  of a sample;  sizes  [bytes];  capacity  of a bucket [bytes];  part_ids  as in ``PlannerCall``
+    Limits: nothing fits -> every table over all buckets;  one bucket -> all in it
+    """
+    parts = np.ones(len(ids), dtype=np.int64)
+    least, found = np.inf, [list(range(buckets)) for _ in ids]
+    for _ in range(DEALS):
+        order = sorted(range(len(ids)), key=lambda table: -ids[table] / parts[table])
+        held, costs, stuck = _deal(order, ids, sizes, parts, np.zeros(buckets), capacity, part_ids)
+        if stuck is None and costs.max() < least:
+            least, found = float(costs.max()), held
+        wanted = order if stuck is None else [stuck]
+        cut = next((table for table in wanted if 2 * parts[table] <= buckets), None)
+        if cut is None:
+            break
+        parts[cut] *= 2
+    return found
+
+
+def _deal(
+    order: Sequence[int],
+    ids: Sequence[float],
+    sizes: Sequence[float],
+    parts: np.ndarray,
+    costs: np.ndarray,
+    capacity: float,
+    part_ids: float,
+) -> tuple[list[list[int]], np.ndarray, int | None]:
+    """Holders, what each bucket costs, and the table that has no room (None: all have)."""
+    full, held = np.zeros(costs.size), [list[int]() for _ in ids]
+    for table in order:
+        size = sizes[table] / parts[table]
+        for _ in range(parts[table]):
+            free = [
+                int(each)
+                for each in np.argsort(costs, kind="stable")
+                if each not in held[table] and full[each] + size <= capacity
+            ]
+            if not free:
+                return held, costs, table
+            held[table].append(free[0])
+            full[free[0]] += size
+            costs[free[0]] += ids[table] / parts[table] + part_ids
+    return held, costs, None
+
+
+def plan_of(tables: PlanTables, gpus: int, per_node: int, call: PlannerCall) -> Plan:
+    """Its plan. A table with fewer rows than a node has GPUs is copied, where HugeCTR has empty parts."""
+    share = per_node if call.by_node else 1
+    sizes = WITH_STATE * tables.rows * tables.dim * tables.element_bytes
+    copied = (sizes < call.copied_bytes) | (tables.rows < share)
+    cut = np.flatnonzero(~copied)
+    capacity = call.capacity_bytes * share - float(sizes[copied].sum())
+    held = holders(tables.pooling[cut].tolist(), sizes[cut].tolist(), gpus // share, capacity, call.part_ids)
+    kind = SHARDINGS[TABLE_ROW_WISE if call.by_node else TABLE_WISE].exchange
+    placements = [Placement.of(COPY)] * len(tables)
+    for table, buckets in zip(cut.tolist(), held, strict=True):
+        ranks = [bucket * share + each for bucket in sorted(buckets) for each in range(share)]
+        placements[table] = Placement.of(Scheme(kind, len(ranks)), ranks)
+    return Plan(tables, tuple(placements), gpus, per_node)
