@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.collectives.estimate import CollectiveModel
+from perfmodel.collectives.estimate import CollectiveEstimate, CollectiveModel
 from perfmodel.errors import NoCalibrationError
+from perfmodel.model.differences import ratio_band
 from perfmodel.schema.calibration import Curve
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.machine import load_machine
@@ -35,11 +36,20 @@ class Comparison:
 
     small_ratio      NCCL's time over NVSHMEM's at 1 KiB
     crossover_bytes  size from which NCCL stays the faster; None if one library is the faster throughout
+    low, high        95 % band of NCCL's time over NVSHMEM's, whose errors are apart (of ``compare`` alone)
     """
 
     payload_bytes: Floats
     nvshmem_s: Floats
     nccl_s: Floats
+    low: Floats = field(default_factory=lambda: np.zeros(0))
+    high: Floats = field(default_factory=lambda: np.zeros(0))
+
+    @property
+    def ends(self) -> tuple[Comparison, Comparison]:
+        """The same with NCCL as fast, and as slow, as the band lets it be."""
+        fast, slow = (replace(self, nccl_s=end * self.nvshmem_s) for end in (self.low, self.high))
+        return fast, slow
 
     @property
     def small_ratio(self) -> float:
@@ -78,8 +88,13 @@ def compare(collective: str, nvshmem_clock: Clock, nccl_clock: Clock) -> Compari
     if len(cells) < len(models):
         return None
     sizes = common_sizes([curve for _, curve in cells])
-    times = [m.estimate(collective, sizes, GPUS).time_s for m, _ in cells]
-    return Comparison(sizes, *times)
+    nvshmem, nccl = (_span(m.estimate(collective, sizes, GPUS)) for m, _ in cells)
+    low, _, high = ratio_band(nccl, nvshmem)
+    return Comparison(sizes, nvshmem[1], nccl[1], low, high)
+
+
+def _span(found: CollectiveEstimate) -> tuple[Floats, Floats, Floats]:
+    return found.low_s, found.time_s, found.high_s
 
 
 @lru_cache(maxsize=8)

@@ -8,7 +8,8 @@ inform it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,14 @@ from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import TABLE_ROW_WISE
 from perfmodel.plan.pricing.alike import Alike, best_alike
 from perfmodel.plan.pricing.dense import Dense
-from perfmodel.plan.pricing.training import CostedPlan, WholeStep, embedding_communication_s
+from perfmodel.plan.pricing.training import (
+    CostedPlan,
+    Pick,
+    WholeStep,
+    centre,
+    embedding_communication_s,
+    one_end,
+)
 from perfmodel.schema.dense import ANY
 from perfmodel.units import format_fraction, format_ratio
 from perfmodel.validate.dlrm_dense import (
@@ -190,19 +198,43 @@ def speedup_frame() -> pd.DataFrame:
     return pd.DataFrame(out)
 
 
-def share(gpus: int, beside: bool = False) -> Finding:
-    """Of embedding communication in a serial step with one global batch.
+def share(gpus: int, batches: Sequence[int]) -> Finding:
+    """Of embedding communication in a serial table-row-wise step: the first of the batches, of all GPUs.
 
-    beside  also say the share with the batch of one GPU kept
+    Nobody published the tables and the batch: its band is over all workloads and ``batches``.
     """
-    rows = share_frame()
-    of = rows[rows["gpus"] == gpus].set_index("kept")["share"]
-    kept = float(of["global"])
-    other = f", {format_fraction(of['per GPU'])} with the batch of one GPU kept" if beside else ""
-    return Finding(kept, f"{format_fraction(kept)}{other}")
+    inputs = load_inputs()
+    models, dense = inputs.embark.models, _embark_dense(inputs)
+    ways = [
+        _share(_baseline(embark_case(inputs, model, gpus, batch // gpus)), *way)
+        for batch in batches
+        for model in sorted(models, key=lambda model: model != inputs.embark.figure_model)
+        for way in _ways(dense)
+    ]
+    return Finding.within(ways[0], ways, format_fraction)
 
 
-def speedup(answer: str) -> Finding:
-    """The mean or the max of the workloads."""
-    value = float(speedup_frame()["speedup"].agg(answer))
-    return Finding(value, format_ratio(value))
+def _share(planned: CostedPlan, dense: Dense, pick: Pick) -> float:
+    step_s = planned.step(dense, pick, overlap=False).step_s
+    return embedding_communication_s(planned.parts(dense, pick)) / step_s
+
+
+def speedup(answer: str, batches: Sequence[int]) -> Finding:
+    """The mean or the max of the workloads on the most GPUs, as ``share`` has a band of batches."""
+    inputs = load_inputs()
+    e, dense, found = inputs.embark, _embark_dense(inputs), []
+    for batch in batches:
+        cases = [embark_case(inputs, model, max(e.gpus), batch // max(e.gpus)) for model in e.models]
+        plans = [(_baseline(case), stored(case)) for case in cases]
+        for way in _ways(dense):
+            over = [base.step(*way, overlap=False).step_s / ours.step(*way).step_s for base, ours in plans]
+            found.append(max(over) if answer == "max" else sum(over) / len(over))
+    return Finding.within(found[0], found, format_ratio)
+
+
+def _ways(dense: Dense) -> list[tuple[Dense, Pick]]:
+    """The dense layers and what to take of a step's band: the centre, then each cause at either end."""
+    ends = [one_end(end, communication) for end in ("low_s", "high_s") for communication in (True, False)]
+    shares = [dense.efficiency * (1 + error) for error in (-dense.error, dense.error)]
+    layers = [replace(dense, efficiency=share) for share in shares]
+    return [(dense, centre), *((dense, end) for end in ends), *((each, centre) for each in layers)]

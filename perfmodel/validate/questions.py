@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfmodel.model.dense import BACKWARD, GivenFlops
-from perfmodel.onechip.answer import answer_on, cost_on
+from perfmodel.model.differences import ratio_band
+from perfmodel.onechip.answer import ChipAnswer, answer_on, cost_on
 from perfmodel.onechip.symmetric import global_memory
+from perfmodel.passes.steps import STEPS
 from perfmodel.plan.pricing.dense import on_machine
 from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.plan.pricing.training import WholeStep
 from perfmodel.projections import grids, project, project_one
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.evidence import Clock
-from perfmodel.units import format_bytes, format_number, format_ratio, format_time
+from perfmodel.units import format_bytes, format_count, format_fraction, format_number, format_ratio
 from perfmodel.validate import crossover, dlrm, measured
 from perfmodel.validate.crossover import Comparison
 from perfmodel.validate.dlrm_dense import stored
@@ -54,7 +59,8 @@ def lead(collective: str, older: Sequence[str] = (), claimed: float = 1.0) -> Fi
     main = found[crossover.PAIRS[0]]
     if main is None:
         return _UNMEASURED
-    said = ", ".join(words)
+    judged = Finding.within(main.small_ratio, [end.small_ratio for end in main.ends], format_ratio)
+    said = ", ".join([judged.words, *words[1:]])
     if older:
         rows = _samples(collective=collective, gpus=8, payload_bytes=1024)
         floors = [rows.loc[rows["source_id"] == source, "time_s"].median() for source in older]
@@ -63,7 +69,7 @@ def lead(collective: str, older: Sequence[str] = (), claimed: float = 1.0) -> Fi
         said += (
             f"; NCCL 2.27's floor explains {format_ratio(explained)}, {format_ratio(left)} are unexplained"
         )
-    return Finding(main.small_ratio, said)
+    return replace(judged, words=said)
 
 
 def _samples(**wanted: Any) -> pd.DataFrame:
@@ -75,22 +81,33 @@ def _samples(**wanted: Any) -> pd.DataFrame:
 
 
 def crossing(collective: str, clocks: tuple[str, str]) -> Finding:
-    """Size from which NCCL stays the faster; 0 where one library is the faster throughout."""
+    """Size from which NCCL stays the faster; 0 where it is throughout, without end where NVSHMEM is."""
     found = _compare(collective, clocks)
     if found is None:
         return _UNMEASURED
+    return Finding.within(_crossing(found), [_crossing(end) for end in found.ends], format_bytes)
+
+
+def _crossing(found: Comparison) -> float:
     size = found.crossover_bytes
-    return Finding(size or 0.0, format_bytes(size) if size is not None else f"{found.winner} throughout")
+    return size if size is not None else (0.0 if found.winner == "nccl" else inf)
 
 
-def rise(collective: str, clocks: tuple[str, str], library: str, sizes: tuple[float, float]) -> Finding:
-    """Growth of one library's time between two sizes."""
+def rise(
+    collective: str, clocks: tuple[str, str], library: str, start: float, ends: Sequence[float]
+) -> Finding:
+    """Growth of one library's time from a size to the last of ``ends``; its band is over all of them.
+
+    What another cluster does to the whole curve cancels, so the measured medians are taken as they are.
+    """
     found = _compare(collective, clocks)
     if found is None:
         return _UNMEASURED
-    growth = dict(zip(("nvshmem", "nccl"), found.rise(*sizes), strict=True))[library]
-    start, end = (format_bytes(size) for size in sizes)
-    return Finding(growth, f"{format_ratio(growth)} from {start} to {end}")
+    of = ("nvshmem", "nccl").index(library)
+    growths = [found.rise(start, end)[of] for end in ends]
+    judged = Finding.within(growths[-1], growths, format_ratio)
+    said = [f"{format_ratio(g)} to {format_bytes(end)}" for g, end in zip(growths, ends, strict=True)]
+    return replace(judged, words=f"{'; '.join(reversed(said))}; all from {format_bytes(start)}")
 
 
 def _compare(collective: str, clocks: tuple[str, str]) -> Comparison | None:
@@ -112,23 +129,37 @@ def exchange_bytes(**asked: Any) -> Finding:
 def crossings(axes: Mapping[str, Sequence[float]], **asked: Any) -> Finding:
     """How often the winner of a projected grid changes as the exchange grows; 0 if NCCL wins the smallest."""
     grid = grids.product(**axes)
-    size, wins = _bag_wins(grid, Clock.DEVICE, Clock.EAGER, asked)
-    _, stream_wins = _bag_wins(grid, Clock.STREAM, Clock.STREAM, asked)
-    changes = [i for i, (a, b) in enumerate(pairwise(wins)) if a != b]
-    beyond = f" beyond {format_bytes(size[changes[0]])}" if changes else ""
-    words = f"flips{beyond}; on a stream NVSHMEM wins {sum(stream_wins)} of {len(stream_wins)}"
-    return Finding(len(changes) if wins[0] else 0, words)
+    ratio = _bag_ratios(grid, Clock.DEVICE, Clock.EAGER, asked)
+    stream = _bag_ratios(grid, Clock.STREAM, Clock.STREAM, asked)["ratio"]
+    beyond = ratio.index[np.flatnonzero(ratio["ratio"] <= 1)]
+    flips = f"flips from {format_bytes(beyond[0])} on" if len(beyond) else "never flips"
+    counts = [_changes(ratio[end] > 1) for end in ("ratio", "low", "high")]
+    judged = Finding.within(counts[0], counts, format_count)
+    words = f"{judged.words}: {flips}; on a stream NVSHMEM wins {int((stream > 1).sum())} of {len(stream)}"
+    return replace(judged, words=words)
 
 
-def _bag_wins(
+def _changes(wins: pd.Series[bool]) -> int:
+    """Of the winner as the exchange grows. Limits: NVSHMEM does not win the smallest -> 0"""
+    return sum(a != b for a, b in pairwise(wins)) if wins.iloc[0] else 0
+
+
+def _bag_ratios(
     grid: grids.Columns, nvshmem_clock: Clock, nccl_clock: Clock, asked: Mapping[str, Any]
-) -> tuple[list[float], list[bool]]:
-    """Sizes of one rank's exchange, increasing, and whether NVSHMEM's mean time is the smaller there."""
+) -> pd.DataFrame:
+    """By the size of one rank's exchange, increasing: NCCL's time over NVSHMEM's, and its band.
+
+    Both run the same kernels, so the band is wider than it need be; the mean of all points of a size.
+    """
+    import pandas as pd
+
     one = project(grid, backend="nvshmem", clock=str(nvshmem_clock), **asked)
     two = project(grid, backend="nccl", clock=str(nccl_clock), **asked)
     size = one["gpus"] * one["batch"] * one["table_count"] * one["dim"] * 4
-    ratio = (two["time_s"] / one["time_s"]).groupby(size).mean().sort_index()
-    return [float(s) for s in ratio.index], [bool(r > 1) for r in ratio]
+    spans = [(each["low_s"], each["time_s"], each["high_s"]) for each in (two, one)]
+    low, ratio, high = ratio_band(*spans)
+    frame = pd.DataFrame({"ratio": ratio, "low": low, "high": high})
+    return frame.groupby(size.to_numpy()).mean().sort_index()
 
 
 def sane_points(grid: str) -> Finding:
@@ -146,13 +177,33 @@ def slowdown(end: str, gpus: int, **asked: Any) -> Finding:
     frame = pd.concat(project(grid(gpus=(gpus,)), **asked) for grid in grids.GRIDS.values())
     pick = np.argmin if end == "least" else np.argmax
     row = frame.iloc[int(pick(frame["slowdown"].to_numpy(float)))]
-    band = f"band {format_ratio(row['slowdown_low'])} to {format_ratio(row['slowdown_high'])}"
-    return Finding(float(row["slowdown"]), f"{format_ratio(row['slowdown'])} ({band})")
+    ends = float(row["slowdown_low"]), float(row["slowdown_high"])
+    return Finding.within(float(row["slowdown"]), ends, format_ratio)
 
 
-def ratio_of_samples(source: str, slow: str, fast: str) -> Finding:
-    """Measured times of one source under two notes, at the smallest size."""
+def gpus_needed(table_bytes: float, reserve: float) -> Finding:
+    """GPUs that hold so many bytes of tables where ``reserve`` of their memory is kept free."""
+    asked, usual = project_one(table_bytes=table_bytes, reserve=reserve), project_one(table_bytes=table_bytes)
+    first, second = (f"{one.gpus} GPUs, {format_ratio(one.slowdown)} slower" for one in (asked, usual))
+    return Finding(asked.gpus, f"{first} (--reserve {reserve:g}); {second} as memory is kept free by default")
+
+
+def communication(gpus: Sequence[int]) -> Finding:
+    """Share of communication in the passes of the paper's two grids: the median, and all of them."""
+    import pandas as pd
+
+    frame = pd.concat(project(grid(gpus=gpus)) for grid in grids.GRIDS.values())
+    exchanges = [f"{name}_time_s" for name, step in STEPS.items() if step.collective]
+    shares = frame[frame.columns.intersection(exchanges)].sum(axis=1) / frame["time_s"]
+    return Finding.within(float(shares.median()), shares, format_fraction)
+
+
+def ratio_of_samples(source: str, slow: str, fast: str, below_bytes: float = inf) -> Finding:
+    """Measured times of one source under two notes, at the smallest of its sizes below some size."""
     rows = _samples(source_id=source)
+    rows = rows[rows["payload_bytes"] < below_bytes]
+    if rows.empty:
+        return _UNMEASURED
     first = rows[rows["payload_bytes"] == rows["payload_bytes"].min()]
     times = first.groupby("note", observed=True)["time_s"].median()
     value = float(times[slow] / times[fast])
@@ -160,44 +211,71 @@ def ratio_of_samples(source: str, slow: str, fast: str) -> Finding:
 
 
 def throughput(
-    model: str, training_flops: float, *, gpus: int, alpha: float, gradient_bytes: float
+    model: str,
+    training_flops: float,
+    *,
+    batches: Sequence[int],
+    gpus: int,
+    alpha: float,
+    gradient_bytes: float,
 ) -> Finding:
     """Millions of samples per second of all GPUs: stored plan of EMBark's tables, ids of power law ``alpha``.
 
     training_flops  operations of a sample, forward and backward
+    batches         of all GPUs: the first is assumed; the band is over all of them, and of their steps
     """
-    case = throughput_case(model, gpus, alpha)
-    dense = on_machine(GivenFlops(training_flops / (1 + BACKWARD)), case.machine, gradient_bytes)
-    step_s = stored(case).step(dense).step_s
-    value = case.batch * case.gpus / step_s / _MILLION
-    return Finding(value, f"{format_number(value)} million a second, a step of {format_time(step_s)}")
+    found = []
+    for batch in batches:
+        case = throughput_case(model, gpus, alpha, batch)
+        dense = on_machine(GivenFlops(training_flops / (1 + BACKWARD)), case.machine, gradient_bytes)
+        whole = WholeStep.of(stored(case), dense)
+        times = whole.found.step_s, whole.low_s, whole.high_s
+        found.append([batch / time_s / _MILLION for time_s in times])
+    judged = Finding.within(found[0][0], [value for each in found for value in each], format_number)
+    least, most = (format_count(batch) for batch in (min(batches), max(batches)))
+    return replace(judged, words=f"{judged.words} million a second at batches of {least} to {most} in all")
 
 
-def throughput_case(model: str, gpus: int, alpha: float) -> Case:
-    """What EMBark trained on, with ids of another power law."""
+def throughput_case(model: str, gpus: int, alpha: float, batch: int) -> Case:
+    """What EMBark trained on, with ids of another power law and a batch of all GPUs."""
     inputs = load_inputs()
     conditions = inputs.embark.model_copy(update={"alpha": alpha})
-    return replace(embark_case(inputs, model, gpus), conditions=conditions)
+    return replace(embark_case(inputs, model, gpus, batch // gpus), conditions=conditions)
 
 
 def dependence(chip: str, models: Sequence[str], batch: int, ids: Sequence[str], effort: str) -> Finding:
-    """How much longer a batch takes with the worst ids than with the best: our mapping over plain gathers.
+    """How much longer the worst ids take than the best: what our mapping adds over what plain gathers add.
 
-    Of the mappings made for each of the ids, the one whose worst batch is shortest; of table sets the worst.
+        (worst / best - 1) of our mapping over (worst / best - 1) of plain gathers                [-]
+
+    Of the mappings made for each of the ids, the one whose worst batch is shortest; all table sets.
+    Limits: a mapping that does not depend on the ids -> 0;  that depends on them as plain gathers do -> 1
     """
     made_on, kinds = load_chip(chip), [parse_distribution(text) for text in ids]
-    found = {}
+    found, words = [], []
     for model in models:
-        tables = PlanTables.load(model, kinds[0])
-        costs = [cost_on(made_on, tables, batch, each) for each in kinds]
-        made = [answer_on(made_on, tables, batch, each, effort=effort).mapping for each in kinds]
-        times = [[mapping.batch(cost).seconds for cost in costs] for mapping in made]
+        answers = [_mapped(chip, model, batch, each, effort) for each in ids]
+        costs = [cost_on(made_on, answers[0].tables, batch, each) for each in kinds]
+        times = [[answer.mapping.batch(cost).seconds for cost in costs] for answer in answers]
         best, gathered = min(times, key=max), [global_memory(cost).time_s for cost in costs]
-        found[model] = max(best) / min(best), max(gathered) / min(gathered)
-    worst = max(found, key=lambda model: found[model][0] / found[model][1])
-    ours, plain = found[worst]
-    words = f"{format_ratio(ours / plain)}: {format_ratio(ours)} against {format_ratio(plain)} ({worst})"
-    return Finding(ours / plain, words)
+        ours, plain = max(best) / min(best), max(gathered) / min(gathered)
+        found.append((ours - 1) / (plain - 1))
+        words.append(f"{format_ratio(ours)} against {format_ratio(plain)} ({model})")
+    judged = Finding.within(max(found), found, format_ratio)
+    return replace(judged, words=f"{judged.words}: {', '.join(words)}")
+
+
+def chip_speedup(chip: str, models: Sequence[str], batch: int, ids: Sequence[str], effort: str) -> Finding:
+    """How much faster a mapping made for the ids is than plain gathers: the median, all sets and ids."""
+    answers = [_mapped(chip, model, batch, each, effort) for model in models for each in ids]
+    found = [answer.global_memory.time_s / answer.time_s for answer in answers]
+    return Finding.within(float(np.median(found)), found, format_ratio)
+
+
+@lru_cache(maxsize=32)
+def _mapped(chip: str, model: str, batch: int, ids: str, effort: str) -> ChipAnswer:
+    kind = parse_distribution(ids)
+    return answer_on(load_chip(chip), PlanTables.load(model, kind), batch, kind, effort=effort)
 
 
 QUESTIONS: dict[str, Callable[..., Finding]] = {
@@ -211,7 +289,10 @@ QUESTIONS: dict[str, Callable[..., Finding]] = {
     "slowdown": slowdown,
     "ratio_of_samples": ratio_of_samples,
     "throughput": throughput,
+    "gpus_needed": gpus_needed,
+    "communication": communication,
     "dependence": dependence,
+    "chip_speedup": chip_speedup,
     "held_out": held_out,
     "share": dlrm.share,
     "speedup": dlrm.speedup,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from math import inf
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -51,10 +53,34 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found: the number that is judged (None: nothing to judge by) and the words for it."""
+    """What a check found: a number (None: nothing to judge by) and the words for it.
+
+    low, high  between which it may be: its 95 % band, over all that a claim leaves open; None: the number
+    """
 
     value: float | None
     words: str
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def ends(self) -> tuple[float, float] | None:
+        """Limits: no number -> None;  no band -> the number twice"""
+        if self.value is None:
+            return None
+        at = self.value
+        return at if self.low is None else self.low, at if self.high is None else self.high
+
+    @classmethod
+    def within(cls, value: float, ends: Iterable[float], write: Callable[[float], str]) -> Finding:
+        """A number that may be anywhere between the least and the most of ``ends`` and itself.
+
+        write  gives the words of one number
+        """
+        every = [value, *ends]
+        low, high = min(every), max(every)
+        apart = f" ({write(low)} to {write(high)})" if low < high else ""
+        return cls(value, write(value) + apart, low, high)
 
 
 @dataclass(frozen=True)
@@ -68,7 +94,7 @@ class Judged:
     @classmethod
     def of(cls, claim: Claim, found: Finding) -> Judged:
         """Judged by the band of the claim."""
-        return cls(claim, found, claim.judge(found.value))
+        return cls(claim, found, claim.judge(found))
 
 
 class Claim(BaseModel):
@@ -101,15 +127,16 @@ class Claim(BaseModel):
             raise ValueError("a comparison has no band")
         return self
 
-    def judge(self, value: float | None) -> Outcome:
-        """What is said of a value that was found."""
+    def judge(self, found: Finding) -> Outcome:
+        """What is said of what was found. The tool against itself is judged by the number alone."""
         if self.kind is Kind.COMPARISON:
             return Outcome.COMPARED
-        return outcome(value, self.low, self.high)
+        alone = Finding(found.value, found.words)
+        return outcome(alone if self.kind is Kind.SELF_CHECK else found, self.low, self.high)
 
     def verdict(self, found: Finding) -> Verdict:
         """A verdict that is not the recorded one is a regression."""
-        said, band = self.judge(found.value), between(self.low, self.high)
+        said, band = self.judge(found), between(self.low, self.high)
         changed = said is not self.recorded
         return Verdict(
             self.id, self.claim, self.expected, found.words, band, said, self.why, changed, self.kind
@@ -140,7 +167,7 @@ class Band(BaseModel):
 
     def verdict(self, found: Finding) -> Verdict:
         """Outside the band is a regression; nothing to judge by is none."""
-        said, band = outcome(found.value, self.low, self.high), between(self.low, self.high)
+        said, band = outcome(found, self.low, self.high), between(self.low, self.high)
         failed = said is Outcome.FAILS
         return Verdict(self.id, self.claim, band, found.words, band, said, self.why, failed)
 
@@ -179,15 +206,23 @@ def _read(kind: type[_Kind], name: str, what: str) -> _Kind:
         raise invalid_fields(error, what, str(path)) from None
 
 
-def outcome(value: float | None, low: float | None, high: float | None) -> Outcome:
-    """Holds inside [low, high], fails outside, cannot say without a value or a band."""
-    if value is None or low is None or high is None:
+def outcome(found: Finding, low: float | None, high: float | None) -> Outcome:
+    """Holds where all that was found is inside [low, high], fails where all of it is outside.
+
+    Limits: a band of the finding that holds both, no number, no [low, high] -> cannot say
+    """
+    if found.ends is None or low is None or high is None:
         return Outcome.CANNOT_SAY
-    return Outcome.HOLDS if low <= value <= high else Outcome.FAILS
+    least, most = found.ends
+    if low <= least and most <= high:
+        return Outcome.HOLDS
+    return Outcome.FAILS if most < low or least > high else Outcome.CANNOT_SAY
 
 
 def between(low: float | None, high: float | None) -> str:
-    """``2 to 4``, ``at most 4``. Limits: no band -> nothing"""
+    """``2 to 4``, ``at most 4``, ``at least 2``. Limits: no band -> nothing"""
     if low is None or high is None:
         return ""
+    if high == inf:
+        return f"at least {low:g}"
     return f"at most {high:g}" if low == 0 else f"{low:g} to {high:g}"

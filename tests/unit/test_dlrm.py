@@ -226,9 +226,21 @@ def test_overlap_never_slows_a_step() -> None:
 
 
 def test_shares_of_communication_are_of_8_and_of_128_gpus() -> None:
+    """The number is that of the figure's model; its band is over the workloads, each cause at an end."""
     rows = dlrm.share_frame()
     shares = rows[rows["kept"] == "global"].set_index("gpus")["share"]
-    assert {n: dlrm.share(n).value for n in (8, 128)} == shares.to_dict()
+    for gpus in (8, 128):
+        found = dlrm.share(gpus, [65536])
+        assert found.value == shares[gpus]
+        assert found.low and found.high and found.low < shares[gpus] < found.high
+
+
+def test_speed_ups_are_those_of_the_table() -> None:
+    rows = dlrm.speedup_frame()["speedup"]
+    for answer in ("mean", "max"):
+        found = dlrm.speedup(answer, [65536])
+        assert found.value == pytest.approx(rows.agg(answer))
+        assert found.low and found.high and found.low < rows.agg(answer) < found.high
 
 
 def test_verdicts_are_the_recorded_ones() -> None:
@@ -242,7 +254,7 @@ def test_the_command_prints_every_row(capsys: pytest.CaptureFixture[str]) -> Non
     assert run(["validate", "--dlrm"]) == 0
     text = capsys.readouterr().out
     assert "Assumed: HugeCTR's benchmark script" in text and "Zipf 1.1" in text
-    assert "v3.1 Eos_n8" in text and "NVIDIA A40" in text and "9 claims of others" in text
+    assert "v3.1 Eos_n8" in text and "NVIDIA A40" in text and "5 claims of others" in text
     assert max(len(line) for line in text.splitlines()) <= 100
     assert run(["validate", "--dlrm", "--paper"]) == 2
     assert run(["validate", "--paper", "--held-out"]) == 2

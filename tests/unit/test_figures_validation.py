@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -112,7 +113,8 @@ def test_what_is_kept_is_what_is_computed(name: str, request: pytest.FixtureRequ
         return
     for one, other in zip(kept.claims_found(), request.getfixturevalue("fresh"), strict=True):
         assert (one.claim, one.outcome) == (other.claim, other.outcome), hint
-        assert one.found.value == pytest.approx(other.found.value, rel=1e-3), hint
+        assert (one.found.value is None) == (other.found.value is None), hint
+        assert one.found.ends == (other.found.ends and pytest.approx(other.found.ends, rel=1e-3)), hint
         assert _NUMBER.sub("#", one.found.words) == _NUMBER.sub("#", other.found.words), hint
         numbers = [[float(n) for n in _NUMBER.findall(each.found.words)] for each in (one, other)]
         assert numbers[0] == pytest.approx(numbers[1], rel=0.01), hint
@@ -149,12 +151,25 @@ def test_marks_of_claims_are_over_the_middle_of_their_band() -> None:
     assert mark.x[0] == pytest.approx(least.found.value / (20.52 * 25.08) ** 0.5)
     words = [note.text for note in drawn.figure.layout.annotations]
     here = least.found.words.split(" (")[0]
+    assert least.found.high is not None
+    assert mark.x[0] + mark.error_x.array[0] == pytest.approx(least.found.high / (20.52 * 25.08) ** 0.5)
     judged = [one for one in found if one.claim.kind is Kind.CLAIM]
-    many = len(judged)
-    assert f"figure 9 least (10a)<br>22.8x claimed, {here} here" in words and len(words) == many
-    held = sum(one.outcome is Outcome.HOLDS for one in judged)
-    assert drawn.title == f"Of {many} claims of papers {held} hold, {many - held} fail."
+    many, measured = len(judged), sum(one.found.value is not None for one in judged)
+    assert f"figure 9 least (10a)<br>22.8x claimed, {here} here" in words and len(words) == measured
+    held, failed = (sum(one.outcome is each for one in judged) for each in (Outcome.HOLDS, Outcome.FAILS))
+    rest = f"{held} hold, {failed} fail, {many - held - failed} cannot be judged."
+    assert drawn.title == f"Of {many} claims of papers {rest}"
     assert len(drawn.data) == len(found) > many
+
+
+def test_ranges_without_an_end_reach_the_edge_and_stay_json() -> None:
+    """At least 20 times, and at most a half from 0 on: neither end is on an axis of ratios."""
+    drawn = block(claims(kept.claims_found()))
+    json.dumps(drawn.data, allow_nan=False)
+    edges = [10**end for end in drawn.figure.layout.xaxis.range]
+    bars = {t.name: t.x for t in drawn.figure.data if t.mode == "lines"}
+    assert bars["11c"] == pytest.approx((1, edges[1]), rel=0.2) and bars["11c"][0] == 1
+    assert bars["11a"] == pytest.approx((edges[0], 1), rel=0.2) and bars["11a"][1] == 1
 
 
 def test_the_count_of_claims_follows_the_data() -> None:

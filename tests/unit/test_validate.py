@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ from perfmodel.schema.calibration import shipped_calibration
 from perfmodel.schema.evidence import Clock
 from perfmodel.validate import accuracy, crossover, measured, questions, validate, within
 from perfmodel.validate.crossover import Comparison
-from perfmodel.validate.verdicts import Finding, Outcome, load_bands, outcome
+from perfmodel.validate.verdicts import Finding, Outcome, between, load_bands, outcome
 
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 2**20
@@ -139,17 +141,50 @@ def test_unmeasured_pairs_are_said_to_be() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "low", "high", "said"),
+    ("least", "most", "low", "high", "said"),
     [
-        (1, 1, 2, "holds"),
-        (2, 1, 2, "holds"),
-        (3, 1, 2, "fails"),
-        (None, 1, 2, "cannot say"),
-        (1, None, None, "cannot say"),
+        (1, 1, 1, 2, "holds"),
+        (2, 2, 1, 2, "holds"),
+        (3, 3, 1, 2, "fails"),
+        (1, 2, 1, 2, "holds"),
+        (1.2, 1.8, 1, 2, "holds"),
+        (2.1, 9, 1, 2, "fails"),
+        (0, 0.9, 1, 2, "fails"),
+        (1.5, 2.1, 1, 2, "cannot say"),
+        (0.5, 9, 1, 2, "cannot say"),
+        (2, 9, 1, 2, "cannot say"),
+        (25, 90, 20, math.inf, "holds"),
+        (15, 90, 20, math.inf, "cannot say"),
+        (1, 1, None, None, "cannot say"),
     ],
 )
-def test_outcome(value: float | None, low: float | None, high: float | None, said: str) -> None:
-    assert outcome(value, low, high) == said
+def test_outcome(least: float, most: float, low: float | None, high: float | None, said: str) -> None:
+    """All inside, all outside, or both: whatever the number between the ends is."""
+    for value in (least, most):
+        assert outcome(Finding(value, "", least, most), low, high) == said
+
+
+def test_nothing_that_was_measured_cannot_say() -> None:
+    assert outcome(Finding(None, "not measured"), 1, 2) is Outcome.CANNOT_SAY
+
+
+def test_a_number_without_a_band_is_its_own_ends() -> None:
+    assert Finding(2.0, "").ends == (2.0, 2.0) and Finding(None, "").ends is None
+    assert Finding.within(2.0, [1.0, 3.0], str) == Finding(2.0, "2.0 (1.0 to 3.0)", 1.0, 3.0)
+    assert Finding.within(2.0, [], str) == Finding(2.0, "2.0", 2.0, 2.0)
+
+
+def test_the_ends_of_a_comparison_are_those_of_its_ratio() -> None:
+    """Twice as slow, half as slow: NCCL ahead from 1 KiB, from 4 KiB, nowhere."""
+    found = comparison([1.0, 1.0, 1.0], [2.0, 1.0, 0.5])
+    fast, slow = replace(found, low=found.nccl_s / 2.1, high=found.nccl_s * 4).ends
+    assert (fast.small_ratio, slow.small_ratio) == (pytest.approx(2 / 2.1), 8)
+    assert (fast.winner, slow.winner) == ("nccl", "nvshmem")
+    assert questions._crossing(fast) == 0 and questions._crossing(slow) == math.inf
+
+
+def test_an_open_range_is_written_with_its_end() -> None:
+    assert between(20, math.inf) == "at least 20" and between(0, 4) == "at most 4"
 
 
 def test_a_broken_band_is_a_regression() -> None:

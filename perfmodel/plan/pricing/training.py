@@ -156,7 +156,7 @@ class CostedPlan:
 
     def _at_end(self, dense: Dense | DenseTime, end: str, communication: bool) -> float:
         """The overlapped step with the fabric, or the kernels, at an end of their bands [s]."""
-        parts = self.parts(dense, _one_end(end, communication))
+        parts = self.parts(dense, one_end(end, communication))
         if self.training:
             elements = float(self.evaluator.tables.dim.sum())
             if communication:
@@ -176,7 +176,7 @@ class CostedPlan:
         return self._overlapped(replace(parts, **{name: getattr(parts, name) * over for name in DENSE_PARTS}))
 
 
-def _one_end(end: str, communication: bool) -> Pick:
+def one_end(end: str, communication: bool) -> Pick:
     """Takes the end of the band of the fabric's steps, or of the kernels', and the centre of the others."""
 
     def pick(row: StepRow) -> float:

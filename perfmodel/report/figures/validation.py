@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.marks import in_pane, panes, scatter
+from perfmodel.report.figures.marks import in_pane, panes, scatter, whiskers
 from perfmodel.report.figures.ratio_rows import bar, ratio_rows
 from perfmodel.report.figures.registry import CLAIMS, VALIDATION
 from perfmodel.report.figures.words import collective_name, hover, safe, sentence, signed
@@ -20,6 +21,7 @@ from perfmodel.schema.evidence import COLLECTIVES
 from perfmodel.units import counted, format_bytes, format_fraction, format_time
 from perfmodel.validate import Kind, Outcome, accuracy, kept, left_out
 from perfmodel.validate.own import compare_run, judged
+from perfmodel.validate.verdicts import between
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,7 +46,7 @@ _ROW = 78
 _OUTCOMES = {
     Outcome.HOLDS: (style.PALETTE[2], "circle"),
     Outcome.FAILS: (style.PALETTE[1], "x"),
-    Outcome.CANNOT_SAY: (style.PALETTE[7], "diamond"),
+    Outcome.CANNOT_SAY: (style.PALETTE[0], "diamond"),
 }
 _WORDS = {
     Outcome.HOLDS: ("holds", "hold"),
@@ -227,10 +229,10 @@ def claims(found: Sequence[Judged]) -> Block | Missing:
     """What the paper claims beside what comes out here, each over the middle of its own band.
 
     found  of ``validate.kept.claims_found``; comparisons and self-checks are in the data only
-    Limits: claims without a number or a band are told below the figure; none with one -> Missing
+    Limits: claims without a number or a range are told below the figure; none with both -> Missing
     """
     judged = [one for one in found if one.claim.kind is Kind.CLAIM]
-    drawn = [one for one in judged if one.found.value and one.claim.low and one.claim.high]
+    drawn = [one for one in judged if one.found.value and one.claim.high]
     if not drawn:
         return CLAIMS.missing("no published claim can be judged: perfmodel validate --paper")
     counts = [(kind, sum(one.outcome is kind for one in judged)) for kind in Outcome]
@@ -239,8 +241,8 @@ def claims(found: Sequence[Judged]) -> Block | Missing:
     more = f" Not drawn, because they have no number or no band: {', '.join(rest)}." if rest else ""
     return CLAIMS.block(
         sentence(f"of {counted(len(judged), 'claim')} of papers {said}"),
-        "Bars are the ranges that the claims allow, marks are the results; both relative to the middle of "
-        "the bar.",
+        "Bars are the ranges that claims allow, to the edge where they have no end; marks are the results, "
+        "with their bands. Both are relative to the middle of the bar, or to its only end.",
         _claims_figure(drawn),
         "arXiv 2512.05831 and others, evaluated on public measurements: perfmodel validate --paper." + more,
         tuple(_claim_row(one) for one in found),
@@ -248,11 +250,12 @@ def claims(found: Sequence[Judged]) -> Block | Missing:
 
 
 def _claims_figure(drawn: Sequence[Judged]) -> Any:
-    over = [value for one in drawn for value in _over_middle(one)]
+    over = [value for one in drawn for value in _over_middle(one) if 0 < value < inf]
+    reach = min(over) / 1.3, max(over) * 1.3
     return ratio_rows(
-        [(_claim_words(one), _claim(one)) for one in drawn],
+        [(_claim_words(one), _claim(one, reach)) for one in drawn],
         [(str(kind), _marker(kind)) for kind in dict.fromkeys(one.outcome for one in drawn)],
-        (min(over) / 1.3, max(over) * 1.3),
+        reach,
         "result relative to the claim (×)",
         _ROW,
     )
@@ -271,23 +274,26 @@ def _name(check: str) -> str:
     return check.replace("_", " ")
 
 
-def _over_middle(one: Judged) -> tuple[float, float, float]:
-    """Ends of the band, and what was found, over the (geometric) middle of the band."""
-    low, high, value = (float(v or np.nan) for v in (one.claim.low, one.claim.high, one.found.value))
-    middle = float(np.sqrt(low * high))
-    return low / middle, high / middle, value / middle
+def _over_middle(one: Judged) -> tuple[float, float, float, float, float]:
+    """Ends of the range, what was found and the ends of its band, over the middle of the range: the geometric
+    one, or the end that it has."""
+    low, high, value = (float(each or 0.0) for each in (one.claim.low, one.claim.high, one.found.value))
+    middle = low if high == inf else float(np.sqrt(low * high)) or high
+    least, most = one.found.ends or (value, value)
+    return low / middle, high / middle, value / middle, least / middle, most / middle
 
 
-def _claim(one: Judged) -> list[dict[str, Any]]:
-    low, high, at = _over_middle(one)
+def _claim(one: Judged, reach: tuple[float, float]) -> list[dict[str, Any]]:
+    low, high, at, least, most = (float(np.clip(each, *reach)) for each in _over_middle(one))
     text = hover(
         [
             *textwrap.wrap(safe(one.claim.claim), 60),
-            f"claimed {one.claim.low:g} to {one.claim.high:g}",
+            f"claimed {between(one.claim.low, one.claim.high)}",
             f"here {safe(one.found.words)}: {one.outcome}",
         ]
     )
-    mark = scatter([at], [], text, one.claim.id, _marker(one.outcome))
+    ends = whiskers([at], [least], [most], thickness=1.5, width=5)
+    mark = scatter([at], [], text, one.claim.id, _marker(one.outcome), error_x=ends)
     return [bar(low, high, text, style.PALETTE[7], one.claim.id), mark]
 
 
@@ -302,8 +308,10 @@ def _claim_row(one: Judged) -> dict[str, Any]:
         "kind": str(one.claim.kind),
         "claim": one.claim.claim,
         "low": one.claim.low,
-        "high": one.claim.high,
+        "high": None if one.claim.high == inf else one.claim.high,
         "found": one.found.value,
+        "found_low": one.found.low,
+        "found_high": one.found.high,
         "found_in_words": one.found.words,
         "verdict": str(one.outcome),
     }
