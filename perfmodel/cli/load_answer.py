@@ -22,7 +22,7 @@ from perfmodel.service.hourly import HourlyCost, hourly_cost
 from perfmodel.service.served import LARGEST_BATCH, ServedPass, hosted_pass, planned_pass, projected_pass
 from perfmodel.service.service_load import ServiceLoad, service_load
 from perfmodel.service.sharded import BATCHES, sharded_pass
-from perfmodel.service.stragglers import NONE, measured_ranks, spread_of
+from perfmodel.service.stragglers import NONE, ranks_behind, spread_of
 from perfmodel.units import counted
 
 if TYPE_CHECKING:
@@ -64,12 +64,10 @@ def answered(typed: Mapping[str, Any]) -> LoadAnswer:
         if host is not None:
             check_clock(setting, host)
             served = hosted_pass(served, host, file)
-        measured = [
-            measured_ranks(setting, s.collective, served.gpus) if s.collective else 0 for s in served.steps
-        ]
+        measured = ranks_behind(setting, served)
         spread = spread_of(question.calibration if file else None) if typed["stragglers"] else NONE
         with contextlib.closing(LoadProgress()) as progress:
-            answer = service_load(asked.question(served, spread, tuple(measured)), progress.tell)
+            answer = service_load(asked.question(served, spread, measured), progress.tell)
     hourly = hourly_cost(answer, setting.machine.name, known)
     return LoadAnswer(answer, hourly, setting, question, file, plan is not None)
 

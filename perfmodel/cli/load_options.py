@@ -71,7 +71,7 @@ class TypedLoad:
             )
         return found
 
-    def question(self, served: Any, spread: Any, measured: tuple[int, ...]) -> ServiceQuestion:
+    def question(self, served: Any, spread: Any, measured: Any) -> ServiceQuestion:
         """For a pass. Limits: a wait for a batch of one, a batch that does not fit -> BadInputError"""
         from perfmodel.service.arrivals import Poisson, read_arrivals
         from perfmodel.service.sizing import ServiceQuestion

@@ -10,7 +10,7 @@ from perfmodel.report.terminal import facts, paragraph, sides, table, unbroken
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.service.closed_forms import ABOUT, AT_LEAST, AT_MOST, EQUAL, ClosedForm
 from perfmodel.service.events import WAITS
-from perfmodel.service.highest import P99, Carried
+from perfmodel.service.highest import ERROR, P99, Carried
 from perfmodel.service.hourly import HourlyCost
 from perfmodel.service.service_load import LoadRow, ServiceLoad, least_latency
 from perfmodel.units import (
@@ -33,6 +33,10 @@ _ROUGH = (
 _READ = (
     "Used: part of the load that full batches serve. Batch: requests in one, on average. Batching, queue, "
     "pass and slowest add up to the p99; slowest: what the slowest rank of each collective adds."
+)
+_OPEN = (
+    " ±: what so many requests leave open of the p99 (95 %), this close to the most that is served; "
+    "--requests follows more."
 )
 _IN_LINE, _OVERLAPPED = "in line", "overlap"
 MEANINGS = {
@@ -77,7 +81,10 @@ def headline(answer: ServiceLoad) -> str:
         where += f": {counted(answer.replicas, 'replica')} of {format_count(q.served.gpus)}"
     takes = "takes" if asked.load_per_s == 1 else "take"
     first = f"{load} within {limit} (p99) {takes} {where}."
-    times = f"     p99 is {format_time(asked.run.quantile(P99))}, p50 {format_time(asked.run.quantile(0.5))}"
+    tail = " ".join(
+        [format_time(asked.run.quantile(P99)), *(each.removeprefix("p99 ") for each in uncertain(asked))]
+    )
+    times = f"     p99 is {tail}, p50 {format_time(asked.run.quantile(0.5))}"
     most = f"     {most_words(answer)}"
     return "\n".join([sides(first, band_words(answer)), paragraph(times), paragraph(most)])
 
@@ -180,7 +187,14 @@ def load_table(answer: ServiceLoad) -> str:
     rows = [_row(row, answer, most) for row in answer.rows]
     headers = ["load/s", "used", "batch", *("p50", "p95", "p99"), *WAITS[:-1], "slowest", ""]
     shown = "Latency against load, and what the p99 is made of"
-    return f"{shown}\n{table(headers, rows, left=(10,), drop=(2, (6, 7, 8, 9)))}\n{paragraph(_READ)}"
+    read = _READ + _OPEN * any(uncertain(row) for row in answer.rows)
+    return f"{shown}\n{table(headers, rows, left=(10,), drop=(2, (6, 7, 8, 9)))}\n{paragraph(read)}"
+
+
+def uncertain(row: LoadRow) -> list[str]:
+    """How far the p99 may be off, where the simulation leaves more open than it should."""
+    error = row.run.error(P99)
+    return [f"p99 ±{format_fraction(error)}"] if error > ERROR else []
 
 
 def _whose(answer: ServiceLoad) -> str:
@@ -194,7 +208,7 @@ def _whose(answer: ServiceLoad) -> str:
 def _row(row: LoadRow, answer: ServiceLoad, most: float) -> list[str]:
     parts = row.run.made_of(P99)
     near = abs(row.load_per_s - most) < 1e-6 * most
-    words = [_whose(answer)] * (row is answer.asked) + ["most"] * near
+    words = [_whose(answer)] * (row is answer.asked) + ["most"] * near + uncertain(row)
     return [
         _per_s(row.load_per_s),
         format_fraction(row.utilisation),

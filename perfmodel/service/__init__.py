@@ -75,7 +75,7 @@ def answered(
     from perfmodel.service.service_load import service_load
     from perfmodel.service.sharded import BEST, sharded_pass
     from perfmodel.service.sizing import ServiceQuestion
-    from perfmodel.service.stragglers import NONE, measured_ranks, spread_of
+    from perfmodel.service.stragglers import NONE, ranks_behind, spread_of
 
     if p99_s is None or not p99_s > 0:
         raise BadInputError(
@@ -92,9 +92,6 @@ def answered(
     way = None if sharding is None else sharding if sharding == BEST else way_named(sharding, BEST)
     other = sharded_pass(first, way, tables) if way and way != ROW_WISE else None
     served = other or projected_pass(keywords, first.gpus)
-    ranks = [
-        measured_ranks(first.setting, s.collective, served.gpus) if s.collective else 0 for s in served.steps
-    ]
     calibration = None if pass_of.get("calibration") is None else str(pass_of["calibration"])
     if host is not None:
         check_clock(first.setting, host)
@@ -107,7 +104,7 @@ def answered(
             arrivals=arrivals or Poisson(),
             requests=requests,
             spread=spread_of(calibration) if stragglers else NONE,
-            measured=tuple(ranks),
+            measured=ranks_behind(first.setting, served),
             **own,
         )
     )

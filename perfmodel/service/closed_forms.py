@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from perfmodel.model import queueing
 from perfmodel.model.recording import PER_SECOND, PLAIN, SECONDS, Recorded, Unit
 from perfmodel.service.arrivals import Poisson
@@ -182,21 +180,9 @@ def steady_pass(replica: Replica, rule: Rule, rate: float) -> float:
 
 def mean_pass(replica: Replica, requests: float) -> float:
     """Mean time of a pass of so many requests, its slowest ranks with it [s]."""
-    times = _times(replica, requests)
-    return float(times.sum() + (0.0 if replica.late is None else _late(replica, times).mean()))
+    return float((replica.times(requests) + replica.mean_delays(requests)).sum())
 
 
 def pass_variance(replica: Replica, requests: float) -> float:
     """Variance of the same [s^2]."""
-    return 0.0 if replica.late is None else float(_late(replica, _times(replica, requests)).var())
-
-
-def _times(replica: Replica, requests: float) -> Any:
-    return replica.served.at(np.ceil(requests * replica.samples / replica.served.gpus))[:, 0]
-
-
-def _late(replica: Replica, times: Any) -> Any:
-    """Delays of a pass, one a draw [s]."""
-    late = replica.late
-    assert late is not None
-    return np.where(times > 0, (late.floor_s + late.share * times) * late.draws, 0.0).sum(axis=1)
+    return 0.0 if replica.late is None else float(replica.delays(requests).sum(axis=1).var())

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtrit
 
 from perfmodel.model.schedule import IN_FLIGHT
 from perfmodel.service.served import ServedPass
@@ -26,6 +27,7 @@ _DIGITS = 17  # of a time, at most: in a run of more than a day a unit is more t
 _FAR = 2**62
 _WARM = 0.1  # of the requests, while queues fill
 _FEWEST_BATCHES, _AT_ONCE = 20, 4096  # in a simulation; requests that come together in a short one
+_PARTS, _UPPER = 20, 0.975  # of a run, for the error of its quantiles; two-sided 95 %
 WAITS = ("batching", "queue", "pass", "stragglers")
 """What the latency of a request is made of, in order."""
 
@@ -74,6 +76,22 @@ class ServedRequests:
         """Latency that a share q of the requests stays below [s]."""
         return float(np.quantile(self.latency_s, q, method="inverted_cdf"))
 
+    def error(self, q: float) -> float:
+        """Half of the 95 % interval of ``quantile``, over it: what a run of this length leaves open [-].
+
+            (x(q + d) - x(q - d)) / (2 x(q)),   d = t s / sqrt(n)
+
+        s  standard deviation of the shares below x(q) in n equal parts of the run, one after the other;
+        t  Student's, of n - 1 degrees of freedom
+        Source: batch means: parts that are long beside a busy time hardly know of one another
+        Limits: parts alike -> 0;  requests that know nothing of one another -> that of a binomial share
+        """
+        whole = self.quantile(q)
+        shares = [float((part <= whole).mean()) for part in np.array_split(self.latency_s, _PARTS)]
+        apart = float(stdtrit(_PARTS - 1, _UPPER) * np.std(shares, ddof=1) / np.sqrt(_PARTS))
+        low, high = self.quantile(max(q - apart, 0.0)), self.quantile(min(q + apart, 1.0))
+        return (high - low) / (2 * whole)
+
     @property
     def mean_s(self) -> float:
         """Mean latency."""
@@ -106,11 +124,16 @@ def simulate(served: ServedPass, rule: Rule, arrivals: Array, late: Lateness | N
     full = min(rule.followed, max(times.size // _FEWEST_BATCHES, _AT_ONCE))  # more never come together
     counts = np.arange(1, full + 1) * rule.grain * rule.samples / served.gpus
     steps = np.rint(served.at(np.ceil(counts)) * per_s).astype(np.int64)
-    delays = _Delays(0.0, 0.0, []) if late is None else _Delays(late.floor_s * per_s, late.share, late.rows)
+    delays = _Delays(0.0, 0.0, [], [])
+    if late is not None:
+        more = late.more_of(np.ceil(counts)).tolist()
+        delays = _Delays(late.floor_s * per_s, late.share, late.rows, more)
     wait = round(rule.wait_s * per_s) if rule.requests > 1 else 0
     come = memoryview(times)  # Python's own integers, but only of those that are looked at
     if rule.overlap:
         found = _overlapped(come, steps, served, full, wait, delays)
+    elif full == 1:
+        found = _one_by_one(times, steps[:, 0], delays)
     else:
         found = _in_line(come, steps, full, wait, delays)
     return _measured(times, steps.sum(axis=0), found, rule, full, per_s)
@@ -123,10 +146,14 @@ class _Delays:
     floor: float
     share: float
     draws: list[list[float]]
+    more: list[list[float]]
 
-    def row(self, number: int) -> list[float] | None:
-        """Draws of a batch; None where no rank is slower than another."""
-        return self.draws[number % len(self.draws)] if self.draws else None
+    def row(self, number: int, requests: int) -> list[float] | None:
+        """Draws of a batch of so many that are followed; None where no rank is slower than another."""
+        if not self.draws:
+            return None
+        drawn = self.draws[number % len(self.draws)]
+        return [a + b for a, b in zip(drawn, self.more[requests - 1], strict=True)] if self.more else drawn
 
     def of(self, draw: float, time: int) -> int:
         """Delay of a step that takes ``time``; of none, where it does not run."""
@@ -145,6 +172,21 @@ class _Batches:
     end: int  # requests that were served
 
 
+def _one_by_one(times: Whole, steps: Whole, delays: _Delays) -> _Batches:
+    """``_in_line`` with batches of one, whose ends do not depend on who else comes.
+
+    end_n = S_n + max over k <= n of (a_k - S_(k-1)),   S_n = s_1 + ... + s_n
+    """
+    known = steps.tolist()
+    rows = [delays.row(number, 1) or [] for number in range(max(len(delays.draws), 1))]
+    late = np.resize([sum(map(delays.of, row, known)) for row in rows], times.size)
+    served = np.cumsum(late + sum(known))
+    before = np.append(0, served[:-1])
+    ready = served + np.maximum.accumulate(times - before)
+    formed = np.maximum(times, np.append(0, ready[:-1]))
+    return _Batches(np.arange(times.size), times, formed, ready, late, times.size)
+
+
 def _in_line(come: Sequence[int], steps: Whole, full: int, wait: int, delays: _Delays) -> _Batches:
     """One batch after the other: a recursion over batches, as Lindley's is over requests."""
     total = [0, *steps.sum(axis=0).tolist()]
@@ -156,7 +198,7 @@ def _in_line(come: Sequence[int], steps: Whole, full: int, wait: int, delays: _D
         closed = min(filled, come[at] + wait)
         formed = closed if closed > free else free
         after = bisect_right(come, formed, at, min(at + full, count))
-        row = delays.row(number)
+        row = delays.row(number, after - at)
         late = 0 if row is None else sum(map(delays.of, row, by_count[after - at]))
         free = formed + total[after - at] + late
         out.append((at, closed, formed, free, late))
@@ -190,7 +232,7 @@ def _overlapped(
             formed = max(closed, room, free[device[0]])
             if formed < best:
                 after = bisect_right(come, formed, at, min(at + full, count))
-                draws = delays.row(number)
+                draws = delays.row(number, after - at)
                 if not flying and max(free) <= formed:
                     late = 0 if draws is None else sum(map(delays.of, draws, by_count[after - at]))
                     end = formed + total[after - at] + late

@@ -67,10 +67,9 @@ def explain_load(answer: ServiceLoad, hourly: HourlyCost) -> LoadExplanation:
     load, gpus = format_per_second(answer.asked.load_per_s, "requests"), counted(answer.gpus, "GPU")
     title = f"{load} on {gpus}: p99 {format_time(answer.asked.run.quantile(P99))}"
     requests = (1.0, answer.asked.run.requests, float(best.rule.requests))
-    late = stragglers.lateness(q.spread, q.measured, q.served.gpus, q.arrivals.seed) if q.measured else None
     numbers = (*_numbers(answer), *hourly_numbers(hourly, answer))
     full = int(np.ceil(best.rule.requests * q.samples / q.served.gpus))
-    return LoadExplanation(title, numbers, tuple(_parts(answer, requests, late)), requests, full)
+    return LoadExplanation(title, numbers, tuple(_parts(answer, requests)), requests, full)
 
 
 def _numbers(answer: ServiceLoad) -> Iterator[ExplainedNumber]:
@@ -228,14 +227,13 @@ def _slow_ranks(answer: ServiceLoad) -> Iterator[ExplainedNumber]:
     )  # fmt: skip
 
 
-def _parts(
-    answer: ServiceLoad, requests: tuple[float, float, float], late: stragglers.Lateness | None
-) -> Iterator[PassPart]:
-    q = answer.question
+def _parts(answer: ServiceLoad, requests: tuple[float, float, float]) -> Iterator[PassPart]:
+    q, late = answer.question, answer.question.late
     samples = [np.ceil(each * q.samples / q.served.gpus) for each in requests]
     one, asked, full = q.served.at(samples).T
+    behind = q.ranks_at(samples[1])
     for at, step in enumerate(q.served.steps):
-        ranks = q.measured[at] if q.measured else 0
+        ranks = behind[at]
         mean, high = 0.0, 0.0
         if late is not None and ranks and asked[at]:
             scale = late.floor_s + late.share * float(asked[at])

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.model import queueing
-from perfmodel.service.arrivals import Arrivals
+from perfmodel.service.arrivals import Arrivals, Poisson
 from perfmodel.service.events import Rule, ServedRequests, simulate
 from perfmodel.service.served import LARGEST_BATCH, ServedPass
 from perfmodel.service.stragglers import Lateness
 from perfmodel.units import format_count
 
+Array = NDArray[np.float64]
 P99 = 0.99
 LOADS = (0.98, 0.95, 0.9, 0.84, 0.76, 0.66, 0.54, 0.4, 0.26, 0.14, 0.06, 0.02)
 """Shares of the capacity that are tried, from the highest."""
@@ -22,6 +27,10 @@ _RARE = 0.002
 """Requests that come while one is served alone: at fewer, hardly one in a thousand waits for another."""
 _HALVINGS = 5
 """Requests that are followed at each load."""
+ERROR = 0.02
+"""Of the 99th percentile, with which a simulation is long enough (95 %)."""
+_MOST_TIMES = 16
+"""The requests that are asked for, until it is."""
 QUICK = (8_000, 20)
 """Requests that are followed in a simulation of a search, and of them in a batch."""
 _OF_A_BATCH = 1000
@@ -53,11 +62,34 @@ class Replica:
         return Rule(requests, wait_s, self.samples, overlap)
 
     def capacity(self, rule: Rule) -> float:
-        """Most requests per second in full batches (``queueing.batch_capacity``)."""
-        return float(queueing.batch_capacity(rule.requests, self._gap(rule.requests, rule.overlap)))
+        """Most requests per second in full batches (``queueing.batch_capacity``): one comes after the other
+        in the mean time of a pass with its slowest ranks, or sooner where two overlap."""
+        if rule not in self._capacities:
+            samples, late = self.samples_of(rule.requests), self.mean_delays(rule.requests)
+            gap = self.served.gap(samples, rule.overlap, late)
+            self._capacities[rule] = float(queueing.batch_capacity(rule.requests, gap))
+        return self._capacities[rule]
 
-    def _gap(self, requests: int, overlap: bool) -> float:
-        return _gap(self.served, requests * self.samples / self.served.gpus, overlap)
+    @cached_property
+    def _capacities(self) -> dict[Rule, float]:
+        return {}
+
+    def samples_of(self, requests: float) -> float:
+        """Of each GPU in a pass of so many requests, a whole number."""
+        return max(math.ceil(requests * self.samples / self.served.gpus), 1)
+
+    def times(self, requests: float) -> Array:
+        """Of each step of a pass of so many requests, without its slowest ranks [s]."""
+        return self.served.at(self.samples_of(requests))[:, 0]
+
+    def delays(self, requests: float) -> Array:
+        """What the slowest ranks add to each step of each batch of so many requests [batches, S] [s]."""
+        assert self.late is not None
+        return self.late.delays(self.times(requests), self.samples_of(requests))
+
+    def mean_delays(self, requests: float) -> Array:
+        """The mean of it, of each step [S]; 0: no rank is slower than another."""
+        return np.zeros(len(self.served.steps)) if self.late is None else self.delays(requests).mean(axis=0)
 
     def run(self, rule: Rule, rate: float, effort: tuple[int, int]) -> ServedRequests:
         """A simulation of so many requests per second at this replica."""
@@ -66,6 +98,20 @@ class Replica:
         grained = replace(rule, grain=max(int(likely / of_a_batch), 1))
         times = self.arrivals.times(rate, self.replicas, count, grained.grain)
         return simulate(self.served, grained, times, self.late)
+
+    def steady_run(self, rule: Rule, rate: float, effort: tuple[int, int]) -> ServedRequests:
+        """The same, of as many times the requests as it takes to know the 99th percentile within ``ERROR``.
+
+        Limits: ``_MOST_TIMES`` as many, whatever is known then;  a trace, which only repeats itself -> once
+        """
+        count, of_a_batch = effort
+        times, most = 1, _MOST_TIMES if isinstance(self.arrivals, Poisson) else 1
+        while True:
+            run = self.run(rule, rate, (times * count, of_a_batch))
+            error = run.error(P99)
+            if error <= ERROR or times == most:
+                return run
+            times = min(times * max(math.ceil((error / ERROR) ** 2), 2), most)  # errors fall as its root
 
     def p99(self, rule: Rule, rate: float, effort: tuple[int, int]) -> float:
         """99th percentile of the latency [s]."""
@@ -113,11 +159,6 @@ class Replica:
 
 _BETTER = 0.01
 _SMALL = 1 / 8
-
-
-@lru_cache(maxsize=4096)
-def _gap(served: ServedPass, samples: float, overlap: bool) -> float:
-    return served.gap(samples, overlap)
 
 
 @dataclass(frozen=True)
@@ -205,8 +246,12 @@ def _of_batch(replica: Replica, batch: int, wait_s: float | None, overlap: bool 
 
 
 def surely(replica: Replica, found: Carried, requests: int, above: float = 0.0) -> Carried:
-    """The same from longer simulations; a load of 0 where it does not carry more than ``above``."""
-    return replace(found, rate_per_s=replica.highest(found.rule, effort_of(requests), above))
+    """The same from longer simulations, the last of them steady; a load of 0: no more than ``above``."""
+    effort = effort_of(requests)
+    rate = replica.highest(found.rule, effort, above)
+    while rate > above and replica.steady_run(found.rule, rate, effort).quantile(P99) > replica.limit_s:
+        rate *= 1 - _BETTER
+    return replace(found, rate_per_s=rate if rate > above else 0.0)
 
 
 def batches_within(served: ServedPass, limit_s: float) -> list[int]:

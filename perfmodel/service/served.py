@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,7 @@ class ServedPass:
     node          GPUs of a machine;  whole  whether a replica has the memory of its machines to itself
     held_bytes, held_in  rows of a replica on SSDs or in one memory, by the names of ``schema.prices``
     sharding      what pass it is, in words;  way  one of ``alike.WAYS``; "": of a plan
+    payload_bytes  of one rank in each step [S, n]
     """
 
     gpus: int
@@ -74,6 +75,7 @@ class ServedPass:
     held_in: str = ""
     sharding: str = ROW_WISE
     way: str = ROW_WISE
+    payload_bytes: Array = field(default_factory=lambda: np.zeros((0, 0)))
 
     @property
     def largest_batch(self) -> int:
@@ -89,18 +91,23 @@ class ServedPass:
         """Time of a pass that is alone [s]."""
         return float(self.at(batch).sum())
 
-    def tasks(self, batch: float) -> tuple[schedule.Task, ...]:
-        """The steps one after the other, as ``model.schedule`` has them; batches on streams of their own."""
-        times = self.at(batch)[:, 0]
+    def tasks(self, batch: float, more: Array | float = 0.0) -> tuple[schedule.Task, ...]:
+        """The steps one after the other, as ``model.schedule`` has them; batches on streams of their own.
+
+        more  what each takes beyond its time [s]
+        """
+        times = self.at(batch)[:, 0] + more
         found: list[schedule.Task] = []
         for step, time in zip(self.steps, times, strict=True):
             after = (found[-1].name,) if found else ()
             found.append(schedule.Task(step.name, step.name, float(time), after, (), step.device))
         return tuple(found)
 
-    def gap(self, batch: float, overlap: bool) -> float:
+    def gap(self, batch: float, overlap: bool, more: Array | float = 0.0) -> float:
         """Time from one full batch to the next [s]: the pass, or less where two batches overlap."""
-        return schedule.steady(self.tasks(batch)).step_s if overlap else self.total(batch)
+        if overlap:
+            return schedule.steady(self.tasks(batch, more)).step_s
+        return self.total(batch) + float(np.sum(more))
 
     def changed(self, times: Array) -> ServedPass:
         """With other times of the steps [S, n]."""
@@ -160,6 +167,7 @@ def projected_pass(keywords: dict[str, Any], gpus: int, most: int = LARGEST_BATC
         forward.tier is not None,
         float(work.table_bytes[0]) if held else 0.0,
         held,
+        payload_bytes=np.array([np.broadcast_to(step.payload_bytes, shape) for step in steps]),
     )
 
 
@@ -203,9 +211,9 @@ def planned_pass(
     seen = {row.name: row for cost in costs for row in cost.rows}
     order = [*(name for name in names if name in seen), *(name for name in seen if name not in names)]
     by_name = [{row.name: row for row in cost.rows} for cost in costs]
-    time, low, high = (
+    time, low, high, payload = (
         np.array([[getattr(each[name], key) if name in each else 0.0 for each in by_name] for name in order])
-        for key in ("time_s", "low_s", "high_s")
+        for key in ("time_s", "low_s", "high_s", "payload_bytes")
     )
     served = tuple(_served(name, seen[name].collective, seen[name].is_kernel) for name in order)
     evidence = tuple(cost.evidence for cost in costs)
@@ -213,4 +221,4 @@ def planned_pass(
     last, away = evaluator_of(batches[0]), bool(plan.tier_codes.any())
     found = ServedPass(plan.gpus, sizes, served, time, low, high, evidence, np.asarray(fits))
     node = last.basis.gpus_per_node or last.setting.machine.gpus_per_node
-    return replace(found, node=int(node), whole=away)
+    return replace(found, node=int(node), whole=away, payload_bytes=payload)

@@ -45,6 +45,7 @@ class LoadRow:
             "utilisation": self.utilisation,
             "requests_per_batch": self.run.requests,
             **found,
+            "p99_error": self.run.error(P99),
             "mean_s": self.run.mean_s,
             "requests_inside": float(queueing.requests_inside(self.load_per_s, self.run.mean_s)),
             **parts,
@@ -184,7 +185,7 @@ def service_load(question: ServiceQuestion, tell: Callable[[str], None] = _quiet
 def _row(replica: Replica, rule: Rule, load: float, requests: int) -> LoadRow:
     each = load / replica.replicas
     used = float(queueing.utilisation(each, replica.capacity(rule)))
-    return LoadRow(load, used, replica.run(rule, each, effort_of(requests)))
+    return LoadRow(load, used, replica.steady_run(rule, each, effort_of(requests)))
 
 
 PAGE_SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 1.0)
@@ -216,9 +217,5 @@ def least_latency(question: ServiceQuestion, end: str = "") -> float:
     end  ``low`` or ``high``: with all times at that end of their bands
     """
     replica = question.replica(1, end)
-    times = replica.served.at(max(math.ceil(question.samples / replica.served.gpus), 1))[:, 0]
-    if replica.late is None:
-        return float(times.sum())
-    late = replica.late
-    delays = np.where(times > 0, (late.floor_s + late.share * times) * late.draws, 0.0).sum(axis=1)
-    return float(np.quantile(times.sum() + delays, P99))
+    alone = replica.times(1).sum()
+    return float(alone if replica.late is None else np.quantile(alone + replica.delays(1).sum(axis=1), P99))

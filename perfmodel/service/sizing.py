@@ -6,12 +6,15 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
+
 from perfmodel.errors import BadInputError
 from perfmodel.question.passes import FOLLOWED
 from perfmodel.service.arrivals import Arrivals, Poisson
 from perfmodel.service.highest import QUICK, Carried, Replica, batches_within, carried, soonest, surely
 from perfmodel.service.served import ServedPass
-from perfmodel.service.stragglers import NONE, RankDelay, lateness
+from perfmodel.service.stragglers import NONE, Lateness, RankDelay, lateness
 from perfmodel.units import counted, format_count, format_per_second, format_time
 
 SLACK = 1e-9
@@ -21,7 +24,7 @@ _ROUGH = 0.1  # of the load that a short simulation finds
 _MOST_NEW = 3  # rules that answer as soon, whose highest load is looked for
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class ServiceQuestion:
     """What is asked.
 
@@ -30,7 +33,8 @@ class ServiceQuestion:
     batch    samples of each GPU in a full batch, wait_s  of its first request, overlap  whether two batches
              overlap; None: the best that is tried
     samples  of a request;  requests  number of requests that are simulated at each load
-    spread   of ranks;  measured  ranks behind the mean time of each step
+    spread   of ranks;  measured  ranks behind the mean time of each step [S], or at each of the batches of
+             ``served`` [S, n] (``stragglers.ranks_behind``); None: nobody waits for another
     """
 
     served: ServedPass
@@ -44,7 +48,27 @@ class ServiceQuestion:
     arrivals: Arrivals = field(default_factory=Poisson)
     requests: int = FOLLOWED
     spread: RankDelay = NONE
-    measured: tuple[int, ...] = ()
+    measured: npt.ArrayLike | None = None
+
+    @property
+    def late(self) -> Lateness | None:
+        """Delays of the collectives of a pass."""
+        return self._late(self.spread)
+
+    def _late(self, spread: RankDelay) -> Lateness | None:
+        if self.measured is None:
+            return None
+        at = self.served.batches if np.ndim(self.measured) > 1 else None
+        return lateness(spread, self.measured, self.served.gpus, self.arrivals.seed, at)
+
+    def ranks_at(self, samples: float) -> list[int]:
+        """Ranks behind the mean time of each step with about so many samples of a GPU; 0: a kernel."""
+        steps, sizes = len(self.served.steps), self.served.batches
+        if self.measured is None:
+            return [0] * steps
+        ranks = np.asarray(self.measured, dtype=np.int64).reshape(steps, -1)
+        nearest = int(np.argmin(np.abs(sizes - samples)))
+        return [int(each) for each in ranks[:, min(nearest, ranks.shape[1] - 1)]]
 
     def replica(self, replicas: int, end: str = "") -> Replica:
         """One of so many; ``low`` or ``high``: with all times and delays at that end of their bands."""
@@ -52,8 +76,7 @@ class ServiceQuestion:
         if end:
             served = served.changed(getattr(served, f"{end}_s"))
             spread = spread.end(end == "high")
-        late = lateness(spread, self.measured, served.gpus, self.arrivals.seed) if self.measured else None
-        return Replica(served, self.arrivals, self.limit_s, late, self.samples, replicas)
+        return Replica(served, self.arrivals, self.limit_s, self._late(spread), self.samples, replicas)
 
 
 def sized(question: ServiceQuestion, tell: Callable[[str], None]) -> tuple[int, Carried, tuple[Carried, ...]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
@@ -22,7 +23,12 @@ from perfmodel.schema.run_files import Run, read_run
 from perfmodel.schema.run_folders import run_folder
 from perfmodel.schema.runs import PointKind
 
+if TYPE_CHECKING:
+    from perfmodel.service.served import ServedPass
+
 Array = NDArray[np.float64]
+Whole = NDArray[np.int64]
+_SAME = 1e-6  # of the logarithm of a size
 _FEWEST = 8  # calls of a visit that tell a spread
 DRAWS = 2**14
 """Batches of which the delays are drawn; in longer runs they repeat."""
@@ -58,11 +64,17 @@ NONE = RankDelay(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, Evidence.ASSUMED, "no rank is slo
 
 @dataclass(frozen=True, eq=False)
 class Lateness:
-    """Delays of collectives: (a + r t) times a draw for each batch and step, shape [batches, S]."""
+    """Delays of collectives: (a + r t) times a draw for each batch and step, shape [batches, S].
+
+    more, at  what is added to the draws of each step [S, n] with n numbers of samples of a GPU, linear
+              between them; none: nothing
+    """
 
     floor_s: float
     share: float
     draws: Array
+    more: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    at: Array = field(default_factory=lambda: np.zeros(0))
 
     @cached_property
     def rows(self) -> list[list[float]]:
@@ -70,34 +82,73 @@ class Lateness:
         rows: list[list[float]] = self.draws.tolist()
         return rows
 
+    def more_of(self, samples: Array) -> Array:
+        """What is added to the draws of passes of so many samples of a GPU [m, S]; [0, 0]: nothing."""
+        if not self.more.any():
+            return np.zeros((0, 0))
+        return np.transpose([np.interp(samples, self.at, row) for row in self.more])
 
-def lateness(spread: RankDelay, measured: Sequence[int], gpus: int, seed: int = 0) -> Lateness | None:
+    def delays(self, times: Array, samples: float) -> Array:
+        """Of each batch and step [batches, S], where steps of so many samples take these times [S] [s]."""
+        more = self.more_of(np.array([samples]))
+        late = (self.floor_s + self.share * times) * (self.draws + (more[0] if more.size else 0.0))
+        return np.where(times > 0, late, 0.0)
+
+
+def lateness(
+    spread: RankDelay, measured: npt.ArrayLike, gpus: int, seed: int = 0, at: Array | None = None
+) -> Lateness | None:
     """Delays of a collective against its mean time, which was measured on fewer ranks.
 
         d = s (-ln(1 - U^(1/G)) - H_g),   U uniform on 0 .. 1                 [s]
 
-    spread    s of a rank;  gpus  G;  measured  g of each step [S]: ranks that its mean time was measured on,
-              whose own slowest is in it; 0 for a step that waits for nobody
+    spread    s of a rank;  gpus  G
+    measured  g of each step [S], or with each number of samples of a GPU in ``at`` [S, n]: ranks that its
+              mean time was measured on, whose own slowest is in it; 0 for a step that waits for nobody
     Source: ``queueing.slowest_quantile`` at a random q, less ``queueing.slowest_delay`` of g ranks
     Limits: G = g -> mean 0;  g < G -> mean s (H_G - H_g);  no spread -> None
     """
     if not spread.floor_s and not spread.share:
         return None
     ranks = np.asarray(measured, dtype=np.float64)
+    ranks = ranks.reshape(ranks.shape[0], -1)
+    most = ranks.max(axis=1)
     random = np.random.default_rng([seed, gpus])
-    places = random.permuted(np.tile(np.arange(DRAWS)[:, np.newaxis], ranks.size), axis=0)
+    places = random.permuted(np.tile(np.arange(DRAWS)[:, np.newaxis], most.size), axis=0)
     uniform = (places + random.random(places.shape)) / DRAWS  # one in each of so many equal parts of 0 .. 1
-    draws = queueing.slowest_quantile(1.0, gpus, uniform) - queueing.slowest_delay(1.0, ranks)
-    return Lateness(spread.floor_s, spread.share, np.where(ranks > 0, draws, 0.0))
+    draws = queueing.slowest_quantile(1.0, gpus, uniform) - queueing.slowest_delay(1.0, most)
+    less = queueing.slowest_delay(1.0, most)[:, np.newaxis] - queueing.slowest_delay(1.0, ranks)
+    found = Lateness(spread.floor_s, spread.share, np.where(most > 0, draws, 0.0))
+    return found if at is None else replace(found, more=np.where(ranks > 0, less, 0.0), at=at)
 
 
-def measured_ranks(setting: Setting, collective: str, gpus: int) -> int:
-    """Ranks that the mean time of a collective was measured on: the most, up to ``gpus``; 1 where none."""
-    found = [1]
-    for times in _models(setting.links):
-        known = times.calibration.curves
-        found += [curve.gpus for curve in known if curve.collective == collective and curve.gpus <= gpus]
-    return max(found)
+def ranks_behind(setting: Setting, served: ServedPass) -> Whole:
+    """Ranks that the mean time of each step was measured on, by samples of a GPU [S, n]; 0: a kernel."""
+    none = np.zeros(served.batches.size, dtype=np.int64)
+    return np.array(
+        [
+            measured_ranks(setting, step.collective, sizes, served.gpus) if step.collective else none
+            for step, sizes in zip(served.steps, served.payload_bytes, strict=True)
+        ]
+    )
+
+
+def measured_ranks(setting: Setting, collective: str, payload_bytes: npt.ArrayLike, gpus: int) -> Whole:
+    """Ranks that the mean time of a collective was measured on at each size: the most, up to ``gpus``.
+
+    A cell counts for the sizes that it was measured at; beyond those of all cells the nearest counts.
+    Limits: no cell -> 1
+    """
+    sizes = np.log(np.maximum(np.atleast_1d(np.asarray(payload_bytes, dtype=np.float64)), 1.0))
+    known = [curve for times in _models(setting.links) for curve in times.calibration.curves]
+    cells = [curve for curve in known if curve.collective == collective and curve.gpus <= gpus]
+    if not cells:
+        return np.ones(sizes.size, dtype=np.int64)
+    ends = np.log([[cell.anchor_bytes[0], cell.anchor_bytes[-1]] for cell in cells])
+    off = np.maximum(ends[:, :1] - sizes, sizes - ends[:, 1:]).clip(min=0.0)
+    ranks = np.array([cell.gpus for cell in cells])[:, np.newaxis]
+    found: Whole = np.where(off <= off.min(axis=0) + _SAME, ranks, 0).max(axis=0)
+    return found
 
 
 def _models(links: Links) -> list[CollectiveModel]:

