@@ -24,7 +24,9 @@ def main(effort_s: float) -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     cases = {case.name: case for case in planned(load_inputs())}
     asked = [claim.ask for claim in load_claims().claim if claim.ask["what"] == "throughput"]
-    throughputs = [throughput_case(ask["model"], ask["gpus"], ask["alpha"]) for ask in asked]
+    throughputs = [
+        throughput_case(ask["model"], ask["gpus"], ask["alpha"], ask["batches"][0]) for ask in asked
+    ]
     for case in [*cases.values(), *(case for case in throughputs if case.name not in cases)]:
         evaluator = case.evaluator()
         found = Search(evaluator, case.usable_bytes(evaluator), effort_s=effort_s).run()
