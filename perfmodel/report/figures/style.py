@@ -59,8 +59,8 @@ def colour(index: int) -> str:
 
 
 def symbol(index: int) -> str:
-    """Marker of the series with this number."""
-    return SYMBOLS[index % len(SYMBOLS)]
+    """Marker of the series with this number; of the next with its colour, another one."""
+    return SYMBOLS[(index + index // len(PALETTE)) % len(SYMBOLS)]
 
 
 def faded(colour: str, opacity: float = 0.15) -> str:
