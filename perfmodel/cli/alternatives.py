@@ -57,18 +57,20 @@ def _write_page(
 def _document(
     found: list[Alternative], cells: list[MapCell], crossed: list[Crossing], currency: str
 ) -> dict[str, Any]:
-    from perfmodel.plan.other_ways.alternatives import best_of, rival_of
+    from perfmodel.plan.other_ways.alternatives import best_of, cheapest_of, fastest_of, rivals_of
     from perfmodel.plan.other_ways.conditions import needed
     from perfmodel.plan.other_ways.one_alternative import SAMPLES
 
-    best = best_of(found)
-    rival = rival_of(found, best)
+    best, cheapest = best_of(found), cheapest_of(found)
+    rival = min(rivals_of(found, best), key=lambda each: each.gpu_hours, default=None)
     needs = {each.name: needed(each, best) for each in found}
     return {
         "cost_samples": SAMPLES,
         "currency": currency or None,
         "winner": best.name,
-        "compared_with": rival and {"name": rival.name, "times_faster": rival.time_s / best.time_s},
+        "fastest": fastest_of(found).name,
+        "cheapest": cheapest and cheapest.name,
+        "compared_with": rival and {"name": rival.name, "times_fewer": rival.gpu_hours / best.gpu_hours},
         "alternatives": [{**each.to_dict(), "needed": _needed(needs[each.name])} for each in found],
         "map": [vars(cell) | {"winner": cell.winner or None} for cell in cells],
         "crossings": [vars(each) for each in crossed],
@@ -79,4 +81,10 @@ def _needed(need: Any) -> dict[str, Any] | None:
     if need is None:
         return None
     steps = [step.name for step in need.steps]
-    return {"step": need.step.name, "steps": steps, "times_faster": need.factor, "rest_s": need.rest_s}
+    return {
+        "target_s": need.target_s,
+        "step": need.step.name,
+        "steps": steps,
+        "times_faster": need.factor,
+        "rest_s": need.rest_s,
+    }

@@ -61,9 +61,9 @@ def answered(typed: Mapping[str, Any]) -> AlternativesAnswer:
     try:
         with question.advised():
             planner = _planner(question) if typed["model"] is not None else None
-            found = find(options, known, planner, *memories)
+            found = find(options, known, planner, *memories, equal_batch=typed["equal_batch"])
             progress.tell("comparing them over skew, batch and table size (--no-map leaves this out)")
-            of_map = winner_map(options) if typed["with_map"] else None
+            of_map = winner_map(options, typed["equal_batch"]) if typed["with_map"] else None
             cells, crossed = (of_map.cells, of_map.crossings()) if of_map else ([], [])
     finally:
         progress.clear()

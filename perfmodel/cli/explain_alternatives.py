@@ -16,11 +16,10 @@ def explain_the_alternatives(context: typer.Context) -> None:
     context  with the options of ``alternatives``
     """
     asked = answered({**context.params, "with_map": True})
-    from perfmodel.plan.other_ways.alternatives import best_of
     from perfmodel.plan.other_ways.explanation import explain_alternatives
 
     numbers = explain_alternatives(asked.found, asked.crossed, asked.prices)
-    title = headline(asked.found, best_of(asked.found))
+    title = headline(asked.found, asked.currency)
     if context.params["as_json"]:
         found = [each.to_dict() for each in numbers]
         emit_json("explain", title=" ".join(title.split()), numbers=found)

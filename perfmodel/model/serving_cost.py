@@ -1,4 +1,4 @@
-"""What samples take of GPUs, energy and money, and what would have to change for them to take less."""
+"""What samples take of nodes, energy and money, and what would have to change for them to take less."""
 
 from __future__ import annotations
 
@@ -17,67 +17,67 @@ def _array(value: ArrayLike) -> Array:
     return np.asarray(value, dtype=np.float64)
 
 
-def samples_per_s(G: ArrayLike, B: ArrayLike, t: ArrayLike) -> Array:
-    """Samples a second of G GPUs, batch after batch.
+def samples_per_s(S: ArrayLike, t: ArrayLike) -> Array:
+    """Samples a second, batch after batch.
 
-        G B / t                                                               [1/s]
+        S / t                                                                 [1/s]
 
-    G  GPUs [-];  B  samples of one GPU in a batch [-];  t  time of a batch [s]
-    Source: every GPU brings its own samples (weak scaling); the next batch begins when one ends
-    Limits: t -> inf -> 0;  twice the GPUs at one time -> twice
+    S  samples of a batch, of all GPUs [-];  t  time of a batch [s]
+    Source: the next batch begins when one ends
+    Limits: t -> inf -> 0;  twice the samples at one time -> twice
     """
-    return _array(G) * _array(B) / _array(t)
+    return _array(S) / _array(t)
 
 
-def gpu_hours(t: ArrayLike, B: ArrayLike, N: ArrayLike) -> Array:
-    """GPU-hours of N samples: how many GPUs share them does not matter but for t.
+def hours_paid(t: ArrayLike, S: ArrayLike, N: ArrayLike, n: ArrayLike) -> Array:
+    """GPU-hours or machine-hours that are paid while N samples are processed.
 
-        N t / (3600 B)                                                        [h]
+        N t n / (3600 S)                                                      [h]
 
-    t  time of a batch [s];  B  samples of one GPU in it [-];  N  samples [-]
-    Source: N / (G B) batches of t each, G GPUs at work
-    Limits: t = 3600 s, N = B -> 1
+    t  time of a batch [s];  S  samples of it, of all GPUs [-];  N  samples [-]
+    n  GPUs or machines that are paid, whether they work or not [-]
+    Source: N / S batches of t each
+    Limits: t = 3600 s, N = S, n = 1 -> 1;  twice the GPUs at half the time -> the same
     """
-    return _array(N) * _array(t) / (SECONDS_PER_HOUR * _array(B))
+    return _array(N) * _array(t) * _array(n) / (SECONDS_PER_HOUR * _array(S))
 
 
 def energy_kwh(hours: ArrayLike, power_w: ArrayLike) -> Array:
-    """Energy at most: boards that draw their highest power all the time.
+    """Energy at most: machines that draw their highest power all the time.
 
         h P / 1000                                                            [kWh]
 
-    hours  GPU-hours [h];  power_w  P, highest power of a board [W]
-    Source: datasheet power is an upper limit of the board; hosts, network and cooling are not in it
+    hours  machine-hours [h];  power_w  P, highest power of a machine [W]
+    Source: datasheet power is an upper limit of the machine; network switches and cooling are not in it
     Limits: 1 h of 1000 W -> 1
     """
     return _array(hours) * _array(power_w) / WATTS_PER_KILOWATT
 
 
-def machine_cost(hours: ArrayLike, G: ArrayLike, m: ArrayLike, price: ArrayLike) -> Array:
-    """Money for the machines that GPUs keep busy.
+def copies_in_machine(G: ArrayLike, g: ArrayLike, whole: bool) -> Array:
+    """Replicas that one machine has room for.
 
-        (h / G) m c                                                           [money]
+        k = 1   where a replica has its machines to itself,   max(floor(g / G), 1)   else      [-]
 
-    hours  h, GPU-hours [h];  G  GPUs in use [-];  m  machines in use, by ``machines_in_use`` [-]
-    price  c, of a machine's hour [money/h]
-    Source: the GPUs are in use at the same time, for h / G hours, and their machines as long
-    Limits: m = G / g -> h c / g, each GPU at its share;  one GPU with a machine to itself -> h c
+    G  GPUs of a replica [-];  g  GPUs of a machine [-]
+    whole  whether rows are in the host memory or on the SSDs of the machines: no other replica has room there
+    Source: counting
+    Limits: G >= g -> 1;  G = 1 in HBM -> g
     """
-    return _array(hours) / _array(G) * _array(m) * _array(price)
+    return np.where(whole, 1.0, np.maximum(np.floor(_array(g) / _array(G)), 1.0))
 
 
 def machines_in_use(R: ArrayLike, G: ArrayLike, g: ArrayLike, whole: bool) -> Array:
-    """Machines that a service keeps busy, each hour as many machine-hours.
+    """Machines that R replicas keep busy, whole ones: who uses one GPU of a machine pays all of it.
 
-        R ceil(G / g)   where a replica has its machines to itself,   R G / g   else      [-]
+        ceil(R / k) ceil(G / g)                                               [-]
 
-    R  replicas [-];  G  GPUs of one [-];  g  GPUs of one machine [-]
-    whole  whether rows are in the host memory or on the SSDs of the machines: no other replica has room there
-    Source: counting; in HBM the other GPUs of a machine are free for other work, as for ``machine_cost``
-    Limits: G a multiple of g -> the same;  10 replicas of 1 GPU of 8 -> 10, or 1.25
+    R  replicas [-];  G  GPUs of one [-];  g  GPUs of one machine [-];  whole, k  of ``copies_in_machine``
+    Source: counting
+    Limits: G a multiple of g -> R G / g;  10 replicas of 1 GPU of 8 -> 10 with rows below the HBM, else 2
     """
-    each = _array(G) / _array(g)
-    return _array(R) * (np.ceil(each) if whole else each)
+    each = np.ceil(_array(G) / _array(g))
+    return np.ceil(_array(R) / copies_in_machine(G, g, whole)) * each
 
 
 def of_requests(hourly: ArrayLike, rate: ArrayLike, N: ArrayLike) -> Array:

@@ -20,6 +20,9 @@ from perfmodel.question.spec import Opt
 from perfmodel.units import parse_count, parse_named, parse_number, parse_time
 
 Texts = list[str] | None
+GLOBAL = "global"
+EQUAL_BATCHES = (GLOBAL, "per-gpu")
+"""What a batch of all alternatives has alike: its samples on all GPUs, or those of each GPU."""
 FOLLOWED = 200_000
 """Requests that are simulated at each load."""
 
@@ -149,7 +152,7 @@ class SweepOptions(NodeOptions, RowWiseOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class AlternativesOptions(OneMemoryOptions, RowWiseOptions, EqualTableOptions):
-    """Sharding, host memory, C2C, SSDs, one large memory: time, GPUs, energy and money side by side.
+    """Sharding, host memory, C2C, SSDs, one large memory: time, GPU-hours, energy, money side by side.
 
     \b
     Examples
@@ -157,6 +160,7 @@ class AlternativesOptions(OneMemoryOptions, RowWiseOptions, EqualTableOptions):
       perfmodel alternatives --table-size 10TB --alpha 1.05 --report alternatives.html
       perfmodel alternatives --model mlperf-dlrm-dcnv2 --gpus 8
       perfmodel alternatives --table-size 10TB --prices prices.toml
+      perfmodel alternatives --table-size 10TB --equal-batch per-gpu
       perfmodel alternatives --table-size 10TB --local-memory 10TB@3TB/s
       perfmodel alternatives --table-size 10TB --remote-memory 10TB@3TB/s,shared:16,latency:3us
 
@@ -172,15 +176,23 @@ class AlternativesOptions(OneMemoryOptions, RowWiseOptions, EqualTableOptions):
     gpus: Annotated[
         str | None,
         Opt(
-            "GPUs of the two rows in HBM, and the most that host memory is tried on where its rows fit "
-            "(default: as many as the tables need in HBM); the other rows, and host memory where its rows do "
-            "not fit, take as many as they need.",
+            "GPUs of the two rows in HBM, and the most that host memory and SSDs are tried on (default: as "
+            "many as the tables need in HBM); where their rows do not fit these, they take as many as they "
+            "need. Whole nodes are paid.",
             "N",
         ),
     ] = None
     prices: Annotated[
         Path | None, Opt("TOML file of your prices, per machine-hour and TB-month, as below.", "FILE")
     ] = None
+    equal_batch: Annotated[
+        str,
+        Opt(
+            "Batch that all alternatives have alike: global, as many samples on all GPUs together (those of "
+            "row-wise in HBM: --batch times its GPUs), or per-gpu, --batch samples on each GPU.",
+            "NAME",
+        ),
+    ] = GLOBAL
     with_map: Annotated[
         bool, Opt("Show which alternative wins at each skew, batch and table size.", flag="--map/--no-map")
     ] = True

@@ -26,18 +26,9 @@ def hourly_words(hourly: HourlyCost, answer: ServiceLoad) -> list[tuple[str, str
 def _machines(hourly: HourlyCost, answer: ServiceLoad) -> str:
     """``10 nodes of 8 GPUs (h100-sxm-ib), 1 for each replica, which has their memory to itself``"""
     size = counted(hourly.node, "GPU")
+    words = f"{counted(hourly.machines, 'node')} of {size} ({hourly.machine})"
     if hourly.whole:
-        nodes, each = counted(round(hourly.machines), "node"), format_count(hourly.nodes_per_replica)
-        words = f"{nodes} of {size} ({hourly.machine})"
-        if answer.replicas > 1:
-            words += f", {each} for each replica"
-        return (
-            f"{words}: a replica has the host memory and the SSDs of its nodes to itself, so they are whole"
-        )
-    if abs(hourly.machines - round(hourly.machines)) < _WHOLE:
-        return f"{counted(round(hourly.machines), 'node')} of {size} ({hourly.machine})"
-    share = f"{format_number(hourly.machines)} nodes of {size} ({hourly.machine})"
-    return f"{share}: a GPU is its share of a node, whose other GPUs are free for other work"
-
-
-_WHOLE = 1e-9
+        each = f", {format_count(hourly.nodes_per_replica)} for each replica" if answer.replicas > 1 else ""
+        return f"{words}{each}: a replica has the host memory and the SSDs of its nodes to itself"
+    used, paid = answer.gpus, hourly.machines * hourly.node
+    return f"{words}, {used} of whose {paid} GPUs are in use" if used < paid else words

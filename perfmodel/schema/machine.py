@@ -137,7 +137,7 @@ class Machine(BaseModel):
 
     def unchanged(self) -> Machine:
         """This machine before any override."""
-        if not self.originals:
+        if not (self.originals or self.overrides):
             return self
         values = {
             key: old.model_copy(update={"value": self.original(key)})

@@ -75,7 +75,7 @@ TIER_KEYS: dict[str, ValueKey] = {
     "ssd_block_bytes": ValueKey("byte", False, "smallest read from an SSD"),
     "ssd_latency_s": ValueKey("s", False, "one random read from an SSD"),
     "ssd_queue_depth": ValueKey("count", False, "reads in flight on one node's SSDs"),
-    "board_w": ValueKey("W", False, "maximum power of one GPU's board"),
+    "node_w": ValueKey("W", False, "highest power of one node: GPUs, hosts, DRAM, SSDs, cards, fans"),
 }
 """What a machine may also say: memory below the HBM, and power. A question that needs one says so."""
 

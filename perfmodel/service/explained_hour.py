@@ -15,14 +15,14 @@ def hourly_numbers(hourly: HourlyCost, answer: ServiceLoad) -> Iterator[Explaine
     """Machines in use, and what a given number of requests takes of them and of money."""
     gpus, many = answer.question.served.gpus, counted(answer.replicas, "replica")
     rate = format_per_second(hourly.rate_per_s, "requests")
-    sort = "its machines to itself" if hourly.whole else "a share of a machine"
+    sort = "has its machines to itself, k = 1" if hourly.whole else "may share a machine with others"
     yield ExplainedNumber(
         "machines",
         "cost.machines",
         hourly.machines,
         format_number(hourly.machines),
         Equation.of(serving_cost.machines_in_use),
-        (f"R = {many}, G = {format_count(gpus)}, g = {hourly.node} GPUs: a replica has {sort}",),
+        (f"R = {many}, G = {format_count(gpus)}, g = {hourly.node} GPUs: a replica {sort}",),
     )
     hours = hourly.machine_hours_of_requests
     yield ExplainedNumber(

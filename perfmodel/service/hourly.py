@@ -17,18 +17,18 @@ REQUESTS = 1e9
 class HourlyCost:
     """An hour of a service at its load.
 
-    machine   its name;  node  GPUs of one;  nodes_per_replica  whole machines, where a replica has their
-              memory to itself (``whole``)
-    machines  in use: machine-hours per hour;  rate_per_s  the load
+    machine   its name;  node  GPUs of one;  nodes_per_replica  of a replica alone;  whole  whether no other
+              replica has room there
+    machines  in use, each paid whole: machine-hours per hour;  rate_per_s  the load
     currency  "" without prices;  per_hour  money; None where a price is missing, then ``unpriced`` names it
     rented_per_hour  of ``per_hour``: for the SSDs or the one memory that hold the rows
     """
 
     machine: str
     node: int
-    nodes_per_replica: float
+    nodes_per_replica: int
     whole: bool
-    machines: float
+    machines: int
     rate_per_s: float
     currency: str = ""
     per_hour: float | None = None
@@ -66,8 +66,10 @@ class HourlyCost:
 def hourly_cost(answer: ServiceLoad, machine: str, prices: Prices | None = None) -> HourlyCost:
     """Of the asked load. machine  its name, as in the prices;  prices  None: machine-hours alone"""
     served = answer.question.served
-    each = float(serving_cost.machines_in_use(1, served.gpus, served.node, served.whole))
-    machines = each * answer.replicas
+    each, machines = (
+        int(serving_cost.machines_in_use(replicas, served.gpus, served.node, served.whole))
+        for replicas in (1, answer.replicas)
+    )
     known = (machine, served.node, each, served.whole, machines, answer.asked.load_per_s)
     if prices is None:
         return HourlyCost(*known)

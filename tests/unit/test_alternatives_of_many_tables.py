@@ -9,6 +9,7 @@ from perfmodel.plan.other_ways.winner_map import CUTS, LIKELY, WinnerMap
 from perfmodel.plan.pricing.alike import Alike, best_alike, least_times
 from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.projections import project_one
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.workload import Table, TableSet
 
@@ -45,9 +46,11 @@ def test_a_map_of_many_tables_has_the_shardings_that_are_dealt() -> None:
     """700 tables, more than were dealt before: the fastest sharding is in the cell, slow ones are not."""
     tables = tables_of(700, 12)
     asked = {"machine": "h100-sxm-ib", "tables": tables}
-    (cell,) = WinnerMap(asked).at("uniform", float(tables.total_bytes), [1024], ["row-wise", *CUTS])
-    gpus = cell.gpus["row-wise"]
-    assert gpus > 1
+    (cell,) = WinnerMap(asked, "per-gpu").at(
+        "uniform", float(tables.total_bytes), [1024], ["row-wise", *CUTS]
+    )
+    gpus = project_one(tables=tables).gpus
+    assert gpus > 1 and cell.gpus["row-wise"] == 8 // gpus * gpus  # in copies that fill a node
     evaluator = Evaluator.on("h100-sxm-ib", PlanTables.of(tables), 1024, gpus)
     times = {words: best_alike(evaluator, way, 68e9) for words, way in CUTS.items()}
     known = {words: found.cost.time_s for words, found in times.items() if isinstance(found, Alike)}

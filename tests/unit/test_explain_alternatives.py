@@ -39,8 +39,8 @@ def test_each_number_is_the_printed_one(cli: Any, tmp_path: Path, monkeypatch: p
             assert each["value"] == value, each["key"]
             seen.add(each["key"])
     for name, row in rows.items():
-        assert {f"{name}.samples_per_s", f"{name}.gpu_hours", f"{name}.energy_kwh_at_most"} <= seen
-        for key in ("cost", "least_bytes_per_s", "needed"):
+        assert {f"{name}.samples_per_s", f"{name}.gpu_hours", f"{name}.machine_hours"} <= seen
+        for key in ("cost", "energy_kwh_at_most", "least_bytes_per_s", "needed"):
             known = row[key] is not None
             assert known == any(each.startswith(f"{name}.{key}") for each in seen), (name, key)
     crossings = [each for each in numbers if each["key"] == "crossings.batch"]
@@ -54,13 +54,13 @@ def test_the_screen_and_what_cannot_be_asked(cli: Any, monkeypatch: pytest.Monke
     monkeypatch.setattr(maps, "SKEWS", ())
     outcome = cli("explain", *LINE)
     assert outcome.code == 0 and max(map(len, outcome.out.splitlines())) <= 100
-    assert "N t / (3600 B)" in outcome.out and "serving_cost.speedup_to_match" in outcome.out
+    assert "N t n / (3600 S)" in outcome.out and "serving_cost.speedup_to_match" in outcome.out
     refused = cli("explain", *LINE, "--tier", "uvm")
     assert refused.code == 2 and "--tier says nothing about alternatives" in refused.err
     assert cli("explain", "alternatives").code == 2
 
 
-def test_boards_of_unknown_power_have_no_energy(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machines_of_unknown_power_have_no_energy(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maps, "SKEWS", ("zipf:1.2",))
     monkeypatch.setattr(maps, "SIZE_FACTORS", (1.0,))
     monkeypatch.setattr(Alternative, "energy_kwh", None)

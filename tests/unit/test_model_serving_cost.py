@@ -9,14 +9,14 @@ from perfmodel.model import serving_cost
 
 
 def test_samples_and_hours() -> None:
-    assert serving_cost.samples_per_s(4, 100, 0.5) == pytest.approx(800)
-    assert serving_cost.gpu_hours(3600, 7, 7) == pytest.approx(1)
-    assert serving_cost.gpu_hours(1e-3, 1000, 1e9) == pytest.approx(1e9 * 1e-6 / 3600)
+    assert serving_cost.samples_per_s(400, 0.5) == pytest.approx(800)
+    assert serving_cost.hours_paid(3600, 7, 7, 1) == pytest.approx(1)
+    assert serving_cost.hours_paid(1e-3, 1000, 1e9, 8) == pytest.approx(8 * 1e9 * 1e-6 / 3600)
+    assert serving_cost.hours_paid(2, 7, 7, 1) == serving_cost.hours_paid(1, 7, 7, 2)
 
 
 def test_energy_and_money() -> None:
     assert serving_cost.energy_kwh(1, 1000) == pytest.approx(1)
-    assert serving_cost.machine_cost(16, 2, [2, 2 / 8], 80) == pytest.approx([1280, 160])
     assert serving_cost.storage_cost(1e12, 730, 25) == pytest.approx(25)
 
 

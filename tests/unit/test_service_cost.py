@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from perfmodel.errors import BadInputError
-from perfmodel.model.serving_cost import machines_in_use, of_requests
+from perfmodel.model.serving_cost import copies_in_machine, machines_in_use, of_requests
 from perfmodel.schema.prices import read_prices
 
 PRICES = """[machine_hour]
@@ -36,7 +36,10 @@ def prices(tmp_path: Path) -> str:
 
 def test_limits_of_the_equations() -> None:
     assert machines_in_use(2, 16, 8, True) == machines_in_use(2, 16, 8, False) == 4
-    assert (machines_in_use(10, 1, 8, True), machines_in_use(10, 1, 8, False)) == (10, 1.25)
+    assert (machines_in_use(10, 1, 8, True), machines_in_use(10, 1, 8, False)) == (10, 2)
+    assert (copies_in_machine(3, 8, False), machines_in_use(5, 3, 8, False)) == (2, 3)  # 2 GPUs stay idle
+    assert (copies_in_machine(1, 8, True), copies_in_machine(12, 8, False)) == (1, 1)
+    assert machines_in_use(2, 12, 8, False) == 4
     assert of_requests(5.0, 1e9 / 3600, 1e9) == pytest.approx(5.0)
 
 
@@ -50,6 +53,15 @@ def test_a_service_in_hbm_pays_its_gpus(cli: Any, prices: str) -> None:
     text = " ".join(cli("load", *IN_HBM, "--prices", prices).out.split())
     assert "19 nodes of 8 GPUs (h100-sxm-ib); 10.6 machine-hours per 10⁹ requests" in text
     assert "1520 EUR per hour; 844 EUR per 10⁹ requests at this load" in text
+
+
+def test_a_node_of_which_a_service_uses_a_part_is_paid_whole(cli: Any, prices: str) -> None:
+    """3 replicas of 1 GPU: 3 of 8 GPUs work, and the node is paid."""
+    line = ("--table-size", "10GB", "--replicas", "3", *LINE, "--prices", prices)
+    found = json.loads(cli("load", *line, "--json").out)["cost"]
+    assert (found["machines"], found["per_hour"]) == (1, pytest.approx(80))
+    text = " ".join(cli("load", *line).out.split())
+    assert "1 node of 8 GPUs (h100-sxm-ib), 3 of whose 8 GPUs are in use" in text
 
 
 def test_a_replica_pays_the_nodes_whose_ssds_it_has_to_itself(cli: Any, prices: str, tmp_path: Path) -> None:
@@ -84,7 +96,7 @@ def test_a_machine_of_ones_own_has_a_price_by_its_name(cli: Any, tmp_path: Path)
     path.write_text('[machine_hour]\nacme-x1 = "8 EUR/h"\n', encoding="utf-8")
     asked = ("alternatives", "--table-size", "10GB", "--no-map", "--prices", str(path))
     found = json.loads(cli(*asked, "--machine", str(box), "--json").out)["alternatives"][0]
-    assert found["cost"] == pytest.approx(found["gpu_hours"])
+    assert found["copies"] == 8 and found["cost"] == pytest.approx(found["gpu_hours"])
     assert cli(*asked).code == 2  # nobody asks about it: a slip of the pen
     path.write_text('[machine_hour]\nacme-x2 = "8 EUR/h"\n', encoding="utf-8")
     done = cli(*asked, "--machine", str(box))

@@ -2,53 +2,63 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.model import serving_cost
 from perfmodel.passes import schemes
 from perfmodel.plan.as_projection import compared, winner
+from perfmodel.plan.other_ways.below_hbm import (
+    CACHED,
+    FROM_SSD,
+    IN_PLACE,
+    SHORTEST,
+    Chosen,
+    chosen_below,
+    fewest_gpus,
+    gpus_of_node,
+    is_faster,
+    why,
+)
 from perfmodel.plan.other_ways.conditions import least_rate
-from perfmodel.plan.other_ways.one_alternative import Alternative
+from perfmodel.plan.other_ways.one_alternative import Alternative, EqualBatch, copies_of
 from perfmodel.projections import Projection, project_one
 from perfmodel.question.groups import DEFAULT_MACHINE
+from perfmodel.question.passes import GLOBAL
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.prices import MEMORY, SSD, Prices
 from perfmodel.schema.table_files import load_tables
 from perfmodel.units import counted, format_bytes, format_count, format_rate, format_time
 
-ROW_WISE, BEST, HOST, BEST_HOST, GH200, GB200, ON_SSD, ONE_MEMORY, REMOTE = (
-    *(schemes.ROW_WISE, "best-plan", "host", "best-plan-host", "gh200", "gb200", "ssd", "one-memory"),
-    "remote-memory",
+ROW_WISE, BEST, HOST, BEST_HOST, GH200, GH200_SLINGSHOT, GB200, ON_SSD, ONE_MEMORY, REMOTE = (
+    *(schemes.ROW_WISE, "best-plan", "host", "best-plan-host", "gh200", "gh200-slingshot", "gb200", "ssd"),
+    *("one-memory", "remote-memory"),
 )
 _LABELS = {
     ROW_WISE: f"{ROW_WISE} in HBM",
     BEST: "best plan in HBM",
     HOST: "host memory",
     BEST_HOST: "plan, HBM and host",
-    GH200: "GH200 over C2C",
-    GB200: "GB200 over C2C",
+    GH200: "GH200 (IB)",
+    GH200_SLINGSHOT: "GH200 (Slingshot)",
+    GB200: "GB200 (NVL72)",
     ON_SSD: "SSDs",
     ONE_MEMORY: "one memory",
     REMOTE: "remote memory",
 }
-_C2C = {GH200: "gh200-slingshot", GB200: "gb200-nvl72"}
+_C2C = {GH200: "gh200-slingshot", GH200_SLINGSHOT: "gh200-slingshot", GB200: "gb200-nvl72"}
 _OF_MACHINE = ("machine", "clock", "calibration", "overrides", "gpus_per_node", "kernels", "scenario")
-_REDUCTIONS = (schemes.AUTO, *schemes.BY_ROWS)
-IN_PLACE, CACHED, FROM_SSD = "uvm", "uvm-caching", "ssd"
-_IN_HBM = (ROW_WISE, BEST)
+IN_HBM = (ROW_WISE, BEST)
 MEMORY_OF = {ONE_MEMORY: MEMORY, REMOTE: MEMORY, ON_SSD: SSD}
 """What is rented by the TB beside GPUs, by the names of ``schema.prices``."""
+FAST = "-fast"
+"""Ends the name of the same alternative on the number of GPUs that is the fastest."""
 Planner = Callable[[Projection, tuple[str, ...], float], tuple[str, Projection]]
 """Words and answer of the best plan on the GPUs of an answer, with tables in these tiers too, found in that
 share of the time of a search."""
-ALL_ROWS = 0.9995
-"""Share of the rows in HBM, from which on nothing is left for the memory below: it prints as 100 %."""
-_STEPS_OF_GPUS = 6
-"""Numbers of GPUs that are tried for host memory, evenly in the logarithm."""
 
 
 def alternatives(
@@ -57,6 +67,7 @@ def alternatives(
     best_plan: Planner | None = None,
     memory: tuple[float, ...] | None = None,
     remote: tuple[float, ...] | None = None,
+    equal_batch: str = GLOBAL,
 ) -> list[Alternative]:
     """Every alternative for one question, those that are not possible with why.
 
@@ -65,27 +76,43 @@ def alternatives(
                with tables in HBM and others in host memory
     memory     bytes and bytes/s of the one large memory; None: it holds the tables, at the shipped rate
     remote     the same of one over the network, with its latency [s] and the GPUs that share it; None: no row
+    equal_batch  what their batches have alike, one of ``EQUAL_BATCHES``
     Limits: a question that the row-wise pass cannot have, for another reason than room -> its error
     """
     asked = read_once({**options, "machine": options.get("machine", DEFAULT_MACHINE)})
     base, refused = _base(asked)
+    equal = EqualBatch.of(equal_batch, base)
     size, rate = float(base.work.table_bytes[0]), base.forward.constant("appliance_bytes_per_s")
     stated = {ONE_MEMORY: memory or (size, rate), **({REMOTE: remote} if remote else {})}
-    machine, most = base.setting.machine, int(asked.get("gpus") or base.gpus)
-    whole = "as asked" if asked.get("gpus") else "as many as hold the tables in HBM"
+    alone, most = _as_needed(asked), int(asked.get("gpus") or base.gpus)
+    reasons = "as asked" if asked.get("gpus") else "as many as hold the tables in HBM"
+    tried = partial(_tried, base.setting.machine, equal)
+
+    def in_hbm(find: Callable[[], tuple[str, Projection]]) -> list[Chosen]:
+        if refused is not None:
+            raise BadInputError(f"does not fit: {refused.message}", refused.next_step)
+        return [Chosen(*find(), reasons)]
+
     found = [
-        _tried(ROW_WISE, machine, lambda: (*_possible(refused, lambda: (_row_wise(base), base)), whole)),
-        _tried(BEST, machine, lambda: (*_possible(refused, lambda: _planned(base, best_plan)), whole)),
-        _tried(HOST, machine, lambda: _in_host(asked, most)),
-        *([_tried(BEST_HOST, machine, lambda: _in_both(asked, best_plan, base, most))] if best_plan else []),
-        *(_on(name, machines_of(name, asked)) for name in _C2C),
-        _tried(ON_SSD, machine, lambda: (*_best_of(_as_needed(asked), [None], (FROM_SSD,)), FEWEST)),
-        *(_stated(name, asked, machine, values) for name, values in stated.items()),
+        *tried(ROW_WISE, lambda: in_hbm(lambda: (_row_wise(base), base))),
+        *tried(BEST, lambda: in_hbm(lambda: _planned(base, best_plan))),
+        *tried(HOST, lambda: chosen_below(alone, equal, (IN_PLACE, CACHED), most)),
+        *(tried(BEST_HOST, lambda: _in_both(alone, equal, best_plan, base, most)) if best_plan else []),
+        *(each for name in _C2C for each in _on(name, asked, equal, most)),
+        *tried(ON_SSD, lambda: chosen_below(alone, equal, (FROM_SSD,), most)),
+        *(
+            each
+            for name in stated
+            for each in tried(name, partial(_stated, name, alone, equal, stated[name]))
+        ),
     ]
-    best_s, alone = best_of(found).time_s, _as_needed(asked)
+    found = [each for each in found if not _worse(each, found)]
+    hours = best_of(found).gpu_hours
     for at, each in enumerate(found):
-        if each.answer and each.name in stated:
-            found[at] = replace(each, least_bytes_per_s=least_rate(alone, stated[each.name], best_s))
+        if each.answer and each.stated:
+            options = {**alone, "batch": int(each.batch)}
+            enough = least_rate(options, stated[each.name], each.time_for(hours))
+            found[at] = replace(each, least_bytes_per_s=enough)
     return [_priced(each, prices) for each in found]
 
 
@@ -93,12 +120,6 @@ def read_once(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options with their set of tables read: a file is read once, not again for each alternative."""
     tables = options.get("tables")
     return {**options, **({"tables": load_tables(tables)} if isinstance(tables, str) else {})}
-
-
-Answer = tuple[str, Projection]
-Counted = tuple[str, Projection, str]
-"""The same with why it has its number of GPUs."""
-FEWEST = "the fewest that hold the rows"
 
 
 def question_of(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,13 +140,6 @@ def _base(asked: Mapping[str, Any]) -> tuple[Projection, PerfmodelError | None]:
         return project_one(**_as_needed(asked)), error
 
 
-def _possible(refused: PerfmodelError | None, find: Callable[[], Answer]) -> Answer:
-    """Limits: tables that do not fit the HBM of these GPUs -> that error"""
-    if refused is not None:
-        raise BadInputError(f"does not fit: {refused.message}", refused.next_step)
-    return find()
-
-
 def _row_wise(base: Projection) -> str:
     """How the baseline that people have exchanges its bags."""
     way = _exchange_words(base.forward.way)
@@ -136,50 +150,109 @@ def machines_of(name: str, asked: Mapping[str, Any]) -> dict[str, Any]:
     """The question on the machine of an alternative, without what belongs to the one that was asked for."""
     if name not in _C2C:
         return dict(asked)
+    machine = load_machine(_C2C[name])
     kept = {key: value for key, value in asked.items() if key not in (*_OF_MACHINE, "gpus")}
-    return {**kept, "machine": _C2C[name]}
+    return {**kept, "machine": _on_infiniband(machine) if name == GH200 else machine}
 
 
-def _on(name: str, asked: dict[str, Any]) -> Alternative:
-    machine = load_machine(asked["machine"])
-    return _tried(name, machine, lambda: (*_best_of(asked, [None], (IN_PLACE, CACHED)), FEWEST))
+def _on_infiniband(machine: Machine) -> Machine:
+    """The same nodes and cards on the network of the machine that it is like, whose curves are borrowed."""
+    like = load_machine(machine.links.like)
+    links = machine.links.model_copy(update={"network": like.links.network})
+    return machine.model_copy(update={"name": f"{machine.name}-{like.links.network}", "links": links})
 
 
-def _tried(name: str, machine: Machine, find: Callable[[], Answer | Counted]) -> Alternative:
-    """An alternative, or why there is none."""
+def _on(name: str, asked: Mapping[str, Any], equal: EqualBatch, most: int) -> list[Alternative]:
+    """Rows in host memory beside C2C; the exchanges are those of the network that was measured."""
+    own = machines_of(name, asked)
+    found = _tried(
+        load_machine(_C2C[name]), equal, name, lambda: chosen_below(own, equal, (IN_PLACE, CACHED), most)
+    )
+    return [replace(each, network=_network(each.answer) if each.answer else "") for each in found]
+
+
+def _network(answer: Projection) -> str:
+    """Whose times the exchanges have, and what is measured there."""
+    machine, (curves, *_) = answer.setting.machine, answer.setting.links.calibrations
+    domain = counted(machine.count("nvlink_domain_gpus"), "GPU")
+    beyond = answer.gpus > machine.count("nvlink_domain_gpus")
+    between = f", {_SPELLED[machine.links.network]} between them" if beyond else ""
+    return f"exchanges as measured for {curves}: NVLink domains of {domain}{between}; C2C by its datasheet"
+
+
+_SPELLED = {"infiniband": "InfiniBand", "slingshot": "Slingshot"}
+
+
+def _tried(
+    machine: Machine, equal: EqualBatch, name: str, find: Callable[[], list[Chosen]]
+) -> list[Alternative]:
+    """An alternative, and on the GPUs where it is the fastest; or why there is none."""
     label, stated = _LABELS[name], name in (ONE_MEMORY, REMOTE)
     try:
-        what, answer, *gpus_why = find()
+        found = find()
     except PerfmodelError as error:
-        return Alternative(name, label, machine.name, why=error.message.rstrip("."), stated=stated)
-    return Alternative(name, label, machine.name, what, answer, "".join(gpus_why), stated=stated)
+        return [Alternative(name, label, machine.name, why=error.message.rstrip("."), stated=stated)]
+    return [
+        Alternative(
+            name + FAST if each.fastest else name,
+            _fast(label) if each.fastest else label,
+            machine.name,
+            each.what,
+            each.answer,
+            each.gpus_why,
+            equal=equal,
+            copies=copies_of(each.answer) if name in IN_HBM else 1,
+            stated=stated,
+        )
+        for each in found
+    ]
 
 
-def _in_both(asked: Mapping[str, Any], best_plan: Planner, base: Projection, most: int) -> Counted:
+def _fast(label: str) -> str:
+    """``host memory (fast)``, ``GH200 (IB, fast)``"""
+    return f"{label[:-1]}, fast)" if label.endswith(")") else f"{label} (fast)"
+
+
+def _worse(each: Alternative, found: list[Alternative]) -> bool:
+    """Whether the fast variant of an alternative is no use: on its machine, something is as fast for less."""
+    return each.name.endswith(FAST) and any(
+        other.machine == each.machine
+        and not other.stated
+        and other.time_s <= each.time_s
+        and other.gpu_hours < each.gpu_hours
+        for other in found
+        if other.answer
+    )
+
+
+def _in_both(
+    alone: Mapping[str, Any], equal: EqualBatch, best_plan: Planner, base: Projection, most: int
+) -> list[Chosen]:
     """The planner's choice for each table: of the fewest GPUs that hold all rows, the most of which the HBM
     alone does not, and the number between them, those with the fewest GPU-hours."""
-    alone, node = _as_needed(asked), base.gpu_count.gpus_per_node
-    least, enough = project_one(**_below(alone, IN_PLACE)).gpus, int(base.gpu_count.needed)
+    below, node = {**alone, "tier": IN_PLACE}, gpus_of_node(alone)
+    least, enough = fewest_gpus(below, equal), int(base.gpu_count.needed)
     last = max(_whole(min(most, enough - 1), node), least)
     numbers = sorted({least, max(_whole(round((least * last) ** 0.5), node), least), last})
-    bases = [project_one(**_below({**alone, "gpus": gpus}, IN_PLACE)) for gpus in numbers]
+    bases = [project_one(**{**below, "gpus": gpus, "batch": equal.on(gpus)}) for gpus in numbers]
     found = [best_plan(each, (IN_PLACE, CACHED), 1 / len(bases)) for each in bases]
-    words, answer = min(found, key=lambda pair: pair[1].time_s)
-    more = f"; {format_count(enough)} hold them in HBM" if enough > least else ""
-    return words, answer, _why(numbers) + (more if len(numbers) == 1 else "")
+
+    def cost(pair: tuple[str, Projection]) -> float:
+        gpus = pair[1].gpus
+        paid = serving_cost.machines_in_use(1, gpus, node, whole=True) * base.setting.machine.gpus_per_node
+        return equal.cost(pair[1].time_s, gpus, int(paid))
+
+    more = f"; {format_count(enough)} hold them in HBM" if enough > least and len(numbers) == 1 else ""
+    cheap, fast = min(found, key=cost), min(found, key=lambda pair: pair[1].time_s)
+    chosen = [Chosen(*cheap, why(numbers) + more)]
+    if is_faster(fast[1].time_s, cheap[1].time_s, equal):
+        chosen.append(Chosen(*fast, why(numbers, SHORTEST), fastest=True))
+    return chosen
 
 
 def _whole(gpus: int, node: int) -> int:
     """Whole nodes of as many GPUs at most. Limits: a node or less -> as many, at least one"""
     return max(gpus // node * node if gpus > node else gpus, 1)
-
-
-def _why(numbers: list[int]) -> str:
-    """Why of these numbers of GPUs one is taken."""
-    if len(numbers) == 1:
-        return FEWEST
-    *first, last = (format_count(gpus) for gpus in numbers)
-    return f"the fewest GPU-hours of {', '.join(first)} and {last} GPUs"
 
 
 def _planned(base: Projection, best_plan: Planner | None) -> tuple[str, Projection]:
@@ -190,81 +263,9 @@ def _planned(base: Projection, best_plan: Planner | None) -> tuple[str, Projecti
     return best.way, best.answer
 
 
-def _below(asked: Mapping[str, Any], tier: str) -> dict[str, Any]:
-    """The question with its rows in a tier; how bags are reduced stays as asked."""
-    return {**asked, "tier": tier}
-
-
 def _as_needed(asked: Mapping[str, Any]) -> dict[str, Any]:
     """The question over as many GPUs as its tier needs: fewer than were asked for is the point of one."""
     return {name: value for name, value in asked.items() if name != "gpus"}
-
-
-def _in_host(asked: dict[str, Any], most: int) -> Counted:
-    """The number of GPUs and the tier of host memory that take the fewest GPU-hours."""
-    asked = _as_needed(asked)
-    least = project_one(**_below(asked, IN_PLACE)).gpus
-    numbers = list(_numbers(asked, least, most))
-    return *_best_of(asked, [None, *numbers], (IN_PLACE, CACHED)), _why([least, *numbers])
-
-
-def _numbers(asked: Mapping[str, Any], least: int, most: int) -> Iterator[int]:
-    """Whole nodes from ``least`` to ``most`` GPUs."""
-    node = int(asked.get("gpus_per_node") or load_node(asked["machine"]))
-    if most <= least:
-        return
-    ratio = (most / least) ** (1 / (_STEPS_OF_GPUS - 1))
-    seen = {least}
-    for step in range(1, _STEPS_OF_GPUS):
-        gpus = least * ratio**step
-        whole = min(max(round(gpus / node) * node, 1), most) if gpus > node else max(round(gpus), 1)
-        if whole not in seen:
-            seen.add(whole)
-            yield whole
-
-
-def load_node(machine: str | Machine) -> int:
-    """GPUs of a node."""
-    return (load_machine(machine) if isinstance(machine, str) else machine).gpus_per_node
-
-
-def _best_of(
-    asked: dict[str, Any], numbers: list[int | None], tiers: tuple[str, ...]
-) -> tuple[str, Projection]:
-    """The fastest of these. Limits: none is possible -> the error of the last"""
-    best: Projection | None = None
-    last: PerfmodelError | None = None
-    left_out = ""
-    for gpus in numbers:
-        more = {} if gpus is None else {"gpus": gpus}
-        for tier, way in itertools.product(tiers, _ways(asked)):
-            try:
-                answer = project_one(**_below({**asked, **more, "reduction": way}, tier))
-            except PerfmodelError as error:
-                last = error
-                continue
-            if _share(answer) >= ALL_ROWS:
-                left_out = "a cache would hold all rows in HBM"
-                last = last or BadInputError(left_out, "")
-                continue
-            if best is None or answer.time_s < best.time_s:
-                best = answer
-    if best is None:
-        assert last is not None
-        raise last
-    what, answer = _named(best)
-    return (f"{what} (a cache of all rows in HBM is left out)" if left_out else what), answer
-
-
-def _share(answer: Projection) -> float:
-    """Of the rows, what lies in HBM: 0 where they are read in place."""
-    return answer.gpu_count.rows_bytes / answer.gpu_count.shard_bytes
-
-
-def _ways(asked: Mapping[str, Any]) -> tuple[str, ...]:
-    """How partial bags may become bags: as asked, else whichever is the fastest."""
-    given = asked.get("reduction") or schemes.AUTO
-    return _REDUCTIONS if given == schemes.AUTO else (given,)
 
 
 def _exchange_words(way: str) -> str:
@@ -277,31 +278,19 @@ def _exchange_words(way: str) -> str:
     return f"flat exchange ({word})" + (" as in TorchRec" if schemes.over_all(kind) else "")
 
 
-def _named(answer: Projection) -> tuple[str, Projection]:
-    """``uvm-caching, 27.2 % of the rows in HBM``"""
-    count, tier = answer.gpu_count, answer.forward.tier
-    assert tier is not None
-    word = answer.forward.reduction.replace("_", "-")
-    way = f", {word}" if word in schemes.BY_ROWS and answer.gpus > 1 else ""
-    if not count.rows_bytes:
-        return f"{tier.kind}, rows read in place{way}", answer
-    return f"{tier.kind}, {100 * _share(answer):.3g} % of the rows in HBM{way}", answer
-
-
-def _stated(name: str, asked: Mapping[str, Any], machine: Machine, values: tuple[float, ...]) -> Alternative:
+def _stated(
+    name: str, alone: Mapping[str, Any], equal: EqualBatch, values: tuple[float, ...]
+) -> list[Chosen]:
     """One memory that holds all rows, beside a GPU or over the network."""
-
-    def find() -> tuple[str, Projection]:
-        answer = project_one(**{**_as_needed(asked), "local_memory": values})
-        memory = answer.forward.memory
-        assert memory is not None
-        text = f"{format_bytes(memory.capacity_bytes, binary=False)} at {format_rate(memory.bytes_per_s)}"
-        if name == ONE_MEMORY:
-            return f"beside one GPU, {text}", answer
-        shared = f"shared by {counted(memory.sharers, 'GPU')}, " if memory.sharers > 1 else ""
-        return f"over the network, {text}, {shared}{format_time(memory.latency_s)} away", answer
-
-    return _tried(name, machine, find)
+    sharers = int(values[3]) if len(values) > 3 else 1
+    answer = project_one(**{**alone, "local_memory": values, "batch": equal.on(sharers)})
+    memory = answer.forward.memory
+    assert memory is not None
+    text = f"{format_bytes(memory.capacity_bytes, binary=False)} at {format_rate(memory.bytes_per_s)}"
+    if name == ONE_MEMORY:
+        return [Chosen(f"beside one GPU, {text}", answer, "")]
+    shared = f"shared by {counted(memory.sharers, 'GPU')}, " if memory.sharers > 1 else ""
+    return [Chosen(f"over the network, {text}, {shared}{format_time(memory.latency_s)} away", answer, "")]
 
 
 def _priced(each: Alternative, prices: Prices | None) -> Alternative:
@@ -310,28 +299,45 @@ def _priced(each: Alternative, prices: Prices | None) -> Alternative:
         return each
     if each.machine not in prices.machine_hour:
         return replace(each, unpriced=f"machine_hour.{each.machine}")
-    rented = MEMORY_OF.get(each.name, "")
+    rented = MEMORY_OF.get(each.name.removesuffix(FAST), "")
     if rented and rented not in prices.tb_month:
         return replace(each, unpriced=f"tb_month.{rented}")
-    price = prices.machine_hour[each.machine]
-    paid = float(serving_cost.machine_cost(each.gpu_hours, each.gpus, each.machines, price))
-    if rented:
-        size, hours = float(each.answer.work.table_bytes[0]), each.gpu_hours / each.gpus
-        paid += float(serving_cost.storage_cost(size, hours, prices.tb_month[rented]))
-    return replace(each, cost=paid)
+    return replace(each, cost=each.machine_hours * prices.machine_hour[each.machine] + rent_of(each, prices))
+
+
+def rent_of(each: Alternative, prices: Prices) -> float:
+    """Money for the memory or the SSDs that hold the rows, as long as ``SAMPLES`` samples take."""
+    rented = MEMORY_OF.get(each.name.removesuffix(FAST))
+    if rented is None or each.answer is None:
+        return 0.0
+    size = float(each.answer.work.table_bytes[0])
+    return float(serving_cost.storage_cost(size, each.hours(1), prices.tb_month[rented]))
+
+
+def _sold(found: list[Alternative], sold: bool = True) -> Iterator[Alternative]:
+    return (each for each in found if each.answer and not (sold and each.stated))
 
 
 def best_of(found: list[Alternative], *, sold: bool = True) -> Alternative:
-    """The fewest GPU-hours, which at one batch a GPU is the least time. sold  without memory only stated"""
-    possible = [each for each in found if each.answer and not (sold and each.stated)]
-    return min(possible, key=lambda each: each.time_s)
+    """The fewest GPU-hours. sold  without memory only stated"""
+    return min(_sold(found, sold), key=lambda each: each.gpu_hours)
 
 
-def rival_of(found: list[Alternative], best: Alternative) -> Alternative | None:
-    """What the best is compared with: the fastest in HBM, or outside it if the best is in it.
+def fastest_of(found: list[Alternative]) -> Alternative:
+    """The least time of a batch, of what is sold."""
+    return min(_sold(found), key=lambda each: each.time_s)
 
-    Each of the two has the exchange that is the fastest for it. Limits: none is possible there -> None
+
+def cheapest_of(found: list[Alternative]) -> Alternative | None:
+    """The least money, of what is sold. Limits: no prices -> None"""
+    priced = [each for each in _sold(found) if each.cost is not None]
+    return min(priced, key=lambda each: each.cost or 0.0) if priced else None
+
+
+def rivals_of(found: list[Alternative], best: Alternative) -> list[Alternative]:
+    """What the best is compared with: those in HBM, or those outside it if the best is in it.
+
+    Each of the two has the exchange that is the fastest for it. Limits: none is possible there -> none
     """
-    inside = best.name in _IN_HBM
-    others = [each for each in found if (each.name in _IN_HBM) != inside]
-    return best_of(others) if any(each.answer and not each.stated for each in others) else None
+    inside = best.name in IN_HBM
+    return [each for each in _sold(found) if (each.name in IN_HBM) != inside]

@@ -1,4 +1,4 @@
-"""What would have to be true for an alternative to be as fast as the best."""
+"""What would have to be true for an alternative to take as few GPU-hours as the best."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from perfmodel.projections.grid import project_grid
 
 @dataclass(frozen=True)
 class Needed:
-    """What would have to be true for an alternative to be as fast as the best.
+    """What would have to be true for an alternative to take as few GPU-hours as the best.
 
+    target_s  time of a batch at which it does
     steps   that could do it: the one that does it alone by the least factor; where none does, all exchanges;
             where they do not, all steps
     factor  how much faster they would have to be, together
     step    the longest of them;  rest_s  of the alternative without that one
     """
 
+    target_s: float
     steps: tuple[StepRow, ...]
     factor: float
     step: StepRow
@@ -36,46 +38,47 @@ class Needed:
 
 
 def needed(each: Alternative, best: Alternative) -> Needed | None:
-    """What would make it as fast as the best: the step that must become faster by the least.
+    """What would make it take as few GPU-hours: the step that must become faster by the least.
 
     Where no step is enough alone, all exchanges together; where they are not, all steps.
-    Limits: the best itself, one that is faster, or not possible -> None
+    Limits: the best itself, one that takes fewer, or not possible -> None
     """
-    if each.answer is None or each is best or each.time_s <= best.time_s:
+    if each.answer is None or each is best or each.gpu_hours <= best.gpu_hours:
         return None
+    target_s = each.time_for(best.gpu_hours)
     rows = each.answer.steps
     exchanges = tuple(row for row in rows if row.collective)
     single: list[tuple[StepRow, ...]] = [(row,) for row in sorted(rows, key=lambda row: -row.time_s)]
-    factors = [(_factor(group, each.time_s, best.time_s), group) for group in single]
+    factors = [(_factor(group, each.time_s, target_s), group) for group in single]
     factor, group = min(factors, key=lambda pair: pair[0])
     for more in (exchanges, rows):
         if factor == math.inf and more:
-            factor, group = _factor(more, each.time_s, best.time_s), more
+            factor, group = _factor(more, each.time_s, target_s), more
     longest = max(group, key=lambda row: row.time_s)
-    return Needed(group, factor, longest, each.time_s - longest.time_s)
+    return Needed(target_s, group, factor, longest, each.time_s - longest.time_s)
 
 
-def _factor(group: tuple[StepRow, ...], time_s: float, best_s: float) -> float:
+def _factor(group: tuple[StepRow, ...], time_s: float, target_s: float) -> float:
     """Of the times of some steps together."""
-    return float(serving_cost.speedup_to_match(sum(row.time_s for row in group), time_s, best_s))
+    return float(serving_cost.speedup_to_match(sum(row.time_s for row in group), time_s, target_s))
 
 
-def least_rate(asked: Mapping[str, Any], values: tuple[float, ...], best_s: float) -> float | None:
-    """Rate at which one memory would be as slow as the best [bytes/s]: by halving, for time falls with it.
+def least_rate(asked: Mapping[str, Any], values: tuple[float, ...], target_s: float) -> float | None:
+    """Rate at which a batch from one memory takes that long [bytes/s]: by halving, for time falls with it.
 
-    asked   options of ``project_one``;  values  its ``local_memory``;  best_s  time of the best [s]
+    asked   options of ``project_one``;  values  its ``local_memory``;  target_s  that time [s]
     Limits: a memory that is no faster at its own rate -> None
     """
     size, high, *rest = values
-    if _time_at(asked, values) >= best_s:
+    if _time_at(asked, values) >= target_s:
         return None
     low = high
-    while _time_at(asked, (size, low, *rest)) < best_s:
+    while _time_at(asked, (size, low, *rest)) < target_s:
         low /= _APART
     high = low * _APART
     while high > low * (1 + _NEAR):
         middle = (low * high) ** 0.5
-        low, high = (middle, high) if _time_at(asked, (size, middle, *rest)) > best_s else (low, middle)
+        low, high = (middle, high) if _time_at(asked, (size, middle, *rest)) > target_s else (low, middle)
     return high
 
 

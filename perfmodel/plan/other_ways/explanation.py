@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from perfmodel.model import serving_cost
 from perfmodel.passes.equations import Equation, ExplainedNumber
-from perfmodel.plan.other_ways.alternatives import MEMORY_OF, best_of
+from perfmodel.plan.other_ways.alternatives import FAST, MEMORY_OF, best_of, rent_of
 from perfmodel.plan.other_ways.conditions import least_rate, needed
 from perfmodel.plan.other_ways.one_alternative import SAMPLES, Alternative
 from perfmodel.plan.other_ways.winner_map import Crossing
@@ -35,7 +35,7 @@ def explain_alternatives(
 
 def _of_one(each: Alternative, best: Alternative, prices: Prices | None) -> Iterator[ExplainedNumber]:
     label, key = each.label, each.name
-    G, B, t = format_count(each.gpus), format_count(each.batch), format_time(each.time_s)
+    S, t = format_count(each.samples), format_time(each.time_s)
     rate, hours = each.samples_per_s, each.gpu_hours
     who = format_per_second(rate / each.gpus, "samples")
     yield ExplainedNumber(
@@ -44,14 +44,21 @@ def _of_one(each: Alternative, best: Alternative, prices: Prices | None) -> Iter
         rate,
         format_per_second(rate, "samples"),
         Equation.of(serving_cost.samples_per_s),
-        (f"G = {G}, B = {B}, t = {t}; of a GPU B / t = {who}",),
+        (f"S = {S}, t = {t}; of each of {counted(each.gpus, 'GPU')} {who}",),
     )
+    paid, used = format_count(each.gpus_paid), counted(each.gpus, "GPU")
+    machines = f"{counted(each.machines, 'machine')} for {used}"
+    equation = Equation.of(serving_cost.hours_paid)
     told = f"{format_number(hours)} h"
-    working = (f"t = {t}, B = {B}, {_N}: {told}",)
-    equation = Equation.of(serving_cost.gpu_hours)
+    working = (f"t = {t}, S = {S}, {_N}, n = {paid} GPUs, all of {machines}: {told}",)
     yield ExplainedNumber(f"{label}: GPU-hours", f"{key}.gpu_hours", hours, told, equation, working)
+    told = f"{format_number(each.machine_hours)} h"
+    working = (f"t = {t}, S = {S}, {_N}, n = {machines}: {told}",)
+    yield ExplainedNumber(
+        f"{label}: machine-hours", f"{key}.machine_hours", each.machine_hours, told, equation, working
+    )
     if each.energy_kwh is not None and each.answer is not None:
-        power, energy = each.answer.setting.machine.value("board_w"), f"{format_number(each.energy_kwh)} kWh"
+        power, energy = each.answer.setting.machine.value("node_w"), f"{format_number(each.energy_kwh)} kWh"
         yield ExplainedNumber(
             f"{label}: energy at most",
             f"{key}.energy_kwh_at_most",
@@ -70,13 +77,11 @@ def _money(each: Alternative, told: str, prices: Prices | None) -> Iterator[Expl
         return
     price = prices.machine_hour[each.machine]
     text = f"{format_number(each.cost)} {prices.currency}"
-    G, m = format_count(each.gpus), format_number(each.machines)
-    sort = "whole machines, for rows below the HBM" if each.whole else "a GPU is its share of a machine"
-    working = [f"h = {told}, G = {G}, m = {m} ({sort}), c = {format_number(price)} {prices.currency}/h"]
-    equation, rented = Equation.of(serving_cost.machine_cost), MEMORY_OF.get(each.name)
+    working = [f"{told} of machines at {format_number(price)} {prices.currency}/h"]
+    equation = Equation.of(serving_cost.hours_paid, "machine-hours × price of an hour + storage_cost")
+    rented = MEMORY_OF.get(each.name.removesuffix(FAST))
     if rented:
-        size, hours = float(each.answer.work.table_bytes[0]), each.gpu_hours / each.gpus
-        paid = float(serving_cost.storage_cost(size, hours, prices.tb_month[rented]))
+        size, hours, paid = float(each.answer.work.table_bytes[0]), each.hours(1), rent_of(each, prices)
         month = f"{format_number(prices.tb_month[rented])} {prices.currency}/TB/month"
         held = f"{format_number(size / serving_cost.BYTES_PER_TB)} TB for {format_number(hours)} h"
         working.append(f"and {held} at {month}: {format_number(paid)} {prices.currency} (storage_cost)")
@@ -87,7 +92,8 @@ def _money(each: Alternative, told: str, prices: Prices | None) -> Iterator[Expl
 
 def _condition(each: Alternative, best: Alternative) -> Iterator[ExplainedNumber]:
     """How much faster which steps would have to be, or how slow a memory may be."""
-    t, least = format_time(each.time_s), format_time(best.time_s)
+    t, fewest = format_time(each.time_s), f"{format_number(best.gpu_hours)} GPU-hours of {best.label}"
+    least = format_time(each.time_for(best.gpu_hours))
     if each.least_bytes_per_s is not None:
         yield ExplainedNumber(
             f"{each.label}: rate that is enough",
@@ -95,7 +101,7 @@ def _condition(each: Alternative, best: Alternative) -> Iterator[ExplainedNumber
             each.least_bytes_per_s,
             format_rate(each.least_bytes_per_s),
             Equation.of(least_rate, "t(rate) = t*, halved until both ends are within 0.1 %     [bytes/s]"),
-            (f"t* = {least} ({best.label}); at its own rate t = {t}",),
+            (f"t* = {least}, for the {fewest}; at its own rate t = {t}",),
         )
     need = needed(each, best)
     if need is None:
@@ -103,12 +109,12 @@ def _condition(each: Alternative, best: Alternative) -> Iterator[ExplainedNumber
     part, names = sum(step.time_s for step in need.steps), " + ".join(step.label for step in need.steps)
     factor = format_ratio(need.factor)
     yield ExplainedNumber(
-        f"{each.label}: faster to be as fast",
+        f"{each.label}: faster to take as few GPU-hours",
         f"{each.name}.needed.times_faster",
         need.factor,
         factor,
         Equation.of(serving_cost.speedup_to_match),
-        (f"s = {format_time(part)} ({names}), t = {t}, t* = {least} ({best.label}): f = {factor}",),
+        (f"s = {format_time(part)} ({names}), t = {t}, t* = {least}, for the {fewest}: f = {factor}",),
     )
 
 
@@ -117,7 +123,7 @@ def _of_crossing(each: Crossing) -> ExplainedNumber:
     first, then = (counted(gpus, "GPU") for gpus in each.gpus)
     working = [f"{each.then} ({then}) overtakes {each.first} ({first}) between {low} and {high} samples"]
     if each.lines is not None:
-        (a, b), (a2, b2) = ([f"{1e6 * value:.6g} µs" for value in line] for line in each.lines)
+        (a, b), (a2, b2) = ([f"{value:.6g} GPU-s" for value in line] for line in each.lines)
         working.append(f"a = {a}, b = {b}; a' = {a2}, b' = {b2}, through both batches")
     else:
         working.append("the lines through both batches do not meet between them: their geometric mean")

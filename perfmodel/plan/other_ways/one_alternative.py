@@ -2,17 +2,63 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from perfmodel.model import serving_cost
 from perfmodel.passes.basis import LocalMemory
 from perfmodel.projections import Projection
+from perfmodel.question.passes import EQUAL_BATCHES, GLOBAL
+from perfmodel.schema.files import unknown_name
+from perfmodel.schema.machine import Machine
 
 SAMPLES = 1e9
 """Samples that costs are told for."""
-_BELOW_HBM = ("fetch_rows", "gather_host", "read_ssd")
-"""Steps that read rows below the HBM: a plan that may use host memory and does not has none."""
+
+
+@dataclass(frozen=True)
+class EqualBatch:
+    """The batch that all alternatives have alike.
+
+    total   samples of all GPUs together; None: each GPU has as many
+    of_gpu  samples of one GPU: of all alternatives, or of row-wise in HBM alone
+    """
+
+    total: int | None
+    of_gpu: int
+
+    @staticmethod
+    def of(equal: str, base: Projection) -> EqualBatch:
+        """equal  one of ``EQUAL_BATCHES``;  base  row-wise in HBM, of which copies fill a machine"""
+        if equal not in EQUAL_BATCHES:
+            raise unknown_name("--equal-batch", equal, EQUAL_BATCHES)
+        each = int(base.work.batch[0])
+        return EqualBatch(each * base.gpus * copies_of(base) if equal == GLOBAL else None, each)
+
+    def on(self, gpus: int) -> int:
+        """Samples of one of these GPUs. Limits: more GPUs than samples -> 1, some GPUs have none"""
+        return self.of_gpu if self.total is None else math.ceil(self.total / gpus)
+
+    def samples(self, gpus: int) -> int:
+        """Of all of them."""
+        return self.of_gpu * gpus if self.total is None else self.total
+
+    def cost(self, time_s: float, gpus: int, paid: int) -> float:
+        """GPU-seconds that are paid for a sample."""
+        return time_s * paid / self.samples(gpus)
+
+
+def node_of(machine: Machine, gpus_per_node: int | None = None) -> int:
+    """GPUs in use of each machine."""
+    return int(gpus_per_node or machine.gpus_per_node)
+
+
+def copies_of(answer: Projection) -> int:
+    """Copies of tables in HBM that fill a machine: what one does with its other GPUs."""
+    node = node_of(answer.setting.machine, answer.forward.gpus_per_node)
+    return int(serving_cost.copies_in_machine(answer.gpus, node, whole=False))
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,10 +68,13 @@ class Alternative:
     name    a slug;  label  in words;  machine  its name
     what    how rows are held: uvm-caching, 27 % of the rows in HBM
     gpus_why  why it has this number of GPUs; "": it is said in ``what``
-    answer  None where it is not possible, then ``why``;  stated  whether its memory is only stated, not sold
+    answer  of one copy; None where it is not possible, then ``why``;  copies  side by side, in one machine
+    equal   the batch that all alternatives have alike
+    stated  whether its memory is only stated, not sold
+    network  whose exchanges it has, where its machine is not the one that was asked for
     cost  money; None where a price is missing, then ``unpriced`` names it: tb_month.ssd
-    least_bytes_per_s  of a memory that is only stated: the rate at which it would take as long as the best
-          that is sold; None where it takes longer already
+    least_bytes_per_s  of a memory that is only stated: the rate at which it would take as many GPU-hours as
+          the best that is sold; None where it takes more already
     """
 
     name: str
@@ -35,7 +84,10 @@ class Alternative:
     answer: Projection | None = None
     gpus_why: str = ""
     why: str = ""
+    equal: EqualBatch | None = None
+    copies: int = 1
     stated: bool = False
+    network: str = ""
     cost: float | None = None
     unpriced: str = ""
     least_bytes_per_s: float | None = None
@@ -56,57 +108,59 @@ class Alternative:
         return float(self.answer.work.batch[0]) if self.answer else float("nan")
 
     @property
+    def samples(self) -> float:
+        """Of a batch, on all GPUs."""
+        return float(self.equal.samples(self.gpus)) if self.equal else float("nan")
+
+    @cached_property
     def gpus(self) -> int:
         """At work: of one memory, those that share it."""
         if self.memory is not None:
             return self.memory.sharers
-        return self.answer.gpus if self.answer else 0
+        return self.copies * self.answer.gpus if self.answer else 0
 
     @property
     def samples_per_s(self) -> float:
         """Of all GPUs."""
-        return float(serving_cost.samples_per_s(self.gpus, self.batch, self.time_s))
+        return float(serving_cost.samples_per_s(self.samples, self.time_s))
+
+    @cached_property
+    def machines(self) -> int:
+        """In use, each paid whole."""
+        if self.answer is None:
+            return 0
+        node = node_of(self.answer.setting.machine, self.answer.forward.gpus_per_node)
+        return int(serving_cost.machines_in_use(1, self.gpus, node, whole=True))
+
+    @property
+    def gpus_paid(self) -> int:
+        """All of the machines in use, whether they work or not."""
+        return self.machines * self.answer.setting.machine.gpus_per_node if self.answer else 0
 
     @property
     def gpu_hours(self) -> float:
-        """Of ``SAMPLES`` samples."""
-        return float(serving_cost.gpu_hours(self.time_s, self.batch, SAMPLES))
-
-    @property
-    def node(self) -> int:
-        """GPUs of a machine."""
-        if self.answer is None:
-            return 0
-        forward = self.answer.forward
-        return int(forward.gpus_per_node or forward.setting.machine.gpus_per_node)
-
-    @property
-    def whole(self) -> bool:
-        """Whether it has its machines to itself: rows are in their host memory or on their SSDs."""
-        if self.answer is None or self.answer.forward.tier is None:
-            return False
-        return any(step.name in _BELOW_HBM for step in self.answer.steps)
-
-    @property
-    def machines(self) -> float:
-        """In use: whole ones (``whole``), or the share of the GPUs."""
-        if self.answer is None:
-            return 0.0
-        return float(serving_cost.machines_in_use(1, self.gpus, self.node, self.whole))
+        """Of ``SAMPLES`` samples, those of GPUs that are only paid with them."""
+        return self.hours(self.gpus_paid)
 
     @property
     def machine_hours(self) -> float:
-        """Of ``SAMPLES`` samples: what money is paid for."""
-        if self.answer is None:
-            return float("nan")
-        return float(serving_cost.machine_cost(self.gpu_hours, self.gpus, self.machines, 1.0))
+        """Of as many: what energy and money are counted by."""
+        return self.hours(self.machines)
+
+    def hours(self, many: int) -> float:
+        """Of as many GPUs or machines while ``SAMPLES`` samples are processed."""
+        return float(serving_cost.hours_paid(self.time_s, self.samples, SAMPLES, many))
 
     @property
     def energy_kwh(self) -> float | None:
-        """Of as many, at most: of boards alone. None where the machine does not say their power."""
-        if self.answer is None or not self.answer.setting.machine.knows("board_w"):
+        """Of as many, at most. None where the machine does not say the power of a node."""
+        if self.answer is None or not self.answer.setting.machine.knows("node_w"):
             return None
-        return float(serving_cost.energy_kwh(self.gpu_hours, self.answer.setting.machine.value("board_w")))
+        return float(serving_cost.energy_kwh(self.machine_hours, self.answer.setting.machine.value("node_w")))
+
+    def time_for(self, hours: float) -> float:
+        """Time of a batch at which it would take as many GPU-hours [s]."""
+        return self.time_s * hours / self.gpu_hours
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words."""
@@ -118,13 +172,17 @@ class Alternative:
             **found,
             "what": self.what,
             "stated": self.stated,
+            "network": self.network or None,
             "gpus": self.gpus,
+            "gpus_paid": self.gpus_paid,
+            "copies": self.copies,
             "gpus_why": self.gpus_why or None,
             **{key: totals[key] for key in ("time_s", "low_s", "high_s")},
+            "samples": self.samples,
+            "batch": self.batch,
             "samples_per_s": self.samples_per_s,
             "samples_per_s_per_gpu": self.samples_per_s / self.gpus,
             "gpu_hours": self.gpu_hours,
-            "whole_machines": self.whole,
             "machines": self.machines,
             "machine_hours": self.machine_hours,
             "energy_kwh_at_most": self.energy_kwh,

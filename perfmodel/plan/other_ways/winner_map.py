@@ -1,10 +1,10 @@
-"""Which alternative wins where: over skew of the ids, batch and table size, with crossings in closed form."""
+"""Which alternative takes the fewest GPU-hours: over skew, batch and table size; crossings in closed form."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,18 +16,24 @@ from perfmodel.model import serving_cost
 from perfmodel.passes.schemes import AUTO, BY_ROWS
 from perfmodel.passes.schemes import ROW_WISE as ONE_WAY
 from perfmodel.passes.schemes import WAYS as SHARDINGS
+from perfmodel.passes.settings import Setting
 from perfmodel.plan.as_projection import evaluator_for, tables_of
-from perfmodel.plan.other_ways.alternatives import ALL_ROWS, GB200, GH200, HOST, ON_SSD, ROW_WISE, machines_of
+from perfmodel.plan.other_ways.alternatives import GB200, GH200, HOST, ON_SSD, ROW_WISE, machines_of
+from perfmodel.plan.other_ways.below_hbm import ALL_ROWS, gpus_of_node, loaded
+from perfmodel.plan.other_ways.one_alternative import EqualBatch
 from perfmodel.plan.pricing.alike import Impossible, best_alike, least_times
 from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.projections import prepare
+from perfmodel.projections import Configs, Forward, prepare
 from perfmodel.projections.grid import project_grid
+from perfmodel.question.passes import GLOBAL
 from perfmodel.schema.workload import TableSet
 
 Array = NDArray[np.float64]
 
 SKEWS = ("uniform", "zipf:0.8", "zipf:1.05", "zipf:1.2")
 BATCHES = (64, 256, 1024, 4096, 16384)
+"""Of a GPU; of all GPUs together ``_OF_ALL`` times as many."""
+_OF_ALL = 64
 SIZE_FACTORS = (0.1, 1.0, 10.0)
 _EXCHANGES = {"": AUTO, **{f" {way}": way for way in BY_ROWS}}
 _TIERS = (
@@ -59,7 +65,9 @@ CUTS = {
 class MapCell:
     """The winner at one skew, batch and table size.
 
-    times  of a batch by words of ``WAYS`` and ``CUTS`` [s], those that are possible;  gpus  of each
+    batch  samples, of all GPUs or of each
+    times  of a batch by words of ``WAYS`` and ``CUTS`` [s], those that are possible;  gpus  of each, at work
+    cost   of each, GPU-seconds that are paid for a batch: of all GPUs, or divided by those at work
     """
 
     ids: str
@@ -67,11 +75,12 @@ class MapCell:
     table_bytes: float
     times: Mapping[str, float]
     gpus: Mapping[str, int]
+    cost: Mapping[str, float]
 
     @property
     def winner(self) -> str:
-        """Fewest GPU-hours, which at one batch a GPU is the least time; "" where nothing is possible."""
-        return min(self.times, key=lambda words: self.times[words]) if self.times else ""
+        """Fewest GPU-hours; "" where nothing is possible."""
+        return min(self.cost, key=lambda words: self.cost[words]) if self.cost else ""
 
 
 @dataclass(frozen=True)
@@ -79,9 +88,9 @@ class Crossing:
     """The batch at which the next way overtakes the one that wins at the smaller batch.
 
     gpus     of the first where it wins, and of the next where that one does
-    batch    in closed form, from latency and time per sample of both at the batches beside it
+    batch    in closed form, from straight lines of both through the batches beside it
     between  batches beside it, that close: the winner changes in between
-    lines    latency [s] and time per sample [s] of the first and of the next there; None: they do not meet
+    lines    GPU-seconds of a batch, and per sample more, of the first and of the next; None: they do not meet
              between those batches, or one of the two is not possible at both
     """
 
@@ -97,13 +106,15 @@ class Crossing:
 
 @dataclass(frozen=True, eq=False)
 class WinnerMap:
-    """What is compared where. options  of ``project_one``;  cells  of ``winner_map``"""
+    """What is compared where. options  of ``project_one``;  cells  of ``winner_map``;  equal  which batch"""
 
     options: Mapping[str, Any]
+    equal: str = GLOBAL
     cells: list[MapCell] = field(default_factory=list)
+    settings: dict[str, Setting | None] = field(default_factory=dict, repr=False)
 
     def at(
-        self, ids: str, size: float, batches: Iterable[int], ways: Collection[str] | None = None
+        self, ids: str, size: float, batches: Sequence[int], ways: Collection[str] | None = None
     ) -> list[MapCell]:
         """Cells of one skew and size. size  of a set of tables its own; ways  that are compared, None: all
 
@@ -111,18 +122,29 @@ class WinnerMap:
         """
         own_size = isinstance(self.options.get("tables"), TableSet)
         asked = {**self.options, "distribution": ids, **({} if own_size else {"table_bytes": size})}
-        shown, columns = list(batches), dict[str, _Column]()
+        shown, columns = [self._batch(each) for each in batches], dict[str, _Column]()
         alone: dict[tuple[str, str | None], _Column] = {}
         for words, (name, more) in WAYS.items():
             if ways is None or words in ways:
                 own, key = {**more, "reduction": _given(asked, more["reduction"])}, (name, more.get("tier"))
-                column = alone.get(key) or _column(machines_of(name, {**asked, **own}), shown)
+                column = alone.get(key) or _column(self._loaded(name, {**asked, **own}), shown)
                 columns[words] = column
-                if column is not None and (column[1] == 1).all():  # a GPU exchanges with nobody
+                if column is not None and (column.gpus == 1).all():  # a GPU exchanges with nobody
                     alone[key] = column
         cuts = [words for words in CUTS if ways is None or words in ways]
-        found = [_cell(ids, size, shown, at, columns) for at in range(len(shown))]
-        return _with_cuts(found, asked, cuts)
+        found = [_cell(ids, size, each, at, columns) for at, each in enumerate(batches)]
+        return _with_cuts(found, self._loaded(ROW_WISE, asked), shown, cuts)
+
+    def _loaded(self, name: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+        """On the machine of an alternative, with its curves."""
+        own = machines_of(name, asked)
+        machine = str(own["machine"] if isinstance(own["machine"], str) else own["machine"].name)
+        if machine not in self.settings:
+            self.settings[machine] = loaded(own).get("setting")
+        return {**own, "setting": self.settings[machine]}
+
+    def _batch(self, samples: int) -> EqualBatch:
+        return EqualBatch(samples if self.equal == GLOBAL else None, samples)
 
     def crossings(self) -> list[Crossing]:
         """Where the winner changes with the batch: between neighbours of the map with different winners.
@@ -146,10 +168,10 @@ class WinnerMap:
             yield _crossing(left, right, batch)
             return
         tried = min(max(round(batch), left.batch + 1), right.batch - 1)
-        likely = {words for each in (left, right) for words, time in each.times.items()
-                  if time <= LIKELY * each.times[each.winner]}  # fmt: skip
+        likely = {words for each in (left, right) for words, cost in each.cost.items()
+                  if cost <= LIKELY * each.cost[each.winner]}  # fmt: skip
         (middle,) = self.at(left.ids, left.table_bytes, [tried], likely | {first, then})
-        apart = abs(middle.times.get(first, math.inf) / middle.times.get(then, 1.0) - 1)
+        apart = abs(middle.cost.get(first, math.inf) / middle.cost.get(then, 1.0) - 1)
         if apart <= _EQUAL and middle.winner in (first, then):
             yield _crossing(left, right, float(tried))
             return
@@ -158,24 +180,34 @@ class WinnerMap:
 
 
 _CLOSE = 1.05
-_EQUAL = 0.005  # times that differ by less are equal
+_EQUAL = 0.005  # what differs by less is equal
 LIKELY = 2.0
-"""Ways that take longer than so many times the winner at two batches win nowhere between them, and no cell
+"""Ways that cost more than so many times the winner at two batches win nowhere between them, and no cell
 has those among ``CUTS`` that must."""
 
 
-def winner_map(options: Mapping[str, Any]) -> WinnerMap:
+def winner_map(options: Mapping[str, Any], equal: str = GLOBAL) -> WinnerMap:
     """The winner of every cell. options  of ``project_one``; a set of tables has one size: its own"""
     tables = options.get("tables")
     one = [float(tables.total_bytes)] if isinstance(tables, TableSet) else []
     sizes = one or [f * float(options["table_bytes"]) for f in SIZE_FACTORS]
     kept = {name: value for name, value in options.items() if name not in ("batch", "gpus", "table_bytes")}
-    found = WinnerMap(kept)
-    cells = [cell for ids in SKEWS for size in sizes for cell in found.at(ids, size, BATCHES)]
+    found = WinnerMap(kept, equal)
+    batches = [each * _OF_ALL if equal == GLOBAL else each for each in BATCHES]
+    cells = [cell for ids in SKEWS for size in sizes for cell in found.at(ids, size, batches)]
     return replace(found, cells=cells)
 
 
-_Column = tuple[Array, Array] | None
+@dataclass(frozen=True, eq=False)
+class _OneWay:
+    """One way at all batches: times [s], GPUs at work, cost as in ``MapCell``."""
+
+    times: Array
+    gpus: Array
+    cost: Array
+
+
+_Column = _OneWay | None
 
 
 def _given(asked: Mapping[str, Any], way: str) -> str:
@@ -184,52 +216,119 @@ def _given(asked: Mapping[str, Any], way: str) -> str:
     return way if given == AUTO else given
 
 
-def _column(asked: dict[str, Any], batches: list[int]) -> _Column:
-    """Times and GPUs of one way at all batches; None where it is not possible."""
+def _column(asked: dict[str, Any], equal: Sequence[EqualBatch]) -> _Column:
+    """One way at all batches; None where it is not possible.
+
+    Below the HBM also on all GPUs of a node, where fewer hold the rows: the cheaper of the two.
+    """
     try:
-        forward, work = prepare(None, **{**asked, "batch": batches})
-        grid = project_grid(forward, work).columns
+        forward, work, copies = _placed(asked, equal)
+        found = _priced(forward, work, copies, equal)
     except PerfmodelError:
         return None
-    held = np.zeros(len(batches)) if work.cached is None else work.cached
-    possible = grid["fits"] & (np.asarray(held) < ALL_ROWS)
-    return np.where(possible, grid["time_s"], np.inf), work.gpus
+    node = gpus_of_node(asked)
+    if "tier" not in asked or (work.gpus >= node).all():
+        return found
+    try:
+        filled = _priced(*_placed({**asked, "gpus": node}, equal), equal)
+    except PerfmodelError:
+        return found
+    better = filled.cost < found.cost
+    return _OneWay(*(np.where(better, getattr(filled, name), getattr(found, name)) for name in vars(found)))
 
 
-def _cell(ids: str, size: float, batches: list[int], at: int, columns: Mapping[str, _Column]) -> MapCell:
-    known = {words: column for words, column in columns.items() if column is not None}
-    times = {words: float(t[at]) for words, (t, _) in known.items() if np.isfinite(t[at])}
-    gpus = {words: int(g[at]) for words, (_, g) in known.items()}
-    return MapCell(ids, batches[at], size, times, gpus)
+def _placed(asked: dict[str, Any], equal: Sequence[EqualBatch]) -> tuple[Forward, Configs, Array]:
+    """The fewest GPUs at every batch, and copies in HBM that fill a node.
+
+    As for one alternative (``below_hbm.fewest_gpus``): fewer samples of a GPU need no more GPUs.
+    """
+    node, own_batches = gpus_of_node(asked), equal[0].total is None
+
+    def at(batches: list[int], **more: Any) -> tuple[Forward, Configs]:
+        return prepare(None, **{**asked, "batch": batches, **more})
+
+    def copied(gpus: Array) -> Array:
+        return np.asarray(serving_cost.copies_in_machine(gpus, node, whole="tier" in asked))
+
+    def shared(gpus: Array) -> list[int]:
+        return [each.on(int(g)) for each, g in zip(equal, gpus * copied(gpus), strict=True)]
+
+    forward, work = at([each.of_gpu if own_batches else 1 for each in equal])
+    if not own_batches:
+        least = work.gpus
+        forward, work = at(shared(least))
+        if (work.gpus != least).any():
+            forward, work = at(shared(work.gpus), gpus=work.gpus.tolist())
+    return forward, work, copied(work.gpus)
 
 
-def _with_cuts(cells: list[MapCell], asked: Mapping[str, Any], cuts: list[str]) -> list[MapCell]:
+def _priced(forward: Forward, work: Configs, copies: Array, equal: Sequence[EqualBatch]) -> _OneWay:
+    grid = project_grid(forward, work).columns
+    held = np.zeros(len(work)) if work.cached is None else work.cached
+    times = np.where(grid["fits"] & (np.asarray(held) < ALL_ROWS), grid["time_s"], np.inf)
+    return _OneWay(times, work.gpus * copies, times * _paid(forward, work.gpus * copies, equal))
+
+
+def _paid(forward: Forward, gpus: Array, equal: Sequence[EqualBatch]) -> Array:
+    """GPUs that are paid: all, or for each at work where each has a batch of its own."""
+    machine = forward.setting.machine
+    node = forward.gpus_per_node or machine.gpus_per_node
+    paid = serving_cost.machines_in_use(1, gpus, node, whole=True) * machine.gpus_per_node
+    return paid if equal[0].total is not None else paid / gpus
+
+
+def _cell(ids: str, size: float, batch: int, at: int, columns: Mapping[str, _Column]) -> MapCell:
+    known = {words: each for words, each in columns.items() if each and np.isfinite(each.cost[at])}
+    times = {words: float(each.times[at]) for words, each in known.items()}
+    cost = {words: float(each.cost[at]) for words, each in known.items()}
+    return MapCell(
+        ids, batch, size, times, {words: int(each.gpus[at]) for words, each in known.items()}, cost
+    )
+
+
+def _with_cuts(
+    cells: list[MapCell], asked: dict[str, Any], equal: Sequence[EqualBatch], cuts: list[str]
+) -> list[MapCell]:
     """With the other shardings that may win, or come close, each on the GPUs of row-wise."""
     if not cuts or (asked.get("reduction") or AUTO) != AUTO:
         return cells
     try:
-        forward, work = prepare(None, **{**asked, "batch": [cell.batch for cell in cells]})
+        forward, work, copies = _placed(asked, equal)
         tables = tables_of(work, "the tables", forward.ids)
     except PerfmodelError:  # too many tables to deal, or no number of GPUs that holds them
         return cells
+    paid = _paid(forward, work.gpus * copies, equal)
     return [
-        _with_cuts_at(cell, evaluator_for(forward, work, at, tables), float(work.usable_bytes), cuts)
+        _with_cuts_at(
+            cell,
+            evaluator_for(forward, work, at, tables),
+            float(work.usable_bytes),
+            cuts,
+            int(copies[at]),
+            float(paid[at]),
+        )
         for at, cell in enumerate(cells)
     ]
 
 
-def _with_cuts_at(cell: MapCell, evaluator: Evaluator, usable: float, cuts: list[str]) -> MapCell:
-    """A sharding is dealt to GPUs unless even a perfect deal of it takes ``LIKELY`` times the winner."""
-    times, gpus = dict(cell.times), dict(cell.gpus)
+def _with_cuts_at(
+    cell: MapCell, evaluator: Evaluator, usable: float, cuts: list[str], copies: int, paid: float
+) -> MapCell:
+    """A sharding is dealt to GPUs unless even a perfect deal of it costs ``LIKELY`` times the winner.
+
+    copies, paid  of the GPUs of row-wise
+    """
+    times, gpus, cost = dict(cell.times), dict(cell.gpus), dict(cell.cost)
     ways = {CUTS[words]: words for words in cuts}
     least, known = least_times(evaluator, list(ways), usable)
     for way in sorted(least, key=lambda way: least[way]):
-        if least[way] > LIKELY * min(times.values(), default=math.inf):
+        if least[way] * paid > LIKELY * min(cost.values(), default=math.inf):
             break
         found = best_alike(evaluator, way, usable, known)
         if not isinstance(found, Impossible):
-            times[ways[way]], gpus[ways[way]] = found.cost.time_s, evaluator.gpus
-    return replace(cell, times=times, gpus=gpus)
+            words, time_s = ways[way], found.cost.time_s
+            times[words], gpus[words], cost[words] = time_s, evaluator.gpus * copies, time_s * paid
+    return replace(cell, times=times, gpus=gpus, cost=cost)
 
 
 def _crossing_batch(left: MapCell, right: MapCell) -> float:
@@ -243,7 +342,7 @@ def _crossing_batch(left: MapCell, right: MapCell) -> float:
 def _lines(left: MapCell, right: MapCell) -> tuple[tuple[float, float], tuple[float, float]] | None:
     """Of both winners through both batches; None where they do not meet between those."""
     first, then = left.winner, right.winner
-    if first not in right.times or then not in left.times:
+    if first not in right.cost or then not in left.cost:
         return None
     lines = _line(left, right, first), _line(left, right, then)
     batch = float(serving_cost.crossing_batch(*lines[0], *lines[1]))
@@ -258,6 +357,6 @@ def _crossing(left: MapCell, right: MapCell, batch: float) -> Crossing:
 
 
 def _line(left: MapCell, right: MapCell, words: str) -> tuple[float, float]:
-    """Latency and time per sample of a straight line through two batches."""
-    slope = (right.times[words] - left.times[words]) / (right.batch - left.batch)
-    return left.times[words] - slope * left.batch, slope
+    """A straight line through the cost of two batches: without a sample, and of each more."""
+    slope = (right.cost[words] - left.cost[words]) / (right.batch - left.batch)
+    return left.cost[words] - slope * left.batch, slope

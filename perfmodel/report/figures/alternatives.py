@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from perfmodel.passes.steps import STEPS, StepRow
-from perfmodel.plan.other_ways.alternatives import best_of
+from perfmodel.plan.other_ways.alternatives import best_of, fastest_of
 from perfmodel.plan.other_ways.one_alternative import Alternative
 from perfmodel.plan.other_ways.winner_map import MapCell
-from perfmodel.report.alternatives_text import condition, legend
+from perfmodel.report.alternatives_text import condition, is_global, legend, map_title
 from perfmodel.report.columns import Column
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
@@ -44,7 +44,7 @@ def steps(found: Sequence[Alternative]) -> Block:
     shown = [each for each in found if each.answer]
     factor, unit = time_unit(max(each.time_s for each in shown))
     bars = [(each.label, {part: (each, part) for part in _PARTS if _time(each, part)}) for each in shown]
-    best = best_of(list(found))
+    best = fastest_of(list(found))
     figure, _ = stacked_bars(
         bars,
         (Column(text=lambda cell: f"{safe(cell[0].label)}: {format_time(_time(*cell))}"),),
@@ -60,9 +60,10 @@ def steps(found: Sequence[Alternative]) -> Block:
     title = (
         f"{sentence(best.label)[:-1]} is the fastest that one can buy: {format_time(best.time_s)} per batch."
     )
+    what = "All have as many samples in it" if is_global(found) else "Each GPU has as many samples in it"
     how = (
         "Each bar is the time of one batch, and the line is its 95 % band. The numbers below list its steps. "
-        "Each GPU processes its own batch, so the shortest bar needs the fewest GPU-hours."
+        f"{what}; which of them takes the fewest GPU-hours is in the next figure."
     )
     data = [row for each in shown for row in _step_rows(each)]
     return ALTERNATIVES.block(title, how, figure, _source(shown), data)
@@ -127,11 +128,11 @@ def costs(found: Sequence[Alternative], currency: str) -> Block:
     )
     rows = [{**_numbers(each), "needed": condition(each, best)} for each in shown]
     least = format_number(best.gpu_hours)
-    title = f"10⁹ samples take at least {least} GPU-hours on what one can buy ({best.label})."
+    title = f"10⁹ samples take at least {least} GPU-hours on what one can buy: {best.label}."
     how = (
         "Points further down need fewer GPU-hours; points further right process more samples per second. "
-        "Hover for GPUs, maximum energy, cost (if prices were given), and what would make it as fast as "
-        "the best."
+        "Hover for GPUs, maximum energy, cost (if prices were given), and what would make it take as few "
+        "GPU-hours as the best."
     )
     return COSTS.block(title, how, figure, _source(shown), rows)
 
@@ -145,7 +146,8 @@ def _cost_words(each: Alternative, best: Alternative, currency: str) -> list[str
     energy = each.energy_kwh
     return [
         f"<b>{safe(each.label)}</b>: {safe(each.what)}",
-        f"{format_count(each.gpus)} GPUs, {format_time(each.time_s)} per batch",
+        f"{format_count(each.gpus)} GPUs ({format_count(each.gpus_paid)} paid)",
+        f"{format_time(each.time_s)} per batch of {format_count(each.samples)}",
         f"{format_per_second(each.samples_per_s, 'samples')}, {format_number(each.gpu_hours)} GPU-hours",
         f"at most {format_number(energy)} kWh" if energy is not None else "",
         f"{format_number(each.cost)} {currency}" if each.cost is not None else "",
@@ -159,15 +161,16 @@ def _numbers(each: Alternative) -> dict[str, object]:
 
 
 _KEPT = (
-    "label", "machine", "what", "gpus", "time_s", "low_s", "high_s", "samples_per_s", "gpu_hours",
-    "energy_kwh_at_most", "cost",
+    "label", "machine", "what", "gpus", "gpus_paid", "time_s", "low_s", "high_s", "samples_per_s",
+    "gpu_hours", "energy_kwh_at_most", "cost",
 )  # fmt: skip
 
 
-def winners(cells: Sequence[MapCell]) -> Block | Missing:
+def winners(cells: Sequence[MapCell], found: Sequence[Alternative]) -> Block | Missing:
     """Which alternative takes the fewest GPU-hours at each batch, table size and skew."""
     if not cells:
         return WINNERS.missing("--no-map left it out.")
+    of_all = is_global(found)
     keys = sorted(dict.fromkeys((c.table_bytes, c.ids) for c in cells), key=lambda key: key[0])
     batches = sorted({c.batch for c in cells})
     of = {(c.table_bytes, c.ids, c.batch): c for c in cells}
@@ -193,7 +196,9 @@ def winners(cells: Sequence[MapCell]) -> Block | Missing:
         margin={"l": 150, "r": 24, "t": 24, "b": 64},
         showlegend=False,
         meta={"min_width": 640},
-        xaxis=style.axis("samples of a GPU in a batch", type="category", showgrid=False),
+        xaxis=style.axis(
+            f"samples {'' if of_all else 'of a GPU '}in a batch", type="category", showgrid=False
+        ),
         yaxis=style.axis(autorange="reversed", type="category", showgrid=False),
     )
     rows = tuple(
@@ -204,18 +209,17 @@ def winners(cells: Sequence[MapCell]) -> Block | Missing:
     won = sum(c.winner == most for c in cells)
     title = f"“{most}” takes the fewest GPU-hours in {won} of {len(cells)} cells."
     how = (
-        "Each cell names the alternative with the fewest GPU-hours, which is the one with the shortest "
-        f"batch: each GPU processes its own. Hover for all times and GPUs. {legend(cells)} The single large "
-        "memory is not part of the map."
+        f"{map_title(of_all)}. Hover for the GPU-hours and the times of all, and their GPUs. {legend(cells)} "
+        "The single large memory is not part of the map."
     )
     return WINNERS.block(title, how, figure, "Modelled with the machines' values below; not measured.", rows)
 
 
 def _cell_words(cell: MapCell) -> str:
-    ranked = sorted(cell.times, key=lambda way: cell.times[way])
-    least = cell.times[ranked[0]] if ranked else 1.0
+    ranked = sorted(cell.cost, key=lambda way: cell.cost[way])
+    least = cell.cost[ranked[0]] if ranked else 1.0
     return hover(
-        f"{way}: {format_time(cell.times[way])} ({format_ratio(cell.times[way] / least)}), "
+        f"{way}: {format_ratio(cell.cost[way] / least)} the GPU-hours, {format_time(cell.times[way])}, "
         f"{format_count(cell.gpus[way])} GPUs"
         for way in ranked
     )

@@ -15,7 +15,7 @@ from perfmodel.report.alternatives_text import (
     crossing_words,
     headlines,
     how_words,
-    money_words,
+    paid_words,
 )
 from perfmodel.report.columns import columns_cells
 from perfmodel.report.figures.registry import BESIDE_SHARDING
@@ -34,16 +34,10 @@ def alternatives_page(
 
     command  asks again and writes the page
     """
-    best = best_of(list(found))
-    first, asked, *unsure = headlines(found, best)
+    first, second, *rest = headlines(found, currency)
     notes = [HYPOTHETICAL]
     notes += [f"{each.label} on {each.machine} is not possible: {each.why}." for each in found if each.why]
-    notes += [
-        "GPU-hours, energy and cost are per 10⁹ samples; GPU-hours and energy are those of the GPUs in use. "
-        "Energy is that of boards alone, at full power."
-    ]
-    notes += money_words(found) if currency else []
-    card = Card(first, asked, " ".join(unsure), notes=notes)
+    card = Card(first, second, " ".join(rest), notes=[*notes, *paid_words(found)])
     blocks = BESIDE_SHARDING.blocks(found=found, cells=cells, currency=currency)
     return Page(
         f"Alternatives to sharding: {first}",
@@ -67,7 +61,7 @@ def _provenance(
             table(*columns_cells(columns_of(currency), shown)),
             "<h3>How</h3>",
             table(("alternative", "rows, machine, GPUs, evidence"), [(e.label, how_words(e)) for e in shown]),
-            f"<h3>What would have to be true to be as fast as {escape(best.label)}</h3>",
+            f"<h3>What would have to be true to take as few GPU-hours as {escape(best.label)}</h3>",
             table(("alternative", "condition"), needs),
             *(
                 [
