@@ -6,8 +6,10 @@ Samples: data/reference/memory_tiers.csv. One table of 8 Mi rows, and a cache of
          held out. Rows of 512 bytes, ids of a power law (exponent 1.05), bags of one row.
 Timed:   100 batches that come again in each loop. ``forward``: look-up, with the cache's own work and no
          prefetch ahead. ``train``: that, backward and the update of the rows.
+         Both optimizers share their look-up: such runs count once.
 Three constants of a look-up are fitted and shipped (data/kernels/kernel_model.toml); three of the update are
-fitted here alone.
+fitted here alone. A look-up in place is also that of ``perfmodel project``: with the ids of these runs
+(a histogram, as ``--distribution histogram:FILE.csv`` reads it), and with ``zipf:1.05``.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,8 +26,10 @@ from scipy.optimize import least_squares
 
 from perfmodel.model import access, caching, kernels, set_caches, tiers
 from perfmodel.model.set_caches import asked_rate
+from perfmodel.projections import project_one
 from perfmodel.resources import data_path
 from perfmodel.schema.constants import load_kernel_constants
+from perfmodel.schema.distributions import Distribution, zipf
 from perfmodel.schema.machine import load_machine
 
 Array = NDArray[np.float64]
@@ -48,6 +53,27 @@ def power_law(rows: int) -> tuple[Array, Array]:
     share = (first ** (1 - SKEW) - (last + 1) ** (1 - SKEW)) / (1 - float(rows) ** (1 - SKEW))
     count = last - first + 1
     return share / count, count
+
+
+def histogram(rows: int) -> Distribution:
+    """The same as ``--distribution histogram:FILE.csv`` has it: shares of the rows and of the look-ups."""
+    p, count = power_law(rows)
+    shares = zip((count / rows).tolist(), (p * count).tolist(), strict=True)
+    return Distribution("histogram:power-law", 0.0, tuple(shares))
+
+
+def projected_s(row: pd.Series, ids: Distribution) -> float:
+    """A look-up in place as ``perfmodel project --tier uvm`` has it, with the shipped constants."""
+    tables, dim = int(row["tables"]), int(row["dim"])
+    size = float(row["rows_per_table"]) * tables * dim * ELEMENT_BYTES
+    asked: dict[str, Any] = {
+        "table_bytes": size,
+        "table_count": tables,
+        "dim": dim,
+        "pooling": 1,
+        "batch": int(row["batch"]),
+    }
+    return project_one(**asked, gpus=1, tier="uvm", distribution=ids).time_s
 
 
 def lru_cold_misses(a: Array, rows: Array, sets: float, ways: float, batches: int) -> Array:
@@ -207,7 +233,30 @@ def judged() -> tuple[dict[str, float], pd.DataFrame]:
     for name in ("forward", "train"):
         table[f"{name}_error"] = predicted[f"{name}_s"] / table[f"{name}_s"] - 1
         table[f"{name}_predicted_s"] = predicted[f"{name}_s"]
+    for at, row in table[table["location"] == "managed"].iterrows():
+        for name, ids in (("project", histogram(int(row["rows_per_table"]))), ("zipf", zipf(SKEW))):
+            table.loc[at, f"{name}_error"] = projected_s(row, ids) / row["forward_s"] - 1
     return constants, table
+
+
+SHAPE = [
+    *("half", "location", "tables", "rows_per_table", "batch"),
+    *("cached_part_of_rows", "cached_part_of_asked_rows"),
+]
+
+
+def look_ups(table: pd.DataFrame) -> pd.DataFrame:
+    """Each look-up once, whichever optimizer follows it."""
+    names = ["forward_error", "project_error", "zipf_error"]
+    return table.groupby(SHAPE, dropna=False, sort=False, as_index=False)[names].mean()
+
+
+OF = {
+    "forward": "look-up, fitted here",
+    "project": "perfmodel project",
+    "zipf": "the same, zipf:1.05",
+    "train": "look-up and update",
+}
 
 
 def text() -> str:
@@ -222,12 +271,15 @@ def text() -> str:
             f"{1e3 * row[f'{x}_s']:>7.2f} ms{row[f'{x}_error']:>+8.1%}" for x in ("forward", "train")
         )
         lines.append(f"{what}  {row['optimizer']:<10}{both}")
-    head = f"{'half':<10}{'location':<17}{'runs':>5}{'forward: median':>17}{'most':>8}"
-    lines += ["", head + f"{'train: median':>15}{'most':>8}"]
+    lines += ["", f"{'half':<10}{'location':<17}{'of':<22}{'runs':>5}{'median':>8}{'most':>8}"]
     for (half, location), part in table.groupby(["half", "location"], sort=False):
-        sizes = [part[f"{x}_error"].abs() for x in ("forward", "train")]
-        found = "".join(f"{s.median():>{w}.1%}{s.max():>8.1%}" for s, w in zip(sizes, (17, 15), strict=True))
-        lines.append(f"{half:<10}{location:<17}{len(part):>5}{found}")
+        once = look_ups(part)
+        names = {"forward": once, "project": once, "zipf": once, "train": part}
+        for name, runs in names.items():
+            sizes = runs[f"{name}_error"].abs().dropna()
+            if len(sizes):
+                found = f"{len(sizes):>5}{sizes.median():>8.1%}{sizes.max():>8.1%}"
+                lines.append(f"{half:<10}{location:<17}{OF[name]:<22}{found}")
     return "\n".join(lines)
 
 
