@@ -10,12 +10,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.collectives.library import Timing, constant, slower
 from perfmodel.model import tiers
+from perfmodel.model.recording import Number
 from perfmodel.passes.basis import KERNEL_LIBRARY, PassBasis
+from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.tiers import LFU
 
 Array = NDArray[np.float64]
 
 LINK = ("link_packet_fraction", "host_link_bytes_per_s", "host_bytes_per_s")
+SHARED = ("shared_uplink_fraction", "random_row_fraction")
 CACHE = ("cache_floor_s", "cache_row_s")
 SSDS = ("ssd_reads_per_s", "ssd_bytes_per_s", "ssd_queue_depth")
 SSD_WRITES = ("ssd_write_bytes_per_s",)
@@ -39,6 +42,9 @@ def cache_state_bytes(
     return (slot, row + use) if policy == LFU else (slot + use, row)
 
 
+_ROUNDING = 1e-9
+
+
 @dataclass(frozen=True)
 class TierTimes:
     """With the constants of ``basis``; arrays of one shape [...]."""
@@ -60,18 +66,36 @@ class TierTimes:
         time = self.look_up_s(distinct)
         return self.timing(time, np.broadcast_to(self.basis.constant(CACHE[0]), time.shape), CACHE)
 
-    def rate(self, moved: ArrayLike, wire: ArrayLike, sharers: ArrayLike) -> Array:
-        """Of so many bytes of rows, ``wire`` with headers [bytes/s]. Limits: nothing moved -> of 1 byte"""
+    def rate(self, moved: ArrayLike, wire: ArrayLike, sharers: ArrayLike, *, least: bool = False) -> Array:
+        """Of so many bytes of rows, ``wire`` with headers [bytes/s].
+
+        least  where neighbours share an uplink, and random rows are slow in their common memory (assumed);
+               a link that is no PCIe (C2C) is the GPU's own
+        Limits: nothing moved -> of 1 byte;  one GPU -> ``least`` says nothing
+        """
         some = np.asarray(moved) > 0
         rows, sent = np.where(some, moved, 1.0), np.where(some, wire, 1.0)
-        link, packets = self._value("host_link_bytes_per_s"), self.basis.constant("link_packet_fraction")
-        memory = self._value("host_bytes_per_s")
-        return np.asarray(tiers.row_rate(link, packets, rows, sent, memory, np.asarray(sharers)))
+        packets: Number = self.basis.constant("link_packet_fraction")
+        link, memory = self._value("host_link_bytes_per_s"), self._value("host_bytes_per_s")
+        several = least & (np.asarray(sharers) > 1)
+        uplink, random = (np.where(several, self.basis.constant(key), 1.0) for key in SHARED)
+        if link <= self._value("pcie_bytes_per_s"):
+            packets = packets * uplink
+        return np.asarray(tiers.row_rate(link, packets, rows, sent, memory * random, np.asarray(sharers)))
 
-    def crossing_s(self, moved: ArrayLike, wire: ArrayLike, sharers: ArrayLike) -> Array:
-        """Of rows that cross the link, at its rate or at this GPU's share of the memory behind it [s]."""
-        rate = self.rate(moved, wire, sharers)
-        return np.asarray(tiers.link_time(np.asarray(moved), self._value("host_latency_s"), rate))
+    def _crossing_s(
+        self, moved: ArrayLike, wire: ArrayLike, sharers: ArrayLike, part: float = 1.0
+    ) -> tuple[Array, Array]:
+        """Of rows that cross the link, at its rate or its share of the memory behind it; and at most [s].
+
+        part  of the rate: while as many rows cross the other way, as those that a cache evicts in training
+        """
+        latency, x = self._value("host_latency_s"), np.asarray(moved)
+        time, most = (
+            np.asarray(tiers.link_time(x, latency, part * self.rate(moved, wire, sharers, least=least)))
+            for least in (False, True)
+        )
+        return time, most
 
     def in_place(
         self,
@@ -92,18 +116,15 @@ class TierTimes:
     ) -> Timing:
         """The part of ``in_place`` that crosses the link, with the launch of its kernel."""
         launch = np.asarray(launches, dtype=np.float64) * self._value("launch_floor_s")
-        time = launch + self.crossing_s(moved, wire, sharers)
+        time, most = (launch + part for part in self._crossing_s(moved, wire, sharers))
         floor = np.broadcast_to(launch + self._value("host_latency_s"), time.shape)
-        return self.timing(time, floor, self._link_keys(sharers))
+        return self.timing(time, floor, self._link_keys(sharers), most)
 
     def fetched(self, moved: Array, wire: Array, sharers: ArrayLike, part: float = 1.0) -> Timing:
-        """Of the rows that a cache has not.
-
-        part  of the rate: while as many rows cross the other way, as those that a cache evicts in training
-        """
-        latency = self._value("host_latency_s")
-        time = tiers.link_time(moved, latency, part * self.rate(moved, wire, sharers))
-        return self.timing(time, np.where(moved > 0, latency, 0.0), self._link_keys(sharers))
+        """Of the rows that a cache has not. part  of the rate, as of ``_crossing_s``"""
+        time, most = self._crossing_s(moved, wire, sharers, part)
+        floor = np.where(moved > 0, self._value("host_latency_s"), 0.0)
+        return self.timing(time, floor, self._link_keys(sharers), most)
 
     def reads_per_s(self, sharers: ArrayLike) -> Array:
         """Of one GPU from the SSDs that so many of its node share [1/s]."""
@@ -141,8 +162,11 @@ class TierTimes:
         shared = self._value("host_bytes_per_s") / float(np.max(sharers, initial=1.0))
         return LINK if shared < link else LINK[:2]
 
-    def timing(self, time: Array, floor: Array, keys: tuple[str, ...]) -> Timing:
-        """With the spread of the constants' sources as band, and the weakest evidence."""
+    def timing(self, time: Array, floor: Array, keys: tuple[str, ...], most: Array | None = None) -> Timing:
+        """With the spread of the constants' sources as band, and the weakest evidence.
+
+        most  at most, if GPUs wait for each other [s]: the upper end has both, as independent errors
+        """
         machine, constants = self.basis.setting.machine, self.basis.setting.constants
         known = [machine.quantity(k) if k in machine.values else constants.quantity(k) for k in keys]
         z = self.basis.constant("normal_quantile_95")
@@ -150,8 +174,14 @@ class TierTimes:
         rank = constant(max(q.evidence.rank for q in known), time.shape)
         weakest = max(known, key=lambda q: q.evidence.rank)
         code, limit = constant(0, time.shape), constant(known.index(weakest), time.shape)
-        least = np.minimum(floor, time)
-        return Timing(time, time / k, time * k, least, rank, limit, keys, code, (KERNEL_LIBRARY,))
+        high, least = time * k, np.minimum(floor, time)
+        if most is not None and (most > time).any():
+            some = np.maximum(time, np.finfo(np.float64).tiny)
+            high = time * np.exp(np.hypot(np.log(k), np.log(np.maximum(most / some, 1.0))))
+            waits = most > time * (1 + _ROUNDING)
+            rank = np.where(waits, np.int8(Evidence.ASSUMED.rank), rank)
+            limit, keys = np.where(waits, np.int8(len(keys)), limit), (*keys, SHARED[0])
+        return Timing(time, time / k, high, least, rank, limit, keys, code, (KERNEL_LIBRARY,))
 
     def _value(self, key: str) -> float:
         return self.basis.setting.machine.value(key)

@@ -76,7 +76,7 @@ def test_a_projections_band_does_not_jump_where_the_longer_side_changes(tier: st
             tier=tier,
             pooling=200.0,
             distribution="zipf:1.05",
-            overrides={"host_link_bytes_per_s": rate, "host_bytes_per_s": 1e15},
+            overrides={"host_link_bytes_per_s": rate, "host_bytes_per_s": 1e15, "pcie_bytes_per_s": 1e15},
         )
         found = next(s for s in answer.steps if s.name == name)
         return found.limit, (found.low_s, found.time_s, found.high_s)

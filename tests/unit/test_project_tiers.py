@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from perfmodel.errors import BadInputError
@@ -194,3 +195,31 @@ def test_names_of_torchrec_and_fbgemm_are_read() -> None:
 def test_what_has_no_room_is_refused(asked: dict[str, object], words: str) -> None:
     with pytest.raises(BadInputError, match=words):
         project_one(**{"table_bytes": TB, "gpus": 1 if asked["tier"] != "uvm" else None, **asked})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("machine", "gpus", "least"),
+    [
+        ("h100-sxm-ib", 1, None),  # nobody else reads
+        ("h100-sxm-ib", 8, min(0.5 * 0.908 * 64e9 * 512 / 584, 0.5 * 614.4e9 / 8)),  # an uplink for two GPUs
+        ("gh200-slingshot", 4, min(0.908 * 450e9 * 512 / 584, 0.5 * 2.048e12 / 4)),  # C2C is its own
+    ],
+)
+def test_gpus_that_read_host_memory_together_may_wait_for_each_other(
+    machine: str, gpus: int, least: float | None
+) -> None:
+    """The upper end is that of shared uplinks and of slow random rows: nothing is known, so it is assumed."""
+    answer = project_one(
+        machine=machine, table_bytes=4e11, dim=128, pooling=100, batch=8192, gpus=gpus, tier="uvm"
+    )
+    step = next(each for each in answer.steps if each.name == "gather_host")
+    k = np.exp(1.959964 * 0.05)  # of link_packet_fraction
+    assert step.low_s == pytest.approx(step.time_s / k, rel=1e-6)
+    if least is None:
+        assert step.high_s == pytest.approx(step.time_s * k, rel=1e-6) and str(step.evidence) == "datasheet"
+        return
+    value = answer.setting.machine.value
+    fixed = value("launch_floor_s") + value("host_latency_s")
+    longer = (fixed + step.payload_bytes / least) / step.time_s
+    assert longer > 1.2 and str(step.evidence) == "assumed"
+    assert step.high_s == pytest.approx(step.time_s * np.exp(np.hypot(np.log(k), np.log(longer))), rel=1e-6)

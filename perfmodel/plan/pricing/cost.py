@@ -17,7 +17,7 @@ from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.schemes import asks_once
 from perfmodel.passes.settings import CLUSTER, Setting, clock_of, load_setting
 from perfmodel.passes.steps import BACKWARD, FORWARD, HANDOVER, LABELS, STEPS, Step, StepRow, with_tiers
-from perfmodel.passes.tier_times import LINK, cache_state_bytes
+from perfmodel.passes.tier_times import LINK, SHARED, cache_state_bytes
 from perfmodel.plan.pricing import work_units as units
 from perfmodel.plan.pricing.allowed_tiers import Below, check_machine
 from perfmodel.plan.pricing.cut import Training
@@ -276,7 +276,7 @@ class Evaluator:
 
     def _row(self, step: Step, timing: Timing, loads: Loads) -> StepRow:
         each = np.max([loads.of(resource) for resource in step.resources], axis=0)
-        if step.name == "gather_host" and timing.limit_names[int(timing.limit[0])] not in LINK:
+        if step.name == "gather_host" and timing.limit_names[int(timing.limit[0])] not in (*LINK, *SHARED):
             step = STEPS["gather_pool"]  # what it reads in place, if anything, takes no longer
         if step.below_hbm:
             main = Resource.IN_PLACE if step.name == "gather_host" else step.resources[0]
