@@ -114,6 +114,8 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
         most, kept_back = limits_of(box, max_hbm, reserve)
         capped = most is not None and most < (1 - kept_back) * box.value("hbm_bytes")
         tables = PlanTables.load(numbers["model"], numbers["ids"])
+        if options.file_format == "torchrec":
+            torchrec.check_names(tables.names)
         given, sets = (
             read_any_plan(options.plan_file, tables) if options.plan_file is not None else (None, None)
         )

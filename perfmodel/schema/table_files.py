@@ -377,7 +377,7 @@ def _table_set(file: _TableFile, path: Path) -> TableSet:
     for entry in file.tables:
         base = entry.name or f"t{len(tables)}"
         for i in range(entry.count):
-            name = f"{base}.{i}" if entry.name and entry.count > 1 else entry.name or f"t{len(tables)}"
+            name = f"{base}_{i}" if entry.name and entry.count > 1 else entry.name or f"t{len(tables)}"
             known = laws[entry.distribution] if entry.distribution else None
             tables.append(
                 Table(name, entry.rows, entry.dim, entry.pooling, entry.dtype, entry.weighted, known)

@@ -15,6 +15,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.for_torchrec import runnable as torchrec
+from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.tiers import Tier
 from perfmodel.schema.torchrec_plan import TorchRecPlan
 from perfmodel.schema.workload import Table, TableSet
@@ -31,6 +32,23 @@ def plan_of(gpus: int, per_node: int, **placed: Placement) -> TorchRecPlan:
     evaluator = Evaluator.on("h100-sxm-ib", tables, 5, gpus, gpus_per_node=per_node)
     plan = Plan(tables, tuple(placed.values()), gpus, evaluator.domain)
     return torchrec.torchrec_plan(evaluator, plan)
+
+
+def test_torchrec_takes_the_names_of_equal_tables(tmp_path: Path) -> None:
+    """A set with ``count``: two tables of one entry have names that a TorchRec module may have."""
+    from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
+
+    (tmp_path / "t.csv").write_text("name,rows,dim,count\nusers,100,16,2\n")
+    tables = load_tables(tmp_path / "t.csv").tables
+    assert [table.name for table in tables] == ["users_0", "users_1"]
+    configs = [
+        EmbeddingBagConfig(table.dim, table.rows, name=table.name, feature_names=[table.name])
+        for table in tables
+    ]
+    assert len(EmbeddingBagCollection(tables=configs, device="meta").embedding_bags) == 2
+    configs[0].name = "users.0"
+    with pytest.raises(KeyError, match=r"module name can"):
+        EmbeddingBagCollection(tables=configs, device="meta")
 
 
 def on_two() -> TorchRecPlan:

@@ -174,6 +174,15 @@ def test_reserve_and_max_hbm_together_are_the_smaller(model: str) -> None:
     assert document_of(*words, "--max-hbm", "40GB")["memory_limit_bytes"] == 40e9
 
 
+def test_a_name_that_no_torch_module_may_have_is_refused_before_the_search(tmp_path: Path) -> None:
+    """TorchRec's tables are modules of a ``ModuleDict``: a point in a name separates modules."""
+    (tmp_path / "t.csv").write_text("name,rows,dim\nusers.old,100,16\n")
+    asked_for = ("--model", str(tmp_path / "t.csv"), "--gpus", "8", "--out", str(tmp_path / "p.json"))
+    code, _, err = asked(*asked_for, "--format", "torchrec")
+    assert code == 2 and "'users.old' has a point in its name" in err and "'users_old'" in err
+    assert asked(*asked_for)[0] == 0
+
+
 def test_torchrec_gets_a_plan_of_its_shardings(model: str, tmp_path: Path) -> None:
     """With little memory the best plan exchanges unique rows, which TorchRec does not have."""
     file, words = tmp_path / "torchrec.json", ("--model", model, "--gpus", "32", "--max-hbm", "300MB")

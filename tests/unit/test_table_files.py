@@ -27,8 +27,8 @@ CSV = (
 )
 TABLES = (
     Table("users", 1_000_000, 64, 2.5, "fp16", True, zipf(1.05)),
-    Table("items.0", 2000, 32, 1.0),
-    Table("items.1", 2000, 32, 1.0),
+    Table("items_0", 2000, 32, 1.0),
+    Table("items_1", 2000, 32, 1.0),
 )
 
 

@@ -156,8 +156,21 @@ def torchrec_plan(evaluator: Evaluator, plan: Plan, hbm_bytes: float | None = No
     )
 
 
+def check_names(names: Sequence[str]) -> None:
+    """Limits: a table whose name no torch module may have -> BadInputError
+
+    Source: ``torch.nn.Module.add_module``: "module name can't contain a point"; a table is a module there
+    """
+    if bad := [name for name in names if "." in name]:
+        raise BadInputError(
+            f"table {bad[0]!r} has a point in its name, which no module of torch may have.",
+            f"name it as in TorchRec, for example {bad[0].replace('.', '_')!r}, or plan without TorchRec.",
+        )
+
+
 def write(evaluator: Evaluator, plan: Plan, path: Path, hbm_bytes: float | None = None) -> None:
-    """``torchrec_plan`` in a JSON file."""
+    """``torchrec_plan`` in a JSON file. Limits: as ``check_names``"""
+    check_names(plan.tables.names)
     write_torchrec_plan(torchrec_plan(evaluator, plan, hbm_bytes), path)
 
 
