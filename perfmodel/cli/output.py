@@ -298,8 +298,8 @@ def check_target(
     free   a name for the option that can be taken instead; None: ``free_name`` of the path
     """
     try:
-        folder, there, parent = path.is_dir(), path.exists(), path.parent.is_dir()
-        device = there and not folder and not path.is_file()
+        folder, there, parent = path.is_dir(), os.path.lexists(path), path.parent.is_dir()
+        device = path.exists() and not folder and not path.is_file()
     except (OSError, ValueError) as error:
         raise cannot_write(path, error) from None
     if folder:
@@ -308,7 +308,8 @@ def check_target(
         raise BadInputError(f"{path} is a device or a pipe, which no file replaces.", "name a file.")
     if there and not force:
         other = shlex.join([option, str(free() if free else free_name(path))])
-        raise BadInputError(f"{path} exists already.", f"{other} is free, or replace it with --force.")
+        what = "exists already" if path.exists() else "is a link already, to a file that is not there"
+        raise BadInputError(f"{path} {what}.", f"{other} is free, or replace it with --force.")
     if not parent:
         words = shlex.join(["mkdir", "-p", str(path.parent)])
         raise BadInputError(f"{path.parent} is not a folder.", f"make it first:\n  {words}")
@@ -323,7 +324,7 @@ def free_name(path: Path, beside: Callable[[Path], Path] = lambda path: path) ->
     names = (
         path.with_name(f"{path.stem[:_LONGEST_STEM]}-{number}{path.suffix}") for number in itertools.count(2)
     )
-    return next(name for name in names if not name.exists() and not beside(name).exists())
+    return next(name for name in names if not os.path.lexists(name) and not os.path.lexists(beside(name)))
 
 
 def check_folder(path: Path) -> None:

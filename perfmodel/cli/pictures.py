@@ -80,7 +80,7 @@ def check_folder(folder: Path, ending: str, names: Iterable[str], *, force: bool
             )
         check_target(folder, force=force)
         return
-    there = [name for name in names if (folder / f"{name}.{ending}").exists()]
+    there = [name for name in names if os.path.lexists(folder / f"{name}.{ending}")]
     if there and not force:
         raise BadInputError(
             f"{folder / there[0]}.{ending} exists already.",

@@ -37,6 +37,17 @@ def test_a_file_that_is_there_brings_a_name_that_is_free(tmp_path: Path) -> None
         check_target(longest, force=False)
 
 
+def test_a_link_that_leads_nowhere_is_a_file_that_is_there(tmp_path: Path) -> None:
+    """What it names may be a file of an unmounted disk: the link is replaced only with --force."""
+    link = tmp_path / "mine.csv"
+    link.symlink_to(tmp_path / "away/mine.csv")
+    (tmp_path / "mine-2.csv").symlink_to(tmp_path / "away/other.csv")
+    with pytest.raises(BadInputError, match="is a link already, to a file that is not there") as found:
+        check_target(link, force=False)
+    assert "mine-3.csv is free" in found.value.next_step
+    check_target(link, force=True)
+
+
 def test_a_folder_that_cannot_be_made_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file", Path("/proc/x")):
