@@ -6,6 +6,7 @@ import csv
 import difflib
 import io
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -155,11 +156,14 @@ def check_separator(header: Sequence[str], where: str) -> None:
 def cell(text: str) -> str:
     """A name as a field of a CSV file: a spreadsheet would run one that begins like a formula.
 
-    Limits: ``=cmd`` -> ``'=cmd``; numbers and other words -> as they are
+    Limits: ``=cmd``, ``-2+3`` -> ``'=cmd``, ``'-2+3``; numbers, with or without a unit -> as they are
     Source: OWASP, CSV injection
     """
-    begins = text[:1] in ("=", "@", "\t", "\r") or (text[:1] in ("+", "-") and bool(set("=|(!") & set(text)))
+    begins = text[:1] in ("=", "@", "\t", "\r") or (text[:1] in ("+", "-") and not _SIGNED.fullmatch(text))
     return f"'{text}" if begins else text
+
+
+_SIGNED = re.compile(r"[+-](?:[\d.]+(?:[eE][+-]?\d+)?|∞)(?:\s?[%×]|\s[^\W\d]\w*(?:/s)?)?")
 
 
 def first_line(text: str) -> str:

@@ -75,10 +75,11 @@ def test_other_numbers_of_yaml_stay(tmp_path: Path, text: str) -> None:
 
 
 def test_names_that_a_spreadsheet_would_run(cli: Any, tmp_path: Path) -> None:
-    names = ["=cmd|' /C calc'!A0", "@SUM(A1)", "+1+cmd|x", "-2+3+cmd(1)", "plain", "-x"]
+    names = ["=cmd|' /C calc'!A0", "@SUM(A1)", "+1+cmd|x", "-2+3", "-A1", "plain", "x-1"]
     document = {"tables": [{"name": name, "rows": 1000, "dim": 8} for name in names]}
     path = write(tmp_path, "t.json", json.dumps(document))
     made = cli("plan", "--model", str(path), "--gpus", "2", "--effort", "quick", "--csv")
     found = [row["table"] for row in csv.DictReader(io.StringIO(made.out))]
-    assert found == [f"'{name}" for name in names[:4]] + names[4:]
-    assert cell("-12.5") == "-12.5" and cell("+3 %") == "+3 %"
+    assert found == [f"'{name}" for name in names[:5]] + names[5:]
+    numbers = ("-12.5", "+3 %", "-1e-05", "+4.5 µs", "-∞ s", "-3 GB/s", "-", "+1.5×")
+    assert [cell(text) for text in numbers] == [text if text != "-" else "'-" for text in numbers]
