@@ -56,7 +56,7 @@ def _cell(curve: Curve) -> dict[str, object]:
 
 def show(context: typer.Context, options: ShowOptions) -> None:
     """Print or write the answer."""
-    from perfmodel.validate.points import run_of, samples_of
+    from perfmodel.validate.points import run_of, samples_of, since_its_fit
 
     if options.compare is not None:
         if options.name is not None or options.samples or options.check:
@@ -78,12 +78,15 @@ def show(context: typer.Context, options: ShowOptions) -> None:
     found = load_calibration(name)
     points = samples_of(found, name) if options.samples else None
     doubts = doubts_of(found) if options.check else None
+    run = run_of(name)
+    since = since_its_fit(found, run)
     if options.as_json:
         records = points.to_dict(orient="records") if points is not None else None
-        emit_json("show", calibration=found.model_dump(mode="json"), samples=records, doubts=doubts)
+        more = dict(zip(("open_points", "samples_since"), since, strict=True))
+        emit_json("show", calibration=found.model_dump(mode="json"), samples=records, doubts=doubts, **more)
         return
     text = [doubts_text(doubts)] if doubts is not None else []
-    text.append(report.calibration_text(found, run=run_of(name)))
+    text.append(report.calibration_text(found, run=run, since=since))
     if points is not None:
         text.append(report.samples_text(points))
     emit("\n\n".join(text))

@@ -88,12 +88,18 @@ def calibrations_text(found: Sequence[Calibration]) -> str:
 
 
 def calibration_text(
-    item: Calibration, machine: Machine | None = None, run: Path | None = None, *, brief: bool = False
+    item: Calibration,
+    machine: Machine | None = None,
+    run: Path | None = None,
+    *,
+    brief: bool = False,
+    since: tuple[int, int] = (0, 0),
 ) -> str:
     """Head, fitted curves, their formulas, and the laws beyond the measured cells.
 
     run    folder of the run that measured it: where floors or rates are unknown, the line that tells them
     brief  without formulas and constants: of a law and of kernels only what they rest on
+    since  what the run holds by now that is not in it: points that have not ended, and samples
     """
     state = "".join(
         [
@@ -108,6 +114,7 @@ def calibration_text(
             ("Machine", f"{item.machine}, {_domain(item, machine)}"),
             ("Stack", f"{item.backend} {item.library_version or '(version unknown)'}, clock {item.clock}"),
             ("Samples", f"{format_count(item.sample_count)} fitted, {state}"),
+            ("Since then", _since_words(run, *since)),
             ("Note", item.note),
             ("Environment", ", ".join(f"{k}={v}" for k, v in sorted(item.environment.items()))),
         ]
@@ -145,6 +152,14 @@ def kernels_text(constants: KernelConstants, brief: bool = False) -> str:
 
 def _writer(key: str) -> Callable[[float], str]:
     return lambda number: format_quantity(number, KEYS[key].unit)
+
+
+def _since_words(run: Path | None, open_points: int, samples: int) -> str:
+    """What came after the fit, and the line that goes on; empty for nothing."""
+    begun = f"{counted(open_points, 'point')} of the run begun and not ended" if open_points else ""
+    more = f"{counted(samples, 'sample')} not in this fit" if samples else ""
+    words = ", ".join(filter(None, (begun, more)))
+    return f"{words}; to go on, and fit again:\n{calibrate_line(run)}" if run and words else ""
 
 
 def _domain(item: Calibration, machine: Machine | None) -> str:

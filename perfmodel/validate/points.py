@@ -14,7 +14,8 @@ from perfmodel.fit.runs import DEFAULT_VARIANT
 from perfmodel.schema.calibration import Calibration, list_calibrations, shipped_calibration
 from perfmodel.schema.home import SAMPLES_NAME, SAMPLES_SUFFIX
 from perfmodel.schema.machine import Machine
-from perfmodel.schema.run_files import read_run
+from perfmodel.schema.run_files import Run, read_run
+from perfmodel.schema.runs import Point, PointKind
 from perfmodel.schema.samples import load_samples
 from perfmodel.validate import measured
 
@@ -26,6 +27,32 @@ def run_of(name: str | Path) -> Path | None:
     """The folder of the run that a calibration's file lies in; None for any other."""
     path = Path(name)
     return path.parent if path.suffix == ".json" and (path.parent / SAMPLES_NAME).is_file() else None
+
+
+def is_behind(point: Point, item: Calibration) -> bool:
+    """Whether a point is behind this calibration: its library and clock, or a kernel."""
+    return point.kind is PointKind.KERNEL or (point.backend, point.clock) == (str(item.backend), item.clock)
+
+
+def fitted_samples(run: Run, item: Calibration) -> int | None:
+    """Samples that a fit of this run would use today. Limits: kernels alone were measured -> None"""
+    rows = run.collective_samples()
+    rows = rows[(rows["backend"] == str(item.backend)) & (rows["clock"] == str(item.clock))]
+    rows = rows[rows["variant"] == DEFAULT_VARIANT]
+    return len(usable_samples(rows)) if len(rows) else None
+
+
+def since_its_fit(item: Calibration, folder: Path | None) -> tuple[int, int]:
+    """What its run holds that a calibration has not: points begun that have not ended, and more samples.
+
+    Limits: of no run, or at the end of the run -> 0, 0
+    """
+    if folder is None:
+        return 0, 0
+    run = read_run(folder)
+    left = [point for key, point in run.points.items() if is_behind(point, item) and not run.ended(key)]
+    now = fitted_samples(run, item)
+    return len(left), 0 if now is None else max(now - item.sample_count, 0)
 
 
 def samples_of(calibration: Calibration, name: str | Path) -> pd.DataFrame:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.schema.home import HOME_VARIABLE, MACHINE_NAME, SAMPLES_NAME
 from perfmodel.schema.run_files import read_run
 from perfmodel.schema.run_folders import calibration_in, run_folder
+from perfmodel.schema.runs import PointLine
 from perfmodel.validate.own import compare_run, judge_run, step_errors
 
 
@@ -47,6 +50,32 @@ def test_validation_sees_what_the_steps_do_not(tmp_path: Path) -> None:
     odd = own_run.write_run(tmp_path, held_out_factor=3.0)
     verdicts = judge_run(compare_run(odd))
     assert [v.regression for v in verdicts] == [True] * 3
+
+
+def extended(ended: int, begun: int) -> Iterator[Any]:
+    """Lines of larger sizes of the first point of the run: some that ended, and some that did not."""
+    first = list(itertools.islice(own_run.lines(), 1, 7))
+    for number in range(ended + begun):
+        larger = first[0].point.model_copy(update={"payload_bytes": 2 ** (28 + number)})
+        yield PointLine(key=larger.key, point=larger)
+        lines = first[1:] if number < ended else first[1:2]
+        yield from (line.model_copy(update={"key": larger.key}) for line in lines)
+
+
+def test_show_says_what_the_run_holds_by_now(tmp_path: Path, cli: Any) -> None:
+    """The run was extended and killed: two points have ended that the fit has not, and one has not ended."""
+    killed = own_run.write_run(tmp_path / "runs" / "four-cores-01234567")
+    before = cli("show", str(killed)).out
+    assert "168 fitted, complete" in before and "Since then" not in before
+    samples = killed / SAMPLES_NAME
+    with samples.open("a", encoding="utf-8") as file:
+        for line in extended(ended=2, begun=1):
+            file.write(line.model_dump_json() + "\n")
+    found = " ".join(cli("show", str(killed)).out.split())
+    assert "Since then 1 point of the run begun and not ended, 8 samples not in this fit; to go on" in found
+    assert f"perfmodel calibrate --quick --out {killed.parent}" in found
+    document = json.loads(cli("show", str(killed), "--json").out)
+    assert (document["open_points"], document["samples_since"]) == (1, 8)
 
 
 def test_commands_take_latest(folder: Path, cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:

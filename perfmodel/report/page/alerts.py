@@ -26,7 +26,7 @@ from perfmodel.schema.run_files import Run, read_run
 from perfmodel.schema.run_folders import calibrate_line
 from perfmodel.schema.runs import Point, PointKind, Status
 from perfmodel.units import counted, format_count, format_fraction
-from perfmodel.validate.points import run_of
+from perfmodel.validate.points import fitted_samples, is_behind, run_of
 
 _MOST_NAMED = 4
 _KERNEL_STEPS = {"gather_pool": "gather_pool", "bucketize": "bucketize", "partial_sum": "local_sum"}
@@ -66,7 +66,7 @@ def alerts(asked: Projection | None, calibration: str | Path | None = None) -> t
 
 
 def _of_a_run(asked: Projection | None, item: Calibration, run: Run, folder: Path) -> Iterator[str]:
-    mine = [point for point in run.points.values() if _is_of(point, item)]
+    mine = [point for point in run.points.values() if is_behind(point, item)]
     open_ones = [point for point in mine if not run.ended(point.key)]
     if open_ones or not item.complete:
         many = f"{counted(len(open_ones), 'point')} of run {run.run_id} {_are(open_ones)} not done"
@@ -92,7 +92,7 @@ def _of_a_run(asked: Projection | None, item: Calibration, run: Run, folder: Pat
     )
     for note, count in notes.most_common(_MOST_NAMED):
         yield f"{counted(count, 'visit')} of run {run.run_id} gave no time: {note}."
-    samples = _fitted_samples(run, item)
+    samples = fitted_samples(run, item)
     if samples is not None and samples != item.sample_count:
         yield _text(
             f"Stale: calibration {item.calibration_id} was fitted to {counted(item.sample_count, 'sample')}, "
@@ -106,11 +106,6 @@ _STATUS_WORDS = {
     Status.THROTTLED: "ran at a throttled frequency: their times are not used",
     Status.FAILED: "failed: their times are not used",
 }
-
-
-def _is_of(point: Point, item: Calibration) -> bool:
-    """Whether a point is behind this calibration: its library and clock, or a kernel."""
-    return point.kind is PointKind.KERNEL or (point.backend, point.clock) == (str(item.backend), item.clock)
 
 
 def _spread(run: Run, points: Sequence[Point]) -> str:
@@ -160,17 +155,6 @@ def _are(points: Sequence[Point]) -> str:
 
 def _them(points: Sequence[Point]) -> str:
     return "it" if len(points) == 1 else "them"
-
-
-def _fitted_samples(run: Run, item: Calibration) -> int | None:
-    """Samples that a fit of this run would use today. Limits: kernels alone were measured -> None"""
-    from perfmodel.fit.build import usable_samples
-    from perfmodel.fit.runs import DEFAULT_VARIANT
-
-    rows = run.collective_samples()
-    rows = rows[(rows["backend"] == str(item.backend)) & (rows["clock"] == str(item.clock))]
-    rows = rows[rows["variant"] == DEFAULT_VARIANT]
-    return len(usable_samples(rows)) if len(rows) else None
 
 
 def _unchecked(item: Calibration, folder: Path | None) -> str:
