@@ -12,7 +12,6 @@ from perfmodel.cli.chosen import library_of, load_calibration_file, machine_of
 from perfmodel.cli.options import count_values, size_values, split_values
 from perfmodel.cli.question import LISTS, Question, question_of, short_below
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import REDUCTIONS, usual_reduction
 from perfmodel.question.pages import LISTED
 from perfmodel.report.page.parts import Selector
@@ -26,13 +25,6 @@ from perfmodel.units import format_bytes, format_count, parse_bytes, parse_numbe
 Texts = list[str] | None
 
 FIRST = {name: texts.split(",")[0] for name, texts in LISTED.items()}
-
-
-def _both(names: tuple[str, str] | None) -> tuple[str, str] | None:
-    """Limits: the second one is the next option of the line -> BadInputError"""
-    if names is not None and names[1].startswith("-"):
-        raise BadInputError(f"--compare {names[0]}: and what else?", "--compare A B needs two names.")
-    return names
 
 
 def workload_selectors(texts: Mapping[str, Texts]) -> tuple[Selector, tuple[Selector, ...]]:

@@ -10,13 +10,13 @@ from pathlib import Path
 from perfmodel.cli.options import settings_of
 from perfmodel.cli.output import warn
 from perfmodel.collectives.choose import choose_calibration
-from perfmodel.collectives.estimate import LARGEST_GPUS
 from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
-from perfmodel.question.groups import DEFAULT_MACHINE, LARGEST
+from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.calibration import Calibration, list_calibrations, load_calibration
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine, beside_shipped, doubted_values, list_machines, load_machine
+from perfmodel.schema.ranges import MOST_GPUS
 from perfmodel.schema.run_folders import (
     calibration_in,
     calibrations_of,
@@ -163,12 +163,12 @@ def known_clocks(machine: Machine, library: str) -> list[str]:
 def check_gpus(table_bytes: float, machine: Machine, reserve: float, what: str = "--table-size") -> None:
     """Refuse tables that need more GPUs than the model describes."""
     usable = machine.value("hbm_bytes") * (1 - reserve)
-    if table_bytes > LARGEST_GPUS * usable:
+    if table_bytes > MOST_GPUS * usable:
         size, room = format_bytes(table_bytes, binary=False), format_bytes(usable, binary=False)
         raise BadInputError(
             f"{what} {size} needs {format_count(table_bytes / usable)} GPUs of {room}: "
             "more than this model covers.",
-            f"at most {format_count(LARGEST_GPUS)} GPUs.",
+            f"at most {format_count(MOST_GPUS)} GPUs.",
         )
 
 
@@ -178,12 +178,4 @@ def check_per_node(gpus_per_node: int | None, machine: Machine) -> None:
         raise BadInputError(
             f"--gpus-per-node {gpus_per_node} cannot be used.",
             f"{machine.name} has 1 to {machine.gpus_per_node} in a node.",
-        )
-
-
-def check_most(name: str, value: float, option: str) -> None:
-    """Refuse what is more than the model describes. Limits: above ``LARGEST[name]`` -> BadInputError"""
-    if name in LARGEST and value > LARGEST[name]:
-        raise BadInputError(
-            f"{option} {value:.15g} is more than this model covers.", f"at most {LARGEST[name]:.0f}."
         )

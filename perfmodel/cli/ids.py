@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from perfmodel.errors import BadInputError
 from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution, zipf
+from perfmodel.schema.ranges import MOST_SKEW
 from perfmodel.units import parse_ratio
 
 
@@ -20,6 +21,6 @@ def ids_of(alpha: str | None, distribution: str | None) -> Distribution:
         except BadInputError:
             raise BadInputError(
                 f"--alpha {alpha} cannot be used.",
-                "it is the exponent of Zipf's law: 0 (uniform ids) or more, e.g. --alpha 1.05.",
+                f"it is the exponent of Zipf's law: 0 (uniform ids) to {MOST_SKEW}, e.g. --alpha 1.05.",
             ) from None
     return UNIFORM if distribution is None else parse_distribution(distribution)

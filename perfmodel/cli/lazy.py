@@ -102,15 +102,15 @@ def _parameter(declared: Declared) -> inspect.Parameter:
     words = declared.words
     shown: Any
     if isinstance(words, Arg):
-        shown = typer.Argument(help=words.help)
+        shown = typer.Argument(help=words.help, callback=declared.checked)
     else:
         shown = typer.Option(
             words.flag or flag_of(declared.name),
             help=words.help,
             metavar=words.metavar,
-            min=words.least,
-            max=None if words.read else words.most,
-            callback=words.check,
+            min=None if words.read else words.end(words.least),
+            max=None if words.read else words.end(words.most),
+            callback=declared.checked,
             show_default=words.said,
         )
     return inspect.Parameter(

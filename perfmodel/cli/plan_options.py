@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.chosen import check_most
 from perfmodel.cli.effort import effort_of, limit_of
 from perfmodel.cli.options import count_values, split_values
 from perfmodel.cli.output import check_named, check_target, not_json, note
@@ -75,9 +74,7 @@ def numbers_of(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
             f"  perfmodel project --model {shlex.quote(texts['model'])} --tier uvm",
         )
     gpus = count_values([texts["gpus"]], "--gpus") if texts["gpus"] is not None else []
-    check_most("gpus", max(gpus, default=0), "--gpus")
     batch = parse_count(texts["batch"] or DEFAULT_BATCH, "--batch")
-    check_most("batch", batch, "--batch")
     return {
         "model": texts["model"],
         "gpus": gpus[0] if gpus else None,

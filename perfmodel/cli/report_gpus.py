@@ -8,7 +8,6 @@ from typing import Any
 
 from perfmodel.cli.build_page import page_of
 from perfmodel.cli.choices import lists_of, wanted, workload_selectors
-from perfmodel.cli.chosen import check_most
 from perfmodel.cli.options import count_values, size_values
 from perfmodel.cli.question import LISTS, Question, question_of
 from perfmodel.cli.typed_line import TypedLine
@@ -59,9 +58,7 @@ def _numbers(typed: str | None) -> list[int]:
     if typed is None:
         return []
     first = count_values([typed.split(",")[0].split("..")[0]], "--gpus")[0]
-    found = count_values([typed], "--gpus")
-    check_most("gpus", max(found), "--gpus")
-    return [first, *(number for number in found if number != first)]
+    return [first, *(number for number in count_values([typed], "--gpus") if number != first)]
 
 
 def _with_tables(question: Question, sizes: list[str] | None, numbers: list[int]) -> Question:

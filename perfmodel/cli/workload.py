@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from perfmodel.errors import BadInputError
+from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.question.groups import EqualTableOptions
 from perfmodel.units import parse_bytes, parse_count, parse_rate, parse_ratio, parse_time
@@ -68,7 +69,9 @@ def local_memory_of(text: str | None) -> tuple[float, float] | None:
         raise BadInputError(
             f"--local-memory {text} is not SIZE@RATE.", "for example --local-memory 10TB@3TB/s"
         )
-    return parse_bytes(size, "--local-memory"), parse_rate(rate, "--local-memory")
+    found = parse_bytes(size, "--local-memory"), parse_rate(rate, "--local-memory")
+    LocalMemory(*found)  # in range
+    return found
 
 
 def remote_memory_of(text: str | None) -> tuple[float, float, float, int] | None:
@@ -93,7 +96,9 @@ def remote_memory_of(text: str | None) -> tuple[float, float, float, int] | None
         why = "over a network a read takes microseconds; --local-memory has none"
         raise BadInputError(f"{name} {text} does not say its latency.", f"{example}: {why}.")
     sharers = parse_count(given.get("shared", "1"), f"{name}: shared")
-    return parse_bytes(size, name), parse_rate(rate, name), parse_time(given["latency"], name), sharers
+    found = parse_bytes(size, name), parse_rate(rate, name), parse_time(given["latency"], name), sharers
+    LocalMemory(*found)  # in range
+    return found
 
 
 def checked_sharding(

@@ -19,6 +19,7 @@ from perfmodel.model.laws import LINK_LAWS
 from perfmodel.schema.calibration import Calibration, list_calibrations, load_calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock, Evidence
 from perfmodel.schema.machine import Machine, beside_shipped, list_machines, load_machine
+from perfmodel.schema.ranges import MOST_GPUS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int8]
 
-LARGEST_GPUS = 1_048_576
-_KEY_BASE = 2 * LARGEST_GPUS
+_KEY_BASE = 2 * MOST_GPUS
 _PER_PEER = ("all_to_all", "reduce_scatter", "all_gather")
 
 
@@ -278,10 +278,10 @@ def _check(size: Floats, ranks: Floats, node: Floats) -> None:
                 f"not {value:g}{unit}.",
                 "give a positive value.",
             )
-    if (ranks > LARGEST_GPUS).any() or (node > LARGEST_GPUS).any():
+    if (ranks > MOST_GPUS).any() or (node > MOST_GPUS).any():
         raise BadInputError(
             f"{max(ranks.max(), node.max()):,.0f} GPUs are more than this model covers.",
-            f"use at most {LARGEST_GPUS}.",
+            f"use at most {MOST_GPUS}.",
         )
     if (size > LARGEST_BYTES).any():
         raise BadInputError(

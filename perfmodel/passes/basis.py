@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.collectives.library import Timing, constant
+from perfmodel.errors import BadInputError
 from perfmodel.model import kernels, tiers
 from perfmodel.passes.settings import Setting
 from perfmodel.schema.constants import row_widths
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.kernel_fits import KernelFit
+from perfmodel.schema.limits import limits_of
 from perfmodel.schema.workload import payload_element_bytes
 
 Array = NDArray[np.float64]
@@ -42,6 +44,16 @@ class LocalMemory:
     bytes_per_s: float
     latency_s: float = 0.0
     sharers: int = 1
+
+    def __post_init__(self) -> None:
+        """Limits: a size, a rate or a latency that no memory has -> BadInputError"""
+        known = limits_of("machine")
+        size = max(self.capacity_bytes, known["ssd_bytes"].least)  # as small as its tables
+        values = {"size": ("ssd_bytes", size), "rate": ("hbm_bytes_per_s", self.bytes_per_s)}
+        values |= {"latency": ("host_latency_s", self.latency_s)} if self.remote else {}
+        for name, (key, value) in values.items():
+            if outside := known[key].refusal(value):
+                raise BadInputError(f"{self}: its {name} {outside}.", "check the number and its unit.")
 
     @property
     def remote(self) -> bool:

@@ -15,13 +15,13 @@ from perfmodel.plan.made_for import MadeFor
 from perfmodel.plan.pricing.placement import Placement, Plan, Scheme
 from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.schema.files import first_line, invalid_fields, load_json, read_text, shown
+from perfmodel.schema.ranges import MOST_PLANNED_GPUS
 from perfmodel.schema.tiers import HBM, IN_HBM, parse_tier
 from perfmodel.schema.whole_files import write_whole_text
 from perfmodel.units import counted
 
 SCHEMA_VERSION = 1
 _WHAT = "plan file"
-_MOST_GPUS = 2**20
 _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
@@ -49,7 +49,7 @@ class _Entry(BaseModel):
     col_parts: int = Field(ge=1)
     hot_rows: int = Field(default=0, ge=0)
     memory: str = HBM
-    ranks: list[Annotated[int, Field(ge=0, le=_MOST_GPUS)]]
+    ranks: list[Annotated[int, Field(ge=0, le=MOST_PLANNED_GPUS)]]
 
 
 class _File(BaseModel):
@@ -60,8 +60,8 @@ class _File(BaseModel):
     schema_version: Literal[1]
     model: str
     tables_fingerprint: str
-    gpus: int = Field(ge=1, le=_MOST_GPUS)
-    domain_gpus: int = Field(ge=1, le=_MOST_GPUS)
+    gpus: int = Field(ge=1, le=MOST_PLANNED_GPUS)
+    domain_gpus: int = Field(ge=1, le=MOST_PLANNED_GPUS)
     made_for: MadeFor | None = None
     placements: list[_Entry]
 

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity, sharding
-from perfmodel.question.groups import LARGEST, MOST_GPUS
+from perfmodel.question.groups import RANGES
 from perfmodel.schema.machine import Machine
+from perfmodel.schema.ranges import MOST_GPUS
 from perfmodel.schema.workload import DTYPE_BYTES, ID_DTYPE_BYTES, TableSet, dtype_bytes
 from perfmodel.units import format_bytes
 
@@ -138,11 +139,12 @@ def _numbers(name: str, value: Any) -> Array:
         bad |= array != np.floor(array)
     if name == "id_bytes":
         bad |= ~np.isin(array, list(ID_DTYPE_BYTES.values()))
-    if name in LARGEST:
-        bad |= array > LARGEST[name]
+    least, most = RANGES.get(name, (0.0, np.inf))
+    bad |= (array < least) | (array > most)
     if bad.any():
-        kind = "a whole number above 0" if name in _WHOLE else "a number above 0"
-        wanted = f"{kind}, at most {LARGEST[name]:.0f}" if name in LARGEST else kind
+        kind = f"{'a whole number' if name in _WHOLE else 'a number'} above 0"
+        wanted = f"{kind}, at least {least:g}" if least else kind
+        wanted = f"{wanted}, at most {most:.15g}" if name in RANGES else wanted
         wanted = "4 or 8" if name == "id_bytes" else wanted
         raise BadInputError(f"{name} {_shown(array[bad].flat[0])} cannot be used.", f"it must be {wanted}.")
     return array

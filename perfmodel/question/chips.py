@@ -37,9 +37,9 @@ class _OnChip(OutputOptions, IdOptions, _ChipValues):
 class _OneTable(_OnChip):
     """One table on one core."""
 
-    dim: Annotated[str, Opt("Elements per row.", "N")] = "64"
+    dim: Annotated[str, groups.DIM] = "64"
     dtype: Annotated[str, Opt("Type of the elements.", "TYPE")] = "fp32"
-    pooling: Annotated[str, Opt("Rows summed per bag.", "N")] = "1"
+    pooling: Annotated[str, groups.POOLING] = "1"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class ChipPlanOptions(FileOptions, _OnChip):
     """
 
     model: groups.Model = None
-    batch: Annotated[str, Opt("Samples of the whole chip.", "N")] = groups.DEFAULT_BATCH
+    batch: Annotated[str, groups.BATCH.saying("Samples of the whole chip.")] = groups.DEFAULT_BATCH
     effort: groups.Effort = DEFAULT_EFFORT
     time_limit: groups.TimeLimit = None
     seed: groups.SearchSeed = 0
@@ -85,8 +85,8 @@ class ChipExplainOptions(_OneTable):
     """
 
     way: Annotated[str, Arg("GM, L1, GM-UB or L1-UB.")]
-    rows: Annotated[str | None, Opt("Rows of the table.", "N")] = None
-    batch: Annotated[str, Opt("Bags that the core sums.", "N")] = groups.DEFAULT_BATCH
+    rows: Annotated[str | None, groups.ROWS] = None
+    batch: Annotated[str, groups.BATCH.saying("Bags that the core sums.")] = groups.DEFAULT_BATCH
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +102,7 @@ class ChipSimulateOptions(_OnChip):
     """
 
     model: Annotated[str, Opt("A set of tables (perfmodel models), or a file.", "NAME")]
-    batch: Annotated[str, Opt("Samples.", "N")] = SIMULATED_BATCH
+    batch: Annotated[str, groups.BATCH.saying("Samples.")] = SIMULATED_BATCH
     effort: groups.Effort = DEFAULT_EFFORT
     time_limit: groups.TimeLimit = None
     seed: Annotated[int, Opt("Seed of the ids and of the addresses of the tables.", "N", least=0)] = 0

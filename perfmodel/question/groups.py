@@ -11,11 +11,19 @@ from perfmodel.effort import EFFORTS
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import REDUCTIONS, ROW_WISE, SHARDINGS, SHORT
 from perfmodel.question.spec import CommandOptions, Opt
-from perfmodel.units import parse_bytes, parse_count, parse_number
+from perfmodel.schema.ranges import (
+    LEAST_POOLING,
+    MOST_BATCH,
+    MOST_GPUS,
+    MOST_POOLING,
+    MOST_ROWS,
+    MOST_TABLES,
+    WIDEST,
+)
+from perfmodel.units import parse_bytes, parse_count, parse_number, parse_time
 
 DEFAULT_MACHINE = "h100-sxm-ib"
 DEFAULT_BATCH = "1024"
-MOST_GPUS = 2**20
 _TABLE_SUFFIXES = (".csv", ".gz", ".parquet", ".json", ".yaml", ".yml", ".toml")
 RESERVE = "15%"
 """Where nobody says ``--reserve``."""
@@ -24,6 +32,21 @@ Clock = Annotated[
     str | None, Opt("How the times were measured: device, graph, stream, eager or trace.", "NAME")
 ]
 Csv = Annotated[bool, Opt("Print CSV in SI units.", flag="--csv")]
+LONGEST = "720h"
+"""Of a search."""
+
+BATCH = Opt(f"Samples per GPU (default {DEFAULT_BATCH}).", "N", read=parse_count, most=MOST_BATCH)
+DIM = Opt("Elements per row.", "N", read=parse_count, most=WIDEST)
+GPUS = Opt("Number of GPUs (default: as many as the tables need).", "N", read=parse_count, most=MOST_GPUS)
+POOLING = Opt("Rows summed per bag.", "N", read=parse_number, least=LEAST_POOLING, most=MOST_POOLING)
+ROWS = Opt("Rows of the table.", "N", read=parse_count, most=MOST_ROWS)
+TABLE_SIZE = Opt(
+    "Total size of all tables, e.g. 10TB or 10TiB.",
+    "SIZE",
+    read=parse_bytes,
+    keyword="table_bytes",
+    most="1EB",
+)
 Effort = Annotated[
     str,
     Opt(
@@ -105,6 +128,8 @@ TimeLimit = Annotated[
     Opt(
         "Cut the search short after this time; the answer then depends on the machine (default: none).",
         "TIME",
+        read=parse_time,
+        most=LONGEST,
     ),
 ]
 
@@ -116,6 +141,9 @@ def table_count(text: str, option: str = "--tables") -> int:
             f"{option} is a number of tables, not a file of them.", f"give --model {shlex.quote(text)}"
         )
     return parse_count(text, option)
+
+
+TABLES = Opt("Number of tables (default 1).", "N", read=table_count, keyword="table_count", most=MOST_TABLES)
 
 
 def page(shows: str) -> Opt:
@@ -206,16 +234,7 @@ class TableOptions(CommandOptions):
     """Tables that are all alike, or a set of different tables instead."""
 
     model: Model = None
-    tables: Annotated[
-        str | None,
-        Opt(
-            "Number of tables (default 1).",
-            "N",
-            read=table_count,
-            keyword="table_count",
-            most=100_000,
-        ),
-    ] = None
+    tables: Annotated[str | None, TABLES] = None
     dtype: Annotated[
         str | None,
         Opt("Type of the elements: fp64, fp32 (default), fp16, bf16, fp8 or int8.", "TYPE"),
@@ -227,24 +246,11 @@ class EqualTableOptions(TableOptions):
     """Tables of one size, on some number of GPUs."""
 
     turn = 0
-    table_size: Annotated[
-        str | None,
-        Opt("Total size of all tables, e.g. 10TB or 10TiB.", "SIZE", read=parse_bytes, keyword="table_bytes"),
-    ] = None
-    gpus: Annotated[
-        str | None,
-        Opt("Number of GPUs (default: as many as the tables need).", "N", read=parse_count, most=MOST_GPUS),
-    ] = None
-    batch: Annotated[
-        str | None, Opt(f"Samples per GPU (default {DEFAULT_BATCH}).", "N", read=parse_count, most=2**30)
-    ] = None
-    pooling: Annotated[
-        str | None, Opt("Rows summed per bag (default 32).", "N", read=parse_number, most=1e9)
-    ] = None
-    dim: Annotated[
-        str | None,
-        Opt("Elements per row, the embedding dimension (default 32).", "N", read=parse_count, most=2**20),
-    ] = None
+    table_size: Annotated[str | None, TABLE_SIZE] = None
+    gpus: Annotated[str | None, GPUS] = None
+    batch: Annotated[str | None, BATCH] = None
+    pooling: Annotated[str | None, POOLING.saying("Rows summed per bag (default 32).")] = None
+    dim: Annotated[str | None, DIM.saying("Elements per row, the embedding dimension (default 32).")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,9 +292,10 @@ class OneMemoryOptions(CommandOptions):
     ] = None
 
 
-LARGEST = {
-    each.words.keyword or each.name: each.words.most
+RANGES = {
+    each.words.keyword or each.name: (each.words.end(each.words.least) or 0.0, end)
     for each in EqualTableOptions.declared()
-    if isinstance(each.words, Opt) and each.words.most is not None
+    if isinstance(each.words, Opt) and (end := each.words.end(each.words.most)) is not None
 }
-"""Largest values by keyword: as in table files, and a batch whose ids alone would fill any memory."""
+"""Smallest and largest values by keyword."""
+LARGEST = {name: most for name, (_, most) in RANGES.items()}

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from perfmodel.question.groups import Clock, OutputOptions
 from perfmodel.question.spec import Arg, Opt
+from perfmodel.schema.ranges import MOST_GPUS
 
 Texts = list[str] | None
 ThisMachine = Annotated[
@@ -37,7 +38,8 @@ class DoctorOptions(OutputOptions):
 
     machine: ThisMachine = None
     ranks: Annotated[
-        int | None, Opt("Ranks on this node (default: one per GPU, else one per core).", "N", least=1)
+        int | None,
+        Opt("Ranks on this node (default: one per GPU, else one per core).", "N", least=1, most=MOST_GPUS),
     ] = None
 
 

@@ -23,6 +23,7 @@ from perfmodel.question.spec import Arg, Opt
 Texts = list[str] | None
 LISTED = {"table_size": "10TB,1TB,100TB", "batch": "1024,256,4096", "pooling": "32,8", "dim": "32,128"}
 """What the reader of a page may choose where nobody says it."""
+_LIST = {"metavar": "NS", "several": True}
 PICTURES = ("png", "svg", "pdf")
 ENDINGS = (*PICTURES, "html", "json", "csv")
 """Of the file of one figure."""
@@ -41,10 +42,10 @@ Compared = Annotated[
 ]
 NumbersOfGpus = Annotated[
     str | None,
-    Opt(
+    groups.GPUS.saying(
         "Numbers of GPUs to choose from, with the same tables on each, e.g. 8,64,128. "
         "Without --table-size, the tables fill the smallest of them.",
-        "NS",
+        **_LIST,
     ),
 ]
 
@@ -67,18 +68,24 @@ class ReportOptions(NodeOptions, FileOptions, CalibrationOptions, IdOptions, Tab
 
     table_size: Annotated[
         Texts,
-        Opt(
+        groups.TABLE_SIZE.saying(
             "Total sizes of the tables; the page opens with the first, and the others can be chosen there "
             f"(default {LISTED['table_size']}).",
-            "SIZES",
+            **{**_LIST, "metavar": "SIZES"},
         ),
     ] = None
     gpus: NumbersOfGpus = None
-    batch: Annotated[Texts, Opt(f"Samples per GPU to choose from (default {LISTED['batch']}).", "NS")] = None
-    pooling: Annotated[
-        Texts, Opt(f"Rows summed per bag to choose from (default {LISTED['pooling']}).", "NS")
+    batch: Annotated[
+        Texts,
+        groups.BATCH.saying(f"Samples per GPU to choose from (default {LISTED['batch']}).", **_LIST),
     ] = None
-    dim: Annotated[Texts, Opt(f"Elements of a row to choose from (default {LISTED['dim']}).", "NS")] = None
+    pooling: Annotated[
+        Texts,
+        groups.POOLING.saying(f"Rows summed per bag to choose from (default {LISTED['pooling']}).", **_LIST),
+    ] = None
+    dim: Annotated[
+        Texts, groups.DIM.saying(f"Elements of a row to choose from (default {LISTED['dim']}).", **_LIST)
+    ] = None
     machine: Annotated[
         Texts,
         Opt(

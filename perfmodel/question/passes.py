@@ -17,7 +17,7 @@ from perfmodel.question.groups import (
     page,
 )
 from perfmodel.question.spec import Opt
-from perfmodel.units import parse_count, parse_named, parse_number, parse_time
+from perfmodel.units import parse_bytes, parse_count, parse_named, parse_number, parse_time
 
 Texts = list[str] | None
 GLOBAL = "global"
@@ -88,9 +88,11 @@ class CollectiveOptions(OutputOptions, MachineOptions):
         Opt(
             "Bytes of one rank's buffer: 1GiB, 64KiB,1MiB or 1MiB..1GiB.",
             "SIZE",
+            read=parse_bytes,
+            several=True,
         ),
     ]
-    gpus: Annotated[list[str], Opt("Number of ranks: 128, 8,16 or 8..1024.", "N")]
+    gpus: Annotated[list[str], groups.GPUS.saying("Number of ranks: 128, 8,16 or 8..1024.", several=True)]
     backend: Annotated[
         str | None,
         Opt("Communication library: nccl, nvshmem, or any library of your own calibration.", "NAME"),
@@ -125,12 +127,14 @@ class SweepOptions(NodeOptions, RowWiseOptions):
             "NAMES",
         ),
     ] = None
-    table_size: Annotated[Texts, Opt("1TB,10TB or 80GB..100TB (doubling).", "SIZE")] = None
-    gpus: Annotated[Texts, Opt("8,128 or 8..1024 (doubling).", "N")] = None
-    batch: Annotated[Texts, Opt("Samples per GPU.", "N")] = None
-    tables: Annotated[Texts, Opt("Numbers of tables.", "N")] = None
-    pooling: Annotated[Texts, Opt("Rows summed per bag.", "N")] = None
-    dim: Annotated[Texts, Opt("Elements per row.", "N")] = None
+    table_size: Annotated[
+        Texts, groups.TABLE_SIZE.saying("1TB,10TB or 80GB..100TB (doubling).", several=True)
+    ] = None
+    gpus: Annotated[Texts, groups.GPUS.saying("8,128 or 8..1024 (doubling).", several=True)] = None
+    batch: Annotated[Texts, groups.BATCH.saying("Samples per GPU.", several=True)] = None
+    tables: Annotated[Texts, groups.TABLES.saying("Numbers of tables.", several=True)] = None
+    pooling: Annotated[Texts, groups.POOLING.saying("Rows summed per bag.", several=True)] = None
+    dim: Annotated[Texts, groups.DIM.saying("Elements per row.", several=True)] = None
     dtype: Annotated[Texts, Opt("fp64, fp32 (default), fp16, bf16, fp8, int8.", "TYPE")] = None
     machine: Annotated[
         Texts,
@@ -220,7 +224,11 @@ class LoadOptions(OneMemoryOptions, NodeOptions, RowWiseOptions, EqualTableOptio
     qps: Annotated[
         str | None,
         Opt(
-            "Requests per second, e.g. 500k (default: what one replica can serve).", "N", read=_requests_per_s
+            "Requests per second, e.g. 500k (default: what one replica can serve).",
+            "N",
+            read=_requests_per_s,
+            least=1e-3,
+            most=1e12,
         ),
     ] = None
     p99: Annotated[
@@ -230,6 +238,8 @@ class LoadOptions(OneMemoryOptions, NodeOptions, RowWiseOptions, EqualTableOptio
             "TIME",
             read=parse_time,
             keyword="limit_s",
+            least="1us",
+            most="1h",
         ),
     ] = None
     plan: Annotated[
@@ -246,7 +256,7 @@ class LoadOptions(OneMemoryOptions, NodeOptions, RowWiseOptions, EqualTableOptio
     ] = None
     batch: Annotated[
         str | None,
-        Opt("Samples per GPU in a full batch (default: the best of several).", "N", read=parse_count),
+        groups.BATCH.saying("Samples per GPU in a full batch (default: the best of several)."),
     ] = None
     wait: Annotated[
         str | None,
@@ -255,10 +265,12 @@ class LoadOptions(OneMemoryOptions, NodeOptions, RowWiseOptions, EqualTableOptio
             "TIME",
             read=_wait,
             keyword="wait_s",
+            most="1h",
         ),
     ] = None
     samples: Annotated[
-        str, Opt("Samples per request: the items that it ranks.", "N", read=parse_number, most=2**20)
+        str,
+        Opt("Samples per request: the items that it ranks.", "N", read=parse_number, least=1, most=2**20),
     ] = "1"
     replicas: Annotated[
         str | None,

@@ -11,7 +11,9 @@ from perfmodel.passes.schemes import EXCHANGED, SHARDINGS
 from perfmodel.question import groups
 from perfmodel.question.groups import PassOptions, page
 from perfmodel.question.spec import Arg, Opt
+from perfmodel.schema.ranges import MOST_PLANNED_GPUS
 from perfmodel.schema.tiers import HBM, SSD, UVM, UVM_CACHING
+from perfmodel.units import parse_bytes
 
 FORMATS = ("plan", "torchrec")
 OBJECTIVES = ("latency", "throughput")
@@ -47,14 +49,16 @@ class PlanOptions(PassOptions):
     model: groups.Model = None
     gpus: Annotated[
         str | None,
-        Opt(
+        groups.GPUS.saying(
             "Number of GPUs (default: that of --plan). Several numbers, 8,16,64 or 8..128, show "
             "how the plan scales.",
-            "NS",
+            metavar="NS",
+            several=True,
+            most=MOST_PLANNED_GPUS,
         ),
     ] = None
     report: Annotated[Path | None, page(": what each GPU holds, where the time goes")] = None
-    batch: Annotated[str | None, Opt(f"Samples per GPU (default {groups.DEFAULT_BATCH}).", "N")] = None
+    batch: Annotated[str | None, groups.BATCH] = None
     objective: Annotated[
         str,
         Opt(
@@ -64,7 +68,11 @@ class PlanOptions(PassOptions):
     ] = OBJECTIVES[0]
     max_hbm: Annotated[
         str | None,
-        Opt("Memory of each GPU that the tables may use (default: what --reserve leaves).", "SIZE"),
+        Opt(
+            "Memory of each GPU that the tables may use (default: what --reserve leaves).",
+            "SIZE",
+            read=parse_bytes,
+        ),
     ] = None
     reserve: Annotated[
         str | None,
@@ -175,7 +183,7 @@ class CompareOptions(PassOptions):
     ] = None
     batch: Annotated[
         str | None,
-        Opt("Samples per GPU (default: those of --plan; required with --torchrec-plan).", "N"),
+        groups.BATCH.saying("Samples per GPU (default: those of --plan; required with --torchrec-plan)."),
     ] = None
     objective: Annotated[
         str | None,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from inspect import get_annotations
 from typing import Any, ClassVar, get_args, get_type_hints
 
 from perfmodel.errors import BadInputError
+
+_SEPARATED = re.compile(r",|\.\.")
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,9 @@ class Opt:
     flag           where it is not the name of the field: ``--plan``, ``--overlap/--no-overlap``
     read           a text and the option's name to its value in SI units; None: it stays as it was typed
     keyword        the name of that value, where it is not the name of the field: ``table_bytes``
-    least, most    of a number;  check  what else it must be;  said  whether the default is in the help
+    least, most    of a number, or as they are typed: ``1h``;  check  what else it must be
+    several        values that commas or ``..`` separate, each from ``least`` to ``most``
+    said           whether the default is in the help
     """
 
     help: str
@@ -26,10 +31,22 @@ class Opt:
     flag: str = ""
     read: Callable[[str, str], Any] | None = None
     keyword: str = ""
-    least: float | None = None
-    most: float | None = None
+    least: float | str | None = None
+    most: float | str | None = None
     check: Callable[[Any], Any] | None = None
+    several: bool = False
     said: bool = True
+
+    def saying(self, words: str, **changed: Any) -> Opt:
+        """The same number of another command, with other words."""
+        return replace(self, help=words, **changed)
+
+    def end(self, bound: float | str | None) -> float | None:
+        """``least`` or ``most`` as a value."""
+        if isinstance(bound, str):
+            assert self.read is not None
+            return float(self.read(bound, ""))
+        return bound
 
 
 @dataclass(frozen=True)
@@ -49,18 +66,43 @@ class Declared:
     default: Any
     required: bool
 
+    @property
+    def flag(self) -> str:
+        """As it is typed; of an argument its name."""
+        if isinstance(self.words, Arg):
+            return self.name.upper()
+        return self.words.flag.partition("/")[0] or flag_of(self.name)
+
     def value(self, typed: Any) -> Any:
-        """In SI units; None: nobody said it. Limits: a text that cannot be read, too much -> BadInputError"""
+        """In SI units; None: nobody said it.
+
+        Limits: a text that cannot be read, or a value outside its range -> BadInputError
+        """
         words = self.words
         if typed is None or isinstance(words, Arg) or words.read is None:
             return typed
-        value = words.read(typed, flag_of(self.name))
-        if words.most is not None and value > words.most:
-            raise BadInputError(
-                f"{flag_of(self.name)} {value:.15g} is more than this model covers.",
-                f"at most {words.most:.0f}.",
-            )
+        value = words.read(typed, self.flag)
+        for bound, sign, word, most in ((words.most, 1, "more", "most"), (words.least, -1, "less", "least")):
+            end = words.end(bound)
+            if end is not None and sign * value > sign * end:
+                found = typed if isinstance(bound, str) else f"{value:.15g}"
+                ends = bound if isinstance(bound, str) else f"{end:.16g}"
+                raise BadInputError(
+                    f"{self.flag} {found} is {word} than this model covers.", f"at {most} {ends}."
+                )
         return value
+
+    def checked(self, typed: Any) -> Any:
+        """As it was typed. Limits: as ``value``, of every value;  an empty text -> BadInputError"""
+        words = self.words
+        several = isinstance(words, Opt) and words.several
+        for text in typed if isinstance(typed, (list, tuple)) else [typed]:
+            if isinstance(text, str) and not text.strip():
+                raise BadInputError(f"{self.flag} is empty.", "give it a value, or leave it out.")
+            for part in _SEPARATED.split(text) if several and text else [text]:
+                if part is None or str(part).strip():  # an empty one of several is refused by who reads all
+                    self.value(part)
+        return words.check(typed) if isinstance(words, Opt) and words.check else typed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from perfmodel.errors import BadInputError
 from perfmodel.resources import data_names, data_path
 from perfmodel.schema.files import looks_like_path, read_csv_lines, shown, unknown_name
+from perfmodel.schema.ranges import MOST_SKEW
 from perfmodel.units import parse_ratio
 
 _WHAT = "distribution file"
@@ -44,9 +45,10 @@ ONE_ROW = Distribution("one-row")
 
 
 def zipf(skew: float) -> Distribution:
-    """Zipf's law. Limits: 0 -> uniform;  negative or infinite -> BadInputError"""
-    if not (math.isfinite(skew) and skew >= 0):
-        raise BadInputError(f"skew {skew:g} cannot be used.", "it is an exponent: 0 (uniform ids) or more.")
+    """Zipf's law. Limits: 0 -> uniform;  negative, more than ``MOST_SKEW`` or no number -> BadInputError"""
+    if not 0 <= skew <= MOST_SKEW:
+        step = f"the exponent is from 0 (uniform ids) to {MOST_SKEW} (as good as {ONE_ROW.name})."
+        raise BadInputError(f"skew {skew:g} cannot be used.", step)
     return Distribution(f"zipf:{skew:g}", float(skew)) if skew else UNIFORM
 
 

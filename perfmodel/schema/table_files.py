@@ -33,6 +33,7 @@ from perfmodel.schema.files import (
     shown,
     unknown_name,
 )
+from perfmodel.schema.ranges import LEAST_POOLING, MOST_POOLING, MOST_ROWS, MOST_TABLES, WIDEST
 from perfmodel.schema.workload import Table, TableSet
 from perfmodel.units import parse_count
 
@@ -47,9 +48,6 @@ _READ = ".csv, .csv.gz, .parquet, .json, .yaml, .yml or .toml"
 _OLD_NUMBER = re.compile(r"[-+]?0[0-9_]+$|.*:")  # 010 is 8 in YAML 1.1, and 1:30:00 is 5400
 _WHOLE = ("rows", "dim", "count")
 _PLAIN = 15  # digits, up to which a number is exact however it is read
-_MOST_TABLES = 100_000
-_MOST_ROWS = 2**53
-_WIDEST = 2**20
 
 
 def _printable(text: str) -> str:
@@ -75,14 +73,14 @@ class _TableEntry(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    rows: int = Field(ge=1, le=_MOST_ROWS)
-    dim: int = Field(ge=1, le=_WIDEST)
-    pooling: float = Field(default=1.0, gt=0, le=1e9, allow_inf_nan=False)
+    rows: int = Field(ge=1, le=MOST_ROWS)
+    dim: int = Field(ge=1, le=WIDEST)
+    pooling: float = Field(default=1.0, ge=LEAST_POOLING, le=MOST_POOLING, allow_inf_nan=False)
     dtype: Literal["fp64", "fp32", "fp16", "bf16", "fp8", "int8"] = "fp32"
     weighted: bool = False
     distribution: Annotated[str, AfterValidator(_known_ids)] = ""
     name: _Name = ""
-    count: int = Field(default=1, ge=1, le=_MOST_TABLES)
+    count: int = Field(default=1, ge=1, le=MOST_TABLES)
 
 
 _KNOWN = frozenset((*_TableEntry.model_fields, *torchrec_tables.NAMES))
@@ -97,7 +95,7 @@ class _TableFile(BaseModel):
     name: _Name = ""
     source: str = ""
     note: str = ""
-    tables: list[_TableEntry] = Field(min_length=1, max_length=_MOST_TABLES)
+    tables: list[_TableEntry] = Field(min_length=1, max_length=MOST_TABLES)
 
 
 def list_models() -> list[str]:
@@ -213,8 +211,8 @@ def _from_parquet(path: Path) -> TableSet:
     read_bounded(path, _WHAT)
     try:
         file = pyarrow.parquet.ParquetFile(path)
-        if file.metadata.num_rows > _MOST_TABLES:
-            raise BadInputError(f"{_WHAT} {path} has more than {_MOST_TABLES} rows.", "split it.")
+        if file.metadata.num_rows > MOST_TABLES:
+            raise BadInputError(f"{_WHAT} {path} has more than {MOST_TABLES} rows.", "split it.")
         frame = file.read().to_pandas()
     except (pyarrow.ArrowException, OSError) as error:
         reason = first_line(str(error))
@@ -369,8 +367,8 @@ def _read_yaml(path: Path) -> Mapping[str, Any]:
 
 
 def _table_set(file: _TableFile, path: Path) -> TableSet:
-    if sum(entry.count for entry in file.tables) > _MOST_TABLES:
-        raise BadInputError(f"{_WHAT} {path} has more than {_MOST_TABLES} tables.", "split it.")
+    if sum(entry.count for entry in file.tables) > MOST_TABLES:
+        raise BadInputError(f"{_WHAT} {path} has more than {MOST_TABLES} tables.", "split it.")
     texts = {entry.distribution for entry in file.tables} - {""}
     laws = {text: parse_distribution(text) for text in sorted(texts)}
     tables: list[Table] = []

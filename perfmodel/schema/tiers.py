@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from perfmodel.errors import BadInputError
 from perfmodel.schema.files import shown
+from perfmodel.schema.ranges import LEAST_CACHED
 from perfmodel.units import parse_ratio
 
 HBM, UVM, UVM_CACHING, SSD = "hbm", "uvm", "uvm-caching", "ssd"
@@ -130,9 +131,9 @@ def parse_tiers(texts: Iterable[str]) -> list[Tier | None]:
 def _share(text: str, share: str) -> float:
     """Of the rows: ``10%`` or ``0.1``."""
     value = parse_ratio(share, f"--tier {text}: the share", allow_zero=True)
-    if not 0 < value <= 1:
+    if not LEAST_CACHED <= value <= 1:
         raise BadInputError(
             f"tier {shown(text)}: a cache of {100 * value:g} % of the rows.",
-            "it holds more than 0 and at most 100 % of them: for example uvm-caching:10%.",
+            f"it holds from {100 * LEAST_CACHED:.7f} to 100 % of them: for example uvm-caching:10%.",
         )
     return value

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from perfmodel.errors import BadInputError
 from perfmodel.schema.files import first_line, invalid_fields, load_json, read_text
+from perfmodel.schema.ranges import MOST_PLANNED_GPUS
 from perfmodel.schema.whole_files import write_whole_text
 
 WHAT = "TorchRec plan file"
@@ -28,7 +29,6 @@ SHARDING_TYPES: tuple[str, ...] = get_args(ShardingType)
 KEY_VALUE = "key_value"
 """The kernel of a table on SSDs."""
 _CACHED, _IN_HBM = ("fused_uvm_caching", KEY_VALUE), ("dense", "fused")
-_MOST_GPUS = 2**20
 _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 Pair = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
 Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -77,7 +77,7 @@ class TorchRecTable(BaseModel):
     pooling: float = Field(ge=0, allow_inf_nan=False)
     sharding_type: ShardingType
     compute_kernel: Literal["dense", "fused", "fused_uvm", "fused_uvm_caching", "key_value"]
-    ranks: list[Annotated[int, Field(ge=0, le=_MOST_GPUS)]]
+    ranks: list[Annotated[int, Field(ge=0, le=MOST_PLANNED_GPUS)]]
     shard_sizes: list[Pair]
     shard_offsets: list[Pair]
     cache_params: TorchRecCache | None = None
@@ -137,9 +137,9 @@ class TorchRecPlan(BaseModel):
     kind: Literal["torchrec-plan"]
     model: str
     tables_fingerprint: str
-    gpus: int = Field(ge=1, le=_MOST_GPUS)
-    gpus_per_node: int = Field(ge=1, le=_MOST_GPUS)
-    domain_gpus: int = Field(ge=1, le=_MOST_GPUS)
+    gpus: int = Field(ge=1, le=MOST_PLANNED_GPUS)
+    gpus_per_node: int = Field(ge=1, le=MOST_PLANNED_GPUS)
+    domain_gpus: int = Field(ge=1, le=MOST_PLANNED_GPUS)
     batch: int = Field(ge=1)
     topology: TorchRecTopology
     tables: list[TorchRecTable] = Field(min_length=1)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from perfmodel.errors import BadInputError
 from perfmodel.question.passes import FOLLOWED
+from perfmodel.schema.ranges import MOST_GPUS
 from perfmodel.service.arrivals import Arrivals, Poisson
 from perfmodel.service.highest import QUICK, Carried, Replica, batches_within, carried, soonest, surely
 from perfmodel.service.served import ServedPass
@@ -18,7 +19,7 @@ from perfmodel.service.stragglers import NONE, Lateness, RankDelay, lateness
 from perfmodel.units import counted, format_count, format_per_second, format_time
 
 SLACK = 1e-9
-_MOST_GPUS, _MOST_ROUNDS = 2**20, 12
+_MOST_ROUNDS = 12
 _ALIKE = 0.05
 _ROUGH = 0.1  # of the load that a short simulation finds
 _MOST_NEW = 3  # rules that answer as soon, whose highest load is looked for
@@ -87,11 +88,11 @@ def sized(question: ServiceQuestion, tell: Callable[[str], None]) -> tuple[int, 
     """
     replicas = question.replicas or 1
     gpus = replicas * question.served.gpus
-    if gpus > _MOST_GPUS:
+    if gpus > MOST_GPUS:
         raise BadInputError(
             f"{counted(replicas, 'replica')} of {counted(question.served.gpus, 'GPU')} are "
             f"{counted(gpus, 'GPU')}: more than this model describes.",
-            f"at most {format_count(_MOST_GPUS)} GPUs.",
+            f"at most {format_count(MOST_GPUS)} GPUs.",
         )
     best, tried = _best(question, replicas, tell)
     if question.qps is None or question.replicas is not None:
@@ -120,12 +121,12 @@ def _needed(question: ServiceQuestion, best: Carried) -> int:
     """Replicas for the asked load. Limits: more GPUs than the model describes -> BadInputError"""
     load, gpus = question.qps or 0.0, question.served.gpus
     needed = max(math.ceil(load / best.rate_per_s - SLACK), 1)
-    if needed * gpus > _MOST_GPUS:
-        most = best.rate_per_s * (_MOST_GPUS // gpus)
+    if needed * gpus > MOST_GPUS:
+        most = best.rate_per_s * (MOST_GPUS // gpus)
         raise BadInputError(
             f"{format_per_second(load, 'requests')} need {counted(needed, 'replica')} of "
             f"{counted(gpus, 'GPU')}: more than this model covers.",
-            f"{format_count(_MOST_GPUS)} GPUs carry {format_per_second(most, 'requests')}.",
+            f"{format_count(MOST_GPUS)} GPUs carry {format_per_second(most, 'requests')}.",
         )
     return needed
 

@@ -309,7 +309,7 @@ def test_a_seed_that_is_no_whole_number_is_refused(seed: str, message: str, mode
     assert f"'--seed': {message}" in " ".join(err.split())
 
 
-@pytest.mark.parametrize(("option", "most"), [("--batch", 2**30), ("--gpus", 2**20)])
+@pytest.mark.parametrize(("option", "most"), [("--batch", 2**30), ("--gpus", 2**18)])
 def test_what_is_more_than_the_model_describes_is_refused(option: str, most: int, model: str) -> None:
     code, out, err = asked("--model", model, "--gpus", "8", option, str(most + 1))
     assert (code, out) == (2, "")

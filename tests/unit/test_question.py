@@ -15,7 +15,7 @@ from perfmodel.plan.in_python import question_of
 from perfmodel.question.groups import DEFAULT_BATCH, LARGEST, EqualTableOptions
 from perfmodel.question.passes import LoadOptions
 from perfmodel.question.plans import PlanOptions
-from perfmodel.question.spec import Arg, flag_of
+from perfmodel.question.spec import Arg, Opt, flag_of
 
 
 @pytest.mark.parametrize(
@@ -52,11 +52,83 @@ def test_a_limit_is_that_of_the_command_and_of_python(keyword: str, most: float)
         each for each in EqualTableOptions.declared() if (each.words.keyword or each.name) == keyword
     ]
     assert option.value(f"{most:.0f}") == most
-    with pytest.raises(BadInputError, match=f"{flag_of(option.name)} [^@]*at most {most:.0f}"):
+    shown = option.words.most if isinstance(option.words.most, str) else f"{most:.0f}"
+    with pytest.raises(BadInputError, match=f"{flag_of(option.name)} [^@]*at most {shown}"):
         option.value(f"{2 * most:.0f}")
     asked: dict[str, Any] = {"table_bytes": 10e12, keyword: 2 * most}
     with pytest.raises(BadInputError, match=f"{keyword}"):
         perfmodel.project(**asked)
+
+
+UNBOUNDED = {
+    "seed": "any number starts the same sequence each time",
+    "skip": "more than there are skips all, which is refused",
+    "max_hbm": "at most the machine's memory",
+    "size": "at most what a calibration's table of times has",
+    "gpus_per_node": "at most the machine's",
+    "gpus": "of a log: at most what its rows have",
+    "width": "of a picture, checked where it is drawn",
+    "height": "of a picture, checked where it is drawn",
+    "scale": "of a picture, checked where it is drawn",
+}
+"""Numbers without a range in their declaration, and why they need none."""
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, one in COMMANDS.items() if isinstance(one, Command) and one.asks]
+)
+def test_every_number_has_a_range(name: str) -> None:
+    """What is read as a number, on the command line or by typer, has a largest value."""
+    for each in placed(COMMANDS[name].asks, "question").declared():
+        if isinstance(each.words, Opt) and (each.words.read or each.kind in (int | None, float | None, int)):
+            assert each.words.most is not None or each.name in UNBOUNDED, (name, each.name)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("project --table-size 10TB --local-memory 10TB@1e30B/s", "its rate must be from 1 kB/s to 1 PB/s"),
+        (
+            "project --table-size 10TB --remote-memory 10TB@3TB/s,latency:1e9s",
+            "its latency must be from 1.00 ns to 1.00 s",
+        ),
+        ("alternatives --table-size 10TB --local-memory 10TB@1B/s", "its rate must be from 1 kB/s to 1 PB/s"),
+        ("project --table-size 10EB", "at most 1EB"),
+        (
+            "project --table-size 10TB --pooling 1e-12",
+            "--pooling 1e-12 is less. at least 1e-06.",
+        ),
+        (
+            "sweep --table-size 10TB --pooling 1,1e-12 --csv",
+            "--pooling 1e-12 is less.",
+        ),
+        ("report --pooling 32,1e-12", "--pooling 1e-12 is less."),
+        ("explain gather --pooling 1e-12", "--pooling 1e-12 is less."),
+        ("sweep --table-size 10TB --gpus 8..1e9 --csv", "--gpus 1000000000 is more."),
+        ("load --table-size 10TB --p99 1e9s", "--p99 1e9s is more. at most 1h."),
+        (
+            "load --table-size 10TB --p99 9ms --samples 1e-9",
+            "--samples 1e-09 is less.",
+        ),
+        ("project --table-size 10TB --alpha 1e9", "0 (uniform ids) to 50"),
+        ("project --table-size 10TB --distribution zipf:1e308", "from 0 (uniform ids) to 50"),
+        ("project --table-size 10TB --tier uvm-caching:1e-300%", "from 0.0000001 to 100 %"),
+        ("plan --model criteo-kaggle --gpus 8 --dense 1e-30s", "from 1ns to 1h for a batch"),
+        ("plan --model criteo-kaggle --gpus 8 --time-limit 1e9h", "at most 720h"),
+        (
+            "plan --model criteo-kaggle --gpus 8,1e6",
+            "--gpus 1000000 is more. at most 262144.",
+        ),
+        ("chip explain GM --chip ascend-910 --rows 1e30", "at most 9007199254740992."),
+        ("project --table-size 10TB --machine", "--machine is empty."),
+        ("machines", "NAME is empty."),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_the_range(line: str, says: str, cli: Any) -> None:
+    """Each of these lines was answered once; an option or a name that is empty took the default."""
+    found = cli(*line.split(), *([""] if says.endswith("is empty.") else []))
+    assert (found.code, found.out) == (2, "")
+    assert says in " ".join(found.err.split()).replace(" than this model covers", "")
 
 
 def test_values_are_read_by_keyword_and_what_nobody_said_is_none() -> None:

@@ -440,7 +440,7 @@ def test_in_python_as_on_the_command_line(cli: Any) -> None:
             "--plan and --tier",
         ),
         (("--table-size", "10TB", "--p99", "1ms", "--tier", "uvm,ssd"), "would both hold all rows"),
-        (("--table-size", "10TB", "--p99", "1ms", "--tier", "uvm-caching:0%"), "more than 0"),
+        (("--table-size", "10TB", "--p99", "1ms", "--tier", "uvm-caching:0%"), "from 0.0000001 to 100 %"),
         (("--table-size", "10TB", "--p99", "9ms", "--tier", "uvm-caching:99%", "--gpus", "8"), "GPU"),
     ],
 )

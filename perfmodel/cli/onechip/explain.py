@@ -12,8 +12,6 @@ from perfmodel.cli.output import emit_cited, emit_json
 from perfmodel.errors import BadInputError
 from perfmodel.question.chips import ChipExplainOptions
 
-_MOST = 2**31
-
 
 def explain(context: typer.Context, options: ChipExplainOptions) -> None:
     """Print or write the answer."""
@@ -33,9 +31,6 @@ def explain(context: typer.Context, options: ChipExplainOptions) -> None:
     box = chip_of(options.chip, options.settings)
     bags = parse_count(options.batch, "--batch")
     count, columns = parse_count(options.rows, "--rows"), parse_count(options.dim, "--dim")
-    for value, option in ((bags, "--batch"), (columns, "--dim")):
-        if value > _MOST:
-            raise BadInputError(f"{option} {value} is more than one core is given.", f"at most {_MOST}.")
     found = explain_way(
         box,
         known[name],

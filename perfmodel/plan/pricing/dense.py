@@ -13,7 +13,7 @@ from perfmodel.units import parse_named, parse_ratio, parse_time
 
 _OPTION = "--dense"
 _HALF_BYTES = 2.0
-MOST_FLOPS, MOST_S = 1e18, 3600.0
+FLOPS, SECONDS = (1.0, 1e18), (1e-9, 3600.0)
 """Of dense layers: operations of a sample forward, and the time of a batch [s]."""
 
 
@@ -91,7 +91,7 @@ def dense_of(text: str, machine: str) -> Dense | DenseTime:
 
     machine  whose GPU runs them
     Limits: neither a name, a file nor a number with such a unit, or operations on a machine whose GPU has no
-            known rate, or more than ``MOST_FLOPS`` or ``MOST_S`` -> BadInputError
+            known rate, or outside ``FLOPS`` or ``SECONDS`` -> BadInputError
     """
     plain = text.strip()
     if not plain:
@@ -101,7 +101,7 @@ def dense_of(text: str, machine: str) -> Dense | DenseTime:
         return from_file(load_dense(plain), machine)
     if plain.lower().endswith(("flop", "flops")):
         flops = parse_named(plain, "FLOP", _OPTION)
-        _check_most(plain, flops, MOST_FLOPS, "1000 PFLOP for a sample")
+        _check(plain, flops, FLOPS, "1FLOP to 1000PFLOP for a sample")
         return on_machine(GivenFlops(flops), machine, _HALF_BYTES)
     plain, apart, error_text = plain.replace("+-", "±").partition("±")
     try:
@@ -110,15 +110,15 @@ def dense_of(text: str, machine: str) -> Dense | DenseTime:
     except BadInputError as error:
         step = "write a time of a batch (3ms), operations of a sample (32MFLOP), or a name (dlrm-dcnv2)."
         raise BadInputError(str(error.message), step) from None
-    _check_most(plain, time_s, MOST_S, "1h for a batch")
+    _check(plain, time_s, SECONDS, "1ns to 1h for a batch")
     if apart_by >= 1:
         raise BadInputError(f"{_OPTION} {text}: an error of all of it.", "less than 100 %, e.g. 3ms±10%.")
     return DenseTime(time_s, apart_by)
 
 
-def _check_most(text: str, value: float, most: float, limit: str) -> None:
-    if value > most:
-        raise BadInputError(f"{_OPTION} {text} is more than this model covers.", f"at most {limit}.")
+def _check(text: str, value: float, ends: tuple[float, float], limits: str) -> None:
+    if not ends[0] <= value <= ends[1]:
+        raise BadInputError(f"{_OPTION} {text} is not what this model covers.", f"from {limits}.")
 
 
 def from_file(file: DenseFile, machine: str) -> Dense:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.collectives.estimate import LARGEST_GPUS
 from perfmodel.errors import NoCalibrationError
 from perfmodel.passes.settings import Setting
 from perfmodel.projections import Projection, project, project_one
@@ -24,6 +23,7 @@ from perfmodel.report.page.provenance import calibrations, equations
 from perfmodel.report.page.sources import code, named, values, versions
 from perfmodel.report.page.views import combinations
 from perfmodel.schema.machine import Machine
+from perfmodel.schema.ranges import MOST_GPUS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -152,7 +152,7 @@ def _known(sides: Sides, size: float, asked: Mapping[str, Any]) -> bool:
 def line_sizes(sides: Sides, sizes: Sequence[float]) -> list[float]:
     """Table sizes of the lines: those of a page of either, so that where one GPU or a node of A or of B is
     full the line of that one stands upright; from what one GPU of either holds to 100 TB."""
-    most = LARGEST_GPUS * min(side.usable_bytes for side in sides)
+    most = MOST_GPUS * min(side.usable_bytes for side in sides)
     found = {size for side in sides for size in lines.line_sizes(side.usable_bytes, side.node, sizes)}
     first = min(*(side.usable_bytes for side in sides), *sizes)
     return sorted(size for size in found if float(f"{first:.6g}") <= size <= max(most, *sizes))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perfmodel.collectives.choose import choose_calibration
-from perfmodel.collectives.estimate import LARGEST_GPUS, Models
+from perfmodel.collectives.estimate import Models
 from perfmodel.errors import NoCalibrationError, PerfmodelError
 from perfmodel.passes.schemes import AUTO, REDUCTIONS, ROW_WISE, over_all
 from perfmodel.passes.settings import BEST, CLUSTER, Setting, load_setting
@@ -17,6 +17,7 @@ from perfmodel.report.figures.words import library_name
 from perfmodel.report.page.parts import Selector
 from perfmodel.schema.evidence import Backend
 from perfmodel.schema.machine import Machine, load_machine
+from perfmodel.schema.ranges import MOST_GPUS
 from perfmodel.schema.run_folders import CLOCK_ORDER
 from perfmodel.units import format_bytes, format_count
 
@@ -248,11 +249,9 @@ def _ways(wanted: Wanted) -> tuple[str, ...]:
 
 def _check(machine: Machine, largest_bytes: float, reserve: float) -> None:
     usable = machine.value("hbm_bytes") * (1 - reserve)
-    if largest_bytes > LARGEST_GPUS * usable:
+    if largest_bytes > MOST_GPUS * usable:
         size = format_bytes(largest_bytes, binary=False)
-        raise NoCalibrationError(
-            f"{machine.name} needs more than {format_count(LARGEST_GPUS)} GPUs for {size}."
-        )
+        raise NoCalibrationError(f"{machine.name} needs more than {format_count(MOST_GPUS)} GPUs for {size}.")
 
 
 def beside(setup: Setup, own: Sequence[Curves] = ()) -> list[Curves]:
