@@ -38,7 +38,7 @@ from perfmodel.plan.searching.search import Search
 from perfmodel.units import format_bytes
 
 _MOST_REASONS = 400
-_LEAST_REASONS = 40  # of the heaviest tables, however little effort is left
+_LEAST_REASONS = 40  # of the heaviest tables, unless they take as much work as the search
 _TIERS = "each table whole in HBM or in one tier, with any share of its rows cached"
 _LEAST = 1e-300  # so that nothing is divided by 0
 _OF_STEP = {
@@ -223,10 +223,13 @@ def _scheme(scheme: Scheme) -> dict[str, Any]:
 def outcome_of(search: Search, found: Found) -> Planned:
     """What a search found, with reasons and comparisons."""
     assert search.best is not None
-    interrupted = found.stopped == "interrupt"
-    budget = search.budget
-    work_s = 0.0 if interrupted else shares.REASONS * budget.effort_s
-    return _outcome(search.best, found, Budget(budget.work, work_s, stop=budget.cut_short).over)
+    spare = Budget(search.budget.work, search.budget.effort_s, stop=search.budget.cut_short)
+    share = 0.0 if found.stopped == "interrupt" else shares.REASONS
+
+    def enough(done: int) -> bool:
+        return spare.over(share if done >= _LEAST_REASONS else 1.0)
+
+    return _outcome(search.best, found, enough)
 
 
 def given_outcome(
@@ -272,16 +275,16 @@ def of_other_plans(evaluator: Evaluator) -> Evaluator:
     return evaluator if sets is None or sets.types is None else evaluator.exchanging(ExchangeSets())
 
 
-def _outcome(state: Packing, found: Found, until: Callable[[], bool] = lambda: False) -> Planned:
+def _outcome(state: Packing, found: Found, enough: Callable[[int], bool] = lambda done: False) -> Planned:
     least_s = -np.inf if found.stopped == "given" else 0.0
-    groups, whole = _groups(state, found.plan, least_s, until)
+    groups, whole = _groups(state, found.plan, least_s, enough)
     if not whole and found.stopped != "given":
         found = replace(found, stopped="interrupt")
     return Planned(state.evaluator, found, groups, _baselines(state))
 
 
 def _groups(
-    state: Packing, plan: Plan, least_s: float, until: Callable[[], bool]
+    state: Packing, plan: Plan, least_s: float, enough: Callable[[int], bool]
 ) -> tuple[tuple[AlikeTables, ...], bool]:
     """The groups with their reasons, and whether no Ctrl-C left some of these out."""
     o = state.options
@@ -300,7 +303,7 @@ def _groups(
     with suppress(KeyboardInterrupt):  # the plan is worth more than what others would cost
         for done, (at, reason) in enumerate(zip(heaviest, tried, strict=True)):
             found[at] = reason
-            if done >= _LEAST_REASONS and until():
+            if enough(done):
                 break
         whole = True
     order = list(SHARDINGS)

@@ -33,6 +33,8 @@ from perfmodel.question.plans import OBJECTIVES
 from perfmodel.schema.constraint_files import TableRule
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine
+from perfmodel.schema.ranges import MOST_PLANNED_GPUS
+from perfmodel.units import format_count
 
 _OF_SETTING = ("backend", "clock", "scenario", "calibration", "kernels")
 COST_OPTIONS = (*_OF_SETTING, "gpus_per_node", "id_dtype", "payload", "optimizer", "sets")
@@ -94,6 +96,14 @@ class PlanQuestion:
     seed: int = 0
     costs: Mapping[str, Any] = field(default_factory=dict)
     below: Below | None = None
+
+    def __post_init__(self) -> None:
+        """Limits: more GPUs than a plan says of each what it holds -> BadInputError"""
+        if self.gpus > MOST_PLANNED_GPUS:
+            raise BadInputError(
+                f"a plan for {format_count(self.gpus)} GPUs is more than this model covers.",
+                f"at most {format_count(MOST_PLANNED_GPUS)}.",
+            )
 
     @property
     def limit_bytes(self) -> float:

@@ -157,7 +157,7 @@ def _asked(q: PlanQuestion, answer: Planned) -> Iterator[tuple[str, str, str, Pl
     twice = 2 * q.gpus
     yield (
         *("cards", f"GPUs {format_count(q.gpus)} → {format_count(twice)}", f"--gpus {twice}"),
-        replace(q, gpus=twice),
+        _changed(q, gpus=twice),
     )
     if e.domain < e.gpus and q.machine.nvlink_domain_gpus > 1 and e.setting.scenario == CLUSTER:
         used = q.costs.get("gpus_per_node") or q.machine.gpus_per_node
@@ -198,6 +198,14 @@ def _size(value: float) -> str:
 def _with(q: PlanQuestion, **values: float) -> PlanQuestion | BadInputError:
     """The question on a machine with other values."""
     try:
-        return replace(q, machine=q.machine.with_overrides(values))
+        return _changed(q, machine=q.machine.with_overrides(values))
+    except BadInputError as error:
+        return error
+
+
+def _changed(q: PlanQuestion, **values: Any) -> PlanQuestion | BadInputError:
+    """The question with other values."""
+    try:
+        return replace(q, **values)
     except BadInputError as error:
         return error

@@ -12,6 +12,8 @@ import pytest
 from perfmodel import effort
 from perfmodel.effort import EFFORTS, Budget, Deadline, Work
 from perfmodel.plan import Evaluator, PlanTables
+from perfmodel.plan.outcome import outcome_of
+from perfmodel.plan.pricing import work_units
 from perfmodel.plan.pricing.steady import steady
 from perfmodel.plan.searching.found import Found
 from perfmodel.plan.searching.search import Search
@@ -100,6 +102,26 @@ def test_a_search_that_is_cut_short_says_how_far_it_came(monkeypatch: pytest.Mon
     monkeypatch.setattr(Budget.__init__, "__defaults__", (None, None, lambda: float(next(looks))))
     found = searched(time_limit_s=400.0)
     assert found.stopped == "time-limit" and 0 < found.done < 1
+
+
+def with_reason(tables: str = "criteo-kaggle", **more: Any) -> int:
+    """Groups of tables for which a next best scheme was tried, after a search of 26 tables."""
+    evaluator = Evaluator.on("h100-sxm-ib", PlanTables.load(tables), 1024, 64)
+    search = Search(evaluator, 60e9, effort_s=0.1, **more)
+    found = search.run()
+    return sum(group.reason is not None for group in outcome_of(search, found).groups)
+
+
+def test_no_next_best_scheme_is_tried_after_the_time_limit() -> None:
+    """A limit of a nanosecond is over at once: what was begun is ended, and nothing more."""
+    assert with_reason() > 10 and with_reason(time_limit_s=1e-9) == 1
+
+
+def test_next_best_schemes_take_no_more_work_than_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a million GPUs a table takes a second; here a place to look at counts as much."""
+    monkeypatch.setattr(work_units, "PLACED", 1e9)
+    monkeypatch.setattr(Search, "late", lambda search: False)
+    assert with_reason() <= 2
 
 
 def test_a_name_of_an_effort_is_more_work_than_the_one_before() -> None:
