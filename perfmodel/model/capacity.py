@@ -40,8 +40,11 @@ def buffer_bytes(*exchanges: tuple[ArrayLike, ArrayLike]) -> Array:
         b = max over exchanges of (sent + received)                           [bytes]
 
     exchanges  (sent, received) of one rank in each [bytes], arrays that broadcast
-    Source: PyTorch's caching allocator gives a freed block to the next tensor that fits
-    Limits: no exchange -> 0;  a reduce-scatter of S over G ranks -> S (1 + 1/G)
+    Source: PyTorch's caching allocator gives a freed block to the next tensor that fits. Its all-reduce
+        "operates in-place" (``torch.distributed.all_reduce``): NCCL gets one buffer. What NCCL keeps itself,
+        ``NCCL_BUFFSIZE`` (4 MiB) for a channel and a peer, does not depend on S and is in the reserve
+    Limits: no exchange -> 0;  a reduce-scatter or all-gather of S over G ranks -> S (1 + 1/G);  an all-reduce
+        of S -> S: the gradient itself
     """
     most = np.zeros(())
     for sent, received in exchanges:

@@ -205,8 +205,9 @@ def shard_rows(E: ArrayLike, r: ArrayLike) -> Array:
     """Rows that the largest of r row parts holds: ceil(E / r).
 
     E  rows of the table [rows];  r  row parts [-]
-    Source: TorchRec's row-wise block size
-    Limits: r = 1 -> E;  r = E -> 1;  E = 10, r = 4 -> 3
+    Source: TorchRec's row-wise block size: its first parts hold so many, the last less or nothing
+    Limits: r = 1 -> E;  r = E -> 1;  E = 10, r = 4 -> 3;  r divides E -> all parts are as large, else the r
+    parts together count r ceil(E / r) - E < r rows too many, and the largest none
     """
     return np.ceil(_array(E) / _array(r))
 

@@ -93,6 +93,10 @@ def test_deduplicated() -> None:
 
 def test_shard_memory() -> None:
     assert ex.shard_rows(10, 4) == 3
+    for E in (5, 22, 1009):
+        for r in (2, 3, 8):
+            too_many = r * ex.shard_rows(E, r) - E
+            assert 0 <= too_many < r and (too_many == 0) == (E % r == 0)
     assert ex.shard_bytes(10, 4, 32, 4, 0, 0) == 3 * 128
     assert ex.shard_bytes(10, 4, 32, 2, 0, 4) == 3 * (64 + 4)  # row-wise Adagrad
     assert ex.shard_bytes(10, 1, 32, 4, 8, 0) == 10 * 32 * 12  # Adam

@@ -178,11 +178,16 @@ class PassTimes:
     @cached_property
     def buffers(self) -> tuple[Ints, Ints, Array]:
         """Of each of N collectives that need buffers: resources [N] sent and received, and of how many equal
-        parts [N, 1] of the latter a rank keeps one: a reduce-scatter leaves it its part."""
+        parts [N, 1] of the latter a rank keeps one: a reduce-scatter leaves it its part, and an all-reduce
+        nothing beside what it was given, which it sums in place."""
         held = [step for step in self.steps if step.collective and not (step.splits or step.in_place)]
         sent = np.array([step.resources[0] for step in held], dtype=np.int64)
         received = np.array([step.resources[-1] for step in held], dtype=np.int64)
-        parts = [self.group(step)[0] if len(step.resources) == 1 else 1.0 for step in held]
+        whole = {"all_reduce": np.inf}
+        parts = [
+            whole.get(step.collective, self.group(step)[0]) if len(step.resources) == 1 else 1.0
+            for step in held
+        ]
         return sent, received, np.array(parts).reshape(-1, 1)
 
     def _collective(self, step: Step, payload: Array) -> Timing:
