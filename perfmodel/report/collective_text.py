@@ -46,6 +46,6 @@ _COLUMNS = (
     Column("time", lambda row: format_time(float(row["time_s"]))),
     Column("95 % band", lambda row: band(float(row["low_s"]), float(row["high_s"])), goes=1),
     Column("algbw", lambda row: _rate(float(row["algbw_bytes_per_s"])), goes=3),
-    Column("busbw", lambda row: _rate(float(row["busbw_bytes_per_s"]))),
+    Column("busbw", lambda row: _rate(float(row["busbw_bytes_per_s"])), goes=4),
     Column("evidence", lambda row: _evidence(row["evidence"]), left=True),
 )

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 WIDTH = 100
 _LEAST_WIDTH = 40
-_NARROW = 60  # below, a table that does not fit is a list
+_NARROW = 80  # up to there, a table whose words do not fit is a list
 _TOTAL = "total"
 _GAP = 2
 _NARROWEST = 6
@@ -49,7 +49,7 @@ def table(
 
     Empty columns are left out. On a narrow terminal text is folded first; where that is not enough, the
     columns of ``drop`` go, in that order and named below the table, and then numbers are folded too, never
-    between one and its unit. Below 60 columns a table whose words would be broken is a list of its rows.
+    between one and its unit. Up to 80 columns a table whose words would be broken is a list of its rows.
     Limits: no rows -> the header alone; a line never ends in spaces and never passes the page
     """
     used = [i for i in range(len(headers)) if headers[i] or any(row[i] for row in rows)]
@@ -65,7 +65,7 @@ def table(
     if not any(cells[0]):
         cells = cells[1:]
     lefts = [i in left for i in used]
-    if page_width() < _NARROW and len(every) > 1 and _least(cells, lefts) > room:
+    if page_width() <= _NARROW and len(every) > 1 and _least(cells, lefts) > room:
         return _as_list(headers, rows, every, indent)
     widths = _shrunk(cells, _natural(headers, rows, used), lefts, room)
     lines: list[str] = []
@@ -210,7 +210,7 @@ def wrapped(text: str, width: int, first: str = "", rest: str = "", long_words: 
     if _longest([whole]) > room:
         whole = loose if _number_letters(text) <= room else _loosened(text)
     parts = textwrap.wrap(
-        whole,
+        " ".join(_parted(word, room) for word in whole.split(" ")),
         width,
         initial_indent=first,
         subsequent_indent=rest,
@@ -218,6 +218,12 @@ def wrapped(text: str, width: int, first: str = "", rest: str = "", long_words: 
         break_on_hyphens=long_words and _longest([whole]) > room,
     )
     return [part.replace(_FIXED_SPACE, " ") for part in parts]
+
+
+def _parted(word: str, room: int) -> str:
+    """A word that passes a line, with spaces where it may be broken: a path or a name after its signs."""
+    cut = (max(word.rfind(sign, 0, room) for sign in "./") + 1) or word.rfind("_", 0, room) + 1
+    return word if len(word) <= room or not cut else f"{word[:cut]} {_parted(word[cut:], room)}"
 
 
 def facts(pairs: Sequence[tuple[str, str]], indent: int = 0) -> str:
@@ -253,13 +259,25 @@ def command_lines(words: str) -> str:
     if len(words) <= room + 2:
         return _INDENT + words
     lines: list[str] = []
-    for word in _SHELL_WORD.findall(words):
+    for word in _with_values(_SHELL_WORD.findall(words), room - 2):
         longer = f"{lines[-1]} {word}" if lines else word
         if lines and len(longer) > room:
             lines.append(f"  {word}")
         else:
             lines[-1:] = [longer]
     return (" \\\n").join(_INDENT + line for line in lines)
+
+
+def _with_values(words: Sequence[str], room: int) -> list[str]:
+    """Words of a command, an option and its value as one where they fit a line."""
+    found: list[str] = []
+    for word in words:
+        alone = found and found[-1].startswith("--") and not set(" =") & set(found[-1])
+        if alone and not word.startswith("-") and len(found[-1]) + len(word) < room:
+            found[-1] += f" {word}"
+        else:
+            found.append(word)
+    return found
 
 
 def sides(left: str, right: str, indent: int = 5) -> str:

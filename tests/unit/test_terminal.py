@@ -108,7 +108,7 @@ STEPS = [
 ]
 
 
-def test_below_60_columns_a_table_that_does_not_fit_is_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_narrow_terminal_a_table_that_does_not_fit_is_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     assert table(HEADERS, STEPS, left=(0, 4), drop=(3,)).splitlines() == [
         " step",
@@ -145,6 +145,25 @@ def test_a_list_has_every_word_of_the_table_whole(monkeypatch: pytest.MonkeyPatc
         assert max(map(len, text.splitlines())) <= 40
         shown = " ".join(text.split())
         assert all(shown.count(word) >= sum(row.count(word) for row in rows) for word in words)
+
+
+def test_a_term_of_an_equation_is_never_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``explain`` had ll128_choice_ra / tio at 60 columns, and a path of a source within a word."""
+    monkeypatch.setenv("COLUMNS", "60")
+    meaning = "time that NCCL's table expects over the real one (src/graph/tuning.cc)"
+    row = ["ll128_choice_ratio", "0.980 (0.773 – 1.24)", "extrapolated", meaning]
+    text = table(["term", "value (95 %)", "evidence", "meaning and source"], [row], left=(0, 1, 2, 3))
+    assert all(word in text for word in ("ll128_choice_ratio", "extrapolated", "(src/graph/tuning.cc)"))
+    name = "perfmodel.model.embedding_bag.partial_bags_bytes"
+    parts = [line.strip() for line in facts([("function", name)], 12).splitlines()]
+    assert parts == ["function  perfmodel.model.embedding_bag.", "partial_bags_bytes"]
+
+
+def test_an_option_and_its_value_are_on_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = command_lines("perfmodel explain gather-pool --plan plan.json --model mine --gpus 16")
+    assert lines.splitlines()[1].strip() == "--model mine --gpus 16"
+    assert max(map(len, lines.splitlines())) <= 60
 
 
 def test_a_long_command_goes_on_after_a_backslash(monkeypatch: pytest.MonkeyPatch) -> None:
