@@ -8,6 +8,7 @@ import time
 
 from perfmodel.cli.output import on_terminal, rewrite, terminal_columns
 from perfmodel.report.bound_text import progress_text
+from perfmodel.report.terminal import WIDTH
 from perfmodel.units import counted
 
 _LINE_EVERY_S = 0.5
@@ -55,7 +56,9 @@ class PlanProgress:
         """The line now."""
         spent_s, columns = time.monotonic() - self._began, terminal_columns()
         if math.isinf(self._best_s):
-            text = f"{self._what}   {spent_s:.0f} s"
+            spent = f"   {spent_s:.0f} s"
+            room = (columns or WIDTH) - 1 - len(spent)
+            text = (self._what if len(self._what) <= room else f"{self._what[: room - 1]}…") + spent
         else:
             text = self._what + progress_text(self._best_s, self._bound_s, spent_s, columns)
         return text[: (columns or len(text) + 1) - 1]

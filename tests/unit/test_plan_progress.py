@@ -42,6 +42,16 @@ def test_the_line_is_drawn_whether_or_not_something_is_found(lines: list[str]) -
     assert lines[-1] == "" and len(lines) == ended
 
 
+def test_on_a_narrow_terminal_the_words_are_cut_and_not_the_time(
+    lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_progress, "terminal_columns", lambda: 60)
+    progress = PlanProgress(60.0, "comparing them over skew, batch and table size (--no-map leaves this out)")
+    assert re.fullmatch(r"comparing them over skew, batch and table size \(--no…   0 s", progress.text())
+    assert len(progress.text()) == 59
+    progress.clear()
+
+
 def test_a_search_tells_of_its_bound_while_its_plan_stays() -> None:
     told: list[tuple[float, float]] = []
 
