@@ -30,6 +30,7 @@ _MAY = {
     "unit/test_chip_commands.py": "a limit of a nanosecond is over at once on any machine",
     "unit/test_chip_plan_command.py": "a limit of a nanosecond is over at once on any machine",
     "unit/test_cli_plan.py": "the option is refused, or has no effect",
+    "unit/test_question.py": "the option is refused",
     "unit/test_plan_tables.py": "the argument is refused, or read",
     "unit/test_plan_answers_said.py": "words of an answer",
     "unit/test_plan_scaling.py": "words of an answer",

@@ -11,15 +11,7 @@ from perfmodel.effort import EFFORTS
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import REDUCTIONS, ROW_WISE, SHARDINGS, SHORT
 from perfmodel.question.spec import CommandOptions, Opt
-from perfmodel.schema.ranges import (
-    LEAST_POOLING,
-    MOST_BATCH,
-    MOST_GPUS,
-    MOST_POOLING,
-    MOST_ROWS,
-    MOST_TABLES,
-    WIDEST,
-)
+from perfmodel.schema import ranges
 from perfmodel.units import parse_bytes, parse_count, parse_number, parse_time
 
 DEFAULT_MACHINE = "h100-sxm-ib"
@@ -32,14 +24,15 @@ Clock = Annotated[
     str | None, Opt("How the times were measured: device, graph, stream, eager or trace.", "NAME")
 ]
 Csv = Annotated[bool, Opt("Print CSV in SI units.", flag="--csv")]
-LONGEST = "720h"
-"""Of a search."""
-
-BATCH = Opt(f"Samples per GPU (default {DEFAULT_BATCH}).", "N", read=parse_count, most=MOST_BATCH)
-DIM = Opt("Elements per row.", "N", read=parse_count, most=WIDEST)
-GPUS = Opt("Number of GPUs (default: as many as the tables need).", "N", read=parse_count, most=MOST_GPUS)
-POOLING = Opt("Rows summed per bag.", "N", read=parse_number, least=LEAST_POOLING, most=MOST_POOLING)
-ROWS = Opt("Rows of the table.", "N", read=parse_count, most=MOST_ROWS)
+BATCH = Opt(f"Samples per GPU (default {DEFAULT_BATCH}).", "N", read=parse_count, most=ranges.MOST_BATCH)
+DIM = Opt("Elements per row.", "N", read=parse_count, most=ranges.WIDEST)
+GPUS = Opt(
+    "Number of GPUs (default: as many as the tables need).", "N", read=parse_count, most=ranges.MOST_GPUS
+)
+POOLING = Opt(
+    "Rows summed per bag.", "N", read=parse_number, least=ranges.LEAST_POOLING, most=ranges.MOST_POOLING
+)
+ROWS = Opt("Rows of the table.", "N", read=parse_count, most=ranges.MOST_ROWS)
 TABLE_SIZE = Opt(
     "Total size of all tables, e.g. 10TB or 10TiB.",
     "SIZE",
@@ -129,7 +122,7 @@ TimeLimit = Annotated[
         "Cut the search short after this time; the answer then depends on the machine (default: none).",
         "TIME",
         read=parse_time,
-        most=LONGEST,
+        most="720h",
     ),
 ]
 
@@ -143,7 +136,9 @@ def table_count(text: str, option: str = "--tables") -> int:
     return parse_count(text, option)
 
 
-TABLES = Opt("Number of tables (default 1).", "N", read=table_count, keyword="table_count", most=MOST_TABLES)
+TABLES = Opt(
+    "Number of tables (default 1).", "N", read=table_count, keyword="table_count", most=ranges.MOST_TABLES
+)
 
 
 def page(shows: str) -> Opt:
