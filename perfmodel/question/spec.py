@@ -82,6 +82,29 @@ class Declared:
         if typed is None or isinstance(words, Arg) or words.read is None:
             return typed
         value = words.read(typed, self.flag)
+        self._check(words, value, typed)
+        return value
+
+    def checked(self, typed: Any) -> Any:
+        """As it was typed. Limits: an empty text, or one of the values outside the range -> BadInputError
+
+        What cannot be read is left to who answers: that knows what else it may be meant to be.
+        """
+        words = self.words
+        for text in typed if isinstance(typed, (list, tuple)) else [typed]:
+            if isinstance(text, str) and not text.strip():
+                raise BadInputError(f"{self.flag} is empty.", "give it a value, or leave it out.")
+            if isinstance(words, Arg) or words.read is None or text is None:
+                continue
+            for part in _SEPARATED.split(text) if words.several else [text]:
+                try:
+                    value = words.read(part.strip(), self.flag)
+                except BadInputError:
+                    continue
+                self._check(words, value, part)
+        return words.check(typed) if isinstance(words, Opt) and words.check else typed
+
+    def _check(self, words: Opt, value: Any, typed: str) -> None:
         for bound, sign, word, most in ((words.most, 1, "more", "most"), (words.least, -1, "less", "least")):
             end = words.end(bound)
             if end is not None and sign * value > sign * end:
@@ -90,19 +113,6 @@ class Declared:
                 raise BadInputError(
                     f"{self.flag} {found} is {word} than this model covers.", f"at {most} {ends}."
                 )
-        return value
-
-    def checked(self, typed: Any) -> Any:
-        """As it was typed. Limits: as ``value``, of every value;  an empty text -> BadInputError"""
-        words = self.words
-        several = isinstance(words, Opt) and words.several
-        for text in typed if isinstance(typed, (list, tuple)) else [typed]:
-            if isinstance(text, str) and not text.strip():
-                raise BadInputError(f"{self.flag} is empty.", "give it a value, or leave it out.")
-            for part in _SEPARATED.split(text) if several and text else [text]:
-                if part is None or str(part).strip():  # an empty one of several is refused by who reads all
-                    self.value(part)
-        return words.check(typed) if isinstance(words, Opt) and words.check else typed
 
 
 @dataclass(frozen=True, kw_only=True)

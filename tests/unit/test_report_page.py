@@ -178,7 +178,7 @@ def test_a_setting_without_calibration_says_why(cli: Callable[..., Outcome], tmp
     off = content(tmp_path / "r.html")["selectors"][4]["off"]
     assert list(off) == ["1"] and "nvshmem" in off["1"] and "l40s-pcie" in off["1"]
     is_an_error(cli("report", "--clock", "stream,never", "--out", "x.html"), 2, "never", "device")
-    is_an_error(cli("report", "--machine", "", "--out", "x.html"), 2, "--machine h100-sxm-ib,h200")
+    is_an_error(cli("report", "--machine", "", "--out", "x.html"), 2, "--machine is empty")
     is_an_error(cli("report", "--compare", "a100-sxm-ib"), 2, "see perfmodel report --help")
     is_an_error(cli("report", "--reduction", "auto,never", "--out", "x.html"), 2, "never", "two-level")
     is_an_error(cli("report", "--backend", "nccl,never", "--out", "x.html"), 2, "never", "nvshmem")
