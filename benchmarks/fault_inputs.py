@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
+import os
 import random
 import re
+import resource
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.resources import data_path
@@ -16,7 +21,11 @@ from perfmodel.resources import data_path
 LONGEST_MESSAGE = 20_000
 """Characters of an error before it is cut to one screen."""
 
+MOST_CPU_S = 40
+"""Of one file: generous, since a busy machine is slower."""
+
 ABSURD = (
+    *("9" * 5_000, "1" + "0" * 400, str(2**63), "300000000", "-1e-400", "0x" + "F" * 9_000, "2001-99-99"),
     *("0", "-1", "1e308", "1e400", "1e-320", "-1e300", "nan", "NaN", "inf", "-Infinity", "9" * 30, "0x10"),
     *("true", "yes", "null", "None", '""', "[]", "{}", "1_000", "１２", "1,5", "\x1b[31m", "\x00", "\u202e"),
 )
@@ -27,7 +36,7 @@ _NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 class Reader:
     """One reader and the files that it is tried with.
 
-    suffix   of the file that it reads
+    suffix   of the file that it reads; ``.gz``: the contents are packed when they are written
     whole    contents that it reads without an error
     """
 
@@ -35,6 +44,13 @@ class Reader:
     suffix: str
     whole: tuple[bytes, ...]
     read: Callable[[Path], object]
+
+    def written(self, content: bytes, folder: Path) -> Path:
+        """A file of that content; what is packed already stays as it is."""
+        path = folder / f"x_rank0{self.suffix}"
+        packs = self.suffix.endswith(".gz") and not content.startswith(b"\x1f\x8b")
+        path.write_bytes(gzip.compress(content, 1, mtime=0) if packs else content)
+        return path
 
 
 def damaged(content: bytes, dice: random.Random) -> bytes:
@@ -104,30 +120,97 @@ def _with_lines_moved(content: bytes, dice: random.Random) -> bytes:
     return b"\n".join(lines)
 
 
+def _with_a_long_piece(content: bytes, dice: random.Random) -> bytes:
+    """Text, keys, levels or spaces without end."""
+    piece, times = dice.choice(_PIECES), dice.choice((40, 400, 4_000, 40_000))
+    found = list(_WORD.finditer(content))
+    at = dice.choice(found).end() if found and dice.random() < 0.7 else _place(content, dice)
+    return content[:at] + piece * times + content[at:]
+
+
+def _with_another_type(content: bytes, dice: random.Random) -> bytes:
+    """A word, a number, a list or an object in the place of another one."""
+    found = list(_VALUE.finditer(content))
+    if not found:
+        return content
+    one, other = dice.choice(found), dice.choice(found)
+    new = other[0] if dice.random() < 0.5 else dice.choice(ABSURD).encode()
+    return content[: one.start()] + new + content[one.end() :]
+
+
+def _with_a_line_many_times(content: bytes, dice: random.Random) -> bytes:
+    lines = content.split(b"\n")
+    at = dice.randrange(len(lines))
+    return b"\n".join([*lines[:at], *[lines[at]] * dice.choice((10, 100, 1_000)), *lines[at:]])
+
+
+_PIECES = (b"A", b".a", b" ", b"[", b'{"a":', b"(", b"9", b"- ", b",", b"\n", b'\\"', b"\xc2\xb2", b"!!int ")
+_WORD = re.compile(rb"[A-Za-z_]+")
+_VALUE = re.compile(rb'"[^"\n]*"|-?\d[\d.eE+-]*|\[[^\[\]]*\]|\{[^{}]*\}|true|false|null|\w+')
 _DAMAGES = (
+    *(_with_a_long_piece, _with_another_type, _with_another_type, _with_a_line_many_times),
     *(_flipped, _cut, _without_a_piece, _with_a_piece_twice, _with_junk, _with_lines_moved),
     *(_with_an_absurd_number, _with_an_absurd_number, _with_an_absurd_number),
 )
 
 
-def tried(reader: Reader, content: bytes, path: Path) -> str:
-    """What is wrong with how a reader takes a file; "" for an answer, or for an error in words."""
-    path.write_bytes(content)
+def tried(reader: Reader, path: Path) -> tuple[str, str]:
+    """What is wrong with how a reader takes a file, and the words of its refusal.
+
+    Limits: an answer, or an error in words -> nothing is wrong
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             reader.read(path)
     except PerfmodelError as error:
-        if len(str(error)) > LONGEST_MESSAGE:
-            return f"a message of {len(str(error))} characters"
-        return "" if error.exit_code in (2, 3) else f"exit code {error.exit_code}"
+        if len(said := str(error)) > LONGEST_MESSAGE:
+            return f"a message of {len(said)} characters", said[:LONGEST_MESSAGE]
+        return "" if error.exit_code in (2, 3) else f"exit code {error.exit_code}", said
     except Exception as error:
         where = error.__traceback__
         while where is not None and where.tb_next is not None:
             where = where.tb_next
         place = f" at {Path(where.tb_frame.f_code.co_filename).name}:{where.tb_lineno}" if where else ""
-        return f"{type(error).__name__}{place}: {str(error)[:100]}"
-    return ""
+        return f"{type(error).__name__}{place}: {str(error)[:100]}", ""
+    return "", ""
+
+
+class Took(NamedTuple):
+    """What one file took: what was wrong, the words of its refusal, memory that it added, CPU seconds."""
+
+    wrong: str
+    said: str
+    peak_bytes: float
+    cpu_s: float
+
+
+def limited(reader: Reader, content: bytes, folder: Path, most_s: int = MOST_CPU_S) -> Took:
+    """One file read in a process of its own, which may use so many seconds of a CPU."""
+    path = reader.written(content, folder)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        resource.setrlimit(resource.RLIMIT_CPU, (most_s, most_s))
+        Path("/proc/self/clear_refs").write_text("5")  # the peak from here on
+        before = _memory("VmRSS")
+        found = tried(reader, path)
+        os.write(writing, json.dumps([*found, _memory("VmHWM") - before]).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as stream:
+        raw = stream.read()
+    _, status, used = os.wait4(child, 0)
+    cpu_s = used.ru_utime + used.ru_stime
+    if not raw:
+        return Took(f"ended by signal {status}: {most_s} s of a CPU?", "", 0.0, cpu_s)
+    return Took(*json.loads(raw), cpu_s)
+
+
+def _memory(line: str) -> float:
+    """Bytes of this process, by a line of Linux's account of it."""
+    found = re.search(rf"{line}:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return 1024.0 * int(found[1]) if found else 0.0
 
 
 def failures(readers: list[Reader], tries: int, seed: int, folder: Path) -> Iterator[tuple[str, str, bytes]]:
@@ -136,13 +219,16 @@ def failures(readers: list[Reader], tries: int, seed: int, folder: Path) -> Iter
         reader = readers[number % len(readers)]
         dice = random.Random(f"{seed}:{number}")
         content = damaged(dice.choice(reader.whole), dice)
-        if wrong := tried(reader, content, folder / f"x{reader.suffix}"):
-            yield reader.name, wrong, content
+        path = reader.written(content, folder)
+        if reader.suffix.endswith(".gz") and dice.random() < 0.3:
+            path.write_bytes(damaged(path.read_bytes(), dice))
+        if wrong := tried(reader, path)[0]:
+            yield reader.name, wrong, path.read_bytes()
 
 
 def all_readers() -> list[Reader]:
     """Every reader of files that users, other programs or machines wrote."""
-    return [*_of_our_files(), *_of_tables(), *_of_plans(), *_of_logs()]
+    return [*_of_our_files(), *_of_tables(), *_of_plans(), *_of_logs(), *_of_traces()]
 
 
 def _of_our_files() -> list[Reader]:
@@ -150,8 +236,10 @@ def _of_our_files() -> list[Reader]:
     from perfmodel.schema.chip import read_chip
     from perfmodel.schema.dense import load_dense
     from perfmodel.schema.machine import read_machine
+    from perfmodel.schema.prices import read_prices
     from perfmodel.schema.run_files import read_run
     from perfmodel.schema.samples import load_samples
+    from perfmodel.service.arrivals import read_arrivals
 
     measured = data_path("measurements", "nccl").glob("*.csv")
     samples = min(measured, key=lambda path: path.stat().st_size).read_bytes().splitlines()[:8]
@@ -163,6 +251,8 @@ def _of_our_files() -> list[Reader]:
         ),
         Reader("calibration", ".json", (_calibration(),), read_calibration),
         Reader("run", ".jsonl", (run_lines(),), lambda p: read_run(p).collective_samples()),
+        Reader("prices", ".toml", (b'[machine_hour]\nh100-sxm-ib = "1 000.5 EUR/h"\n',), read_prices),
+        Reader("arrivals", ".txt", (b"".join(b"%d.5\n" % i for i in range(120)),), read_arrivals),
         Reader("samples", ".csv", (b"\n".join(samples) + b"\n",), load_samples),
     ]
 
@@ -183,6 +273,8 @@ def _of_tables() -> list[Reader]:
     rules = b'[[tables]]\nname = "u*"\nonly = ["row-wise"]\nranks = [0, "2-3"]\ncol_parts = 2\n'
     return [
         Reader("tables, CSV", ".csv", (csv,), read_tables),
+        Reader("tables, CSV in gzip", ".csv.gz", (csv,), read_tables),
+        Reader("tables, Parquet", ".parquet", (_parquet(tables),), read_tables),
         Reader("tables, JSON", ".json", (json.dumps({"tables": tables}).encode(),), read_tables),
         Reader("tables, YAML", ".yaml", (yaml,), read_tables),
         Reader("tables, TOML", ".toml", (_shipped("models", "distemb-tiny.toml")[:3000],), read_tables),
@@ -192,9 +284,12 @@ def _of_tables() -> list[Reader]:
 
 
 def _of_plans() -> list[Reader]:
-    from perfmodel.plan.files import read_plan
+    from perfmodel.plan.files import read_made_for, read_model, read_plan
+    from perfmodel.plan.for_torchrec.files import read_any_plan
+    from perfmodel.plan.for_torchrec.printed import read_printed_plan
     from perfmodel.plan.pricing.tables import PlanTables
     from perfmodel.schema.torchrec_plan import read_torchrec_plan
+    from perfmodel.schema.workload import Table, TableSet
 
     model = PlanTables.load("criteo-kaggle")
     entries = [
@@ -230,10 +325,52 @@ def _of_plans() -> list[Reader]:
         "topology": {"hbm_bytes": 10**9, **dict.fromkeys(rates, 1e9)},
         "tables": [{**table, "compute_kernel": "fused", **shards}],
     }
+    few = PlanTables.of(TableSet("m", (Table("t", 8, 4, 1.0, "fp32"),)))
+    own = {**torchrec, "tables_fingerprint": few.fingerprint}
     return [
-        Reader("plan", ".json", (json.dumps(plan, indent=1).encode(),), lambda p: read_plan(p, model)),
-        Reader("TorchRec plan", ".json", (json.dumps(torchrec, indent=1).encode(),), read_torchrec_plan),
+        Reader("plan", ".json", (_text(plan),), lambda p: read_plan(p, model)),
+        Reader("plan, its model", ".json", (_text(plan),), read_model),
+        Reader("plan, what it is for", ".json", (_text(plan),), read_made_for),
+        Reader("TorchRec plan", ".json", (_text(torchrec),), read_torchrec_plan),
+        Reader(
+            "plan of any kind",
+            ".json",
+            (json.dumps(own, indent=1).encode(),),
+            lambda p: read_any_plan(p, few),
+        ),
+        Reader(
+            "plan that TorchRec printed",
+            ".txt",
+            (_PRINTED, _text({"plan": {"bags": {"t": _SERIALIZED}}})),
+            lambda p: read_printed_plan(p, few, 2, 2, 2, 8),
+        ),
     ]
+
+
+def _text(document: object) -> bytes:
+    return json.dumps(document, indent=1).encode()
+
+
+_PRINTED = b"""module: bags
+
+param | sharding type | compute kernel | ranks
+----- | ------------- | -------------- | ------
+t     | row_wise      | fused          | [0, 1]
+
+param | shard offsets | shard sizes | placement
+----- | ------------- | ----------- | -------------
+t     | [0, 0]        | [4, 4]      | rank:0/cuda:0
+t     | [4, 0]        | [4, 4]      | rank:1/cuda:1
+"""
+_SERIALIZED = {
+    "sharding_type": "row_wise",
+    "compute_kernel": "fused",
+    "ranks": [0, 1],
+    "shards": [
+        {"shard_offsets": [4 * r, 0], "shard_sizes": [4, 4], "placement": f"rank:{r}/cuda:{r}"}
+        for r in range(2)
+    ],
+}
 
 
 def _of_logs() -> list[Reader]:
@@ -251,6 +388,93 @@ def _of_logs() -> list[Reader]:
         Reader("log, NVSHMEM", ".log", (_NVSHMEM, _NVSHMEM_OLD), lambda p: import_logs([p])),
         Reader("log, CSV", ".csv", ("\n".join([head, *rows]).encode(),), lambda p: import_logs([p])),
     ]
+
+
+def _of_traces() -> list[Reader]:
+    from calibrate.importers.traces import is_trace, read_traces
+
+    def read(path: Path) -> object:
+        is_trace(path)
+        return read_traces([path])
+
+    gpu, cpu = _text(_trace(_on_gpu())), _text(_trace(_on_cpu()))
+    perf = {"coll": "AllReduce", "coll_sn": 0, "coll_msg_size_bytes": 1_000_000, "coll_exec_time_us": 50}
+    line = {
+        "header": {"id": "0x7f", "rank": 0, "n_ranks": 2, "nnodes": 1},
+        "metadata": {"dump_timestamp_us": 1748030377748202, "hostname": "node-1"},
+        "coll_perf": {**perf, "coll_timing_source": "kernel_gpu", "coll_algobw_gbs": 20.0},
+    }
+    return [
+        Reader("trace", ".json", (gpu, cpu), read),
+        Reader("trace, packed", ".json.gz", (gpu, cpu), read),
+        Reader("inspector", ".log", ((json.dumps(line) + "\n").encode() * 3,), read),
+    ]
+
+
+def _trace(events: list[dict[str, Any]]) -> dict[str, Any]:
+    """What torch.profiler writes of rank 0 of two."""
+    groups = [{"pg_name": "0", "ranks": [0, 1], "pg_size": 2}]
+    said = {"backend": "nccl", "rank": 0, "world_size": 2, "nccl_version": "2.21.5", "pg_config": groups}
+    before = {"deviceProperties": [{"id": 0, "name": "NVIDIA H100 80GB HBM3"}], "distributedInfo": said}
+    whole = {**before, "baseTimeNanoseconds": 1_700_000_000_000_000_000, "traceEvents": events}
+    return {**whole, "traceName": "trace.json", "displayTimeUnit": "ms"}
+
+
+def _event(category: str, name: str, at_us: float, tid: int = 7, **args: object) -> dict[str, Any]:
+    said = {"ph": "X", "cat": category, "name": name, "pid": 0, "tid": tid, "ts": at_us, "dur": 90.5}
+    return {**said, "args": args}
+
+
+def _on_gpu() -> list[dict[str, Any]]:
+    """A collective, a look-up of FBGEMM with its launch and its operator, and a step."""
+    sent: dict[str, object] = {
+        "In msg nelems": 1024,
+        "Out msg nelems": 2048,
+        "Group size": 2,
+        "dtype": "Float",
+    }
+    group = {"Process Group Name": "0", "Process Group Ranks": "[0, 1]", "In split size": "[]"}
+    told = {"stream": 20, "Collective name": "_allgather_base", **sent, **group, "correlation": 5}
+    lookup = "split_embedding_codegen_forward_unweighted_kernel"
+    dims = [[640000], [2], [3], [], [], [3], [], [4022], [1025]]
+    operator = {
+        "External id": 9,
+        "Input Dims": dims,
+        "Input type": ["float"] * 9,
+        "Concrete Inputs": [""] * 9,
+    }
+    return [
+        _event("user_annotation", "ProfilerStep#1", 0.0),
+        _event("cpu_op", "fbgemm::dense_embedding_codegen_lookup_function", 1.0, 1, **operator),
+        _event("cuda_runtime", "cudaLaunchKernel", 2.0, 1, correlation=4),
+        _event("cpu_op", "record_param_comms", 3.0, 1, **{**sent, **group, "External id": 8, "Seq": 1}),
+        _event("kernel", lookup, 30.0, 7, stream=7, correlation=4, **{"External id": 9}),
+        _event("kernel", "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgs)", 130.0, 20, **told),
+    ]
+
+
+def _on_cpu() -> list[dict[str, Any]]:
+    """Exchanges of gloo with their operators."""
+    buffers = {"Input Dims": [[6], [6], [], [], [], [], []], "Input type": ["long int", "long int", ""]}
+    inputs = {"Concrete Inputs": ["", "", "", "[2, 4]", "[3, 3]", "True", "-1"]}
+    send = {"Input Dims": [[6]], "Input type": ["long int"], "Concrete Inputs": [""]}
+    return [
+        _event("cpu_op", "c10d::alltoall_base_", 1.0, 1, **buffers, **inputs),
+        _event("user_annotation", "gloo:all_to_all", 2.0, 11, **send),
+        _event(
+            "cpu_op", "aten::embedding_bag", 5.0, 1, **{"External id": 9, "Input Dims": [[9, 4], [6], [3]]}
+        ),
+        _event("user_annotation", "nccl:all_reduce", 7.0, 1, **send),
+    ]
+
+
+def _parquet(tables: list[dict[str, Any]]) -> bytes:
+    import pyarrow
+    import pyarrow.parquet
+
+    out = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(tables), out)
+    return out.getvalue()
 
 
 def _shipped(*parts: str) -> bytes:

@@ -27,7 +27,8 @@ from pydantic import ValidationError
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.fit.robust import half_widths, solve
 from perfmodel.schema.chip import Chip, chip_file, load_chip, read_chip
-from perfmodel.schema.files import invalid_fields, read_text
+from perfmodel.schema.files import invalid_fields
+from perfmodel.schema.gate import read_text
 from perfmodel.schema.runs import REHEARSAL
 from perfmodel.units import format_number
 

@@ -19,7 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from calibrate.cuda.gather_layout import RowAccess
 from perfmodel.errors import BadInputError
 from perfmodel.resources import data_path
-from perfmodel.schema.files import invalid_fields, read_csv_lines
+from perfmodel.schema.files import invalid_fields
+from perfmodel.schema.gate import read_csv_lines
 from perfmodel.schema.home import home_folder
 
 TABLE_NAME = "gather_variants.csv"

@@ -26,7 +26,7 @@ from calibrate.importers.nvshmem_text import buffer_sizes, looks_like_nvshmem, r
 from calibrate.importers.samples_csv import REQUIRED, looks_like_csv, read_samples_csv, why_not_ours
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
-from perfmodel.schema.files import read_bounded
+from perfmodel.schema.gate import MOST_LOG_BYTES, read_bounded
 from perfmodel.schema.limits import limits_of
 from perfmodel.schema.samples import COLUMNS
 from perfmodel.units import format_bytes, format_fraction
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 OK = "ok"  # the flag of a sample that nothing speaks against
-MAX_LOG_BYTES = 512 * 1024 * 1024
 _FALL_WORTH_A_WARNING = 0.75
 
 
@@ -140,7 +139,7 @@ def _read_file(path: Path) -> Reading:
         folder = False
     if folder:
         raise BadInputError(f"{path} is a folder.", f"name the logs in it: {path}/*")
-    content = read_bounded(path, "log", MAX_LOG_BYTES)
+    content = read_bounded(path, "log", MOST_LOG_BYTES)
     reading = read_text(content.decode("utf-8", errors="replace"), _log_name(path))
     if not reading.rows and not reading.unread:
         reason = "is empty" if not content.strip() else "nothing in it is a known format"

@@ -11,7 +11,7 @@ The file also holds the whole environment of the run: none of it is kept.
 
 from __future__ import annotations
 
-import json
+import re
 from typing import Any
 
 from calibrate.importers.logged_rows import (
@@ -24,33 +24,38 @@ from calibrate.importers.logged_rows import (
     operation_name,
 )
 from calibrate.importers.nccl_text import version_from_code
+from perfmodel.schema.gate import decode_json
+from perfmodel.units import format_count
 
+_MOST_UNREAD = 10_000
+_SPACE = re.compile(r"[ \t\r\n,]*")
 _PRINTED_HALF_UNIT = 0.5e-6  # %lf prints six decimals
 
 
 def read_nccl_json(text: str, file: str) -> Reading:
     """All rows of a nccl-tests JSON file; never raises on any text."""
     reading = Reading()
-    decoder = json.JSONDecoder()
-    position = _skip_space(text, 0)
-    while position < len(text):
-        line_no = text.count("\n", 0, position) + 1
+    position, line_no = 0, 1
+    while (begin := _skip_space(text, position)) < len(text):
+        if len(reading.unread) >= _MOST_UNREAD:
+            reason = f"more than {format_count(_MOST_UNREAD)} documents that nccl-tests did not write"
+            return Reading(unread=[UnreadLine(file, line_no, "", reason)])
+        line_no += text.count("\n", position, begin)
+        position = begin
         try:
-            document, position = decoder.raw_decode(text, position)
-        except (ValueError, RecursionError) as error:
+            document, position = decode_json(text, start=begin)
+        except ValueError as error:
             line_no = getattr(error, "lineno", line_no)
             reason = "JSON ends early or is damaged: the run was cut?"
             reading.unread.append(UnreadLine(file, line_no, clip(text[position : position + 200]), reason))
             break
         _document(document, line_no, file, reading)
-        position = _skip_space(text, position)
+        line_no += text.count("\n", begin, position)
     return reading
 
 
 def _skip_space(text: str, position: int) -> int:
-    while position < len(text) and text[position] in " \t\r\n,":
-        position += 1
-    return position
+    return _SPACE.match(text, position).end()  # type: ignore[union-attr]  # matches nothing as well
 
 
 def _document(document: Any, line_no: int, file: str, reading: Reading) -> None:

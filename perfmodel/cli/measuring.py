@@ -42,7 +42,8 @@ from perfmodel.report import run as pages
 from perfmodel.report import run_result as results
 from perfmodel.report.doctor_text import warnings_text
 from perfmodel.schema.calibration import Calibration, read_calibration, save_calibration
-from perfmodel.schema.files import invalid_fields, read_bounded
+from perfmodel.schema.files import invalid_fields
+from perfmodel.schema.gate import read_bounded
 from perfmodel.schema.home import MACHINE_NAME, runs_folder
 from perfmodel.schema.machine import Machine, list_machines, load_machine, read_machine
 from perfmodel.schema.run_files import Run, read_run

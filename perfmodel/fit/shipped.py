@@ -15,7 +15,8 @@ from perfmodel.fit.hierarchy import ClusterCells, learn
 from perfmodel.fit.links import Cell
 from perfmodel.schema.calibration import Calibration, save_calibration
 from perfmodel.schema.evidence import Backend, Clock
-from perfmodel.schema.files import invalid_fields, read_toml
+from perfmodel.schema.files import invalid_fields
+from perfmodel.schema.gate import read_toml
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.priors import LEARNED, Priors, load_priors, save_learned
 from perfmodel.schema.samples import load_samples

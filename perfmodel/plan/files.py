@@ -7,15 +7,16 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationError, ValidationInfo
 
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import DATA_PARALLEL, EXCHANGED, Exchange, exchange_named
 from perfmodel.plan.made_for import MadeFor
 from perfmodel.plan.pricing.placement import Placement, Plan, Scheme
 from perfmodel.plan.pricing.tables import PlanTables
-from perfmodel.schema.files import first_line, invalid_fields, load_json, read_text, shown
-from perfmodel.schema.ranges import MOST_PLANNED_GPUS
+from perfmodel.schema.files import invalid_fields, shown
+from perfmodel.schema.gate import read_json
+from perfmodel.schema.ranges import MOST_PLANNED_GPUS, MOST_TABLES
 from perfmodel.schema.tiers import HBM, IN_HBM, parse_tier
 from perfmodel.schema.whole_files import write_whole_text
 from perfmodel.units import counted
@@ -49,7 +50,7 @@ class _Entry(BaseModel):
     col_parts: int = Field(ge=1)
     hot_rows: int = Field(default=0, ge=0)
     memory: str = HBM
-    ranks: list[Annotated[int, Field(ge=0, le=MOST_PLANNED_GPUS)]]
+    ranks: Annotated[list[Annotated[int, Field(ge=0, le=MOST_PLANNED_GPUS)]], FailFast()]
 
 
 class _File(BaseModel):
@@ -63,7 +64,7 @@ class _File(BaseModel):
     gpus: int = Field(ge=1, le=MOST_PLANNED_GPUS)
     domain_gpus: int = Field(ge=1, le=MOST_PLANNED_GPUS)
     made_for: MadeFor | None = None
-    placements: list[_Entry]
+    placements: Annotated[list[_Entry], FailFast()] = Field(max_length=MOST_TABLES)
 
 
 def plan_record(plan: Plan, made_for: MadeFor | None = None) -> dict[str, Any]:
@@ -131,13 +132,7 @@ def read_plan(path: Path, tables: PlanTables) -> Plan:
 
 def read_document(path: Path) -> object:
     """What the JSON of a plan file holds. Limits: not JSON -> BadInputError"""
-    try:
-        return load_json(read_text(path, _WHAT), f"{_WHAT} {path}")
-    except (ValueError, RecursionError) as error:
-        raise BadInputError(
-            f"{_WHAT} {path} is not valid JSON: {first_line(str(error))}.",
-            "the file may have been cut short.",
-        ) from None
+    return read_json(path, _WHAT)
 
 
 def plan_from(document: object, tables: PlanTables, where: str = "given") -> Plan:

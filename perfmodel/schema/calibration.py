@@ -21,7 +21,8 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from perfmodel import resources
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
-from perfmodel.schema.files import first_line, invalid_fields, load_json, read_text, shown, unknown_name
+from perfmodel.schema.files import invalid_fields, shown, unknown_name
+from perfmodel.schema.gate import load_json, read_text
 from perfmodel.schema.home import LATEST
 from perfmodel.schema.host_fits import HostTier, IssueTimes
 from perfmodel.schema.intervals import STRICT, Bytes, Interval, LogSd, Positive, Ranks, Seconds, Share, Whole
@@ -262,13 +263,7 @@ def save_calibration(calibration: Calibration, path: Path) -> None:
 def read_calibration(path: Path) -> Calibration:
     """A calibration from its file. Limits: not JSON, truncated, another schema version -> BadInputError."""
     text = read_text(path, "calibration")
-    try:
-        document: Any = load_json(text, f"calibration {path}")
-    except (ValueError, RecursionError) as error:  # ValueError: also an integer of thousands of digits
-        raise BadInputError(
-            f"calibration {path} is not JSON (truncated?): {first_line(str(error))}.",
-            "write it again with perfmodel import.",
-        ) from None
+    document: Any = load_json(text, f"calibration {path}", "cut short? write it again with perfmodel import.")
     if not isinstance(document, dict) or "schema_version" not in document:
         raise BadInputError(
             f"{path} is not a calibration: it has no schema_version.",

@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from perfmodel import resources, units
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.files import invalid_fields, looks_like_path, read_toml, unknown_name
+from perfmodel.schema.files import invalid_fields, looks_like_path, unknown_name
+from perfmodel.schema.gate import read_toml
 from perfmodel.schema.machine import OVERRIDE_SOURCE, Name, Quantity, Text
 from perfmodel.schema.machine_keys import ValueKey
 

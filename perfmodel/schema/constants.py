@@ -8,7 +8,8 @@ from functools import lru_cache
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from perfmodel import resources
-from perfmodel.schema.files import invalid_fields, read_toml, unknown_name
+from perfmodel.schema.files import invalid_fields, unknown_name
+from perfmodel.schema.gate import read_toml
 from perfmodel.schema.machine import Name, Quantity, Text
 
 _SUFFIX = ".toml"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perfmodel.errors import BadInputError
-from perfmodel.schema.files import invalid_fields, read_toml, shown
+from perfmodel.schema.files import invalid_fields, shown
+from perfmodel.schema.gate import over, read_toml
+from perfmodel.schema.ranges import MOST_GPUS
 
 _WHAT = "constraint file"
-_MOST_RANKS = 2**20
 _RANKS = "ranks:"
 
 
@@ -40,7 +42,7 @@ class TableRule:
     least_columns: int | None = None
 
 
-_Ranks = list[Annotated[int, Field(ge=0, le=_MOST_RANKS)] | str]
+_Ranks = list[Annotated[int, Field(ge=0, le=MOST_GPUS)] | str]
 
 
 class _Entry(BaseModel):
@@ -75,10 +77,12 @@ def read_constraints(path: Path) -> tuple[TableRule, ...]:
         file = _File.model_validate(read_toml(path, _WHAT))
     except ValidationError as error:
         raise invalid_fields(error, _WHAT, str(path)) from None
-    rules = []
+    rules, left = [], MOST_GPUS
     for at, entry in enumerate(file.tables):
         where = f"{_WHAT} {path}, tables.{at}"
-        ranks, others = (_ranks(each, where) for each in (entry.ranks, entry.without_ranks))
+        ranks = _ranks(entry.ranks, where, left)
+        others = _ranks(entry.without_ranks, where, left - len(ranks))
+        left -= len(ranks) + len(others)
         rules.append(
             TableRule(
                 where,
@@ -122,9 +126,9 @@ def typed_rules(only: Iterable[str], without: Iterable[str]) -> tuple[TableRule,
     return tuple(rules)
 
 
-def _ranks(spans: Iterable[int | str], where: str) -> frozenset[int]:
-    """Ranks of ``8`` and of ``"0-7"``."""
-    found: set[int] = set()
+def _ranks(spans: Iterable[int | str], where: str, most: int = MOST_GPUS) -> frozenset[int]:
+    """Ranks of ``8`` and of ``"0-7"``; no more of them than ``most``, what its file may still name."""
+    found: list[range] = []
     for span in spans:
         first, dash, last = str(span).partition("-")
         ends = [end.strip() for end in ((first, last) if dash else (first, first))]
@@ -133,5 +137,7 @@ def _ranks(spans: Iterable[int | str], where: str) -> frozenset[int]:
         low, high = (int(end) for end in ends)
         if high < low:
             raise BadInputError(f"{where}: ranks {shown(span)} run backwards.", f'give "{high}-{low}".')
-        found |= set(range(low, high + 1))
-    return frozenset(found)
+        found.append(range(low, high + 1))
+    if sum(map(len, found)) > most:
+        raise over(f"{where}: the file", "ranks", MOST_GPUS, "name fewer")
+    return frozenset(itertools.chain.from_iterable(found))

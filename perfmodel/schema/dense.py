@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from perfmodel import resources
 from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.files import invalid_fields, looks_like_path, read_toml, unknown_name
+from perfmodel.schema.files import invalid_fields, looks_like_path, unknown_name
+from perfmodel.schema.gate import read_toml
 
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 _FOLDER, _SUFFIX = "dense", ".toml"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from perfmodel.errors import BadInputError
 from perfmodel.resources import data_names, data_path
-from perfmodel.schema.files import looks_like_path, read_csv_lines, shown, unknown_name
+from perfmodel.schema.files import looks_like_path, shown, unknown_name
+from perfmodel.schema.gate import read_csv_lines
 from perfmodel.schema.ranges import MOST_SKEW
 from perfmodel.units import parse_ratio
 
@@ -90,13 +91,13 @@ def read_histogram(path: Path, name: str = "") -> Distribution:
     Limits: other columns, negative shares, look-ups of no rows, sums that are not 1 within 0.0001
             -> BadInputError that says the sum
     """
-    (_, header), *lines = read_csv_lines(path, _WHAT)
+    (_, header), *lines = read_csv_lines(path, _WHAT, _MOST_BINS)
     if [column.strip() for column in header] != list(_COLUMNS):
         raise BadInputError(
             f"{_WHAT} {path} has the columns {shown(', '.join(header))}.", f"give {', '.join(_COLUMNS)}."
         )
-    if not lines or len(lines) > _MOST_BINS:
-        raise BadInputError(f"{_WHAT} {path} has {len(lines)} bins.", f"give 1 to {_MOST_BINS}.")
+    if not lines:
+        raise BadInputError(f"{_WHAT} {path} has 0 bins.", f"give 1 to {_MOST_BINS}.")
     bins = [_bin(path, line, row) for line, row in lines]
     for column, total in zip(_COLUMNS, map(sum, zip(*bins, strict=True)), strict=True):
         if abs(total - 1) > _SUMS_TO_ONE:

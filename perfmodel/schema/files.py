@@ -1,15 +1,11 @@
-"""Reading files that people and programs wrote, and one way to say what is wrong with them."""
+"""What is wrong with a file that people and programs wrote, said in one way."""
 
 from __future__ import annotations
 
-import csv
 import difflib
-import io
-import json
 import re
-import tomllib
+import reprlib
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import BadInputError
@@ -18,7 +14,6 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 
-LARGEST_TEXT_BYTES = 64 * 2**20
 _SHOWN_PROBLEMS = 5
 _LONGEST_VALUE = 60
 _MANY_NAMES = 60  # from here on the nearest are named, not all
@@ -34,7 +29,6 @@ _EXPECTED = {
     "calibration": "a file that perfmodel import wrote; perfmodel import --help",
     "constraint file": "TOML with [[tables]], name, only, without, ranks, without_ranks, row_parts, "
     'col_parts, least_columns, for example\n  [[tables]]\n  name = "user_*"\n  only = ["row-wise", "unique"]',
-    "page": "HTML as perfmodel report, project --report or plan --report writes it",
 }
 
 
@@ -47,96 +41,9 @@ def expected(what: str) -> str:
     return f"expected: {text}." if text else instead
 
 
-def read_text(path: Path, what: str) -> str:
-    """UTF-8 text of a file; ``what`` names it in a message ("machine file").
-
-    Limits: missing, unreadable, not UTF-8, a folder, empty, or larger than 64 MiB -> BadInputError
-    """
-    raw = read_bounded(path, what)
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise BadInputError(
-            f"{what} {path} is not UTF-8 text (byte {error.start}).", "save it as UTF-8, or check the file."
-        ) from None
-    if not text.strip():
-        raise BadInputError(f"{what} {path} is empty.", expected(what))
-    if "\x00" in text:
-        raise BadInputError(
-            f"{what} {path} holds a NUL byte: it is not text, or it was cut short.", expected(what)
-        )
-    return text
-
-
-def read_bounded(path: Path, what: str, most: int = LARGEST_TEXT_BYTES) -> bytes:
-    """Bytes of a file, a pipe or a device, never more than ``most``.
-
-    Limits: missing, unreadable, a folder, more than ``most`` (an endless stream) -> BadInputError
-    """
-    try:
-        with path.open("rb") as stream:
-            raw = stream.read(most + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise BadInputError(f"{what} {path!s} cannot be read: {reason}.", "check the path.") from None
-    if len(raw) > most:
-        limit = f"{most // 2**20} MiB"
-        raise BadInputError(f"{what} {path} is too large: more than {limit}.", f"at most {limit} are read.")
-    return raw
-
-
-def read_toml(path: Path, what: str) -> dict[str, Any]:
-    """A TOML document as nested dictionaries."""
-    text = read_text(path, what)
-    try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
-        reason = first_line(str(error)) or "nested too deeply"
-        raise BadInputError(f"{what} {path} is not valid TOML: {reason}.", expected(what)) from None
-
-
-def load_json(text: str, where: str) -> Any:
-    """The value of a JSON text; ``where`` names it in a message.
-
-    Limits: not JSON -> ValueError or RecursionError;  a key twice in one object -> BadInputError
-    """
-
-    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len(document := dict(found)) < len(found):
-            names = [name for name, _ in found]
-            raise key_twice(next(name for name in names if names.count(name) > 1), where)
-        return document
-
-    return json.loads(text, object_pairs_hook=pairs)
-
-
 def key_twice(key: object, where: str) -> BadInputError:
     """The refusal of a file that says one thing twice."""
     return BadInputError(f"{where}: key {shown(key)} stands twice in one object.", "leave one of them.")
-
-
-def read_csv_lines(path: Path, what: str) -> list[tuple[int, list[str]]]:
-    """Line number and fields of each CSV row that is not blank, header first."""
-    return csv_lines(read_text(path, what), f"{what} {path}")
-
-
-def csv_lines(text: str, where: str) -> list[tuple[int, list[str]]]:
-    """Line number and fields of each row of CSV text; ``where`` names it in a message.
-
-    Limits: no row at all, an open quote, a bad line end -> BadInputError with the line
-    """
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        lines = [(reader.line_num, row) for row in reader if row]
-    except csv.Error as error:
-        raise BadInputError(
-            f"{where}, line {reader.line_num}: not valid CSV ({error}).",
-            "the file may have been cut short; " + expected(where),
-        ) from None
-    if not lines:
-        raise BadInputError(f"{where} is empty.", expected(where))
-    check_separator(lines[0][1], where)
-    return lines
 
 
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -174,8 +81,23 @@ def first_line(text: str) -> str:
 
 def shown(value: object) -> str:
     """A value from a file, short enough and printable, for a message."""
-    text = repr(value)
+    text = _SHORT.repr(value)
     return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "…"
+
+
+class _Short(reprlib.Repr):
+    """The beginning of a value's text: of a large value the rest is not written at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlist = self.maxdict = self.maxtuple = self.maxset = _LONGEST_VALUE
+        self.maxstring = self.maxother = 4 * _LONGEST_VALUE
+
+    def repr_int(self, x: int, level: int) -> str:
+        return repr(x) if abs(x) < 10**_LONGEST_VALUE else f"{str(x)[:1]}…"
+
+
+_SHORT = _Short()
 
 
 def invalid_fields(

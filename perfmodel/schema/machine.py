@@ -15,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from perfmodel import resources, units
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Backend, Clock, Evidence
-from perfmodel.schema.files import invalid_fields, looks_like_path, read_toml, unknown_name
+from perfmodel.schema.files import invalid_fields, looks_like_path, unknown_name
+from perfmodel.schema.gate import read_toml
 from perfmodel.schema.limits import limits_of
 from perfmodel.schema.machine_keys import ALL_KEYS, KEYS, TIER_KEYS
 from perfmodel.schema.memory_rates import MEMORY_RATE, above_memory, copied, scaled

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.errors import BadInputError
-from perfmodel.schema.files import read_toml, shown, unknown_name
+from perfmodel.schema.files import shown, unknown_name
+from perfmodel.schema.gate import read_toml
 from perfmodel.schema.machine import list_machines
 
 _WHAT = "price file"
 MEMORY, SSD = "memory", "ssd"
 _TABLES = {"machine_hour": "h", "tb_month": "TB/month"}
 _PRICE = re.compile(
-    r"\s*([+-]?[0-9][0-9_ ]*(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Z]{3})\s*/\s*(h|TB/month)\s*"
+    r"\s*+([+-]?[0-9][0-9_ ]*+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*+([A-Z]{3})\s*/\s*(h|TB/month)\s*"
 )
 _MOST = 1e12
 EXAMPLE = '[machine_hour]\nh100-sxm-ib = "80 EUR/h"\n[tb_month]\nmemory = "3000 EUR/TB/month"'

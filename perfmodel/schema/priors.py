@@ -12,7 +12,8 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from perfmodel import resources
-from perfmodel.schema.files import invalid_fields, read_text, read_toml
+from perfmodel.schema.files import invalid_fields
+from perfmodel.schema.gate import read_text, read_toml
 from perfmodel.schema.whole_files import write_whole_text
 
 _STRICT = ConfigDict(frozen=True, extra="forbid")

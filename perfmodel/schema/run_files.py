@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.errors import BadInputError
-from perfmodel.schema.files import read_bounded
+from perfmodel.schema.gate import MOST_RUN_BYTES, read_bounded
 from perfmodel.schema.home import SAMPLES_NAME
 from perfmodel.schema.run_lines import RUN_FILE, header_of, read_lines
 from perfmodel.schema.runs import (
@@ -29,7 +29,6 @@ from perfmodel.schema.samples import COLUMNS
 if TYPE_CHECKING:
     import pandas as pd
 
-_MOST_BYTES = 2**30
 _LONGEST_HEADER = 2**20
 _FEWEST_VISITS = 3
 """Visits from which on a point that is still under way counts, as a noisy one."""
@@ -173,7 +172,7 @@ def read_run(path: Path | str) -> Run:
     read, or that belongs to no point -> BadInputError with its number
     """
     file = _samples(path)
-    found = read_lines(read_bounded(file, RUN_FILE, _MOST_BYTES), file)
+    found = read_lines(read_bounded(file, RUN_FILE, MOST_RUN_BYTES), file)
     if found.damage:
         raise found.error(file)
     run = Run(found.header, {}, {}, {}, str(file))

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import os
-import re
-import zlib
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -17,24 +14,12 @@ from perfmodel import resources
 from perfmodel.errors import BadInputError
 from perfmodel.schema import torchrec_tables
 from perfmodel.schema.distributions import parse_distribution
-from perfmodel.schema.files import (
-    LARGEST_TEXT_BYTES,
-    csv_lines,
-    expected,
-    first_line,
-    invalid_fields,
-    key_twice,
-    load_json,
-    looks_like_path,
-    read_bounded,
-    read_csv_lines,
-    read_text,
-    read_toml,
-    shown,
-    unknown_name,
-)
+from perfmodel.schema.files import expected, invalid_fields, looks_like_path, shown, unknown_name
+from perfmodel.schema.gate import read_csv_lines, read_json, read_toml
+from perfmodel.schema.parquet_files import read_parquet
 from perfmodel.schema.ranges import LEAST_POOLING, MOST_POOLING, MOST_ROWS, MOST_TABLES, WIDEST
 from perfmodel.schema.workload import Table, TableSet
+from perfmodel.schema.yaml_files import read_yaml
 from perfmodel.units import parse_count
 
 if TYPE_CHECKING:
@@ -45,7 +30,6 @@ _SUFFIX = ".toml"
 _FILE_SUFFIXES = (".csv", ".csv.gz", ".parquet", ".json", ".yaml", ".yml", ".toml")
 _WHAT = "table file"
 _READ = ".csv, .csv.gz, .parquet, .json, .yaml, .yml or .toml"
-_OLD_NUMBER = re.compile(r"[-+]?0[0-9_]+$|.*:")  # 010 is 8 in YAML 1.1, and 1:30:00 is 5400
 _WHOLE = ("rows", "dim", "count")
 _PLAIN = 15  # digits, up to which a number is exact however it is read
 
@@ -137,9 +121,9 @@ def read_tables(path: Path) -> TableSet:
     if suffix == ".parquet":
         return _from_parquet(path)
     if suffix == ".json":
-        return _validated(_read_json(path), path)
+        return _validated(_document(read_json(path, _WHAT, expected(_WHAT)), path), path)
     if suffix in (".yaml", ".yml"):
-        return _validated(_read_yaml(path), path)
+        return _validated(_document(read_yaml(path, _WHAT), path), path)
     if suffix == ".toml":
         return _validated(read_toml(path, _WHAT), path)
     raise BadInputError(f"{_WHAT} {path}: suffix {shown(suffix)} is not known.", f"{_READ} are read.")
@@ -163,11 +147,9 @@ def _own_entries(tables: list[Any], path: Path) -> list[Any]:
 
 def _from_csv(path: Path) -> TableSet:
     """One table a line; the header names the columns, ``rows`` and ``dim`` among them."""
-    (_, header), *lines = _unzipped(path) if path.suffix.lower() == ".gz" else read_csv_lines(path, _WHAT)
+    (_, header), *lines = read_csv_lines(path, _WHAT, MOST_TABLES)
     names = _small([name.strip() for name in header], f"{_WHAT} {path}")
-    foreign = torchrec_tables.MARK in names
-    if not foreign:
-        _check_columns(names, f"{_WHAT} {path}")
+    _check_columns(names, f"{_WHAT} {path}")
     entries = []
     for line, row in lines:
         if len(row) != len(names):
@@ -179,7 +161,7 @@ def _from_csv(path: Path) -> TableSet:
         entries.append({name: _digits(text) if name in _WHOLE else text for name, text in filled.items()})
     if not entries:
         raise BadInputError(f"{_WHAT} {path} has a header and no table below it.", "a table is a line.")
-    if foreign:
+    if torchrec_tables.MARK in names:
         entries = _own_entries(entries, path)
     try:
         return _table_set(_TableFile.model_validate({"tables": entries}), path)
@@ -187,37 +169,15 @@ def _from_csv(path: Path) -> TableSet:
         raise invalid_fields(error, _WHAT, str(path), [line for line, _ in lines]) from None
 
 
-def _unzipped(path: Path) -> list[tuple[int, list[str]]]:
-    """Lines of a CSV file that gzip packed. Limits: not gzip, cut short, too large -> BadInputError"""
-    read_bounded(path, _WHAT)
-    try:
-        with gzip.open(path) as stream:
-            raw = stream.read(LARGEST_TEXT_BYTES + 1)
-        text = raw.decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        reason = first_line(str(error))
-        raise BadInputError(f"{_WHAT} {path} is not CSV in gzip: {reason}.", expected(_WHAT)) from None
-    if len(raw) > LARGEST_TEXT_BYTES:
-        most = f"{LARGEST_TEXT_BYTES // 2**20} MiB"
-        raise BadInputError(f"{_WHAT} {path} is more than {most} unpacked.", f"at most {most} are read.")
-    return csv_lines(text, f"{_WHAT} {path}")
-
-
 def _from_parquet(path: Path) -> TableSet:
     """Columns as in a CSV file."""
-    import pyarrow
-    import pyarrow.parquet
+    where = f"{_WHAT} {path}"
 
-    read_bounded(path, _WHAT)
-    try:
-        file = pyarrow.parquet.ParquetFile(path)
-        if file.metadata.num_rows > MOST_TABLES:
-            raise BadInputError(f"{_WHAT} {path} has more than {MOST_TABLES} rows.", "split it.")
-        frame = file.read().to_pandas()
-    except (pyarrow.ArrowException, OSError) as error:
-        reason = first_line(str(error))
-        raise BadInputError(f"{_WHAT} {path} is not valid Parquet: {reason}.", expected(_WHAT)) from None
-    return _from_records(frame, _WHAT, str(path), path)
+    def check(names: Sequence[str]) -> None:
+        _check_columns(_small(names, where), where)
+
+    names, records = read_parquet(path, _WHAT, check, MOST_TABLES)
+    return _from_records(names, records, _WHAT, str(path), path)
 
 
 def tables_from_frame(frame: pd.DataFrame, name: str = "tables") -> TableSet:
@@ -226,20 +186,21 @@ def tables_from_frame(frame: pd.DataFrame, name: str = "tables") -> TableSet:
     rows, dim  [-] required;  pooling, dtype, weighted, distribution, name, count  as in a file; NaN: left out
     Limits: other columns, values that a file may not have -> BadInputError with row and column
     """
-    return _from_records(frame, "frame", repr(name), Path(name))
+    names = [str(column) for column in frame.columns]
+    rows = frame.astype(object).where(frame.notna(), None).itertuples(index=False, name=None)
+    records = [dict(zip(names, row, strict=True)) for row in rows]
+    return _from_records(names, records, "frame", repr(name), Path(name))
 
 
-def _from_records(frame: pd.DataFrame, what: str, where: str, path: Path) -> TableSet:
-    names = _small([str(column) for column in frame.columns], f"{what} {where}")
-    foreign = torchrec_tables.MARK in names
-    if not foreign:
-        _check_columns(names, f"{what} {where}")
-    if not len(frame):
+def _from_records(
+    columns: Sequence[str], records: Sequence[Mapping[str, Any]], what: str, where: str, path: Path
+) -> TableSet:
+    names = _small(columns, f"{what} {where}")
+    _check_columns(names, f"{what} {where}")
+    if not records:
         raise BadInputError(f"{what} {where} has no rows.", "a table is a row.")
-    frame = frame.set_axis(names, axis=1)
-    records = frame.astype(object).where(frame.notna(), None).to_dict(orient="records")
-    entries = [_plain(record) for record in records]
-    if foreign:
+    entries = [_plain(dict(zip(names, record.values(), strict=True))) for record in records]
+    if torchrec_tables.MARK in names:
         entries = _own_entries(entries, path)
     try:
         return _table_set(_TableFile.model_validate({"tables": entries}, strict=True), path)
@@ -251,7 +212,7 @@ def _plain(record: Mapping[Any, Any]) -> dict[str, Any]:
     """A row as a file would have it: what is not there left out, whole numbers whole, names as text."""
     found = {}
     for key, value in record.items():
-        if value is None:
+        if value is None or value != value:
             continue
         plain = value.item() if hasattr(value, "item") else value
         if key in _WHOLE and isinstance(plain, float) and plain.is_integer():
@@ -293,25 +254,17 @@ def _named(entry: dict[Any, Any], where: str) -> dict[Any, Any]:
 
 
 def _check_columns(names: Sequence[str], where: str) -> None:
-    """Columns of a CSV file of our own tables: all known, none twice, rows and dim among them."""
-    known = _TableEntry.model_fields
+    """Columns of our own tables, rows and dim among them, or of TorchRec's: all known, none twice."""
+    foreign = torchrec_tables.MARK in names
+    known = sorted(torchrec_tables.NAMES) if foreign else list(_TableEntry.model_fields)
     unknown = [name for name in names if name not in known]
-    missing = [name for name in ("rows", "dim") if name not in names]
+    missing = [name for name in ("rows", "dim") if name not in names and not foreign]
     if unknown or missing or len(names) != len(set(names)):
         problem = (
             f"unknown column {', '.join(map(shown, unknown[:5]))}" if unknown else "a column appears twice"
         )
         problem = f"missing column {', '.join(missing)}" if missing else problem
         raise BadInputError(f"{where}: {problem}.", f"columns: {', '.join(known)}.")
-
-
-def _read_json(path: Path) -> Mapping[str, Any]:
-    try:
-        document = load_json(read_text(path, _WHAT), f"{_WHAT} {path}")
-    except (ValueError, RecursionError) as error:
-        reason = first_line(str(error)) or "nested too deeply"
-        raise BadInputError(f"{_WHAT} {path} is not valid JSON: {reason}.", expected(_WHAT)) from None
-    return _document(document, path)
 
 
 def _document(document: object, path: Path) -> Mapping[str, Any]:
@@ -321,49 +274,6 @@ def _document(document: object, path: Path) -> Mapping[str, Any]:
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
         raise BadInputError(f"{_WHAT} {path} is not a mapping with a list 'tables'.", expected(_WHAT))
     return cast("Mapping[str, Any]", document)
-
-
-def _read_yaml(path: Path) -> Mapping[str, Any]:
-    import yaml
-
-    class Loader(yaml.SafeLoader):
-        """Plain data only: an alias can make a small file large."""
-
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.events.AliasEvent):
-                raise yaml.YAMLError("aliases (*name) are not read")
-            return super().compose_node(parent, index)
-
-        def compose_mapping_node(self, anchor: Any) -> Any:
-            node = super().compose_mapping_node(anchor)
-            seen: set[str] = set()
-            for key, _ in node.value:
-                if key.value in seen:
-                    raise key_twice(key.value, f"{_WHAT} {path}, line {key.start_mark.line + 1}")
-                seen.add(str(key.value))
-            return node
-
-    def plain_number(loader: Any, node: Any) -> Any:
-        """Limits: what YAML 1.1 reads as octal or to the base 60 -> YAMLError"""
-        if _OLD_NUMBER.match(node.value):
-            raise yaml.YAMLError(
-                f"line {node.start_mark.line + 1}: {node.value} is octal or to the base 60 in YAML 1.1; "
-                "write a decimal number"
-            )
-        kind = node.tag.rsplit(":", 1)[-1]
-        return getattr(yaml.SafeLoader, f"construct_yaml_{kind}")(loader, node)
-
-    for kind in ("int", "float"):
-        Loader.add_constructor(f"tag:yaml.org,2002:{kind}", plain_number)
-    text = read_text(path, _WHAT)
-    try:
-        document = yaml.load(text, Loader=Loader)
-    except (yaml.YAMLError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        reason = " ".join(str(error).split()) or "nested too deeply"
-        raise BadInputError(
-            f"{_WHAT} {path} is not valid YAML: {first_line(reason)}.", expected(_WHAT)
-        ) from None
-    return _document(document, path)
 
 
 def _table_set(file: _TableFile, path: Path) -> TableSet:

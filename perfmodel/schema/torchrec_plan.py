@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationError, model_validator
 
-from perfmodel.errors import BadInputError
-from perfmodel.schema.files import first_line, invalid_fields, load_json, read_text
-from perfmodel.schema.ranges import MOST_PLANNED_GPUS
+from perfmodel.schema.files import invalid_fields
+from perfmodel.schema.gate import read_json
+from perfmodel.schema.ranges import MOST_PLANNED_GPUS, MOST_TABLES
 from perfmodel.schema.whole_files import write_whole_text
 
 WHAT = "TorchRec plan file"
@@ -77,9 +77,9 @@ class TorchRecTable(BaseModel):
     pooling: float = Field(ge=0, allow_inf_nan=False)
     sharding_type: ShardingType
     compute_kernel: Literal["dense", "fused", "fused_uvm", "fused_uvm_caching", "key_value"]
-    ranks: list[Annotated[int, Field(ge=0, le=MOST_PLANNED_GPUS)]]
-    shard_sizes: list[Pair]
-    shard_offsets: list[Pair]
+    ranks: Annotated[list[Annotated[int, Field(ge=0, le=MOST_PLANNED_GPUS)]], FailFast()]
+    shard_sizes: Annotated[list[Pair], FailFast()]
+    shard_offsets: Annotated[list[Pair], FailFast()]
     cache_params: TorchRecCache | None = None
     key_value_params: TorchRecKeyValue | None = None
 
@@ -142,7 +142,7 @@ class TorchRecPlan(BaseModel):
     domain_gpus: int = Field(ge=1, le=MOST_PLANNED_GPUS)
     batch: int = Field(ge=1)
     topology: TorchRecTopology
-    tables: list[TorchRecTable] = Field(min_length=1)
+    tables: Annotated[list[TorchRecTable], FailFast()] = Field(min_length=1, max_length=MOST_TABLES)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -170,13 +170,7 @@ def torchrec_plan_text(plan: TorchRecPlan) -> str:
 
 def read_torchrec_plan(path: Path) -> TorchRecPlan:
     """A file back. Limits: not JSON, unknown fields, shards that are not the table -> BadInputError"""
-    try:
-        document = load_json(read_text(path, WHAT), f"{WHAT} {path}")
-    except (ValueError, RecursionError) as error:
-        raise BadInputError(
-            f"{WHAT} {path} is not valid JSON: {first_line(str(error))}.", "the file may have been cut short."
-        ) from None
-    return torchrec_plan_from(document, str(path))
+    return torchrec_plan_from(read_json(path, WHAT), str(path))
 
 
 def torchrec_plan_from(document: object, where: str) -> TorchRecPlan:

@@ -14,6 +14,9 @@ OVERLAP_SHARE = 0.02
 """Of a collective's or a kernel's time: with more of it beside work on another stream, both were slowed."""
 
 
+_MOST_DIGITS = 19
+
+
 class KernelFamily(StrEnum):
     """What a kernel does in an embedding pass, or that it is no part of one."""
 
@@ -134,7 +137,8 @@ class TracedRange:
     def step(self) -> int | None:
         """Number of the training step of a ``ProfilerStep#n``; None for any other range."""
         head, mark, number = self.name.partition("#")
-        return int(number) if head == "ProfilerStep" and mark and number.isdigit() else None
+        known = head == "ProfilerStep" and mark and number.isascii() and number.isdigit()
+        return int(number) if known and len(number) < _MOST_DIGITS else None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import math
+from array import array
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -10,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
-from perfmodel.schema.files import read_text
+from perfmodel.schema.gate import over, read_text
 from perfmodel.units import format_count
 
 Array = NDArray[np.float64]
@@ -112,31 +115,35 @@ def read_arrivals(path: Path, seed: int = 0) -> ArrivalTrace:
 
     Limits: not a number, too few, backwards -> BadInputError with the line
     """
-    lines = [line.strip() for line in read_text(path, _WHAT).splitlines()]
-    words = [(at, line) for at, line in enumerate(lines, 1) if line and not line.startswith("#")]
-    if not _FEWEST <= len(words) <= _MOST:
-        raise BadInputError(
-            f"{_WHAT} {path} has {format_count(len(words))} times.",
-            f"one time in seconds a line: from {_FEWEST} to {format_count(_MOST)} of them.",
-        )
-    found = np.empty(len(words))
-    for place, (at, word) in enumerate(words):
+    seconds, last = array("d"), -math.inf
+    for at, line in enumerate(io.StringIO(read_text(path, _WHAT)), 1):
+        word = line.strip()
+        if not word or word.startswith("#"):
+            continue
         try:
-            found[place] = float(word)
+            time_s = float(word)
         except ValueError:
-            found[place] = np.nan
-        if not np.isfinite(found[place]):
+            time_s = math.nan
+        if not math.isfinite(time_s):
             raise BadInputError(
                 f"{_WHAT} {path}, line {at}: {word[:40]!r} is not a time.",
                 "write seconds, for example 0.0125.",
             )
-    back = np.flatnonzero(np.diff(found) < 0)
-    if back.size:
-        at, word = words[int(back[0]) + 1]
+        if time_s < last:
+            raise BadInputError(
+                f"{_WHAT} {path}, line {at}: {word[:40]} s comes before the line above it.",
+                "sort the file: sort -g FILE.",
+            )
+        if len(seconds) == _MOST:
+            raise over(f"{_WHAT} {path}", "times", _MOST)
+        seconds.append(time_s)
+        last = time_s
+    if len(seconds) < _FEWEST:
         raise BadInputError(
-            f"{_WHAT} {path}, line {at}: {word[:40]} s comes before the line above it.",
-            "sort the file: sort -g FILE.",
+            f"{_WHAT} {path} has {format_count(len(seconds))} times.",
+            f"one time in seconds a line: from {_FEWEST} to {format_count(_MOST)} of them.",
         )
+    found = np.frombuffer(seconds)
     if found[-1] <= found[0]:
         raise BadInputError(f"{_WHAT} {path}: all requests come at once.", "give times that differ.")
     return ArrivalTrace(found, path.name, seed)

@@ -13,7 +13,8 @@ from perfmodel.model.access import fixed_bags_popularity
 from perfmodel.model.popularity import BINS_PER_OCTAVE
 from perfmodel.plan import Evaluator, Plan, PlanTables, read_plan
 from perfmodel.schema.distributions import UNIFORM, Distribution, zipf
-from perfmodel.schema.files import invalid_fields, read_toml
+from perfmodel.schema.files import invalid_fields
+from perfmodel.schema.gate import read_toml
 from perfmodel.validate.hugectr import PlannerCall, plan_of
 from perfmodel.validate.verdicts import Claim
 

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from perfmodel import resources
-from perfmodel.schema.files import invalid_fields, read_toml
+from perfmodel.schema.files import invalid_fields
+from perfmodel.schema.gate import read_toml
 
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 _FOLDER = "paper"

@@ -202,7 +202,7 @@ def test_what_is_wrong_in_a_csv_is_named(tmp_path: Path, text: str, named: str) 
         ("a.yaml", "1: 2", "not a mapping"),
         ("a.yaml", "tables: [", "YAML"),
         ("a.yaml", "tables: &x [1]\nname: *x", "aliases"),
-        ("a.yaml", "d: 2001-99-99", "YAML"),
+        ("a.yaml", "d: 2001-99-99", "d: is not a field"),
         ("a.yaml", "tables: !!python/object:os.system x", "YAML"),
         ("a.txt", "{}", "suffix"),
         ("a.json", '[{"rows": 1000, "dim": 4, "rows": 20}]', "key 'rows' stands twice"),

@@ -13,17 +13,18 @@ bandwidth. A file is of one process; the rank in it is that of the communicator.
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from calibrate.importers.traces.kineto_events import US_PER_S, whole
-from calibrate.importers.traces.names import collective_of, payload_bytes
+from calibrate.importers.traces.kineto_events import US_PER_S, is_time, whole
+from calibrate.importers.traces.names import all_ranks, collective_of, payload_bytes
 from calibrate.importers.traces.stream import Progress
 from perfmodel.errors import BadInputError
+from perfmodel.schema.gate import MOST_EVENT_BYTES, decode_json, over
+from perfmodel.schema.ranges import MOST_GPUS
 from perfmodel.schema.traces import RankTrace, TracedCollective, TraceKind
 
 _BY_RANKS = ("all_gather", "reduce_scatter")
@@ -40,7 +41,7 @@ def is_inspector(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             first = file.read(_HEAD_BYTES).split(b"\n", 1)[0]
-        found = json.loads(first)
+        found, _ = decode_json(first.decode())
     except (OSError, ValueError):
         return False
     return isinstance(found, dict) and "header" in found and bool({"coll_perf", "p2p_perf"} & set(found))
@@ -58,14 +59,17 @@ def read_inspector(path: Path, progress: Progress | None = None) -> RankTrace:
     for line in _lines(path, progress):
         lines += 1
         try:
-            one = json.loads(line)
+            one, _ = decode_json(line.decode())
             header, said = one["header"], one["metadata"]
             if "coll_perf" not in one:
                 unread[
                     "send or receive: no collective that is modelled (NCCL's all-to-all is made of them)"
                 ] += 1
                 continue
-            found.append((header, said, one["coll_perf"]))
+            parts = header, said, one["coll_perf"]
+            if not all(isinstance(part, dict) for part in parts):
+                raise TypeError("parts of a line are objects")
+            found.append(parts)
         except (ValueError, TypeError, KeyError):
             cut = not line.endswith(b"\n")
             unread["a line that is cut" if cut else "a line that is none of the inspector's"] += 1
@@ -74,6 +78,8 @@ def read_inspector(path: Path, progress: Progress | None = None) -> RankTrace:
             f"{path.name} holds no collective of NCCL's inspector.", "wanted: coll_perf lines."
         )
     world, rank = max((whole(header.get("n_ranks")), -whole(header.get("rank"))) for header, _, _ in found)
+    if world > MOST_GPUS:
+        raise over(path.name, "ranks", MOST_GPUS, "copy it again")
     collectives = []
     for header, said, perf in found:
         one = _collective(header, said, perf, -rank, world)
@@ -91,7 +97,7 @@ def read_inspector(path: Path, progress: Progress | None = None) -> RankTrace:
 def _lines(path: Path, progress: Progress | None) -> Iterator[bytes]:
     size, done = path.stat().st_size, 0
     with path.open("rb") as file:
-        for line in file:
+        while line := file.readline(MOST_EVENT_BYTES):
             done += len(line)
             if progress is not None:
                 progress(path.name, done, size)
@@ -114,17 +120,17 @@ def _collective(
         return "one rank: nothing was sent"
     if whole(header.get("nnodes", 1)) > 1 and ranks != world:
         return "which ranks its communicator has is not recorded, and it is over several nodes"
-    if size <= 0 or not isinstance(time_us, (int, float)) or time_us <= 0:
+    if size <= 0 or not is_time(time_us) or time_us <= 0:
         return "no bytes, or no time"
     traffic = size * ranks if collective in _BY_RANKS else size
     rate = perf.get("coll_algobw_gbs")
-    if not isinstance(rate, (int, float)) or abs(rate * _GB * time_us / US_PER_S / traffic - 1) > _CLOSE:
+    if not is_time(rate) or abs(rate * _GB * time_us / US_PER_S / traffic - 1) > _CLOSE:
         return "its bandwidth is not its bytes by its time"
     sent = size if collective == "all_gather" else traffic
     received = size if collective == "reduce_scatter" else traffic
     time_s = time_us / US_PER_S
     return TracedCollective(
-        rank, collective, str(header.get("id", "")), tuple(range(ranks)) if ranks == world else (), ranks,
+        rank, collective, str(header.get("id", "")), all_ranks(ranks) if ranks == world else (), ranks,
         whole(perf.get("coll_sn")), True, sent, received, payload_bytes(collective, sent, received), "", 0,
         max(whole(said.get("dump_timestamp_us", 0)), 0) / US_PER_S - time_s, time_s,
     )  # fmt: skip

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
+from calibrate.importers.traces.kineto_events import whole
 from calibrate.importers.traces.names import datatype_of, kernel_family
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.traces import KernelFamily, RankTrace, TracedKernel
@@ -219,4 +220,4 @@ def _type(kernel: TracedKernel, place: int) -> str:
 def _count(scalars: Sequence[str], place: int) -> int:
     """A recorded scalar that counts something; 0 where it was not recorded."""
     text = scalars[place] if place < len(scalars) else ""
-    return int(text) if text.isdigit() else 0
+    return max(whole(text), 0)

@@ -19,6 +19,8 @@ from calibrate.importers.traces.kineto_kernels import join_kernels, operators_as
 from calibrate.importers.traces.kineto_nccl import TracedWorld, nccl_collectives
 from calibrate.importers.traces.stream import TraceStream
 from perfmodel.errors import BadInputError
+from perfmodel.schema.gate import over
+from perfmodel.schema.ranges import MOST_GPUS
 from perfmodel.schema.traces import RankTrace, TracedCollective, TracedRange, TraceKind
 
 _NS_PER_US = 1000
@@ -87,6 +89,8 @@ def _world(distributed: Mapping[str, Any], path: Path) -> TracedWorld:
             if ranks not in groups[str(one.get("pg_name", ""))]:
                 groups[str(one.get("pg_name", ""))].append(ranks)
     size = whole(distributed.get("world_size", -1))
+    if size > MOST_GPUS:
+        raise over(path.name, "ranks (world_size)", MOST_GPUS, "copy it again")
     return TracedWorld(rank, size, {name: tuple(several) for name, several in groups.items()})
 
 

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from calibrate.importers.traces.columns import EMBEDDING, KernelColumns
 from calibrate.importers.traces.names import is_nccl_kernel, kernel_family
@@ -27,7 +27,9 @@ _TOLD = (
     "Out split size", "Process Group Name", "Process Group ID", "Process Group Ranks", "device",
 )  # fmt: skip
 _HOST_KEYS = ("External id", "Seq", "Input Dims", "Input type", "Concrete Inputs", *_TOLD)
-_REAL = (int, float)
+_LARGE = 2**62
+_MOST_US = 1e18  # 30 000 years
+_SHAPE_LEVELS = 4
 _LAUNCHES = ("cuda_runtime", "cuda_driver", "hip_runtime")
 
 
@@ -93,10 +95,11 @@ class KinetoEvents:
         """One event of any kind; what counts for nothing is let go, a malformed one is counted."""
         if event.get("ph") != "X":
             return
-        category = str(event.get("cat", "")).lower()
+        category = event.get("cat")
+        category = category.lower() if isinstance(category, str) else ""
         category = _CATEGORIES.get(category, category)
         name, at_us, time_us = event.get("name"), event.get("ts"), event.get("dur", 0)
-        if not isinstance(name, str) or not isinstance(at_us, _REAL) or not isinstance(time_us, _REAL):
+        if not isinstance(name, str) or not is_time(at_us) or not is_time(time_us):
             self.malformed += 1
             return
         args = event.get("args")
@@ -137,7 +140,7 @@ class KinetoEvents:
 
     def _shared(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
         """What is told of a collective, once for all of which the same is told: few say anything new."""
-        values = tuple(args.get(key) for key in _TOLD)
+        values = tuple(_plain(args.get(key)) for key in _TOLD)
         told = {key: value for key, value in zip(_TOLD, values, strict=True) if value is not None}
         try:
             return self.told.setdefault(values, told)
@@ -185,7 +188,21 @@ class KinetoEvents:
 
 def _kept(args: Mapping[str, Any]) -> dict[str, Any]:
     """What counts of a host's range; the rest of it is let go."""
-    return {key: args[key] for key in _HOST_KEYS if key in args}
+    return {key: _plain(args[key]) for key in _HOST_KEYS if key in args}
+
+
+def _plain(value: object, levels: int = _SHAPE_LEVELS) -> Any:
+    """Text, numbers, and lists of them as shapes have them. Limits: anything else -> None"""
+    if isinstance(value, list):
+        return [_plain(one, levels - 1) for one in value] if levels else None
+    if isinstance(value, int) and abs(value) >= _LARGE:
+        return None
+    return value if isinstance(value, (str, int, float)) else None
+
+
+def is_time(value: object) -> TypeGuard[float]:
+    """Whether it is a number that can be a time of a trace, or a rate in it."""
+    return isinstance(value, (int, float)) and abs(value) <= _MOST_US
 
 
 def whole(value: object) -> int:
@@ -193,7 +210,7 @@ def whole(value: object) -> int:
     if isinstance(value, bool):
         return -1
     if isinstance(value, int):
-        return value if abs(value) < 2**62 else -1
-    if isinstance(value, str) and value.removeprefix("-").isdigit():
+        return value if abs(value) < _LARGE else -1
+    if isinstance(value, str) and value.isascii() and value.removeprefix("-").isdigit():
         return int(value) if len(value) < 19 else -1
     return -1

@@ -25,6 +25,7 @@ from calibrate.importers.traces.kineto_nccl import (
 )
 from calibrate.importers.traces.names import (
     Datatype,
+    all_ranks,
     collective_of,
     datatype_of,
     elements,
@@ -192,7 +193,7 @@ def _group(world: TracedWorld, sizes: set[int]) -> _Group | None:
     if len(sizes) > 1:
         return None
     if not world.groups and world.size > 1:
-        return _Group("", tuple(range(world.size)), world.size)
+        return _Group("", all_ranks(world.size), world.size)
     fitting = _fitting(world, sizes)
     if len(fitting) == 1:
         ((ranks, name),) = fitting.items()

@@ -6,7 +6,6 @@ by its External id; still older ones on a ``nccl:…`` range of the host, in whi
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,12 +15,15 @@ import numpy as np
 
 from calibrate.importers.traces.kineto_events import HostCall, KinetoEvents, NcclKernel, whole
 from calibrate.importers.traces.names import (
+    all_ranks,
     collective_of,
     datatype_of,
     elements,
     payload_bytes,
     received_bytes,
 )
+from perfmodel.schema.gate import decode_json
+from perfmodel.schema.ranges import MOST_GPUS
 from perfmodel.schema.traces import TracedCollective
 
 _NAME = "Collective name"
@@ -118,7 +120,7 @@ def why_not_used(told: Told) -> str:
     """Why a collective that is known is no sample; "" when it is one."""
     if told.size == 1:
         return "one rank: nothing was sent"
-    if told.size < 1:
+    if not 1 < told.size <= MOST_GPUS:
         return "of how many ranks is not recorded"
     if told.in_bytes == 0 and told.out_bytes == 0:  # a rank that only receives is part of it
         return "no bytes"
@@ -129,7 +131,7 @@ def whole_list(value: object) -> tuple[int, ...]:
     """``[1, 2]``, or its text; () for what is elided (``[0, 1, ..., 127]``) or no list of whole numbers."""
     if isinstance(value, str):
         try:
-            value = json.loads(value)
+            value, _ = decode_json(value)
         except ValueError:
             return ()
     if not isinstance(value, list) or not all(isinstance(one, int) for one in value):
@@ -183,7 +185,7 @@ def _listed(world: TracedWorld, group: str, size: int) -> tuple[int, ...]:
     listed = [ranks for ranks in world.groups.get(group, ()) if len(ranks) == size]
     if len(listed) == 1:
         return listed[0]
-    return tuple(range(size)) if size == world.size else ()
+    return all_ranks(size) if size == world.size else ()
 
 
 def _told_by_range(call: HostCall, operator: HostCall | None, world: TracedWorld, streams: int) -> Told | str:
@@ -204,7 +206,7 @@ def _told_by_range(call: HostCall, operator: HostCall | None, world: TracedWorld
     if collective == "all_to_all" and operator is not None and collective_of(operator.name) == collective:
         received, splits = all_to_all_of(operator, datatype.item_bytes, received)
     told = Told(
-        collective, "", tuple(range(world.size)), world.size, None, sent, received, datatype.name, *splits
+        collective, "", all_ranks(world.size), world.size, None, sent, received, datatype.name, *splits
     )
     return why_not_used(told) or told
 
@@ -225,7 +227,7 @@ def all_to_all_of(
     splits = []
     for side, text in ((1, scalars[4]), (0, scalars[3])):
         rows, shape = whole_list(text), dims[side]
-        row = elements(shape) // shape[0] if shape and shape[0] else 0
+        row = elements(shape[1:]) if isinstance(shape, list) and len(shape) > 1 else int(bool(shape))
         splits.append(tuple(count * row for count in rows))
     return received, (splits[0], splits[1])
 

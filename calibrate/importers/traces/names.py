@@ -92,6 +92,7 @@ _FAMILIES = (
 """First match counts: a backward kernel of FBGEMM has "forward" nowhere, but some of "embedding"."""
 
 _NCCL = re.compile(r"nccl(?:Dev)?Kernel|^rccl|ncclSymk?", re.IGNORECASE)
+_MOST_ELEMENTS = 2**53
 _COPIES = ("gpu_memcpy", "gpu_memset", "memcpy", "memset")
 
 
@@ -104,6 +105,12 @@ def collective_of(name: str) -> str:
 def datatype_of(name: str) -> Datatype | None:
     """``Float``, ``long int``, ``c10::BFloat16`` …; None for a type that is not known."""
     return _DATATYPES.get(name.strip().lower())
+
+
+@lru_cache(maxsize=16)
+def all_ranks(size: int) -> tuple[int, ...]:
+    """Ranks of a group of all: the same object for all that it did."""
+    return tuple(range(size))
 
 
 @lru_cache(maxsize=1 << 16)
@@ -141,13 +148,14 @@ def received_bytes(collective: str, in_bytes: int, ranks: int) -> int:
 def elements(shapes: object) -> int:
     """Numbers in tensors of these shapes: ``[64, 8]``, or a list of such lists, of any depth; [] is a scalar.
 
-    Limits: [] -> 0, since recorded shapes write what is no tensor so
+    Limits: [] -> 0, since recorded shapes write what is no tensor so;  more than any memory holds -> 0
     """
     if not isinstance(shapes, Sequence) or isinstance(shapes, str) or not shapes:
         return 0
     if all(isinstance(one, int) for one in shapes):
         product = 1
         for one in shapes:
-            product *= int(one)
-        return product
+            if (product := product * int(one)) > _MOST_ELEMENTS:
+                return 0
+        return max(product, 0)
     return sum(elements(one) for one in shapes)

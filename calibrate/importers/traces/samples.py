@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from calibrate.importers.logged_rows import UnreadLine
 from calibrate.importers.merge import OK, ImportResult, Stack
 from calibrate.importers.traces.kernel_samples import HostTimes, host_times, kernel_samples
+from calibrate.importers.traces.names import all_ranks
 from calibrate.importers.traces.reading import check_alignment
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Backend, Clock
@@ -110,7 +111,7 @@ class _Placement:
 
     def shape(self, one: TracedCollective) -> tuple[int, int]:
         """Nodes, and ranks in each; (0, 0) when the nodes hold different numbers of them."""
-        ranks = one.group_ranks or tuple(range(one.group_size))
+        ranks = one.group_ranks or all_ranks(one.group_size)
         if all(rank in self._hosts for rank in ranks):
             counts = Counter(self._hosts[rank] for rank in ranks)
         else:

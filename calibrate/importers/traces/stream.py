@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import re
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from perfmodel.errors import BadInputError
+from perfmodel.schema.gate import MIB, MOST_EVENT_BYTES, Unpacked, decode_json, require_bounded
+from perfmodel.units import format_count
 
-HEAD_BYTES = 4 * 1024 * 1024
-"""Before the events: what the trace says of itself. Kineto writes kilobytes."""
-
-_TAIL_BYTES = 256 * 1024
+_TAIL_BYTES, _PIECE_BYTES = 256 * 1024, 8 * 1024
+_MOST_OPEN = 1_000
+"""Brackets: the parser's memory grows with the square of what is open, pieces of the file included."""
 _EVENTS = "traceEvents"
-_GZIP = b"\x1f\x8b"
 _ENDED_EARLY = re.compile(r"premature EOF|incomplete", re.IGNORECASE)
-_NEXT_KEY = re.compile(rb"\]\s*,\s*(?=\")")
+_NEXT_KEY = re.compile(r"\]\s*,\s*(?=\")")
 
 Progress = Callable[[str, int, int], None]
 """Called with a file's name, the bytes that were read of it, and all its bytes (as they are on the disk)."""
-
-
-class _Readable(Protocol):
-    def read1(self, size: int = -1, /) -> bytes: ...
 
 
 class TraceStream:
@@ -41,21 +37,21 @@ class TraceStream:
 
     def __init__(self, path: Path, progress: Progress | None = None) -> None:
         self.path, self.events, self.cut = path, 0, False
-        self._progress, self._size = progress, path.stat().st_size
-        self._raw = path.open("rb")
+        self._progress, self._raw = progress, Unpacked(path)
+        self._tail: deque[bytes] = deque(maxlen=_TAIL_BYTES // _PIECE_BYTES)
+        self._since_event = self._open = 0
         try:
-            self._plain: _Readable = gzip.GzipFile(fileobj=self._raw) if self._starts_gzip() else self._raw
-            self._head = self._read(HEAD_BYTES)
+            head = self._read(MOST_EVENT_BYTES)
+            self._head, start = io.BytesIO(head), head.find(f'"{_EVENTS}"'.encode())
+            self.is_trace = start >= 0
+            self.metadata = self._before_events(head[: max(start, 0)])
         except BaseException:
             self._raw.close()
             raise
-        self._tail = b""
-        self.is_trace = f'"{_EVENTS}"'.encode() in self._head
-        self.metadata = _before_events(self._head)
 
     def starts_with(self, mark: bytes) -> bool:
         """Whether the file begins so; asked before it is read."""
-        return self._head.startswith(mark)
+        return self._head.getvalue().startswith(mark)
 
     def close(self) -> None:
         """Close the file."""
@@ -66,38 +62,73 @@ class TraceStream:
         import ijson
 
         try:
-            for event in ijson.items(self, f"{_EVENTS}.item", use_float=True):
+            for event in ijson.items(self, f"{_EVENTS}.item", use_float=True, buf_size=_PIECE_BYTES):
                 self.events += 1
+                self._since_event = self._open = 0
                 if isinstance(event, dict):
                     yield event
         except ijson.JSONError as error:
             if not self.cut and not _ENDED_EARLY.search(str(error)):
                 raise self._not_json(error) from None
             self.cut = True
-        self.metadata.update(_after_events(self._tail))
+        self.metadata.update(self._bounded(_after_events(b"".join(self._tail))))
 
     def read(self, size: int = -1) -> bytes:
         """Bytes of the JSON text, for the parser; none once the file has ended or is damaged."""
         if size == 0:
             return b""  # the parser asks whether bytes or text comes
-        head, self._head = self._head, b""
-        block = head or self._read(size)
-        self._tail = (self._tail + block)[-_TAIL_BYTES:]
+        block = self._head.read(size) or self._read(size)
+        self._tail.append(block)
+        self._since_event += len(block)
+        if self._since_event > 2 * MOST_EVENT_BYTES:  # one before the events, and one of an event
+            raise self._too_much(f"no event in {MOST_EVENT_BYTES // MIB} MiB")
+        self._require_flat(block)
         if self._progress is not None and block:
-            self._progress(self.path.name, min(self._raw.tell(), self._size), self._size)
+            self._progress(self.path.name, self._raw.read_bytes, self._raw.size_bytes)
         return block
 
-    def _starts_gzip(self) -> bool:
-        start = self._raw.read(2)
-        self._raw.seek(0, io.SEEK_SET)
-        return start == _GZIP
+    def _require_flat(self, block: bytes) -> None:
+        """Limits: more than ``_MOST_OPEN`` brackets of an event that are not closed -> BadInputError"""
+        self._open += block.count(b"[") + block.count(b"{") - block.count(b"]") - block.count(b"}")
+        if self._open > _MOST_OPEN:
+            raise self._too_much(f"more than {format_count(_MOST_OPEN)} brackets open")
+
+    def _too_much(self, what: str) -> BadInputError:
+        return BadInputError(
+            f"{self.path.name}: {what} after event {format_count(self.events)}.",
+            "an event has a name, numbers and short lists: copy the file again, or leave it out.",
+        )
+
+    def _before_events(self, text: bytes) -> dict[str, Any]:
+        """What stands before the events; nothing of text that is no JSON object."""
+        import ijson
+
+        found: dict[str, Any] = {}
+        for at in range(0, len(text), _PIECE_BYTES):
+            self._require_flat(text[at : at + _PIECE_BYTES])
+        self._open = 0
+        try:
+            whole = io.BytesIO(text.rstrip().rstrip(b",") + b"}")
+            for key, value in ijson.kvitems(whole, "", use_float=True):
+                found[key] = value
+        except ijson.JSONError:
+            pass
+        return self._bounded(found)
+
+    def _bounded(self, said: dict[str, Any]) -> dict[str, Any]:
+        """What the trace says of itself. Limits: more than the gate lets through -> BadInputError"""
+        try:
+            require_bounded(said)
+        except ValueError as error:
+            raise self._not_json(error) from None
+        return said
 
     def _read(self, size: int) -> bytes:
         """Up to ``size`` bytes; what stands before the place where a compressed file is damaged is kept."""
         blocks, left = [], size
         while left > 0 and not self.cut:
             try:
-                block = self._plain.read1(left)
+                block = self._raw.read(left)
             except (EOFError, zlib.error, gzip.BadGzipFile):
                 self.cut = True
                 break
@@ -115,29 +146,15 @@ class TraceStream:
         )
 
 
-def _before_events(head: bytes) -> dict[str, Any]:
-    """What stands before the events in the first bytes of a trace; nothing of text that is no JSON object."""
-    import ijson
-
-    found: dict[str, Any] = {}
-    start = head.find(f'"{_EVENTS}"'.encode())
-    text = head[:start].rstrip().rstrip(b",") + b"}" if start >= 0 else head
-    try:
-        for key, value in ijson.kvitems(io.BytesIO(text), "", use_float=True):
-            found[key] = value
-    except ijson.JSONError:
-        return found
-    return found
-
-
 def _after_events(tail: bytes) -> dict[str, Any]:
     """What stands behind the events in the last bytes of a trace.
 
     An event's own lists do not end so: what follows them, up to the end of the file, is no JSON object.
     """
-    for match in _NEXT_KEY.finditer(tail):
+    text = tail.decode(errors="replace")
+    for match in _NEXT_KEY.finditer(text):
         try:
-            found = json.loads(b"{" + tail[match.end() :])
+            found, _ = decode_json("{" + text[match.end() :])
         except ValueError:
             continue
         if isinstance(found, dict) and _EVENTS not in found:

@@ -41,6 +41,11 @@ def plan_of(file: TorchRecPlan, tables: PlanTables, where: str = "given") -> Pla
             f"use it with {shown(file.model)} as it was, or plan {tables.model} anew.",
         )
     entries = {entry.table: entry for entry in file.tables}
+    if missing := [name for name in tables.names if name not in entries]:
+        raise BadInputError(
+            f"plan file {where} does not place table {shown(missing[0])}.",
+            "the file may have been cut short.",
+        )
     placements = tuple(_placement(entries[name], file) for name in tables.names)
     return Plan(tables, placements, file.gpus, file.domain_gpus)
 

@@ -15,7 +15,6 @@ read: to load one runs whatever it holds.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -27,7 +26,8 @@ from pydantic import ValidationError
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import OF_TORCHREC, copied
 from perfmodel.plan.pricing.tables import PlanTables
-from perfmodel.schema.files import invalid_fields, load_json, read_text, shown
+from perfmodel.schema.files import invalid_fields, shown
+from perfmodel.schema.gate import decode_json, load_json, read_text
 from perfmodel.schema.torchrec_plan import SHARDING_TYPES, TorchRecPlan, TorchRecTable, TorchRecTopology
 
 WHAT = "plan of TorchRec"
@@ -35,7 +35,8 @@ _HEADS = (
     ("param", "sharding type", "compute kernel", "ranks"),
     ("param", "shard offsets", "shard sizes", "placement"),
 )
-_RANK = re.compile(r"rank:(\d+)")
+_RANK = re.compile(r"rank:([0-9]{1,9})(?![0-9])")
+_MOST = 2**53
 _KERNELS = ("dense", "fused")
 _ONE_RATE = 1.0
 _HOW = "save it with: open('plan.txt', 'w').write(str(plan))"
@@ -105,18 +106,13 @@ def _of_print(text: str, path: Path) -> Iterator[_Entry]:
             ranks = _numbers(cells[3], path, cells[0]) if cells[3] != "None" else []
             entries[module, cells[0]] = _Entry(module, *cells[:3], ranks)
         elif (module, cells[0]) in entries:
-            offsets, sizes = (_numbers(cell, path, cells[0]) for cell in cells[1:3])
+            offsets, sizes = (_pair(_numbers(cell, path, cells[0]), path, cells[0]) for cell in cells[1:3])
             entries[module, cells[0]].shards.append((offsets, sizes, _placed(cells[3], path, cells[0])))
     yield from entries.values()
 
 
 def _of_json(text: str, path: Path) -> Iterator[_Entry]:
-    try:
-        document = load_json(text, f"{WHAT} {path}")
-    except (ValueError, RecursionError):
-        raise BadInputError(
-            f"{WHAT} {path} is not valid JSON.", "the file may have been cut short."
-        ) from None
+    document = load_json(text, f"{WHAT} {path}")
     plan = document.get("plan") if isinstance(document, dict) else None
     if not isinstance(plan, dict):
         raise BadInputError(
@@ -131,8 +127,8 @@ def _entry(module: str, table: str, said: Any, path: Path) -> _Entry:
     try:
         shards = [
             (
-                list(each["shard_offsets"]),
-                list(each["shard_sizes"]),
+                _pair(each["shard_offsets"], path, table),
+                _pair(each["shard_sizes"], path, table),
                 _placed(str(each["placement"]), path, table),
             )
             for each in said.get("shards", ())
@@ -142,7 +138,7 @@ def _entry(module: str, table: str, said: Any, path: Path) -> _Entry:
             table,
             str(said["sharding_type"]),
             str(said["compute_kernel"]),
-            list(said["ranks"] or ()),
+            _whole(said["ranks"] or [], path, table),
             shards,
         )
     except (KeyError, TypeError, AttributeError):
@@ -153,14 +149,26 @@ def _entry(module: str, table: str, said: Any, path: Path) -> _Entry:
 
 def _numbers(text: str, path: Path, table: str) -> list[int]:
     try:
-        found = json.loads(text)
+        found = decode_json(text)[0]
     except ValueError:
-        found = None
-    if not isinstance(found, list) or not all(isinstance(each, int) for each in found):
+        found = text
+    return _whole(found, path, table)
+
+
+def _whole(found: object, path: Path, table: str) -> list[int]:
+    """Whole numbers that rows, columns and ranks can be. Limits: anything else -> BadInputError"""
+    if not isinstance(found, list) or not all(type(each) is int and 0 <= each <= _MOST for each in found):
         raise BadInputError(
-            f"{WHAT} {path}: {shown(text)} of table {shown(table)} is not a list of numbers.", _HOW
+            f"{WHAT} {path}: {shown(found)} of table {shown(table)} is not a list of numbers.", _HOW
         )
     return found
+
+
+def _pair(found: object, path: Path, table: str) -> list[int]:
+    """Of rows and of columns."""
+    if len(numbers := _whole(found, path, table)) != 2:
+        raise BadInputError(f"{WHAT} {path}: {shown(found)} of table {shown(table)} is not a pair.", _HOW)
+    return numbers
 
 
 def _placed(text: str, path: Path, table: str) -> int:

@@ -1,0 +1,285 @@
+"""The one gate for files: every limit on what is read, kept before anything large is built of it.
+
+Below 3 MB no file takes more than 1 GB, whatever it holds: packed files are unpacked up to a size, values are
+counted before they are parsed, columns that nobody asked for are not decoded, and keys, levels, rows, ranks
+and numbers are bounded. A refusal names the limit.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import itertools
+import json
+import re
+import tomllib
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from perfmodel.errors import BadInputError
+from perfmodel.schema.files import check_separator, expected, first_line, key_twice
+from perfmodel.schema.ranges import MOST_TABLES
+from perfmodel.units import format_count
+
+MIB = 2**20
+MOST_BYTES = 64 * MIB
+MOST_LOG_BYTES = 512 * MIB
+MOST_RUN_BYTES = 1024 * MIB
+MOST_TOML_BYTES = MIB
+"""Of settings that people write: tomllib takes up to 500 bytes for each byte of a file of headers."""
+MOST_EVENT_BYTES = 4 * MIB
+"""Of one event of a trace, of what stands before the first, and of a line of NCCL's inspector."""
+UNPACKED_ANYWAY, MOST_UNPACKED = 64 * MIB, 100
+"""Bytes that any file may hold once it is unpacked, and beyond them: times its packed ones."""
+MOST_VALUES = 4_000_000  # of a JSON or YAML document
+MOST_LEVELS = 32
+MOST_KEY_PARTS = 16  # a.b.c has three
+LONGEST_KEY = 1_000
+LONGEST_TEXT = 1_000_000  # characters
+MOST_DIGITS = 400  # the largest double has 309
+MOST_RECORDS, MOST_COLUMNS = 1_000_000, 1_000
+
+
+def over(where: str, what: str, most: int, next_step: str = "split it") -> BadInputError:
+    """The refusal of a file that has more of something than is read."""
+    limit = format_count(most)
+    return BadInputError(f"{where} has more than {limit} {what}.", f"{next_step}: at most {limit} are read.")
+
+
+def read_bounded(path: Path, what: str, most: int = MOST_BYTES) -> bytes:
+    """Bytes of a file, a pipe or a device, never more than ``most``.
+
+    Limits: missing, unreadable, a folder, more than ``most`` (an endless stream) -> BadInputError
+    """
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(most + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise BadInputError(f"{what} {path!s} cannot be read: {reason}.", "check the path.") from None
+    if len(raw) > most:
+        raise too_large(path, what, most)
+    return raw
+
+
+def too_large(path: Path, what: str, most: int, unpacked: str = "") -> BadInputError:
+    """The refusal of a file of more than ``most`` bytes."""
+    limit = f"{most // MIB} MiB{unpacked}"
+    return BadInputError(f"{what} {path} is too large: more than {limit}.", f"at most {limit} are read.")
+
+
+def read_text(path: Path, what: str, most: int = MOST_BYTES) -> str:
+    """UTF-8 text of a file, gzip unpacked where its name ends in .gz; ``what`` names it in a message.
+
+    Limits: missing, unreadable, not UTF-8, a folder, empty, or larger than ``most`` -> BadInputError
+    """
+    raw = read_bounded(path, what, most)
+    if path.suffix.lower() == ".gz":
+        try:
+            with gzip.GzipFile(fileobj=io.BytesIO(raw)) as stream:
+                raw = stream.read(most + 1)
+        except (OSError, EOFError, zlib.error) as error:
+            reason = first_line(str(error))
+            raise BadInputError(f"{what} {path} is not gzip: {reason}.", expected(what)) from None
+        if len(raw) > most:
+            raise too_large(path, what, most, " unpacked")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInputError(
+            f"{what} {path} is not UTF-8 text (byte {error.start}).", "save it as UTF-8, or check the file."
+        ) from None
+    if not text.strip():
+        raise BadInputError(f"{what} {path} is empty.", expected(what))
+    if "\x00" in text:
+        raise BadInputError(
+            f"{what} {path} holds a NUL byte: it is not text, or it was cut short.", expected(what)
+        )
+    return text
+
+
+class Unpacked:
+    """The bytes of a file of any size, gzip unpacked where it is that; read piece by piece.
+
+    size_bytes   on the disk;  read_bytes  of those, so far
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.size_bytes = path, path.stat().st_size
+        self._raw = path.open("rb")
+        packed = self._raw.read(2) == b"\x1f\x8b"
+        self._raw.seek(0)
+        self._gzip = gzip.GzipFile(fileobj=self._raw) if packed else None
+        self._plain: BinaryIO = self._gzip or self._raw  # type: ignore[assignment]
+        self._given = 0
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes on the disk that were read."""
+        return min(self._raw.tell(), self.size_bytes)
+
+    def read(self, size: int) -> bytes:
+        """Up to ``size`` bytes; none at the end.
+
+        Limits: damaged gzip -> EOFError, zlib.error or gzip.BadGzipFile;  packed more tightly than any trace
+        is -> BadInputError
+        """
+        block: bytes = self._plain.read1(size)  # type: ignore[attr-defined]
+        self._given += len(block)
+        if self._gzip is not None and self._given > UNPACKED_ANYWAY + MOST_UNPACKED * self.read_bytes:
+            raise BadInputError(
+                f"{self.path.name} unpacks to more than {MOST_UNPACKED} times its size, beyond "
+                f"{UNPACKED_ANYWAY // MIB} MiB.",
+                "if that is meant, unpack it (gunzip) and give the plain file.",
+            )
+        return block
+
+    def close(self) -> None:
+        """Close the file."""
+        self._raw.close()
+
+
+def require_bounded(document: object) -> None:
+    """Limits: too many levels or fields, a key, text or number that is too long -> ValueError"""
+    level: list[Any] = [document]
+    for _ in range(MOST_LEVELS + 1):
+        below: list[Any] = []
+        for one in level:
+            if isinstance(one, dict):
+                if len(one) > MOST_TABLES:
+                    raise ValueError(f"more than {format_count(MOST_TABLES)} fields in one object")
+                if any(isinstance(key, str) and len(key) > LONGEST_KEY for key in one):
+                    raise ValueError(f"a key of more than {format_count(LONGEST_KEY)} characters")
+                below += [each for each in one.values() if type(each) in _LONG]
+            elif isinstance(one, list):
+                below += [each for each in one if type(each) in _LONG]
+            elif isinstance(one, str) and len(one) > LONGEST_TEXT:
+                raise ValueError(f"text of more than {format_count(LONGEST_TEXT)} characters")
+            elif isinstance(one, int) and abs(one) >= _TOO_LARGE:
+                raise ValueError(f"a number of more than {MOST_DIGITS} digits")
+        if not below:
+            return
+        level = below
+    raise ValueError(f"nested too deeply: more than {MOST_LEVELS} levels")
+
+
+_LONG = (dict, list, str, int)
+_TOO_LARGE = 10**MOST_DIGITS
+
+
+def read_toml(path: Path, what: str) -> dict[str, Any]:
+    """A TOML document as nested dictionaries."""
+    text = read_text(path, what, MOST_TOML_BYTES)
+    try:
+        for found in _DOTTED.finditer(text):
+            words = "" if found[0].startswith(_NO_KEY) else found[0]
+            if words.count(".") >= MOST_KEY_PARTS and len(_PART.findall(words)) > MOST_KEY_PARTS:
+                raise ValueError(f"a key of more than {MOST_KEY_PARTS} parts ({first_line(words)})")
+        document = tomllib.loads(text)
+        require_bounded(document)
+    except (ValueError, RecursionError) as error:
+        raise not_valid(f"{what} {path}", "TOML", error, expected(what)) from None
+    return document
+
+
+_PART = re.compile(r"""[A-Za-z0-9_-]++|"(?:[^"\\\n]++|\\.)*+(?:"|$)|'[^'\n]*+(?:'|$)""", re.MULTILINE)
+_NO_KEY = ('"""', "'''", "#")
+_DOTTED = re.compile(
+    r'''"""(?:[^"\\]++|\\.|"(?!""))*+(?:"""|\Z)|'''
+    r"""'''(?:[^']++|'(?!''))*+(?:'''|\Z)|\#[^\n]*+|"""
+    rf"(?:{_PART.pattern})(?:[ \t]*+\.[ \t]*+(?:{_PART.pattern}))*+",
+    re.MULTILINE | re.DOTALL,
+)
+"""Long strings and comments, which hold no key, and what may be a key; nothing is looked at twice."""
+
+
+def not_valid(where: str, kind: str, error: Exception, next_step: str) -> BadInputError:
+    """The refusal of a file that a library could not read, with its reason."""
+    text = " ".join(str(error).split())
+    if isinstance(error, RecursionError):
+        text = f"nested too deeply: more than {MOST_LEVELS} levels"
+    return BadInputError(f"{where} is not valid {kind}: {first_line(text)}.", next_step)
+
+
+def load_json(text: str, where: str, next_step: str = "the file may have been cut short.") -> Any:
+    """The value of a JSON text; ``where`` names it in a message.
+
+    Limits: not JSON, too much of it, a key twice in one object -> BadInputError
+    """
+
+    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(document := dict(found)) < len(found):
+            raise key_twice(Counter(name for name, _ in found).most_common(1)[0][0], where)
+        return document
+
+    try:
+        return decode_json(text, json.JSONDecoder(object_pairs_hook=pairs))[0]
+    except ValueError as error:
+        raise not_valid(where, "JSON", error, next_step) from None
+
+
+def read_json(path: Path, what: str, next_step: str = "the file may have been cut short.") -> Any:
+    """What a JSON file holds. Limits: as ``load_json``"""
+    return load_json(read_text(path, what), f"{what} {path}", next_step)
+
+
+_PLAIN = json.JSONDecoder()
+
+
+def require_few_values(text: str) -> None:
+    """Limits: JSON text of more than ``MOST_VALUES`` values -> ValueError"""
+    if len(text) > MOST_VALUES < sum(map(text.count, ",[{")):
+        raise ValueError(f"more than {format_count(MOST_VALUES)} values")
+
+
+def decode_json(text: str, decoder: json.JSONDecoder = _PLAIN, start: int | None = None) -> tuple[Any, int]:
+    """A JSON value and where it ends: the whole text, or from ``start`` on.
+
+    Limits: not JSON, or too much of it -> ValueError
+    """
+    if not start:
+        require_few_values(text)
+    try:
+        found = (decoder.decode(text), len(text)) if start is None else decoder.raw_decode(text, start)
+    except RecursionError:
+        raise ValueError(f"nested too deeply: more than {MOST_LEVELS} levels") from None
+    require_bounded(found[0])
+    return found
+
+
+def read_csv_lines(path: Path, what: str, most: int = MOST_RECORDS) -> list[tuple[int, list[str]]]:
+    """Line number and fields of each CSV row that is not blank, header first."""
+    return csv_lines(read_text(path, what), f"{what} {path}", most)
+
+
+def csv_lines(text: str, where: str, most: int = MOST_RECORDS) -> list[tuple[int, list[str]]]:
+    """Line number and fields of each row of CSV text; ``where`` names it in a message.
+
+    Limits: no row at all, more than ``most`` below the header, an open quote, a bad line end -> BadInputError
+    """
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        rows = ((reader.line_num, row) for row in reader if row)
+        lines = list(itertools.islice(_narrow(rows, where), most + 2))
+    except csv.Error as error:
+        raise BadInputError(
+            f"{where}, line {reader.line_num}: not valid CSV ({error}).",
+            "the file may have been cut short; " + expected(where),
+        ) from None
+    if not lines:
+        raise BadInputError(f"{where} is empty.", expected(where))
+    if len(lines) > most + 1:
+        raise over(where, "rows", most)
+    check_separator(lines[0][1], where)
+    return lines
+
+
+def _narrow(rows: Iterator[tuple[int, list[str]]], where: str) -> Iterator[tuple[int, list[str]]]:
+    for line, row in rows:
+        if len(row) > MOST_COLUMNS:
+            raise over(f"{where}, line {line}:", "fields", MOST_COLUMNS, "check the line")
+        yield line, row
