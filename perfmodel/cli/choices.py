@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from perfmodel.cli.chosen import library_of, load_calibration_file, machine_of
@@ -157,7 +157,7 @@ def _names(name: str, texts: Mapping[str, Texts]) -> list[Any]:
     given = texts.get(name)
     if not given:
         return []
-    if name == "machine" and len(given) == 1 and Path(given[0]).is_file():
+    if name == "machine" and len(given) == 1 and os.path.isfile(given[0]):
         return list(given)  # a path may hold a comma
     found = split_values(given, f"--{name}")
     return [usual_reduction(each) for each in found] if name == "reduction" else found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -121,16 +122,9 @@ def _is_machine(name: str) -> bool:
     if name in list_machines() or name.endswith(".toml"):
         return True
     known = [LATEST, *list_calibrations()]
-    if name in known or name.endswith(".json") or _exists(name):
+    if name in known or name.endswith(".json") or os.path.exists(name):
         return False
     raise unknown_name("--compare machine or calibration", name, [*list_machines(), *known])
-
-
-def _exists(name: str) -> bool:
-    try:
-        return Path(name).exists()
-    except (OSError, ValueError):
-        return False
 
 
 def _side(question: Question, kind: str) -> Side:

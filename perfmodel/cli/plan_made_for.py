@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -149,7 +150,7 @@ def _tables_of(plan_file: Path, made: MadeFor | None) -> str:
     Limits: tables that are neither shipped nor in a file here -> BadInputError
     """
     name, file = read_model(plan_file), None if made is None else made.model_file
-    if file is not None and Path(file).exists():
+    if file is not None and os.path.exists(file):
         return file
     if name in list_models():
         return name
@@ -164,7 +165,7 @@ def _located(made: MadeFor, plan_file: Path) -> MadeFor:
     moved = {}
     for field in ("model_file", "machine_file", "calibration"):
         name = getattr(made, field)
-        if name is not None and not Path(name).exists() and (plan_file.parent / name).is_file():
+        if name is not None and not os.path.exists(name) and os.path.isfile(plan_file.parent / name):
             moved[field] = str(plan_file.parent / name)
     return made.model_copy(update=moved)
 
@@ -173,11 +174,11 @@ def _missing(made: MadeFor, option: str) -> str | None:
     """A machine or calibration that is neither shipped nor a file here."""
     if option == "calibration":
         name = made.calibration
-        return None if name is None or name in list_calibrations() or Path(name).exists() else name
+        return None if name is None or name in list_calibrations() or os.path.exists(name) else name
     own = made.calibration is not None and _missing(made, "calibration") is None  # its machine lies beside it
     if own or made.machine in list_machines():
         return None
-    return None if made.machine_file is not None and Path(made.machine_file).exists() else made.machine
+    return None if made.machine_file is not None and os.path.exists(made.machine_file) else made.machine
 
 
 def _taken(made: MadeFor) -> dict[str, Any]:
@@ -226,7 +227,7 @@ def _texts(made: MadeFor) -> dict[str, Any]:
         if fields.get(name, name) in known:
             found[f"--{name.replace('_', '-')}"] = values[name]
     file = found.get("--calibration")
-    if file is not None and Path(file).exists():
+    if file is not None and os.path.exists(file):
         found["--calibration"] = str(Path(file).resolve())
     return found
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
 from perfmodel.cli.chosen import advice, calibration_of, check_gpus, library_of, machine_of
@@ -118,7 +118,7 @@ def _first(name: str, typed: str | Sequence[str] | None) -> str | None:
     """``1024`` of a list ``1024,256`` or ``1024..4096``; a file keeps the commas of its name."""
     if typed is None or isinstance(typed, str):
         return typed
-    if not typed or Path(typed[0]).is_file():
+    if not typed or os.path.isfile(typed[0]):
         return typed[0] if typed else None
     return split_values(list(typed), f"--{name.replace('_', '-')}")[0].partition("..")[0]
 

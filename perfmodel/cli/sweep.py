@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -85,7 +86,7 @@ def sweep(context: typer.Context, options: SweepOptions) -> None:
 
 def _models(typed: list[str]) -> list[str]:
     """Names and files; a file may have a comma in its name."""
-    texts = [[text] if Path(text).is_file() else split_values([text], "--model") for text in typed]
+    texts = [[text] if os.path.isfile(text) else split_values([text], "--model") for text in typed]
     return list(dict.fromkeys(text for each in texts for text in each))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
@@ -310,13 +311,6 @@ def load_calibration(name_or_path: str | Path) -> Calibration:
     if isinstance(name_or_path, str) and text in list_calibrations():
         return shipped_calibration(text)
     path = Path(text)
-    if path.suffix == _SUFFIX or _is_there(path):
+    if path.suffix == _SUFFIX or os.path.exists(text):  # not Path.exists: any text may be a name
         return read_calibration(path)
     raise unknown_name("calibration", text, [LATEST, *list_calibrations()])
-
-
-def _is_there(path: Path) -> bool:
-    try:
-        return path.exists()
-    except (OSError, ValueError):  # a name too long, one with a NUL
-        return False

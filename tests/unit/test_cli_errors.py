@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from cli_calls import called
 
 from perfmodel.cli.output import check_folder, check_target, fail
 from perfmodel.errors import BadInputError
@@ -58,6 +59,18 @@ def test_a_folder_that_cannot_be_made_is_bad_input(tmp_path: Path) -> None:
         save_calibration(load_calibration(SHIPPED), tmp_path / "file" / "c.json")
     check_folder(tmp_path / "new" / "one")
     assert list((tmp_path / "new" / "one").iterdir()) == []
+
+
+def test_a_long_list_is_no_name_of_a_file(tmp_path: Path) -> None:
+    """More than the 255 bytes that a file system takes for a name."""
+    sizes = ",".join(f"{i}TB" for i in range(1, 60))
+    assert len(sizes) > 255
+    found = called("report", "--table-size", sizes, "--out", str(tmp_path / "no" / "r.html"))
+    assert found.code == 2 and "is not a folder" in found.err
+    with pytest.raises(BadInputError, match="calibration"):
+        load_calibration("x" * 300)
+    assert called("sweep", "--model", "x" * 300).code == 2
+    assert called("project", "--model", "x" * 300).code == 2
 
 
 def test_endless_and_empty_streams(tmp_path: Path) -> None:

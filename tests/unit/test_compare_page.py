@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -143,7 +144,15 @@ def libraries() -> Pair:
 
 @pytest.mark.parametrize(
     ("end", "words"),
-    [(1.0048, "1.005×"), (1.00004, "1.00004×"), (0.99996, "0.99996×"), (1.0, "1.00×"), (1.78, "1.78×")],
+    [
+        (1.0048, "1.005×"),
+        (1.00004, "1.00004×"),
+        (0.99996, "0.99996×"),
+        (1.0, "1.00×"),
+        (1.78, "1.78×"),
+        (math.nextafter(1.0, 2.0), "1.0000000000000002×"),
+        (math.nextafter(1.0, 0.0), "0.9999999999999999×"),
+    ],
 )
 def test_an_end_of_an_interval_says_on_which_side_of_one_it_is(end: float, words: str) -> None:
     assert interval_end(end) == words

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fault_inputs import all_readers
 
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import Exchange
@@ -176,3 +177,30 @@ def test_no_option_has_rows_in_a_domain_that_is_no_whole_node(monkeypatch: pytes
     mask = torchrec.runnable(options, EVALUATOR)
     kept = {options.scheme(at).kind for at in range(mask.size) if mask[at]}
     assert kept == {Exchange.DP, Exchange.RB, Exchange.RS}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (b'"table": "t"', b'"table": "u"', "does not place table 't'"),
+        (b'"gpus": 2', b'"gpus": 1048577', "gpus: must be at most 1 048 576"),
+    ],
+)
+def test_a_plan_of_torchrec_that_lacks_a_table_is_refused(
+    tmp_path: Path, old: bytes, new: bytes, words: str
+) -> None:
+    reader = next(each for each in all_readers() if each.name == "plan of any kind")
+    with pytest.raises(BadInputError, match=words):
+        reader.read(reader.written(reader.whole[0].replace(old, new, 1), tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(b"rank:1/", b"rank:" + b"9" * 5000 + b"/"), (b"[4, 4]", b"[-4, 4]"), (b"[4, 4]", b"[4]"),
+     (b"[4, 4]", b"[" * 900 + b"]" * 900), (b"[4, 0]", b"[4.0, 0]")],
+)  # fmt: skip
+def test_a_printed_plan_with_other_numbers_is_refused(tmp_path: Path, old: bytes, new: bytes) -> None:
+    reader = next(each for each in all_readers() if each.name == "plan that TorchRec printed")
+    assert old in reader.whole[0]
+    with pytest.raises(BadInputError, match="table 't'"):
+        reader.read(reader.written(reader.whole[0].replace(old, new, 1), tmp_path))

@@ -44,11 +44,14 @@ def signed(share: float) -> str:
     return ("+" if share >= 0 else "−") + format_fraction(abs(share))
 
 
+_MOST_DIGITS = 17  # tell any two doubles apart
+
+
 def interval_end(ratio: float) -> str:
     """An end of an interval, with as many digits as say on which side of 1 it is."""
     if ratio == 1 or format_ratio(ratio) != format_ratio(1.0):
         return format_ratio(ratio)
-    shown = (f"{ratio:.{digits}g}" for digits in range(4, 17))
+    shown = (f"{ratio:.{digits}g}" for digits in range(4, _MOST_DIGITS + 1))
     return f"{next(text for text in shown if float(text) != 1)}×"
 
 
