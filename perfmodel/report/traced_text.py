@@ -46,8 +46,10 @@ def headline_words(run: ComparedRun) -> str:
     )
     words = {STEPS_ALONE: ", its steps' own times", CALIBRATED: ", its calibrated steps alone"}
     judged = words.get(run.judged, "")
-    verdict = "inside its band" if run.inside else "outside its band"
     measured, predicted = format_time(run.measured_s), format_time(run.predicted.time_s)
+    verdict = "inside its band" if run.agrees else "outside its band"
+    if run.inside and not run.agrees:
+        verdict = "its band is too wide to tell"
     return f"{measured} for {what}{judged}, predicted {predicted}: {verdict}."
 
 

@@ -13,8 +13,10 @@ from perfmodel.passes.other_choices import choices_at
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.pricing.exchange_sets import ExchangeSets
+from perfmodel.report.traced_text import headline
 from perfmodel.schema.traces import KernelFamily
 from perfmodel.schema.workload import Table, TableSet
+from perfmodel.units import format_ratio
 from perfmodel.validate.traced.causes import Cause
 from perfmodel.validate.traced.comparing import compare
 from perfmodel.validate.traced.expected import planned_pass
@@ -57,6 +59,18 @@ def test_a_run_at_the_predicted_times_is_inside(question: Question) -> None:
     assert found.predicted.time_s == pytest.approx(found.run.plan.cost.time_s)
     assert found.predicted.low_s == pytest.approx(found.run.plan.cost.low_s)
     assert (len(found.run.trace.steps), found.run.trace.skipped) == (4, 1)
+
+
+@pytest.mark.parametrize("ratio", [3.0, 1 / 3.0])
+def test_a_wide_band_confirms_nothing(question: Question, ratio: float) -> None:
+    found = compared(question, lambda event: event)
+    assert found.agrees and "inside its band" in headline(found)
+    time_s = found.measured_s / ratio
+    wide = replace(found.predicted, time_s=time_s, low_s=time_s / 4, high_s=time_s * 4)
+    far = replace(found, predicted=wide)
+    assert far.inside and not far.agrees
+    assert "inside its band" not in headline(far) and "is too wide to tell" in headline(far)
+    assert f"{format_ratio(ratio)}, band" in headline(far)
 
 
 def test_a_rank_that_comes_late(question: Question) -> None:

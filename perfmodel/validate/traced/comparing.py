@@ -83,7 +83,7 @@ def compare(
         whole.wait_s, whole.idle_s, whole.other_s, tuple(absent), (), judged,
     )  # fmt: skip
     found = replace(found, findings=_findings(found))
-    return found if found.inside else replace(found, reasons=_whole_reasons(found))
+    return found if found.agrees else replace(found, reasons=_whole_reasons(found))
 
 
 def _first(run: PassSeen, line: ComparedStep) -> tuple[bool, float]:

@@ -29,6 +29,10 @@ class PredictedTime:
         return self.low_s <= measured_s <= self.high_s
 
 
+_FAR = 2.0
+"""Of a prediction: a band so wide that it holds twice as much, or half, confirms nothing."""
+
+
 @dataclass(frozen=True, eq=False)
 class ComparedStep:
     """One step, predicted beside measured.
@@ -129,6 +133,12 @@ class ComparedRun:
     def inside(self) -> bool:
         """Whether that is in its band."""
         return self.predicted.holds(self.measured_s)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether it is in its band, and not at ``_FAR`` times the prediction or one over it."""
+        ratio = self.measured_s / self.predicted.time_s if self.predicted.time_s > 0 else 1.0
+        return self.inside and 1 / _FAR < ratio < _FAR
 
     @cached_property
     def outside(self) -> tuple[ComparedStep, ...]:
