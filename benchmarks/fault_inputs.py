@@ -45,9 +45,9 @@ class Reader:
     whole: tuple[bytes, ...]
     read: Callable[[Path], object]
 
-    def written(self, content: bytes, folder: Path) -> Path:
+    def written(self, content: bytes, folder: Path, stem: str = "x_rank0") -> Path:
         """A file of that content; what is packed already stays as it is."""
-        path = folder / f"x_rank0{self.suffix}"
+        path = folder / f"{stem}{self.suffix}"
         packs = self.suffix.endswith(".gz") and not content.startswith(b"\x1f\x8b")
         path.write_bytes(gzip.compress(content, 1, mtime=0) if packs else content)
         return path

@@ -340,12 +340,12 @@ def imports(tries: int, dice: random.Random, base: Path) -> Row:
     """Damaged logs from the command line to the fitted calibration."""
     from perfmodel.cli import run
 
-    row, logs = Row("damaged logs, import to the end"), [r for r in all_readers() if r.name.startswith("log")]
+    row = Row("damaged logs, import to the end")
+    logs = [r for r in all_readers() if r.name.startswith(("log", "trace", "inspector"))]
     accept = ("--accept", "time_s,rate_bytes_per_s,gpus,payload_bytes")
     for number in range(tries):
         reader = logs[number % len(logs)]
-        path = base / f"all_gather{reader.suffix}"
-        path.write_bytes(damaged(dice.choice(reader.whole), dice))
+        path = reader.written(damaged(dice.choice(reader.whole), dice), base, "all_gather_rank0")
         said = io.StringIO()
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
             code = run(["import", str(path), "--machine", "h200-sxm-ib", "--gpus-per-node", "8", *accept])

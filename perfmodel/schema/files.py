@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _SHOWN_PROBLEMS = 5
 _LONGEST_VALUE = 60
+_LONGEST_PROBLEM = 2_000
 _MANY_NAMES = 60  # from here on the nearest are named, not all
 _EXPECTED = {
     "machine file": "TOML with name, title and a table [values.KEY] for each value, as in "
@@ -94,7 +95,7 @@ class _Short(reprlib.Repr):
         self.maxstring = self.maxother = 4 * _LONGEST_VALUE
 
     def repr_int(self, x: int, level: int) -> str:
-        return repr(x) if abs(x) < 10**_LONGEST_VALUE else f"{str(x)[:1]}…"
+        return repr(x) if abs(x) < 10**_LONGEST_VALUE else "a number of many digits"
 
 
 _SHORT = _Short()
@@ -117,6 +118,7 @@ def invalid_fields(
             continue
         value = "" if problem["type"] in _SAY_IT_ALL else f" (found {shown(problem.get('input'))})"
         lines.append(f"{field or 'the whole file'}: {_reason(problem)}{value}")
+    lines = [line if len(line) <= _LONGEST_PROBLEM else line[:_LONGEST_PROBLEM] + "…" for line in lines]
     left = error.error_count() - len(lines)
     more = f"; and {left} more" if left > 0 else ""
     return BadInputError(f"{what} {where} is not valid: {'; '.join(lines)}{more}.", expected(what))

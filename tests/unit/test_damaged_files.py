@@ -25,6 +25,14 @@ def test_damaged_files_end_in_words(part: int, tmp_path: Path) -> None:
     assert not found, found[:5]
 
 
+def test_a_long_value_is_cut_in_a_message(tmp_path: Path) -> None:
+    chip = next(reader for reader in READERS if reader.name == "chip")
+    content = chip.whole[0].replace(b'unit = "byte/s"', b'unit = "' + b"a" * 90_000 + b'"', 1)
+    assert content != chip.whole[0]
+    wrong, said = tried(chip, chip.written(content, tmp_path))
+    assert not wrong and "must be 'byte/s'" in said and len(said) < 3_000
+
+
 def test_a_bug_would_be_seen(tmp_path: Path) -> None:
     def broken(path: Path) -> object:
         return 1 / 0
