@@ -10,10 +10,12 @@ from perfmodel.cli.options import (
     one_output,
 )
 from perfmodel.cli.output import emit, emit_json, note, warn, warn_all
+from perfmodel.cli.project_record import project_record
 from perfmodel.cli.question import question_of
 from perfmodel.cli.suggest import Typed, answerable
 from perfmodel.cli.workload import ALL, checked_sharding, not_counted
 from perfmodel.errors import BadInputError
+from perfmodel.passes.schemes import AUTO
 from perfmodel.projections import Projection
 from perfmodel.projections.hosted import EAGER, Hosted, hosted
 from perfmodel.projections.ids_ahead import ids_ahead
@@ -56,11 +58,15 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
         answer = question.answer()
         if report is not None:
             note(write_beside(context, report))
-    if sharding is not None:
-        from perfmodel.cli.shardings import Output, print_all, print_one, row_wise_cut
-    if way is not None:
+    leads = sharding is None and options.reduction == AUTO and host is None and answer.gpus > 1
+    leads = leads and options.tier is None and answer.forward.memory is None
+    if sharding is not None or leads:
+        from perfmodel.cli.shardings import Output, print_all, print_leading, print_one, row_wise_cut
+    if way is not None or leads:
         out = Output(as_json, as_csv, file, typed.line)
-        if way == ALL:
+        if way is None:
+            print_leading(answer, question, out, typed.machine)
+        elif way == ALL:
             print_all(answer, question, out)
         else:
             print_one(answer, question, way, out)
@@ -75,20 +81,12 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
     issued = None if host is None else hosted(answer, host, file)
     ahead = ids_ahead(answer) if answer.forward.memory is None else None
     if as_json:
-        measure = vars(experiment) if experiment else None
         emit_json(
             "project",
-            **{**answer.to_dict(), **(row_wise_cut(answer) if sharding is not None else {})},
-            calibration_file=file,
-            changes=[vars(c) for c in changes],
-            next_experiment=measure,
+            **project_record(answer, file, changes, experiment, others)
+            | (row_wise_cut(answer) if sharding is not None else {}),
             host=issued.to_dict() if issued else None,
             ids_ahead=ahead.to_dict() if ahead else None,
-            kernels={
-                "implementation": answer.setting.kernel_library,
-                "timed": answer.setting.kernels is not None,
-                "others": [vars(other) for other in others],
-            },
         )
         return
 

@@ -5,16 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from perfmodel.cli.output import emit, emit_json, note, warn
+from perfmodel.cli.output import emit, emit_json, is_verbose, note, warn
+from perfmodel.cli.project_record import project_record
 from perfmodel.cli.workload import ALL
+from perfmodel.effort import EFFORTS
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import ROW_WISE, WAYS, exchange_named
-from perfmodel.plan.as_projection import Compared, compared, evaluator_of, winner
+from perfmodel.plan.as_projection import Compared, compared, evaluator_of, tables_of, winner
 from perfmodel.plan.explain_plan import explain_alike_step
+from perfmodel.plan.leading import MOST_COMPARED, Leading, leading, table_count
+from perfmodel.plan.searched import searched_plan
 from perfmodel.plan.sizes import by_size
+from perfmodel.projections.sensitivity import next_experiment
 from perfmodel.report.columns import columns_record
+from perfmodel.report.leading_text import leading_text
 from perfmodel.report.projection_text import projection_text
 from perfmodel.report.shardings_text import SHARDING, SIZES, shardings_text
 
@@ -24,6 +30,9 @@ if TYPE_CHECKING:
     from perfmodel.projections import Projection
 
     Again = Callable[[Sequence[str], Projection], str]  # the line that asks a command for an answer again
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -44,35 +53,52 @@ _MORE = 1.25
 def on_enough(
     base: Projection, question: Question, ways: Sequence[str] = tuple(WAYS)
 ) -> tuple[Projection, list[Compared]]:
-    """The ways on the GPUs of ``base``; where none fits there and nobody named a number, on the fewest whole
-    nodes that one fits.
+    """The ways on the GPUs of ``base``, or on the fewest whole nodes that one fits (``_enough``)."""
+    which = "no sharding fits" if len(ways) > 1 else f"{ways[0]} does not fit"
+    return _enough(base, question, lambda each: list(compared(each, ways)), _fits, which)
 
+
+def leading_on_enough(base: Projection, question: Question) -> Leading:
+    """The best way on the GPUs of ``base``, or on the fewest whole nodes that one fits (``_enough``)."""
+    if table_count(base) > MOST_COMPARED:
+        return leading(base)
+    return _enough(base, question, leading, lambda each: bool(each.best), "no sharding fits")[1]
+
+
+def _enough(
+    base: Projection,
+    question: Question,
+    on: Callable[[Projection], T],
+    fits: Callable[[T], bool],
+    which: str,
+) -> tuple[Projection, T]:
+    """What there is on the GPUs of ``base``, or on the fewest nodes that something fits.
+
+    on  what there is for a projection;  which  what does not fit, in words
     Limits: none fits up to ``_AT_MOST`` times as many, or too many to model -> on those of ``base``
     """
-    first = list(compared(base, ways))
-    if question.gpus is not None or _fits(first):
+    first = on(base)
+    if question.gpus is not None or fits(first):
         return base, first
+
+    def with_gpus(gpus: int) -> tuple[Projection, T] | None:
+        more = replace(question, gpus=gpus).answer()
+        there = on(more)
+        return (more, there) if fits(there) else None
+
     node, few = base.gpu_count.gpus_per_node, base.gpus
     many, found = few, None
     while found is None and many < _AT_MOST * base.gpus:
         few, many = many, node * math.ceil(max(many * _MORE, many + node) / node)
-        found = _on(question, many, ways)
+        found = with_gpus(many)
     while found is not None and many - few > node:
         middle = node * ((few + many) // node // 2)
-        fewer = _on(question, middle, ways)
+        fewer = with_gpus(middle)
         few, many, found = (middle, many, found) if fewer is None else (few, middle, fewer)
     if found is None:
         return base, first
-    which = "no sharding fits" if len(ways) > 1 else f"{ways[0]} does not fit"
     note(f"{which} {base.gpus} GPUs, as many as the rows need: planned on {many}, the fewest whole nodes.")
     return found
-
-
-def _on(question: Question, gpus: int, ways: Sequence[str]) -> tuple[Projection, list[Compared]] | None:
-    """The ways on so many GPUs; None where none fits."""
-    base = replace(question, gpus=gpus).answer()
-    found = list(compared(base, ways))
-    return (base, found) if _fits(found) else None
 
 
 def _fits(found: Sequence[Compared]) -> bool:
@@ -115,6 +141,59 @@ def print_one(base: Projection, question: Question, way: str, out: Output) -> No
     emit(projection_text(answer, (), None, "", out.calibration_file, lambda w: out.again(w, answer)))
     for line in answer.notes:
         warn(line)
+
+
+def print_leading(base: Projection, question: Question, out: Output, machine: str) -> None:
+    """The best uniform sharding that fits, row-wise beside it; with ``-v`` the whole screen of the best.
+
+    base  the row-wise answer of the question;  machine  as the user gave it
+    """
+    found = leading_on_enough(base, question)
+    answer = found.answer
+    if out.as_csv:
+        emit(answer.to_frame().to_csv(index=False))
+        return
+    changes, experiment = found.changes(), next_experiment(answer)
+    planned = None if out.as_json else planned_time(found)
+    if out.as_json:
+        row_wise = {key: found.base.totals[key] for key in _BESIDE} | {"fits": found.base.gpu_count.fits}
+        emit_json(
+            "project",
+            **project_record(answer, out.calibration_file, changes, experiment)
+            | (_cut(found.best[0]) if found.best else {"sharding": None}),
+            as_good=[each.way for each in found.as_good],
+            row_wise=row_wise,
+        )
+        return
+    if is_verbose():
+        emit(projection_text(answer, changes, experiment, machine, out.calibration_file, _again(out, answer)))
+    else:
+        emit(leading_text(found, changes, experiment, machine, out.calibration_file, planned))
+    for line in answer.notes:
+        warn(line)
+
+
+_BESIDE = ("time_s", "low_s", "high_s", "slowdown", "slowdown_low", "slowdown_high")
+
+
+def _again(out: Output, answer: Projection) -> Callable[[Sequence[str]], str]:
+    return lambda words: out.again(words, answer)
+
+
+def planned_time(found: Leading) -> float | None:
+    """The time of a pass where each of several tables has a sharding of its own; None where none is faster.
+
+    Limits: equal tables, more than are compared, nothing fits -> None
+    """
+    base = found.base
+    if table_count(base) > MOST_COMPARED or len(base.work.groups) < 2:
+        return None
+    tables = tables_of(base.work, "the tables", base.forward.ids)
+    try:
+        best = searched_plan(base, tables, EFFORTS["quick"])
+    except BadInputError:
+        return None
+    return best.cost.time_s if best.cost.time_s < found.answer.time_s or not found.best else None
 
 
 def explain_way(base: Projection, way: str, step: str, again: Again) -> Explanation:

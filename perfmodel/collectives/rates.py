@@ -35,14 +35,27 @@ def inside_rate(machine: Machine) -> float:
     return machine.value("nvlink_bytes_per_s" if machine.nvlink_domain_gpus > 1 else "pcie_bytes_per_s")
 
 
+def card_rate(machine: Machine) -> float:
+    """What the cards of a node give each of its GPUs [bytes/s].
+
+    Limits: other cards alone -> each GPU's share of them;  as many fewer GPUs too -> unchanged;  a rate that
+    was set -> that
+    """
+    rate, changed = machine.value("nic_bytes_per_s"), machine.overrides
+    if "nics_per_node" not in changed or "nic_bytes_per_s" in changed:
+        return rate
+    share = machine.value("nics_per_node") / machine.original("nics_per_node")
+    if "gpus_per_node" in changed:
+        share *= machine.original("gpus_per_node") / machine.value("gpus_per_node")
+    return rate * share
+
+
 def across_rate(machine: Machine) -> float:
     """Rate of one GPU towards other domains [bytes/s]: its share of the cards.
 
     An overridden PCIe bounds it. The shipped PCIe does not: a faster card comes with a bus that feeds it.
     """
-    card = machine.value("nic_bytes_per_s")
-    if "nics_per_node" in machine.overrides and "nic_bytes_per_s" not in machine.overrides:
-        card *= machine.value("nics_per_node") / machine.original("nics_per_node")
+    card = card_rate(machine)
     return min(card, machine.value("pcie_bytes_per_s")) if "pcie_bytes_per_s" in machine.overrides else card
 
 

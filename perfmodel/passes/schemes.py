@@ -168,6 +168,7 @@ class Sharding:
     label     what it means;  exchange  its usual one;  rows  how many row parts
     columns   GPUs that column parts may be on: "" where there are none, else gpus, domain, domains or any
     torchrec  TorchRec's ShardingType; "": none;  also  other names that are read
+    other     who runs it where TorchRec does not; "": nobody has published that
     """
 
     name: str
@@ -177,6 +178,12 @@ class Sharding:
     columns: str = ""
     torchrec: str = ""
     also: tuple[str, ...] = ()
+    other: str = ""
+
+    @property
+    def runs(self) -> str:
+        """Who runs it; "": nobody has published that."""
+        return "TorchRec" if self.torchrec else self.other
 
     @property
     def of_domains(self) -> bool:
@@ -199,6 +206,7 @@ class Sharding:
         ]
 
 
+_EMBARK = "EMBark"
 _CUTS = (
     Sharding(
         "data-parallel",
@@ -232,15 +240,15 @@ _CUTS = (
         "domains",
         torchrec="grid_shard",
     ),
-    Sharding("3d", "row parts and column parts on any GPUs", Exchange.RB, RowParts.ANY, "any"),
+    Sharding("3d", "row parts and column parts on any GPUs", Exchange.RB, RowParts.ANY, "any", other=_EMBARK),
 )
 DATA_PARALLEL, TABLE_WISE, COLUMN_WISE, ROW_WISE, TABLE_ROW_WISE, TABLE_COLUMN_WISE, GRID, IN_3D = (
     each.name for each in _CUTS
 )
 _ROWS_OVER_ALL = {
-    Exchange.TWO_LEVEL: "bags reduced inside each NVLink domain, then across",
-    Exchange.SPARSE: "only bags that are not empty are sent",
-    Exchange.UB: "unique rows are sent, and pooled where they arrive",
+    Exchange.TWO_LEVEL: ("bags reduced inside each NVLink domain, then across", _EMBARK),
+    Exchange.SPARSE: ("only bags that are not empty are sent", ""),
+    Exchange.UB: ("unique rows are sent, and pooled where they arrive", _EMBARK),
 }
 SHARDINGS = {each.name: each for each in _CUTS}
 """Ways to cut a table."""
@@ -252,10 +260,11 @@ SHORT = {kind: kind.key.replace("_", "-") for kind in _ROWS_OVER_ALL}
 WAYS = SHARDINGS | {
     f"{ROW_WISE}-{short}": Sharding(
         f"{ROW_WISE}-{short}",
-        f"{SHARDINGS[ROW_WISE].label}; {_ROWS_OVER_ALL[kind]}",
+        f"{SHARDINGS[ROW_WISE].label}; {_ROWS_OVER_ALL[kind][0]}",
         kind,
         RowParts.ALL,
         also=tuple(dict.fromkeys((short, kind.facts.word))),
+        other=_ROWS_OVER_ALL[kind][1],
     )
     for kind, short in SHORT.items()
 }

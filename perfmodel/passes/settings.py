@@ -7,6 +7,7 @@ from pathlib import Path
 
 from perfmodel.collectives.estimate import CollectiveModel, Models
 from perfmodel.collectives.library import CollectiveTimes, Faster, Library, Links
+from perfmodel.collectives.rates import card_rate
 from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
 from perfmodel.passes.handover import Handover
 from perfmodel.passes.measured_tier import with_host_tier
@@ -240,11 +241,13 @@ def _with_kernels(machine: Machine, calibration_id: str, fitted: KernelConstants
 
 
 def _with_fewer_cards(machine: Machine) -> Machine:
-    """A what-if of ``nics_per_node`` changes each GPU's share of them, unless that is set itself."""
-    if "nics_per_node" not in machine.overrides or "nic_bytes_per_s" in machine.overrides:
-        return machine
-    share = machine.value("nics_per_node") / machine.original("nics_per_node")
-    return machine.with_overrides({"nic_bytes_per_s": machine.original("nic_bytes_per_s") * share})
+    """A what-if of ``nics_per_node`` changes each GPU's share of them (``rates.card_rate``)."""
+    rate = card_rate(machine)
+    return (
+        machine
+        if rate == machine.value("nic_bytes_per_s")
+        else machine.with_overrides({"nic_bytes_per_s": rate})
+    )
 
 
 def _with_memory_rates(machine: Machine, assumed: ScenarioFile | None) -> tuple[Machine, tuple[str, ...]]:

@@ -107,20 +107,23 @@ def compared(base: Projection, ways: Iterable[str] = WAYS) -> Iterator[Compared]
 
     Row-wise is ``base`` itself; the others are plans of the same tables on the same GPUs.
     """
-    evaluator = evaluator_of(base)
-    usable, asked = base.gpu_count.usable_bytes, list(ways)
+    evaluator, asked = evaluator_of(base), list(ways)
     schemes = [scheme for some in schemes_here(evaluator, asked).values() for scheme in some]
     few = len(schemes) * evaluator.tables.kinds[0].size <= _PRICED
     priced = spread_evenly(evaluator, schemes) if few else None
     for way in asked:
-        found = best_alike(evaluator, way, usable, priced=priced)
-        if way == ROW_WISE:
-            plan = None if isinstance(found, Impossible) else found
-            yield Compared(way, plan, base, base.gpu_count.memory_bytes, fits=base.gpu_count.fits)
-        elif isinstance(found, Impossible):
-            yield Compared(way, None, None, float("nan"), found.why)
-        else:
-            yield Compared(way, found, projection_of(base, evaluator, found), _memory(found))
+        found = best_alike(evaluator, way, base.gpu_count.usable_bytes, priced=priced)
+        yield compared_way(base, evaluator, way, found)
+
+
+def compared_way(base: Projection, evaluator: Evaluator, way: str, found: Alike | Impossible) -> Compared:
+    """One way by the best of its plans."""
+    if way == ROW_WISE:
+        plan = None if isinstance(found, Impossible) else found
+        return Compared(way, plan, base, base.gpu_count.memory_bytes, fits=base.gpu_count.fits)
+    if isinstance(found, Impossible):
+        return Compared(way, None, None, float("nan"), found.why)
+    return Compared(way, found, projection_of(base, evaluator, found), _memory(found))
 
 
 def winner(found: Iterable[Compared]) -> Compared:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from perfmodel.errors import NoCalibrationError
@@ -32,6 +32,16 @@ _MORE_SAMPLES = 4
 
 
 @dataclass(frozen=True)
+class Change:
+    """Something else to ask: in words, the option that asks it, and the configuration that it asks."""
+
+    label: str
+    option: str
+    forward: Forward
+    work: Configs
+
+
+@dataclass(frozen=True)
 class Sensitivity:
     """One change and the slowdown that it leaves [-]: before, after, and the band of that (low, high)."""
 
@@ -42,6 +52,12 @@ class Sensitivity:
     low: float
     high: float
     evidence: Evidence
+    before_s: float  # time of a batch [s]
+    after_s: float
+
+
+Answered = Callable[[Projection, Change], Sensitivity | None]
+"""What a change leaves; None where no calibration covers it, or it does not fit."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +84,7 @@ class NextExperiment:
     """The cheapest measurement that replaces numbers that were not measured here."""
 
     share: float  # of the time that rests on them
+    band_share: float  # of the width of the answer's band that is theirs
     numbers: int  # how many distinct measurements
     only: tuple[str, ...]  # what to measure, as backend:operation
     nodes: int  # least number of nodes
@@ -82,12 +99,17 @@ def sensitivities(p: Projection) -> tuple[Sensitivity, ...]:
     Those that help by at least 2 %; of the other exchanges only the best; the appliance always.
     Limits: one GPU that holds all rows -> nothing to change
     """
-    below = _helping(_below(p))
+    below = _helping(p, _below(p))
     if p.gpus == 1:
-        return (*below, *_appliance(p)) if p.forward.tier is not None else ()
-    exchanges = sorted(_helping(_exchanges(p)), key=lambda s: s.after)[:1]
-    links = (*_helping(_hardware(p)), *_helping(_libraries(p)))
-    return (*exchanges, *below, *links, *_batch(p), *_appliance(p))
+        return (*below, *_answers(p, _appliance(p), row_wise)) if p.forward.tier is not None else ()
+    exchanges = sorted(_helping(p, _exchanges(p)), key=lambda s: s.after)[:1]
+    return (*exchanges, *below, *of_hardware(p, row_wise), *_answers(p, _appliance(p), row_wise))
+
+
+def of_hardware(p: Projection, answered: Answered) -> tuple[Sensitivity, ...]:
+    """The changes of links, library and batch, whatever the sharding. answered  computes one"""
+    links = (*_helping(p, _hardware(p), answered), *_helping(p, _libraries(p), answered))
+    return (*links, *_batch(p, answered))
 
 
 def swings(p: Projection) -> tuple[Swing, ...]:
@@ -108,30 +130,36 @@ def swings(p: Projection) -> tuple[Swing, ...]:
         if kind.unit not in ("byte/s", "s") or not value or key == "hbm_bytes_per_s":
             continue
         sides = [_changed(p, "", {key: value * factor}, "") for factor in (0.5, 2.0)]
-        after = [s.after for side in sides for s in side]
+        after = [s.after for side in sides for s in _answers(p, side, row_wise)]
         if len(after) == len(sides):
             found.append(Swing(key, value, after[0], after[1], machine.quantity(key).evidence))
     return tuple(sorted((s for s in found if s.reach >= 1 + _WORTH_SAYING), key=lambda s: -s.reach))
 
 
-def _helping(found: Iterator[Sensitivity]) -> list[Sensitivity]:
+def _helping(p: Projection, changes: Iterator[Change], answered: Answered | None = None) -> list[Sensitivity]:
+    found = _answers(p, changes, answered or row_wise)
     return [s for s in found if s.after <= (1 - _WORTH_SAYING) * s.before]
 
 
-def _result(p: Projection, label: str, option: str, forward: Forward, work: Configs) -> Iterator[Sensitivity]:
-    """The slowdown after one change; nothing when no calibration covers what it needs, or it does not fit."""
+def _answers(p: Projection, changes: Iterable[Change], answered: Answered) -> Iterator[Sensitivity]:
+    yield from (found for each in changes if (found := answered(p, each)) is not None)
+
+
+def row_wise(p: Projection, change: Change) -> Sensitivity | None:
+    """What a change leaves of a row-wise pass, or of one memory."""
     try:
-        columns = project_grid(forward, work).columns
+        columns = project_grid(change.forward, change.work).columns
     except NoCalibrationError:
-        return
-    after, low, high = (float(columns[key][0]) for key in ("slowdown", "slowdown_low", "slowdown_high"))
-    evidence = Evidence.from_rank(int(columns["evidence"][0]))
+        return None
     if p.gpu_count.fits and not columns["fits"][0] and not p.work.filled:
-        return  # tables that fill the memory would be cut
-    yield Sensitivity(label, option, p.slowdown, after, low, high, evidence)
+        return None  # tables that fill the memory would be cut
+    keys = ("slowdown", "slowdown_low", "slowdown_high", "time_s")
+    after, low, high, time = (float(columns[key][0]) for key in keys)
+    evidence = Evidence.from_rank(int(columns["evidence"][0]))
+    return Sensitivity(change.label, change.option, p.slowdown, after, low, high, evidence, p.time_s, time)
 
 
-def _exchanges(p: Projection) -> Iterator[Sensitivity]:
+def _exchanges(p: Projection) -> Iterator[Change]:
     """Other ways to turn partial bags into bags."""
     if p.forward.reduction != AUTO:
         return
@@ -142,16 +170,13 @@ def _exchanges(p: Projection) -> Iterator[Sensitivity]:
     flat = bags.collective.replace("_", "-").removesuffix(" or all-to-all")
     if 1 < domain < p.gpus and p.gpus % domain == 0:
         label = f"{BY_DOMAIN} exchange instead of a flat {flat}"
-        yield from _result(
-            p, label, f"--reduction {BY_DOMAIN}", replace(p.forward, reduction=TWO_LEVEL), p.work
-        )
+        two_level = replace(p.forward, reduction=TWO_LEVEL)
+        yield Change(label, f"--reduction {BY_DOMAIN}", two_level, p.work)
     sparse = replace(p.forward, reduction=SPARSE)
-    yield from _result(
-        p, "sending only the partial bags that are not empty", "--reduction sparse", sparse, p.work
-    )
+    yield Change("sending only the partial bags that are not empty", "--reduction sparse", sparse, p.work)
 
 
-def _hardware(p: Projection) -> Iterator[Sensitivity]:
+def _hardware(p: Projection) -> Iterator[Change]:
     """Twice the network, twice NVLink, and one NVLink domain for all."""
     machine, domain = p.setting.machine, int(p.forward.domain(p.work.gpus)[0])
     several = domain < p.gpus and not p.setting.one_domain
@@ -167,7 +192,7 @@ def _hardware(p: Projection) -> Iterator[Sensitivity]:
         yield from _changed(p, label, {"nvlink_domain_gpus": wide}, f"nvlink_domain_gpus={wide}")
 
 
-def _below(p: Projection) -> Iterator[Sensitivity]:
+def _below(p: Projection) -> Iterator[Change]:
     """Of a tier below the HBM: prefetch, twice its link, twice its reads."""
     tier, machine = p.forward.tier, p.setting.machine
     if tier is None:
@@ -175,7 +200,7 @@ def _below(p: Projection) -> Iterator[Sensitivity]:
     if tier.kind != UVM and not tier.prefetch and tier.policy != LFU:  # FBGEMM fills no LFU cache ahead
         ahead = replace(tier, prefetch=True)
         label = "the next batch's rows fetched while this one runs"
-        yield from _result(p, label, f"--tier {ahead}", replace(p.forward, tier=ahead), p.work)
+        yield Change(label, f"--tier {ahead}", replace(p.forward, tier=ahead), p.work)
     if tier.kind == SSD:
         reads = 2 * machine.value("ssd_reads_per_s")
         text = f"ssd_reads_per_s={reads:.12g}"
@@ -184,23 +209,23 @@ def _below(p: Projection) -> Iterator[Sensitivity]:
     yield from _doubled(p, "host link", "host_link_bytes_per_s")
 
 
-def _doubled(p: Projection, name: str, key: str) -> Iterator[Sensitivity]:
+def _doubled(p: Projection, name: str, key: str) -> Iterator[Change]:
     """Twice a rate of the links."""
     rate = p.setting.machine.value(key)
     label = f"{name} {format_rate(rate)} → {format_rate(2 * rate)} per GPU"
     yield from _changed(p, label, {key: 2 * rate}, f"{key}={exact_text(2 * rate, 'byte/s')}")
 
 
-def _changed(p: Projection, label: str, values: dict[str, float | str], text: str) -> Iterator[Sensitivity]:
+def _changed(p: Projection, label: str, values: dict[str, float | str], text: str) -> Iterator[Change]:
     s = p.setting
     machine = s.machine.with_overrides(values)
     said = s.kernels is None and "gather_bytes_per_s" in values  # whose kernels the rate is of is known
     kernels = None if said else s.asked_kernels
     setting = load_setting(machine, s.backend, s.clock, s.scenario, s.calibration, kernels=kernels)
-    yield from _result(p, label, f"--set {text}", replace(p.forward, setting=setting), p.work)
+    yield Change(label, f"--set {text}", replace(p.forward, setting=setting), p.work)
 
 
-def _libraries(p: Projection) -> Iterator[Sensitivity]:
+def _libraries(p: Projection) -> Iterator[Change]:
     """The faster library for each step, where a second one is known for this machine."""
     s = p.setting
     if s.backend == BEST or s.calibration is not None:
@@ -211,10 +236,10 @@ def _libraries(p: Projection) -> Iterator[Sensitivity]:
         return
     if len(setting.links.clocks) > 1:
         label = "the faster of NCCL and NVSHMEM for each step"
-        yield from _result(p, label, "--backend best", replace(p.forward, setting=setting), p.work)
+        yield Change(label, "--backend best", replace(p.forward, setting=setting), p.work)
 
 
-def _batch(p: Projection) -> Iterator[Sensitivity]:
+def _batch(p: Projection, answered: Answered) -> Iterator[Sensitivity]:
     """More samples at a time, where the latency of communication takes most of the time.
 
     It is the samples per second that this helps, so they are in the label.
@@ -224,15 +249,15 @@ def _batch(p: Projection) -> Iterator[Sensitivity]:
     batch = float(p.work.batch[0])
     if latency < p.time_s / 2 or _MORE_SAMPLES * batch > LARGEST["batch"]:
         return
-    work = replace(p.work, batch=p.work.batch * _MORE_SAMPLES)
-    time = float(project_grid(p.forward, work).columns["time_s"][0])
-    gain = _MORE_SAMPLES * p.time_s / time
-    label = f"{_MORE_SAMPLES} times the batch: {format_ratio(gain)} the samples per second"
-    if gain > 1 + _WORTH_SAYING:
-        yield from _result(p, label, f"--batch {_MORE_SAMPLES * batch:.0f}", p.forward, work)
+    more = replace(p.work, batch=p.work.batch * _MORE_SAMPLES)
+    found = answered(p, Change("", f"--batch {_MORE_SAMPLES * batch:.0f}", p.forward, more))
+    gain = 0.0 if found is None else _MORE_SAMPLES * p.time_s / found.after_s
+    if found is not None and gain > 1 + _WORTH_SAYING:
+        label = f"{_MORE_SAMPLES} times the batch: {format_ratio(gain)} the samples per second"
+        yield replace(found, label=label)
 
 
-def _appliance(p: Projection) -> Iterator[Sensitivity]:
+def _appliance(p: Projection) -> Iterator[Change]:
     """One local memory that holds the tables."""
     if p.forward.memory is not None:
         return
@@ -241,7 +266,7 @@ def _appliance(p: Projection) -> Iterator[Sensitivity]:
     forward = replace(p.forward, memory=memory, tier=None)
     label = f"one memory of {format_bytes(size, binary=False)} at {format_rate(rate)} (appliance)"
     option = f"--local-memory {memory_text(memory)}"
-    yield from _result(p, label, option, forward, local_memory_work(p.work, memory))
+    yield Change(label, option, forward, local_memory_work(p.work, memory))
 
 
 def _in_few_digits(size_bytes: float) -> float:
@@ -252,16 +277,18 @@ def _in_few_digits(size_bytes: float) -> float:
 
 
 def next_experiment(p: Projection) -> NextExperiment | None:
-    """The measurements that would replace what is extrapolated or weaker, the largest share of time first.
+    """The measurements that would narrow the band most, of what is extrapolated or weaker.
 
-    Communication only counts when its weak share is the larger; otherwise the kernels are proposed.
+    Kernels are measured on one GPU and links on many: what has more of the band is proposed. The ends of a
+    band are sums of those of its steps, so each step has its part of the width.
     Limits: all evidence interpolated or measured -> None
     """
+    width = sum(s.high_s - s.low_s for s in p.steps) or 1.0
     weak = [s for s in p.steps if s.evidence.rank > WELL_KNOWN.rank]
     shares: dict[str, float] = {}
     for step in weak:
         for name in _experiments(step):
-            shares[name] = shares.get(name, 0.0) + step.share
+            shares[name] = shares.get(name, 0.0) + (step.high_s - step.low_s) / width
     worth = sorted((n for n, share in shares.items() if share >= _WORTH_MEASURING), key=lambda n: -shares[n])
     kernels = [n for n in worth if n.startswith("kernel:")]
     links = [n for n in worth if n not in kernels]
@@ -272,12 +299,13 @@ def next_experiment(p: Projection) -> NextExperiment | None:
     node, domain = p.gpu_count.gpus_per_node, int(p.forward.domain(p.work.gpus)[0])
     across = chosen is links and not p.setting.one_domain and domain < p.gpus
     nodes = domain // node + 1 if across else 1
-    share = sum(s.share for s in weak if any(n in chosen for n in _experiments(s)))
+    mine = [s for s in weak if any(n in chosen for n in _experiments(s))]
+    share, of_band = sum(s.share for s in mine), sum(s.high_s - s.low_s for s in mine) / width
     if chosen is not links:
-        return NextExperiment(share, len(chosen), tuple(chosen), nodes, "one GPU")
+        return NextExperiment(share, of_band, len(chosen), tuple(chosen), nodes, "one GPU")
     nodes, where = _beyond_measured(p, chosen, nodes)
-    sent = [s.payload_bytes for s in weak if any(n in chosen for n in _experiments(s))]
-    return NextExperiment(share, len(chosen), tuple(chosen), nodes, where, min(sent), max(sent))
+    sent = [s.payload_bytes for s in mine]
+    return NextExperiment(share, of_band, len(chosen), tuple(chosen), nodes, where, min(sent), max(sent))
 
 
 def _beyond_measured(p: Projection, chosen: list[str], nodes: int) -> tuple[int, str]:

@@ -100,6 +100,9 @@ def headline(answer: Projection) -> str:
         first = f"{format_ratio(answer.slowdown)}: {size} of tables fit {where}, so nothing is sharded."
         return paragraph(f"{first}\n     {format_time(answer.time_s)} per batch")
     first = sentence(answer)
+    if not answer.gpu_count.fits:
+        held = answer.gpu_count.memory_words().partition(":")[0]
+        first = f"Does not fit {counted(answer.gpus, 'GPU')}: {held}. If it did: {first}"
     throughput = format_ratio(answer.totals["throughput_ratio"])
     second = (
         f"     {format_time(answer.time_s)} per batch, instead of {format_time(answer.baseline_time_s)} "
@@ -131,6 +134,13 @@ def sentence(answer: Projection, slowdown: float | None = None) -> str:
     named = answer.question.sharding if answer.question else None
     how = f"sharded {named}" if named else "sharded"
     return f"{ratio} slower {how} over {counted(answer.gpus, 'GPU')} than if the tables fitted in one."
+
+
+def gpu_rule(answer: Projection) -> str:
+    """How the number of GPUs came about, and what each holds: for one line."""
+    count = answer.gpu_count
+    held, room = (format_bytes(x, binary=False) for x in (count.memory_bytes, count.usable_bytes))
+    return f"{count}, {held} of {room} each"
 
 
 def gpu_line(answer: Projection) -> str:
@@ -181,8 +191,11 @@ def kernel_lines(answer: Projection, others: Sequence[OtherKernels]) -> str:
     return facts(lines)
 
 
-def step_table(answer: Projection) -> str:
-    """Steps with bytes, time, share, band, clock and evidence; the total under the times."""
+def step_table(answer: Projection, *, brief: bool = False) -> str:
+    """Steps with bytes, time, share, band, clock and evidence; the total under the times.
+
+    brief  without what weak evidence hangs on
+    """
     several = len(answer.clocks) > 1
     columns = (
         Column("step", lambda step: _label(answer, step), left=True),
@@ -192,7 +205,7 @@ def step_table(answer: Projection) -> str:
         Column("95 % band", lambda step: band(step.low_s, step.high_s), goes=3),
         *([Column("clock", lambda step: str(step.clock), left=True)] if several else []),
         Column("evidence", lambda step: str(step.evidence), left=True),
-        Column("", lambda step: _limit(step) if step.evidence.rank >= _WEAK else "", left=True, goes=1),
+        *(() if brief else (Column("", _weak_limit, left=True, goes=1),)),
     )
     return columns_text(columns, answer.steps)
 
@@ -211,6 +224,10 @@ def _label(answer: Projection, step: StepRow) -> str:
     if answer.setting.backend == "best" and step.collective:
         label = label.replace(")", f", {step.library})")
     return label
+
+
+def _weak_limit(step: StepRow) -> str:
+    return _limit(step) if step.evidence.rank >= _WEAK else ""
 
 
 def _limit(step: StepRow) -> str:
@@ -262,14 +279,18 @@ def run_line(calibration_file: str | None) -> str:
     return calibrate_line(folder) if calibration_file and (folder / SAMPLES_NAME).is_file() else ""
 
 
-def experiment_text(experiment: NextExperiment, machine: str, run: str = "") -> str:
-    """How much of the time was not measured here, and the cheapest measurement that replaces it.
+def experiment_text(experiment: NextExperiment, machine: str, run: str = "", *, brief: bool = False) -> str:
+    """How much of the time was not measured here, and the measurement that narrows the band most.
 
-    run   measures kernels too, beside the collectives of a calibration of one's own
+    run    measures kernels too, beside the collectives of a calibration of one's own
+    brief  without the programs of others that measure the same
     """
     count = experiment.numbers
     numbers = f"{count} number{'s' if count > 1 else ''}"
-    first = f"{format_fraction(experiment.share)} of the time rests on {numbers} not measured here."
+    shares = [format_fraction(share) for share in (experiment.share, experiment.band_share)]
+    first = f"{shares[0]} of the time rests on {numbers} not measured here, and {shares[1]} of the band."
+    if brief:
+        first = f"{shares[1]} of the band rests on {numbers} not measured here."
     them = "them" if count > 1 else "it"
     links = [name.split(":") for name in experiment.only if not name.startswith("kernel:")]
     if not links:
@@ -280,12 +301,13 @@ def experiment_text(experiment: NextExperiment, machine: str, run: str = "") -> 
         text = f"{first} {what} ({words}). To replace {them}, run on this machine"
         return f"{paragraph(text)}\n{command_lines(run or f'perfmodel calibrate --only {only}')}"
     only = ",".join(f"{library}:{operation}" for library, operation in links)
+    sent = "" if brief else _messages(experiment)
     lines = [
-        paragraph(f"{first} To replace {them}, run on {experiment.where}{_messages(experiment)}"),
+        paragraph(f"{first} To replace {them}, run on {experiment.where}{sent}"),
         command_lines(f"perfmodel calibrate --only {only}"),
     ]
     tests = [_test_name(*link) for link in links if link[0] in _TESTS]
-    if tests:
+    if tests and not brief:
         words = f"perfmodel import *.log --machine {shlex.quote(machine)} --out {_free_name()}"
         lines += [paragraph(f"or {', '.join(dict.fromkeys(tests))}, and then"), command_lines(words)]
     return "\n".join(lines)
@@ -347,6 +369,17 @@ def footer(
     again: Callable[[Sequence[str]], str] | None = None,
 ) -> str:
     """Where the numbers come from, and the command that explains the longest collective of this very pass."""
+    text = provenance(answer, calibration_file)
+    step = max((s for s in answer.steps if s.collective), key=lambda s: s.time_s, default=None)
+    if step is None:
+        return text
+    words = ["perfmodel", "explain", step.name.replace("_", "-")]
+    line = again(words) if again is not None else shlex.join(words)
+    return f"{text}\n{paragraph('The equation behind the longest exchange:')}\n{command_lines(line)}"
+
+
+def provenance(answer: Projection, calibration_file: str | None = None, more: str = "") -> str:
+    """Machine with what is assumed of it, clock and calibration. more  words after them"""
     machine, memory = answer.setting.machine, answer.forward.memory
     parts = [f"Machine {machine.name}"]
     assumed = [f"{k} = {machine.quantity(k)}" for k in sorted(machine.overrides)]
@@ -365,11 +398,5 @@ def footer(
     parts.append("clock " + ", ".join(str(clock) for clock in answer.clocks))
     shipped = f", {ANOTHER}" if calibration_file is None and answer.gpus > 1 else ""
     parts.append("calibration " + ", ".join(dict.fromkeys(answer.calibrations)) + shipped)
-    text = paragraph(" · ".join(parts))
-    text += f"\nCalibration file {calibration_file}{lacking(answer)}" if calibration_file else ""
-    step = max((s for s in answer.steps if s.collective), key=lambda s: s.time_s, default=None)
-    if step is None:
-        return text
-    words = ["perfmodel", "explain", step.name.replace("_", "-")]
-    line = again(words) if again is not None else shlex.join(words)
-    return f"{text}\n{paragraph('The equation behind the longest exchange:')}\n{command_lines(line)}"
+    text = paragraph(" · ".join([*parts, *([more] if more else [])]))
+    return text + (f"\nCalibration file {calibration_file}{lacking(answer)}" if calibration_file else "")

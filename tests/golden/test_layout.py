@@ -19,6 +19,7 @@ from perfmodel.schema.evidence import Evidence
 HERE = Path(__file__).resolve().parent
 SCREENS = {
     "project": ["project", "--table-size", "10TB"],
+    "project_row_wise": ["project", "--table-size", "10TB", "--sharding", "row-wise"],
     "project_fits": ["project", "--table-size", "10GB"],
     "collective": ["collective", "--op", "all", "--size", "1MiB", "--gpus", "128"],
     "sweep": ["sweep", "--grid", "paper-1"],
@@ -36,7 +37,7 @@ SCREENS = {
 }
 _EVIDENCE = re.compile(rf"\b({'|'.join(Evidence)})\b.*")
 _NUMBER = re.compile(r"(?<![A-Za-z_0-9])[<>]?\d(?:[\d .]*\d)?|∞")
-_EXPERIMENT = re.compile(r"^\S+ % of the time rests on .*?(?=^$)", re.DOTALL | re.MULTILINE)
+_EXPERIMENT = re.compile(r"^\S+ % of the (?:time|band) rests on .*?(?=^$)", re.DOTALL | re.MULTILINE)
 _UNIT = re.compile(r"# ?(ns|µs|ms|s|B|KiB|MiB|GiB|TiB|kB|MB|GB|TB|GB/s|MB/s|TB/s|%)(?![\w/])")
 
 

@@ -93,7 +93,7 @@ def test_measure_stop_go_on_show_project(tmp_path: Path) -> None:
     assert shown.code == 0, shown.err
     assert "all_to_all" in shown.out and "reduce_scatter" in shown.out
     asked = ("--table-size", "64MB", "--gpus", "2", "--batch", "64", "--calibration", "latest", "--json")
-    projected = perfmodel(tmp_path, "project", *asked)
+    projected = perfmodel(tmp_path, "project", *asked, "--sharding", "row-wise")
     assert projected.code == 0, projected.err
     steps = {step["name"]: step for step in json.loads(projected.out)["steps"]}
     assert steps["all_to_all_ids"]["evidence"] in ("measured", "interpolated"), steps

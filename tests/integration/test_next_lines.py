@@ -141,7 +141,7 @@ def test_logs_are_imported_into_a_file_that_is_not_here_yet(
     cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    asked = ("project", "--table-size", "10TB")
+    asked = ("project", "--table-size", "10TB", "--sharding", "row-wise")
     assert "--out mine.json" in cli(*asked).out
     (tmp_path / "mine.json").touch()
     assert "--out mine-2.json" in cli(*asked).out and "--out mine.json" not in cli(*asked).out

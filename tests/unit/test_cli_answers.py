@@ -18,7 +18,7 @@ from perfmodel.schema.calibration import load_calibration
 
 
 def test_project_answers_first_and_shows_how_it_came_about(cli: Any) -> None:
-    outcome = cli("project", "--table-size", "10TB")
+    outcome = cli("project", "--table-size", "10TB", "--sharding", "row-wise")
     lines = outcome.out.splitlines()
     assert outcome.code == 0
     assert "slower sharded over 152 GPUs than if the tables fitted in one." in lines[0]

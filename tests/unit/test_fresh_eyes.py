@@ -43,10 +43,11 @@ def test_the_shard_with_the_hottest_row_is_told() -> None:
 
 
 def test_columns_that_a_narrow_page_leaves_out_are_named(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    wide = cli("project", "--table-size", "10TB").out
+    asked = ("project", "--table-size", "10TB", "--sharding", "row-wise")
+    wide = cli(*asked).out
     assert "Left out" not in wide
     monkeypatch.setenv("COLUMNS", "60")
-    narrow = cli("project", "--table-size", "10TB").out
+    narrow = cli(*asked).out
     assert "Left out at 60 columns: bytes/GPU, 95 % band." in narrow
     assert max(map(len, narrow.splitlines()[:20])) <= 60
 
@@ -73,7 +74,7 @@ def test_the_next_experiment_is_not_what_was_just_done(cli: Any, tmp_path: Path)
     log.write_text("\n".join(["collective,gpus,payload_bytes,time_s", *rows]) + "\n", encoding="utf-8")
     words = ("--machine", "h100-sxm-ib", "--gpus-per-node", "8", "--out", str(out))
     assert cli("import", str(log), *words).code == 0
-    asked = ("project", "--calibration", str(out), "--batch", "256")
+    asked = ("project", "--calibration", str(out), "--batch", "256", "--sharding", "row-wise")
     far = cli(*asked, "--table-size", "10TB")
     text = " ".join(far.out.split())
     assert "more than the 2 nodes that were measured, 19 if you can, messages of" in text
@@ -140,9 +141,8 @@ def test_a_place_where_nothing_can_be_written_is_refused_before_the_work(
 
 def test_an_appliance_has_a_size_that_people_would_type(cli: Any, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("rows,dim,pooling\n123456789,77,3\n987654321,31,2\n")
-    changes = json.loads(cli("project", "--model", str(tmp_path / "t.csv"), "--gpus", "8", "--json").out)[
-        "changes"
-    ]
+    asked = ("project", "--model", str(tmp_path / "t.csv"), "--gpus", "8", "--sharding", "row-wise")
+    changes = json.loads(cli(*asked, "--json").out)["changes"]
     (option,) = [each["option"] for each in changes if "--local-memory" in each["option"]]
     assert option == "--local-memory 161GB@3TB/s"  # of 160.49
 
@@ -167,6 +167,7 @@ def test_whose_kernels_may_be_said(cli: Any, words: tuple[str, ...], key: str) -
 
 def test_buffers_that_no_number_of_gpus_has_room_for_are_told(cli: Any) -> None:
     words = ("project", "--table-size", "10TB", "--tables", "400", "--batch", "65536")
+    words = (*words, "--sharding", "row-wise")
     out = re.sub(r"\s+", " ", cli(*words).out)
     assert (
         "Memory fits on no number of GPUs, since the buffers are as large on more of them: 579 GB of 68 GB"

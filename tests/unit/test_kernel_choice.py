@@ -130,7 +130,7 @@ def test_a_calibration_has_each_implementation_once() -> None:
 
 
 def test_the_command_takes_the_option_and_explain_too(cli: Callable[..., Outcome]) -> None:
-    words = ["--table-size", "1TB", "--kernels", "torch"]
+    words = ["--table-size", "1TB", "--kernels", "torch", "--sharding", "row-wise"]
     said = json.loads(cli("project", *words, "--json").out)["kernels"]
     assert said["implementation"] == "torch" and not said["timed"]
     assert [other["implementation"] for other in said["others"]] == ["fbgemm"]

@@ -1,0 +1,31 @@
+"""What the JSON of ``perfmodel project`` says, whichever sharding it is of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from perfmodel.projections import Projection
+from perfmodel.projections.kernel_choice import OtherKernels
+from perfmodel.projections.sensitivity import NextExperiment, Sensitivity
+
+
+def project_record(
+    answer: Projection,
+    calibration_file: str | None,
+    changes: Sequence[Sensitivity],
+    experiment: NextExperiment | None,
+    others: Sequence[OtherKernels] = (),
+) -> dict[str, Any]:
+    """The answer with what would change it, what to measure, and whose kernels it is of. others  kernels"""
+    return {
+        **answer.to_dict(),
+        "calibration_file": calibration_file,
+        "changes": [vars(each) for each in changes],
+        "next_experiment": vars(experiment) if experiment else None,
+        "kernels": {
+            "implementation": answer.setting.kernel_library,
+            "timed": answer.setting.kernels is not None,
+            "others": [vars(other) for other in others],
+        },
+    }

@@ -1,0 +1,132 @@
+"""The screen of ``perfmodel project``: the best uniform sharding that fits leads, row-wise beside it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from perfmodel.passes.schemes import ROW_WISE
+from perfmodel.plan.as_projection import compared, winner
+from perfmodel.plan.leading import MOST_COMPARED, RUN, leading
+from perfmodel.projections import project_one
+from perfmodel.projections.sensitivity import next_experiment
+
+QUESTIONS: list[dict[str, Any]] = [
+    {"table_bytes": 10e12},
+    {"table_bytes": 10e12, "machine": "gb200-nvl72"},
+    {"table_bytes": 320e9},
+    {"table_bytes": 10e12, "table_count": 300, "dim": 128, "pooling": 20},
+    {"tables": "mlperf-dlrm-dcnv2", "gpus": 16},
+    {"tables": "mlperf-dlrm-dcnv2", "gpus": 128, "machine": "h200-sxm-ib"},
+    {"tables": "embark-t180", "gpus": 32, "batch": 4096},
+]
+MANY = ("--table-size", "10TB", "--tables", "300", "--dim", "128", "--pooling", "20")
+
+
+@pytest.mark.parametrize("asked", QUESTIONS)
+def test_no_way_that_somebody_runs_is_faster(asked: dict[str, Any]) -> None:
+    """The opponent: every way dealt to its GPUs, without the bounds that leave some out."""
+    base = project_one(**asked)
+    found, every = leading(base), [each for each in compared(base, RUN) if each.answer and each.fits]
+    best = winner(every)
+    assert found.way == best.way
+    assert found.answer.time_s == pytest.approx(best.answer.time_s if best.answer else 0)
+    times = [each.answer.time_s for each in every if each.answer]
+    second = min((time for time in times if time > found.answer.time_s * (1 + 1e-5)), default=0.0)
+    if found.as_good and found.as_good[0].answer:
+        assert found.as_good[0].answer.time_s == pytest.approx(second, rel=1e-5)
+
+
+def test_what_nobody_runs_does_not_lead() -> None:
+    """Non-empty bags alone are the second fastest here, and no library sends them alone."""
+    base = project_one(table_bytes=10e12, pooling=1)
+    every = sorted((each.answer.time_s, each.way) for each in compared(base) if each.answer and each.fits)
+    assert every[1][1] == "row-wise-sparse"
+    assert [each.way for each in leading(base).best][:2] == [every[0][1], every[2][1]]
+
+
+@pytest.mark.parametrize("words", [
+    ("--table-size", "10TB"),
+    MANY,
+    ("--table-size", "10TB", "--machine", "gb200-nvl72"),
+])  # fmt: skip
+def test_the_first_screen_has_25_lines_at_most(cli: Any, words: tuple[str, ...]) -> None:
+    lines = cli("project", *words).out.splitlines()
+    assert len(lines) <= 25 and max(map(len, lines)) <= 100
+    assert "µs of one GPU" in lines[0] or "ms of one GPU" in lines[0]
+
+
+def test_the_question_is_said_as_it_was_understood(cli: Any) -> None:
+    plain = " ".join(cli("project", "--table-size", "10TB").out.split())
+    assert "1 table of 78 125 M rows, dim 32, fp32, 32 ids per bag, 1 024 samples per GPU (155 648" in plain
+    assert "in all), uniform ids, forward pass: all by default" in plain
+    asked = " ".join(cli("project", *MANY, "--alpha", "1.05").out.split())
+    assert "300 tables of 65 M rows each" in asked
+    assert "dim 128, 20 ids per bag, zipf:1.05 ids; by default fp32, 1 024 samples per GPU" in asked
+
+
+def test_what_does_not_fit_is_no_headline(cli: Any) -> None:
+    """300 tables row-wise need more than a GPU has; table-wise they fit, and lead."""
+    first, second, *_ = cli("project", *MANY).out.splitlines()
+    assert "GPUs: 6." in first and "by table-wise (TorchRec's" in second
+    assert "row-wise does not fit: it" in second
+    named = cli("project", *MANY, "--sharding", ROW_WISE).out
+    assert named.startswith("Does not fit 152 GPUs: 89.9 GB of 68 GB per GPU.")
+    large = ("--table-size", "2TB", "--gpus", "30", "--tables", "300", "--batch", "64000")
+    said = cli("project", *large).out
+    assert said.startswith(
+        "2 TB on 30 GPUs: no uniform sharding fits. row-wise does not fit: it needs 143 GB"
+    )
+
+
+def test_a_sharding_for_each_table_is_said_where_it_is_faster(cli: Any) -> None:
+    words = ("--model", "mlperf-dlrm-dcnv2", "--gpus", "16")
+    text = cli("project", *words).out
+    (line,) = [line for line in text.splitlines() if "a sharding of its own for each table takes" in line]
+    plan = json.loads(cli("plan", *words, "--effort", "quick", "--json").out)["time_s"]
+    assert f"{plan * 1e6:.0f} µs" in line
+
+
+def test_more_tables_than_are_compared_say_so(cli: Any) -> None:
+    text = " ".join(cli("project", "--table-size", "20TB", "--tables", str(MOST_COMPARED + 1)).out.split())
+    assert "by row-wise (TorchRec's" in text or "compared by --sharding all alone" in text
+
+
+@pytest.mark.parametrize("asked", QUESTIONS[:5])
+def test_each_change_is_the_answer_to_its_option(asked: dict[str, Any]) -> None:
+    """The opponent: the question asked anew with the changed value."""
+    found = leading(project_one(**asked))
+    nic = [each for each in found.changes() if "nic_bytes_per_s" in each.option]
+    for change in nic:
+        twice = 2 * found.base.setting.machine.value("nic_bytes_per_s")
+        anew = leading(project_one(**asked, overrides={"nic_bytes_per_s": twice}))
+        assert change.after_s == pytest.approx(anew.answer.time_s)
+        assert (f"({anew.way})" in change.label) == (anew.way != found.way)
+    assert nic or found.base.setting.machine.name == "gb200-nvl72" or found.base.gpus < 8
+
+
+@pytest.mark.parametrize("asked", QUESTIONS)
+def test_the_experiment_narrows_the_band_most(asked: dict[str, Any]) -> None:
+    """The opponent: kernels or links known exactly, whichever leaves the narrower band."""
+    answer = leading(project_one(**asked)).answer
+    experiment = next_experiment(answer)
+    assert experiment is not None
+    weak = [step for step in answer.steps if step.evidence.rank > 1]
+    width = {
+        kernels: sum(step.high_s - step.low_s for step in weak if bool(step.collective) != kernels)
+        for kernels in (True, False)
+    }
+    links = not any(name.startswith("kernel:") for name in experiment.only)
+    assert links == (width[False] >= width[True])
+    assert 0 < experiment.band_share <= 1
+
+
+def test_cards_and_gpus_of_a_node_are_changed_together() -> None:
+    """Four GPUs with four cards have a card each, as eight with eight."""
+    rates = [
+        project_one(table_bytes=10e12, overrides=given).setting.machine.value("nic_bytes_per_s")
+        for given in ({}, {"gpus_per_node": 4, "nics_per_node": 4}, {"nics_per_node": 4})
+    ]
+    assert rates == pytest.approx([50e9, 50e9, 25e9])
