@@ -27,7 +27,7 @@ def host_headline(found: Hosted, gpus: int, below: str = "") -> str:
     """
     what = _WORDS[found.costs.mode]
     where = counted(gpus, "GPU")
-    first = f"{format_ratio(found.slowdown)} slower sharded over {where}, with {what}."
+    first = f"{format_ratio(found.slowdown)} slower sharded row-wise over {where}, with {what}."
     band = f"band {format_ratio(found.slowdown_low)} – {format_ratio(found.slowdown_high)}"
     times = f"{format_time(found.low_s)} – {format_time(found.high_s)}"
     if below:

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.passes.settings import is_published
 from perfmodel.passes.steps import StepRow
 from perfmodel.projections import Projection
@@ -131,9 +132,10 @@ def sentence(answer: Projection, slowdown: float | None = None) -> str:
     if tier is not None:
         over = f" over {counted(answer.gpus, 'GPU')}" if answer.gpus > 1 else " beside one GPU"
         return f"{ratio} slower with all rows in {tier.place}{over} than if they fitted in HBM."
-    named = answer.question.sharding if answer.question else None
-    how = f"sharded {named}" if named else "sharded"
-    return f"{ratio} slower {how} over {counted(answer.gpus, 'GPU')} than if the tables fitted in one."
+    named = (answer.question.sharding if answer.question else None) or ROW_WISE
+    return (
+        f"{ratio} slower sharded {named} over {counted(answer.gpus, 'GPU')} than if the tables fitted in one."
+    )
 
 
 def gpu_rule(answer: Projection) -> str:

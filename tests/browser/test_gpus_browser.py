@@ -47,7 +47,7 @@ def test_every_number_of_gpus_has_the_numbers_of_python(browser: Chromium, page:
             browser.choose("gpus", at)
             browser.choose("reduction", way_at)
             answer = project_one(tables=MODEL, gpus=gpus, reduction=way)
-            words = f"{format_ratio(answer.slowdown)} slower sharded over {gpus} GPUs"
+            words = f"{format_ratio(answer.slowdown)} slower sharded row-wise over {gpus} GPUs"
             browser.wait(f"document.querySelector('h1').textContent.startsWith({json.dumps(words)})")
             said = f"On {gpus} GPUs a batch takes {format_time(answer.time_s)}, "
             browser.wait(f"{title}.startsWith({json.dumps(said)})")

@@ -21,8 +21,8 @@ def test_project_answers_first_and_shows_how_it_came_about(cli: Any) -> None:
     outcome = cli("project", "--table-size", "10TB", "--sharding", "row-wise")
     lines = outcome.out.splitlines()
     assert outcome.code == 0
-    assert "slower sharded over 152 GPUs than if the tables fitted in one." in lines[0]
-    assert "on one GPU; 0.834× its samples per second" in lines[1] and "speed of light" in lines[2]
+    assert "slower sharded row-wise over 152 GPUs than if the tables fitted in one." in lines[0]
+    assert "on one GPU; 0.837× its samples per second" in lines[1] and "speed of light" in lines[2]
     assert "10 TB ÷ 68 GB = 147.1  →  152" in outcome.out and "Memory   65.8 GB of 68 GB" in outcome.out
     assert "What would change the answer" in outcome.out
     assert "perfmodel explain" in outcome.out
@@ -341,7 +341,7 @@ def test_show_refuses_what_is_no_calibration(cli: Any, tmp_path: Path) -> None:
     good = data_path("calibrations", SHIPPED + ".json").read_text(encoding="utf-8")
     path = tmp_path / "c.json"
     for text, part in (
-        (good[: len(good) // 2], "not JSON"),
+        (good[: len(good) // 2], "not valid JSON"),
         (good.replace('"schema_version": 1', '"schema_version": 99'), "schema_version 99"),
         ("{}", "schema_version"),
         ('{"schema_version": 1}', "is missing"),

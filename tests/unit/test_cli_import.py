@@ -278,7 +278,7 @@ def test_what_a_log_lacks_is_said_at_import_and_in_the_answer(cli: Any, tmp_path
     made = cli("import", str(log), "--machine", "h200-sxm-ib", "--out", out)
     told = " ".join(made.err.split())
     assert "reduce_scatter: no sample;" in told and "the file replaces the whole shipped calibration" in told
-    asked = ("project", "--table-size", "10TB", "--machine", "h200-sxm-ib")
+    asked = ("project", "--table-size", "10TB", "--machine", "h200-sxm-ib", "--sharding", "row-wise")
     assert "No sample of reduce_scatter in it" in cli(*asked, "--calibration", out).out
     assert "No sample of" not in cli(*asked).out
 

@@ -18,7 +18,7 @@ _TABLES = "--table-size 10TB"
 @pytest.mark.parametrize(
     "question",
     [
-        _TABLES,
+        f"{_TABLES} --sharding row-wise",
         "--table-size 10GB --gpus 1",
         f"{_TABLES} --tier uvm-caching:10% --alpha 1.05",
         "--model mlperf-dlrm-dcnv2 --gpus 16 --sharding table-wise",
@@ -48,7 +48,7 @@ def test_the_numbers_are_those_of_project(cli: Any, name: str, question: str) ->
 
 
 def test_the_screen_begins_with_the_headline(cli: Any) -> None:
-    headline = cli("project", *_TABLES.split()).out.split("\n\n")[0]
+    headline = cli("project", *_TABLES.split(), "--sharding", "row-wise").out.split("\n\n")[0]
     screen = cli("explain", "slowdown").out
     first, second = screen.split("\n\n")[:2]
     assert headline.startswith(first)  # and one line more, of the host
