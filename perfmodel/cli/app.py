@@ -55,7 +55,10 @@ def _options(
     verbose: Annotated[
         bool,
         typer.Option(
-            "--verbose", "-v", help="Show an error's traceback, an import's constants (anywhere on the line)."
+            "--verbose",
+            "-v",
+            help="Show all of an answer of project, an import's constants, an error's traceback (anywhere on "
+            "the line).",
         ),
     ] = False,
 ) -> None:

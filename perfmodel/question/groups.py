@@ -99,13 +99,14 @@ Scenario = Annotated[
     str, Opt("cluster (the real one) or nvlink-everywhere (the paper's assumption).", "NAME")
 ]
 SearchSeed = Annotated[int, Opt("Seed of the search.", "N", least=0)]
-Sharding = Annotated[
-    str | None,
-    Opt(
-        f"Sharding other than {ROW_WISE}: {', '.join(name for name in SHARDINGS if name != ROW_WISE)}; "
-        f"or {ROW_WISE} with another exchange: {', '.join(SHORT.values())}; all compares them.",
-        "NAME",
-    ),
+_WAYS = (
+    f"{', '.join(name for name in SHARDINGS if name != ROW_WISE)}; or {ROW_WISE} with another exchange: "
+    f"{', '.join(SHORT.values())}; all compares them."
+)
+SHARDING = Opt(f"Sharding other than {ROW_WISE}: {_WAYS}", "NAME")
+Sharding = Annotated[str | None, SHARDING]
+BestSharding = Annotated[
+    str | None, SHARDING.saying(f"Sharding (default: the fastest that fits): {ROW_WISE}, {_WAYS}")
 ]
 Tier = Annotated[
     str | None,

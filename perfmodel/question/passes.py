@@ -55,7 +55,7 @@ class ProjectOptions(OneMemoryOptions, NodeOptions, RowWiseOptions, EqualTableOp
       perfmodel project --table-size 10TB --report out.html
     """
 
-    sharding: groups.Sharding = None
+    sharding: groups.BestSharding = None
     payload: groups.Payload = None
     kernels: groups.Kernels = None
     host: groups.Host = None
