@@ -183,7 +183,7 @@ def test_no_option_has_rows_in_a_domain_that_is_no_whole_node(monkeypatch: pytes
     ("old", "new", "words"),
     [
         (b'"table": "t"', b'"table": "u"', "does not place table 't'"),
-        (b'"gpus": 2', b'"gpus": 1048577', "gpus: must be at most 1 048 576"),
+        (b'"gpus": 2', b'"gpus": 262145', "gpus: must be at most 262 144"),
     ],
 )
 def test_a_plan_of_torchrec_that_lacks_a_table_is_refused(

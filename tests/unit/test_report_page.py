@@ -239,7 +239,7 @@ def test_project_writes_the_page_of_report(
     monkeypatch.setattr(contents, "SIZES", contents.SIZES[:1])
     words = ("--table-size", "2TB", "--batch", "64", "--pooling", "4", "--dim", "64", "--id-dtype", "int32")
     done = cli("project", *words, "--tables", "2", "--report", str(tmp_path / "beside.html"))
-    assert done.code == 0 and "slower" in done.out and "Wrote" in done.err and "Wrote" not in done.out
+    assert done.code == 0 and "per batch" in done.out and "Wrote" in done.err and "Wrote" not in done.out
     assert cli("report", *words, "--tables", "2", "--out", str(tmp_path / "page.html")).code == 0
     assert (tmp_path / "beside.html").read_bytes() == (tmp_path / "page.html").read_bytes()
     again = ("project", *words, "--report", str(tmp_path / "beside.html"))
@@ -349,7 +349,7 @@ def test_a_card_says_when_much_is_assumed_and_what_to_measure() -> None:
     alert = question_card(assumed).alert
     assert "assumed" in alert and "perfmodel calibrate" in alert
     h200 = question_card(project_one(table_bytes=1e12, reserve=0, machine="h200-sxm-ib", batch=256)).alert
-    assert "of the time rests on something assumed: 2 numbers not measured here. They" in h200
+    assert "of the time rests on something assumed: 2 numbers not measured here, and" in h200
     small = question_card(project_one(table_bytes=1e9))
     assert "nothing is sharded" in small.sentence and small.sure == ""
 
