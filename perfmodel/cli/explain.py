@@ -16,6 +16,7 @@ HELP = """The equation of one number with your numbers in it, each with unit, so
 
 Takes the options of project (default: --table-size 10TB), those of plan with --plan FILE, those of
 collective for a collective, of load for load and of alternatives for those: perfmodel explain load --help.
+Without --sharding a step is of row-wise.
 
 \b
 Examples

@@ -42,8 +42,8 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
         from perfmodel.cli.report import check_beside, write_beside
 
         check_beside(report, options.force, **memory)
-    check_host(host, as_csv=as_csv, report=report, sharding=sharding, **memory)
     way = checked_sharding(sharding, options.reduction, tier=options.tier, **memory)
+    check_host(host, as_csv=as_csv, report=report, sharding=way, **memory)
     if tables is not None:
         table_count(tables)
     if options.table_size is None and options.gpus is None and options.model is None:

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from perfmodel.errors import NoCalibrationError
-from perfmodel.passes.schemes import ROW_WISE, WAYS
+from perfmodel.passes.schemes import ROW_WISE, WAYS, copied
 from perfmodel.plan.as_projection import Compared, compared_way, evaluator_of
 from perfmodel.plan.pricing.alike import best_alike, least_times
 from perfmodel.projections.grid import costed
 from perfmodel.projections.projection import Projection, projections
 from perfmodel.projections.sensitivity import Change, Sensitivity, of_hardware
 
-RUN = tuple(name for name, way in WAYS.items() if way.runs)
-"""Ways that somebody runs: what is said to be the best is one of them."""
+RUN = tuple(name for name, way in WAYS.items() if way.runs and not copied(way.exchange))
+"""Ways that somebody runs and that spread tables: what is said to be the best is one of them."""
 MOST_COMPARED = 1000
 """Tables up to which every way is dealt to GPUs within a second or two."""
 _SAME = 1e-6

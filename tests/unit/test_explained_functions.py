@@ -85,11 +85,11 @@ def test_a_printed_number_is_explained_by_its_function(
     """Times of steps of a projection, a sharding and a plan, of a collective, of a chip's way."""
     drawn, seen = random.Random(14), list[str]()
     lines = [
-        "project --table-size 10TB",
+        "project --table-size 10TB --sharding row-wise",
         "project --table-size 10TB --sharding ub --machine h200-sxm-ib",
-        "project --model mlperf-dlrm-dcnv2 --gpus 16 --payload fp16",
-        "project --table-size 10TB --scenario nvlink-everywhere",
-        "project --gpus 8 --backend best --machine h200-sxm-ib",
+        "project --model mlperf-dlrm-dcnv2 --gpus 16 --payload fp16 --sharding row-wise",
+        "project --table-size 10TB --scenario nvlink-everywhere --sharding row-wise",
+        "project --gpus 8 --backend best --machine h200-sxm-ib --sharding row-wise",
         f"plan {plan_file}",
         f"plan {plan_file} --objective throughput",
     ]

@@ -170,7 +170,10 @@ def test_the_screen_and_the_document(cli: Any) -> None:
     found = json.loads(cli("project", "--table-size", "10TB", "--host", "compiled", "--json").out)
     assert found["host"]["mode"] == "compiled" and found["host"]["time_s"] > found["time_s"]
     assert found["ids_ahead"]["hidden_s"] > 0
-    assert json.loads(cli("project", "--table-size", "10TB", "--json").out)["host"] is None
+    assert (
+        json.loads(cli("project", "--table-size", "10TB", "--sharding", "row-wise", "--json").out)["host"]
+        is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -189,7 +192,7 @@ def test_what_has_no_host(cli: Any, words: tuple[str, ...], said: str) -> None:
 
 
 def test_the_answer_of_the_device_alone_has_that_of_an_eager_host_one_line_below(cli: Any) -> None:
-    words = ("project", "--table-size", "10TB")
+    words = ("project", "--table-size", "10TB", "--sharding", "row-wise")
     lines = cli(*words).out.splitlines()
     hosted_line = cli(*words, "--host", "eager").out.splitlines()[0]
     assert "this is the device alone; with an eager host" in lines[3]

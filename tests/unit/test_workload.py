@@ -133,7 +133,7 @@ def test_torchrec_configs_say_the_same(tmp_path: Path, name: str, text: str) -> 
         ("data_type", "INT4", "data_type 'INT4'"),
         ("poolingfactor", 3, "'poolingfactor'"),
         ("pooling_factors", [1, 2], "2 pooling factors"),
-        ("pooling_factor", -1, "tables.0.pooling: must be more than 0"),
+        ("pooling_factor", -1, "tables.0.pooling: must be at least 1e-06"),
         ("num_embeddings", 0, "tables.0.rows"),
     ],
 )
