@@ -13,7 +13,7 @@ from perfmodel.cli.workload import ALL
 from perfmodel.effort import EFFORTS
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import ROW_WISE, WAYS, exchange_named
-from perfmodel.plan.as_projection import Compared, compared, evaluator_of, tables_of, winner
+from perfmodel.plan.as_projection import Compared, compared, evaluator_of, tables_of, undecided, winner
 from perfmodel.plan.explain_plan import explain_alike_step
 from perfmodel.plan.leading import MOST_COMPARED, Leading, leading, table_count
 from perfmodel.plan.searched import searched_plan
@@ -251,6 +251,7 @@ def print_all(base: Projection, question: Question, out: Output) -> None:
             baseline_time_s=base.baseline_time_s,
             sharding=ALL,
             winner=winner(found).way,
+            undecided=[each.way for each in undecided(found)],
             shardings=[columns_record(SHARDING, each) for each in found],
             sizes=[columns_record(SIZES, size) for size in sizes],
             calibrations=list(base.calibrations),

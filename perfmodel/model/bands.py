@@ -24,6 +24,21 @@ def quadrature(a: ArrayLike, b: ArrayLike) -> Array:
     return np.hypot(_array(a), _array(b))
 
 
+def sum_band(*parts: tuple[ArrayLike, ArrayLike, ArrayLike]) -> tuple[Array, Array, Array]:
+    """(low, centre, high) of a sum of parts, each with a cause of error of its own.
+
+        low = t - sqrt(sum (t_i - low_i)^2),   high = t + sqrt(sum (high_i - t_i)^2),   t = sum t_i     [s]
+
+    parts  (low, centre, high) of each [s]
+    Source: variances of independent variables add
+    Limits: no parts -> 0;  one part -> that part;  errors of 3 and 4 -> 5
+    """
+    lows, centres, highs = (np.array([_array(part[at]) for part in parts]) for at in range(3))
+    time = centres.sum(axis=0)
+    down, up = (np.sqrt(np.sum((ends - centres) ** 2, axis=0)) for ends in (lows, highs))
+    return time - down, time, time + up
+
+
 def slowdown_band(
     C: tuple[ArrayLike, ArrayLike, ArrayLike],
     K: tuple[ArrayLike, ArrayLike, ArrayLike],
@@ -35,7 +50,7 @@ def slowdown_band(
         high = s + hypot((C_high - C)/b, (C + K_low)/b_low - s),   s = (C + K)/b
 
     C      all communication steps; they share one cause (one library on one fabric), so the lows and the
-           highs of the steps were added before, as if fully correlated
+           highs of the steps were added before, as if fully correlated, and what errs apart by ``sum_band``
     K      the kernels of the sharded pass, added in the same way;  b  the local kernel (the baseline)
     The same kernel model gives K and b, so its error moves both at once: were all kernels faster than
     thought (K_low, b_low), the unchanged communication would weigh more and the slowdown would be higher.

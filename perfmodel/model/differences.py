@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -24,6 +26,38 @@ def difference_band(A: Span, B: Span) -> tuple[Array, Array, Array]:
     (a_low, a, a_high), (b_low, b, b_high) = _arrays(A), _arrays(B)
     middle = a - b
     return middle - quadrature(a - a_low, b_high - b), middle, middle + quadrature(a_high - a, b - b_low)
+
+
+def shared_difference_band(A: Mapping[str, Span], B: Mapping[str, Span]) -> tuple[Array, Array, Array]:
+    """Interval of A - B, sums of parts by their cause of error, where a cause that both have moves both.
+
+        low  = (A - B) - hypot(over causes c of both: max(down_A - down_B, up_B - up_A, 0);
+                               sum of down_A, of causes of A alone;  sum of up_B, of causes of B alone)   [s]
+        high = the same of A and B exchanged, with the other sign;   up = high_c - t_c,  down = t_c - low_c
+
+    A, B   (low, middle, high) of each cause [s]
+    Source: as ``apart``: of a shared cause only the difference is left, causes are independent of each other,
+            and those that only one has add up as in its own band
+    Limits: A = B -> low = high = 0;  no cause in common, one each -> ``difference_band``;
+            B = 0 -> A's own errors
+    """
+    both, zero = A.keys() & B.keys(), (0.0, 0.0, 0.0)
+    lows, highs, alone = [], [], [np.zeros(4)]
+    for cause in sorted(A.keys() | B.keys()):
+        (a_low, a, a_high), (b_low, b, b_high) = _arrays(A.get(cause, zero)), _arrays(B.get(cause, zero))
+        if cause not in both:
+            alone.append(np.array([a - a_low, b_high - b, a_high - a, b - b_low]))
+            continue
+        down, up = (a - a_low) - (b - b_low), (a_high - a) - (b_high - b)
+        lows.append(max(down, -up, 0.0))
+        highs.append(max(up, -down, 0.0))
+    a_down, b_up, a_up, b_down = np.sum(alone, axis=0)
+    middle = sum((_arrays(x)[1] for x in A.values()), np.zeros(())) - sum(_arrays(x)[1] for x in B.values())
+    return (
+        middle - np.hypot.reduce([*lows, a_down, b_up]),
+        middle,
+        middle + np.hypot.reduce([*highs, a_up, b_down]),
+    )
 
 
 def ratio_band(A: Span, B: Span) -> tuple[Array, Array, Array]:

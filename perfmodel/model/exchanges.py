@@ -189,16 +189,17 @@ def requested_rows(G: Number, U: Number, r: Number) -> Number:
     return G * U / r
 
 
-def deduplicated_bytes(lookups: Number, U: Number, id_bytes: Number) -> Number:
-    """Bytes that deduplicating produces: the place of every id among the distinct ones, and those.
+def sort_bytes(lookups: Number, digits: Number, id_bytes: Number, place_bytes: Number) -> Number:
+    """Bytes that a radix sort of ids with their places moves, to deduplicate them or to add up gradients.
 
-        (B L + U) id_bytes                                                    [bytes]
+        n [id + 2 digits (id + place)]                                        [bytes]
 
-    lookups  B L, ids of one rank [-];  U  distinct ones [-];  id_bytes  of one id [bytes]
-    Source: derived; counted like ``embedding_bag.bucketize_bytes``, and taken at the same rate
-    Limits: all ids equal -> (B L + 1) id_bytes;  all distinct -> 2 B L id_bytes
+    n  ids [-];  digits  of 8 bits, one for each byte of an id [-];  id, place  bytes of each [bytes]
+    Source: Adinets and Merrill, Onesweep, arXiv 2206.01784: keys are read once to count their digits, and
+            for each digit keys and values are read and written
+    Limits: no ids -> 0;  one digit, no places -> 3 id;  of 8 bytes with places of 4 -> 200 an id
     """
-    return (lookups + U) * id_bytes
+    return lookups * (id_bytes + 2 * digits * (id_bytes + place_bytes))
 
 
 def shard_rows(E: ArrayLike, r: ArrayLike) -> Array:

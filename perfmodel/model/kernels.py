@@ -150,7 +150,7 @@ def gather_pool_time(
 
 
 def stream_kernel_time(x: Number, t0: Number, rate: Number) -> Number:
-    """A kernel that streams x bytes: bucketize, local sum.
+    """A kernel that streams x bytes: bucketize, local sum, sort.
 
         t = t0 + x / rate                                                     [s]
 
@@ -159,6 +159,25 @@ def stream_kernel_time(x: Number, t0: Number, rate: Number) -> Number:
     Limits: x = 0 -> t0;  x -> inf -> x / t = rate
     """
     return t0 + x / rate
+
+
+def sort_ends(
+    t0: Number, k: Number, rate: Number, eta: Number, cache_t0: Number, cache_row: Number, each: Number
+) -> tuple[tuple[Number, Number], tuple[Number, Number]]:
+    """Floors and rates of a radix sort alone, and of a sort that finds and evicts rows of a cache as well.
+
+        (k t0, eta rate),   (cache_t0, each / cache_row)                      [s, bytes/s]
+
+    Nobody has published the time of ``torch.unique`` or of the sort in FBGEMM's backward, which lies between
+    both: ``stream_kernel_time`` with the geometric mean of the floors and of the rates is the middle, both
+    ends are the ends of its band.
+    t0     launch floor [s];  k  kernels of the sort [-];  rate  of the memory [bytes/s];  eta  part of it [-]
+    cache_t0, cache_row  of ``tiers.cache_lookup_time`` [s];  each  ``exchanges.sort_bytes`` of an id [bytes]
+    Source: Onesweep, arXiv 2206.01784 (CUB's radix sort); FBGEMM's prefetch as fitted, whose rows are
+            distinct ones: where ids repeat, the second end is too high, by ids over distinct rows at most
+    Limits: no bytes -> k t0, cache_t0;  many bytes -> eta rate, one id each cache_row
+    """
+    return (k * t0, eta * rate), (cache_t0, each / cache_row)
 
 
 def error_factor(e: float, z: float) -> float:

@@ -236,6 +236,12 @@ def where(condition: Number, number: Number, other: Number) -> Number:
     return np.where(condition, number, other)
 
 
+def _root(first: Number, second: Number) -> Number:
+    return np.sqrt(first * second)
+
+
+geometric_mean = operation("sqrt({0} × {1})", alike=2, inner=PRODUCT)(_root)
+"""Geometric mean of two as a printed operation."""
 exponential = operation("exp({0})")(np.exp)
 """``np.exp`` as a printed operation."""
 

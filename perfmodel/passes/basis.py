@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from perfmodel.collectives.library import Timing, constant
 from perfmodel.errors import BadInputError
-from perfmodel.model import kernels, tiers
+from perfmodel.model import exchanges, kernels, tiers
+from perfmodel.model.recording import geometric_mean
 from perfmodel.passes.settings import Setting
 from perfmodel.schema.constants import row_widths
 from perfmodel.schema.evidence import Evidence
@@ -24,6 +25,8 @@ Value = Callable[[str], float]
 KERNEL_LIBRARY = "kernel"
 _ASSUMED_MEMORY = "a memory that was assumed"
 _GATHER_KEYS = ("gather_bytes_per_s", "launch_floor_s", "l2_bytes_per_s", "small_row_penalty_32")
+
+_SORT_KEYS = ("sort_launches", "sort_memory_fraction")
 
 
 def row_penalty(row: Array, machine_value: Value, constant: Value) -> Array:
@@ -171,6 +174,32 @@ class PassBasis:
         floor_s = value(floor) * launches
         time = kernels.stream_kernel_time(moved, floor_s, value(rate))
         return self._kernel(step, moved, time, floor_s, (floor, rate), (floor, rate), np.bool_(False))
+
+    def sort_ends(self, id_bytes: float) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Floors and rates of a radix sort of ids of so many bytes, and of one that fills a cache beside."""
+        value, constant = self.setting.machine.value, self.constant
+        each = exchanges.sort_bytes(1, id_bytes, id_bytes, constant("sort_place_bytes"))
+        radix = value("launch_floor_s"), constant("sort_launches"), value("hbm_bytes_per_s")
+        cached = constant("cache_floor_s"), constant("cache_row_s"), each
+        return kernels.sort_ends(*radix, constant("sort_memory_fraction"), *cached)
+
+    def sort_middle(self, id_bytes: float) -> tuple[float, float]:
+        """Their geometric means: the floor and the rate of a step that sorts."""
+        floor, rate = (float(geometric_mean(*ends)) for ends in zip(*self.sort_ends(id_bytes), strict=True))
+        return floor, rate
+
+    def sort_timing(self, moved: Array, id_bytes: float, launches: Array | float = 1.0) -> Timing:
+        """A sort that moves so many bytes, with both ends as its band: assumed."""
+        ends, middle = self.sort_ends(id_bytes), self.sort_middle(id_bytes)
+        floors, rates = zip(*ends, strict=True)
+        low, time, high = (
+            kernels.stream_kernel_time(moved, floor * launches, rate)
+            for floor, rate in ((min(floors), max(rates)), middle, (max(floors), min(rates)))
+        )
+        floor = np.broadcast_to(np.asarray(middle[0] * launches), time.shape)
+        rank, code = (constant(x, time.shape) for x in (Evidence.ASSUMED.rank, 0))
+        limit = (time - floor > floor).astype(np.int8)
+        return Timing(time, low, high, floor, rank, limit, _SORT_KEYS, code, (KERNEL_LIBRARY,))
 
     def _kernel(
         self,

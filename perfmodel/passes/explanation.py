@@ -9,8 +9,8 @@ from typing import Any
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.library import Faster
 from perfmodel.errors import BadInputError
-from perfmodel.model import collectives, kernels
-from perfmodel.model.recording import BYTES, SECONDS, Recorded, named
+from perfmodel.model import collectives, exchanges, kernels
+from perfmodel.model.recording import BYTES, SECONDS, Recorded, geometric_mean, named
 from perfmodel.passes.collective_parts import collective_parts
 from perfmodel.passes.equations import Equation
 from perfmodel.passes.handover import Handover
@@ -49,6 +49,14 @@ _KERNEL_KEYS = {
         "phi, D <= 64": "small_row_penalty_64",
     },
     "local_sum": {"t0": "launch_floor_s", "rate": "local_sum_bytes_per_s"},
+    **{name: {"t0": "launch_floor_s", "rate": "hbm_bytes_per_s"} for name in STEPS if STEPS[name].sorts},
+}
+_SORT_KEYS = {
+    "k_sort": "sort_launches",
+    "eta": "sort_memory_fraction",
+    "t1": "cache_floor_s",
+    "c": "cache_row_s",
+    "place_bytes": "sort_place_bytes",
 }
 
 
@@ -57,6 +65,7 @@ class Pass:
     """A pass whose steps are explained.
 
     gpus_words  how the number of GPUs came about
+    id_bytes  of an id [bytes]
     local_time_s  the same batch from local memory [s]; None where nothing is compared with it
     """
 
@@ -66,6 +75,7 @@ class Pass:
     domain_gpus: int
     gpus_per_node: int
     gpus_words: str
+    id_bytes: float
     local_time_s: float | None = None
 
     def ranks(self, step: StepRow) -> tuple[int, int]:
@@ -192,6 +202,8 @@ def _handover(whole: Pass, step: StepRow) -> TimeParts:
 
 def _kernel(whole: Pass, step: StepRow, passed_bytes: float, launches: int) -> TimeParts:
     known = {symbol: _constant(whole.setting, symbol, key) for symbol, key in _KERNEL_KEYS[step.name].items()}
+    if STEPS[step.name].sorts:
+        known = _sort(whole, known)
     floor = known["t0"]
     if launches > 1:
         meaning = "launches: one for each group of tables that TorchRec looks up by itself"
@@ -207,6 +219,22 @@ def _kernel(whole: Pass, step: StepRow, passed_bytes: float, launches: int) -> T
     local = whole.local_time_s
     words = [] if local is None else [f"the same batch from local memory: {format_time(local)}"]
     return recorded_parts(named("t", time, ""), kernels.gather_pool_time, beside=beside, words=words)
+
+
+def _sort(whole: Pass, known: dict[str, Recorded]) -> dict[str, Recorded]:
+    """Floor and rate of a sort: geometric means of those of ``kernels.sort_ends``."""
+    k, eta, floor, row, place = (
+        recorded_quantity(symbol, quantity, f"{key}: {quantity.why}")
+        for symbol, key in _SORT_KEYS.items()
+        for quantity in (whole.setting.constants.quantity(key),)
+    )
+    width, meaning = whole.id_bytes, LETTERS["id_bytes"].meaning
+    ids = Recorded(width, BYTES, symbol="id_bytes", meaning=meaning)
+    each = named("each", exchanges.sort_bytes(1, width, ids, place), "bytes that the sort of an id moves")
+    ends = kernels.sort_ends(known["t0"], k, known["rate"], eta, floor, row, each)
+    floors, rates = (geometric_mean(*pair) for pair in zip(*ends, strict=True))
+    meaning = "middle of a radix sort alone and of one that finds and evicts rows of a cache: assumed"
+    return {"t0": named("F", floors, meaning), "rate": named("R", rates, meaning)}
 
 
 def _constant(setting: Setting, symbol: str, key: str) -> Recorded:

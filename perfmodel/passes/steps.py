@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from perfmodel.passes.step_resources import BY_TYPE, SHARDING_TYPES, Resource
@@ -11,6 +13,7 @@ from perfmodel.schema.evidence import Clock, Evidence
 ALL, INSIDE, ACROSS = "all", "inside", "across"
 """Ranks of a collective: all; those of one NVLink domain; those of the same place in all domains."""
 SPLITS = "all_to_all_splits"
+_SORTS = frozenset({"deduplicate", "sort_lookups"})
 _BELOW_NAMES = frozenset(
     {"cache_lookup", "fetch_rows", "ssd_lookup", "read_ssd", "write_ssd", "gather_host", "update_host"}
 )
@@ -62,6 +65,11 @@ class Step:
         return self.name in _BELOW_NAMES
 
     @property
+    def sorts(self) -> bool:
+        """Whether it finds equal ids: between a radix sort and a cache's prefetch (``kernels.sort_ends``)."""
+        return self.name in _SORTS
+
+    @property
     def always(self) -> bool:
         """Whether it runs in every pass, on one GPU too: the gather."""
         return self.name in {"gather_pool", "gather_host"}
@@ -88,7 +96,7 @@ FORWARD: tuple[Step, ...] = (
     Step(SPLITS, (_R.LENGTHS_SENT,), "all_to_all", splits=True),
     Step("all_to_all_lengths", (_R.LENGTHS_SENT, _R.LENGTHS_RECEIVED), "all_to_all"),
     Step("all_to_all_ids", (_R.IDS_SENT, _R.IDS_RECEIVED), "all_to_all"),
-    Step("deduplicate", (_R.DEDUPLICATE,), like="bucketize"),
+    Step("deduplicate", (_R.DEDUPLICATE,)),
     Step(
         "all_to_all_request_splits",
         (_R.REQUESTS_SENT,),
@@ -149,7 +157,7 @@ BACKWARD: tuple[Step, ...] = (
         "all_to_all",
         like="all_to_all_bags",
     ),
-    Step("sort_lookups", (_R.SORT,), alone=True, like="bucketize", grouped=True),
+    Step("sort_lookups", (_R.SORT,), alone=True, grouped=True),
     Step("all_reduce_copies", (_R.COPIED_GRADIENTS,), "all_reduce"),
     Step("update_rows", (_R.UPDATE_DRAM, _R.UPDATE_L2), alone=True, like="gather_pool", grouped=True),
 )
@@ -257,6 +265,19 @@ LABELS |= {
 }
 """What people read, by the name of a step."""
 
+Times = tuple[float, float, float]
+
+
+def by_cause(
+    rows: Iterable[StepRow], cause: Callable[[StepRow], str] = attrgetter("cause")
+) -> dict[str, Times]:
+    """Low, centre and high of the steps whose errors have one cause, added up, by that cause [s]."""
+    found: dict[str, Times] = {}
+    for row in rows:
+        low, time, high = found.get(cause(row), (0.0, 0.0, 0.0))
+        found[cause(row)] = (low + row.low_s, time + row.time_s, high + row.high_s)
+    return found
+
 
 @dataclass(frozen=True)
 class StepRow:
@@ -289,6 +310,13 @@ class StepRow:
     def is_kernel(self) -> bool:
         """Whether it runs on one GPU, without communication."""
         return not self.collective and self.name != HANDOVER
+
+    @property
+    def cause(self) -> str:
+        """What errs together: exchanges, kernels of the kernel model, sorts of ids, tiers below the HBM."""
+        if not self.is_kernel:
+            return "exchanges"
+        return "sorts" if self.name in _SORTS else "below the HBM" if self.name in _BELOW_NAMES else "kernels"
 
     @property
     def imbalance(self) -> float:

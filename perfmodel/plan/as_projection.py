@@ -9,8 +9,9 @@ import numpy as np
 
 from perfmodel.errors import BadInputError
 from perfmodel.model import bands, bounds
+from perfmodel.model.differences import shared_difference_band
 from perfmodel.passes.schemes import DATA_PARALLEL, ROW_WISE, SHARDINGS, WAYS
-from perfmodel.passes.steps import StepRow
+from perfmodel.passes.steps import STEPS, StepRow, by_cause
 from perfmodel.plan.pricing.alike import (
     Alike,
     Impossible,
@@ -140,6 +141,34 @@ def winner(found: Iterable[Compared]) -> Compared:
     return best
 
 
+def undecided(found: Iterable[Compared]) -> tuple[Compared, ...]:
+    """Ways that fit and are slower than the winner, but not beyond the band of the difference, the fastest
+    first (``differences.shared_difference_band``).
+
+    Limits: nothing shards -> none;  a way with the winner's very plan -> left out
+    """
+    known = list(found)
+    best = winner(known)
+    slower = [
+        (each.answer.time_s, each)
+        for each in known
+        if each.answer and best.answer and each.fits and each.answer.time_s > best.answer.time_s * (1 + _SAME)
+    ]
+    slower.sort(key=lambda pair: pair[0])
+    return tuple(each for _, each in slower if _lowest_difference(each.answer, best.answer) <= 0)
+
+
+def _lowest_difference(slower: Projection | None, best: Projection | None) -> float:
+    assert slower is not None and best is not None
+    both = (by_cause(answer.steps, _curve) for answer in (slower, best))
+    return float(shared_difference_band(*both)[0])
+
+
+def _curve(row: StepRow) -> str:
+    """Whose constants a step's time has: of an exchange its collective's curve, of a kernel its cause."""
+    return row.cause if row.is_kernel else f"{row.collective} {STEPS[row.name].ranks}"
+
+
 _SAME = 1e-6
 
 
@@ -152,9 +181,9 @@ def projection_of(base: Projection, evaluator: Evaluator, found: Alike) -> Proje
     cost, totals = found.cost, base.totals
     held = int(np.argmax(found.memory.total_bytes))
     local = (totals["baseline_low_s"], totals["baseline_time_s"], totals["baseline_high_s"])
-    comm = [row for row in cost.rows if not row.is_kernel]
-    kern = [row for row in cost.rows if row.is_kernel]
-    low, high = bands.slowdown_band(_sum(comm), _sum(kern), local)
+    causes = by_cause(cost.rows)
+    kernels = causes.pop("kernels", (0.0, 0.0, 0.0))
+    low, high = bands.slowdown_band(bands.sum_band((0.0, 0.0, 0.0), *causes.values()), kernels, local)
     floor = sum(row.floor_s for row in cost.rows)
     light = _light_time(evaluator, cost.rows, cost.time_s, local[1])
     own = {
@@ -198,12 +227,6 @@ def planned_projection(base: Projection, plan: Plan, cost: StepCost, memory: Pla
     answer = projection_of(base, evaluator_of(base), alike)
     notes = tuple(base.setting.notes)
     return replace(answer, question=base.question, shards="planned table by table", notes=notes)
-
-
-def _sum(rows: list[StepRow]) -> tuple[float, float, float]:
-    """Low, centre and high of steps whose errors have one cause."""
-    low, time, high = (sum(getattr(row, name) for row in rows) for name in ("low_s", "time_s", "high_s"))
-    return low, time, high
 
 
 def _light_time(evaluator: Evaluator, rows: Iterable[StepRow], time_s: float, local_s: float) -> float:

@@ -154,13 +154,13 @@ class Busiest:
             "domains": e.gpus / e.domain, "parts": r, "columns": c, "q": q, "elements": elements, "v": v,
             "w": float(e.tables.element_bytes[t]) if stored else pooled,
             "id_bytes": self.id_bytes, "index_bytes": index, "holders": r * c, "copies": c,
+            "digits": self.id_bytes,
             "E": float(cut.E[0] if kind == Exchange.DP else cut.hot[0]),
         }  # fmt: skip
         if resource in GATHERS:
             known |= self._gathered(known)
         if resource == _R.SORT:
-            read, touched, _ = self._updated
-            known |= {"lookups": read, "touched": 0.0 if kind == Exchange.DP else touched}
+            known["lookups"] = self._updated[0]
         return known
 
     def _gathered(self, values: dict[str, float]) -> dict[str, float]:
@@ -199,8 +199,8 @@ def given(letter: str, value: float, meaning: str = "") -> Recorded:
 
 
 def software(evaluator: Evaluator, letter: str) -> Recorded | None:
-    """A constant of TorchRec's messages. Limits: any other letter -> None"""
-    if letter not in ("fields", "value_bytes", "length_bytes"):
+    """A constant of TorchRec's messages or of a sort. Limits: any other letter -> None"""
+    if letter not in ("fields", "value_bytes", "length_bytes", "place_bytes"):
         return None
     quantity = evaluator.setting.constants.quantity(LETTERS[letter].key)
     return recorded_quantity(letter, quantity, LETTERS[letter].meaning)

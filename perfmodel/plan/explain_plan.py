@@ -55,7 +55,9 @@ def explain_plan_step(evaluator: Evaluator, plan: Plan, cost: StepCost, name: st
     """
     node = evaluator.basis.gpus_per_node or evaluator.setting.machine.gpus_per_node
     words = f"GPUs: {evaluator.gpus} of the plan, in NVLink domains of {evaluator.domain}"
-    whole = Pass(evaluator.setting, cost.rows, evaluator.gpus, evaluator.domain, node, words)
+    whole = Pass(
+        evaluator.setting, cost.rows, evaluator.gpus, evaluator.domain, node, words, evaluator.model.id_bytes
+    )
     return _explain(whole, evaluator, plan, name, "plan")
 
 

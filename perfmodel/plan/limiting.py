@@ -17,7 +17,12 @@ from perfmodel.projections.understood import exact_text
 from perfmodel.schema.machine import Machine
 from perfmodel.units import format_count, format_rate, format_time
 
-LATENCY, CACHE_LOOKUP = "latency", "cache-lookup"
+LATENCY = "latency"
+_HALVED = {
+    LATENCY: "latency of exchanges halved",
+    "cache-lookup": "time to find rows in the cache halved",
+    "equal-ids": "time to find equal ids halved",
+}
 _LAUNCHES = {
     "launch_floor_s": ("launch", "kernel launches"),
     "bucketize_floor_s": ("sorting-launch", "launches of sorting ids"),
@@ -47,7 +52,8 @@ class Limiting:
     """The change of one resource that saves a plan most, if its tables stay where they are.
 
     name, words  of the change;  values  of the machine that make it, by key; none for the latency of
-    exchanges and the look-up in a cache, which are no values of a machine;  saving_s  of a pass
+    exchanges and what finds rows in a cache or equal ids, which are no values of a machine
+    saving_s      of a pass
     """
 
     name: str
@@ -85,7 +91,9 @@ def _resources(row: StepRow, answer: Planned) -> tuple[str, str]:
         return near if inside else "nic_bytes_per_s", LATENCY
     step = STEPS[row.name]
     if step.name in LOOK_UPS:
-        return CACHE_LOOKUP, CACHE_LOOKUP
+        return "cache-lookup", "cache-lookup"
+    if step.sorts:
+        return "equal-ids", "equal-ids"
     if step.name == "write_ssd":
         return "ssd_write_bytes_per_s", "ssd_latency_s"
     if row.limit in SSDS:
@@ -98,7 +106,7 @@ def _resources(row: StepRow, answer: Planned) -> tuple[str, str]:
         return slower, "launch_floor_s"
     if step.gathers:
         return "l2_bytes_per_s" if row.limit == "l2_bytes_per_s" else "gather_bytes_per_s", "launch_floor_s"
-    if step.alike == "bucketize":
+    if step.name == "bucketize":
         return "bucketize_bytes_per_s", "bucketize_floor_s"
     return "local_sum_bytes_per_s", "launch_floor_s"
 
@@ -115,10 +123,8 @@ def _slowest_of_ssds(machine: Machine) -> str:
 
 
 def _change(resource: str, machine: Machine, saving_s: float) -> Limiting:
-    if resource == LATENCY:
-        return Limiting(LATENCY, "latency of exchanges halved", {}, saving_s)
-    if resource == CACHE_LOOKUP:
-        return Limiting(CACHE_LOOKUP, "time to find rows in the cache halved", {}, saving_s)
+    if resource in _HALVED:
+        return Limiting(resource, _HALVED[resource], {}, saving_s)
     rate = machine.value(resource)
     if resource in _LAUNCHES:
         name, what = _LAUNCHES[resource]

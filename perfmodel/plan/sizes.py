@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from perfmodel.plan.as_projection import Compared, compared, winner
+from perfmodel.plan.as_projection import Compared, compared, undecided, winner
 from perfmodel.projections.projection import Projection
 
 SIZES = (80e9, 160e9, 320e9, 640e9, 1.28e12, 2.5e12, 5e12, 10e12, 20e12, 50e12, 100e12)
@@ -24,6 +24,11 @@ class Size:
     def best(self) -> Compared:
         """The fastest way."""
         return winner(self.found)
+
+    @property
+    def undecided(self) -> tuple[Compared, ...]:
+        """Those that cannot be told from it."""
+        return undecided(self.found)
 
     @property
     def second(self) -> Compared | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from perfmodel.model import bands
 from perfmodel.passes.equations import Equation, ExplainedNumber
-from perfmodel.passes.steps import STEPS, StepRow
+from perfmodel.passes.steps import StepRow, Times, by_cause
 from perfmodel.projections.costs import Forward
 from perfmodel.projections.grid import costed, totals
 from perfmodel.projections.projection import Projection
@@ -127,20 +127,19 @@ def _light(answer: Projection, function: Function) -> ExplainedNumber:
 def _band(answer: Projection) -> ExplainedNumber:
     """The 95 % band of the slowdown: its upper end, with the sums of the steps' bands in it."""
     low, high = map(format_ratio, answer.band)
-    below = [step for step in answer.steps if STEPS[step.name].below_hbm]
-    kinds = (
-        ("exchanges", [step for step in answer.steps if not step.is_kernel]),
-        ("kernels", [step for step in answer.steps if step.is_kernel and step not in below]),
-        ("below the HBM (errs apart, counts in C)", below),
-    )
-    sums = [f"{name} {_ends(steps)}" for name, steps in kinds if steps]
+    sums = [
+        f"{cause if cause in _IN_FORMULA else f'{cause} (errs apart, counts in C)'} "
+        f"{format_time(low_s)} – {format_time(high_s)}"
+        for cause, (low_s, _, high_s) in sorted(by_cause(answer.steps).items(), key=_order)
+    ]
     base = [format_time(answer.totals[f"baseline_{end}_s"]) for end in ("low", "high")]
     words = f"{', '.join(sums)}{', ' if sums else ''}b {base[0]} – {base[1]}"
     equation = Equation.of(bands.slowdown_band)
     return ExplainedNumber("band", "slowdown_high", answer.band[1], f"{low} – {high}", equation, (words,))
 
 
-def _ends(steps: list[StepRow]) -> str:
-    """The sums of their low, and of their high times."""
-    low, high = (sum(getattr(step, end) for step in steps) for end in ("low_s", "high_s"))
-    return f"{format_time(low)} – {format_time(high)}"
+_IN_FORMULA = ("exchanges", "kernels")
+
+
+def _order(each: tuple[str, Times]) -> tuple[bool, str]:
+    return each[0] not in _IN_FORMULA, each[0]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from perfmodel.passes.schemes import ROW_WISE
-from perfmodel.plan.as_projection import Compared, winner
+from perfmodel.plan.as_projection import Compared, undecided, winner
 from perfmodel.plan.sizes import Size
 from perfmodel.projections import Projection
 from perfmodel.report.columns import Column, columns_record, columns_text
@@ -24,7 +24,10 @@ def shardings_text(
 ) -> str:
     """The whole screen; ``base`` is the row-wise projection of the same question."""
     best = winner(found)
-    parts = [headline(base, best), gpu_line(base).split("  row-wise shards")[0].split("\nMemory")[0].rstrip()]
+    parts = [
+        headline(base, best, undecided(found)),
+        gpu_line(base).split("  row-wise shards")[0].split("\nMemory")[0].rstrip(),
+    ]
     parts.append(sharding_table(found))
     if sizes:
         parts.append(sizes_table(sizes))
@@ -33,14 +36,23 @@ def shardings_text(
     return "\n\n".join(parts)
 
 
-def headline(base: Projection, best: Compared) -> str:
-    """The winner in one sentence, against row-wise and against the local look-up."""
+def headline(base: Projection, best: Compared, near: Sequence[Compared] = ()) -> str:
+    """The winner in one sentence, against row-wise and against the local look-up.
+
+    near  ways that cannot be told from it (``undecided``): then it is only the fastest in the middle
+    """
     if best.answer is None or base.gpus == 1:
         return paragraph("The tables fit on one GPU, so nothing is sharded.")
     ratio = base.time_s / best.answer.time_s
     than = "" if best.way == ROW_WISE else f", {format_ratio(ratio)} faster than {ROW_WISE}"
     where, time = f"{format_count(base.gpus)} GPUs", format_time(best.answer.time_s)
     first = f"{best.way} wins on {where}: {time} per batch{than}."
+    if near:
+        others = ", ".join(f"{each.way} {format_time(each.answer.time_s)}" for each in near if each.answer)
+        first = (
+            f"Which wins on {where} cannot be told: {best.way} takes {time} per batch{than}, and these are "
+            f"slower by less than the band of the difference: {others}."
+        )
     if not best.fits:
         first = f"No sharding fits {where}: {best.way} would take {time} per batch."
     low, high = best.answer.band
@@ -135,6 +147,7 @@ SIZES = (
         left=True,
         data={
             "winner": lambda size: size.best.way,
+            "undecided": lambda size: [each.way for each in size.undecided],
             "shardings": lambda size: [columns_record(SHARDING, each) for each in size.found],
         },
     ),
@@ -146,7 +159,7 @@ SIZES = (
         goes=1,
     ),
     Column(ROW_WISE, lambda size: format_ratio(size.base.slowdown)),
-    Column("next best", lambda size: _next_best(size.second), left=True),
+    Column("next best", lambda size: "≈ " * bool(size.undecided) + _next_best(size.second), left=True),
 )
 """Which way wins at which size of the tables."""
 
@@ -161,5 +174,6 @@ def _next_best(second: Compared | None) -> str:
 
 def sizes_table(sizes: Sequence[Size]) -> str:
     """Which way wins at which size of the tables, one line each."""
-    title = "Which wins where (as many GPUs as each size needs)"
+    title = "Which wins where (as many GPUs as each size needs"
+    title += "; ≈: which wins cannot be told)" if any(size.undecided for size in sizes) else ")"
     return f"{title}\n{columns_text(SIZES, sizes)}"

@@ -23,6 +23,8 @@ Ints = NDArray[np.int64]
 
 ID, LENGTH, POOLED, POSITION = 8, 8, 4, 4
 """Bytes of an id, of a length, of a pooled element (fp32), and of the position of a bag that is not empty."""
+SORTED = 8 + 8 * 2 * (8 + 4)
+"""Bytes that sorting an id with its place moves: read to count, read and written for each of 8 digits."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,7 @@ class Referee:
     def _copied(self, count: Count, table: CountedTable, rows: int, asked: Ints) -> None:
         """The update of copies: look-ups sorted, the gradient of all rows added up over ranks."""
         if self.training:
-            count.moved["sort_lookups"] += asked * ID
+            count.moved["sort_lookups"] += asked * SORTED
             if count.gpus > 1:
                 size = float(rows * table.dim * POOLED)
                 count.sent["all_reduce_copies"] += size
@@ -191,7 +193,7 @@ class _Shards:
                 count.received["all_to_all_lengths"][holder] += self.G * self.B * LENGTH
                 count.received["all_to_all_ids"][holder] += here.size * ID
                 if self.of.training:
-                    count.moved["sort_lookups"][holder] += (here.size + np.unique(here).size) * ID
+                    count.moved["sort_lookups"][holder] += here.size * SORTED
 
     def _back(self, step: str, sent: Array, received: Array, backward: str) -> None:
         """An exchange, and that of the gradients: the other way."""
@@ -270,7 +272,7 @@ class _Shards:
             mine, first = np.unique(self.ids[rank], return_index=True)
             part = self.part[rank].reshape(-1)[first]
             mine, part = mine[part >= 0], part[part >= 0]
-            count.moved["deduplicate"][rank] += (self.ids[rank].size + mine.size) * ID
+            count.moved["deduplicate"][rank] += self.ids[rank].size * SORTED
             count.sent["all_to_all_requests"][rank] += self.c * mine.size * ID
             count.received["all_to_all_rows"][rank] += mine.size * table.dim * table.width
             if self.of.training:
@@ -282,8 +284,4 @@ class _Shards:
                     count.sent["all_to_all_rows"][holder] += asked * self.columns * table.width
                     if self.of.training:
                         count.received["all_to_all_row_gradients"][holder] += asked * self.columns * v
-                        count.moved["sort_lookups"][holder] += asked * ID
-        if self.of.training:
-            for i in range(self.r):
-                touched = np.unique(self.ids[self.part == i]).size
-                count.moved["sort_lookups"][self.holders[i]] += touched * ID
+                        count.moved["sort_lookups"][holder] += asked * SORTED

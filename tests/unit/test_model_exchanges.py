@@ -86,9 +86,10 @@ def test_requests() -> None:
     assert ex.requested_rows(4, 10 * 3, 2) == ex.shard_lookups(4, 10, 3, 2)  # all ids distinct
 
 
-def test_deduplicated() -> None:
-    assert ex.deduplicated_bytes(30, 1, 8) == 31 * 8
-    assert ex.deduplicated_bytes(30, 30, 8) == 60 * 8
+def test_sorted() -> None:
+    assert ex.sort_bytes(0, 8, 8, 4) == 0
+    assert ex.sort_bytes(1, 8, 8, 4) == 200
+    assert ex.sort_bytes(10, 1, 4, 0) == 10 * 3 * 4  # read to count, read and written once
 
 
 def test_shard_memory() -> None:

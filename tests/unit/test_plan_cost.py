@@ -141,7 +141,7 @@ def test_unique_rows_by_hand() -> None:
     assert loads.of(Resource.REQUESTS_RECEIVED).tolist() == [0, 16]
     assert loads.of(Resource.ROWS_SENT).tolist() == [0, 2 * 16]
     assert loads.of(Resource.ROWS_RECEIVED).tolist() == [16, 16]
-    assert loads.of(Resource.DEDUPLICATE).tolist() == [(50 + 1) * 8] * 2
+    assert loads.of(Resource.DEDUPLICATE).tolist() == [50 * 200] * 2
     assert not loads.of(Resource.IDS_SENT).any() and not loads.of(Resource.LENGTHS_SENT).any()
     short = evaluator.setting.machine.value("small_row_penalty_32")  # a row of 16 bytes is a sector of 32
     assert loads.of(Resource.GATHER_L2).tolist() == [0, pytest.approx(2 * (short * 32 + 8) + 2 * 16)]

@@ -51,7 +51,7 @@ def test_backward_pass_by_hand() -> None:
     loads = evaluator.loads(plan)
     medium = evaluator.setting.machine.value("small_row_penalty_64")
     assert loads.of(Resource.COPIED_GRADIENTS).tolist() == [256, 256]
-    assert loads.of(Resource.SORT).tolist() == [20 * 8, 20 * 8 + (60 + 1) * 8]
+    assert loads.of(Resource.SORT).tolist() == [20 * 200, (20 + 60) * 200]
     # gradients read for every look-up with its id, one row and its state read and written
     copy = 20 * (medium * 256 + 8) + 2 * (256 + 4) + 2 * 256
     shard = 60 * (512 + 8) + 2 * (512 + 4)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,17 @@ from perfmodel.model import bands
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.schemes import asks_once
 from perfmodel.passes.settings import CLUSTER, Setting, clock_of, load_setting
-from perfmodel.passes.steps import BACKWARD, FORWARD, HANDOVER, LABELS, STEPS, Step, StepRow, with_tiers
+from perfmodel.passes.steps import (
+    BACKWARD,
+    FORWARD,
+    HANDOVER,
+    LABELS,
+    STEPS,
+    Step,
+    StepRow,
+    by_cause,
+    with_tiers,
+)
 from perfmodel.passes.tier_times import LINK, SHARED, cache_state_bytes
 from perfmodel.plan.pricing import work_units as units
 from perfmodel.plan.pricing.allowed_tiers import Below, check_machine
@@ -229,7 +238,7 @@ class Evaluator:
         """The time of every step that runs, exactly as a projection takes it, and their sum with its band.
 
         Source: steps add; bands as in ``project.grid.totals``: collectives have one cause of error, kernels
-        another, a tier below the HBM a third, and they combine in quadrature
+        another, sorts of ids a third, a tier below the HBM a fourth; they combine in quadrature
         """
         most = loads.most
         taken = [(step, self.times.exact(step, most)) for step in self.steps]
@@ -240,17 +249,11 @@ class Evaluator:
         rows = self.times.overlapped(rows)
         time = sum(row.time_s for row in rows)
         rows = [replace(row, share=row.time_s / time) for row in rows]
-        tiered = {step.name for step in STEPS.values() if step.below_hbm}
-        if self.model.below is not None and most[Resource.IN_PLACE] > 0:
-            tiered.add("gather_pool")  # one gather of both, whichever takes longer
-        comm = [row for row in rows if not row.is_kernel]
-        kern = [row for row in rows if row.is_kernel and row.name not in tiered]
-        below = [row for row in rows if row.name in tiered]
-        causes = (comm, kern, below) if below else (comm, kern)
-        down: list[Any] = [sum(row.time_s - row.low_s for row in part) for part in causes]
-        up: list[Any] = [sum(row.high_s - row.time_s for row in part) for part in causes]
+        both = self.model.below is not None and most[Resource.IN_PLACE] > 0
+        host = STEPS["gather_host"].name  # one gather of both, whichever takes longer
+        rows_of = [replace(row, name=host) if both and row.name == "gather_pool" else row for row in rows]
+        low, _, high = bands.sum_band(*by_cause(rows_of).values())
         evidence = Evidence.weakest(row.evidence for row in rows)
-        low, high = time - reduce(bands.quadrature, down), time + reduce(bands.quadrature, up)
         return StepCost(tuple(rows), time, float(low), float(high), evidence, ahead)
 
     def exact_times(self, most: Array) -> Array:

@@ -122,6 +122,11 @@ class TableCut:
         row = ex.update_row_bytes(self.elements, self.w, *state)
         return read, touched, row + np.where(self.dp, 2 * self.D * self.gradient, 0)  # written and read
 
+    def sorted(self, lookups: Array) -> Array:
+        """Bytes that sorting the ids of so many look-ups moves."""
+        plain, place = self.model.id_bytes, self.model.constant("sort_place_bytes")
+        return np.asarray(ex.sort_bytes(lookups, plain, plain, place))
+
     def traffic(
         self,
         E: Array,

@@ -31,6 +31,7 @@ GATHERS = (_R.GATHER_DRAM, _R.POOL_DRAM, _R.UPDATE_DRAM, _R.ACCUMULATE_DRAM)
 _SHOWN = (
     *("G", "B", "L", "D", "U", "domains", "parts", "columns", "q", "elements", "v", "w", "id_bytes"),
     *("index_bytes", "holders", "copies", "bag", "received", "fields", "value_bytes", "length_bytes"),
+    *("digits", "place_bytes"),
 )
 GATHERED = {
     "n": "rows looked up",
@@ -85,6 +86,10 @@ def _bags_sent(x: Ask) -> Number:
     return ex.bags_sent_bytes(x("G"), x("B"), x("q"), named("bag", bag, "bytes of one bag that is sent"))
 
 
+def _sorted(x: Ask, lookups: Number) -> Number:
+    return ex.sort_bytes(lookups, *map(x, ("digits", "id_bytes", "place_bytes")))
+
+
 def _summed(x: Ask) -> Number:
     letters = "B parts q D w columns index_bytes"
     received = ex.bags_received_bytes(*map(x, letters.split()))
@@ -107,9 +112,7 @@ _BYTES = {
     _R.IDS_RECEIVED: _LOOKED_UP,
     _R.WEIGHTS_SENT: _IDS,
     _R.WEIGHTS_RECEIVED: _LOOKED_UP,
-    _R.DEDUPLICATE: Bytes(
-        ex.deduplicated_bytes, lambda x: ex.deduplicated_bytes(x("B") * x("L"), x("U"), x("id_bytes"))
-    ),
+    _R.DEDUPLICATE: Bytes(ex.sort_bytes, lambda x: _sorted(x, x("B") * x("L"))),
     _R.REQUESTS_SENT: Bytes.of(ex.row_request_bytes, "U columns id_bytes"),
     _R.REQUESTS_RECEIVED: Bytes(ex.requested_rows, lambda x: _requested(x) * x("id_bytes")),
     _R.GATHER_DRAM: _GATHER,
@@ -132,7 +135,7 @@ _BYTES = {
         ex.convert_bytes, lambda x: ex.convert_bytes(x("B") * x("parts") * x("q"), x("D"), x("v"), x("w"))
     ),
     _R.LOCAL_SUM: Bytes(ex.bag_sum_bytes, _summed),
-    _R.SORT: Bytes.of(ex.deduplicated_bytes, "lookups touched id_bytes"),
+    _R.SORT: Bytes(ex.sort_bytes, lambda x: _sorted(x, x("lookups"))),
     _R.UPDATE_DRAM: _GATHER,
     _R.ACCUMULATE_DRAM: _GATHER,
     _R.ROW_GRADIENTS_SENT: Bytes(ex.requested_rows, lambda x: x("U") * x("D") * x("v")),

@@ -69,9 +69,11 @@ class PassTimes:
             return self._below(step, x, launches)
         if step.gathers:
             timing = self.basis.gather_timing(x[0], x[1], None, launches=launches)
-        elif step.alike == "bucketize":
+        elif step.sorts:
+            timing = self.basis.sort_timing(x[0], self.id_bytes, launches)
+        elif step.name == "bucketize":
             names = ("bucketize_floor_s", "bucketize_bytes_per_s")
-            timing = self.basis.stream_timing("bucketize", x[0], *names, launches)
+            timing = self.basis.stream_timing("bucketize", x[0], *names)
         else:
             timing = self.basis.stream_timing("local_sum", x[0], "launch_floor_s", "local_sum_bytes_per_s")
         if step.like:  # a kernel that nobody timed: the constants are another's
@@ -268,8 +270,10 @@ class PassTimes:
 
     def _floor(self, step: Step) -> float:
         """Launch of a kernel [s]."""
-        sorts = not step.gathers and step.alike == "bucketize"
-        return self.basis.setting.machine.value("bucketize_floor_s" if sorts else "launch_floor_s")
+        if step.sorts:
+            return self.basis.sort_middle(self.id_bytes)[0]
+        by_owner = step.name == "bucketize"
+        return self.basis.setting.machine.value("bucketize_floor_s" if by_owner else "launch_floor_s")
 
     def _fast_kernel(self, step: Step) -> TimeOf:
         value = self.basis.setting.machine.value
@@ -285,8 +289,11 @@ class PassTimes:
                 return t0 + moved if step.always else np.where(moved > 0, t0 + moved, 0)
 
             return gather
-        sorts = step.alike == "bucketize"
-        rate = value("bucketize_bytes_per_s" if sorts else "local_sum_bytes_per_s")
+        if step.sorts:
+            rate = self.basis.sort_middle(self.id_bytes)[1]
+        else:
+            by_owner = step.name == "bucketize"
+            rate = value("bucketize_bytes_per_s" if by_owner else "local_sum_bytes_per_s")
 
         def stream(most: Array) -> Array:
             moved = most[..., sizes[0]]

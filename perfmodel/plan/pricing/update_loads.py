@@ -18,9 +18,8 @@ def backward(a: TableCut, training: Training, own: Array, everywhere: Array) -> 
     arrived = np.where(a.dp, a.B, np.where(a.ub, asked, a.G * a.B * a.q))  # gradients at the holder
     read, touched, row = a.updated(training)
     moved = a.traffic(np.maximum(arrived, 1), read, a.elements, touched, row, a.shards, a.pooled)
-    sorted_bytes = ex.deduplicated_bytes(read, np.where(a.dp, 0, touched), a.model.id_bytes)
     for resource, size in (
-        (Resource.SORT, sorted_bytes),
+        (Resource.SORT, a.sorted(read)),
         (Resource.UPDATE_DRAM, moved.dram_bytes),
         (Resource.UPDATE_L2, moved.l2_bytes),
     ):
@@ -53,6 +52,6 @@ def _update_hot(a: TableCut, training: Training, everywhere: Array) -> None:
     row = ex.update_row_bytes(a.D, a.w, training.per_element, training.per_row) + 2 * a.D * a.pooled
     bags, read = np.full(a.hot.shape, a.B), a.B * a.hot_L
     moved = a.traffic(bags, read, a.D, a.hot, row, a.copies, a.pooled)
-    everywhere[..., Resource.SORT] += ex.deduplicated_bytes(read, 0, a.model.id_bytes) * hot
+    everywhere[..., Resource.SORT] += a.sorted(read) * hot
     everywhere[..., Resource.UPDATE_DRAM] += moved.dram_bytes * hot
     everywhere[..., Resource.UPDATE_L2] += moved.l2_bytes * hot

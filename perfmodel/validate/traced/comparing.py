@@ -12,7 +12,7 @@ from perfmodel.collectives.library import Timing
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.model import bands
 from perfmodel.passes.other_choices import choices_at
-from perfmodel.passes.steps import HANDOVER, INSIDE, STEPS, StepRow
+from perfmodel.passes.steps import HANDOVER, INSIDE, STEPS, StepRow, by_cause
 from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.pricing.placement import Plan
 from perfmodel.schema.traces import RankTrace
@@ -109,12 +109,10 @@ def _rows(run: PassSeen) -> Iterable[StepRow]:
 
 
 def _sum_of(rows: Sequence[StepRow]) -> PredictedTime:
-    """As ``Evaluator.step`` adds: the fabric's errors have one cause, the kernels' another."""
+    """As ``Evaluator.step`` adds."""
     time = sum(row.time_s for row in rows)
-    sides = [[row for row in rows if row.is_kernel is kernel] for kernel in (True, False)]
-    down = [sum(row.time_s - row.low_s for row in side) for side in sides]
-    up = [sum(row.high_s - row.time_s for row in side) for side in sides]
-    return PredictedTime(time, time - float(bands.quadrature(*down)), time + float(bands.quadrature(*up)))
+    low, _, high = bands.sum_band(*by_cause(rows).values())
+    return PredictedTime(time, float(low), float(high))
 
 
 def _spread(values: Sequence[float]) -> tuple[float, float]:
