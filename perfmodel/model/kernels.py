@@ -168,9 +168,9 @@ def sort_ends(
 
         (k t0, eta rate),   (cache_t0, each / cache_row)                      [s, bytes/s]
 
-    Nobody has published the time of ``torch.unique`` or of the sort in FBGEMM's backward, which lies between
-    both: ``stream_kernel_time`` with the geometric mean of the floors and of the rates is the middle, both
-    ends are the ends of its band.
+    Nobody has published the time of ``torch.unique``, which lies between both: ``stream_kernel_time`` with
+    the geometric mean of the floors and of the rates is the middle, both ends are the ends of its band. The
+    backward's sort looks nothing up: its middle is the first end.
     t0     launch floor [s];  k  kernels of the sort [-];  rate  of the memory [bytes/s];  eta  part of it [-]
     cache_t0, cache_row  of ``tiers.cache_lookup_time`` [s];  each  ``exchanges.sort_bytes`` of an id [bytes]
     Source: Onesweep, arXiv 2206.01784 (CUB's radix sort); FBGEMM's prefetch as fitted, whose rows are

@@ -183,14 +183,22 @@ class PassBasis:
         cached = constant("cache_floor_s"), constant("cache_row_s"), each
         return kernels.sort_ends(*radix, constant("sort_memory_fraction"), *cached)
 
-    def sort_middle(self, id_bytes: float) -> tuple[float, float]:
-        """Their geometric means: the floor and the rate of a step that sorts."""
+    def sort_middle(self, id_bytes: float, *, alone: bool) -> tuple[float, float]:
+        """Floor and rate of a step that sorts: their geometric means; of a sort alone the first end."""
+        if alone:
+            return self.sort_ends(id_bytes)[0]
         floor, rate = (float(geometric_mean(*ends)) for ends in zip(*self.sort_ends(id_bytes), strict=True))
         return floor, rate
 
-    def sort_timing(self, moved: Array, id_bytes: float, launches: Array | float = 1.0) -> Timing:
-        """A sort that moves so many bytes, with both ends as its band: assumed."""
-        ends, middle = self.sort_ends(id_bytes), self.sort_middle(id_bytes)
+    def sort_timing(
+        self, moved: Array, id_bytes: float, launches: Array | float = 1.0, *, alone: bool
+    ) -> Timing:
+        """A sort that moves so many bytes, with both ends as its band: assumed.
+
+        alone  a sort and nothing else: from the first end to the middle
+        """
+        ends, middle = self.sort_ends(id_bytes), self.sort_middle(id_bytes, alone=alone)
+        ends = (ends[0], self.sort_middle(id_bytes, alone=False)) if alone else ends
         floors, rates = zip(*ends, strict=True)
         low, time, high = (
             kernels.stream_kernel_time(moved, floor * launches, rate)

@@ -203,7 +203,7 @@ def _handover(whole: Pass, step: StepRow) -> TimeParts:
 def _kernel(whole: Pass, step: StepRow, passed_bytes: float, launches: int) -> TimeParts:
     known = {symbol: _constant(whole.setting, symbol, key) for symbol, key in _KERNEL_KEYS[step.name].items()}
     if STEPS[step.name].sorts:
-        known = _sort(whole, known)
+        known = _sort(whole, known, alone=STEPS[step.name].sorts_alone)
     floor = known["t0"]
     if launches > 1:
         meaning = "launches: one for each group of tables that TorchRec looks up by itself"
@@ -221,8 +221,8 @@ def _kernel(whole: Pass, step: StepRow, passed_bytes: float, launches: int) -> T
     return recorded_parts(named("t", time, ""), kernels.gather_pool_time, beside=beside, words=words)
 
 
-def _sort(whole: Pass, known: dict[str, Recorded]) -> dict[str, Recorded]:
-    """Floor and rate of a sort: geometric means of those of ``kernels.sort_ends``."""
+def _sort(whole: Pass, known: dict[str, Recorded], *, alone: bool) -> dict[str, Recorded]:
+    """Floor and rate of a sort: geometric means of those of ``kernels.sort_ends``, or the first."""
     k, eta, floor, row, place = (
         recorded_quantity(symbol, quantity, f"{key}: {quantity.why}")
         for symbol, key in _SORT_KEYS.items()
@@ -232,8 +232,9 @@ def _sort(whole: Pass, known: dict[str, Recorded]) -> dict[str, Recorded]:
     ids = Recorded(width, BYTES, symbol="id_bytes", meaning=meaning)
     each = named("each", exchanges.sort_bytes(1, width, ids, place), "bytes that the sort of an id moves")
     ends = kernels.sort_ends(known["t0"], k, known["rate"], eta, floor, row, each)
-    floors, rates = (geometric_mean(*pair) for pair in zip(*ends, strict=True))
-    meaning = "middle of a radix sort alone and of one that finds and evicts rows of a cache: assumed"
+    floors, rates = ends[0] if alone else (geometric_mean(*pair) for pair in zip(*ends, strict=True))
+    both = "middle of a radix sort alone and of one that finds and evicts rows of a cache"
+    meaning = f"{'of a radix sort alone' if alone else both}: assumed"
     return {"t0": named("F", floors, meaning), "rate": named("R", rates, meaning)}
 
 

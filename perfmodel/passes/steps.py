@@ -13,7 +13,8 @@ from perfmodel.schema.evidence import Clock, Evidence
 ALL, INSIDE, ACROSS = "all", "inside", "across"
 """Ranks of a collective: all; those of one NVLink domain; those of the same place in all domains."""
 SPLITS = "all_to_all_splits"
-_SORTS = frozenset({"deduplicate", "sort_lookups"})
+_SORT_ALONE = "sort_lookups"
+_SORTS = frozenset({"deduplicate", _SORT_ALONE})
 _BELOW_NAMES = frozenset(
     {"cache_lookup", "fetch_rows", "ssd_lookup", "read_ssd", "write_ssd", "gather_host", "update_host"}
 )
@@ -68,6 +69,11 @@ class Step:
     def sorts(self) -> bool:
         """Whether it finds equal ids: between a radix sort and a cache's prefetch (``kernels.sort_ends``)."""
         return self.name in _SORTS
+
+    @property
+    def sorts_alone(self) -> bool:
+        """Whether all that it does with them is to sort: the backward's sort looks nothing up."""
+        return self.name == _SORT_ALONE
 
     @property
     def always(self) -> bool:

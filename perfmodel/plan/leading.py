@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from perfmodel.errors import NoCalibrationError
 from perfmodel.passes.schemes import ROW_WISE, WAYS, copied
-from perfmodel.plan.as_projection import Compared, compared_way, evaluator_of
+from perfmodel.plan.as_projection import Compared, compared_way, evaluator_of, undecided
 from perfmodel.plan.pricing.alike import best_alike, least_times
 from perfmodel.projections.grid import costed
 from perfmodel.projections.projection import Projection, projections
@@ -43,9 +43,8 @@ class Leading:
 
     @property
     def as_good(self) -> tuple[Compared, ...]:
-        """Slower ways inside the band of the best: nobody can tell which is faster."""
-        high = self.answer.totals["high_s"]
-        return tuple(each for each in self.best[1:] if each.answer and each.answer.time_s <= high)
+        """Slower ways inside the band of the difference: nobody can tell which is faster."""
+        return undecided(self.best) if self.best else ()
 
     def changes(self) -> tuple[Sensitivity, ...]:
         """What other links, libraries and batches leave, each with the way that is best then."""

@@ -50,7 +50,6 @@ def test_what_nobody_runs_does_not_lead() -> None:
 @pytest.mark.parametrize("words", [
     ("--table-size", "10TB"),
     MANY,
-    ("--table-size", "10TB", "--machine", "gb200-nvl72"),
 ])  # fmt: skip
 def test_the_first_screen_has_25_lines_at_most(cli: Any, words: tuple[str, ...]) -> None:
     lines = cli("project", *words).out.splitlines()

@@ -45,15 +45,15 @@ def test_deduplicating_costs_what_sorting_costs(batch: int, sort_s: float, prefe
     assert step.low_s < step.time_s < step.high_s and str(step.evidence) == "assumed"
 
 
-def test_the_backward_sorts_at_the_same_law() -> None:
+def test_the_backward_sorts_at_the_lower_end_of_the_same_law() -> None:
     assert {name for name, step in STEPS.items() if step.sorts} == {"deduplicate", "sort_lookups"}
     found = next(each for each in ways() if each.way == "row-wise-ub").alike
     tables = found.plan.tables
     evaluator = Evaluator.on(MACHINE, tables, 1024, 152, training=True)
     plan = Plan(tables, found.plan.placements, 152, evaluator.domain)
     rows = {row.name: row for row in evaluator.cost(plan).rows}
-    floor, rate = evaluator.basis.sort_middle(8)
-    for name in ("deduplicate", "sort_lookups"):
+    for name, alone in (("deduplicate", False), ("sort_lookups", True)):
+        floor, rate = evaluator.basis.sort_middle(8, alone=alone)
         assert rows[name].time_s == pytest.approx(floor + rows[name].payload_bytes / rate)
     loads = evaluator.loads(plan).most
     assert float(evaluator.times.fast(loads)) == pytest.approx(evaluator.exact_times(loads)[0], rel=2e-3)

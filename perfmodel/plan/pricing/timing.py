@@ -70,7 +70,7 @@ class PassTimes:
         if step.gathers:
             timing = self.basis.gather_timing(x[0], x[1], None, launches=launches)
         elif step.sorts:
-            timing = self.basis.sort_timing(x[0], self.id_bytes, launches)
+            timing = self.basis.sort_timing(x[0], self.id_bytes, launches, alone=step.sorts_alone)
         elif step.name == "bucketize":
             names = ("bucketize_floor_s", "bucketize_bytes_per_s")
             timing = self.basis.stream_timing("bucketize", x[0], *names)
@@ -271,7 +271,7 @@ class PassTimes:
     def _floor(self, step: Step) -> float:
         """Launch of a kernel [s]."""
         if step.sorts:
-            return self.basis.sort_middle(self.id_bytes)[0]
+            return self.basis.sort_middle(self.id_bytes, alone=step.sorts_alone)[0]
         by_owner = step.name == "bucketize"
         return self.basis.setting.machine.value("bucketize_floor_s" if by_owner else "launch_floor_s")
 
@@ -290,7 +290,7 @@ class PassTimes:
 
             return gather
         if step.sorts:
-            rate = self.basis.sort_middle(self.id_bytes)[1]
+            rate = self.basis.sort_middle(self.id_bytes, alone=step.sorts_alone)[1]
         else:
             by_owner = step.name == "bucketize"
             rate = value("bucketize_bytes_per_s" if by_owner else "local_sum_bytes_per_s")
