@@ -22,6 +22,7 @@ from perfmodel.schema.constraint_files import typed_rules
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet
 
+SORT_LAUNCHES = 14
 SHAPES = ((4000, 16, 4.0), (900_000, 32, 2.0), (60, 16, 1.0), (2_000_000, 64, 8.0))
 
 
@@ -77,7 +78,7 @@ def test_one_kind_beside_copies_costs_the_same_but_for_their_launches(training: 
     for placement in PLACED[1:]:
         plan = Plan(tables, (placement, COPY, placement, COPY), 4, 2)
         value = apart.setting.machine.value
-        more = value("launch_floor_s") * (2 if training else 1) + training * value("bucketize_floor_s")
+        more = value("launch_floor_s") * ((2 + SORT_LAUNCHES) if training else 1)
         assert apart.cost(plan).time_s == pytest.approx(together.cost(plan).time_s + more, rel=1e-12)
 
 
@@ -91,9 +92,8 @@ def test_every_group_in_use_is_launched(training: bool, halves: int) -> None:
     ]
     tables = PlanTables.of(TableSet("mine", tuple(shaped)))
     apart, together = (evaluator_of(tables, sets, training=training) for sets in (ExchangeSets(), None))
-    value = apart.setting.machine.value
-    kernels = {"gather_pool": "launch_floor_s", "sort_lookups": "bucketize_floor_s"}
-    kernels |= {"update_rows": "launch_floor_s"}
+    launch_s = apart.setting.machine.value("launch_floor_s")
+    kernels = {"gather_pool": launch_s, "sort_lookups": SORT_LAUNCHES * launch_s, "update_rows": launch_s}
     random = np.random.default_rng(2)
     for _ in range(30):
         plan = Plan(tables, tuple(PLACED[i] for i in random.integers(len(PLACED), size=4)), 4, 2)
@@ -107,9 +107,9 @@ def test_every_group_in_use_is_launched(training: bool, halves: int) -> None:
         rows, alone = ({row.name: row for row in e.cost(plan).rows} for e in (apart, together))
         for name, floor in kernels.items():
             if name in rows:
-                assert rows[name].floor_s == pytest.approx(len(groups) * value(floor))
+                assert rows[name].floor_s == pytest.approx(len(groups) * floor)
                 if name != "update_rows":  # copies have another state in TorchRec
-                    more = (len(groups) - 1) * value(floor)
+                    more = (len(groups) - 1) * floor
                     assert rows[name].time_s == pytest.approx(alone[name].time_s + more)
         most = apart.loads(plan).most[np.newaxis]
         assert apart.step_times(most) == pytest.approx(apart.exact_times(most), rel=1e-3)
