@@ -10,7 +10,7 @@ from perfmodel.plan.leading import MOST_COMPARED, Leading, table_count
 from perfmodel.projections import Projection
 from perfmodel.projections.inputs import DEFAULTS
 from perfmodel.projections.sensitivity import NextExperiment, Sensitivity
-from perfmodel.report.projection_text import experiment_text, gpu_rule, provenance, run_line, step_table
+from perfmodel.report.projection_text import experiment_text, provenance, run_line, step_table
 from perfmodel.report.terminal import paragraph, table, unbroken
 from perfmodel.schema.workload import DTYPE_BYTES
 from perfmodel.units import counted, format_bytes, format_count, format_ratio, format_time
@@ -37,7 +37,7 @@ def leading_text(
     answer = found.answer
     first = [*_first(found, planned_s)]
     if found.best:
-        first.append(paragraph(gpu_rule(answer), _INDENT))
+        first.append(paragraph(_gpu_rule(answer), _INDENT))
     parts = ["\n".join(first)]
     if found.best:
         parts.append(step_table(answer, brief=True))
@@ -71,6 +71,13 @@ def _first(found: Leading, planned_s: float | None) -> Iterator[str]:
         words = f"a sharding of its own for each table takes {format_time(planned_s)}: perfmodel plan"
         yield paragraph(words, _INDENT)
     yield paragraph(question_words(base), _INDENT)
+
+
+def _gpu_rule(answer: Projection) -> str:
+    """How the number of GPUs came about, and what each holds: for one line."""
+    count = answer.gpu_count
+    held, room = (format_bytes(x, binary=False) for x in (count.memory_bytes, count.usable_bytes))
+    return f"{count}, {held} of {room} each"
 
 
 def _too_large(base: Projection) -> str:

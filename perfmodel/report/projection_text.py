@@ -138,13 +138,6 @@ def sentence(answer: Projection, slowdown: float | None = None) -> str:
     )
 
 
-def gpu_rule(answer: Projection) -> str:
-    """How the number of GPUs came about, and what each holds: for one line."""
-    count = answer.gpu_count
-    held, room = (format_bytes(x, binary=False) for x in (count.memory_bytes, count.usable_bytes))
-    return f"{count}, {held} of {room} each"
-
-
 def gpu_line(answer: Projection) -> str:
     """How the number of GPUs came about."""
     count = answer.gpu_count
@@ -207,7 +200,7 @@ def step_table(answer: Projection, *, brief: bool = False) -> str:
         Column("95 % band", lambda step: band(step.low_s, step.high_s), goes=3),
         *([Column("clock", lambda step: str(step.clock), left=True)] if several else []),
         Column("evidence", lambda step: str(step.evidence), left=True),
-        *(() if brief else (Column("", _weak_limit, left=True, goes=1),)),
+        *([] if brief else [Column("", _limit, left=True, goes=1)]),
     )
     return columns_text(columns, answer.steps)
 
@@ -228,12 +221,10 @@ def _label(answer: Projection, step: StepRow) -> str:
     return label
 
 
-def _weak_limit(step: StepRow) -> str:
-    return _limit(step) if step.evidence.rank >= _WEAK else ""
-
-
 def _limit(step: StepRow) -> str:
-    """What the evidence hangs on, in words: ``gather_bytes_per_s`` is the gather rate."""
+    """What weak evidence hangs on, in words: ``gather_bytes_per_s`` is the gather rate."""
+    if step.evidence.rank < _WEAK:
+        return ""
     words = step.limit.removesuffix("_bytes_per_s")
     return (words + "_rate" if words != step.limit else step.limit.removesuffix("_s")).replace("_", " ")
 

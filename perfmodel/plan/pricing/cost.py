@@ -241,20 +241,18 @@ class Evaluator:
         another, sorts of ids a third, a tier below the HBM a fourth; they combine in quadrature
         """
         most = loads.most
-        taken = [(step, self.times.exact(step, most)) for step in self.steps]
-        taken = [(step, timing) for step, timing in taken if timing.time_s[0] > 0]
+        taken = [(step, t) for step in self.steps if (t := self.times.exact(step, most)).time_s[0] > 0]
         rows = [self._row(step, timing, loads) for step, timing in taken]
         rows += self._handover(taken, most)
         ahead = sum(row.time_s for row in rows if row.name in AHEAD) if self.times.prefetch else 0.0
         rows = self.times.overlapped(rows)
         time = sum(row.time_s for row in rows)
         rows = [replace(row, share=row.time_s / time) for row in rows]
-        both = self.model.below is not None and most[Resource.IN_PLACE] > 0
-        host = STEPS["gather_host"].name  # one gather of both, whichever takes longer
-        rows_of = [replace(row, name=host) if both and row.name == "gather_pool" else row for row in rows]
-        low, _, high = bands.sum_band(*by_cause(rows_of).values())
-        evidence = Evidence.weakest(row.evidence for row in rows)
-        return StepCost(tuple(rows), time, float(low), float(high), evidence, ahead)
+        one = self.model.below is not None and most[Resource.IN_PLACE] > 0  # whichever gather takes longer
+        moved = [replace(r, name="gather_host") if one and r.name == "gather_pool" else r for r in rows]
+        low, _, high = bands.sum_band(*by_cause(moved).values())
+        weakest = Evidence.weakest(row.evidence for row in rows)
+        return StepCost(tuple(rows), time, float(low), float(high), weakest, ahead)
 
     def exact_times(self, most: Array) -> Array:
         """Times [...] of many passes as ``step`` takes them, from the busiest ranks' loads [..., K]."""
