@@ -82,7 +82,7 @@ def _enough(
         return base, first
 
     def with_gpus(gpus: int) -> tuple[Projection, T] | None:
-        more = replace(question, gpus=gpus).answer()
+        more = _fewest(replace(question, gpus=gpus).answer())
         there = on(more)
         return (more, there) if fits(there) else None
 
@@ -99,6 +99,11 @@ def _enough(
         return base, first
     note(f"{which} {base.gpus} GPUs, as many as the rows need: planned on {many}, the fewest whole nodes.")
     return found
+
+
+def _fewest(answer: Projection) -> Projection:
+    """With the words of how its number of GPUs came about: nobody gave it."""
+    return replace(answer, gpu_count=replace(answer.gpu_count, rule="the fewest whole nodes that it fits"))
 
 
 def _fits(found: Sequence[Compared]) -> bool:

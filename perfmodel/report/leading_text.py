@@ -13,7 +13,7 @@ from perfmodel.projections.sensitivity import NextExperiment, Sensitivity
 from perfmodel.report.projection_text import experiment_text, provenance, run_line, step_table
 from perfmodel.report.terminal import paragraph, table, unbroken
 from perfmodel.schema.workload import DTYPE_BYTES
-from perfmodel.units import counted, format_bytes, format_count, format_ratio, format_time
+from perfmodel.units import counted, format_bytes, format_count, format_per_second, format_ratio, format_time
 
 _LINES = 3  # of changes: the first screen has 25 lines
 _INDENT = 5
@@ -77,7 +77,8 @@ def _gpu_rule(answer: Projection) -> str:
     """How the number of GPUs came about, and what each holds: for one line."""
     count = answer.gpu_count
     held, room = (format_bytes(x, binary=False) for x in (count.memory_bytes, count.usable_bytes))
-    return f"{count}, {held} of {room} each"
+    per_s = answer.gpus * float(answer.work.batch[0]) / answer.time_s
+    return f"{count}, {held} of {room} each; {format_per_second(per_s, 'samples')}"
 
 
 def _too_large(base: Projection) -> str:
@@ -89,17 +90,17 @@ def _too_large(base: Projection) -> str:
 
 
 def _way_words(found: Leading) -> str:
-    """``by row-wise-ub (EMBark's; 3d's 686 µs is within its band); row-wise (TorchRec's): 1.33 ms, 182×``"""
+    """``by row-wise-ub (EMBark's; cannot be told from 3d, 686 µs); row-wise (TorchRec's): 1.33 ms, 182×``"""
     base, words = found.base, [f"{WAYS[found.way].runs}'s"]
-    others = [f"{each.way}'s {_time(each)}" for each in found.as_good if each.way != ROW_WISE]
+    others = [f"{each.way}, {_time(each)}" for each in found.as_good if each.way != ROW_WISE]
     if others:
-        words.append(f"{' and '.join(others)} {'is' if len(others) == 1 else 'are'} within its band")
+        words.append(f"cannot be told from {' and '.join(others)}")
     text = f"by {found.way} ({'; '.join(words)})"
     if found.way == ROW_WISE:
         return text
     if not base.gpu_count.fits:
         return f"{text}; {_too_large(base)}"
-    near = ", within its band" if any(each.way == ROW_WISE for each in found.as_good) else ""
+    near = ", cannot be told from it" if any(each.way == ROW_WISE for each in found.as_good) else ""
     time = f"{format_time(base.time_s)}, {format_ratio(base.slowdown)}"
     return f"{text}; {ROW_WISE} (TorchRec's): {time}{near}"
 
@@ -138,7 +139,7 @@ def _items(base: Projection) -> Iterator[tuple[str, str]]:
         yield "pooling", f"{float(only.pooling.flat[0]):g} ids per bag"
     yield "batch", f"{format_count(batch)} samples per GPU ({format_count(batch * gpus)} in all)"
     yield "" if base.forward.ids.uniform else _GIVEN, f"{base.forward.ids.name} ids"
-    yield "", "forward pass"
+    yield "", "forward pass without a host"
 
 
 def _rows(rows: float) -> str:

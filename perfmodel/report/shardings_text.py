@@ -143,7 +143,7 @@ SIZES = (
     Column("GPUs", lambda size: format_count(size.base.gpus), data={"gpus": lambda size: size.base.gpus}),
     Column(
         "wins",
-        lambda size: "fits one GPU" if size.base.gpus == 1 else size.best.way,
+        lambda size: _wins(size),
         left=True,
         data={
             "winner": lambda size: size.best.way,
@@ -151,17 +151,32 @@ SIZES = (
             "shardings": lambda size: [columns_record(SHARDING, each) for each in size.found],
         },
     ),
-    Column("parts", lambda size: parts_text(size.best) if size.base.gpus > 1 else "", left=True, goes=2),
-    Column("slowdown", lambda size: format_ratio(_slowdown(size.best))),
+    Column("parts", lambda size: parts_text(size.best) if _spread(size) else "", left=True, goes=2),
+    Column("slowdown", lambda size: format_ratio(_slowdown(size.best)) if size.best.fits else ""),
     Column(
         "95 % band",
-        lambda size: " – ".join(map(format_ratio, size.best.answer.band)) if size.base.gpus > 1 else "",
+        lambda size: " – ".join(map(format_ratio, size.best.answer.band)) if _spread(size) else "",
         goes=1,
     ),
-    Column(ROW_WISE, lambda size: format_ratio(size.base.slowdown)),
+    Column(ROW_WISE, lambda size: _row_wise(size.base)),
     Column("next best", lambda size: "≈ " * bool(size.undecided) + _next_best(size.second), left=True),
 )
 """Which way wins at which size of the tables."""
+
+
+def _spread(size: Size) -> bool:
+    """Whether its tables are spread, and fit."""
+    return size.base.gpus > 1 and size.best.fits
+
+
+def _wins(size: Size) -> str:
+    if size.base.gpus == 1:
+        return "fits one GPU"
+    return size.best.way if size.best.fits else "none fits"
+
+
+def _row_wise(base: Projection) -> str:
+    return format_ratio(base.slowdown) if base.gpu_count.fits else "too much"
 
 
 def _slowdown(best: Compared) -> float:

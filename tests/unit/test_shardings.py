@@ -299,6 +299,27 @@ def test_row_wise_by_name_has_the_keys_of_every_sharding(capsys: pytest.CaptureF
     assert json.loads(one)["why_not"] == "one memory shards nothing"
 
 
+def test_a_size_at_which_nothing_fits_has_no_winner(capsys: pytest.CaptureFixture[str]) -> None:
+    """300 tables of 20 TB need more GPUs for their buffers than their rows alone."""
+    words = (
+        "--table-size",
+        "10TB",
+        "--tables",
+        "300",
+        "--dim",
+        "128",
+        "--pooling",
+        "20",
+        "--sharding",
+        "all",
+    )
+    lines = printed(capsys, *words)[1].splitlines()
+    (large,) = [line for line in lines if line.startswith("   20 TB")]
+    assert large.split() == ["20", "TB", "296", "none", "fits", "too", "much"]
+    (own,) = [line for line in lines if line.startswith("   10 TB")]
+    assert "table-wise" in own and "too much" in own
+
+
 def test_all_prints_every_way_and_every_size(capsys: pytest.CaptureFixture[str]) -> None:
     code, text, _ = printed(capsys, "--table-size", "10TB", "--sharding", "all")
     assert code == 0
@@ -448,6 +469,7 @@ def test_of_more_gpus_the_fewest_are_taken() -> None:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(shardings, "compared", fits)
+        patched.setattr(shardings, "_fewest", lambda answer: answer)
         patched.setattr(
             shardings, "replace", lambda q, gpus: SimpleNamespace(answer=lambda: Tried(gpus), gpus=None)
         )
