@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from perfmodel.cli.chosen import calibration_of
-from perfmodel.cli.output import check_folder, emit, emit_json, note
+from perfmodel.cli.output import check_folder, emit, emit_json, note, warn
 from perfmodel.errors import BadInputError
 from perfmodel.question.measured import CalibrationListOptions, ShowOptions
 from perfmodel.report import calibration_text as report
@@ -79,7 +79,11 @@ def show(context: typer.Context, options: ShowOptions) -> None:
     points = samples_of(found, name) if options.samples else None
     doubts = doubts_of(found) if options.check else None
     run = run_of(name)
-    since = since_its_fit(found, run)
+    try:
+        since = since_its_fit(found, run)
+    except BadInputError as error:  # the calibration is whole all the same
+        warn(f"what was measured since it was fitted is not known: {error.message}")
+        since = 0, 0
     if options.as_json:
         records = points.to_dict(orient="records") if points is not None else None
         more = dict(zip(("open_points", "samples_since"), since, strict=True))
