@@ -222,7 +222,7 @@ def _kernel(whole: Pass, step: StepRow, passed_bytes: float, launches: int) -> T
 
 
 def _sort(whole: Pass, known: dict[str, Recorded], *, alone: bool) -> dict[str, Recorded]:
-    """Floor and rate of a sort: geometric means of those of ``kernels.sort_ends``, or the first."""
+    """Floor and rate of a sort: the geometric means of both ``kernels.sort_ends``; alone, the first end."""
     k, eta, floor, row, place = (
         recorded_quantity(symbol, quantity, f"{key}: {quantity.why}")
         for symbol, key in _SORT_KEYS.items()

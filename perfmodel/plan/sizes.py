@@ -27,7 +27,7 @@ class Size:
 
     @property
     def undecided(self) -> tuple[Compared, ...]:
-        """Those that cannot be told from it."""
+        """Slower ways whose difference from the best is within its band."""
         return undecided(self.found)
 
     @property

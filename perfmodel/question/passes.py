@@ -22,7 +22,7 @@ from perfmodel.units import parse_bytes, parse_count, parse_named, parse_number,
 Texts = list[str] | None
 GLOBAL = "global"
 EQUAL_BATCHES = (GLOBAL, "per-gpu")
-"""What a batch of all alternatives has alike: its samples on all GPUs, or those of each GPU."""
+"""What is equal in the batches of all alternatives: the samples on all GPUs, or on each GPU."""
 FOLLOWED = 200_000
 """Requests that are simulated at each load."""
 

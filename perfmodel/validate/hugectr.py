@@ -19,7 +19,7 @@ from perfmodel.plan.pricing.placement import COPY
 
 DEALS = 20
 WITH_STATE = 2
-"""Bytes of a table with Adagrad's state, over those of its weights."""
+"""Bytes of a table with its weights and Adagrad's state, over the bytes of its weights."""
 
 
 class PlannerCall(BaseModel):

@@ -163,7 +163,7 @@ def _on_infiniband(machine: Machine) -> Machine:
 
 
 def _on(name: str, asked: Mapping[str, Any], equal: EqualBatch, most: int) -> list[Alternative]:
-    """Rows in host memory beside C2C; the exchanges are those of the network that was measured."""
+    """Rows in host memory beside C2C; exchanges take the times of the network that was measured."""
     own = machines_of(name, asked)
     found = _tried(
         load_machine(_C2C[name]), equal, name, lambda: chosen_below(own, equal, (IN_PLACE, CACHED), most)
