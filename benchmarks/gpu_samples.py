@@ -6,7 +6,7 @@ Of the archives of benchmarks/one_gpu.py it takes
                          at the clock stream replace those of the machine's file, as measured
   one_core.jsonl         into data/measurements/kernels, and fits data/chips (benchmarks/one_core_fit.py)
   gather_variants.csv    into data/kernels: launches take the fastest variant from it
-  gather.csv, floors.csv, stages.csv   into data/measurements/kernels, as they are
+  gather.csv, floors.csv, stages.csv, sort.csv, dense.csv   into data/measurements/kernels, as they are
 and prints every value before and after. Files are named after the archive. Nothing is written where one of
 the archives is a rehearsal's, whose times are made up: exit code 2.
 """
@@ -34,7 +34,7 @@ from perfmodel.schema.run_files import Run, read_run
 from perfmodel.schema.runs import REHEARSAL, functional_reason
 
 ROOT = Path(__file__).resolve().parents[1]
-AS_THEY_ARE = ("gather.csv", "floors.csv", "stages.csv", "one_core.jsonl")
+AS_THEY_ARE = ("gather.csv", "floors.csv", "stages.csv", "sort.csv", "dense.csv", "one_core.jsonl")
 SD_OF_95 = 3.92
 """Standard deviations in a 95 % interval."""
 

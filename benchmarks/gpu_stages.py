@@ -16,6 +16,7 @@ import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ def kernels(torch: Any, scale: int) -> Iterator[Row]:
     from calibrate.cuda.unique import Uniquer
 
     ids_count, bags = max(BUCKETS, IDS // scale), max(8, BAGS // scale)
+    yield from deduplication(torch, scale)
     offsets = torch.arange(BUCKETS + 1, device="cuda") * (ids_count // BUCKETS)
     for law, power in (("uniform", 1), ("skewed", 8)):
         ids = (torch.rand(int(offsets[-1]), device="cuda", dtype=torch.float64).pow(power) * ROWS).long()
@@ -68,6 +70,30 @@ def kernels(torch: Any, scale: int) -> Iterator[Row]:
         yield replayed(torch, f"float32 to {name}", rows.numel(), lambda kind=kind: rows.to(kind))
         yield replayed(torch, f"{name} to float32", rows.numel(), lambda there=there: there.float())
     yield replayed(torch, "float32 to int8 rows", rows.numel(), lambda: to_int8(rows))
+
+
+def deduplication(torch: Any, scale: int) -> Iterator[Row]:
+    """Different ids of a buffer by size: ours in a graph; torch's sort; its unique, where the host waits."""
+    from calibrate.cuda.unique import Uniquer
+
+    for count in (2**power for power in range(10, 25, 2)):
+        count = max(BUCKETS, count // scale)
+        ids = torch.randint(0, 100 * count, (count,), device="cuda")
+        offsets = torch.tensor([0, count], device="cuda")
+        made = Uniquer(1, count, ids.dtype, torch.device("cuda"))
+        call = lambda made=made, ids=ids, at=offsets: made.run(ids, at)  # noqa: E731
+        yield replayed(torch, "unique, by size", count, call)
+        for name, other in (("torch.sort", torch.sort), ("torch.unique", torch.unique)):
+            more = {"return_inverse": True} if name == "torch.unique" else {}
+            other(ids, **more)
+            events = [torch.cuda.Event(enable_timing=True) for _ in range(REPLAYS + 1)]
+            for event in events:
+                event.record()
+                other(ids, **more)
+            torch.cuda.synchronize()
+            took = [a.elapsed_time(b) / 1e3 for a, b in pairwise(events)]
+            clock = "eager" if more else "stream"
+            yield {"what": name, "clock": clock, "count": count, "time_s": statistics.median(took)}
 
 
 def exchange(torch: Any, scale: int) -> Iterator[Row]:

@@ -97,9 +97,9 @@ def ids(device: Any) -> Iterator[Case]:
             yield f"bucketize {kind} {most}", good and made.faults.tolist() == [0, -1]
             distinct = Uniquer(ranks, got.ids.numel(), kind, device)
             unique = distinct.run(got.ids, got.rank_offsets)
-            owner = torch.repeat_interleave(got.rank_offsets.diff().cpu())
-            back = unique.ids.cpu()[unique.offsets.cpu()[owner] + unique.inverse.cpu()]
-            count = torch.unique(owner * 2**32 + got.ids.cpu().long()).numel()
+            owner = torch.repeat_interleave(got.rank_offsets.diff())
+            back = unique.ids[unique.offsets[owner] + unique.inverse].cpu()  # the rest was never written
+            count = torch.unique((owner * 2**32 + got.ids).cpu()).numel()
             yield (
                 f"unique {kind} {most}",
                 torch.equal(back, got.ids.cpu()) and count == int(unique.counts.sum()),

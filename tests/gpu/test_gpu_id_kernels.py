@@ -49,6 +49,7 @@ def offsets_of(lengths: Any) -> Any:
 def replayed(call: Callable[[], Any]) -> None:
     """Run once with waiting forbidden, then three times in a graph."""
     stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())  # which fills what the call reads
     with torch.cuda.stream(stream):
         call()
         torch.cuda.synchronize()

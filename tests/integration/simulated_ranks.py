@@ -47,7 +47,7 @@ class Ranks:
         return self.last
 
     def _measure(self, options: RunOptions, *rest: Any) -> RunOutcome:
-        """With the ranks' clock, and points in one order: what a time limit leaves out is the same each time."""
+        """With the ranks' clock, and points in one order: a time limit leaves out the same each time."""
         assert self.last is not None
         return measure(replace(options, seed=self.seed), *rest, clock=self.last.clock)
 

@@ -157,7 +157,7 @@ def test_a_sitting_ends_a_minute_before_its_command_does(sitting: str, tmp_path:
     most_s = sum(max(part.most_s for part in group) for group in groups)
     assert one_gpu.LIMIT_S - one_gpu.MARGIN_S == 540 >= most_s
     names = [part.name for group in groups for part in group]
-    assert sitting != "first" or {"project.txt", "kernel_model.txt"} < set(names)
+    assert sitting != "timings" or {"project.txt", "kernel_model.txt"} < set(names)
     timed = ("gather", "one_core", "calibrate", "tests_timed", "gpu_")
     assert all(len(group) == 1 for group in groups if group[0].name.startswith(timed))
 
@@ -305,7 +305,7 @@ def test_a_sitting_goes_on_when_parts_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Doctor fails, the calibration writes samples and hangs: summary and archive are whole."""
-    results = tmp_path / "work" / "results" / "first"
+    results = tmp_path / "work" / "results" / "timings"
     fake = tmp_path / "fake.sh"
     write_run(tmp_path / "made")
     fake.write_text(
@@ -329,15 +329,17 @@ def test_a_sitting_goes_on_when_parts_fail(
     monkeypatch.setattr(one_gpu, "pytest_line", lambda _: nothing)
     missing = (Part("missing.txt", ("/no/such/program",), PATIENCE_S),)
     monkeypatch.setattr(one_gpu.Asked, "benchmark", lambda self, name, *_: missing)
-    assert one_gpu.main_of(["--out", str(tmp_path / "out"), "--seconds", "60"]) == 1
+    monkeypatch.setattr(one_gpu, "sorting", lambda: iter([missing]))
+    words = ["--out", str(tmp_path / "out"), "--sitting", "timings", "--seconds", "60"]
+    assert one_gpu.main_of(words) == 1
     assert "--json --time-limit=1s" in (results / "calibrate.json.log").read_text()
     assert "h200-01/nccl-stream.json" in (results / "project.txt").read_text()
     assert json.loads((results / "environment.json").read_text())["python"]
     told = capsys.readouterr().out
     assert "doctor.json: exit code 3" in told and "  broken" in told and "Copies reach 4000 GB/s" in told
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["first.tar.gz"]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["timings.tar.gz"]
     wanted = {"summary.txt", "samples.jsonl", "project.txt", "missing.txt.log"}
-    assert wanted < held(tmp_path / "out" / "first.tar.gz")
+    assert wanted < held(tmp_path / "out" / "timings.tar.gz")
     assert len(told) < 12_000
 
 
@@ -408,7 +410,7 @@ def test_small_cases_say_what_is_wrong(
     monkeypatch.syspath_prepend(str(gpu_session.ROOT / "tests" / "gpu"))
     import small_cases
 
-    assert set(small_cases.FAMILIES) == set(one_gpu.FAMILIES)
+    assert set(small_cases.FAMILIES) == {*one_gpu.FAMILIES, "exchange"}
     monkeypatch.setattr(sys, "argv", ["small_cases.py", "ids", "--device", "cpu"])
     for cases, code in (([("one", True)], 0), ([("one", True), ("two", False)], 1), ([], 1)):
         monkeypatch.setitem(small_cases.FAMILIES, "ids", lambda device, cases=cases: iter(cases))
