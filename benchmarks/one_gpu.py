@@ -75,7 +75,7 @@ SHOWN_CHARACTERS = 2500
 
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 FAMILIES = ("gather_pool", "ids", "one_core", "partial_bags")
-"""All but the exchange, whose ranks share the GPU and wait for each other: the tools run one kernel at a time."""
+"""All but the exchange: its ranks wait for each other on one GPU, and the tools run one kernel at a time."""
 
 SANITIZER_S = 100.0
 """Of one tool: all families side by side."""
