@@ -2,11 +2,12 @@
 
 Run:    python benchmarks/gpu_samples.py first.tar.gz timings.tar.gz [--machine NAME] [--chip h100-sxm]
 Of the archives of benchmarks/one_gpu.py it takes
-  runs/*/samples.jsonl   into data/measurements/kernels; the constants fitted to the run that has most samples
-                         at the clock stream replace those of the machine's file, as measured
+  runs/*/samples.jsonl   a row for each point into data/measurements/kernels; constants are fitted to the run
+                         that has most samples at the clock stream and printed; those of FBGEMM's kernels,
+                         which a machine's file describes, replace its values, as measured
   one_core.jsonl         into data/measurements/kernels, and fits data/chips (benchmarks/one_core_fit.py)
   gather_variants.csv    into data/kernels: launches take the fastest variant from it
-  gather.csv, floors.csv, stages.csv, sort.csv, dense.csv   into data/measurements/kernels, as they are
+  gather.csv, floors.csv, stages.csv, sort.csv, dense.csv, environment.json   into data/measurements/kernels
 and prints every value before and after. Files are named after the archive. Nothing is written where one of
 the archives is a rehearsal's, whose times are made up: exit code 2.
 """
@@ -25,8 +26,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+from gather import LABELS
+
 from perfmodel.errors import BadInputError, PerfmodelError
-from perfmodel.fit.implementations import fit_kernels
+from perfmodel.fit.implementations import fit_each
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.kernel_fits import KERNEL_KEYS
 from perfmodel.schema.machine import read_machine
@@ -34,7 +38,10 @@ from perfmodel.schema.run_files import Run, read_run
 from perfmodel.schema.runs import REHEARSAL, functional_reason
 
 ROOT = Path(__file__).resolve().parents[1]
-AS_THEY_ARE = ("gather.csv", "floors.csv", "stages.csv", "sort.csv", "dense.csv", "one_core.jsonl")
+AS_THEY_ARE = ("floors.csv", "stages.csv", "sort.csv", "dense.csv", "one_core.jsonl", "environment.json")
+OF_A_MACHINE = "fbgemm"
+"""Whose kernels the constants of a machine's file are: TorchRec runs them."""
+
 SD_OF_95 = 3.92
 """Standard deviations in a 95 % interval."""
 
@@ -97,11 +104,21 @@ def with_values(text: str, values: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def fitted_machine(path: Path, run: Run) -> str:
-    """The machine's file with the constants of the run's kernels."""
+    """The machine's file with the constants of FBGEMM's kernels, where the run has them."""
     machine = read_machine(path)
-    known = fit_kernels(run.kernel_samples(), machine, Clock.STREAM)
-    if known is None:
+    every = fit_each(run.kernel_samples(), machine, Clock.STREAM)
+    if not every:
         raise BadInputError("these samples are too few to fit a kernel to.", "measure for longer.")
+    for one in every:
+        print(
+            f"{one.implementation}, errors of left-out samples {100 * (one.loo_median or 0):.1f} % (median)"
+        )
+        for key, interval in one.values.items():
+            print(f"  {key:<24} {machine.value(key):>12.4g} {interval.value:>12.4g}")
+    known = every[0]
+    if known.implementation != OF_A_MACHINE:
+        print(f"no kernels of {OF_A_MACHINE}: the machine's file stays")
+        return path.read_text(encoding="utf-8")
     gpu = run.header.stack.get("gpu", run.header.machine)
     source = f"perfmodel calibrate on {gpu}, {run.header.started_at[:10]}; data/measurements/kernels"
     changed: dict[str, dict[str, Any]] = {}
@@ -109,8 +126,6 @@ def fitted_machine(path: Path, run: Run) -> str:
         if key not in KERNEL_KEYS or key not in machine.values or not interval.known or key in known.at_bound:
             print(f"{key:<24} not told by these samples: stays")
             continue
-        before = machine.values[key].value
-        print(f"{key:<24} {before:>12.4g} {interval.value:>12.4g}  {known.implementation}")
         changed[key] = {
             "value": interval.value,
             "source": source,
@@ -133,10 +148,18 @@ def put(folders: Sequence[Path], data: Path, machine: str | None, chip: str) -> 
     kept.mkdir(parents=True, exist_ok=True)
     for folder in folders:
         for path in sorted(folder.glob("runs/*/samples.jsonl")):
-            copied(path, kept / f"{folder.name}-{path.parent.name}.jsonl")
+            target = kept / f"{folder.name}-{path.parent.name}.csv"
+            samples = read_run(path).kernel_samples().drop(columns=["key", "backend"])
+            samples.to_csv(target, index=False, float_format="%.6g", lineterminator="\n")
+            print(f"wrote {target}")
         for name in AS_THEY_ARE:
             if (folder / name).is_file():
                 copied(folder / name, kept / f"{folder.name}-{name}")
+        if (table := folder / "gather.csv").is_file():  # single variants are in gather_variants.csv
+            rows = pd.read_csv(table)
+            target = kept / f"{folder.name}-{table.name}"
+            rows[rows["implementation"].isin(list(LABELS))].to_csv(target, index=False, lineterminator="\n")
+            print(f"wrote {target}")
         if (folder / "gather_variants.csv").is_file():
             copied(folder / "gather_variants.csv", data / "kernels" / "gather_variants.csv")
         if (folder / "one_core.jsonl").is_file():

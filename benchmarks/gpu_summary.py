@@ -34,7 +34,7 @@ def environment() -> dict[str, Any]:
         import torch
 
         found = torch.cuda.get_device_properties(0)
-        names = (name for name in dir(found) if not name.startswith("_"))
+        names = (name for name in dir(found) if not name.startswith(("_", "uuid", "pci_")))
         known["gpu"] = {name: str(getattr(found, name)) for name in names}
         known["free_bytes"], known["total_bytes"] = torch.cuda.mem_get_info()
         known["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
