@@ -26,6 +26,7 @@ from scipy.optimize import least_squares
 
 from perfmodel.model import access, caching, kernels, set_caches, tiers
 from perfmodel.model.set_caches import asked_rate
+from perfmodel.passes.tier_times import PACKET
 from perfmodel.projections import project_one
 from perfmodel.resources import data_path
 from perfmodel.schema.constants import load_kernel_constants
@@ -156,7 +157,7 @@ def forward_s(run: Run, value: Callable[[str], float], crossing: float) -> float
         (run.gathered + run.lookups) * run.row_bytes, known("launch_floor_s"), known("gather_bytes_per_s")
     )
     constants = load_kernel_constants()
-    packets = constants.value("link_request_bytes"), constants.value("link_header_bytes")
+    packets = map(constants.value, PACKET)
     wire = tiers.wire_bytes(run.row_bytes, *packets)
     rate = tiers.row_rate(
         known("host_link_bytes_per_s"),

@@ -33,25 +33,35 @@ _FARTHEST = 1e3
 _HEADERS = (1.0, 500.0)
 """Bytes of a packet's header."""
 
+_ROWS = (10.0, 1e4)
+"""Bytes that the link could carry while the address of a row is looked up."""
+
 
 @dataclass(frozen=True)
 class _Cells:
-    """Gathers. n  rows of a call;  row  bytes of one;  time_s  measured"""
+    """Gathers. n  rows of a call;  row  bytes of one;  time_s  measured;  large  1 in the largest tables"""
 
     n: Floats
     row: Floats
     time_s: Floats
+    large: Floats
+
+    def part(self, kept: NDArray[np.bool_]) -> _Cells:
+        """Some of them."""
+        return _Cells(self.n[kept], self.row[kept], self.time_s[kept], self.large[kept])
 
 
 def fit_host_tier(run: Run, machine: Machine, launch_floor_s: float | None = None) -> HostTier | None:
     """Link rate, latency, header and sector of a run's gathers from host memory; rates of its copies.
 
         t = t_0 + lambda + n b / R,   R = p b / b_wire                          [s]
-        b = sector ceil(row / sector),   b_wire = b + h ceil(b / a)
+        b = sector ceil(row / sector),   b_wire = max(b + h ceil(b / a), m)
 
-    n rows of a call; p is f C of ``tiers.row_rate``; a, the longest read, is not fitted. p, h and
-    t_0 + lambda are fitted for each of ``SECTORS``, relative residuals, soft-l1 loss; the shortest that is
-    not clearly worse is taken. Tables are large: no row is asked for twice while it is under way.
+    n rows of a call; p is f C of ``tiers.row_rate``; a, the longest read, is not fitted; b_wire of the
+    largest tables is m at least, in smaller ones addresses are at hand. p, m, h and t_0 + lambda are fitted
+    for each of ``SECTORS``, relative residuals, soft-l1 loss; the shortest that is not clearly worse is
+    taken. Where m does not show it is that of the shortest row. Tables are large: no row is asked for twice
+    while it is under way.
     A header that the rows do not tell, as where all are multiples of the longest read, is the shipped one.
     machine         where the run does not tell the floor of a launch, its value is taken off t_0 + lambda
     launch_floor_s  t_0, of gathers from HBM of the same run
@@ -79,6 +89,9 @@ def fit_host_tier(run: Run, machine: Machine, launch_floor_s: float | None = Non
     latency = _less(known["floor_s"], floor)
     values |= {"host_latency_s": latency} if latency else {}
     values["link_sector_bytes"] = Interval(value=sector, low=sector, high=sector)
+    short = float(_wire(cells.row.min(), sector, _whole(best.x, header)[-1], 0.0))
+    if not values["link_row_bytes"].known or values["link_row_bytes"].value <= short:
+        values["link_row_bytes"] = Interval(value=rounded(short), low=rounded(short), high=rounded(short))
     for name in ("copy_to_device", "copy_to_host"):
         rate = _copy_rate(good[good["operation"] == name])
         values |= {f"{name}_bytes_per_s": rate} if rate else {}
@@ -99,18 +112,26 @@ def fit_host_tier(run: Run, machine: Machine, launch_floor_s: float | None = Non
     )
 
 
-_NAMES = ("floor_s", "link_bytes_per_s", "link_header_bytes")
+_NAMES = ("floor_s", "link_bytes_per_s", "link_row_bytes", "link_header_bytes")
 
 
 def _cells(gathers: pd.DataFrame) -> _Cells:
     column = {name: gathers[name].to_numpy(float) for name in ("batch", "tables", "pooling", "dim", "time_s")}
-    return _Cells(column["batch"] * column["tables"] * column["pooling"], 4 * column["dim"], column["time_s"])
+    row, rows = 4 * column["dim"], gathers["rows"].to_numpy(float)
+    large = (rows * row > 0.9 * np.max(rows * row)).astype(float)
+    return _Cells(column["batch"] * column["tables"] * column["pooling"], row, column["time_s"], large)
+
+
+def _wire(row: Any, sector: float, header: float, least: Any) -> Floats:
+    """``tiers.wire_bytes`` of whole sectors."""
+    moved, request = kernels.sector_rounded(row, sector), load_kernel_constants().value("link_request_bytes")
+    return np.asarray(np.maximum(tiers.wire_bytes(moved, request, header, 0.0), least))
 
 
 def _time(cells: _Cells, sector: float, q: Floats) -> Floats:
-    """``fit_host_tier``'s equation. q  t_0 + lambda, p and h"""
+    """``fit_host_tier``'s equation. q  t_0 + lambda, p, m and h"""
     moved = kernels.sector_rounded(cells.row, sector)
-    wire = tiers.wire_bytes(moved, load_kernel_constants().value("link_request_bytes"), float(q[2]))
+    wire = _wire(cells.row, sector, float(q[3]), float(q[2]) * cells.large)
     rate = tiers.row_rate(q[1], 1.0, moved, wire, np.inf, 1.0)
     return np.asarray(tiers.link_time(cells.n * moved, q[0], rate))
 
@@ -121,9 +142,10 @@ def _fitted(cells: _Cells, sector: float, header: float | None = None) -> Any:
     start = [
         float(cells.time_s.min()),
         float((moved / cells.time_s).max()),
+        float(np.sqrt(_ROWS[0] * _ROWS[1])),
         load_kernel_constants().value("link_header_bytes"),
     ]
-    bounds = [(value / _FARTHEST, value * _FARTHEST) for value in start[:2]] + [_HEADERS]
+    bounds = [(value / _FARTHEST, value * _FARTHEST) for value in start[:2]] + [_ROWS, _HEADERS]
     free = len(_NAMES) - (header is not None)
 
     def residual(q: Floats) -> Floats:
@@ -143,8 +165,7 @@ def _left_out(cells: _Cells, sector: float, header: float | None) -> Floats:
     errors = np.empty(cells.time_s.size)
     for at in range(errors.size):
         rest = np.arange(errors.size) != at
-        others = _Cells(cells.n[rest], cells.row[rest], cells.time_s[rest])
-        one = _Cells(cells.n[~rest], cells.row[~rest], cells.time_s[~rest])
+        others, one = cells.part(rest), cells.part(~rest)
         q = _whole(_fitted(others, sector, header).x, header)
         errors[at] = float(np.log(_time(one, sector, q)[0] / one.time_s[0]))
     return errors

@@ -161,23 +161,17 @@ def stream_kernel_time(x: Number, t0: Number, rate: Number) -> Number:
     return t0 + x / rate
 
 
-def sort_ends(
-    t0: Number, k: Number, rate: Number, eta: Number, cache_t0: Number, cache_row: Number, each: Number
-) -> tuple[tuple[Number, Number], tuple[Number, Number]]:
-    """Floors and rates of a radix sort alone, and of a sort that finds and evicts rows of a cache as well.
+def sort_floor(t0: Number, t1: Number, digits: Number) -> Number:
+    """Time of a radix sort of few ids with their places, and of the lengths of the runs of equal ids.
 
-        (k t0, eta rate),   (cache_t0, each / cache_row)                      [s, bytes/s]
+        t0 + t1 digits                                                        [s]
 
-    Nobody has published the time of ``torch.unique``, which lies between both: ``stream_kernel_time`` with
-    the geometric mean of the floors and of the rates is the middle, both ends are the ends of its band. The
-    backward's sort looks nothing up: its middle is the first end.
-    t0     launch floor [s];  k  kernels of the sort [-];  rate  of the memory [bytes/s];  eta  part of it [-]
-    cache_t0, cache_row  of ``tiers.cache_lookup_time`` [s];  each  ``exchanges.sort_bytes`` of an id [bytes]
-    Source: Onesweep, arXiv 2206.01784 (CUB's radix sort); FBGEMM's prefetch as fitted, whose rows are
-            distinct ones: where ids repeat, the second end is too high, by ids over distinct rows at most
-    Limits: no bytes -> k t0, cache_t0;  many bytes -> eta rate, one id each cache_row
+    t0  counting the digits, and the runs [s];  t1  one digit more: a kernel that waits for its own blocks [s]
+    digits  of 8 bits that are sorted [-]
+    Source: Onesweep, arXiv 2206.01784 (CUB's radix sort): a kernel for each digit
+    Limits: no digits -> t0
     """
-    return (k * t0, eta * rate), (cache_t0, each / cache_row)
+    return t0 + t1 * digits
 
 
 def error_factor(e: float, z: float) -> float:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from perfmodel.collectives.library import Timing, constant
 from perfmodel.errors import BadInputError
-from perfmodel.model import exchanges, kernels, tiers
+from perfmodel.model import kernels, tiers
 from perfmodel.model.recording import geometric_mean
 from perfmodel.passes.settings import Setting
 from perfmodel.schema.constants import row_widths
@@ -26,7 +26,9 @@ KERNEL_LIBRARY = "kernel"
 _ASSUMED_MEMORY = "a memory that was assumed"
 _GATHER_KEYS = ("gather_bytes_per_s", "launch_floor_s", "l2_bytes_per_s", "small_row_penalty_32")
 
-_SORT_KEYS = ("sort_launches", "sort_memory_fraction")
+_SORT_KEYS = ("sort_floor_s", "sort_memory_fraction")
+_UNIQUE = ("hash", "unique")
+"""Ways to find equal ids: a hash table, and a sort as in ``torch.unique``."""
 
 
 def row_penalty(row: Array, machine_value: Value, constant: Value) -> Array:
@@ -175,37 +177,40 @@ class PassBasis:
         time = kernels.stream_kernel_time(moved, floor_s, value(rate))
         return self._kernel(step, moved, time, floor_s, (floor, rate), (floor, rate), np.bool_(False))
 
-    def sort_ends(self, id_bytes: float) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Floors and rates of a radix sort of ids of so many bytes, and of one that fills a cache beside."""
-        value, constant = self.setting.machine.value, self.constant
-        each = exchanges.sort_bytes(1, id_bytes, id_bytes, constant("sort_place_bytes"))
-        radix = value("launch_floor_s"), constant("sort_launches"), value("hbm_bytes_per_s")
-        cached = constant("cache_floor_s"), constant("cache_row_s"), each
-        return kernels.sort_ends(*radix, constant("sort_memory_fraction"), *cached)
+    def sort_ends(self, digits: float, *, alone: bool) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Floor and rate of the fastest and of the slowest way to find equal ids [s, bytes/s].
 
-    def sort_middle(self, id_bytes: float, *, alone: bool) -> tuple[float, float]:
-        """Floor and rate of a step that sorts: their geometric means; of a sort alone the first end."""
-        if alone:
-            return self.sort_ends(id_bytes)[0]
-        floor, rate = (float(geometric_mean(*ends)) for ends in zip(*self.sort_ends(id_bytes), strict=True))
+        digits  of an id that the sort of the backward needs;  alone  that sort, as far as its constants are
+                known; else a hash table of our own, and ``torch.unique``: which library a model uses is open
+        """
+        constant, memory = self.constant, self.setting.machine.value("hbm_bytes_per_s")
+        if not alone:
+            found = [(constant(f"{x}_floor_s"), memory * constant(f"{x}_memory_fraction")) for x in _UNIQUE]
+            return found[0], found[1]
+        floor = kernels.sort_floor(constant("sort_floor_s"), constant("sort_digit_s"), digits)
+        rate = memory * constant("sort_memory_fraction")
+        sd = self.setting.constants.quantity("sort_digit_s").log_sd or 0.0
+        wide = float(np.exp(constant("normal_quantile_95") * sd))
+        return (floor / wide, rate * wide), (floor * wide, rate / wide)
+
+    def sort_middle(self, digits: float, *, alone: bool) -> tuple[float, float]:
+        """Floor and rate of a step that finds equal ids: geometric means of both ends."""
+        ends = self.sort_ends(digits, alone=alone)
+        floor, rate = (float(geometric_mean(*pair)) for pair in zip(*ends, strict=True))
         return floor, rate
 
     def sort_timing(
-        self, moved: Array, id_bytes: float, launches: Array | float = 1.0, *, alone: bool
+        self, moved: Array, digits: float, launches: Array | float = 1.0, *, alone: bool
     ) -> Timing:
-        """A sort that moves so many bytes, with both ends as its band: assumed.
-
-        alone  a sort and nothing else: from the first end to the middle
-        """
-        ends, middle = self.sort_ends(id_bytes), self.sort_middle(id_bytes, alone=alone)
-        ends = (ends[0], self.sort_middle(id_bytes, alone=False)) if alone else ends
+        """Equal ids of so many bytes (``exchanges.sort_bytes``), with both ends as its band."""
+        ends, middle = self.sort_ends(digits, alone=alone), self.sort_middle(digits, alone=alone)
         floors, rates = zip(*ends, strict=True)
         low, time, high = (
             kernels.stream_kernel_time(moved, floor * launches, rate)
             for floor, rate in ((min(floors), max(rates)), middle, (max(floors), min(rates)))
         )
         floor = np.broadcast_to(np.asarray(middle[0] * launches), time.shape)
-        rank, code = (constant(x, time.shape) for x in (Evidence.ASSUMED.rank, 0))
+        rank, code = (constant(x, time.shape) for x in (Evidence.TRANSFERRED.rank, 0))
         limit = (time - floor > floor).astype(np.int8)
         return Timing(time, low, high, floor, rank, limit, _SORT_KEYS, code, (KERNEL_LIBRARY,))
 

@@ -9,7 +9,7 @@ from typing import Any
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.library import Faster
 from perfmodel.errors import BadInputError
-from perfmodel.model import collectives, exchanges, kernels
+from perfmodel.model import collectives, kernels
 from perfmodel.model.recording import BYTES, SECONDS, Recorded, geometric_mean, named
 from perfmodel.passes.collective_parts import collective_parts
 from perfmodel.passes.equations import Equation
@@ -49,14 +49,14 @@ _KERNEL_KEYS = {
         "phi, D <= 64": "small_row_penalty_64",
     },
     "local_sum": {"t0": "launch_floor_s", "rate": "local_sum_bytes_per_s"},
-    **{name: {"t0": "launch_floor_s", "rate": "hbm_bytes_per_s"} for name in STEPS if STEPS[name].sorts},
+    **{name: {"rate": "hbm_bytes_per_s"} for name in STEPS if STEPS[name].sorts},
 }
-_SORT_KEYS = {
-    "k_sort": "sort_launches",
-    "eta": "sort_memory_fraction",
-    "t1": "cache_floor_s",
-    "c": "cache_row_s",
-    "place_bytes": "sort_place_bytes",
+_SORT_KEYS = {"t0": "sort_floor_s", "t1": "sort_digit_s", "eta": "sort_memory_fraction"}
+_UNIQUE_KEYS = {
+    "t_hash": "hash_floor_s",
+    "eta_hash": "hash_memory_fraction",
+    "t_unique": "unique_floor_s",
+    "eta_unique": "unique_memory_fraction",
 }
 
 
@@ -65,7 +65,7 @@ class Pass:
     """A pass whose steps are explained.
 
     gpus_words  how the number of GPUs came about
-    id_bytes  of an id [bytes]
+    digits  of an id that the sort of the backward needs [-]; without an evaluator nothing is sorted
     local_time_s  the same batch from local memory [s]; None where nothing is compared with it
     """
 
@@ -75,8 +75,8 @@ class Pass:
     domain_gpus: int
     gpus_per_node: int
     gpus_words: str
-    id_bytes: float
     local_time_s: float | None = None
+    digits: float = 0.0
 
     def ranks(self, step: StepRow) -> tuple[int, int]:
         """Ranks of the step's group, and how many of them are in a node."""
@@ -203,7 +203,7 @@ def _handover(whole: Pass, step: StepRow) -> TimeParts:
 def _kernel(whole: Pass, step: StepRow, passed_bytes: float, launches: int) -> TimeParts:
     known = {symbol: _constant(whole.setting, symbol, key) for symbol, key in _KERNEL_KEYS[step.name].items()}
     if STEPS[step.name].sorts:
-        known = _sort(whole, known, alone=STEPS[step.name].sorts_alone)
+        known = _sort(whole, known["rate"], alone=STEPS[step.name].sorts_alone)
     floor = known["t0"]
     if launches > 1:
         meaning = "launches: one for each group of tables that TorchRec looks up by itself"
@@ -221,21 +221,21 @@ def _kernel(whole: Pass, step: StepRow, passed_bytes: float, launches: int) -> T
     return recorded_parts(named("t", time, ""), kernels.gather_pool_time, beside=beside, words=words)
 
 
-def _sort(whole: Pass, known: dict[str, Recorded], *, alone: bool) -> dict[str, Recorded]:
-    """Floor and rate of a sort: the geometric means of both ``kernels.sort_ends``; alone, the first end."""
-    k, eta, floor, row, place = (
-        recorded_quantity(symbol, quantity, f"{key}: {quantity.why}")
-        for symbol, key in _SORT_KEYS.items()
+def _sort(whole: Pass, memory: Recorded, *, alone: bool) -> dict[str, Recorded]:
+    """Floor and rate of a step that finds equal ids, as in ``PassBasis.sort_middle``."""
+    found = {
+        symbol: recorded_quantity(symbol, quantity, f"{key}: {quantity.why}")
+        for symbol, key in (_SORT_KEYS if alone else _UNIQUE_KEYS).items()
         for quantity in (whole.setting.constants.quantity(key),)
-    )
-    width, meaning = whole.id_bytes, LETTERS["id_bytes"].meaning
-    ids = Recorded(width, BYTES, symbol="id_bytes", meaning=meaning)
-    each = named("each", exchanges.sort_bytes(1, width, ids, place), "bytes that the sort of an id moves")
-    ends = kernels.sort_ends(known["t0"], k, known["rate"], eta, floor, row, each)
-    floors, rates = ends[0] if alone else (geometric_mean(*pair) for pair in zip(*ends, strict=True))
-    both = "middle of a radix sort alone and of one that finds and evicts rows of a cache"
-    meaning = f"{'of a radix sort alone' if alone else both}: assumed"
-    return {"t0": named("F", floors, meaning), "rate": named("R", rates, meaning)}
+    }
+    if alone:
+        digits = Recorded(whole.digits, symbol="digits", meaning=LETTERS["digits"].meaning)
+        floor, eta = kernels.sort_floor(found["t0"], found["t1"], digits), found["eta"]
+        meaning = "of the sort that FBGEMM's backward runs"
+    else:
+        floor, eta = (geometric_mean(found[f"{x}_hash"], found[f"{x}_unique"]) for x in ("t", "eta"))
+        meaning = "middle of a hash table and of torch.unique"
+    return {"t0": named("F", floor, meaning), "rate": named("R", eta * memory, meaning)}
 
 
 def _constant(setting: Setting, symbol: str, key: str) -> Recorded:

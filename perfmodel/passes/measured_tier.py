@@ -38,7 +38,7 @@ def with_host_tier(machine: Machine, constants: Constants, own: Calibration) -> 
     latency = tier.values.get("host_latency_s")
     if latency is not None and "host_latency_s" not in machine.overrides:
         found["host_latency_s"] = measured(latency.value, ALL_KEYS["host_latency_s"].unit)
-    for key in ("link_header_bytes", "link_sector_bytes"):
+    for key in ("link_header_bytes", "link_sector_bytes", "link_row_bytes"):
         if key in tier.values:
             replaced[key] = measured(tier.values[key].value, "byte")
     return machine.model_copy(update={"values": found}), constants.replaced(replaced)

@@ -67,12 +67,12 @@ class Step:
 
     @property
     def sorts(self) -> bool:
-        """Whether it finds equal ids: between a radix sort and a cache's prefetch (``kernels.sort_ends``)."""
+        """Whether it finds equal ids: by a sort or a hash table (``PassBasis.sort_ends``)."""
         return self.name in _SORTS
 
     @property
     def sorts_alone(self) -> bool:
-        """Whether all that it does with them is to sort: the backward's sort looks nothing up."""
+        """Whether it is the sort of the backward, which FBGEMM runs."""
         return self.name == _SORT_ALONE
 
     @property

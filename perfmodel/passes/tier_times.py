@@ -18,6 +18,9 @@ from perfmodel.schema.tiers import LFU
 Array = NDArray[np.float64]
 
 LINK = ("link_packet_fraction", "host_link_bytes_per_s", "host_bytes_per_s")
+PACKET = ("link_request_bytes", "link_header_bytes", "link_row_bytes")
+"""Constants of ``tiers.wire_bytes``."""
+
 SHARED = ("shared_uplink_fraction", "random_row_fraction")
 CACHE = ("cache_floor_s", "cache_row_s")
 SSDS = ("ssd_reads_per_s", "ssd_bytes_per_s", "ssd_queue_depth")
@@ -43,6 +46,8 @@ def cache_state_bytes(
 
 
 _ROUNDING = 1e-9
+_LONGEST_HEADERS = 1.6
+"""Bytes of the shortest read with its header, over those without."""
 
 
 @dataclass(frozen=True)
@@ -118,13 +123,18 @@ class TierTimes:
         launch = np.asarray(launches, dtype=np.float64) * self._value("launch_floor_s")
         time, most = (launch + part for part in self._crossing_s(moved, wire, sharers))
         floor = np.broadcast_to(launch + self._value("host_latency_s"), time.shape)
-        return self.timing(time, floor, self._link_keys(sharers), most)
+        return self.timing(time, floor, self._link_keys(sharers), most, self._row_sd(moved, wire))
 
     def fetched(self, moved: Array, wire: Array, sharers: ArrayLike, part: float = 1.0) -> Timing:
         """Of the rows that a cache has not. part  of the rate, as of ``_crossing_s``"""
         time, most = self._crossing_s(moved, wire, sharers, part)
         floor = np.where(moved > 0, self._value("host_latency_s"), 0.0)
-        return self.timing(time, floor, self._link_keys(sharers), most)
+        return self.timing(time, floor, self._link_keys(sharers), most, self._row_sd(moved, wire))
+
+    def _row_sd(self, moved: ArrayLike, wire: ArrayLike) -> Array:
+        """Spread of ln t where rows wait for their addresses, no packet's header being as long."""
+        sd = self.basis.setting.constants.quantity(PACKET[-1]).log_sd or 0.0
+        return np.where(np.asarray(wire) > _LONGEST_HEADERS * np.asarray(moved), sd, 0.0)
 
     def reads_per_s(self, sharers: ArrayLike) -> Array:
         """Of one GPU from the SSDs that so many of its node share [1/s]."""
@@ -162,15 +172,23 @@ class TierTimes:
         shared = self._value("host_bytes_per_s") / float(np.max(sharers, initial=1.0))
         return LINK if shared < link else LINK[:2]
 
-    def timing(self, time: Array, floor: Array, keys: tuple[str, ...], most: Array | None = None) -> Timing:
+    def timing(
+        self,
+        time: Array,
+        floor: Array,
+        keys: tuple[str, ...],
+        most: Array | None = None,
+        also_sd: Array | float = 0.0,
+    ) -> Timing:
         """With the spread of the constants' sources as band, and the weakest evidence.
 
         most  at most, if GPUs wait for each other [s]: the upper end has both, as independent errors
+        also_sd  spread of ln t beside that of ``keys``
         """
         machine, constants = self.basis.setting.machine, self.basis.setting.constants
         known = [machine.quantity(k) if k in machine.values else constants.quantity(k) for k in keys]
         z = self.basis.constant("normal_quantile_95")
-        k = np.exp(z * float(np.hypot.reduce([q.log_sd or 0.0 for q in known])))
+        k = np.exp(z * np.hypot(float(np.hypot.reduce([q.log_sd or 0.0 for q in known])), also_sd))
         rank = constant(max(q.evidence.rank for q in known), time.shape)
         weakest = max(known, key=lambda q: q.evidence.rank)
         code, limit = constant(0, time.shape), constant(known.index(weakest), time.shape)

@@ -154,7 +154,7 @@ class Busiest:
             "domains": e.gpus / e.domain, "parts": r, "columns": c, "q": q, "elements": elements, "v": v,
             "w": float(e.tables.element_bytes[t]) if stored else pooled,
             "id_bytes": self.id_bytes, "index_bytes": index, "holders": r * c, "copies": c,
-            "digits": self.id_bytes,
+            "digits": self.id_bytes if resource == _R.DEDUPLICATE else e.model.sort_digits,
             "E": float(cut.E[0] if kind == Exchange.DP else cut.hot[0]),
         }  # fmt: skip
         if resource in GATHERS:

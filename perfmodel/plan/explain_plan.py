@@ -45,7 +45,8 @@ _NAMED = 5
 
 def explain_alike_step(answer: Projection, evaluator: Evaluator, found: Alike, name: str) -> Explanation:
     """The step of a sharding that ``name`` means. Limits: as ``passes.explanation.find_step``"""
-    return _explain(pass_of(answer), evaluator, found.plan, name, "projection")
+    whole = replace(pass_of(answer), digits=evaluator.model.sort_digits)
+    return _explain(whole, evaluator, found.plan, name, "projection")
 
 
 def explain_plan_step(evaluator: Evaluator, plan: Plan, cost: StepCost, name: str) -> Explanation:
@@ -56,7 +57,13 @@ def explain_plan_step(evaluator: Evaluator, plan: Plan, cost: StepCost, name: st
     node = evaluator.basis.gpus_per_node or evaluator.setting.machine.gpus_per_node
     words = f"GPUs: {evaluator.gpus} of the plan, in NVLink domains of {evaluator.domain}"
     whole = Pass(
-        evaluator.setting, cost.rows, evaluator.gpus, evaluator.domain, node, words, evaluator.model.id_bytes
+        evaluator.setting,
+        cost.rows,
+        evaluator.gpus,
+        evaluator.domain,
+        node,
+        words,
+        digits=evaluator.model.sort_digits,
     )
     return _explain(whole, evaluator, plan, name, "plan")
 

@@ -33,6 +33,5 @@ def pass_of(answer: Projection) -> Pass:
         int(answer.forward.domain(answer.work.gpus)[0]),
         answer.gpu_count.gpus_per_node,
         f"GPUs: {answer.gpu_count}",
-        float(answer.work.id_bytes[0]),
         answer.baseline_time_s,
     )

@@ -16,6 +16,7 @@ from perfmodel.passes.explanation import Explanation
 from perfmodel.passes.recorded_words import recorded_parts, recorded_quantity
 from perfmodel.passes.steps import StepRow
 from perfmodel.passes.terms import Term, TimeParts, plain_term
+from perfmodel.passes.tier_times import PACKET
 from perfmodel.projections.projection import Projection
 from perfmodel.projections.tiered import GATHER_HOST, READ_SSD, AskedRows, Tiered
 from perfmodel.schema.machine_keys import ALL_KEYS
@@ -152,7 +153,7 @@ def _crossing(reader: Reader, step: StepRow, asked: AskedRows) -> TimeParts:
         reader.constant("f", "link_packet_fraction"),
         reader.machine("lambda", "host_latency_s"),
     )
-    beside = [reader.constant("a", "link_request_bytes"), reader.constant("h", "link_header_bytes")]
+    beside = [reader.constant(symbol, key) for symbol, key in zip("ahm", PACKET, strict=True)]
     rate = tiers.row_rate(link, packets, x, wire, memory, reader.shared("read")) if size else link
     if reader.both < 1:
         beside.append(reader.constant("k", "link_both_ways_fraction"))

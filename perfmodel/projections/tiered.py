@@ -16,7 +16,7 @@ from perfmodel.model.look_ups import Gather, LookUps
 from perfmodel.model.popularity import popularity_bins
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.steps import STEPS
-from perfmodel.passes.tier_times import TierTimes
+from perfmodel.passes.tier_times import PACKET, TierTimes
 from perfmodel.projections.inputs import Configs
 from perfmodel.projections.timed import TimedStep, Traffic, sum_time
 from perfmodel.schema.distributions import Distribution
@@ -110,7 +110,8 @@ class Tiered:
         value = self._value
         sector = self._constant("link_sector_bytes")
         link = value("host_latency_s"), value("host_link_bytes_per_s"), sector
-        packet = self._constant("link_request_bytes"), self._constant("link_header_bytes")
+        request, header, least = map(self._constant, PACKET)
+        packet = request, header, least
         block = value("ssd_block_bytes") if self.tier.kind == SSD else 1.0
         ways = self._constant("cache_ways")
         for at in range(len(work)):
@@ -130,7 +131,7 @@ def _asked(
     cached: float,
     ways: float,
     link: tuple[float, float, float],
-    packet: tuple[float, float],
+    packet: tuple[float, float, float],
     block: float,
 ) -> AskedRows:
     """Of a GPU; ``tables``  (count, rows, bytes of a row, pooling) of each kind."""

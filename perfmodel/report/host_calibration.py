@@ -23,6 +23,7 @@ _TIER: dict[str, tuple[str, Callable[[float], str]]] = {
     "host_latency_s": ("from a read to its data", format_time),
     "link_header_bytes": ("header of a packet", format_bytes),
     "link_sector_bytes": ("smallest read", format_bytes),
+    "link_row_bytes": ("a short row of a large table, as", format_bytes),
     "copy_to_device_bytes_per_s": ("copies to the GPU", format_rate),
     "copy_to_host_bytes_per_s": ("copies to the host", format_rate),
 }

@@ -42,6 +42,7 @@ TIER_KEYS = (
     "host_latency_s",
     "link_header_bytes",
     "link_sector_bytes",
+    "link_row_bytes",
     "copy_to_device_bytes_per_s",
     "copy_to_host_bytes_per_s",
 )

@@ -40,15 +40,22 @@ class Link:
     """A link and the memory behind it, one read after the other.
 
     latency_s  from a read to the first byte of its data;  rate  of the wire [bytes/s];  header  of a packet
-    sector     smallest read [bytes];  most  reads under way
+    sector     smallest read [bytes];  most  reads under way;  address_s  of a row of a large table
     """
 
     def __init__(
-        self, latency_s: float, rate: float, header: int = 18, sector: int = 32, most: int = 2**15
+        self,
+        latency_s: float,
+        rate: float,
+        header: int = 18,
+        sector: int = 32,
+        most: int = 2**15,
+        address_s: float = 0.0,
     ) -> None:
         self.latency_s, self.rate, self.header, self.sector, self.most = latency_s, rate, header, sector, most
+        self.address_s = address_s
 
-    def gather_s(self, rows: int, row_bytes: int) -> float:
+    def gather_s(self, rows: int, row_bytes: int, *, large: bool = False) -> float:
         """A kernel that reads so many rows: each read waits for a place, the memory and the wire."""
         reads, left = [], -(-row_bytes // self.sector) * self.sector
         while left > 0:
@@ -60,6 +67,8 @@ class Link:
             issued = done[at - self.most] if at >= self.most else 0.0
             begin = max(issued + self.latency_s, free)
             free = begin + (reads[at % len(reads)] + self.header) / self.rate
+            if large and (at + 1) % len(reads) == 0:  # the next row's address
+                free = max(free, self.latency_s + (at + 1) / len(reads) * self.address_s)
             done.append(free)
         return LAUNCH_S + done[-1]
 
@@ -90,8 +99,10 @@ def _time(link: Link, point: Point) -> float | None:
     if point.operation != "gather_host":
         return None
     rows, row, most = point.work.batch * BAG_ROWS, 4 * point.work.dim, 4096
-    few = link.gather_s(min(rows, most), row)
-    return few if rows <= most else few + (few - link.gather_s(most // 2, row)) * (rows - most) / (most // 2)
+    large = point.work.rows * row > 2**29
+    few = link.gather_s(min(rows, most), row, large=large)
+    half = link.gather_s(most // 2, row, large=large)
+    return few if rows <= most else few + (few - half) * (rows - most) / (most // 2)
 
 
 PCIE = Link(1.3e-6, 57e9)
@@ -120,6 +131,7 @@ def test_cells_span_rows_tables_and_batches() -> None:
         Link(1.6e-6, 26e9),
         Link(0.7e-6, 400e9, header=4),
         Link(1.3e-6, 57e9, sector=64),
+        Link(1.3e-6, 57e9, address_s=8e-9),
     ],
 )
 def test_constants_of_an_emulated_tier_come_back(link: Link) -> None:
@@ -130,6 +142,8 @@ def test_constants_of_an_emulated_tier_come_back(link: Link) -> None:
     assert value["host_latency_s"] == pytest.approx(link.latency_s, rel=0.1)
     assert value["link_header_bytes"] == pytest.approx(link.header, rel=0.25)
     assert value["link_sector_bytes"] == link.sector
+    shortest = 32 + link.header if link.sector == 32 else 64 + link.header
+    assert value["link_row_bytes"] == pytest.approx(max(link.address_s * link.rate, shortest), rel=0.1)
     assert value["copy_to_device_bytes_per_s"] == pytest.approx(0.95 * link.rate, rel=0.03)
     for key, true in (("link_bytes_per_s", link.rate), ("host_latency_s", link.latency_s)):
         assert found.values[key].low <= true <= found.values[key].high
@@ -176,7 +190,7 @@ def test_a_projection_takes_the_measured_tier(tmp_path: Path, tier: str) -> None
         "tier": tier,
         "batch": 4096,
         "pooling": 20,
-        "dim": 32,
+        "dim": 256,  # rows that are longer than what an address takes
     }
     shipped, own = project_one(**asked), project_one(**asked, calibration=str(file))
     name = "gather_host" if tier == "uvm" else "fetch_rows"
@@ -191,7 +205,7 @@ def test_a_projection_takes_the_measured_tier(tmp_path: Path, tier: str) -> None
     step = next(s for s in faster.steps if s.name == name)
     assert after.time_s / step.time_s == pytest.approx(2, rel=0.02)  # twice the datasheet's: twice the rate
     if tier == "uvm":
-        few, more = link.gather_s(4096, 4 * 32), link.gather_s(8192, 4 * 32)
+        few, more = link.gather_s(4096, 4 * 256), link.gather_s(8192, 4 * 256)
         emulated = few + (more - few) * (4096 * 20 / 4096 - 1)
         assert after.time_s == pytest.approx(emulated, rel=0.05)
 

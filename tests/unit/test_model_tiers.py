@@ -14,7 +14,8 @@ def test_reads_in_flight_are_rate_times_latency() -> None:
 
 
 def test_each_packet_of_a_row_has_a_header() -> None:
-    assert tiers.wire_bytes([0, 32, 128, 512], 128, 18) == pytest.approx([0, 50, 146, 584])
+    assert tiers.wire_bytes([0, 32, 128, 512], 128, 18, 0) == pytest.approx([0, 50, 146, 584])
+    assert tiers.wire_bytes([0, 32, 128, 512], 128, 18, 500) == pytest.approx([0, 500, 500, 584])
 
 
 def test_the_slower_of_link_and_shared_memory_counts() -> None:

@@ -150,8 +150,8 @@ class Evaluator:
         groups = self.model.groups.resources if self.model.groups else ()
         steps = with_tiers(steps, ssd=below.ssd) if below is not None else steps
         prefetch = below is not None and below.prefetch
-        ids = self.model.id_bytes
-        self.times = PassTimes(self.basis, self.gpus, self.domain, steps, groups, prefetch, ids)
+        ids = self.model.id_bytes, self.model.sort_digits
+        self.times = PassTimes(self.basis, self.gpus, self.domain, steps, groups, prefetch, *ids)
 
     @staticmethod
     def on(machine: str | Machine, tables: PlanTables, batch: int, gpus: int, **options: Any) -> Evaluator:

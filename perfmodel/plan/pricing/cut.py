@@ -72,6 +72,11 @@ class LoadInputs:
         return AllLookUps(tables.ids, tables.rows, tables.pooling, self.batch, float(self.gpus))
 
     @cached_property
+    def sort_digits(self) -> float:
+        """Of 8 bits, that the rows of all tables have together: FBGEMM's backward sorts no more of an id."""
+        return float(np.ceil(np.log2(max(float(self.tables.rows.sum()), 2.0)) / 8))
+
+    @cached_property
     def pools(self) -> dict[tuple[tuple[Part, int], ...], dict[Part, tuple[float, float]]]:
         """Misses of caches that were priced before, and reads for them."""
         return {}
@@ -122,10 +127,10 @@ class TableCut:
         row = ex.update_row_bytes(self.elements, self.w, *state)
         return read, touched, row + np.where(self.dp, 2 * self.D * self.gradient, 0)  # written and read
 
-    def sorted(self, lookups: Array) -> Array:
+    def sorted(self, lookups: Array, digits: float) -> Array:
         """Bytes that sorting the ids of so many look-ups moves."""
         plain, place = self.model.id_bytes, self.model.constant("sort_place_bytes")
-        return np.asarray(ex.sort_bytes(lookups, plain, plain, place))
+        return np.asarray(ex.sort_bytes(lookups, digits, plain, place))
 
     def traffic(
         self,

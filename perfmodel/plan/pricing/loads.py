@@ -153,7 +153,7 @@ def _input(a: TableCut, own: Array, everywhere: Array) -> None:
     own[..., Resource.IDS_RECEIVED] = (
         eb.ids_bytes(a.lookups, ids) * a.split - own[..., Resource.WEIGHTS_RECEIVED]
     )
-    everywhere[..., Resource.DEDUPLICATE] = a.sorted(a.B * (a.L + a.hot_L)) * a.ub
+    everywhere[..., Resource.DEDUPLICATE] = a.sorted(a.B * (a.L + a.hot_L), plain) * a.ub
     everywhere[..., Resource.REQUESTS_SENT] = ex.row_request_bytes(a.U, a.c, plain) * a.ub
     own[..., Resource.REQUESTS_RECEIVED] = ex.requested_rows(a.G, a.U, a.r) * plain * a.ub
 

@@ -20,6 +20,7 @@ from perfmodel.model.look_ups import Gather
 from perfmodel.model.popularity import popularity_bins
 from perfmodel.passes.schemes import asks_once
 from perfmodel.passes.step_resources import Resource
+from perfmodel.passes.tier_times import PACKET
 from perfmodel.plan.pricing.allowed_tiers import CACHED, IN_HOST, IN_PLACE, ON_SSD, WITH_CACHE, Below
 from perfmodel.plan.pricing.cut import LoadInputs, Part, TableCut, Training
 from perfmodel.plan.pricing.placement import Plan
@@ -142,8 +143,7 @@ class TierLoads:
     def row_bytes(self, row: Array) -> tuple[Array, Array]:
         """Bytes of a row in whole sectors, and on the wire."""
         moved = kernels.sector_rounded(row, self.constant("link_sector_bytes"))
-        packet = self.constant("link_request_bytes"), self.constant("link_header_bytes")
-        return moved, tiers.wire_bytes(moved, *packet)
+        return moved, tiers.wire_bytes(moved, *map(self.constant, PACKET))
 
     def add_pooled(self, model: LoadInputs, plan: Plan, values: Array) -> None:
         """Misses of all ranks [K, G] as FBGEMM has them: a cache for all cached tables of a fused group.

@@ -39,6 +39,7 @@ class PassTimes:
 
     groups  resources, each of which is above 0 where a plan uses a group of tables that TorchRec looks up by
             itself (``LookUpGroups``); none: one launch looks up all tables
+    digits  that the sort of the backward needs (``LoadInputs.sort_digits``)
     ``most`` is everywhere the busiest rank's loads [..., K] in bytes; times have shape [...].
     """
 
@@ -49,6 +50,7 @@ class PassTimes:
     groups: tuple[int, ...] = ()
     prefetch: bool = False  # whether caches are filled while the batch before runs
     id_bytes: float = 8.0
+    digits: float = 8.0
 
     def __getstate__(self) -> dict[str, Any]:
         """To another process without what is made here when it is asked for."""
@@ -70,7 +72,7 @@ class PassTimes:
         if step.gathers:
             timing = self.basis.gather_timing(x[0], x[1], None, launches=launches)
         elif step.sorts:
-            timing = self.basis.sort_timing(x[0], self.id_bytes, launches, alone=step.sorts_alone)
+            timing = self.basis.sort_timing(x[0], self.digits, launches, alone=step.sorts_alone)
         elif step.name == "bucketize":
             names = ("bucketize_floor_s", "bucketize_bytes_per_s")
             timing = self.basis.stream_timing("bucketize", x[0], *names)
@@ -271,7 +273,7 @@ class PassTimes:
     def _floor(self, step: Step) -> float:
         """Launch of a kernel [s]."""
         if step.sorts:
-            return self.basis.sort_middle(self.id_bytes, alone=step.sorts_alone)[0]
+            return self.basis.sort_middle(self.digits, alone=step.sorts_alone)[0]
         by_owner = step.name == "bucketize"
         return self.basis.setting.machine.value("bucketize_floor_s" if by_owner else "launch_floor_s")
 
@@ -290,7 +292,7 @@ class PassTimes:
 
             return gather
         if step.sorts:
-            rate = self.basis.sort_middle(self.id_bytes, alone=step.sorts_alone)[1]
+            rate = self.basis.sort_middle(self.digits, alone=step.sorts_alone)[1]
         else:
             by_owner = step.name == "bucketize"
             rate = value("bucketize_bytes_per_s" if by_owner else "local_sum_bytes_per_s")
