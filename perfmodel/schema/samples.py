@@ -131,7 +131,8 @@ def write_samples(frame: pd.DataFrame, path: str | Path) -> None:
 def _files(path: str | Path | None, backend: str | None) -> list[Path]:
     if path is None:
         root = resources.data_path(_FOLDER)
-        return sorted(root.glob(f"{backend or '*'}/*.csv"))
+        kept = [backend] if backend else SAMPLE_BACKENDS  # kernels/ has files of other columns
+        return sorted(file for name in kept for file in root.glob(f"{name}/*.csv"))
     folder = Path(path)
     try:
         if not folder.is_dir():

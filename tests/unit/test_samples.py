@@ -17,6 +17,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.schema.machine import list_machines
 from perfmodel.schema.samples import (
     COLUMNS,
+    SAMPLE_BACKENDS,
     SampleIssue,
     load_samples,
     parse_samples,
@@ -55,7 +56,8 @@ def test_every_shipped_file_is_one_source_that_is_listed(shipped: pd.DataFrame) 
     for name, source in sources.items():
         assert source["licence"] and source["where"] and source["date"]
         assert f"| {name} |" in page
-    for path in resources.data_path("measurements").glob("*/*.csv"):
+    folders = [resources.data_path("measurements", name) for name in SAMPLE_BACKENDS]
+    for path in (path for folder in folders for path in folder.glob("*.csv")):
         frame = load_samples(path)
         assert set(frame["source_id"]) == {path.stem} and set(frame["backend"]) == {path.parent.name}
 
