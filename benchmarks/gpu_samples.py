@@ -147,8 +147,8 @@ def put(folders: Sequence[Path], data: Path, machine: str | None, chip: str) -> 
     kept = data / "measurements" / "kernels"
     kept.mkdir(parents=True, exist_ok=True)
     for folder in folders:
-        for path in sorted(folder.glob("runs/*/samples.jsonl")):
-            target = kept / f"{folder.name}-{path.parent.name}.csv"
+        for path in sorted(folder.glob("runs/*/samples.jsonl"))[:1]:
+            target = kept / f"{folder.name}-samples.csv"
             samples = read_run(path).kernel_samples().drop(columns=["key", "backend"])
             samples.to_csv(target, index=False, float_format="%.6g", lineterminator="\n")
             print(f"wrote {target}")

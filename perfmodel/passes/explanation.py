@@ -49,9 +49,9 @@ _KERNEL_KEYS = {
         "phi, D <= 64": "small_row_penalty_64",
     },
     "local_sum": {"t0": "launch_floor_s", "rate": "local_sum_bytes_per_s"},
-    **{name: {"rate": "hbm_bytes_per_s"} for name in STEPS if STEPS[name].sorts},
+    **{name: {"M": "hbm_bytes_per_s"} for name in STEPS if STEPS[name].sorts},
 }
-_SORT_KEYS = {"t0": "sort_floor_s", "t1": "sort_digit_s", "eta": "sort_memory_fraction"}
+_SORT_KEYS = {"t_sort": "sort_floor_s", "t_digit": "sort_digit_s", "eta": "sort_memory_fraction"}
 _UNIQUE_KEYS = {
     "t_hash": "hash_floor_s",
     "eta_hash": "hash_memory_fraction",
@@ -203,7 +203,7 @@ def _handover(whole: Pass, step: StepRow) -> TimeParts:
 def _kernel(whole: Pass, step: StepRow, passed_bytes: float, launches: int) -> TimeParts:
     known = {symbol: _constant(whole.setting, symbol, key) for symbol, key in _KERNEL_KEYS[step.name].items()}
     if STEPS[step.name].sorts:
-        known = _sort(whole, known["rate"], alone=STEPS[step.name].sorts_alone)
+        known = _sort(whole, known["M"], alone=STEPS[step.name].sorts_alone)
     floor = known["t0"]
     if launches > 1:
         meaning = "launches: one for each group of tables that TorchRec looks up by itself"
@@ -230,12 +230,12 @@ def _sort(whole: Pass, memory: Recorded, *, alone: bool) -> dict[str, Recorded]:
     }
     if alone:
         digits = Recorded(whole.digits, symbol="digits", meaning=LETTERS["digits"].meaning)
-        floor, eta = kernels.sort_floor(found["t0"], found["t1"], digits), found["eta"]
+        floor, eta = kernels.sort_floor(found["t_sort"], found["t_digit"], digits), found["eta"]
         meaning = "of the sort that FBGEMM's backward runs"
     else:
         floor, eta = (geometric_mean(found[f"{x}_hash"], found[f"{x}_unique"]) for x in ("t", "eta"))
         meaning = "middle of a hash table and of torch.unique"
-    return {"t0": named("F", floor, meaning), "rate": named("R", eta * memory, meaning)}
+    return {"t0": named("t0", floor, meaning), "rate": named("rate", eta * memory, meaning)}
 
 
 def _constant(setting: Setting, symbol: str, key: str) -> Recorded:

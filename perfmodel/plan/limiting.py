@@ -93,7 +93,7 @@ def _resources(row: StepRow, answer: Planned) -> tuple[str, str]:
     if step.name in LOOK_UPS:
         return "cache-lookup", "cache-lookup"
     if step.sorts:
-        return "equal-ids", "launch_floor_s" if step.sorts_alone else "equal-ids"
+        return "equal-ids", "equal-ids"
     if step.name == "write_ssd":
         return "ssd_write_bytes_per_s", "ssd_latency_s"
     if row.limit in SSDS:

@@ -26,6 +26,9 @@ ID, LENGTH, POOLED, POSITION = 8, 8, 4, 4
 SORTED = 8 + 8 * 2 * (8 + 4)
 """Bytes that sorting an id with its place moves: read to count, read and written for each of 8 digits."""
 
+DIGIT = 256
+"""Values of a digit: the backward sorts the digits that the rows of all tables have."""
+
 
 @dataclass(frozen=True)
 class CountedTable:
@@ -94,6 +97,14 @@ class Referee:
     per_row: int
     training: bool
 
+    @property
+    def sorted_bytes(self) -> int:
+        """Of an id in the backward: as ``SORTED``, with fewer digits."""
+        rows, digits = sum(table.rows for table in self.tables), 1
+        while DIGIT**digits < rows:
+            digits += 1
+        return ID + digits * 2 * (ID + 4)
+
     def count(self, document: dict[str, Any], random: np.random.Generator, ids: int) -> Count:
         """Means of so many draws that each holder got ``ids`` of them."""
         G = int(document["gpus"])
@@ -156,7 +167,7 @@ class Referee:
     def _copied(self, count: Count, table: CountedTable, rows: int, asked: Ints) -> None:
         """The update of copies: look-ups sorted, the gradient of all rows added up over ranks."""
         if self.training:
-            count.moved["sort_lookups"] += asked * SORTED
+            count.moved["sort_lookups"] += asked * self.sorted_bytes
             if count.gpus > 1:
                 size = float(rows * table.dim * POOLED)
                 count.sent["all_reduce_copies"] += size
@@ -193,7 +204,7 @@ class _Shards:
                 count.received["all_to_all_lengths"][holder] += self.G * self.B * LENGTH
                 count.received["all_to_all_ids"][holder] += here.size * ID
                 if self.of.training:
-                    count.moved["sort_lookups"][holder] += here.size * SORTED
+                    count.moved["sort_lookups"][holder] += here.size * self.of.sorted_bytes
 
     def _back(self, step: str, sent: Array, received: Array, backward: str) -> None:
         """An exchange, and that of the gradients: the other way."""
@@ -284,4 +295,4 @@ class _Shards:
                     count.sent["all_to_all_rows"][holder] += asked * self.columns * table.width
                     if self.of.training:
                         count.received["all_to_all_row_gradients"][holder] += asked * self.columns * v
-                        count.moved["sort_lookups"][holder] += asked * SORTED
+                        count.moved["sort_lookups"][holder] += asked * self.of.sorted_bytes

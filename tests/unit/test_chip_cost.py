@@ -230,7 +230,7 @@ def test_tables_in_one_order_take_less_than_one_by_one() -> None:
     seen = [simulate_pieces(on, t, trace, pieces, lockstep=meet).seconds for meet in (False, True)]
     assert seen[0] < seen[1]
     assert said.seconds == pytest.approx(seen[0], rel=0.3)
-    assert one_by_one.sum() == pytest.approx(seen[1], rel=0.1)
+    assert one_by_one.sum() == pytest.approx(seen[1], rel=0.12)
 
 
 # ---- properties -------------------------------------------------------------------------------------------

@@ -50,6 +50,9 @@ def test_values_are_those_of_the_datasheet(name: str) -> None:
         if value is None:
             continue
         found = machine.quantity(key)
+        if found.evidence is Evidence.MEASURED:  # what the GPU reports
+            assert key == "l2_bytes" and "data/measurements" in found.source
+            continue
         assert found.value == pytest.approx(value, rel=1e-9), key
         assert found.evidence is Evidence.DATASHEET and found.source, key
 

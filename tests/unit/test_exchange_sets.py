@@ -22,7 +22,6 @@ from perfmodel.schema.constraint_files import typed_rules
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet
 
-SORT_LAUNCHES = 14
 SHAPES = ((4000, 16, 4.0), (900_000, 32, 2.0), (60, 16, 1.0), (2_000_000, 64, 8.0))
 
 
@@ -78,7 +77,8 @@ def test_one_kind_beside_copies_costs_the_same_but_for_their_launches(training: 
     for placement in PLACED[1:]:
         plan = Plan(tables, (placement, COPY, placement, COPY), 4, 2)
         value = apart.setting.machine.value
-        more = value("launch_floor_s") * ((2 + SORT_LAUNCHES) if training else 1)
+        sort_s = apart.basis.sort_middle(apart.model.sort_digits, alone=True)[0]
+        more = 2 * value("launch_floor_s") + sort_s if training else value("launch_floor_s")
         assert apart.cost(plan).time_s == pytest.approx(together.cost(plan).time_s + more, rel=1e-12)
 
 
@@ -93,7 +93,8 @@ def test_every_group_in_use_is_launched(training: bool, halves: int) -> None:
     tables = PlanTables.of(TableSet("mine", tuple(shaped)))
     apart, together = (evaluator_of(tables, sets, training=training) for sets in (ExchangeSets(), None))
     launch_s = apart.setting.machine.value("launch_floor_s")
-    kernels = {"gather_pool": launch_s, "sort_lookups": SORT_LAUNCHES * launch_s, "update_rows": launch_s}
+    sort_s = apart.basis.sort_middle(apart.model.sort_digits, alone=True)[0]
+    kernels = {"gather_pool": launch_s, "sort_lookups": sort_s, "update_rows": launch_s}
     random = np.random.default_rng(2)
     for _ in range(30):
         plan = Plan(tables, tuple(PLACED[i] for i in random.integers(len(PLACED), size=4)), 4, 2)

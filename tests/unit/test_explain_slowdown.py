@@ -71,6 +71,6 @@ def test_files_of_data_are_found_by_who_has_a_wheel(cli: Any) -> None:
     """Sources cite data/…: a line says where that folder is; an answer without such a source has none."""
     for words in (("explain", "gather"), ("machines", "h100-sxm-ib")):
         cited, _, folder = cli(*words).out.rstrip().rpartition("\n\nFiles in data/ are in ")
-        names = set(re.findall(r"data/([a-z_]+/[a-z_.]+\w)", cited))
+        names = set(re.findall(r"data/((?:[\w-]+/)+[\w.-]+\w)", cited))
         assert names and all((Path(folder) / name).is_file() for name in names), words
     assert "Files in data/" not in cli("explain", "slowdown").out

@@ -61,7 +61,7 @@ def test_ceilings_are_the_machines_values_dashed_by_evidence() -> None:
     assert list(ceilings["memory"].y) == [machine.value("hbm_bytes_per_s")] * 2
     assert list(ceilings["gather"].y) == [machine.value("gather_bytes_per_s")] * 2
     assert list(ceilings["L2"].y) == [machine.value("l2_bytes_per_s")] * 2
-    assert ceilings["memory"].line.dash == "longdash" and ceilings["L2"].line.dash == "longdashdot"
+    assert ceilings["memory"].line.dash == "longdash" and ceilings["L2"].line.dash == "dashdot"
     (shade,) = [shape for shape in found.figure.layout.shapes if shape.type == "rect"]
     assert shade.x1 == machine.value("l2_bytes")
 

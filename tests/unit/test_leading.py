@@ -69,7 +69,7 @@ def test_the_question_is_said_as_it_was_understood(cli: Any) -> None:
 def test_what_does_not_fit_is_no_headline(cli: Any) -> None:
     """300 tables row-wise need more than a GPU has; table-wise they fit, and lead."""
     first, second, *_ = cli("project", *MANY).out.splitlines()
-    assert "GPUs: 6." in first and "by table-wise (TorchRec's" in second
+    assert "GPUs: 7." in first and "by table-wise (TorchRec's" in second
     assert "row-wise does not fit: it" in second
     named = cli("project", *MANY, "--sharding", ROW_WISE).out
     assert named.startswith("Does not fit 152 GPUs: 89.9 GB of 68 GB per GPU.")

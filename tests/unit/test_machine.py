@@ -48,7 +48,8 @@ def test_every_value_has_source_why_and_evidence(name: str) -> None:
     for key, quantity in machine.values.items():
         assert quantity.unit == ALL_KEYS[key].unit
         assert quantity.source and quantity.why
-        assert quantity.evidence.rank >= Evidence.TRANSFERRED.rank  # no file claims a measurement of its own
+        measured = "data/measurements/kernels/" in quantity.source  # on an H200
+        assert quantity.evidence.rank >= Evidence.TRANSFERRED.rank or (measured and "h200" in name)
     assert machine.value("gather_bytes_per_s") < machine.value("hbm_bytes_per_s")
 
 

@@ -78,7 +78,7 @@ def test_more_samples_where_latency_rules() -> None:
     larger = one(AlphaBeta(alpha=1e-3, beta=1e15), gpus=16, batch=1024)
     assert more.after == pytest.approx(larger.slowdown, rel=1e-6)  # its tables are the same
     gain = 4 * p.time_s / larger.time_s
-    assert gain == pytest.approx(4, rel=1e-3)
+    assert gain == pytest.approx(4, rel=2e-3)
     assert more.label == "4 times the batch: 4.00× the samples per second"
 
 

@@ -58,7 +58,7 @@ def test_kernels_follow_the_rate_of_the_memory() -> None:
     machine = p.setting.machine
     assert machine.value("gather_bytes_per_s") == pytest.approx(2.077e11)
     assert machine.value("local_sum_bytes_per_s") == pytest.approx(3.015e11)
-    assert machine.value("bucketize_bytes_per_s") == pytest.approx(1.005e11)
+    assert machine.value("bucketize_bytes_per_s") == pytest.approx(2.73e10)
     assert machine.quantity("gather_bytes_per_s").evidence is Evidence.ASSUMED
     assert machine.overrides == {"hbm_bytes_per_s"}
     assert any("follow hbm_bytes_per_s, × 0.1" in note for note in p.notes)

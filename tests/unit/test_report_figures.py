@@ -71,7 +71,7 @@ def test_a_line_changes_its_dash_where_its_evidence_changes() -> None:
     assert parts[0].x[-1] == parts[1].x[0]  # no gap
     assert sum(bool(part.showlegend) for part in parts) == 1
     assert "solid = measured" in block.how_to_read and "long dash-dot = assumed" in block.how_to_read
-    assert "(evidence: assumed)" in block.how_to_read
+    assert "(evidence: transferred)" in block.how_to_read
 
 
 def test_slowdown_marks_what_was_published() -> None:
