@@ -21,6 +21,7 @@ from types import TracebackType
 
 from calibrate.running.fold import problem_of, visit_median_s
 from perfmodel.errors import BadInputError
+from perfmodel.schema.gate import MOST_RUN_BYTES, too_large
 from perfmodel.schema.home import SAMPLES_NAME
 from perfmodel.schema.run_lines import RUN_FILE, RunLines, put_away, read_lines
 from perfmodel.schema.runs import Finish, Point, PointLine, RunHeader, Status, Visit
@@ -140,7 +141,7 @@ class Journal:
             raise _cannot_write(journal.path, error) from None
         file = _open_own(journal.path, os.O_RDONLY)
         try:
-            raw = _content(file)
+            raw = _content(file, journal.path)
         finally:
             os.close(file)
         if b"\n" in raw:
@@ -150,7 +151,7 @@ class Journal:
     def _start(self, *, drop_damaged: bool) -> None:
         self._file = _open_own(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
-            raw = _content(self._file)
+            raw = _content(self._file, self.path)
         except OSError as error:
             raise _cannot_write(self.path, error) from None
         if b"\n" not in raw:
@@ -330,10 +331,13 @@ def _is_a_link(path: Path) -> BadInputError:
     )
 
 
-def _content(file: int) -> bytes:
+def _content(file: int, path: Path) -> bytes:
     with os.fdopen(os.dup(file), "rb") as stream:
         stream.seek(0)
-        return stream.read()
+        raw = stream.read(MOST_RUN_BYTES + 1)
+    if len(raw) > MOST_RUN_BYTES:
+        raise too_large(path, "run", MOST_RUN_BYTES)
+    return raw
 
 
 def _write(file: int, data: bytes) -> None:

@@ -33,6 +33,8 @@ MOST_TOML_BYTES = MIB
 """Of settings that people write: tomllib takes up to 500 bytes for each byte of a file of headers."""
 MOST_EVENT_BYTES = 4 * MIB
 """Of one event of a trace, of what stands before the first, and of a line of NCCL's inspector."""
+MOST_CALLS = 500_000
+"""Collectives, named ranges and look-ups of one rank's trace, each of which is kept whole."""
 UNPACKED_ANYWAY, MOST_UNPACKED = 64 * MIB, 100
 """Bytes that any file may hold once it is unpacked, and beyond them: times its packed ones."""
 MOST_VALUES = 4_000_000  # of a JSON or YAML document

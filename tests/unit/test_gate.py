@@ -124,6 +124,13 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {
         lambda: _trace(b'{"traceEvents":[1', b',"a short event that is none"' * 40_000, 150),
         "more than 100 times its size",
     ),
+    "ranges": (
+        "trace, packed",
+        lambda: _trace(
+            b'{"traceEvents":[{}', b',{"ph":"X","cat":"user_annotation","name":"a","ts":1}' * 10_000, 60
+        ),
+        "more than 500 000 collectives, ranges and look-ups",
+    ),
     "ranks of the inspector": (
         "inspector",
         lambda: READERS["inspector"].whole[0].replace(b'"n_ranks": 2', b'"n_ranks": 100000000'),
@@ -156,5 +163,6 @@ def test_the_page_has_the_limits() -> None:
         (ranges.MOST_TABLES, "tables"),
         (ranges.MOST_GPUS, "ranks"),
         (gate.MOST_UNPACKED, "times"),
+        (gate.MOST_CALLS, "collectives, ranges and look-ups"),
     ):
         assert f" {format_count(count)} {noun}" in said

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 from calibrate.importers.traces.columns import EMBEDDING, KernelColumns
 from calibrate.importers.traces.names import is_nccl_kernel, kernel_family
+from perfmodel.schema.gate import MOST_CALLS, over
 
 US_PER_S = 1e6
 PARAM_COMMS = "record_param_comms"
@@ -116,6 +117,9 @@ class KinetoEvents:
             self._operator(name, whole(event.get("tid")), start_s, time_s, args)
         elif category == "user_annotation":
             self._annotation(HostCall(name, whole(event.get("tid")), start_s, time_s, args))
+        calls = self.comms, self.marks, self.gloo, self.c10d, self.ranges
+        if len(self.nccl) + len(self.embedding) + sum(map(len, calls)) > MOST_CALLS:
+            raise over("the trace", "collectives, ranges and look-ups", MOST_CALLS, "trace fewer steps")
 
     def forget_operators(self) -> None:
         """Let go of operators but for those of an embedding pass: kernels of a GPU stand for the others."""
