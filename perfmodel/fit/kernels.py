@@ -14,7 +14,7 @@ from perfmodel.fit.hits import miss_ratios
 from perfmodel.fit.links import rounded
 from perfmodel.fit.robust import half_widths, solve
 from perfmodel.model import embedding_bag, kernels
-from perfmodel.schema.constants import Constants, load_kernel_constants, row_widths
+from perfmodel.schema.constants import Constants, load_kernel_constants
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.intervals import Interval
 from perfmodel.schema.kernel_fits import InPass, KernelConstants, KernelFit, KernelStep
@@ -32,8 +32,9 @@ _STEPS: dict[str, KernelStep] = {
     "partial_sum": "local_sum",
 }
 """Kernel cells by operation: the step of a projection that they tell about."""
-_FIRST_PENALTY = 1.2
-_LARGEST_PENALTY = 20.0
+_ROW_BYTES = (8.0, 4096.0)
+_BAG_FACTORS = (0.1, 50.0)
+"""Bounds of ``row_access_bytes`` and of ``bag_factor``."""
 _FARTHEST = 1e3
 """A floor or rate lies within this factor of those that the samples show."""
 _AT_BOUND = 1e-3
@@ -182,44 +183,35 @@ def _floor_and_rate(times: Floats, moved: Floats, floor: str, rate: str) -> tupl
 
 
 def _gather(cells: pd.DataFrame, machine: Machine, constants: Constants) -> _Problem:
-    """``gather_pool_time`` of one shard of the tables; penalties of the row widths that were timed."""
+    """``gather_pool_time`` of one shard of the tables, with what a short row and a bag take."""
     times = cells["time_s"].to_numpy(float)
     dim, tables = cells["dim"].to_numpy(float), cells["tables"].to_numpy(float)
     row = dim * np.array([float(dtype_bytes(name)) for name in cells["dtype"]])
     cache = machine.value("l2_bytes") * constants.value("l2_usable_fraction") / tables
     bag = dim * constants.value("pooled_element_bytes") + constants.value("offset_bytes")
-    widths = row_widths(constants.value)
     shards, ids = cells["shards"].to_numpy(float), cells["id_bytes"].to_numpy(float)
     miss, sector = miss_ratios(cells, row, cache), machine.value("sector_bytes")
     bags = (cells["batch"] * cells["tables"]).to_numpy(float) * shards
 
-    def traffic(phi: Floats) -> kernels.GatherTraffic:
-        return kernels.traffic_of_misses(miss, _lookups(cells), row, phi, sector, ids, bags, bag)
-
-    short, medium = row <= widths[0], (row > widths[0]) & (row <= widths[1])
-    names = {"small_row_penalty_32": short, "small_row_penalty_64": medium}
-    penalties = [name for name, which in names.items() if which.any()]
-
-    def moved_of(q: Floats) -> kernels.GatherTraffic:
-        factors = dict(zip(penalties, q[3:], strict=True))
-        one, two = (factors.get(name, machine.value(name)) for name in names)
-        return traffic(kernels.small_row_penalty(row, sector, widths, one, two))
+    def traffic(least: float, factor: float) -> kernels.GatherTraffic:
+        lookups = _lookups(cells)
+        return kernels.traffic_of_misses(miss, lookups, row, least, sector, ids, bags, factor * bag)
 
     def time(q: Floats, rows: npt.NDArray[np.bool_]) -> Floats:
-        moved = moved_of(q)
+        moved = traffic(q[3], q[4])
         dram, passed = moved.dram_bytes[rows], moved.l2_bytes[rows]
         return np.asarray(kernels.gather_pool_time(dram, passed, q[0], q[1], q[2]))
 
-    plain = traffic(np.ones_like(row))
+    plain = traffic(0.0, 1.0)
     keys, start, bounds = _floor_and_rate(times, plain.dram_bytes, "launch_floor_s", "gather_bytes_per_s")
     fastest = float((plain.l2_bytes / times).max())
     return _Problem(
-        (*keys, "l2_bytes_per_s", *penalties),
-        (*start, 2 * fastest, *[_FIRST_PENALTY] * len(penalties)),
-        (*bounds, (fastest / 2, fastest * _FARTHEST), *[(1.0, _LARGEST_PENALTY)] * len(penalties)),
+        (*keys, "l2_bytes_per_s", "row_access_bytes", "bag_factor"),
+        (*start, 2 * fastest, float(np.median(row)), 1.0),
+        (*bounds, (fastest / 2, fastest * _FARTHEST), _ROW_BYTES, _BAG_FACTORS),
         time,
         times,
-        lambda q: moved_of(q).dram_bytes,
+        lambda q: traffic(q[3], q[4]).dram_bytes,
     )
 
 

@@ -32,28 +32,19 @@ def sector_rounded(x: ArrayLike, sector: ArrayLike) -> Array:
     return np.ceil(_array(x) / _array(sector)) * _array(sector)
 
 
-def small_row_penalty(
-    b: ArrayLike, sector: float, widths: tuple[float, float, float], phi1: float, phi2: float
-) -> Array:
-    """Factor on the bytes of a row that is too short to fill a warp's memory requests.
+def row_bytes(b: ArrayLike, sector: float, least: float) -> Array:
+    """Bytes that reading one row takes.
 
-        n = ceil(b / sector)                        sectors that a row touches
-        phi(n) n = phi1 n for n <= n1; then straight lines through
-                   (n1, phi1 n1), (n2, phi2 n2) and (n3, n3);  n for n > n3   [sectors]
+        max(ceil(b / sector) sector, least)        0 for b = 0                [bytes]
 
-    b           bytes of one row [bytes];  sector  bytes of one DRAM sector [bytes]
-    widths      row bytes b1 < b2 < b3 that were measured [bytes]; n1, n2, n3 are their sectors
-    phi1, phi2  factors at b1 and b2 [-]; at b3 it is 1
-    What a row moves, phi(n) n, is continuous in n and never falls: where phi2 n2 < phi1 n1 it stays level.
-    Source: Lin et al., arXiv 2201.07821, measured D = 32, 64, 128 and 256 of 4 bytes: 1.55, 1.1, 1 and 1
-    (steps between these); the lines between them are ours
-    Limits: b <= b1 -> phi1;  b = b2 -> phi2;  b >= b3 -> 1;  a longer row -> never fewer bytes
+    b  bytes of one row [bytes];  sector  bytes of one DRAM sector [bytes]
+    least  of a short row: a line of the cache, however few of its sectors are wanted [bytes]
+    Source: sectors by Lin et al., arXiv 2201.07821; the least is fitted to look-ups on an H200, where our
+            kernel and torch's take 131 and 151 bytes (data/measurements/kernels)
+    Limits: b = 0 -> 0;  b <= least -> least;  least = 0 -> sectors
     """
-    n = _array(sector_rounded(b, sector)) / sector
-    n1, n2, n3 = (float(sector_rounded(width, sector)) / sector for width in widths)
-    moved = np.maximum.accumulate([0.0, phi1 * n1, phi2 * n2, n3])
-    least = np.maximum(np.interp(n, [0.0, n1, n2, n3], moved), n)
-    return np.asarray(np.divide(least, n, out=np.full(n.shape, float(phi1)), where=n > 0))
+    moved = sector_rounded(b, sector)
+    return np.asarray(np.where(moved > 0, np.maximum(moved, least), 0.0))
 
 
 def gather_bytes(n: Number, r: Number, id_bytes: Number, bags: Number, o: Number) -> Number:
@@ -61,9 +52,10 @@ def gather_bytes(n: Number, r: Number, id_bytes: Number, bags: Number, o: Number
 
         n (r + id) + bags o                                                   [bytes]
 
-    n         rows looked up [-];  r  bytes moved for one row [bytes] (penalty and misses included)
+    n         rows looked up [-];  r  bytes moved for one row [bytes] (``row_bytes``, misses included)
     id_bytes  id, bytes of one id [bytes]
-    bags      bags written [-];  o  bytes written and read for one bag: the pooled row and its offset
+    bags      bags written [-];  o  of one bag: the pooled row and its offset, times what a byte of them costs
+              over one that is read [bytes]
     Source: FBGEMM's split table-batched embedding forward; SCIENCE form B T L (phi D w + 8) + bags (D w + 8)
     Limits: n = 0 -> bags o;  bags = 0 -> n (r + id)
     """
@@ -71,7 +63,7 @@ def gather_bytes(n: Number, r: Number, id_bytes: Number, bags: Number, o: Number
 
 
 class GatherTraffic(NamedTuple):
-    """Bytes of a gather: through DRAM, through the L2, and through DRAM without the penalty of short rows."""
+    """Bytes of a gather: through DRAM, through the L2, and through DRAM if short rows took what they have."""
 
     dram_bytes: Array
     l2_bytes: Array
@@ -108,7 +100,7 @@ def traffic_of_misses(
     miss: ArrayLike,
     n: ArrayLike,
     row: ArrayLike,
-    phi: ArrayLike,
+    least: float,
     sector: float,
     id_bytes: ArrayLike,
     bags: ArrayLike,
@@ -116,16 +108,16 @@ def traffic_of_misses(
 ) -> GatherTraffic:
     """Bytes that a gather from equal tables moves (``gather_bytes``), part of its look-ups missing the L2.
 
-        dram = gather_bytes(n, phi s miss),   l2 = gather_bytes(n, phi s),   bare = gather_bytes(n, row miss)
+        dram = gather_bytes(n, s miss),   l2 = gather_bytes(n, s),   bare = gather_bytes(n, row miss)
 
     miss      part of the look-ups that misses [-]: ``uniform_misses``; of skewed ids ``look_ups``
-    n         rows looked up, all tables together [-];  row  bytes of one row, s of its sectors [bytes]
-    phi       factor of short rows [-];  sector  smallest read [bytes]
+    n         rows looked up, all tables together [-];  row  bytes of one row [bytes]
+    least, sector  s = ``row_bytes`` (row, sector, least) [bytes]
     id_bytes, bags, o   as in ``gather_bytes``
     Source: Lin et al., arXiv 2201.07821
     Limits: miss = 1 -> dram = l2;  miss = 0 -> ids and bags alone pass DRAM
     """
-    moved, part = _array(phi) * sector_rounded(row, sector), _array(miss)
+    moved, part = row_bytes(row, sector, least), _array(miss)
     return GatherTraffic(
         gather_bytes(n, moved * part, id_bytes, bags, o),
         gather_bytes(n, moved, id_bytes, bags, o),

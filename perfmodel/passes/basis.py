@@ -13,7 +13,6 @@ from perfmodel.errors import BadInputError
 from perfmodel.model import kernels, tiers
 from perfmodel.model.recording import geometric_mean
 from perfmodel.passes.settings import Setting
-from perfmodel.schema.constants import row_widths
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.kernel_fits import KernelFit
 from perfmodel.schema.limits import limits_of
@@ -24,17 +23,11 @@ Value = Callable[[str], float]
 
 KERNEL_LIBRARY = "kernel"
 _ASSUMED_MEMORY = "a memory that was assumed"
-_GATHER_KEYS = ("gather_bytes_per_s", "launch_floor_s", "l2_bytes_per_s", "small_row_penalty_32")
+_GATHER_KEYS = ("gather_bytes_per_s", "launch_floor_s", "l2_bytes_per_s", "row_access_bytes")
 
 _SORT_KEYS = ("sort_floor_s", "sort_memory_fraction")
 _UNIQUE = ("hash", "unique")
 """Ways to find equal ids: a hash table, and a sort as in ``torch.unique``."""
-
-
-def row_penalty(row: Array, machine_value: Value, constant: Value) -> Array:
-    """``kernels.small_row_penalty`` of rows of that many bytes, with these values."""
-    factors = machine_value("small_row_penalty_32"), machine_value("small_row_penalty_64")
-    return kernels.small_row_penalty(row, machine_value("sector_bytes"), row_widths(constant), *factors)
 
 
 @dataclass(frozen=True)

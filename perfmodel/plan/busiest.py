@@ -180,6 +180,8 @@ class Busiest:
             width = whole * float(e.tables.element_bytes[self.table])
         else:
             n, bags = float(ex.shard_lookups(G, B, L, r)), G * B * values["q"]
+        if resource not in (_R.UPDATE_DRAM, _R.ACCUMULATE_DRAM):
+            width *= e.setting.machine.value("bag_factor")
         row = (self.shard_bytes - bags * width) / n - self.id_bytes
         return {"n": n, "r": row, "id": self.id_bytes, "bags": bags, "o": width}
 

@@ -14,7 +14,7 @@ from perfmodel.model import access, bounds, kernels
 from perfmodel.model import embedding_bag as eb
 from perfmodel.model import exchanges as ex
 from perfmodel.model.look_ups import Gather, LookUps
-from perfmodel.passes.basis import LocalMemory, PassBasis, row_penalty
+from perfmodel.passes.basis import LocalMemory, PassBasis
 from perfmodel.passes.handover import Sent
 from perfmodel.passes.schemes import AUTO
 from perfmodel.passes.schemes import REDUCTIONS as BY_NAME
@@ -88,15 +88,15 @@ class Forward(PassBasis):
     def _gather_bytes(
         self, work: Configs, t: TableGroup, shards: Array, lookups: Array, bags: Array
     ) -> tuple[Array, Array, Array]:
-        """DRAM bytes, L2 bytes and penalty-free DRAM bytes of gathering from one shard."""
+        """DRAM bytes, L2 bytes and DRAM bytes of bare rows of gathering from one shard."""
         value = self.setting.machine.value
         row = t.dim * t.element_bytes
-        phi = row_penalty(row, value, self.constant)
         cache = value("l2_bytes") * self.constant("l2_usable_fraction") / work.table_count  # shared evenly
         bag = t.dim * self.constant("pooled_element_bytes") + self.constant("offset_bytes")
+        bag = bag * value("bag_factor")
         miss = self._misses(work, t, shards, row, cache)
-        sector = value("sector_bytes")
-        return kernels.traffic_of_misses(miss, lookups, row, phi, sector, work.id_bytes, bags, bag)
+        least, sector = value("row_access_bytes"), value("sector_bytes")
+        return kernels.traffic_of_misses(miss, lookups, row, least, sector, work.id_bytes, bags, bag)
 
     def touched(self, work: Configs, t: TableGroup, shards: Array) -> Array:
         """Shards that hold a row of a bag."""

@@ -156,6 +156,7 @@ class _Letters:
             bags = float((work.batch * t.count).flat[0]) * touched
             written, pooled = written + bags, pooled + bags * float(t.dim.flat[0])
         width = pooled / written * forward.constant("pooled_element_bytes") + forward.constant("offset_bytes")
+        width *= forward.setting.machine.value("bag_factor")
         ids, dram = float(work.id_bytes[0]), float(traffic.dram_bytes[0])
         whose = "those that are not empty" if self.sparse else "one for each sample of every GPU"
         rows = (
@@ -163,11 +164,11 @@ class _Letters:
             (
                 "r",
                 (dram - written * width) / lookups - ids,
-                "bytes of one of them: sectors, times phi, less L2 hits",
+                "bytes of one of them: sectors, row_access_bytes at least, less L2 hits",
             ),
             ("bags", written, f"partial bags written, {whose}"),
             ("id", ids, "bytes of an id"),
-            ("o", width, "bytes of a partial bag and its offset"),
+            ("o", width, "bytes of a partial bag and its offset, times bag_factor"),
             ("dram_bytes", dram, "S: what misses the L2 cache"),
             ("l2_bytes", float(traffic.l2_bytes[0]), "all that passes the L2 cache"),
         )

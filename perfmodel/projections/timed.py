@@ -44,7 +44,7 @@ class Traffic:
     sparse_sum_bytes: Array  # what adding those up moves
     dram_bytes: Array
     l2_bytes: Array
-    bare_bytes: Array  # DRAM bytes without the penalty of short rows
+    bare_bytes: Array  # DRAM bytes if short rows took what they have
     base_dram_bytes: Array
     base_l2_bytes: Array
 

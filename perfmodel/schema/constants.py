@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -68,14 +68,6 @@ def _constants(folder: str, name: str, what: str) -> Constants:
         return Constants.model_validate(read_toml(path, what))
     except ValidationError as error:
         raise invalid_fields(error, what, str(path)) from None
-
-
-def row_widths(value: Callable[[str], float]) -> tuple[float, float, float]:
-    """Widths of rows that ``model.kernels.small_row_penalty`` was measured at [bytes], shortest first.
-
-    value  of a constant by its key
-    """
-    return value("small_row_bytes"), value("medium_row_bytes"), value("long_row_bytes")
 
 
 def list_scenario_files() -> list[str]:

@@ -32,8 +32,6 @@ class ValueKey(NamedTuple):
             raise ValueError(f"values.{key}.value: must be more than 0")
         if self.unit == "count" and not quantity.value.is_integer():
             raise ValueError(f"values.{key}.value: must be a whole number, not {quantity.value:g}")
-        if self.unit == "ratio" and quantity.value < 1:
-            raise ValueError(f"values.{key}.value: a penalty is at least 1, not {quantity.value:g}")
 
 
 KEYS: dict[str, ValueKey] = {
@@ -51,8 +49,8 @@ KEYS: dict[str, ValueKey] = {
     "gather_bytes_per_s": ValueKey("byte/s", False, "memory bandwidth that a gather of long rows reaches"),
     "launch_floor_s": ValueKey("s", False, "time of a gather kernel with almost nothing to do"),
     "sector_bytes": ValueKey("byte", False, "smallest read from memory"),
-    "small_row_penalty_32": ValueKey("ratio", False, "extra traffic of rows of 32 fp32 elements or fewer"),
-    "small_row_penalty_64": ValueKey("ratio", False, "extra traffic of rows of 64 fp32 elements"),
+    "row_access_bytes": ValueKey("byte", False, "what reading a short row takes: a line of the cache"),
+    "bag_factor": ValueKey("ratio", False, "a byte of a bag that is written over one that is read"),
     "bucketize_floor_s": ValueKey("s", False, "time to sort almost no ids by owner"),
     "bucketize_bytes_per_s": ValueKey("byte/s", False, "bytes of ids sorted by owner per second"),
     "local_sum_bytes_per_s": ValueKey(

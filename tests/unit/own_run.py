@@ -27,8 +27,8 @@ HEADER = RunHeader(
     stack={"mpi": "Open MPI v5.0.11", "gloo": "2.13", "cpu": "a CPU", "caches": "L1 32768, L2 1048576"},
 )  # fmt: skip
 KERNELS = {
-    "launch_floor_s": 4e-6, "gather_bytes_per_s": 8e9, "l2_bytes_per_s": 24e9, "small_row_penalty_32": 1.5,
-    "small_row_penalty_64": 1.2, "bucketize_floor_s": 20e-6, "bucketize_bytes_per_s": 1e9,
+    "launch_floor_s": 4e-6, "gather_bytes_per_s": 8e9, "l2_bytes_per_s": 24e9, "row_access_bytes": 200.0,
+    "bag_factor": 1.4, "bucketize_floor_s": 20e-6, "bucketize_bytes_per_s": 1e9,
     "local_sum_bytes_per_s": 6e9,
 }  # fmt: skip
 ALPHA_S, BETA, P = 2e-6, 4e9, 1.2
@@ -117,7 +117,7 @@ def _kernels() -> Iterator[tuple[Point, float]]:
     for dim in (16, 32, 64, 128):
         for rows in (1_000, 1_000_000):
             for batch in (16, 128, 1024, 8192):
-                work = LookupWork(batch=batch, pooling=8, dim=dim, rows=rows)
+                work = LookupWork(batch=batch, pooling=2 if batch == 1024 else 8, dim=dim, rows=rows)
                 yield _kernel("gather_pool", work), answer(work, 1)["baseline_time_s"]
     for batch in (16, 64, 256, 1024, 4096):
         work = LookupWork(batch=batch, tables=2, pooling=4, rows=100_000, shards=4)

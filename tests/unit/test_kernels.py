@@ -11,30 +11,23 @@ from perfmodel.model import kernels
 
 sizes = st.floats(0, 1e13)
 rates = st.floats(1e9, 1e13)
-WIDTHS = (128, 256, 512)  # bytes of rows of 32, 64 and 128 fp32 elements
 
 
 def test_sector_rounding() -> None:
     assert kernels.sector_rounded([0, 1, 32, 33, 128], 32).tolist() == [0, 32, 32, 64, 128]
 
 
-def test_small_row_penalty_limits() -> None:
-    got = kernels.small_row_penalty([0, 64, 128, 256, 512, 513, 4096], 32, WIDTHS, 1.55, 1.1)
-    assert got == pytest.approx([1.55, 1.55, 1.55, 1.1, 1, 1, 1])
-    # 6 sectors lie half way from 4 to 8: (1.55 * 4 + 1.1 * 8) / 2 = 7.5 of them are moved
-    assert kernels.small_row_penalty(192, 32, WIDTHS, 1.55, 1.1) == pytest.approx(7.5 / 6)
+def test_row_bytes_limits() -> None:
+    assert kernels.row_bytes([0, 1, 64, 128, 129, 512], 32, 128).tolist() == [0, 128, 128, 128, 160, 512]
+    assert kernels.row_bytes([0, 1, 33], 32, 0).tolist() == [0, 32, 64]
 
 
-@given(st.floats(1.0, 20.0), st.floats(1.0, 20.0), st.sampled_from([32, 64]))
-def test_a_longer_row_never_moves_fewer_bytes(first: float, second: float, sector: int) -> None:
+@given(st.floats(1.0, 4096.0), st.sampled_from([32, 64]))
+def test_a_longer_row_never_moves_fewer_bytes(least: float, sector: int) -> None:
     row = np.arange(1, 1200, dtype=float)
-    moved = kernels.small_row_penalty(row, sector, WIDTHS, first, second) * kernels.sector_rounded(
-        row, sector
-    )
-    assert (np.diff(moved) >= -1e-9 * moved[1:]).all()
-    # a sector more moves no more than the steepest of the lines: nothing jumps
-    steepest = max(first, second, 2 * second) * sector * 2
-    assert (np.diff(moved) <= steepest).all()
+    moved = kernels.row_bytes(row, sector, least)
+    assert (np.diff(moved) >= 0).all() and (moved >= row).all()
+    assert (np.diff(moved) <= sector).all()  # nothing jumps by more than a sector
 
 
 def test_gather_bytes_limits() -> None:
@@ -83,24 +76,25 @@ def test_error_factor_covers_what_it_says() -> None:
 
 
 def test_traffic_of_misses_limits() -> None:
-    every = kernels.traffic_of_misses(1, 10, 96, 1.0, 32, 8, 2, 100)
+    every = kernels.traffic_of_misses(1, 10, 96, 0.0, 32, 8, 2, 100)
     assert (every.dram_bytes, every.l2_bytes) == (10 * (96 + 8) + 200, 10 * (96 + 8) + 200)
-    none = kernels.traffic_of_misses(0, 10, 96, 1.0, 32, 8, 2, 100)
+    none = kernels.traffic_of_misses(0, 10, 96, 0.0, 32, 8, 2, 100)
     assert (none.dram_bytes, none.bare_bytes) == (10 * 8 + 200, 10 * 8 + 200)
-    half = kernels.traffic_of_misses(0.5, 10, 100, 1.5, 32, 8, 2, 100)
-    assert half.dram_bytes == 10 * (128 * 1.5 / 2 + 8) + 200
+    half = kernels.traffic_of_misses(0.5, 10, 100, 192.0, 32, 8, 2, 100)
+    assert half.dram_bytes == 10 * (192 / 2 + 8) + 200
     assert half.bare_bytes == 10 * (100 / 2 + 8) + 200
 
 
 def test_traffic_with_uniform_ids() -> None:
     # 10 rows of 96 bytes (3 sectors of 32), ids of 8, 2 bags of 100; no cache: all of it passes DRAM and L2
-    plain = kernels.traffic_of_misses(kernels.uniform_misses(1000, 10, 96, 0.0), 10, 96, 1.0, 32, 8, 2, 100)
+    plain = kernels.traffic_of_misses(kernels.uniform_misses(1000, 10, 96, 0.0), 10, 96, 0.0, 32, 8, 2, 100)
     assert [float(part) for part in plain] == [10 * 104 + 200] * 3
-    # rows of 100 bytes take 4 sectors, a penalty of 1.5 makes 192 bytes; without both 100
-    short = kernels.traffic_of_misses(kernels.uniform_misses(1000, 10, 100, 0.0), 10, 100, 1.5, 32, 8, 2, 100)
+    # rows of 100 bytes take 4 sectors, and 192 bytes at least; without both 100
+    missed = kernels.uniform_misses(1000, 10, 100, 0.0)
+    short = kernels.traffic_of_misses(missed, 10, 100, 192.0, 32, 8, 2, 100)
     assert [float(part) for part in short] == [10 * 200 + 200, 10 * 200 + 200, 10 * 108 + 200]
     # one row that stays: of 10 look-ups one misses
-    kept = kernels.traffic_of_misses(kernels.uniform_misses(1, 10, 96, 1e6), 10, 96, 1.0, 32, 8, 2, 100)
+    kept = kernels.traffic_of_misses(kernels.uniform_misses(1, 10, 96, 1e6), 10, 96, 0.0, 32, 8, 2, 100)
     assert float(kept.dram_bytes) == pytest.approx(10 * (9.6 + 8) + 200)
 
 

@@ -64,7 +64,7 @@ def machine_file(folder: Path, key: str, value: str, accepted: str = "") -> Path
         ("launch_floor_s", "1e9"),
         ("nic_bytes_per_s", "1e-300"),
         ("gpus_per_node", "1e9"),
-        ("small_row_penalty_32", "1e6"),
+        ("row_access_bytes", "1e6"),
         ("bucketize_floor_s", "1e-18"),
     ],
 )

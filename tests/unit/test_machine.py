@@ -117,7 +117,7 @@ def test_a_domain_that_is_one_node_follows_the_node() -> None:
         ("h100-sxm-ib", {"gpus_per_node": 2.5}),
         ("h100-sxm-ib", {"gpus_per_node": "0"}),
         ("h100-sxm-ib", {"nvlink_domain_gpus": 12}),
-        ("h100-sxm-ib", {"small_row_penalty_32": 0.5}),
+        ("h100-sxm-ib", {"row_access_bytes": 0.0}),
         ("h100-sxm-ib", {"nic_byte_per_s": 50e9}),
         ("l40s-pcie", {"nvlink_domain_gpus": 8}),
     ],

@@ -68,8 +68,8 @@ def test_constants_come_back(folder: Path) -> None:
     assert values["gather_bytes_per_s"] == pytest.approx(8e9 / 1.1, rel=1e-3)
     assert values["l2_bytes_per_s"] == pytest.approx(24e9 / 1.1, rel=1e-3)
     assert values["local_sum_bytes_per_s"] == pytest.approx(6e9, rel=1e-3)
-    assert values["small_row_penalty_32"] == pytest.approx(1.5, rel=1e-3)
-    assert values["small_row_penalty_64"] == pytest.approx(1.2, rel=1e-3)
+    assert values["row_access_bytes"] == pytest.approx(200, rel=1e-3)
+    assert values["bag_factor"] == pytest.approx(1.4, rel=1e-3)
     assert found.kernels.loo_p90 == pytest.approx(0, abs=1e-6)
     assert found.kernels.at_bound == []
     counts = {name: fit.sample_count for name, fit in found.kernels.fits.items()}
@@ -115,7 +115,7 @@ def test_a_constant_that_no_sample_tells_stays_the_machines_own(tmp_path: Path) 
     asked = {"table_bytes": 1e9, "gpus": 2, "calibration": str(tmp_path / "mine.json"), "backend": "mpi"}
     told = {term.symbol: term for term in explain_step(project_one(None, machine, **asked), "gather").terms}
     assert told["l2_rate"].source == cache.source and told["l2_rate"].text == str(cache).split(" (")[0]
-    assert re.fullmatch(r"8\.\d+ GB/s \(\d\.\d+ GB/s – 8\.\d+ GB/s\)", told["dram_rate"].text)
+    assert re.fullmatch(r"7\.\d+ GB/s \(\d\.\d+ GB/s – 8\.\d+ GB/s\)", told["dram_rate"].text)
     assert told["dram_rate"].evidence == "measured"
     assert gather_evidence(machine, asked) == "interpolated"  # nothing hangs on the cache where it was timed
     assert gather_evidence(machine, {**asked, "batch": 10**6}) == "extrapolated"
@@ -357,22 +357,6 @@ def test_three_passes_tell_a_factor_and_four_a_constant_as_well(
         assert there.more_s == 0 and there.factor > 1.15
     else:
         assert (there.factor, there.more_s) == (pytest.approx(1.1, rel=0.01), pytest.approx(50e-6, rel=0.05))
-
-
-def test_rows_of_the_first_width_tell_its_own_penalty_alone(folder: Path) -> None:
-    """Rows of 32 floats are as long as those that the first penalty was measured with, and not longer."""
-    run = read_run(folder)
-    kept = {
-        key: point
-        for key, point in run.points.items()
-        if point.operation != "gather_pool" or (point.work is not None and point.work.dim == 32)
-    }
-    kernels = {key: point for key, point in kept.items() if point.kind == "kernel"}
-    found = fit_kernels(
-        Run(run.header, kernels, run.visits, run.finishes).kernel_samples(), machine_of(folder), Clock.EAGER
-    )
-    assert found is not None and "small_row_penalty_32" in found.values
-    assert "small_row_penalty_64" not in found.values
 
 
 def test_an_empty_run_on_a_shipped_machine_is_no_calibration() -> None:

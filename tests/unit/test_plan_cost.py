@@ -143,8 +143,8 @@ def test_unique_rows_by_hand() -> None:
     assert loads.of(Resource.ROWS_RECEIVED).tolist() == [16, 16]
     assert loads.of(Resource.DEDUPLICATE).tolist() == [50 * 200] * 2
     assert not loads.of(Resource.IDS_SENT).any() and not loads.of(Resource.LENGTHS_SENT).any()
-    short = evaluator.setting.machine.value("small_row_penalty_32")  # a row of 16 bytes is a sector of 32
-    assert loads.of(Resource.GATHER_L2).tolist() == [0, pytest.approx(2 * (short * 32 + 8) + 2 * 16)]
+    short = evaluator.setting.machine.value("row_access_bytes")  # a row of 16 bytes takes 128
+    assert loads.of(Resource.GATHER_L2).tolist() == [0, pytest.approx(2 * (short + 8) + 2 * 1.2 * 16)]
     names = [row.name for row in evaluator.step(loads).rows]
     assert names == [
         "deduplicate",

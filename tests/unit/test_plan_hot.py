@@ -63,12 +63,11 @@ def test_bytes_of_the_gathers_of_hot_rows_and_of_the_others() -> None:
     """What passes the L2: 20 rows of each rank from its copy, 40 of all ranks at the holder."""
     e = evaluator(HALVES)
     found = loads(e, Scheme(Exchange.RB, hot_rows=10))
-    row = 32 * e.setting.machine.value("small_row_penalty_32") + 8
-    bag = D * 4 + 8
+    row, bag = e.setting.machine.value("row_access_bytes") + 8, 1.2 * (D * 4 + 8)
     assert found[Resource.GATHER_L2][1] == pytest.approx(20 * row + 10 * bag)
     assert found[Resource.GATHER_L2][0] == pytest.approx(20 * row + 10 * bag + 40 * row + 20 * bag)
     # from DRAM each row once: of 10 hot ones 10 (1 - 0.95^40)
-    row = 32 * e.setting.machine.value("small_row_penalty_32")
+    row = e.setting.machine.value("row_access_bytes")
     unique = 10 * (1 - 0.95**40)
     assert found[Resource.GATHER_DRAM][1] == pytest.approx(unique * row + 20 * 8 + 10 * bag)
 
@@ -87,8 +86,8 @@ def test_unique_rows_are_those_of_the_others() -> None:
     assert found[Resource.ROWS_RECEIVED] == pytest.approx([unique * D * 4] * 2)
     assert found[Resource.REQUESTS_SENT] == pytest.approx([unique * 8] * 2)
     assert found[Resource.DEDUPLICATE] == [40 * 200] * 2  # ids of the copies too
-    row = 32 * e.setting.machine.value("small_row_penalty_32")  # each of those that came is read once
-    assert found[Resource.POOL_DRAM] == pytest.approx([unique * row + 20 * 8 + 10 * (D * 4 + 8)] * 2)
+    row = e.setting.machine.value("row_access_bytes")  # each of those that came is read once
+    assert found[Resource.POOL_DRAM] == pytest.approx([unique * row + 20 * 8 + 12 * (D * 4 + 8)] * 2)
     assert found[Resource.LOCAL_SUM] == [3 * 10 * D * 4] * 2
 
 

@@ -49,11 +49,10 @@ def test_backward_pass_by_hand() -> None:
     plan = Plan(tables, (Placement.of(Scheme(Exchange.DP)), Placement.of(Scheme(Exchange.RB), [1])), 2, 2)
     evaluator = Evaluator.on(MACHINE, tables, 10, 2, optimizer="rowwise-adagrad", training=True)
     loads = evaluator.loads(plan)
-    medium = evaluator.setting.machine.value("small_row_penalty_64")
     assert loads.of(Resource.COPIED_GRADIENTS).tolist() == [256, 256]
     assert loads.of(Resource.SORT).tolist() == [20 * 32, (20 + 60) * 32]  # one digit
     # gradients read for every look-up with its id, one row and its state read and written
-    copy = 20 * (medium * 256 + 8) + 2 * (256 + 4) + 2 * 256
+    copy = 20 * (256 + 8) + 2 * (256 + 4) + 2 * 256
     shard = 60 * (512 + 8) + 2 * (512 + 4)
     assert loads.of(Resource.UPDATE_L2).tolist() == pytest.approx([copy, copy + shard])
     names = [row.name for row in evaluator.step(loads).rows]

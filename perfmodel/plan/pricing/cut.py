@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from perfmodel.model import exchanges as ex
 from perfmodel.model import kernels
 from perfmodel.model.look_ups import Gather
-from perfmodel.passes.basis import row_penalty
 from perfmodel.passes.schemes import PARTIAL, Exchange
 from perfmodel.plan.pricing.allowed_tiers import Below
 from perfmodel.plan.pricing.exchange_sets import ExchangeSets
@@ -149,20 +148,21 @@ class TableCut:
         """
         value, constant = self.model.machine_value, self.model.constant
         row = elements * w
-        phi = row_penalty(row, value, constant)
         cache = value("l2_bytes") * constant("l2_usable_fraction") / shards
         ids = np.where(np.asarray(gather) == Gather.REQUESTS, self.model.id_bytes, self.ids)
         miss = np.array(kernels.uniform_misses(E, np.maximum(n, _LEAST), row, cache))
         if gather is None:
             miss = kernels.misses_of_all(miss, E, np.maximum(n, _LEAST))
         else:
+            bag = bag * value("bag_factor")
             kind = np.broadcast_to(np.asarray(gather), miss.shape)
             for where, asked, h in self.groups:
                 for each in np.unique(kind[where]):
                     at = tuple(place[kind[where] == each] for place in where)
                     parts = self.r[at] if each in (Gather.SHARD, Gather.REQUESTS) else 1
                     miss[at] = asked.miss(Gather(each), h, parts * (cache / row)[at])
-        return kernels.traffic_of_misses(miss, n, row, phi, value("sector_bytes"), ids, bags, bag)
+        least, sector = value("row_access_bytes"), value("sector_bytes")
+        return kernels.traffic_of_misses(miss, n, row, least, sector, ids, bags, bag)
 
 
 _LEAST = 1e-9  # look-ups

@@ -35,10 +35,10 @@ _SHOWN = (
 )
 GATHERED = {
     "n": "rows looked up",
-    "r": "bytes of one of them that miss the L2 cache: sectors, times phi",
+    "r": "bytes of one of them that miss the L2 cache: sectors, row_access_bytes at least",
     "id": "bytes of an id, with its weight where it has one",
     "bags": "bags (of unique rows: rows) written",
-    "o": "bytes of one of them",
+    "o": "bytes of one of them; forward times bag_factor",
 }
 MEANINGS = {**{letter: LETTERS[letter].meaning for letter in _SHOWN}, **GATHERED}
 """What a letter of the equations of bytes means."""
