@@ -6,15 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.question import question_of
+from perfmodel.cli.plan_options import is_training
+from perfmodel.cli.question import on_machines, question_of
 from perfmodel.cli.workload import local_memory_of, remote_memory_of
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
 from perfmodel.errors import BadInputError
+from perfmodel.passes.schemes import AUTO
 from perfmodel.schema.distributions import UNIFORM
 from perfmodel.units import counted
 
 if TYPE_CHECKING:
+    from perfmodel.cli.plan_progress import PlanProgress
     from perfmodel.cli.question import Question
+    from perfmodel.plan.other_ways.alternatives import Planner
+    from perfmodel.plan.other_ways.criteria import Criterion
     from perfmodel.plan.other_ways.one_alternative import Alternative
     from perfmodel.plan.other_ways.winner_map import Crossing, MapCell
     from perfmodel.projections import Projection
@@ -25,10 +30,15 @@ _PROGRESS_AFTER_S = 2.0
 
 @dataclass(frozen=True, eq=False)
 class AlternativesAnswer:
-    """All alternatives and the map, with the options that were asked for. prices  None: nobody gave any"""
+    """All alternatives and the map, with the options that were asked for.
+
+    options  of several machines those of the first;  by  what they are ranked by
+    prices  None: nobody gave any
+    """
 
     options: Mapping[str, Any]
     found: list[Alternative]
+    by: Criterion
     cells: list[MapCell]
     crossed: list[Crossing]
     prices: Prices | None
@@ -47,42 +57,107 @@ def answered(typed: Mapping[str, Any]) -> AlternativesAnswer:
     if typed["table_size"] is None and typed["model"] is None:
         raise BadInputError("which tables?", "give --table-size or --model, e.g. --table-size 10TB")
     from perfmodel.cli.plan_progress import PlanProgress
-    from perfmodel.plan.other_ways.alternatives import alternatives as find
     from perfmodel.plan.other_ways.alternatives import read_once
-    from perfmodel.plan.other_ways.winner_map import winner_map
     from perfmodel.schema.prices import read_prices
 
-    memories = local_memory_of(typed["local_memory"]), remote_memory_of(typed["remote_memory"])
     question = question_of({**typed, "scenario": "cluster", "local_memory": None, "remote_memory": None})
-    question.check_gpus()
-    known = None if typed["prices"] is None else read_prices(typed["prices"], question.machine.name)
+    questions = on_machines(question, typed)
+    _refuse(typed, several=len(questions) > 1)
+    for each in questions:
+        each.check_gpus()
+    names = [each.machine.name for each in questions]
+    known = None if typed["prices"] is None else read_prices(typed["prices"], *names)
+    by = _criterion(typed["by"], known, several=len(questions) > 1)
     options = read_once(question.keywords())
     progress = PlanProgress(_PROGRESS_AFTER_S, "comparing the alternatives")
     try:
         with question.advised():
-            planner = _planner(question) if typed["model"] is not None else None
-            found = find(options, known, planner, *memories, equal_batch=typed["equal_batch"])
-            progress.tell("comparing them over skew, batch and table size (--no-map leaves this out)")
-            of_map = winner_map(options, typed["equal_batch"]) if typed["with_map"] else None
-            cells, crossed = (of_map.cells, of_map.crossings()) if of_map else ([], [])
+            if len(questions) > 1:
+                found = _of_machines(questions, options, known, typed)
+                return AlternativesAnswer(options, by.order(found), by, [], [], known)
+            found, cells, crossed = _of_one(question, options, known, typed, progress)
     finally:
         progress.clear()
-    return AlternativesAnswer(options, found, cells, crossed, known)
+    return AlternativesAnswer(options, by.order(found) if typed["by"] else found, by, cells, crossed, known)
 
 
-def _planner(question: Question) -> Any:
-    """The planner's search for a set of tables, as an answer of a projection's kind."""
+def _refuse(typed: Mapping[str, Any], *, several: bool) -> None:
+    """What cannot be compared. Limits: it was typed -> BadInputError"""
+    if not several:
+        if is_training(typed["objective"]):
+            raise BadInputError(
+                f"--objective {typed['objective']}: rows below the HBM have a forward pass alone.",
+                "name several machines, --machine h100-sxm-ib,h200-sxm-ib; or ask perfmodel plan.",
+            )
+        return
+    for name in ("local_memory", "remote_memory", "calibration"):
+        if typed[name] is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise BadInputError(f"{option} and several machines cannot be combined.", f"leave out {option}.")
+    if typed["reduction"] != AUTO:
+        raise BadInputError(
+            "--reduction and several machines cannot be combined.", "the planner chooses the exchanges."
+        )
+
+
+def _criterion(name: str | None, prices: Prices | None, *, several: bool) -> Criterion:
+    from perfmodel.plan.other_ways.criteria import COST, GPU_HOURS, TIME, criterion
+
+    by = criterion(name) if name else GPU_HOURS if not several else COST if prices else TIME
+    if by is COST and prices is None:
+        raise BadInputError("--by cost: at what prices?", "give --prices FILE as well.")
+    return by
+
+
+def _of_machines(
+    questions: list[Question], options: Mapping[str, Any], prices: Prices | None, typed: Mapping[str, Any]
+) -> list[Alternative]:
+    """The best plan on each."""
+    from perfmodel.plan.other_ways.machines import on_machines as find
+
+    training = is_training(typed["objective"])
+    asked = [
+        ({**options, **each.keywords("tables")}, _planner(each, "quick", training=training))
+        for each in questions
+    ]
+    return find(asked, prices, typed["equal_batch"], training=training)
+
+
+def _of_one(
+    question: Question,
+    options: Mapping[str, Any],
+    prices: Prices | None,
+    typed: Mapping[str, Any],
+    progress: PlanProgress,
+) -> tuple[list[Alternative], list[MapCell], list[Crossing]]:
+    """All alternatives on one machine, and the map."""
+    from perfmodel.plan.other_ways.alternatives import alternatives as find
+    from perfmodel.plan.other_ways.winner_map import winner_map
+
+    memories = local_memory_of(typed["local_memory"]), remote_memory_of(typed["remote_memory"])
+    planner = _planner(question) if typed["model"] is not None else None
+    found = find(options, prices, planner, *memories, equal_batch=typed["equal_batch"])
+    progress.tell("comparing them over skew, batch and table size (--no-map leaves this out)")
+    of_map = winner_map(options, typed["equal_batch"]) if typed["with_map"] else None
+    return (found, of_map.cells, of_map.crossings()) if of_map else (found, [], [])
+
+
+def _planner(question: Question, effort: str = DEFAULT_EFFORT, *, training: bool = False) -> Planner:
+    """The planner's search for the tables, as an answer of a projection's kind."""
 
     def plan(base: Projection, tiers: tuple[str, ...], part: float) -> tuple[str, Projection]:
-        from perfmodel.plan.as_projection import planned_projection
+        from perfmodel.plan.as_projection import planned_projection, tables_of
         from perfmodel.plan.pricing.tables import PlanTables
         from perfmodel.plan.searched import searched_plan
         from perfmodel.schema.tiers import HBM
 
-        tables = PlanTables.load(str(question.tables), question.distribution or UNIFORM)
-        found = searched_plan(base, tables, EFFORTS[DEFAULT_EFFORT] * part, tiers)
+        if question.tables is None:
+            tables = tables_of(base.work, "the tables", base.forward.ids)
+        else:
+            tables = PlanTables.load(question.tables, question.distribution or UNIFORM)
+        found = searched_plan(base, tables, EFFORTS[effort] * part, tiers, training=training)
         away = sum(each.scheme.tier.kind != HBM for each in found.plan.placements)
         words = f"planned, {counted(away, 'table')} of {len(tables)} in host memory" if tiers else "planned"
-        return words, planned_projection(base, found.plan, found.cost, found.memory)
+        return words, planned_projection(base, found)
 
     return plan

@@ -18,8 +18,8 @@ def explain_the_alternatives(context: typer.Context) -> None:
     asked = answered({**context.params, "with_map": True})
     from perfmodel.plan.other_ways.explanation import explain_alternatives
 
-    numbers = explain_alternatives(asked.found, asked.crossed, asked.prices)
-    title = headline(asked.found, asked.currency)
+    numbers = explain_alternatives(asked.found, asked.crossed, asked.prices, asked.by)
+    title = headline(asked.found, asked.currency, asked.by)
     if context.params["as_json"]:
         found = [each.to_dict() for each in numbers]
         emit_json("explain", title=" ".join(title.split()), numbers=found)

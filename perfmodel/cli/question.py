@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from perfmodel.cli.chosen import advice, calibration_of, check_gpus, library_of, machine_of
@@ -104,6 +104,22 @@ def question_of(typed: Mapping[str, Any]) -> Question:
         local_memory=_memory_of(first.get("local_memory"), first.get("remote_memory")),
         tier=first.get("tier"),
     )
+
+
+def on_machines(question: Question, typed: Mapping[str, Any]) -> list[Question]:
+    """The same question to each of the machines that were typed, of which it has the first."""
+    found = [question]
+    for name in [*dict.fromkeys(_names(typed["machine"] or []))][1:]:
+        box = machine_of(name, typed["settings"], question.calibration)
+        library = library_of(box, typed["backend"], question.calibration)
+        found.append(replace(question, machine=box, backend=library))
+    return found
+
+
+def _names(texts: Sequence[str]) -> list[str]:
+    """Of a list of names; a file keeps the commas of its name."""
+    each = [[text] if os.path.isfile(text) else split_values([text], "--machine") for text in texts]
+    return [name for names in each for name in names]
 
 
 def _memory_of(local: str | None, remote: str | None) -> tuple[float, ...] | None:

@@ -195,7 +195,7 @@ def planned_time(found: Leading) -> float | None:
         return None
     tables = tables_of(base.work, "the tables", base.forward.ids)
     try:
-        best = searched_plan(base, tables, EFFORTS["quick"])
+        best = searched_plan(base, tables, EFFORTS["quick"]).found
     except BadInputError:
         return None
     return best.cost.time_s if best.cost.time_s < found.answer.time_s or not found.best else None

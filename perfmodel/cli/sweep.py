@@ -13,7 +13,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
-from perfmodel.cli.chosen import calibration_file, library_of, machine_of
+from perfmodel.cli.chosen import calibration_file
 from perfmodel.cli.options import (
     count_values,
     one_output,
@@ -21,7 +21,7 @@ from perfmodel.cli.options import (
     split_values,
 )
 from perfmodel.cli.output import ProgressBar, check_target, emit, emit_json, note, warn
-from perfmodel.cli.question import Question, question_of
+from perfmodel.cli.question import Question, on_machines, question_of
 from perfmodel.cli.workload import (
     check_model,
 )
@@ -70,12 +70,7 @@ def sweep(context: typer.Context, options: SweepOptions) -> None:
         what = [load_tables(name) for name in _models(options.model)]
     own = dict.fromkeys((*_AXES, "dtype", "model", "tier"))
     question = question_of({**context.params, **own})
-    names = [*dict.fromkeys(split_values(options.machine, "--machine"))][1:] if options.machine else []
-    questions = [question]
-    for name in names:
-        box = machine_of(name, options.settings, question.calibration)
-        library = library_of(box, options.backend, question.calibration)
-        questions.append(replace(question, machine=box, backend=library))
+    questions = on_machines(question, context.params)
     tiers = parse_tiers(split_values(options.tier, "--tier")) if options.tier else [None]
     questions = [replace(one, tier=below) for one in questions for below in tiers]
     for one in questions:

@@ -12,6 +12,7 @@ from perfmodel.model import bands, bounds
 from perfmodel.model.differences import shared_difference_band
 from perfmodel.passes.schemes import DATA_PARALLEL, ROW_WISE, SHARDINGS, WAYS
 from perfmodel.passes.steps import STEPS, StepRow, by_cause
+from perfmodel.plan.outcome import Planned
 from perfmodel.plan.pricing.alike import (
     Alike,
     Impossible,
@@ -19,9 +20,8 @@ from perfmodel.plan.pricing.alike import (
     schemes_here,
     spread_evenly,
 )
-from perfmodel.plan.pricing.cost import Evaluator, StepCost
-from perfmodel.plan.pricing.memory import PlanMemory
-from perfmodel.plan.pricing.placement import WHOLE, Plan
+from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.plan.pricing.placement import WHOLE
 from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.projections.costs import Forward
 from perfmodel.projections.inputs import Configs
@@ -155,13 +155,24 @@ def undecided(found: Iterable[Compared]) -> tuple[Compared, ...]:
         if each.answer and best.answer and each.fits and each.answer.time_s > best.answer.time_s * (1 + _SAME)
     ]
     slower.sort(key=lambda pair: pair[0])
-    return tuple(each for _, each in slower if _lowest_difference(each.answer, best.answer) <= 0)
+    return tuple(
+        each for _, each in slower if each.answer and best.answer and not is_slower(each.answer, best.answer)
+    )
 
 
-def _lowest_difference(slower: Projection | None, best: Projection | None) -> float:
-    assert slower is not None and best is not None
-    both = (by_cause(answer.steps, _curve) for answer in (slower, best))
-    return float(shared_difference_band(*both)[0])
+def is_slower(slower: Projection, best: Projection, scale: float = 1.0, best_scale: float = 1.0) -> bool:
+    """Whether a time is longer than another beyond the band of their difference
+    (``differences.shared_difference_band``). Two machines share no cause: each has its own band as one.
+
+    scale, best_scale  what a second of each costs: then it is that which is compared
+    """
+    machines = [answer.setting.machine.name for answer in (slower, best)]
+    both = []
+    for answer, each, machine in zip((slower, best), (scale, best_scale), machines, strict=True):
+        whole = {machine: (answer.totals["low_s"], answer.time_s, answer.totals["high_s"])}
+        causes = by_cause(answer.steps, _curve) if len(set(machines)) == 1 else whole
+        both.append({cause: (each * low, each * t, each * high) for cause, (low, t, high) in causes.items()})
+    return bool(shared_difference_band(*both)[0] > 0)
 
 
 def _curve(row: StepRow) -> str:
@@ -221,10 +232,11 @@ def projection_of(base: Projection, evaluator: Evaluator, found: Alike) -> Proje
     )
 
 
-def planned_projection(base: Projection, plan: Plan, cost: StepCost, memory: PlanMemory) -> Projection:
-    """The same of a plan whose tables differ in how they are cut."""
-    alike = Alike("plan", plan.placements[0].scheme, plan, cost, memory)
-    answer = projection_of(base, evaluator_of(base), alike)
+def planned_projection(base: Projection, found: Planned) -> Projection:
+    """The same of a plan whose tables differ in how they are cut; of training the time and the steps."""
+    best = found.found
+    alike = Alike("plan", best.plan.placements[0].scheme, best.plan, best.cost, best.memory)
+    answer = projection_of(base, found.evaluator, alike)
     notes = tuple(base.setting.notes)
     return replace(answer, question=base.question, shards="planned table by table", notes=notes)
 

@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from perfmodel.plan.outcome import Planned
 from perfmodel.plan.pricing.allowed_tiers import Below
 from perfmodel.plan.pricing.tables import PlanTables
-from perfmodel.plan.question import PlanQuestion
-from perfmodel.plan.searching.found import Found
+from perfmodel.plan.question import PlanQuestion, costs_of
 from perfmodel.projections.projection import Projection
 from perfmodel.schema.tiers import parse_tier
 
 _ID_DTYPES = {4: "int32", 8: "int64"}
 
 
-def searched_plan(base: Projection, tables: PlanTables, effort_s: float, tiers: Sequence[str] = ()) -> Found:
+def searched_plan(
+    base: Projection,
+    tables: PlanTables,
+    effort_s: float,
+    tiers: Sequence[str] = (),
+    *,
+    training: bool = False,
+) -> Planned:
     """The best plan that a search of so much counted work finds, with its cost and memory.
 
     base    says machine, GPUs, batch, ids and curves;  tables  its own, one by one
-    tiers   below the HBM that tables may be in too
+    tiers   below the HBM that tables may be in too;  training  a step forward and backward
     Limits: none fits -> BadInputError;  Ctrl-C -> KeyboardInterrupt, whatever was found
     """
     asked, forward, work = base.question, base.forward, base.work
@@ -41,10 +48,11 @@ def searched_plan(base: Projection, tables: PlanTables, effort_s: float, tiers: 
         batch=int(work.batch[0]),
         reserve=asked.reserve,
         effort_s=effort_s,
-        costs={name: value for name, value in costs.items() if value is not None},
+        training=training,
+        costs=costs_of(costs, training=training),
         below=Below.of(map(parse_tier, tiers)),
     )
-    best = found.answer().found
-    if best.stopped == "interrupt":
+    planned = found.answer()
+    if planned.found.stopped == "interrupt":
         raise KeyboardInterrupt  # a search keeps its best: nobody wants it any more
-    return best
+    return planned

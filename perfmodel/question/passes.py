@@ -23,6 +23,8 @@ Texts = list[str] | None
 GLOBAL = "global"
 EQUAL_BATCHES = (GLOBAL, "per-gpu")
 """What is equal in the batches of all alternatives: the samples on all GPUs, or on each GPU."""
+BY = ("time", "throughput", "gpu-hours", "cost")
+"""What alternatives are ranked by."""
 FOLLOWED = 200_000
 """Requests that are simulated at each load."""
 
@@ -158,6 +160,8 @@ class SweepOptions(NodeOptions, RowWiseOptions):
 class AlternativesOptions(OneMemoryOptions, RowWiseOptions, EqualTableOptions):
     """Sharding, host memory, C2C, SSDs, one large memory: time, GPU-hours, energy, money side by side.
 
+    With several machines: the best plan on each of them instead, and what each would need to win.
+
     \b
     Examples
       perfmodel alternatives --table-size 10TB
@@ -167,11 +171,15 @@ class AlternativesOptions(OneMemoryOptions, RowWiseOptions, EqualTableOptions):
       perfmodel alternatives --table-size 10TB --equal-batch per-gpu
       perfmodel alternatives --table-size 10TB --local-memory 10TB@3TB/s
       perfmodel alternatives --table-size 10TB --remote-memory 10TB@3TB/s,shared:16,latency:3us
+      perfmodel alternatives --model tables.csv --gpus 64 --machine h100-sxm-ib,gb200-nvl72 --by time
+      perfmodel alternatives --model tables.csv --machine h100-sxm-ib,h200-sxm-ib --objective training
 
     \b
-    A file of prices (--prices): machines by their names, as shipped or in your --machine file
+    A file of prices (--prices): machines by their names, as shipped or in your --machine file. An hour is
+    of a whole machine (gb200-nvl72: a tray of 4 GPUs), or of as many GPUs as the price says
       [machine_hour]
       h100-sxm-ib = "80 EUR/h"
+      gb200-nvl72 = "1400 EUR/72 GPUs/h"
       [tb_month]
       memory = "3000 EUR/TB/month"
       ssd = "60 EUR/TB/month"
@@ -181,11 +189,35 @@ class AlternativesOptions(OneMemoryOptions, RowWiseOptions, EqualTableOptions):
         str | None,
         Opt(
             "GPUs of the two rows in HBM, and the most that host memory and SSDs are tried on (default: as "
-            "many as the tables need in HBM); where their rows do not fit these, they take as many as they "
-            "need. Whole nodes are paid.",
+            "many as the tables need in HBM): a way that needs more is left out, with the reason. Of several "
+            "machines, those of each. Whole nodes are paid.",
             "N",
         ),
     ] = None
+    machine: Annotated[
+        Texts,
+        Opt(
+            "Shipped machines (perfmodel machines) or TOML files: of one all alternatives, of several the "
+            f"best plan on each (default: that of --calibration, else {groups.DEFAULT_MACHINE}).",
+            "NAMES",
+        ),
+    ] = None  # type: ignore[assignment]
+    by: Annotated[
+        str | None,
+        Opt(
+            f"What the rows are sorted by, and what each would need to win by: {', '.join(BY)} (default: of "
+            "several machines cost with --prices, else time; else gpu-hours, unsorted).",
+            "NAME",
+        ),
+    ] = None
+    objective: Annotated[
+        str,
+        Opt(
+            "Of several machines, what is planned: latency (or inference), the forward pass; throughput (or "
+            "training), forward and backward.",
+            "NAME",
+        ),
+    ] = "latency"
     prices: Annotated[
         Path | None, Opt("TOML file of your prices, per machine-hour and TB-month, as below.", "FILE")
     ] = None
@@ -193,7 +225,8 @@ class AlternativesOptions(OneMemoryOptions, RowWiseOptions, EqualTableOptions):
         str,
         Opt(
             "Batch that all alternatives have alike: global, as many samples on all GPUs together (those of "
-            "row-wise in HBM: --batch times its GPUs), or per-gpu, --batch samples on each GPU.",
+            "row-wise in HBM, of several machines of the first: --batch times its GPUs), or per-gpu, --batch "
+            "samples on each GPU.",
             "NAME",
         ),
     ] = GLOBAL

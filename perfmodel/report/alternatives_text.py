@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from perfmodel.passes.schemes import ROW_WISE, SHARDINGS, SHORT
 from perfmodel.passes.steps import StepRow
-from perfmodel.plan.other_ways.alternatives import best_of, cheapest_of, fastest_of, rivals_of
-from perfmodel.plan.other_ways.conditions import needed
+from perfmodel.plan.other_ways.alternatives import MEMORY_OF, best_of, cheapest_of, rivals_of
+from perfmodel.plan.other_ways.conditions import needed, price_to_match
+from perfmodel.plan.other_ways.criteria import COST, GPU_HOURS, THROUGHPUT, TIME, Criterion
 from perfmodel.plan.other_ways.one_alternative import Alternative
 from perfmodel.plan.other_ways.winner_map import Crossing, MapCell
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import facts, page_width, paragraph, table
+from perfmodel.schema.prices import HourPrice
 from perfmodel.units import (
     counted,
     format_bytes,
@@ -49,14 +53,14 @@ _RATE_OF = {
 
 
 def alternatives_text(
-    found: Sequence[Alternative], cells: Sequence[MapCell], crossings: Sequence[Crossing], currency: str = ""
+    found: Sequence[Alternative],
+    cells: Sequence[MapCell],
+    crossings: Sequence[Crossing],
+    currency: str = "",
+    by: Criterion = GPU_HOURS,
 ) -> str:
-    """The whole screen."""
-    parts = [
-        headline(found, currency),
-        side_by_side(found, currency),
-        conditions(found, best_of(list(found))),
-    ]
+    """The whole screen. by  what the best is of which conditions are told"""
+    parts = [headline(found, currency, by), side_by_side(found, currency), conditions(found, currency, by)]
     if cells:
         parts += [map_table(cells, is_global(found)), crossing_lines(crossings)]
     parts.append(_small_print(found, currency))
@@ -68,66 +72,101 @@ def is_global(found: Sequence[Alternative]) -> bool:
     return any(each.equal is not None and each.equal.total is not None for each in found)
 
 
-def headline(found: Sequence[Alternative], currency: str = "") -> str:
-    """The winners in a sentence each, what was asked, and against what they are not sure."""
-    first, *more = headlines(found, currency)
+def headline(found: Sequence[Alternative], currency: str = "", by: Criterion = GPU_HOURS) -> str:
+    """The winners in a sentence each, and what was asked."""
+    first, *more = headlines(found, currency, by)
     return "\n".join([paragraph(first), *(paragraph(f"     {line}") for line in more)])
 
 
-def headlines(found: Sequence[Alternative], currency: str = "") -> list[str]:
-    """Fewest GPU-hours, least time, least money (with prices); what was asked; where bands overlap."""
+def headlines(found: Sequence[Alternative], currency: str = "", by: Criterion = GPU_HOURS) -> list[str]:
+    """Who is the best by the criterion asked for, then by the others; what was asked.
+
+    Throughput is told where it is asked for, and money where there are prices.
+    """
     known = list(found)
-    best, fastest, cheapest = best_of(known), fastest_of(known), cheapest_of(known)
+    best = best_of(known, by)
     base = best.answer
     assert base is not None and best.equal is not None
-    size = format_bytes(float(base.work.table_bytes[0]), binary=False)
-    first = f"{_who(best, 'take')} the fewest GPU-hours for {size}"
-    first += f": {format_number(best.gpu_hours)} per 10⁹ samples"
-    first += f"{_than(best, rivals_of(known, best), lambda each: each.gpu_hours, 'fewer')}."
-    second = f"{_who(fastest, 'be')} the fastest: {format_time(fastest.time_s)} per batch"
-    second += f"{_than(fastest, rivals_of(known, fastest), lambda each: each.time_s, 'faster')}."
-    money = ""
-    if cheapest is not None and cheapest.cost is not None:
-        money = f"{_who(cheapest, 'cost')} the least: {format_number(cheapest.cost)} {currency} for as many"
-        money += " (of those with a price)." if any(each.unpriced for each in known) else "."
-    total, each_gpu = best.equal.total, format_count(best.equal.of_gpu)
-    asked = f"A batch of each has {each_gpu} samples per GPU"
-    if total is not None:
-        asked = f"A batch of each has {format_count(total)} samples ({each_gpu} per GPU in HBM)"
-    close = [each.label for each in known if _overlap(each, best, lambda e: e.gpu_hours / e.time_s)]
-    near = [each.label for each in known if _overlap(each, fastest, lambda e: 1.0)]
-    unsure = [f"{what} not certain against: {', '.join(names)}"
-              for what, names in (("the GPU-hours are", close), ("the time is", near)) if names]  # fmt: skip
-    bands = f"Bands overlap, so {'; '.join(unsure)}." if unsure else ""
-    lines = (first, second, money, f"{asked}, ids {base.forward.ids.name}.", bands)
-    return [line for line in lines if line]
+    others = [each for each in (GPU_HOURS, TIME, COST) if each is not by]
+    asked = [each for each in (by, *others) if each is not COST or cheapest_of(known) is not None]
+    size = f" for {format_bytes(float(base.work.table_bytes[0]), binary=False)}"
+    lines = [_winner_words(known, each, "" if at else size, currency) for at, each in enumerate(asked)]
+    equal, each_gpu = best.equal, format_count(best.equal.of_gpu)
+    batch = f"A {'training step' if best.training else 'batch'} of each has"
+    if equal.total is None:
+        batch += f" {each_gpu} samples per GPU"
+    else:
+        batch += f" {format_count(equal.total)} samples ({each_gpu} per GPU {equal.where})"
+    return [*lines, f"{batch}, ids {base.forward.ids.name}."]
 
 
-_VERBS = {"take": ("takes", "take"), "be": ("is", "are"), "cost": ("costs", "cost")}
+@dataclass(frozen=True)
+class _Said:
+    """How a winner by a criterion is told: ``takes``, ``take``; the fewest GPU-hours; fewer; its number."""
+
+    verbs: tuple[str, str]
+    what: str
+    more: str
+    value: Callable[[Alternative, str], str]
+    goal: str
 
 
-def _who(each: Alternative, verb: str) -> str:
-    """``Host memory on 52 GPUs takes``"""
-    name = f"{each.label} on {counted(each.gpus, 'GPU')}"
-    return f"{name[0].upper()}{name[1:]} {_VERBS[verb][each.label.startswith('SSDs')]}"
+_SAID = {
+    TIME: _Said(
+        ("is", "are"),
+        "the fastest",
+        "faster",
+        lambda each, _: f"{format_time(each.time_s)} per batch",
+        "be as fast",
+    ),
+    THROUGHPUT: _Said(
+        ("processes", "process"),
+        "the most samples per second",
+        "more",
+        lambda each, _: rate_text(each.samples_per_s),
+        "process as many samples per second",
+    ),
+    GPU_HOURS: _Said(
+        ("takes", "take"),
+        "the fewest GPU-hours",
+        "fewer",
+        lambda each, _: f"{format_number(each.gpu_hours)} per 10⁹ samples",
+        "take as few GPU-hours",
+    ),
+    COST: _Said(
+        ("costs", "cost"),
+        "the least",
+        "less",
+        lambda each, currency: f"{_number(each.cost)} {currency} per 10⁹ samples",
+        "cost as little",
+    ),
+}
 
 
-def _than(
-    best: Alternative, rivals: Sequence[Alternative], measure: Callable[[Alternative], float], word: str
-) -> str:
-    """``, 2.3× fewer than the best plan in HBM (152 GPUs)``. Limits: no rival -> "" """
-    if not rivals:
-        return ""
-    rival = min(rivals, key=measure)
-    ratio = format_ratio(measure(rival) / measure(best))
-    return f", {ratio} {word} than {_article(rival)} ({counted(rival.gpus, 'GPU')})"
+def _winner_words(known: list[Alternative], by: Criterion, size: str, currency: str) -> str:
+    """Who wins, by how much over whom; or between which of them nobody can tell."""
+    said, best = _SAID[by], best_of(known, by)
+    near = [best, *by.order(by.as_good(known, best))]
+    some = " (of those with a price)" if by is COST and any(each.unpriced for each in known) else ""
+    if len(near) > 1:
+        who = [f"{_who(each)} ({said.value(each, currency)})" for each in near]
+        return (
+            f"Cannot tell which {said.verbs[0]} {said.what}{size}{some}: {', '.join(who[:-1])} or {who[-1]}."
+        )
+    name, rivals = _who(best), rivals_of(known, best)
+    name = name if best.label == best.machine else f"{name[0].upper()}{name[1:]}"
+    first = f"{name} {said.verbs[best.label.startswith('SSDs')]} {said.what}{size}"
+    rival = min(rivals, key=by.measure, default=best)
+    times = by.measure(rival) / by.measure(best)
+    than = ""
+    if rival is not best and math.isfinite(times):
+        than = f", {format_ratio(times)} {said.more} than {_article(rival)} ({counted(rival.gpus, 'GPU')})"
+    return f"{first}: {said.value(best, currency)}{some}{than}."
 
 
-def _overlap(each: Alternative, best: Alternative, scale: Callable[[Alternative], float]) -> bool:
-    """Whether one that is sold may be as good within both bands. scale  from its time to what counts"""
-    if each is best or each.stated or each.answer is None or best.answer is None:
-        return False
-    return each.answer.totals["low_s"] * scale(each) <= best.answer.totals["high_s"] * scale(best)
+def _who(each: Alternative) -> str:
+    """``host memory on 52 GPUs``"""
+    return f"{each.label} on {counted(each.gpus, 'GPU')}"
 
 
 def columns_of(currency: str) -> tuple[Column, ...]:
@@ -176,18 +215,48 @@ def _known(each: Alternative) -> str:
     return str(each.answer.main_evidence) if each.answer else ""
 
 
-def conditions(found: Sequence[Alternative], best: Alternative) -> str:
-    """What would have to be true for each of the others to take as few GPU-hours."""
-    lines = [(each.label, condition(each, best)) for each in found if condition(each, best)]
-    title = f"What would have to be true to take as few GPU-hours ({format_number(best.gpu_hours)})"
-    return f"{title}\n{facts(lines, indent=1)}" if lines else ""
+def conditions(found: Sequence[Alternative], currency: str = "", by: Criterion = GPU_HOURS) -> str:
+    """What would have to be true for each of the others to be as good as the best."""
+    said, best = _SAID[by], best_of(list(found), by)
+    told = [(each.label, price_words(each, found, by, currency), condition(each, best, by)) for each in found]
+    lines = [(label, "; or ".join(filter(None, words))) for label, *words in told if any(words)]
+    title = f"What would have to be true to {said.goal} ({said.value(best, currency)})"
+    return f"{paragraph(title)}\n{facts(lines, indent=1)}" if lines else ""
 
 
-def condition(each: Alternative, best: Alternative) -> str:
+def price_words(
+    each: Alternative, found: Sequence[Alternative], by: Criterion = COST, currency: str = ""
+) -> str:
+    """The price at which it costs as much as the cheapest, of the cheapest as much as the next.
+
+    Without prices, its GPU-hour against that of the best.
+    Limits: not asked for, not possible, on the machine of the other -> ""
+    """
+    best = best_of(list(found), by)
+    if by not in (COST, GPU_HOURS) or each.answer is None or each.stated or each.name in MEMORY_OF:
+        return ""
+    if by is GPU_HOURS:
+        if currency or each.machine == best.machine:
+            return ""
+        share = format_ratio(best.gpu_hours / each.gpu_hours)
+        return f"a GPU-hour at {share} the price of {best.machine}'s costs as much"
+    rest = [one for one in found if one.cost is not None and one.machine != each.machine]
+    other = best_of(rest, by) if each is best and rest else best
+    price = price_to_match(each, other.cost)
+    if other.machine == each.machine or price is None:
+        return ""
+    now = f" ({each.hour.words(currency)} now)" if each.hour else ""
+    words = HourPrice(price, each.hour.gpus if each.hour else None).words(currency)
+    if each is best:
+        return f"the cheapest up to {words}{now}"
+    return f"at most {words}{now}" if each.hour else f"at most {words}: no price is given"
+
+
+def condition(each: Alternative, best: Alternative, by: Criterion = GPU_HOURS) -> str:
     """In a sentence. Limits: the best -> "" """
-    if each.least_bytes_per_s is not None:
+    if each.least_bytes_per_s is not None and by is GPU_HOURS:
         return _least_rate(each, each.least_bytes_per_s)
-    need = needed(each, best)
+    need = needed(each, best, by)
     if need is None:
         return ""
     step, times, goal = need.step, format_ratio(need.factor), f"{format_time(need.target_s)} per batch: "
@@ -286,6 +355,24 @@ def crossing_words(each: Crossing) -> tuple[str, str]:
     return f"{size}{each.ids}", f"{each.then} ({then}) overtakes {each.first} ({first}) {at} samples"
 
 
+def hour_words(found: Sequence[Alternative], currency: str) -> str:
+    """What an hour with a price is of, of each machine; a domain of several machines is named."""
+    each = {one.machine: _hour_of(one, currency) for one in found if one.hour and one.answer}
+    return f"Prices: {'; '.join(each.values())}." if each else ""
+
+
+def _hour_of(one: Alternative, currency: str) -> str:
+    """``gb200-nvl72 50 EUR/h, of a machine of 4 GPUs (18 are an NVLink domain of 72)``"""
+    assert one.answer is not None and one.hour is not None
+    machine, words = one.answer.setting.machine, f"{one.machine} {one.hour.words(currency)}"
+    if one.hour.gpus is not None:
+        times = format_count(one.hour.units(one.machines, machine.gpus_per_node))
+        return f"{words}, paid {times}× for {counted(one.gpus_paid, 'GPU')}"
+    domain = f" ({machine.nodes_per_domain} are an NVLink domain of {machine.nvlink_domain_gpus})"
+    more = domain if machine.nodes_per_domain > 1 else ""
+    return f"{words}, of a machine of {counted(machine.gpus_per_node, 'GPU')}{more}"
+
+
 def paid_words(found: Sequence[Alternative]) -> list[str]:
     """What is counted, which GPUs are paid and do not work, and which prices are missing."""
     idle = [f"{each.label} {format_count(each.gpus_paid - each.gpus)} of {format_count(each.gpus_paid)}"
@@ -307,6 +394,7 @@ def _small_print(found: Sequence[Alternative], currency: str) -> str:
     lines = paid_words(found)
     if any(each.stated and each.answer for each in found):
         lines += [HYPOTHETICAL]
+    lines += [hour_words(found, currency)] if currency else []
     if not currency:
         lines += ["For costs: --prices prices.toml, with prices of a machine per hour and of a TB per month."]
     return "\n".join(paragraph(line) for line in lines)

@@ -1,7 +1,8 @@
-"""Prices that a user has: of a machine's hour, and of a TB for a month. None is shipped."""
+"""Prices that a user has: of an hour of a machine, a GPU or a rack; of a TB for a month. None is shipped."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,30 +13,49 @@ from perfmodel.errors import BadInputError
 from perfmodel.schema.files import shown, unknown_name
 from perfmodel.schema.gate import read_toml
 from perfmodel.schema.machine import list_machines
+from perfmodel.units import format_number
 
 _WHAT = "price file"
 MEMORY, SSD = "memory", "ssd"
 _TABLES = {"machine_hour": "h", "tb_month": "TB/month"}
 _PRICE = re.compile(
-    r"\s*+([+-]?[0-9][0-9_ ]*+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*+([A-Z]{3})\s*/\s*(h|TB/month)\s*"
+    r"\s*+([+-]?[0-9][0-9_ ]*+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*+([A-Z]{3})\s*+/\s*+"
+    r"(?:([1-9][0-9]{0,3}|)\s*+GPUs?\s*+/\s*+)?(h|TB/month)\s*+"
 )
 _MOST = 1e12
 EXAMPLE = '[machine_hour]\nh100-sxm-ib = "80 EUR/h"\n[tb_month]\nmemory = "3000 EUR/TB/month"'
 
 
 @dataclass(frozen=True)
+class HourPrice:
+    """Of an hour. gpus  that it is of, and that are paid whole; None: those of one machine"""
+
+    money: float
+    gpus: int | None = None
+
+    def units(self, machines: int, gpus_per_machine: int) -> int:
+        """How often it is paid for whole machines in use. Limits: of a machine -> machines"""
+        return math.ceil(machines * gpus_per_machine / (self.gpus or gpus_per_machine))
+
+    def words(self, currency: str) -> str:
+        """As a price file has it: ``24 EUR/h``, ``430 EUR/72 GPUs/h``."""
+        each = "" if self.gpus is None else "GPU/" if self.gpus == 1 else f"{self.gpus} GPUs/"
+        return f"{format_number(self.money)} {currency}/{each}h"
+
+
+@dataclass(frozen=True)
 class Prices:
-    """In one currency: of a machine's hour by its name; of a TB for a month of ``memory`` and ``ssd``."""
+    """In one currency: of an hour by the machine's name; of a TB for a month of ``memory`` and ``ssd``."""
 
     currency: str
-    machine_hour: Mapping[str, float]
+    machine_hour: Mapping[str, HourPrice]
     tb_month: Mapping[str, float]
 
 
-def read_prices(path: Path, asked: str | None = None) -> Prices:
+def read_prices(path: Path, *asked: str) -> Prices:
     """Prices from a TOML file.
 
-    asked  name of the machine that is asked about, which may be one of your own
+    asked  names of the machines that are asked about, which may be your own
 
     Limits: a price without currency and unit, two currencies, an unknown table or name, a price below 0 or
     above ``_MOST`` -> BadInputError
@@ -44,10 +64,10 @@ def read_prices(path: Path, asked: str | None = None) -> Prices:
     for name in document:
         if name not in _TABLES:
             raise unknown_name(f"{_WHAT} {path}: table", name, _TABLES)
-    found: dict[str, dict[str, float]] = {name: {} for name in _TABLES}
+    found: dict[str, dict[str, HourPrice]] = {name: {} for name in _TABLES}
     currencies: dict[str, str] = {}
     for table, unit in _TABLES.items():
-        known = _machines(asked) if table == "machine_hour" else [MEMORY, SSD]
+        known = list(dict.fromkeys([*list_machines(), *asked])) if table == "machine_hour" else [MEMORY, SSD]
         values = document.get(table, {})
         if not isinstance(values, dict):
             raise BadInputError(f"{_WHAT} {path}: {table} is not a table.", f"for example\n{EXAMPLE}")
@@ -63,18 +83,14 @@ def read_prices(path: Path, asked: str | None = None) -> Prices:
         raise BadInputError(
             f"{_WHAT} {path} has prices in {' and '.join(sorted(currencies))}.", "give all in one currency."
         )
-    return Prices(next(iter(currencies)), found["machine_hour"], found["tb_month"])
+    months = {name: price.money for name, price in found["tb_month"].items()}
+    return Prices(next(iter(currencies)), found["machine_hour"], months)
 
 
-def _machines(asked: str | None) -> list[str]:
-    """Names that a price may be of: another one is a slip of the pen."""
-    return list(dict.fromkeys([*list_machines(), *([asked] if asked else [])]))
-
-
-def _price(where: str, value: object, unit: str) -> tuple[float, str]:
-    """Number and currency of ``80 EUR/h``."""
+def _price(where: str, value: object, unit: str) -> tuple[HourPrice, str]:
+    """Price and currency of ``80 EUR/h``, ``10 EUR/GPU/h``, ``720 EUR/72 GPUs/h``."""
     match = _PRICE.fullmatch(value) if isinstance(value, str) else None
-    if match is None or match.group(3) != unit:
+    if match is None or match.group(4) != unit or (match.group(3) is not None and unit != "h"):
         raise BadInputError(
             f"{where} {shown(value)} is not a price with a unit.",
             f'write number, currency and unit, "80 EUR/{unit}"; for example\n{EXAMPLE}',
@@ -84,4 +100,5 @@ def _price(where: str, value: object, unit: str) -> tuple[float, str]:
         raise BadInputError(f"{where} {shown(value)} is negative.", "a price is 0 or more.")
     if price > _MOST:
         raise BadInputError(f"{where} {shown(value)} is too large.", f"a price is at most {_MOST:g}.")
-    return price, match.group(2)
+    gpus = None if match.group(3) is None else int(match.group(3) or 1)
+    return HourPrice(price, gpus), match.group(2)

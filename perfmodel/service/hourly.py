@@ -81,5 +81,6 @@ def hourly_cost(answer: ServiceLoad, machine: str, prices: Prices | None = None)
     if served.held_in:
         price = prices.tb_month[served.held_in]
         rented = float(serving_cost.storage_cost(served.held_bytes * answer.replicas, 1.0, price))
-    paid = machines * prices.machine_hour[machine] + rented
+    hour = prices.machine_hour[machine]
+    paid = hour.units(machines, served.node) * hour.money + rented
     return HourlyCost(*known, prices.currency, paid, rented)

@@ -37,7 +37,7 @@ def sharded_pass(base: Projection, way: str, tables: str | None = None) -> Serve
         best = winner(compared(base))
         plan, name = _plan_of(best), best.way
         if named is not None:
-            found = searched_plan(base, named, EFFORTS[DEFAULT_EFFORT])
+            found = searched_plan(base, named, EFFORTS[DEFAULT_EFFORT]).found
             assert best.answer is not None
             if found.cost.time_s < best.answer.time_s or not best.fits:
                 return _served(base, found.plan, named, PLANNED)

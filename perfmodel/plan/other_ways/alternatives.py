@@ -10,13 +10,14 @@ from typing import Any
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.model import serving_cost
 from perfmodel.passes import schemes
-from perfmodel.plan.as_projection import compared, winner
+from perfmodel.plan.as_projection import compared, undecided, winner
 from perfmodel.plan.other_ways.below_hbm import (
     CACHED,
     FROM_SSD,
     IN_PLACE,
     SHORTEST,
     Chosen,
+    MostGpus,
     chosen_below,
     fewest_gpus,
     gpus_of_node,
@@ -24,6 +25,7 @@ from perfmodel.plan.other_ways.below_hbm import (
     why,
 )
 from perfmodel.plan.other_ways.conditions import least_rate
+from perfmodel.plan.other_ways.criteria import COST, GPU_HOURS, TIME, Criterion
 from perfmodel.plan.other_ways.one_alternative import Alternative, EqualBatch, copies_of
 from perfmodel.projections import Projection, project_one
 from perfmodel.question.groups import DEFAULT_MACHINE
@@ -84,7 +86,7 @@ def alternatives(
     equal = EqualBatch.of(equal_batch, base)
     size, rate = float(base.work.table_bytes[0]), base.forward.constant("appliance_bytes_per_s")
     stated = {ONE_MEMORY: memory or (size, rate), **({REMOTE: remote} if remote else {})}
-    alone, most = _as_needed(asked), int(asked.get("gpus") or base.gpus)
+    alone, most = _as_needed(asked), MostGpus(int(asked.get("gpus") or base.gpus), bool(asked.get("gpus")))
     reasons = "as asked" if asked.get("gpus") else "as many as hold the tables in HBM"
     tried = partial(_tried, base.setting.machine, equal)
 
@@ -107,13 +109,13 @@ def alternatives(
         ),
     ]
     found = [each for each in found if not _worse(each, found)]
-    hours = best_of(found).gpu_hours
+    best = best_of(found)
     for at, each in enumerate(found):
         if each.answer and each.stated:
             options = {**alone, "batch": int(each.batch)}
-            enough = least_rate(options, stated[each.name], each.time_for(hours))
+            enough = least_rate(options, stated[each.name], GPU_HOURS.target_s(each, best))
             found[at] = replace(each, least_bytes_per_s=enough)
-    return [_priced(each, prices) for each in found]
+    return [priced(each, prices) for each in found]
 
 
 def read_once(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,7 +164,7 @@ def _on_infiniband(machine: Machine) -> Machine:
     return machine.model_copy(update={"name": f"{machine.name}-{like.links.network}", "links": links})
 
 
-def _on(name: str, asked: Mapping[str, Any], equal: EqualBatch, most: int) -> list[Alternative]:
+def _on(name: str, asked: Mapping[str, Any], equal: EqualBatch, most: MostGpus) -> list[Alternative]:
     """Rows in host memory beside C2C; exchanges take the times of the network that was measured."""
     own = machines_of(name, asked)
     found = _tried(
@@ -226,13 +228,13 @@ def _worse(each: Alternative, found: list[Alternative]) -> bool:
 
 
 def _in_both(
-    alone: Mapping[str, Any], equal: EqualBatch, best_plan: Planner, base: Projection, most: int
+    alone: Mapping[str, Any], equal: EqualBatch, best_plan: Planner, base: Projection, most: MostGpus
 ) -> list[Chosen]:
     """The planner's choice for each table: of the fewest GPUs that hold all rows, the most of which the HBM
     alone does not, and the number between them, those with the fewest GPU-hours."""
     below, node = {**alone, "tier": IN_PLACE}, gpus_of_node(alone)
-    least, enough = fewest_gpus(below, equal), int(base.gpu_count.needed)
-    last = max(_whole(min(most, enough - 1), node), least)
+    least, enough = most.check(fewest_gpus(below, equal), node), int(base.gpu_count.needed)
+    last = max(_whole(min(most.gpus, enough - 1), node), least)
     numbers = sorted({least, max(_whole(round((least * last) ** 0.5), node), least), last})
     bases = [project_one(**{**below, "gpus": gpus, "batch": equal.on(gpus)}) for gpus in numbers]
     found = [best_plan(each, (IN_PLACE, CACHED), 1 / len(bases)) for each in bases]
@@ -258,9 +260,10 @@ def _whole(gpus: int, node: int) -> int:
 def _planned(base: Projection, best_plan: Planner | None) -> tuple[str, Projection]:
     if best_plan is not None:
         return best_plan(base, (), 1.0)
-    best = winner(compared(base))
+    found = list(compared(base))
+    best, near = winner(found), [each.way for each in undecided(found)]
     assert best.answer is not None  # row-wise always has one
-    return best.way, best.answer
+    return f"{best.way} (cannot be told from {', '.join(near)})" if near else best.way, best.answer
 
 
 def _as_needed(asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -293,7 +296,7 @@ def _stated(
     return [Chosen(f"over the network, {text}, {shared}{format_time(memory.latency_s)} away", answer, "")]
 
 
-def _priced(each: Alternative, prices: Prices | None) -> Alternative:
+def priced(each: Alternative, prices: Prices | None) -> Alternative:
     """With the money for ``SAMPLES`` samples on the machines in use, or with the price that is missing."""
     if prices is None or each.answer is None:
         return each
@@ -302,7 +305,9 @@ def _priced(each: Alternative, prices: Prices | None) -> Alternative:
     rented = MEMORY_OF.get(each.name.removesuffix(FAST), "")
     if rented and rented not in prices.tb_month:
         return replace(each, unpriced=f"tb_month.{rented}")
-    return replace(each, cost=each.machine_hours * prices.machine_hour[each.machine] + rent_of(each, prices))
+    hour = prices.machine_hour[each.machine]
+    found = replace(each, hour=hour)
+    return replace(found, cost=found.priced_hours * hour.money + rent_of(each, prices))
 
 
 def rent_of(each: Alternative, prices: Prices) -> float:
@@ -318,26 +323,35 @@ def _sold(found: list[Alternative], sold: bool = True) -> Iterator[Alternative]:
     return (each for each in found if each.answer and not (sold and each.stated))
 
 
-def best_of(found: list[Alternative], *, sold: bool = True) -> Alternative:
-    """The fewest GPU-hours. sold  without memory only stated"""
-    return min(_sold(found, sold), key=lambda each: each.gpu_hours)
+def best_of(found: list[Alternative], by: Criterion = GPU_HOURS, *, sold: bool = True) -> Alternative:
+    """The best by a criterion: the fewest GPU-hours, unless another is said.
+
+    sold  without memory that is only stated
+    Limits: none is possible -> BadInputError
+    """
+    best = min(_sold(found, sold), key=by.measure, default=None)
+    if best is None:
+        whys = "; ".join(f"{each.label}: {each.why}" for each in found if each.why)
+        raise BadInputError(f"nothing that is sold holds the tables: {whys}.", "give more --gpus.")
+    return best
 
 
 def fastest_of(found: list[Alternative]) -> Alternative:
     """The least time of a batch, of what is sold."""
-    return min(_sold(found), key=lambda each: each.time_s)
+    return best_of(found, TIME)
 
 
 def cheapest_of(found: list[Alternative]) -> Alternative | None:
     """The least money, of what is sold. Limits: no prices -> None"""
-    priced = [each for each in _sold(found) if each.cost is not None]
-    return min(priced, key=lambda each: each.cost or 0.0) if priced else None
+    best = best_of(found, COST)
+    return best if best.cost is not None else None
 
 
 def rivals_of(found: list[Alternative], best: Alternative) -> list[Alternative]:
     """What the best is compared with: those in HBM, or those outside it if the best is in it.
 
-    Each of the two has the exchange that is the fastest for it. Limits: none is possible there -> none
+    Each of the two has the exchange that is the fastest for it. Limits: none is possible there -> all others
     """
-    inside = best.name in IN_HBM
-    return [each for each in _sold(found) if (each.name in IN_HBM) != inside]
+    inside, sold = best.name in IN_HBM, list(_sold(found))
+    others = [each for each in sold if (each.name in IN_HBM) != inside]
+    return others or [each for each in sold if each is not best]

@@ -16,7 +16,7 @@ from perfmodel.plan.other_ways.one_alternative import EqualBatch, node_of
 from perfmodel.projections import Projection, prepare, project_one
 from perfmodel.projections.grid import project_grid
 from perfmodel.schema.machine import Machine, load_machine
-from perfmodel.units import format_count
+from perfmodel.units import counted, format_count
 
 IN_PLACE, CACHED, FROM_SSD = "uvm", "uvm-caching", "ssd"
 FEWEST, SHORTEST = "the fewest that hold the rows", "the shortest time"
@@ -49,12 +49,26 @@ class Chosen:
     fastest: bool = False
 
 
+@dataclass(frozen=True)
+class MostGpus:
+    """GPUs that are tried. given  whether somebody said so: then rows that need more are not possible"""
+
+    gpus: int
+    given: bool = False
+
+    def check(self, least: int, node: int) -> int:
+        """The fewest that hold the rows. Limits: more than the nodes that were given -> BadInputError"""
+        if self.given and least > math.ceil(self.gpus / node) * node:
+            more = f"needs {counted(least, 'GPU')} or more, and --gpus {self.gpus} allows no more"
+            raise BadInputError(f"{more}.", "give more --gpus, or leave them out.")
+        return least
+
+
 def chosen_below(
-    asked: Mapping[str, Any], equal: EqualBatch, tiers: tuple[str, ...], most: int
+    asked: Mapping[str, Any], equal: EqualBatch, tiers: tuple[str, ...], most: MostGpus
 ) -> list[Chosen]:
     """With the fewest GPU-hours; and, where another number of GPUs is faster, that.
 
-    most  GPUs that are tried, where the rows do not need more
     Limits: none is possible -> the error of the last
     """
     tried, refused, left_out = list[OnGpus](), list[PerfmodelError](), set[int]()
@@ -62,7 +76,8 @@ def chosen_below(
     for tier, way in itertools.product(tiers, _ways(asked)):
         options = {**asked, "tier": tier, "reduction": way}
         try:
-            numbers = _numbers(fewest_gpus(options, equal), most, gpus_of_node(options))
+            node = gpus_of_node(options)
+            numbers = _numbers(most.check(fewest_gpus(options, equal), node), most.gpus, node)
         except PerfmodelError as error:
             refused.append(error)
             continue

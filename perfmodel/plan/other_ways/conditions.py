@@ -1,4 +1,4 @@
-"""What would have to be true for an alternative to take as few GPU-hours as the best."""
+"""What would have to be true for an alternative to be as good as the best: its time, or its price."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from perfmodel.model import serving_cost
 from perfmodel.passes.steps import StepRow
+from perfmodel.plan.other_ways.criteria import GPU_HOURS, Criterion
 from perfmodel.plan.other_ways.one_alternative import Alternative
 from perfmodel.projections import prepare
 from perfmodel.projections.grid import project_grid
@@ -16,7 +17,7 @@ from perfmodel.projections.grid import project_grid
 
 @dataclass(frozen=True)
 class Needed:
-    """What would have to be true for an alternative to take as few GPU-hours as the best.
+    """What would have to be true for an alternative to be as good as the best.
 
     target_s  time of a batch at which it does
     steps   that could do it: the one that does it alone by the least factor; where none does, all exchanges;
@@ -37,15 +38,15 @@ class Needed:
         return len(self.steps) == 1
 
 
-def needed(each: Alternative, best: Alternative) -> Needed | None:
-    """What would make it take as few GPU-hours: the step that must become faster by the least.
+def needed(each: Alternative, best: Alternative, by: Criterion = GPU_HOURS) -> Needed | None:
+    """What would make it as good as the best: the step that must become faster by the least.
 
     Where no step is enough alone, all exchanges together; where they are not, all steps.
-    Limits: the best itself, one that takes fewer, or not possible -> None
+    Limits: the best itself, one that is better, without a price, or not possible -> None
     """
-    if each.answer is None or each is best or each.gpu_hours <= best.gpu_hours:
+    if each.answer is None or each is best or not by.measure(best) < by.measure(each) < math.inf:
         return None
-    target_s = each.time_for(best.gpu_hours)
+    target_s = by.target_s(each, best)
     rows = each.answer.steps
     exchanges = tuple(row for row in rows if row.collective)
     single: list[tuple[StepRow, ...]] = [(row,) for row in sorted(rows, key=lambda row: -row.time_s)]
@@ -61,6 +62,18 @@ def needed(each: Alternative, best: Alternative) -> Needed | None:
 def _factor(group: tuple[StepRow, ...], time_s: float, target_s: float) -> float:
     """Of the times of some steps together."""
     return float(serving_cost.speedup_to_match(sum(row.time_s for row in group), time_s, target_s))
+
+
+def price_to_match(each: Alternative, cost: float | None) -> float | None:
+    """Price of an hour of what its ``hour`` is of, at which a plan in HBM costs as much as another [money].
+
+        c = C / h                                                             [money/h]
+
+    cost  C, money of the other;  h  hours that are paid (``Alternative.priced_hours``)
+    Source: h c = C
+    Limits: not possible, or no price of the other -> None
+    """
+    return None if cost is None or each.answer is None else cost / each.priced_hours
 
 
 def least_rate(asked: Mapping[str, Any], values: tuple[float, ...], target_s: float) -> float | None:

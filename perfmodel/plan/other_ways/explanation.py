@@ -8,6 +8,7 @@ from perfmodel.model import serving_cost
 from perfmodel.passes.equations import Equation, ExplainedNumber
 from perfmodel.plan.other_ways.alternatives import FAST, MEMORY_OF, best_of, rent_of
 from perfmodel.plan.other_ways.conditions import least_rate, needed
+from perfmodel.plan.other_ways.criteria import GPU_HOURS, Criterion
 from perfmodel.plan.other_ways.one_alternative import SAMPLES, Alternative
 from perfmodel.plan.other_ways.winner_map import Crossing
 from perfmodel.schema.prices import Prices
@@ -25,15 +26,20 @@ _N = f"N = {SAMPLES:g}"
 
 
 def explain_alternatives(
-    found: Sequence[Alternative], crossed: Sequence[Crossing], prices: Prices | None = None
+    found: Sequence[Alternative],
+    crossed: Sequence[Crossing],
+    prices: Prices | None = None,
+    by: Criterion = GPU_HOURS,
 ) -> tuple[ExplainedNumber, ...]:
     """The equation behind each number of each possible alternative, then of each crossing."""
-    best = best_of(list(found))
-    rows = (number for each in found if each.answer for number in _of_one(each, best, prices))
+    best = best_of(list(found), by)
+    rows = (number for each in found if each.answer for number in _of_one(each, best, prices, by))
     return (*rows, *map(_of_crossing, crossed))
 
 
-def _of_one(each: Alternative, best: Alternative, prices: Prices | None) -> Iterator[ExplainedNumber]:
+def _of_one(
+    each: Alternative, best: Alternative, prices: Prices | None, by: Criterion
+) -> Iterator[ExplainedNumber]:
     label, key = each.label, each.name
     S, t = format_count(each.samples), format_time(each.time_s)
     rate, hours = each.samples_per_s, each.gpu_hours
@@ -67,17 +73,17 @@ def _of_one(each: Alternative, best: Alternative, prices: Prices | None) -> Iter
             Equation.of(serving_cost.energy_kwh),
             (f"h = {told}, P = {format_number(power)} W (datasheet of {each.machine}): {energy}",),
         )
-    yield from _money(each, told, prices)
-    yield from _condition(each, best)
+    yield from _money(each, prices)
+    yield from _condition(each, best, by)
 
 
-def _money(each: Alternative, told: str, prices: Prices | None) -> Iterator[ExplainedNumber]:
+def _money(each: Alternative, prices: Prices | None) -> Iterator[ExplainedNumber]:
     """Machines and what is rented, where prices are known."""
-    if prices is None or each.cost is None or each.answer is None:
+    if prices is None or each.cost is None or each.answer is None or each.hour is None:
         return
-    price = prices.machine_hour[each.machine]
     text = f"{format_number(each.cost)} {prices.currency}"
-    working = [f"{told} of machines at {format_number(price)} {prices.currency}/h"]
+    what = "machines" if each.hour.gpus is None else f"{counted(each.hour.gpus, 'GPU')}"
+    working = [f"{format_number(each.priced_hours)} h of {what} at {each.hour.words(prices.currency)}"]
     equation = Equation.of(serving_cost.hours_paid, "machine-hours × price of an hour + storage_cost")
     rented = MEMORY_OF.get(each.name.removesuffix(FAST))
     if rented:
@@ -90,11 +96,13 @@ def _money(each: Alternative, told: str, prices: Prices | None) -> Iterator[Expl
     )
 
 
-def _condition(each: Alternative, best: Alternative) -> Iterator[ExplainedNumber]:
+def _condition(each: Alternative, best: Alternative, by: Criterion) -> Iterator[ExplainedNumber]:
     """How much faster which steps would have to be, or how slow a memory may be."""
     t, fewest = format_time(each.time_s), f"{format_number(best.gpu_hours)} GPU-hours of {best.label}"
-    least = format_time(each.time_for(best.gpu_hours))
-    if each.least_bytes_per_s is not None:
+    if by is not GPU_HOURS:
+        fewest = f"{by.name} of {best.label}"
+    least = format_time(by.target_s(each, best))
+    if each.least_bytes_per_s is not None and by is GPU_HOURS:
         yield ExplainedNumber(
             f"{each.label}: rate that is enough",
             f"{each.name}.least_bytes_per_s",
@@ -103,13 +111,13 @@ def _condition(each: Alternative, best: Alternative) -> Iterator[ExplainedNumber
             Equation.of(least_rate, "t(rate) = t*, halved until both ends are within 0.1 %     [bytes/s]"),
             (f"t* = {least}, for the {fewest}; at its own rate t = {t}",),
         )
-    need = needed(each, best)
+    need = needed(each, best, by)
     if need is None:
         return
     part, names = sum(step.time_s for step in need.steps), " + ".join(step.label for step in need.steps)
     factor = format_ratio(need.factor)
     yield ExplainedNumber(
-        f"{each.label}: faster to take as few GPU-hours",
+        f"{each.label}: faster to be as good as {best.label}",
         f"{each.name}.needed.times_faster",
         need.factor,
         factor,

@@ -13,6 +13,7 @@ from perfmodel.projections import Projection
 from perfmodel.question.passes import EQUAL_BATCHES, GLOBAL
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine
+from perfmodel.schema.prices import HourPrice
 
 SAMPLES = 1e9
 """Samples that costs are told for."""
@@ -23,19 +24,20 @@ class EqualBatch:
     """The batch that all alternatives have alike.
 
     total   samples of all GPUs together; None: each GPU has as many
-    of_gpu  samples of one GPU: of all alternatives, or of row-wise in HBM alone
+    of_gpu  samples of one GPU: of all alternatives, or ``where`` alone, in words
     """
 
     total: int | None
     of_gpu: int
+    where: str = "in HBM"
 
     @staticmethod
-    def of(equal: str, base: Projection) -> EqualBatch:
+    def of(equal: str, base: Projection, where: str = "in HBM") -> EqualBatch:
         """equal  one of ``EQUAL_BATCHES``;  base  row-wise in HBM, of which copies fill a machine"""
         if equal not in EQUAL_BATCHES:
             raise unknown_name("--equal-batch", equal, EQUAL_BATCHES)
         each = int(base.work.batch[0])
-        return EqualBatch(each * base.gpus * copies_of(base) if equal == GLOBAL else None, each)
+        return EqualBatch(each * base.gpus * copies_of(base) if equal == GLOBAL else None, each, where)
 
     def on(self, gpus: int) -> int:
         """Samples of one of these GPUs. Limits: more GPUs than samples -> 1, some GPUs have none"""
@@ -70,9 +72,10 @@ class Alternative:
     gpus_why  why it has this number of GPUs; "": it is said in ``what``
     answer  of one copy; None where it is not possible, then ``why``;  copies  side by side, in one machine
     equal   the batch that all alternatives have alike
-    stated  whether its memory is only stated, not sold
+    stated  whether its memory is only stated, not sold;  training  whether a pass is forward and backward
     network  whose exchanges it has, where its machine is not the one that was asked for
-    cost  money; None where a price is missing, then ``unpriced`` names it: tb_month.ssd
+    hour  price of its machine;  cost  money; None where a price is missing, then ``unpriced`` names it:
+          tb_month.ssd
     least_bytes_per_s  of a memory that is only stated: the rate at which it would take as many GPU-hours as
           the best that is sold; None where it takes more already
     """
@@ -87,7 +90,9 @@ class Alternative:
     equal: EqualBatch | None = None
     copies: int = 1
     stated: bool = False
+    training: bool = False
     network: str = ""
+    hour: HourPrice | None = None
     cost: float | None = None
     unpriced: str = ""
     least_bytes_per_s: float | None = None
@@ -144,8 +149,15 @@ class Alternative:
 
     @property
     def machine_hours(self) -> float:
-        """Of as many: what energy and money are counted by."""
+        """Of as many: what energy is counted by."""
         return self.hours(self.machines)
+
+    @cached_property
+    def priced_hours(self) -> float:
+        """Hours that are paid for as many, of what ``hour`` is of: machines, GPUs or racks."""
+        if self.answer is None or self.hour is None:
+            return self.machine_hours
+        return self.hours(self.hour.units(self.machines, self.answer.setting.machine.gpus_per_node))
 
     def hours(self, many: int) -> float:
         """Of as many GPUs or machines while ``SAMPLES`` samples are processed."""
@@ -158,10 +170,6 @@ class Alternative:
             return None
         return float(serving_cost.energy_kwh(self.machine_hours, self.answer.setting.machine.value("node_w")))
 
-    def time_for(self, hours: float) -> float:
-        """Time of a batch at which it would take as many GPU-hours [s]."""
-        return self.time_s * hours / self.gpu_hours
-
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words."""
         found: dict[str, Any] = {"name": self.name, "label": self.label, "machine": self.machine}
@@ -172,6 +180,7 @@ class Alternative:
             **found,
             "what": self.what,
             "stated": self.stated,
+            "training": self.training,
             "network": self.network or None,
             "gpus": self.gpus,
             "gpus_paid": self.gpus_paid,
@@ -186,6 +195,7 @@ class Alternative:
             "machines": self.machines,
             "machine_hours": self.machine_hours,
             "energy_kwh_at_most": self.energy_kwh,
+            "price": self.hour and vars(self.hour),
             "cost": self.cost,
             "unpriced": self.unpriced or None,
             "least_bytes_per_s": self.least_bytes_per_s,

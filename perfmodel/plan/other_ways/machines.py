@@ -1,0 +1,72 @@
+"""The best plan of the same tables on each of several machines, side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from perfmodel.errors import BadInputError, PerfmodelError
+from perfmodel.model import serving_cost
+from perfmodel.plan.other_ways.alternatives import Planner, priced
+from perfmodel.plan.other_ways.one_alternative import Alternative, EqualBatch, copies_of
+from perfmodel.projections import Projection, project_one
+from perfmodel.question.passes import GLOBAL
+from perfmodel.schema.prices import Prices
+
+AS_ASKED, HELD = "as asked", "as many as hold the tables in HBM"
+_AT_MOST = 4
+"""Times the GPUs that row-wise needs, up to which more are tried where no plan fits and nobody gave them."""
+_MORE = 1.25
+
+
+def on_machines(
+    asked: Sequence[tuple[Mapping[str, Any], Planner]],
+    prices: Prices | None = None,
+    equal_batch: str = GLOBAL,
+    *,
+    training: bool = False,
+) -> list[Alternative]:
+    """The plan on each machine, on the GPUs that are asked for or on as many as it needs.
+
+    asked  of each machine the options of ``project_one``, and what plans there;  training  what it plans
+    equal_batch  of all, one of ``EQUAL_BATCHES``; global: those of the first machine that is possible
+    Limits: none is possible -> the error of the first
+    """
+    found, refused, equal = list[Alternative](), list[PerfmodelError](), None
+    for options, plan in asked:
+        name = options["machine"].name
+        try:
+            base = project_one(**options)
+            equal = equal or EqualBatch.of(equal_batch, base, f"of {name}")
+            (what, answer), why = _planned(options, plan, base, equal)
+        except PerfmodelError as error:
+            refused.append(error)
+            found.append(Alternative(name, name, name, why=error.message.rstrip(".")))
+            continue
+        copies = copies_of(answer)
+        each = Alternative(name, name, name, what, answer, why, equal=equal, copies=copies, training=training)
+        found.append(priced(each, prices))
+    if len(refused) == len(found):
+        raise refused[0]
+    return found
+
+
+def _planned(
+    options: Mapping[str, Any], plan: Planner, base: Projection, equal: EqualBatch
+) -> tuple[tuple[str, Projection], str]:
+    """A plan for its part of the batch, and why on so many GPUs; on more where none fits as many.
+
+    base  row-wise, on as many GPUs as the rows need
+    """
+    gpus, node, given = base.gpus, base.gpu_count.gpus_per_node, options.get("gpus") is not None
+    while True:
+        copies = int(serving_cost.copies_in_machine(gpus, node, whole=False))
+        base = project_one(**{**options, "gpus": gpus, "batch": equal.on(gpus * copies)})
+        try:
+            return plan(base, (), 1.0), AS_ASKED if given else HELD
+        except BadInputError:
+            more = node * math.ceil(max(gpus * _MORE, gpus + 1) / node) if gpus >= node else gpus + 1
+            if given or more > _AT_MOST * max(base.gpu_count.needed, node):
+                raise
+            gpus = more
