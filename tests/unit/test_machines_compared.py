@@ -14,6 +14,7 @@ import pytest
 from perfmodel.errors import BadInputError
 from perfmodel.model.differences import difference_band
 from perfmodel.schema.prices import HourPrice, read_prices
+from perfmodel.units import format_per_second
 
 MACHINES = ("h100-sxm-ib", "h200-sxm-ib", "gb200-nvl72")
 NODE = dict(zip(MACHINES, (8, 8, 4), strict=True))
@@ -227,3 +228,25 @@ def test_explain_has_the_money_of_a_rack(cli: Any, tmp_path: Path) -> None:
     for each in document["alternatives"]:
         assert numbers[f"{each['name']}.cost"]["value"] == each["cost"]
     assert "of 72 GPUs at 720 EUR/72 GPUs/h" in " ".join(numbers["gb200-nvl72.cost"]["working"])
+
+
+def test_a_sweep_of_machines_is_sorted_by_time_and_one_of_a_machine_by_slowdown(cli: Any) -> None:
+    """A100 takes longer than H100 and is slowed less: one of its GPUs takes longer too."""
+    words = ("sweep", "--table-size", "10TB", "--machine")
+    text = cli(*words, "gb200-nvl72,a100-sxm-ib,h100-sxm-ib").out
+    frame = rows_of_sweep(cli, *words, "gb200-nvl72,a100-sxm-ib,h100-sxm-ib")
+    by_time = sorted(frame, key=lambda row: row["time_s"])
+    assert [line.split()[0] for line in text.split("Fastest")[1].splitlines()[2:5]] == [
+        row["machine"] for row in by_time
+    ]
+    assert by_time != sorted(frame, key=lambda row: row["slowdown"])
+    assert "slowdown" not in text and "Each GPU has as many samples" in " ".join(text.split())
+    for row in by_time:
+        assert format_per_second(row["gpus"] * row["batch"] / row["time_s"], "samples") in text
+    alone = cli("sweep", "--table-size", "1TB,10TB").out
+    assert "Least slowed" in alone and "Fastest" not in alone
+
+
+def rows_of_sweep(cli: Any, *words: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(cli(*words, "--json").out)["rows"]
+    return rows
