@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from perfmodel.cli.page_file import check_place, deliver, write, wrote
 from perfmodel.cli.question import LISTS, Question, question_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
-from perfmodel.projections.comparison import whole
+from perfmodel.projections.comparison import samples_per_s, whole
 from perfmodel.question.pages import PICTURES
 from perfmodel.report.figures.registry import COMPARED
 from perfmodel.report.page.comparison_card import finding
@@ -26,6 +26,7 @@ from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.home import LATEST
 from perfmodel.schema.machine import list_machines
+from perfmodel.units import counted, format_per_second
 
 if TYPE_CHECKING:
     from perfmodel.report.figures.compare import Pair
@@ -54,7 +55,19 @@ def compare_page(context: typer.Context) -> None:
         deliver(page, out, file_format, typed["as_json"], compare=list(names), **_record(pair))
         return
     size = write(page, out, file_format)
-    emit(f"{paragraph(page.card.sentence)}\n\n{wrote(out, size, file_format)}")
+    said = [page.card.sentence, *_held(pair)]
+    emit("\n\n".join([*map(paragraph, said), wrote(out, size, file_format)]))
+
+
+def _held(pair: Pair) -> Iterator[str]:
+    """Where the numbers of GPUs differ: that each has as many samples, and what all of them process."""
+    if pair.a.gpus != pair.b.gpus:
+        sides = [
+            f"{letter} {counted(each.gpus, 'GPU')}, {format_per_second(samples_per_s(each), 'samples')}"
+            for letter, _, each in pair.sides
+        ]
+        each_gpu = counted(int(pair.a.work.batch[0]), "sample")
+        yield f"A batch has {each_gpu} on each GPU, so more GPUs process more in it: {'; '.join(sides)}."
 
 
 def comparison(params: Mapping[str, Any], command: str) -> tuple[Pair, Page]:
@@ -149,6 +162,7 @@ def _record(pair: Pair) -> dict[str, Any]:
             "time_s": answer.time_s,
             "low_s": answer.totals["low_s"],
             "high_s": answer.totals["high_s"],
+            "samples_per_s": samples_per_s(answer),
             "slowdown": answer.slowdown,
         }
         for side, label, answer in pair.sides

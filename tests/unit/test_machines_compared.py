@@ -250,3 +250,21 @@ def test_a_sweep_of_machines_is_sorted_by_time_and_one_of_a_machine_by_slowdown(
 def rows_of_sweep(cli: Any, *words: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = json.loads(cli(*words, "--json").out)["rows"]
     return rows
+
+
+def test_a_page_of_two_ranks_by_time_and_says_what_is_held(cli: Any, tmp_path: Path) -> None:
+    size = ("--table-size", "10TB", "--batch", "1024", "--pooling", "32", "--dim", "32")
+
+    def compared(a: str, b: str, *more: str) -> str:
+        done = cli("report", "--compare", a, b, *size, "--out", str(tmp_path / "two.md"), "--force", *more)
+        assert done.code == 0, done.err
+        return str(done.out)
+
+    found = json.loads(compared("a100-sxm-ib", "h100-sxm-ib", "--json"))
+    a, b = found["a"], found["b"]
+    assert a["slowdown"] < b["slowdown"] and a["time_s"] > b["time_s"]
+    assert not found["finding"].startswith("A a100-sxm-ib is")
+    assert a["samples_per_s"] == pytest.approx(1024 * a["gpus"] / a["time_s"])
+    assert "on each GPU" not in compared("a100-sxm-ib", "h100-sxm-ib")  # as many GPUs
+    text = " ".join(compared("h100-sxm-ib", "gb200-nvl72").split())
+    assert "A batch has 1 024 samples on each GPU, so more GPUs process more in it: A 152 GPUs, " in text
