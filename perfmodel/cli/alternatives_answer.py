@@ -12,6 +12,7 @@ from perfmodel.cli.workload import local_memory_of, remote_memory_of
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import AUTO
+from perfmodel.question.passes import GLOBAL
 from perfmodel.schema.distributions import UNIFORM
 from perfmodel.units import counted
 
@@ -60,7 +61,10 @@ def answered(typed: Mapping[str, Any]) -> AlternativesAnswer:
     from perfmodel.plan.other_ways.alternatives import read_once
     from perfmodel.schema.prices import read_prices
 
-    question = question_of({**typed, "scenario": "cluster", "local_memory": None, "remote_memory": None})
+    shared = {**typed, "scenario": "cluster", "local_memory": None, "remote_memory": None}
+    question = question_of(shared, copied=True)
+    if typed["global_batch"] is not None and typed["equal_batch"] != GLOBAL:
+        raise BadInputError("--global-batch is of all GPUs together.", "leave out --equal-batch.")
     questions = on_machines(question, typed)
     _refuse(typed, several=len(questions) > 1)
     for each in questions:

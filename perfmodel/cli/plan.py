@@ -97,6 +97,7 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
     max_hbm, reserve, gpus_per_node = asked["max_hbm"], asked["reserve"], asked["gpus_per_node"]
     texts = {"model": asked["model"], "gpus": options.gpus, "batch": asked["batch"]}
     texts |= {"effort": options.effort, "time_limit": options.time_limit}
+    texts["global_batch"] = options.global_batch
     numbers = {**numbers_of(options.plan_file, **texts), "ids": ids_as_made(asked)}
     of_one = {"plan": options.plan_file, "out": options.out, "report": options.report, "dense": dense}
     check_one_plan(numbers["many"], **of_one)
@@ -124,6 +125,7 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
             machine=box,
             gpus=numbers["gpus"] or (given.gpus if given else 0),
             batch=numbers["batch"],
+            total=numbers["total"],
             training=training,
             reserve=kept_back,
             host_reserve=host_reserve_of(reserve),

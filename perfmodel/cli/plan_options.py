@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.cli.effort import effort_of, limit_of
 from perfmodel.cli.options import count_values, split_values
 from perfmodel.cli.output import check_named, check_target, not_json, note
-from perfmodel.cli.workload import reserve_of
+from perfmodel.cli.workload import reserve_of, share_of
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Plan
 from perfmodel.plan.pricing.allowed_tiers import Below
@@ -74,12 +74,17 @@ def numbers_of(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
             f"  perfmodel project --model {shlex.quote(texts['model'])} --tier uvm",
         )
     gpus = count_values([texts["gpus"]], "--gpus") if texts["gpus"] is not None else []
-    batch = parse_count(texts["batch"] or DEFAULT_BATCH, "--batch")
+    total = texts.get("global_batch")
+    if total is not None and plan_file is not None:
+        raise BadInputError("--global-batch and --plan cannot be combined.", "give --batch, of each GPU.")
+    shares = [share_of(texts, each) for each in gpus] if total is not None else []
+    batch = shares[0] if shares else parse_count(texts["batch"] or DEFAULT_BATCH, "--batch")
     return {
         "model": texts["model"],
         "gpus": gpus[0] if gpus else None,
         "many": gpus,
         "batch": batch,
+        "total": batch * gpus[0] if shares else None,
         "effort_s": effort_of(texts["effort"]),
         "time_limit_s": limit_of(texts["time_limit"]),
     }

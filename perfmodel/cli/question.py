@@ -12,15 +12,23 @@ from typing import Any
 from perfmodel.cli.chosen import advice, calibration_of, check_gpus, library_of, machine_of
 from perfmodel.cli.ids import ids_of
 from perfmodel.cli.options import split_values
-from perfmodel.cli.workload import local_memory_of, remote_memory_of, reserve_of, workload_values
+from perfmodel.cli.workload import (
+    local_memory_of,
+    remote_memory_of,
+    reserve_of,
+    share_of,
+    workload_values,
+)
 from perfmodel.errors import BadInputError
+from perfmodel.model.serving_cost import copies_in_machine
 from perfmodel.passes.schemes import usual_reduction
 from perfmodel.passes.settings import CLUSTER, Setting, load_setting
-from perfmodel.projections import Projection, project_one
+from perfmodel.projections import Projection, prepare, project_one
 from perfmodel.projections.inputs import DEFAULT_RESERVE
 from perfmodel.schema.distributions import Distribution
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.tiers import Tier
+from perfmodel.units import parse_count
 
 LISTS = ("table_size", "batch", "pooling", "dim", "machine", "backend", "clock", "reduction")
 """Options of which a page takes several values: a question has the first of each."""
@@ -77,9 +85,10 @@ class Question:
             check_gpus(max(table_bytes, default=self.table_bytes or 0.0), self.machine, self.reserve)
 
 
-def question_of(typed: Mapping[str, Any]) -> Question:
+def question_of(typed: Mapping[str, Any], *, copied: bool = False) -> Question:
     """Of the parameters of a command by name, as they were typed; those that it has not, nobody said.
 
+    copied  whether tables in a part of a machine have copies on the rest of it, each with its part of a batch
     Limits: values that cannot be used, or cannot be combined -> BadInputError
     """
     first = {**typed, **{name: _first(name, typed.get(name)) for name in LISTS}}
@@ -88,7 +97,7 @@ def question_of(typed: Mapping[str, Any]) -> Question:
     backend, clock = first["backend"], first["clock"]
     calibration = calibration_of(first.get("calibration"), backend, clock)
     machine = machine_of(first["machine"], first.get("settings"), calibration)
-    return Question(
+    found = Question(
         machine=machine,
         **workload,
         backend=library_of(machine, backend, calibration),
@@ -104,6 +113,30 @@ def question_of(typed: Mapping[str, Any]) -> Question:
         local_memory=_memory_of(first.get("local_memory"), first.get("remote_memory")),
         tier=first.get("tier"),
     )
+    return found if first.get("global_batch") is None else _of_all_gpus(found, first, copied)
+
+
+def _of_all_gpus(question: Question, typed: Mapping[str, Any], copied: bool) -> Question:
+    """With its part of ``--global-batch`` for each GPU, on the GPUs that hold the tables and its buffers.
+
+    Limits: as ``share_of``
+    """
+    if question.local_memory is not None:
+        sharers = question.local_memory[3] if len(question.local_memory) > 3 else 1
+        return replace(question, batch=share_of(typed, int(sharers)))
+    gpus, more = 1, question.gpus or _needed(question, 1)
+    while more > gpus:
+        gpus = more
+        more = question.gpus or _needed(question, max(parse_count(typed["global_batch"]) // gpus, 1))
+    node = question.gpus_per_node or question.machine.gpus_per_node
+    copies = int(copies_in_machine(gpus, node, whole=not copied))
+    pinned = gpus if more < gpus else question.gpus  # fewer would have larger parts of the batch
+    return replace(question, batch=share_of(typed, gpus * copies), gpus=pinned)
+
+
+def _needed(question: Question, batch: int) -> int:
+    """GPUs that the tables need."""
+    return int(prepare(None, **{**question.keywords(), "batch": batch})[1].gpus[0])
 
 
 def on_machines(question: Question, typed: Mapping[str, Any]) -> list[Question]:

@@ -24,6 +24,7 @@ from perfmodel.cli.output import ProgressBar, check_target, emit, emit_json, not
 from perfmodel.cli.question import Question, on_machines, question_of
 from perfmodel.cli.workload import (
     check_model,
+    share_of,
 )
 from perfmodel.errors import BadInputError
 from perfmodel.model.sharding import gpus_needed
@@ -68,14 +69,22 @@ def sweep(context: typer.Context, options: SweepOptions) -> None:
     what: list[str | TableSet] = list(split_values(options.dtype, "--dtype") if options.dtype else ["fp32"])
     if options.model:
         what = [load_tables(name) for name in _models(options.model)]
-    own = dict.fromkeys((*_AXES, "dtype", "model", "tier"))
+    own = dict.fromkeys((*_AXES, "dtype", "model", "tier", "global_batch"))
     question = question_of({**context.params, **own})
     questions = on_machines(question, context.params)
     tiers = parse_tiers(split_values(options.tier, "--tier")) if options.tier else [None]
     questions = [replace(one, tier=below) for one in questions for below in tiers]
     for one in questions:
         one.check_gpus(*axes.get("table_bytes", []))
-    frame = _run(axes, what, questions)
+    _check_count(axes, len(what) * len(questions))
+    columns = product(**axes)
+    if options.global_batch is not None:
+        if "gpus" not in columns:
+            raise BadInputError("--global-batch: on which GPUs?", "give --gpus, e.g. --gpus 16..128.")
+        if options.grid is not None:
+            raise BadInputError("--grid and --global-batch cannot be combined.", "a grid has its batches.")
+        columns["batch"] = np.array([float(share_of(context.params, int(g))) for g in columns["gpus"]])
+    frame = _run(columns, what, questions)
     _deliver(frame, options.out, as_json=options.as_json, as_csv=options.as_csv)
 
 
@@ -119,15 +128,19 @@ def _axes(grid: str | None, given: dict[str, list[str]], of_models: bool) -> dic
     return axes
 
 
-def _run(
-    axes: dict[str, list[float]], what: Sequence[str | TableSet], questions: list[Question]
-) -> pd.DataFrame:
-    """what  element types of equal tables, or sets of tables"""
-    points = math.prod(len(values) for values in axes.values())
-    total = points * len(what) * len(questions)
+def _check_count(axes: dict[str, list[float]], times: int) -> None:
+    """Limits: more configurations than ``_MOST`` -> BadInputError"""
+    total = math.prod(len(values) for values in axes.values()) * times
     if total > _MOST:
         raise BadInputError(f"{_count(total)} are too many at once (at most {_MOST}).", "split the grid.")
-    columns = product(**axes)
+
+
+def _run(
+    columns: dict[str, NDArray[np.float64]], what: Sequence[str | TableSet], questions: list[Question]
+) -> pd.DataFrame:
+    """what  element types of equal tables, or sets of tables"""
+    points = len(next(iter(columns.values())))
+    total = points * len(what) * len(questions)
     bar = ProgressBar(total, _count(total))
     frames, constants = [], []
     for question in questions:

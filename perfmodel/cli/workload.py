@@ -9,7 +9,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.question.groups import EqualTableOptions
-from perfmodel.units import parse_bytes, parse_count, parse_rate, parse_ratio, parse_time
+from perfmodel.units import format_count, parse_bytes, parse_count, parse_rate, parse_ratio, parse_time
 
 ALL = "all"
 
@@ -24,6 +24,23 @@ def workload_values(typed: Mapping[str, Any]) -> dict[str, Any]:
     asked = EqualTableOptions.values(typed)
     numbers = {name: value for name, value in asked.items() if value is not None and name != "model"}
     return {"tables": model, "id_bytes": id_dtype_bytes(typed["id_dtype"]), **numbers}
+
+
+def share_of(typed: Mapping[str, Any], gpus: int) -> int:
+    """Samples of one of these GPUs, of ``--global-batch``.
+
+    Limits: no whole number -> BadInputError with the nearest that is; ``--batch`` too -> BadInputError
+    """
+    if typed.get("batch") is not None:
+        raise BadInputError("--batch and --global-batch cannot be combined.", "leave one of them out.")
+    total = parse_count(typed["global_batch"], "--global-batch")
+    if total % gpus:
+        near = sorted({max(total // gpus, 1) * gpus, (total // gpus + 1) * gpus})
+        raise BadInputError(
+            f"--global-batch {total} is no whole number of samples for each of {format_count(gpus)} GPUs.",
+            f"the nearest: {' or '.join(map(str, near))}.",
+        )
+    return total // gpus
 
 
 def check_model(typed: Mapping[str, object]) -> None:

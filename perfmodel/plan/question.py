@@ -72,7 +72,8 @@ def _quiet(best_s: float, bound_s: float) -> None:
 class PlanQuestion:
     """What is planned, and with what.
 
-    batch       samples of one GPU;  training  whether a pass is forward and backward
+    batch       samples of one GPU;  total  of all GPUs, where that stays on other numbers of GPUs
+    training    whether a pass is forward and backward
     reserve     part of each GPU's memory that tables may not use;  most_bytes  the most that they may use
     host_reserve  the same of the host memory; None: as much as of the GPUs'
     rules       what tables must or may not be;  for_torchrec  whether TorchRec must run the plan
@@ -85,6 +86,7 @@ class PlanQuestion:
     machine: Machine
     gpus: int
     batch: int
+    total: int | None = None
     training: bool = False
     reserve: float = 0.0
     host_reserve: float | None = None
@@ -104,6 +106,11 @@ class PlanQuestion:
                 f"a plan for {format_count(self.gpus)} GPUs is more than this model covers.",
                 f"at most {format_count(MOST_PLANNED_GPUS)}.",
             )
+
+    def on(self, gpus: int, time_limit_s: float | None = None) -> PlanQuestion:
+        """The same on another number of GPUs."""
+        batch = self.batch if self.total is None else self.total // gpus
+        return replace(self, gpus=gpus, batch=batch, time_limit_s=time_limit_s)
 
     @property
     def limit_bytes(self) -> float:

@@ -112,12 +112,14 @@ class Scaling:
     knee    GPUs: see ``knee_of``; None where there is none, or where rough plans leave it open
     unsure  GPUs whose rough plans leave it open; empty where none does
     stopped whether Ctrl-C ended it: the points after that have no plan
+    total   samples of all GPUs, where each has its part of them; None: each GPU has as many
     """
 
     points: tuple[ScalePoint, ...]
     knee: int | None
     unsure: tuple[int, ...] = ()
     stopped: bool = False
+    total: int | None = None
 
     @property
     def planned(self) -> list[ScalePoint]:
@@ -132,6 +134,8 @@ class Scaling:
         known = answer.to_dict()
         return {
             **{name: known[name] for name in kept},
+            **({"batch": None} if self.total else {}),
+            "global_batch": self.total,
             "table_bytes": answer.evaluator.tables.total_bytes,
             "scaling": [point.to_dict() for point in self.points],
             "knee_gpus": self.knee,
@@ -209,7 +213,7 @@ def scale(
         if stopped:
             points.append(ScalePoint(count, None, _STOPPED))
             continue
-        asked = replace(question, gpus=count, time_limit_s=ends.share(len(wanted) - at))
+        asked = question.on(count, ends.share(len(wanted) - at))
         try:
             answer = asked.answer(partial(tell, count), before)
         except BadInputError as error:
@@ -225,7 +229,8 @@ def scale(
         before, stopped = answer.plan, answer.found.stopped == "interrupt"
         point = ScalePoint(count, answer)
         try:
-            batch, rate = (None, None) if stopped else batch_to_begin_with(asked, answer)
+            held = stopped or question.total is not None
+            batch, rate = (None, None) if held else batch_to_begin_with(asked, answer)
             point = replace(point, batch=batch, batch_samples_per_s=rate)
         except KeyboardInterrupt:
             stopped = True
@@ -238,7 +243,7 @@ def scale(
         added = dict(zip(numbers[1:], added_by_gpu(numbers, rates).tolist(), strict=True))
         points = [replace(point, added=added.get(point.gpus)) for point in points]
     knee, unsure = sure_knee(numbers, rates, [point.most_samples_per_s for point in found])
-    return Scaling(tuple(points), knee, unsure, stopped)
+    return Scaling(tuple(points), knee, unsure, stopped, question.total)
 
 
 def batch_to_begin_with(question: PlanQuestion, answer: Planned) -> tuple[int, float]:

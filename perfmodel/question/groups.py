@@ -25,6 +25,12 @@ Clock = Annotated[
 ]
 Csv = Annotated[bool, Opt("Print CSV in SI units.", flag="--csv")]
 BATCH = Opt(f"Samples per GPU (default {DEFAULT_BATCH}).", "N", read=parse_count, most=ranges.MOST_BATCH)
+GLOBAL_BATCH = Opt(
+    "Samples of all GPUs together, instead of --batch of each: a whole number for each GPU.",
+    "N",
+    read=parse_count,
+    most=ranges.MOST_BATCH,
+)
 DIM = Opt("Elements per row.", "N", read=parse_count, most=ranges.WIDEST)
 GPUS = Opt(
     "Number of GPUs (default: as many as the tables need).", "N", read=parse_count, most=ranges.MOST_GPUS
@@ -247,6 +253,14 @@ class EqualTableOptions(TableOptions):
     batch: Annotated[str | None, BATCH] = None
     pooling: Annotated[str | None, POOLING.saying("Rows summed per bag (default 32).")] = None
     dim: Annotated[str | None, DIM.saying("Elements per row, the embedding dimension (default 32).")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlobalBatchOptions(CommandOptions):
+    """Strong scaling: the batch of all GPUs stays while their number changes."""
+
+    turn = 0
+    global_batch: Annotated[str | None, GLOBAL_BATCH] = None
 
 
 @dataclass(frozen=True, kw_only=True)

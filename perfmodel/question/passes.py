@@ -9,6 +9,7 @@ from typing import Annotated
 from perfmodel.question import groups
 from perfmodel.question.groups import (
     EqualTableOptions,
+    GlobalBatchOptions,
     MachineOptions,
     NodeOptions,
     OneMemoryOptions,
@@ -38,7 +39,7 @@ def _wait(text: str, option: str) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProjectOptions(OneMemoryOptions, NodeOptions, RowWiseOptions, EqualTableOptions):
+class ProjectOptions(OneMemoryOptions, NodeOptions, RowWiseOptions, GlobalBatchOptions, EqualTableOptions):
     """How much slower is an embedding bag when its tables are spread over many GPUs, and why?
 
     \b
@@ -46,6 +47,7 @@ class ProjectOptions(OneMemoryOptions, NodeOptions, RowWiseOptions, EqualTableOp
       perfmodel project --table-size 10TB
       perfmodel project --table-size 10TB --tables 64 --dim 128 --batch 4096 --machine h200-sxm-ib
       perfmodel project --model mlperf-dlrm-dcnv2 --gpus 16
+      perfmodel project --model mlperf-dlrm-dcnv2 --gpus 16 --global-batch 65536
       perfmodel project --table-size 10TB --set nic_bytes_per_s=100GB/s
       perfmodel project --table-size 10TB --local-memory 10TB@3TB/s
       perfmodel project --table-size 10TB --remote-memory 10TB@3TB/s,shared:16,latency:3us
@@ -104,7 +106,7 @@ class CollectiveOptions(OutputOptions, MachineOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepOptions(NodeOptions, RowWiseOptions):
+class SweepOptions(NodeOptions, RowWiseOptions, GlobalBatchOptions):
     """Project all combinations of the given values: one row each, in SI units.
 
     Lists are separated by commas, ranges double: 1TB..16TB is 1, 2, 4, 8 and 16 TB.
@@ -115,6 +117,7 @@ class SweepOptions(NodeOptions, RowWiseOptions):
       perfmodel sweep --grid paper-2 --gpus 128 --scenario nvlink-everywhere --csv
       perfmodel sweep --table-size 1TB..64TB --batch 128..4096 --dim 32,128 --out sweep.parquet
       perfmodel sweep --gpus 16,128 --machine h100-sxm-ib,gb200-nvl72 --csv
+      perfmodel sweep --table-size 1TB --gpus 16..128 --global-batch 65536
       perfmodel sweep --table-size 1TB..8TB --tier hbm,uvm,uvm-caching:1% --alpha 1.05 --csv
       perfmodel sweep --model mlperf-dlrm-dcnv2,criteo-1tb --gpus 8..128 --batch 512..4096 --csv
     """
@@ -157,7 +160,7 @@ class SweepOptions(NodeOptions, RowWiseOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AlternativesOptions(OneMemoryOptions, RowWiseOptions, EqualTableOptions):
+class AlternativesOptions(OneMemoryOptions, RowWiseOptions, GlobalBatchOptions, EqualTableOptions):
     """Sharding, host memory, C2C, SSDs, one large memory: time, GPU-hours, energy, money side by side.
 
     With several machines: the best plan on each of them instead, and what each would need to win.

@@ -9,7 +9,7 @@ from typing import Annotated
 from perfmodel.effort import DEFAULT_EFFORT
 from perfmodel.passes.schemes import EXCHANGED, SHARDINGS
 from perfmodel.question import groups
-from perfmodel.question.groups import PassOptions, page
+from perfmodel.question.groups import GlobalBatchOptions, PassOptions, page
 from perfmodel.question.spec import Arg, Opt
 from perfmodel.schema.ranges import MOST_PLANNED_GPUS
 from perfmodel.schema.tiers import HBM, SSD, UVM, UVM_CACHING
@@ -27,7 +27,7 @@ RULES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanOptions(PassOptions):
+class PlanOptions(GlobalBatchOptions, PassOptions):
     """Which sharding for which table, what does it cost, and how far is it from the lower bound?
 
     Ctrl-C ends the search and prints the best plan so far; in the first seconds there is none yet.
@@ -38,6 +38,7 @@ class PlanOptions(PassOptions):
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 64 --objective throughput --max-hbm 60GB
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 64 --objective throughput --dense dlrm-dcnv2
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 8,16,64,128
+      perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 8,16,64,128 --global-batch 65536
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 8 --max-hbm 24GB --tier uvm,uvm-caching
       perfmodel plan --model tables.csv --gpus 16 --machine h200-sxm-ib --out plan.json
       perfmodel plan --model tables.csv --gpus 16 --only 'user_*=row-wise,unique' --out plan.json

@@ -33,7 +33,10 @@ def scaling_text(found: Scaling, other_pass: str, one: Callable[[int], str]) -> 
     e = first.evaluator
     size = format_bytes(e.tables.total_bytes, binary=False)
     head = f"{counted(len(e.tables), 'table')} of {size} on {e.setting.machine.name}"
-    title = paragraph(f"{head}, {format_count(e.batch)} samples on each GPU")
+    held = f"{format_count(e.batch)} samples on each GPU"
+    if found.total is not None:
+        held = f"{format_count(found.total)} samples on all GPUs together"
+    title = paragraph(f"{head}, {held}")
     words = [pass_line(first.training, other_pass), title, scaling_table(found)]
     refused = [paragraph(f"{counted(each.gpus, 'GPU')}: {each.why}") for each in found.points if each.why]
     words += [*(["\n".join(refused)] if refused else []), sentences(found)]
@@ -56,7 +59,10 @@ def scaling_table(found: Scaling) -> str:
         "to gain",
         "batch",
     ]
-    return table(headers, [_row(point) for point in found.points], left=(6,), drop=(3, 9, 7))
+    rows = [_row(point) for point in found.points]
+    if found.total is not None:  # no batch to begin with where it is held
+        return table(headers[:-1], [row[:-1] for row in rows], left=(6,), drop=(3, 7))
+    return table(headers, rows, left=(6,), drop=(3, 9, 7))
 
 
 def _row(point: ScalePoint) -> list[str]:
@@ -97,10 +103,13 @@ def sentences(found: Scaling) -> str:
         "average per GPU in that row. Memory is that of the fullest GPU. To gain: the share of the time that "
         f"the fastest of all {first.bound_over} can save at most; more than {format_fraction(LOOSE)} means "
         "that the bound is not tight yet (--effort thorough may raise it), and ? that none is known. "
-        f"~ marks times of which more than {format_fraction(ROUGH)} might be saved. Batch: the least power "
-        f"of two with which this plan reaches {format_fraction(NEARLY_ALL)} of its highest samples per "
-        f"second with any batch that fits. {listed_words(first)}"
+        f"~ marks times of which more than {format_fraction(ROUGH)} might be saved."
     )
+    batch = (
+        f"Batch: the least power of two with which this plan reaches {format_fraction(NEARLY_ALL)} of its "
+        "highest samples per second with any batch that fits."
+    )
+    each = " ".join([each, *([batch] if found.total is None else []), listed_words(first)])
     words = [knee_words(found), batch_words(found), each]
     return "\n".join(paragraph(text) for text in words if text)
 

@@ -1,0 +1,106 @@
+"""``--global-batch N``: each GPU has its part, on any number of GPUs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def test_each_gpu_has_its_part(cli: Any) -> None:
+    for words in (("--table-size", "10TB", "--gpus", "256"), ("--model", "criteo-1tb", "--gpus", "64")):
+        whole = json.loads(cli("project", *words, "--global-batch", "65536", "--json").out)
+        part = json.loads(cli("project", *words, "--batch", str(65536 // int(words[-1])), "--json").out)
+        assert whole == part
+
+
+def test_without_gpus_it_is_of_those_that_the_tables_need(cli: Any) -> None:
+    """At 1 sample of each 10 TB need as many GPUs as at 1 024, and their exchange buffers are small."""
+    found = json.loads(cli("project", "--table-size", "10TB", "--batch", "1024", "--json").out)
+    total = 1024 * found["gpus"]
+    again = json.loads(cli("project", "--table-size", "10TB", "--global-batch", str(total), "--json").out)
+    assert again["time_s"] == found["time_s"] and again["batch"] == 1024
+    text = " ".join(cli("project", "--table-size", "10TB", "--global-batch", str(total)).out.split())
+    assert f"1 024 samples per GPU ({total:,} in all)".replace(",", " ") in text
+    refused = cli("project", "--table-size", "10TB", "--global-batch", str(total + 1))
+    assert refused.code == 2 and f"the nearest: {total} or {total + found['gpus']}" in refused.err
+
+
+def test_large_buffers_take_more_gpus_and_each_part_is_still_whole(cli: Any) -> None:
+    """The GPUs that hold the rows alone have no room for the buffers of their parts of 2²⁴ samples."""
+    words = ("project", "--table-size", "10TB", "--dim", "128", "--sharding", "row-wise", "--json")
+    few = json.loads(cli(*words, "--batch", "1").out)["gpus"]
+    refused = cli(*words, "--global-batch", str(2**24))
+    gpus, nearest = re.search(r"each of (\d+) GPUs\.\s+the nearest: (\d+)", refused.err).groups()  # type: ignore[union-attr]
+    assert int(gpus) > few
+    found = json.loads(cli(*words, "--global-batch", nearest).out)
+    assert found["fits"] and found["batch"] * found["gpus"] == int(nearest)
+
+
+def test_a_memory_that_gpus_share_gives_each_its_part(cli: Any) -> None:
+    memory = ("--remote-memory", "10TB@3TB/s,shared:16,latency:3us")
+    words = ("project", "--table-size", "10TB", *memory, "--json")
+    assert json.loads(cli(*words, "--global-batch", "16384").out)["batch"] == 1024
+
+
+def test_alternatives_have_it_also_where_copies_fill_a_node(cli: Any) -> None:
+    """100 GB on 2 GPUs: 4 copies, and each of 8 GPUs has an eighth."""
+    words = ("alternatives", "--table-size", "100GB", "--no-map", "--global-batch", "8192")
+    rows = json.loads(cli(*words, "--json").out)["alternatives"]
+    assert {each["samples"] for each in rows if not each["why_not"]} == {8192}
+    assert rows[0]["copies"] == 4 and rows[0]["batch"] == 1024
+    machines = cli(*words, "--machine", "h100-sxm-ib,gb200-nvl72", "--json")
+    assert {each["samples"] for each in json.loads(machines.out)["alternatives"]} == {8192}
+    refused = cli(*words, "--equal-batch", "per-gpu")
+    assert refused.code == 2 and "--global-batch is of all GPUs together" in refused.err
+
+
+def test_a_plan_scales_with_the_batch_of_all_gpus_held(cli: Any, tmp_path: Path) -> None:
+    tables = tmp_path / "tables.csv"
+    tables.write_text("name,rows,dim,pooling\n" + "".join(f"t{i},100000,64,{4 + i}\n" for i in range(6)))
+    words = ("plan", "--model", str(tables), "--effort", "quick", "--global-batch", "8192", "--gpus")
+    found = json.loads(cli(*words, "2,8", "--json").out)
+    assert (found["batch"], found["global_batch"]) == (None, 8192)
+    for each in found["scaling"]:
+        assert each["samples_per_s"] == pytest.approx(8192 / each["time_s"])
+    text = " ".join(cli(*words, "2,8").out.split())
+    assert "8 192 samples on all GPUs together" in text and "Batch:" not in text
+    assert json.loads(cli(*words, "8", "--json").out)["batch"] == 1024
+    refused = cli(*words, "2,3")
+    assert refused.code == 2 and "each of 3 GPUs" in refused.err and "8190 or 8193" in refused.err
+
+
+@pytest.mark.parametrize("command", ["project", "plan", "alternatives", "explain gather"])
+def test_both_batches_are_refused(cli: Any, command: str) -> None:
+    words = ("--model", "criteo-1tb", "--gpus", "8", "--batch", "64", "--global-batch", "512")
+    done = cli(*command.split(), *words)
+    assert done.code == 2 and "--batch and --global-batch cannot be combined" in done.err
+
+
+def test_a_step_is_explained_with_its_part(cli: Any) -> None:
+    words = ("explain", "gather", "--table-size", "10TB", "--gpus", "256", "--json")
+    assert json.loads(cli(*words, "--global-batch", "65536").out) == json.loads(
+        cli(*words, "--batch", "256").out
+    )
+
+
+def test_a_sweep_over_gpus_holds_the_batch_of_all(cli: Any) -> None:
+    words = ("sweep", "--table-size", "1TB", "--gpus", "16..64", "--machine", "h100-sxm-ib,h200-sxm-ib")
+    rows = json.loads(cli(*words, "--global-batch", "65536", "--json").out)["rows"]
+    assert [row["batch"] * row["gpus"] for row in rows] == [65536] * 6
+    own = json.loads(cli(*words, "--batch", "1024", "--json").out)["rows"]
+    same = [row for row in own if row["gpus"] == 64]
+    assert [row for row in rows if row["gpus"] == 64] == same
+    assert "Each GPU has as many" not in cli(*words, "--global-batch", "65536").out
+    for more, says in (
+        ((), "on which GPUs?"),
+        (("--gpus", "16,24"), "each of 24 GPUs"),
+        (("--gpus", "16", "--batch", "64"), "--batch and --global-batch cannot be combined"),
+        (("--grid", "paper-2", "--gpus", "128"), "--grid and --global-batch cannot be combined"),
+    ):
+        size = () if "--grid" in more else ("--table-size", "1TB")
+        refused = cli("sweep", *size, "--global-batch", "65536", *more)
+        assert refused.code == 2 and says in refused.err, refused.err
