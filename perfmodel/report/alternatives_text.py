@@ -102,45 +102,34 @@ def headlines(found: Sequence[Alternative], currency: str = "", by: Criterion = 
 
 @dataclass(frozen=True)
 class _Said:
-    """How a winner by a criterion is told: ``takes``, ``take``; the fewest GPU-hours; fewer; its number."""
+    """How a winner by a criterion is told: takes, take; the fewest GPU-hours; fewer; what others would have
+    to do; its number, with the currency."""
 
     verbs: tuple[str, str]
     what: str
     more: str
-    value: Callable[[Alternative, str], str]
     goal: str
+    value: Callable[[Alternative, str], str]
 
 
 _SAID = {
     TIME: _Said(
-        ("is", "are"),
-        "the fastest",
-        "faster",
+        ("is", "are"), "the fastest", "faster", "be as fast",
         lambda each, _: f"{format_time(each.time_s)} per batch",
-        "be as fast",
     ),
     THROUGHPUT: _Said(
-        ("processes", "process"),
-        "the most samples per second",
-        "more",
+        ("processes", "process"), "the most samples per second", "more", "process as many samples per second",
         lambda each, _: rate_text(each.samples_per_s),
-        "process as many samples per second",
     ),
     GPU_HOURS: _Said(
-        ("takes", "take"),
-        "the fewest GPU-hours",
-        "fewer",
+        ("takes", "take"), "the fewest GPU-hours", "fewer", "take as few GPU-hours",
         lambda each, _: f"{format_number(each.gpu_hours)} per 10⁹ samples",
-        "take as few GPU-hours",
     ),
     COST: _Said(
-        ("costs", "cost"),
-        "the least",
-        "less",
+        ("costs", "cost"), "the least", "less", "cost as little",
         lambda each, currency: f"{_number(each.cost)} {currency} per 10⁹ samples",
-        "cost as little",
     ),
-}
+}  # fmt: skip
 
 
 def _winner_words(known: list[Alternative], by: Criterion, size: str, currency: str) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import paragraph, table
 from perfmodel.units import (
+    counted,
     format_bytes,
     format_count,
     format_number,
@@ -35,32 +34,34 @@ _CONFIGURATION = (
 )
 
 
+_TIME = ("time_s", "time of a batch", format_time, ("Fastest", "Slowest"))
+_SLOWDOWN = ("slowdown", "slowdown", format_ratio, ("Least slowed", "Most slowed"))
+
+
 def sweep_text(frame: pd.DataFrame) -> str:
     """The range and the configurations at its two ends: of several machines by time, of one by slowdown.
 
     A slowdown is against one GPU of the same machine, so it ranks no machines.
     """
     kept = frame[frame["fits"]] if frame["fits"].any() else frame
-    told = _OF_TIME if frame["machine"].nunique() > 1 else _OF_SLOWDOWN
-    ordered = kept.sort_values(told.key, kind="stable")
+    by_time = frame["machine"].nunique() > 1
+    key, what, form, ends = _TIME if by_time else _SLOWDOWN
+    ordered = kept.sort_values(key, kind="stable")
     most, least = ordered.tail(_SHOWN).iloc[::-1], ordered.head(_SHOWN)
-    low, high = (told.form(float(ordered[told.key].iloc[i])) for i in (0, -1))
-    middle = told.form(float(ordered[told.key].median()))
-    count = format_count(len(kept))
-    head = (
-        f"{count} configuration{'s' if len(kept) != 1 else ''}: {told.what} {low} to {high}, median {middle}."
-    )
+    low, high = (form(float(ordered[key].iloc[i])) for i in (0, -1))
+    middle = form(float(ordered[key].median()))
+    head = f"{counted(len(kept), 'configuration')}: {what} {low} to {high}, median {middle}."
     if len(kept) < len(frame):
         left = len(frame) - len(kept)
         head += f" {format_count(left)} more {'do' if left > 1 else 'does'} not fit the GPUs (column fits)."
     elif not frame["fits"].any():
         head += " None of them fits the GPUs."
-    if told is _OF_TIME and frame["gpus"].nunique() > 1 and (frame["gpus"] * frame["batch"]).nunique() > 1:
+    if by_time and frame["gpus"].nunique() > 1 and (frame["gpus"] * frame["batch"]).nunique() > 1:
         head += " Each GPU has as many samples, so more GPUs process more in a batch."
     varying = [name for name in _CONFIGURATION if name in frame.columns and _differs(frame, name)]
-    parts = [paragraph(head), f"{told.least}\n{_rows(least, varying, told)}"]
+    parts = [paragraph(head), f"{ends[0]}\n{_rows(least, varying, by_time)}"]
     if len(kept) > _SHOWN:
-        parts.append(f"{told.most}\n{_rows(most, varying, told)}")
+        parts.append(f"{ends[1]}\n{_rows(most, varying, by_time)}")
     parts.append("All rows: --out sweep.csv (or .parquet), or --csv on stdout.")
     return "\n\n".join(parts)
 
@@ -69,56 +70,19 @@ def _differs(frame: pd.DataFrame, name: str) -> bool:
     return name == "gpus" or frame[name].nunique() > 1
 
 
-@dataclass(frozen=True)
-class _Told:
-    """What configurations are sorted by, and the columns beside it: head and text of a record."""
-
-    key: str
-    what: str
-    form: Callable[[float], str]
-    least: str
-    most: str
-    columns: Sequence[tuple[str, Callable[[Mapping[Hashable, Any]], str]]]
-
-
-def _band(record: Mapping[Hashable, Any]) -> str:
-    return f"{format_ratio(record['slowdown_low'])} – {format_ratio(record['slowdown_high'])}"
-
-
-def _rate(record: Mapping[Hashable, Any]) -> str:
-    return format_per_second(record["gpus"] * record["batch"] / record["time_s"], "samples")
-
-
-_OF_SLOWDOWN = _Told(
-    "slowdown",
-    "slowdown",
-    format_ratio,
-    "Least slowed",
-    "Most slowed",
-    (("slowdown", lambda each: format_ratio(each["slowdown"])), ("95 % band", _band)),
-)
-_OF_TIME = _Told(
-    "time_s",
-    "time of a batch",
-    format_time,
-    "Fastest",
-    "Slowest",
-    (
-        ("all GPUs", _rate),
-        ("95 % band of the time", lambda each: band(each["low_s"], each["high_s"])),
-    ),
-)
-
-
-def _rows(frame: pd.DataFrame, varying: list[str], told: _Told) -> str:
+def _rows(frame: pd.DataFrame, varying: list[str], by_time: bool) -> str:
     rows = []
     for record in frame.to_dict(orient="records"):
         cells = [_cell(name, record[name]) for name in varying]
         memory = format_bytes(float(record["memory_bytes"]), binary=False)
-        more = [text(record) for _, text in told.columns]
+        ratio, low, high = (float(record[k]) for k in ("slowdown", "slowdown_low", "slowdown_high"))
+        more = [format_ratio(ratio), f"{format_ratio(low)} – {format_ratio(high)}"]
+        if by_time:
+            rate = format_per_second(record["gpus"] * record["batch"] / record["time_s"], "samples")
+            more = [rate, band(record["low_s"], record["high_s"])]
         rows.append([*cells, memory, format_time(float(record["time_s"])), *more])
     names = [_HEADERS.get(name, name) for name in varying]
-    heads = [head for head, _ in told.columns]
+    heads = ("all GPUs", "95 % band of the time") if by_time else ("slowdown", "95 % band")
     return table([*names, "memory/GPU", "time", *heads], rows, drop=(len(names) + 3,))
 
 
