@@ -153,7 +153,7 @@ def _crossing(reader: Reader, step: StepRow, asked: AskedRows) -> TimeParts:
         reader.constant("f", "link_packet_fraction"),
         reader.machine("lambda", "host_latency_s"),
     )
-    beside = [reader.constant(symbol, key) for symbol, key in zip("ahm", PACKET, strict=True)]
+    beside = [reader.constant(symbol, key) for symbol, key in zip(("a", "h", "w_min"), PACKET, strict=True)]
     rate = tiers.row_rate(link, packets, x, wire, memory, reader.shared("read")) if size else link
     if reader.both < 1:
         beside.append(reader.constant("k", "link_both_ways_fraction"))

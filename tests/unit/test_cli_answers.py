@@ -22,7 +22,7 @@ def test_project_answers_first_and_shows_how_it_came_about(cli: Any) -> None:
     lines = outcome.out.splitlines()
     assert outcome.code == 0
     assert "slower sharded row-wise over 152 GPUs than if the tables fitted in one." in lines[0]
-    assert "on one GPU; 0.834× its samples per second" in lines[1] and "speed of light" in lines[2]
+    assert "on one GPU; 0.709× its samples per second" in lines[1] and "speed of light" in lines[2]
     assert "10 TB ÷ 68 GB = 147.1  →  152" in outcome.out and "Memory   65.8 GB of 68 GB" in outcome.out
     assert "What would change the answer" in outcome.out
     assert "perfmodel explain" in outcome.out

@@ -49,7 +49,7 @@ def test_the_change_in_the_sentence_is_the_one_that_helps_most(asked: Projection
     assert first == (
         "NVLink domain 8 → 128 GPUs would help most: "
         f"{asked.slowdown:.0f}× becomes {wide.slowdown:.1f}×; "
-        "one memory of 10 TB at 3 TB/s (appliance): 1.05×."
+        "one memory of 10 TB at 3 TB/s (appliance): 1.04×."
     )
     other = block(changes(project_one(table_bytes=20e12, machine="l40s-pcie"))).title
     assert other.startswith("Sending only the partial bags that are not empty would help most")

@@ -101,7 +101,7 @@ def test_a_projection_with_its_host(mode: str) -> None:
     answer = project_one(table_bytes=10e12)
     found = hosted(answer, mode)
     assert found.device_s == pytest.approx(answer.time_s)
-    assert max(found.device_s, found.host_s) <= found.time_s <= found.device_s + found.host_s
+    assert max(found.device_s, found.host_s) <= found.time_s <= (found.device_s + found.host_s) * (1 + 1e-9)
     assert sum(step.idle_s for step in found.steps) == pytest.approx(found.idle_s)
     assert found.low_s < found.time_s < found.high_s
     assert found.baseline_time_s > answer.baseline_time_s
@@ -196,7 +196,7 @@ def test_the_answer_of_the_device_alone_has_that_of_an_eager_host_one_line_below
     lines = cli(*words).out.splitlines()
     hosted_line = cli(*words, "--host", "eager").out.splitlines()[0]
     assert "this is the device alone; with an eager host" in lines[3]
-    assert hosted_line.split()[0] in lines[3] and "1.56 ms per batch (--host eager)" in lines[3]
+    assert hosted_line.split()[0] in lines[3] and "1.61 ms per batch (--host eager)" in lines[3]
     assert "device alone" not in cli(*words, "--clock", "eager", "--machine", "h200-sxm-ib").out
     assert "eager host" not in cli("project", "--table-size", "10TB", "--local-memory", "10TB@3TB/s").out
     load = cli("load", "--table-size", "1TB", "--p99", "5ms", "--batch", "64", "--requests", "10000")

@@ -135,7 +135,7 @@ def test_training_sends_evicted_rows_back_and_updates_host_memory() -> None:
     asked, wide = 100_000 * (1 - (1 - 1e-5) ** 512), 50_000 * (1 - (1 - 2e-5) ** 256)
     missed = float(values[Resource.FETCHED, 0])
     assert 0.89 * asked * 128 < missed < 0.91 * asked * 128
-    assert rows["fetch_rows"].time_s == pytest.approx(1.3e-6 + missed * 146 / 128 / (0.85 * 0.908 * 64e9))
+    assert rows["fetch_rows"].time_s == pytest.approx(1.3e-6 + missed * 495 / 128 / (0.85 * 0.908 * 64e9))
     updated = [asked * 32, wide * (256 + 32)]
     assert values[Resource.UPDATED_BELOW].tolist() == pytest.approx(updated, rel=1e-6)
     assert rows["update_host"].rank == 1
