@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 ID, SECTOR, PACKET, HEADER, SHORTEST = 8, 32, 128, 18, 495
-"""Bytes of an id; of a sector; of the largest read of a link; of a packet's header; of a row on the wire, at least."""
+"""Bytes of an id; of a sector; of the longest read of a link; of its header; of the shortest row there."""
 PER_SLOT, PER_ROW = {"lru": 16, "lfu": 8}, {"lru": 4, "lfu": 12}
 """Bytes in HBM that FBGEMM has beside the rows of a cache: of each slot, of each row of the cached tables."""
 LONG_AGO = 1e10  # batches, in which the counts of an LFU cache have come to say which rows are popular: whole
@@ -34,7 +34,7 @@ def sectors(row: float) -> float:
 
 def wire(row: float) -> float:
     """Bytes on the link for a row."""
-    return max(sectors(row) + float(HEADER * -(-sectors(row) // PACKET)), float(SHORTEST))
+    return max(sectors(row) + float(HEADER * -(-sectors(row) // PACKET)), float(SHORTEST)) if row else 0.0
 
 
 @dataclass

@@ -45,7 +45,7 @@ def skewed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Alternative]:
 
 
 def test_every_alternative_of_10_tb_is_there(skewed: dict[str, Alternative]) -> None:
-    names = ["row-wise", "best-plan", "host", "host-fast", "gh200", "gh200-fast", "gh200-slingshot", "gb200"]
+    names = ["row-wise", "best-plan", "host", "gh200", "gh200-fast", "gh200-slingshot", "gb200"]
     assert list(skewed) == [*names, "ssd", "one-memory"]
     assert [skewed[name].gpus for name in ("row-wise", "best-plan", "host", "gb200")] == [152, 152, 48, 52]
     best = best_of(list(skewed.values()))
@@ -62,7 +62,7 @@ def test_all_have_as_many_samples_in_a_batch_and_both_winners_are_named(
     assert {each.samples for each in skewed.values()} == {SAMPLES}
     assert [skewed[name].batch for name in ("row-wise", "host", "one-memory")] == [1024, 3243, SAMPLES]
     host, plan = skewed["host"], skewed["best-plan"]
-    asked: dict[str, Any] = {"table_bytes": 10 * TB, "distribution": "zipf:1.05", "tier": "uvm"}
+    asked: dict[str, Any] = {"table_bytes": 10 * TB, "distribution": "zipf:1.05", "tier": "uvm-caching"}
     alone = project_one(**asked, reduction="two_level", gpus=48, batch=3243)
     assert host.time_s == alone.time_s > plan.time_s and host.gpu_hours < plan.gpu_hours
     only = [each for each in skewed.values() if each.machine == "h100-sxm-ib"]
@@ -143,9 +143,9 @@ def test_no_number_of_gpus_of_host_memory_is_much_better(skewed: dict[str, Alter
             batches = np.ceil(SAMPLES / gpus)
             found = project(table_bytes=10 * TB, gpus=gpus, batch=batches, **options)
             times.append(found["time_s"].to_numpy())
-    host, fast = skewed["host"], skewed["host-fast"]
+    host = skewed["host"]  # the fewest GPU-hours, and the shortest time too
     assert host.time_s * host.gpus <= 1.02 * np.min(times @ np.diag(gpus))
-    assert fast.time_s <= 1.02 * np.min(times) and fast.gpu_hours > host.gpu_hours
+    assert host.time_s <= 1.1 * np.min(times)
 
 
 def test_what_would_have_to_be_true_makes_it_take_as_few_gpu_hours(skewed: dict[str, Alternative]) -> None:
@@ -319,7 +319,7 @@ def test_the_map_has_the_cells_of_the_answers(
     found = winner_map({"table_bytes": 10 * TB, "machine": "h100-sxm-ib"})
     assert len(found.cells) == 2 * 5 * 3
     (cell,) = found.at("zipf:1.05", 10 * TB, [SAMPLES])
-    assert cell.times["host two-level"] == pytest.approx(skewed["host"].time_s)
+    assert cell.times["host two-level"] > skewed["host"].time_s  # rows in place: the map tries no caches
     assert cell.times["GH200 sparse"] == pytest.approx(skewed["gh200"].time_s)
     assert cell.times["GB200 sparse"] == pytest.approx(skewed["gb200"].time_s)
     assert cell.times["row-wise"] == pytest.approx(skewed["row-wise"].time_s)

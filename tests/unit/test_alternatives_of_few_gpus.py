@@ -31,7 +31,7 @@ def test_why_so_many_gpus_and_in_what_unit_times_are() -> None:
     found = {each.name: each for each in alternatives({"table_bytes": 10e12})}
     assert found["row-wise"].gpus_why == "as many as hold the tables in HBM"
     assert found["host"].gpus_why == "the fewest GPU-hours of 48, 64, 80, 96, 120 and 152 GPUs"
-    assert found["host-fast"].gpus_why == "the shortest time of 48, 64, 80, 96, 120 and 152 GPUs"
+    assert found["gb200-fast"].gpus_why == "the shortest time of 52, 64, 80, 100, 124 and 152 GPUs"
     assert found["ssd"].gpus_why == "the fewest GPU-hours of 1, 8, 16, 24, 48, 88 and 152 GPUs"
     assert "152 GPUs: the fewest GPU-hours of 1, 8" in how_words(found["ssd"])
     figure = steps(list(found.values())).figure

@@ -205,4 +205,4 @@ def test_the_answer_of_the_device_alone_has_that_of_an_eager_host_one_line_below
         *("load", "--table-size", "1TB", "--p99", "5ms", "--batch", "64", "--requests", "10000"),
         *("--host", "graph"),
     )
-    assert "host graph (assumed)" in " ".join(graph.out.split())
+    assert "host graph (transferred)" in " ".join(graph.out.split())

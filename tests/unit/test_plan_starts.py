@@ -239,7 +239,7 @@ def test_prices_are_what_one_byte_more_takes(training: bool) -> None:
 
 def test_a_plan_that_was_not_made_even_in_time_is_made_even_later() -> None:
     tables = distinct(60)
-    evaluator = Evaluator.on(MACHINE, tables, 1024, 16)
+    evaluator = Evaluator.on(MACHINE, tables, 2048, 16)
     kept: list[float] = []
     starts = Starts(
         *(evaluator, options_of(evaluator, 0.2 * tables.total_bytes), 0.2 * tables.total_bytes),

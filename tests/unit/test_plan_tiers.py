@@ -141,7 +141,7 @@ def test_training_sends_evicted_rows_back_and_updates_host_memory() -> None:
     assert rows["update_host"].rank == 1
     forward = on_two(tables, "uvm", "uvm-caching").cost(plan)
     alone = next(row for row in forward.rows if row.name == "fetch_rows")
-    assert alone.time_s == pytest.approx(1.3e-6 + missed * 146 / 128 / (0.908 * 64e9))
+    assert alone.time_s == pytest.approx(1.3e-6 + missed * 495 / 128 / (0.908 * 64e9))
 
 
 @pytest.mark.parametrize("policy", ["lru", "lfu"])

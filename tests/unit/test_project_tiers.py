@@ -132,7 +132,8 @@ def test_every_step_is_explained_with_its_numbers() -> None:
 
 def test_what_would_help_keeps_the_tier_but_for_one_memory() -> None:
     options = {s.option: s.after for s in sensitivities(one("uvm-caching:1%"))}
-    assert "--tier uvm-caching:1%,prefetch" in options
+    wide = {s.option for s in sensitivities(one("uvm-caching:1%", dim=256))}
+    assert "--tier uvm-caching:1%,prefetch" in wide
     assert "--set host_link_bytes_per_s=128GB/s" in options
     assert options["--local-memory 1TB@3TB/s"] < 2
     lfu = one("uvm-caching:1%,lfu", table_bytes=TB / 2)

@@ -55,7 +55,7 @@ def test_the_gather_is_explained_with_the_numbers_that_make_it(cli: Any) -> None
         assert time == pytest.approx(answer.time_s)
     done = cli("explain", "gather", "--remote-memory", FAR)
     said = " ".join(done.out.split())
-    assert "t = lambda + max(t_memory, t0 + x / C) = 3.00 µs + max(" in said and " = 98.9 µs" in said
+    assert "t = lambda + max(t_memory, t0 + x / C) = 3.00 µs + max(" in said and " = 99.5 µs" in said
 
 
 def test_more_sharers_wait_longer_and_no_card_makes_up_for_it() -> None:
