@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+_OPTION = re.compile(r"--([a-z]+(?:-[a-z]+)*)")
 
 
 class PerfmodelError(Exception):
@@ -16,17 +19,29 @@ class PerfmodelError(Exception):
 
     message    what is wrong, where, and the value found
     next_step  what the reader can do about it (printed indented under the message)
+    where      the option, file or kind of name; "": the first option that the message names
+    allowed    the names or the range that it may have instead, where they can be listed
     """
 
     exit_code = 1
 
-    def __init__(self, message: str, next_step: str = "") -> None:
+    def __init__(
+        self, message: str, next_step: str = "", *, where: str = "", allowed: str | Sequence[str] = ""
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.next_step = next_step
+        self.where, self.allowed = where, allowed
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.next_step}" if self.next_step else self.message
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain words for JSON; None: not known."""
+        option = _OPTION.search(self.message)
+        where = self.where or (option[0] if option else None)
+        words = {"what": self.message, "where": where, "allowed": self.allowed or None}
+        return words | {"next": self.next_step or None, "exit": self.exit_code}
 
 
 class BadInputError(PerfmodelError):
@@ -90,6 +105,6 @@ def naming_arguments(names: Mapping[str, str]) -> Iterator[None]:
         yield
     except PerfmodelError as error:
         error.message, error.next_step = (
-            re.sub(r"--([a-z]+(?:-[a-z]+)*)", argument, text) for text in (error.message, error.next_step)
+            _OPTION.sub(argument, text) for text in (error.message, error.next_step)
         )
         raise

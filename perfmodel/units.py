@@ -58,11 +58,11 @@ def _split(text: str, name: str, kind: str, example: str, *, zero: bool) -> Type
         raise BadInputError(
             f"{subject} is too large to be a number.", f"write {kind}, for example {example}."
         )
-    least = "0 or more" if zero else "more than 0"
-    if number < 0:
-        raise BadInputError(f"{subject} is negative.", f"{kind} is {least}, for example {example}.")
-    if number == 0 and not zero:
-        raise BadInputError(f"{subject} is zero.", f"{kind} is more than 0, for example {example}.")
+    if number < 0 or (number == 0 and not zero):
+        least = "0 or more" if zero else "more than 0"
+        found = "negative" if number < 0 else "zero"
+        step = f"{kind} is {least}, for example {example}."
+        raise BadInputError(f"{subject} is {found}.", step, allowed=least)
     return TypedNumber(number, unit, digits, subject)
 
 

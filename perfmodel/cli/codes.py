@@ -1,6 +1,5 @@
 """Exit codes that no error of ``perfmodel.errors`` has."""
 
-BUG = 1
 BAD_USAGE = 2
 STOPPED = 130
 """By Ctrl-C."""

@@ -52,12 +52,12 @@ class SaidError(Exception):
         self.exit_code = exit_code
 
 
-_asked = {"verbose": False}
+_asked = {"verbose": False, "json": False}
 
 
-def set_verbose(asked: bool) -> None:
-    """Say whether the command that runs now was called with ``-v``."""
-    _asked["verbose"] = asked
+def set_asked(*, verbose: bool, as_json: bool) -> None:
+    """Say whether the command that runs now was called with ``-v``, and with ``--json``."""
+    _asked.update(verbose=verbose, json=as_json)
 
 
 def is_verbose() -> bool:
@@ -101,9 +101,12 @@ def stdout_trouble(error: OSError) -> ReaderLeftError | CannotWriteError:
 
 def emit_json(command: str, **content: Any) -> None:
     """Print the one JSON document of a command: keys in a fixed order, no NaN (it becomes null)."""
-    document = {"schema_version": SCHEMA_VERSION, "command": command, **content}
-    text = json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False)
-    emit(_CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", text))
+    emit(_json_text({"schema_version": SCHEMA_VERSION, "command": command, **content}, indent=2))
+
+
+def _json_text(document: dict[str, Any], indent: int | None = None) -> str:
+    text = json.dumps(plain(document), indent=indent, ensure_ascii=False, allow_nan=False)
+    return _CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
 def printable(text: str) -> str:
@@ -162,13 +165,19 @@ def note(text: str) -> None:
     _write_error(text)
 
 
-def fail(error: PerfmodelError, *, verbose: bool) -> int:
-    """Print an error as UX asks: what, where, what to do; its exit code. An indented line is a command."""
-    lines = [*error.message.strip().splitlines(), *error.next_step.rstrip().splitlines()]
-    shown = _one_screen(_wrapped(lines))
+def fail(error: PerfmodelError, *, verbose: bool, cause: BaseException | None = None) -> int:
+    """Print an error: what, where, what to do; its exit code. An indented line is a command.
+
+    cause  whose traceback ``-v`` shows; None: that of the error
+    With ``--json`` it is one line of JSON, the last one of stderr.
+    """
     if verbose:
-        shown = [*"".join(traceback.format_exception(error)).splitlines(), *shown]
-    _write_error("\n".join(shown))
+        _write_error("".join(traceback.format_exception(cause or error)).rstrip())
+    if _asked["json"]:
+        _write_error(_json_text({"error": error.to_dict()}))
+        return error.exit_code
+    lines = [*error.message.strip().splitlines(), *error.next_step.rstrip().splitlines()]
+    _write_error("\n".join(_one_screen(_wrapped(lines))))
     return error.exit_code
 
 
@@ -200,19 +209,17 @@ def _wrapped(lines: list[str], label: str = "error: ") -> list[str]:
     return shown
 
 
-def report_bug(error: BaseException, arguments: list[str], *, verbose: bool) -> None:
-    """An exception that nobody expected: say so on one screen."""
-    if verbose:
-        _write_error("".join(traceback.format_exception(error)).rstrip())
+def report_bug(error: BaseException, arguments: list[str], *, verbose: bool) -> int:
+    """An exception that nobody expected: say so on one screen. Its exit code."""
     where = traceback.extract_tb(error.__traceback__)[-1:]
     place = f" at {Path(where[0].filename).name}:{where[0].lineno}" if where else ""
     text = " ".join(str(error).split())[:300]
-    _write_error(
-        f"error: this is a bug in perfmodel {__version__}: {type(error).__name__}{place}: {text}\n"
-        f"{_INDENT}please report it with this command:\n"
-        f"{_INDENT}{_COMMAND}perfmodel {shlex.join(arguments)}\n"
-        f"{_INDENT}add -v for the traceback."
+    bug = PerfmodelError(
+        f"this is a bug in perfmodel {__version__}: {type(error).__name__}{place}: {text}",
+        f"please report it with this command:\n{_COMMAND}perfmodel {shlex.join(arguments)}\n"
+        "add -v for the traceback.",
     )
+    return fail(bug, verbose=verbose, cause=error)
 
 
 def rewrite(text: str, before: str = "") -> None:

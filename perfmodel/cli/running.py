@@ -11,14 +11,14 @@ import warnings
 import typer
 
 from perfmodel.cli.app import app
-from perfmodel.cli.codes import BAD_USAGE, BUG, STOPPED
+from perfmodel.cli.codes import BAD_USAGE, STOPPED
 from perfmodel.cli.output import (
     ReaderLeftError,
     SaidError,
     check_stdout,
     fail,
     report_bug,
-    set_verbose,
+    set_asked,
     show_help,
     stdout_trouble,
     warn_stopped,
@@ -32,7 +32,7 @@ from perfmodel.typed_sizes import typed_sizes
 
 def command(given: list[str]) -> int:
     """Run the words of a command line; ``-v`` may stand anywhere on it."""
-    options = given[: given.index("--")] if "--" in given else given
+    options = _options(given)
     verbose = any(word in ("-v", "--verbose") for word in options)
     arguments = [word for word in options if word not in ("-v", "--verbose")] + given[len(options) :]
     with warnings.catch_warnings():
@@ -41,12 +41,16 @@ def command(given: list[str]) -> int:
         return run(arguments, verbose=verbose)
 
 
+def _options(words: list[str]) -> list[str]:
+    return words[: words.index("--")] if "--" in words else words
+
+
 def run(arguments: list[str], *, verbose: bool = False) -> int:
     """Exit code of one command; every error becomes text on stderr."""
     before = sys.modules.get("perfmodel.cli.chosen")
     if before is not None:  # a process may run several commands; files change in between
         before.load_calibration_file.cache_clear()
-    set_verbose(verbose)
+    set_asked(verbose=verbose, as_json="--json" in _options(arguments))
     usage_error = typer.BadParameter.__mro__[2]  # the base of all errors about the arguments themselves
     try:
         check_stdout()
@@ -79,8 +83,7 @@ def run(arguments: list[str], *, verbose: bool = False) -> int:
         no_memory = out_of_memory(error)
         if no_memory is not None:
             return fail(no_memory, verbose=verbose)
-        report_bug(error, arguments, verbose=verbose)
-        return BUG
+        return report_bug(error, arguments, verbose=verbose)
 
 
 _PLAIN = {
@@ -115,5 +118,4 @@ def _bad_usage(error: Exception, arguments: list[str]) -> int:
         step = (
             f"tables are --model there: --model {shlex.quote(given[0]) if given else 'NAME or FILE'}\n{step}"
         )
-    fail(BadInputError(message, step), verbose=False)
-    return BAD_USAGE
+    return fail(BadInputError(message, step), verbose=False)

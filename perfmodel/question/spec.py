@@ -111,7 +111,9 @@ class Declared:
                 found = typed if isinstance(bound, str) else f"{value:.15g}"
                 ends = bound if isinstance(bound, str) else f"{end:.16g}"
                 raise BadInputError(
-                    f"{self.flag} {found} is {word} than this model covers.", f"at {most} {ends}."
+                    f"{self.flag} {found} is {word} than this model covers.",
+                    f"at {most} {ends}.",
+                    allowed=f"at {most} {ends}",
                 )
 
 

@@ -121,7 +121,8 @@ def invalid_fields(
     lines = [line if len(line) <= _LONGEST_PROBLEM else line[:_LONGEST_PROBLEM] + "…" for line in lines]
     left = error.error_count() - len(lines)
     more = f"; and {left} more" if left > 0 else ""
-    return BadInputError(f"{what} {where} is not valid: {'; '.join(lines)}{more}.", expected(what))
+    words = f"{what} {where} is not valid: {'; '.join(lines)}{more}."
+    return BadInputError(words, expected(what), where=f"{what} {where}")
 
 
 _LONG = 1e16  # from here on a limit is printed with an exponent
@@ -180,14 +181,18 @@ def _field(location: tuple[int | str, ...], line_numbers: Sequence[int]) -> str:
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> BadInputError:
     """The refusal of a name, with the closest known one first and all of them after it."""
     names = sorted(known)
-    close = _closest(name, names)
+    close, where = _closest(name, names), "" if kind.startswith("--") else kind
     hint = f"did you mean {close}? " if close else ""
     if len(names) > _MANY_NAMES:
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.0)
         return BadInputError(
-            f"{kind} {shown(name)} is not known.", f"the nearest of {len(names)}: {', '.join(near)}."
+            f"{kind} {shown(name)} is not known.",
+            f"the nearest of {len(names)}: {', '.join(near)}.",
+            where=where,
+            allowed=names,
         )
-    return BadInputError(f"{kind} {shown(name)} is not known.", f"{hint}known: {', '.join(names) or 'none'}.")
+    step = f"{hint}known: {', '.join(names) or 'none'}."
+    return BadInputError(f"{kind} {shown(name)} is not known.", step, where=where, allowed=names)
 
 
 def _closest(name: str, names: Sequence[str]) -> str:

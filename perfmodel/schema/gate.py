@@ -49,7 +49,12 @@ MOST_RECORDS, MOST_COLUMNS = 1_000_000, 1_000
 def over(where: str, what: str, most: int, next_step: str = "split it") -> BadInputError:
     """The refusal of a file that has more of something than is read."""
     limit = format_count(most)
-    return BadInputError(f"{where} has more than {limit} {what}.", f"{next_step}: at most {limit} are read.")
+    return BadInputError(
+        f"{where} has more than {limit} {what}.",
+        f"{next_step}: at most {limit} are read.",
+        where=where,
+        allowed=f"at most {limit}",
+    )
 
 
 def read_bounded(path: Path, what: str, most: int = MOST_BYTES) -> bytes:
@@ -62,7 +67,8 @@ def read_bounded(path: Path, what: str, most: int = MOST_BYTES) -> bytes:
             raw = stream.read(most + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise BadInputError(f"{what} {path!s} cannot be read: {reason}.", "check the path.") from None
+        named = f"{what} {path}"
+        raise BadInputError(f"{named} cannot be read: {reason}.", "check the path.", where=named) from None
     if len(raw) > most:
         raise too_large(path, what, most)
     return raw
@@ -71,7 +77,9 @@ def read_bounded(path: Path, what: str, most: int = MOST_BYTES) -> bytes:
 def too_large(path: Path, what: str, most: int, unpacked: str = "") -> BadInputError:
     """The refusal of a file of more than ``most`` bytes."""
     limit = f"{most // MIB} MiB{unpacked}"
-    return BadInputError(f"{what} {path} is too large: more than {limit}.", f"at most {limit} are read.")
+    named, most_read = f"{what} {path}", f"at most {limit}"
+    step = f"{most_read} are read."
+    return BadInputError(f"{named} is too large: more than {limit}.", step, where=named, allowed=most_read)
 
 
 def read_text(path: Path, what: str, most: int = MOST_BYTES) -> str:
@@ -204,7 +212,7 @@ def not_valid(where: str, kind: str, error: Exception, next_step: str) -> BadInp
     text = " ".join(str(error).split())
     if isinstance(error, RecursionError):
         text = f"nested too deeply: more than {MOST_LEVELS} levels"
-    return BadInputError(f"{where} is not valid {kind}: {first_line(text)}.", next_step)
+    return BadInputError(f"{where} is not valid {kind}: {first_line(text)}.", next_step, where=where)
 
 
 def load_json(text: str, where: str, next_step: str = "the file may have been cut short.") -> Any:
