@@ -9,6 +9,9 @@ from pathlib import Path
 from perfmodel.errors import NoHardwareError, PerfmodelError
 from perfmodel.units import format_bytes
 
+DEFAULT_MACHINE = "h100-sxm-ib"
+"""The shipped one that is meant where nobody names any: the paper's."""
+
 _PACKAGE = "perfmodel"
 _LIMITS = {"RLIMIT_AS": ("address space", "-v"), "RLIMIT_DATA": ("data", "-d")}
 _NO_ROOM = ("annot allocate memory", "an't allocate memory", "failed to map segment", "an't start new thread")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from perfmodel import resources
 from perfmodel.effort import EFFORTS
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import REDUCTIONS, ROW_WISE, SHARDINGS, SHORT
@@ -14,7 +15,7 @@ from perfmodel.question.spec import CommandOptions, Opt
 from perfmodel.schema import ranges
 from perfmodel.units import parse_bytes, parse_count, parse_number, parse_time
 
-DEFAULT_MACHINE = "h100-sxm-ib"
+DEFAULT_MACHINE = resources.DEFAULT_MACHINE
 DEFAULT_BATCH = "1024"
 _TABLE_SUFFIXES = (".csv", ".gz", ".parquet", ".json", ".yaml", ".yml", ".toml")
 RESERVE = "15%"

@@ -178,10 +178,14 @@ def _field(location: tuple[int | str, ...], line_numbers: Sequence[int]) -> str:
     return ".".join(str(part) for part in location)
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> BadInputError:
-    """The refusal of a name, with the closest known one first and all of them after it."""
+def unknown_name(kind: str, name: str, known: Iterable[str], usual: str = "") -> BadInputError:
+    """The refusal of a name, with the closest known one first and all of them after it.
+
+    usual  the known one that is meant before others that begin alike
+    """
     names = sorted(known)
-    close, where = _closest(name, names), "" if kind.startswith("--") else kind
+    close = _closest(name, sorted(names, key=lambda each: each != usual))
+    where = "" if kind.startswith("--") else kind
     hint = f"did you mean {close}? " if close else ""
     if len(names) > _MANY_NAMES:
         near = difflib.get_close_matches(name, names, n=3, cutoff=0.0)

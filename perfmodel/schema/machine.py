@@ -278,7 +278,7 @@ def load_machine(name_or_path: str | Path) -> Machine:
         return read_machine(Path(text))
     found = _shipped(text)
     if found is None:
-        raise unknown_name("machine", text, list_machines())
+        raise unknown_name("machine", text, list_machines(), resources.DEFAULT_MACHINE)
     return found
 
 

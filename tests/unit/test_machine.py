@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from perfmodel import resources
 from perfmodel.errors import BadInputError
+from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import list_machines, load_machine
 from perfmodel.schema.machine_keys import ALL_KEYS, KEYS
@@ -75,6 +76,14 @@ def test_h100_values_that_the_main_job_rests_on() -> None:
     assert machine.value("gather_bytes_per_s") == 2.077e12
     assert str(machine.quantity("nic_bytes_per_s")) == "50 GB/s"
     assert machine.default_backend == "nccl"
+
+
+def test_of_several_machines_that_begin_alike_the_usual_one_is_meant() -> None:
+    """The paper's, which nobody has to name, before h100-sxm-efa; else the first by name."""
+    for text, meant in (("h100", DEFAULT_MACHINE), ("H100-SXM", DEFAULT_MACHINE), ("b200", "b200-sxm-ib")):
+        with pytest.raises(BadInputError) as refused:
+            load_machine(text)
+        assert f"did you mean {meant}?" in refused.value.next_step
 
 
 def test_unknown_machine_lists_the_known_ones_and_the_closest() -> None:
