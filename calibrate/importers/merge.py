@@ -26,7 +26,7 @@ from calibrate.importers.nvshmem_text import buffer_sizes, looks_like_nvshmem, r
 from calibrate.importers.samples_csv import REQUIRED, looks_like_csv, read_samples_csv, why_not_ours
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
-from perfmodel.schema.gate import MOST_LOG_BYTES, read_bounded
+from perfmodel.schema.gate import MOST_LOG_BYTES, STDIN, read_bounded
 from perfmodel.schema.limits import limits_of
 from perfmodel.schema.samples import COLUMNS
 from perfmodel.units import format_bytes, format_fraction
@@ -149,6 +149,8 @@ def _read_file(path: Path) -> Reading:
 
 def _log_name(path: Path) -> str:
     """The file's name; ``pipe-63`` for ``/dev/fd/63``, which is what a shell makes of ``<(cat a.log)``."""
+    if path == STDIN:
+        return "stdin"
     return f"pipe-{path.name}" if path.parent.name == "fd" else path.name
 
 

@@ -24,6 +24,7 @@ from perfmodel.report.terminal import page_width, wrapped
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.distributions import Distribution, parse_distribution
 from perfmodel.schema.files import shown
+from perfmodel.schema.gate import STDIN
 from perfmodel.schema.machine import list_machines
 from perfmodel.schema.machine_keys import ALL_KEYS
 from perfmodel.schema.table_files import list_models
@@ -139,7 +140,7 @@ def files_of(asked: Mapping[str, Any]) -> dict[str, str | None]:
     """What was typed for the tables and the machine, where it is a file, by its name in ``MadeFor``."""
     shipped = {"model": list_models(), "machine": list_machines()}
     return {
-        f"{option}_file": None if asked[option] in (None, *names) else asked[option]
+        f"{option}_file": None if asked[option] in (None, str(STDIN), *names) else asked[option]
         for option, names in shipped.items()
     }
 

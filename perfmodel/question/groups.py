@@ -79,7 +79,11 @@ Machine = Annotated[
 ]
 Model = Annotated[
     str | None,
-    Opt("A shipped set of tables (perfmodel models), or a CSV, Parquet, JSON, YAML, TOML file.", "NAME"),
+    Opt(
+        "A shipped set of tables (perfmodel models), or a CSV, Parquet, JSON, YAML, TOML file; "
+        "-: CSV or JSON on stdin.",
+        "NAME",
+    ),
 ]
 Optimizer = Annotated[
     str | None,

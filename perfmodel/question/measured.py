@@ -137,8 +137,8 @@ class ImportOptions(OutputOptions):
         list[Path],
         Arg(
             "Logs: nccl-tests text or -J JSON, NVSHMEM perftest, CSV with the columns collective, "
-            "payload_bytes, gpus and time_s. Or traces of torch.profiler (.json, .json.gz) or of NCCL's "
-            "inspector, one per rank, or their folder."
+            "payload_bytes, gpus and time_s; -: one on stdin. Or traces of torch.profiler (.json, .json.gz) "
+            "or of NCCL's inspector, one per rank, or their folder."
         ),
     ]
     machine: Annotated[

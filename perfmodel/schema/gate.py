@@ -13,18 +13,20 @@ import io
 import itertools
 import json
 import re
+import sys
 import tomllib
 import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 from perfmodel.errors import BadInputError
 from perfmodel.schema.files import check_separator, expected, first_line, key_twice
 from perfmodel.schema.ranges import MOST_TABLES
 from perfmodel.units import format_count
 
+STDIN = Path("-")
 MIB = 2**20
 MOST_BYTES = 64 * MIB
 MOST_LOG_BYTES = 512 * MIB
@@ -58,19 +60,41 @@ def over(where: str, what: str, most: int, next_step: str = "split it") -> BadIn
 
 
 def read_bounded(path: Path, what: str, most: int = MOST_BYTES) -> bytes:
-    """Bytes of a file, a pipe or a device, never more than ``most``.
+    """Bytes of a file, a pipe, a device or of stdin (``-``), never more than ``most``.
 
     Limits: missing, unreadable, a folder, more than ``most`` (an endless stream) -> BadInputError
     """
     try:
-        with path.open("rb") as stream:
-            raw = stream.read(most + 1)
+        if path == STDIN:
+            raw = _of_stdin(what, most)
+        else:
+            with path.open("rb") as stream:
+                raw = stream.read(most + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         named = f"{what} {path}"
         raise BadInputError(f"{named} cannot be read: {reason}.", "check the path.", where=named) from None
     if len(raw) > most:
         raise too_large(path, what, most)
+    return raw
+
+
+_piped: dict[TextIO, tuple[str, bytes]] = {}
+"""What stdin held, and what of: a command may read its tables twice."""
+
+
+def _of_stdin(what: str, most: int) -> bytes:
+    """Limits: closed, or read already as something else -> BadInputError"""
+    if (stream := sys.stdin) is None:
+        raise BadInputError(f"{what} -: stdin is closed.", "give a file, or pipe into the command.")
+    if stream not in _piped:
+        _piped.clear()
+        _piped[stream] = what, stream.buffer.read(most + 1)
+    first, raw = _piped[stream]
+    if first != what:
+        raise BadInputError(
+            f"{first} and {what} cannot both be read from stdin.", "give a file for one of them."
+        )
     return raw
 
 

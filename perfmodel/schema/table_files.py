@@ -15,7 +15,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.schema import torchrec_tables
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.files import expected, invalid_fields, looks_like_path, shown, unknown_name
-from perfmodel.schema.gate import read_csv_lines, read_json, read_toml
+from perfmodel.schema.gate import STDIN, read_csv_lines, read_json, read_text, read_toml
 from perfmodel.schema.parquet_files import read_parquet
 from perfmodel.schema.ranges import LEAST_POOLING, MOST_POOLING, MOST_ROWS, MOST_TABLES, WIDEST
 from perfmodel.schema.workload import Table, TableSet
@@ -90,10 +90,12 @@ def list_models() -> list[str]:
 def load_tables(name_or_path: str | Path) -> TableSet:
     """A shipped table set by name, or a user's file by path: CSV (also gzip), Parquet, JSON, YAML or TOML.
 
+    ``-`` is stdin: JSON where it begins like it, else CSV.
+
     Limits: unknown name -> BadInputError listing the known ones; a bad file -> BadInputError with its field
     """
     text = str(name_or_path)
-    if isinstance(name_or_path, Path) or looks_like_path(text, _FILE_SUFFIXES):
+    if isinstance(name_or_path, Path) or looks_like_path(text, _FILE_SUFFIXES) or Path(text) == STDIN:
         return read_tables(Path(text))
     if text not in list_models():
         if os.path.exists(text):  # not Path.exists: any text may be a name
@@ -114,7 +116,9 @@ def read_tables(path: Path) -> TableSet:
     list may stand alone.
     """
     suffix = path.suffix.lower()
-    if path.is_dir():
+    if path == STDIN:
+        suffix = ".json" if read_text(path, _WHAT).lstrip()[0] in "[{" else ".csv"
+    elif path.is_dir():
         raise BadInputError(f"{_WHAT} {path} is a folder.", f"give one of its files: {_READ}.")
     if suffix == ".csv" or path.name.lower().endswith(".csv.gz"):
         return _from_csv(path)
@@ -291,4 +295,5 @@ def _table_set(file: _TableFile, path: Path) -> TableSet:
                 Table(name, entry.rows, entry.dim, entry.pooling, entry.dtype, entry.weighted, known)
             )
     stem = path.name.removesuffix(".gz").removesuffix(path.suffix).removesuffix(".csv")
-    return TableSet(file.name or stem, tuple(tables), file.source or str(path), file.note)
+    name, source = ("stdin", "stdin") if path == STDIN else (stem, str(path))
+    return TableSet(file.name or name, tuple(tables), file.source or source, file.note)
