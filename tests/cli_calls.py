@@ -23,7 +23,7 @@ def is_an_error(outcome: Outcome, code: int, *parts: str) -> None:
     """One screen on stderr, nothing on stdout, the right exit code, no traceback."""
     assert outcome.code == code, outcome
     assert outcome.out == ""
-    assert outcome.err.startswith("error: "), outcome.err
+    assert outcome.err.startswith(("error: ", '{"error": ')), outcome.err
     assert "Traceback" not in outcome.err
     assert len(outcome.err.splitlines()) <= 24
     for part in parts:  # a long path may break the line anywhere

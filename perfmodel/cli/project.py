@@ -43,7 +43,7 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
 
         check_beside(report, options.force, **memory)
     way = checked_sharding(sharding, options.reduction, tier=options.tier, **memory)
-    check_host(host, as_csv=as_csv, report=report, sharding=way, **memory)
+    check_host(host, as_csv=as_csv, report=report, sharding=way == ALL, **memory)
     if tables is not None:
         table_count(tables)
     if options.table_size is None and options.gpus is None and options.model is None:
@@ -58,12 +58,12 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
         answer = question.answer()
         if report is not None:
             note(write_beside(context, report))
-    leads = sharding is None and options.reduction == AUTO and host is None and answer.gpus > 1
+    leads = sharding is None and options.reduction == AUTO and answer.gpus > 1
     leads = leads and options.tier is None and answer.forward.memory is None
     if sharding is not None or leads:
         from perfmodel.cli.shardings import Output, print_all, print_leading, print_one, row_wise_cut
     if way is not None or leads:
-        out = Output(as_json, as_csv, file, typed.line)
+        out = Output(as_json, as_csv, file, typed.line, host)
         if way is None:
             print_leading(answer, question, out, typed.machine)
         elif way == ALL:

@@ -15,12 +15,13 @@ from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import ROW_WISE, WAYS, exchange_named
 from perfmodel.plan.as_projection import Compared, compared, evaluator_of, tables_of, undecided, winner
 from perfmodel.plan.explain_plan import explain_alike_step
-from perfmodel.plan.leading import MOST_COMPARED, Leading, leading, table_count
+from perfmodel.plan.leading import MOST_COMPARED, Leading, leading, leading_with_host, table_count
 from perfmodel.plan.searched import searched_plan
 from perfmodel.plan.sizes import by_size
+from perfmodel.projections.hosted import Hosted, hosted
 from perfmodel.projections.sensitivity import next_experiment
 from perfmodel.report.columns import columns_record
-from perfmodel.report.leading_text import leading_text
+from perfmodel.report.leading_text import leading_text, way_words
 from perfmodel.report.projection_text import projection_text
 from perfmodel.report.shardings_text import SHARDING, SIZES, shardings_text
 
@@ -43,6 +44,11 @@ class Output:
     as_csv: bool
     calibration_file: str | None
     again: Again
+    host: str | None = None
+
+    def with_host(self, answer: Projection) -> Hosted | None:
+        """The answer with the host that was asked for."""
+        return None if self.host is None else hosted(answer, self.host, self.calibration_file)
 
 
 _AT_MOST = 16
@@ -58,11 +64,16 @@ def on_enough(
     return _enough(base, question, lambda each: list(compared(each, ways)), _fits, which)
 
 
-def leading_on_enough(base: Projection, question: Question) -> Leading:
-    """The best way on the GPUs of ``base``, or on the fewest whole nodes that one fits (``_enough``)."""
+def leading_on_enough(
+    base: Projection, question: Question, of: Callable[[Projection], Leading] = leading
+) -> Leading:
+    """The best way on the GPUs of ``base``, or on the fewest whole nodes that one fits (``_enough``).
+
+    of  finds it for a number of GPUs
+    """
     if table_count(base) > MOST_COMPARED:
         return leading(base)
-    return _enough(base, question, leading, lambda each: bool(each.best), "no sharding fits")[1]
+    return _enough(base, question, of, lambda each: bool(each.best), "no sharding fits")[1]
 
 
 def _enough(
@@ -136,14 +147,16 @@ def print_one(base: Projection, question: Question, way: str, out: Output) -> No
     possible(base, found, out.again)
     answer = found.answer
     assert answer is not None and found.alike is not None
+    issued = out.with_host(answer)
     if out.as_csv:
         emit(answer.to_frame().to_csv(index=False))
         return
     if out.as_json:
-        extra = _cut(found)
+        extra = {**_cut(found), "host": issued.to_dict() if issued else None}
         emit_json("project", **{**answer.to_dict(), "calibration_file": out.calibration_file, **extra})
         return
-    emit(projection_text(answer, (), None, "", out.calibration_file, lambda w: out.again(w, answer)))
+    again = _again(out, answer)
+    emit(projection_text(answer, (), None, "", out.calibration_file, again, host=issued))
     for line in answer.notes:
         warn(line)
 
@@ -152,9 +165,16 @@ def print_leading(base: Projection, question: Question, out: Output, machine: st
     """The best uniform sharding that fits, row-wise beside it; with ``-v`` the whole screen of the best.
 
     base  the row-wise answer of the question;  machine  as the user gave it
+    With a host that is in its time, and the whole screen.
     """
-    found = leading_on_enough(base, question)
+    host, file = out.host, out.calibration_file
+    found = (
+        leading_on_enough(base, question)
+        if host is None
+        else leading_on_enough(base, question, lambda each: leading_with_host(each, host, file))
+    )
     answer = found.answer
+    issued = out.with_host(answer) if found.best else None
     if out.as_csv:
         emit(answer.to_frame().to_csv(index=False))
         return
@@ -166,12 +186,15 @@ def print_leading(base: Projection, question: Question, out: Output, machine: st
             "project",
             **project_record(answer, out.calibration_file, changes, experiment)
             | (_cut(found.best[0]) if found.best else {"sharding": None}),
-            as_good=[each.way for each in found.as_good],
+            as_good=[each.way for each in found.as_good] if host is None else None,
             row_wise=row_wise,
+            host=issued.to_dict() if issued else None,
         )
         return
-    if is_verbose():
-        emit(projection_text(answer, changes, experiment, machine, out.calibration_file, _again(out, answer)))
+    if is_verbose() or issued is not None:
+        ways = way_words(found, out.with_host(found.base))
+        again = _again(out, answer)
+        emit(projection_text(answer, changes, experiment, machine, file, again, host=issued, ways=ways))
     else:
         emit(leading_text(found, changes, experiment, machine, out.calibration_file, planned))
     for line in answer.notes:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from perfmodel.errors import NoCalibrationError
 from perfmodel.passes.schemes import ROW_WISE, WAYS, copied
-from perfmodel.plan.as_projection import Compared, compared_way, evaluator_of, undecided
+from perfmodel.plan.as_projection import Compared, compared, compared_way, evaluator_of, undecided
 from perfmodel.plan.pricing.alike import best_alike, least_times
 from perfmodel.projections.grid import costed
+from perfmodel.projections.hosted import hosted
 from perfmodel.projections.projection import Projection, projections
 from perfmodel.projections.sensitivity import Change, Sensitivity, of_hardware
 
@@ -95,6 +96,22 @@ def leading(base: Projection) -> Leading:
         each = compared_way(base, evaluator, way, plan)
         found += [each] if each.answer is not None else []
     return Leading(base, tuple(_fastest_first(found)))
+
+
+def leading_with_host(base: Projection, host: str, calibration: str | None) -> Leading:
+    """The ways that fit, the fastest with the host that issues them first.
+
+    host, calibration  as in ``hosted.host_costs``
+    Limits: as ``leading``
+    """
+    if base.gpus == 1 or table_count(base) > MOST_COMPARED:
+        return leading(base)
+    timed = [
+        (hosted(each.answer, host, calibration).time_s, each)
+        for each in compared(base, RUN)
+        if each.answer is not None and each.fits
+    ]
+    return Leading(base, tuple(each for _, each in sorted(timed, key=lambda pair: pair[0])))
 
 
 def table_count(base: Projection) -> int:

@@ -26,13 +26,14 @@ from perfmodel.schema.run_folders import calibrations_of, run_folder
 Array = NDArray[np.float64]
 EAGER, COMPILED, GRAPH = "eager", "compiled", "graph"
 MODES = (EAGER, COMPILED, GRAPH)
+_FIRST = "before_splits"
 _BEFORE = {
-    "bucketize": "before_splits",
     "all_to_all_lengths": "before_lengths",
     "all_to_all_ids": "before_ids",
     "gather_pool": "before_bags",
 }
-"""What the host does before these steps of a row-wise pass; for another kernel it calls one operator."""
+"""What the host does before these steps, and before the first of a pass that exchanges; for another kernel it
+calls one operator. Counted in TorchRec's row-wise pass; its others have a tenth less or more."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,9 @@ class HostCosts:
 
     def of(self, steps: Sequence[Step]) -> Array:
         """Time that the host takes to issue each step [s]."""
-        counts = np.array([_counts(step, last) for step, last in zip(steps, _lasts(steps), strict=True)])
+        exchanges = any(_waits(steps))
+        places = [_FIRST if exchanges and at == 0 else _BEFORE.get(s.alike) for at, s in enumerate(steps)]
+        counts = np.array([_counts(*each) for each in zip(steps, places, _lasts(steps), strict=True)])
         calls, operators, launches, collectives = counts.T
         found = host_time(calls, operators, launches, collectives, self.each)
         begins = [True, *_waits(steps)][: len(steps)]
@@ -91,9 +94,11 @@ def _of_stretch(where: str) -> tuple[float, float, float]:
     return value(f"calls_{where}"), value(f"operators_{where}"), value(f"launches_{where}")
 
 
-def _counts(step: Step, last: bool) -> tuple[float, float, float, int]:
-    """(Python calls, operators, launches, collectives) that the host issues for a step."""
-    where = _BEFORE.get(step.alike)
+def _counts(step: Step, where: str | None, last: bool) -> tuple[float, float, float, int]:
+    """(Python calls, operators, launches, collectives) that the host issues for a step.
+
+    where  the stretch before it;  last  whether it is the last exchange
+    """
     if where is None:
         one = float(step.is_kernel)
         found = (one * load_service_constants().value("calls_each"), one, one)

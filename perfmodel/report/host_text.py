@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.projections.hosted import Hosted
 from perfmodel.projections.ids_ahead import IdsAhead
 from perfmodel.report.terminal import facts, paragraph, sides, table
 from perfmodel.schema.evidence import Evidence
 from perfmodel.units import counted, format_fraction, format_ratio, format_time
 
+_INDENT = 5
 _WORDS = {"eager": "an eager host", "compiled": "a compiled pass", "graph": "CUDA graphs"}
 
 
@@ -20,14 +22,15 @@ _NAMES = {
 }
 
 
-def host_headline(found: Hosted, gpus: int, below: str = "") -> str:
+def host_headline(found: Hosted, gpus: int, way: str, below: str = "", ways: str = "") -> str:
     """The answer with the host; the one without it follows.
 
+    way   the sharding;  ways  why it is this one, where it was chosen
     below  the slowdown in words where rows are in a tier below the HBM
     """
     what = _WORDS[found.costs.mode]
     where = counted(gpus, "GPU")
-    first = f"{format_ratio(found.slowdown)} slower sharded row-wise over {where}, with {what}."
+    first = f"{format_ratio(found.slowdown)} slower sharded {way} over {where}, with {what}."
     band = f"band {format_ratio(found.slowdown_low)} – {format_ratio(found.slowdown_high)}"
     times = f"{format_time(found.low_s)} – {format_time(found.high_s)}"
     if below:
@@ -41,7 +44,8 @@ def host_headline(found: Hosted, gpus: int, below: str = "") -> str:
         f"     {format_time(found.time_s)} per batch{instead}; the host works {format_time(found.host_s)} of "
         f"that, and the device waits {format_time(found.idle_s)} for it"
     )
-    return f"{sides(first, band)}\n{paragraph(second)}\nThe device alone:"
+    chosen = f"{paragraph(ways, _INDENT)}\n" if ways else ""
+    return f"{sides(first, band)}\n{paragraph(second)}\n{chosen}The device alone:"
 
 
 def beside_line(found: Hosted) -> str:
@@ -51,8 +55,8 @@ def beside_line(found: Hosted) -> str:
     return paragraph(f"     this is the device alone; with {_WORDS[mode]} {with_host} (--host {mode})")
 
 
-def host_table(found: Hosted) -> str:
-    """Each step: what the host takes to issue it, and how long the device waits for that."""
+def host_table(found: Hosted, way: str) -> str:
+    """Each step: what the host takes to issue it, and how long the device waits. way  the sharding"""
     rows = [
         [
             step.label,
@@ -77,6 +81,10 @@ def host_table(found: Hosted) -> str:
     measured = [_NAMES[key] for key, evidence in costs.known.items() if evidence is Evidence.MEASURED]
     how = f"{costs.evidence}; measured by your own run: {', '.join(measured)}" if measured else costs.evidence
     said = f"On the host {words} ({how}); it waits for the device after the exchange of splits."
+    if way != ROW_WISE:
+        said += (
+            f" Calls were counted in TorchRec's {ROW_WISE} pass, and are assumed to be as many in this one."
+        )
     return f"{table(headers, [*rows, total], left=(0, 4))}\n{paragraph(said)}"
 
 

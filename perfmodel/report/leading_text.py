@@ -8,6 +8,7 @@ from perfmodel.passes.schemes import ROW_WISE, WAYS
 from perfmodel.plan.as_projection import Compared
 from perfmodel.plan.leading import MOST_COMPARED, Leading, table_count
 from perfmodel.projections import Projection
+from perfmodel.projections.hosted import Hosted
 from perfmodel.projections.inputs import DEFAULTS
 from perfmodel.projections.sensitivity import NextExperiment, Sensitivity
 from perfmodel.report.projection_text import experiment_text, provenance, run_line, step_table
@@ -60,7 +61,7 @@ def _first(found: Leading, planned_s: float | None) -> Iterator[str]:
         band = f"{format_ratio(answer.slowdown)} ({format_ratio(low)} – {format_ratio(high)})"
         alone = f"the {format_time(answer.baseline_time_s)} of one GPU with all rows"
         yield paragraph(f"{where}: {format_time(answer.time_s)} per batch, {band} {alone}.")
-        yield paragraph(_way_words(found), _INDENT)
+        yield paragraph(way_words(found), _INDENT)
     elif table_count(base) > MOST_COMPARED:
         most = format_count(MOST_COMPARED)
         yield paragraph(f"{where}: {_too_large(base)}, and other shardings of more than {most} tables are")
@@ -89,10 +90,14 @@ def _too_large(base: Projection) -> str:
     return f"{ROW_WISE} does not fit: it needs {need} of {room} per GPU"
 
 
-def _way_words(found: Leading) -> str:
-    """``by row-wise-ub (EMBark's; cannot be told from 3d, 686 µs); row-wise (TorchRec's): 1.33 ms, 182×``"""
+def way_words(found: Leading, row_wise: Hosted | None = None) -> str:
+    """``by row-wise-ub (EMBark's; cannot be told from 3d, 686 µs); row-wise (TorchRec's): 1.33 ms, 182×``
+
+    row_wise  with the host, where the best was chosen with it: no difference with a host has a band
+    """
     base, words = found.base, [f"{WAYS[found.way].runs}'s"]
-    others = [f"{each.way}, {_time(each)}" for each in found.as_good if each.way != ROW_WISE]
+    close = found.as_good if row_wise is None else ()
+    others = [f"{each.way}, {_time(each)}" for each in close if each.way != ROW_WISE]
     if others:
         words.append(f"cannot be told from {' and '.join(others)}")
     text = f"by {found.way} ({'; '.join(words)})"
@@ -100,8 +105,9 @@ def _way_words(found: Leading) -> str:
         return text
     if not base.gpu_count.fits:
         return f"{text}; {_too_large(base)}"
-    near = ", cannot be told from it" if any(each.way == ROW_WISE for each in found.as_good) else ""
-    time = f"{format_time(base.time_s)}, {format_ratio(base.slowdown)}"
+    near = ", cannot be told from it" if any(each.way == ROW_WISE for each in close) else ""
+    beside = row_wise or base
+    time = f"{format_time(beside.time_s)}, {format_ratio(beside.slowdown)}"
     return f"{text}; {ROW_WISE} (TorchRec's): {time}{near}"
 
 

@@ -56,11 +56,13 @@ def projection_text(
     host: Hosted | None = None,
     ahead: IdsAhead | None = None,
     beside: Hosted | None = None,
+    ways: str = "",
 ) -> str:
     """The whole screen.
 
     beside            where the answer is that of the device alone: what it is with a host
     host, ahead       with the host that issues the pass; what ids that are sent a batch ahead would hide
+    ways              with a host: why it is this sharding, where it was chosen
     others            the answer with other kernels
     machine           as the user gave it, for the commands that are suggested
     calibration_file  the user's own, named at the end
@@ -69,7 +71,7 @@ def projection_text(
     parts = [headline(answer), gpu_line(answer)]
     if host is not None:
         below = sentence(answer, host.slowdown) if answer.forward.tier is not None else ""
-        parts[0] = f"{host_headline(host, answer.gpus, below)}\n{parts[0]}"
+        parts[0] = f"{host_headline(host, answer.gpus, _way(answer), below, ways)}\n{parts[0]}"
     elif beside is not None:
         parts[0] += f"\n{beside_line(beside)}"
     if answer.gpus > 1:
@@ -78,7 +80,7 @@ def projection_text(
         parts.append(step_table(answer))
         parts[-1] += f"\n{ahead_line(ahead)}" if ahead is not None else ""
     if host is not None:
-        parts.append(host_table(host))
+        parts.append(host_table(host, _way(answer)))
     if answer.crossovers:
         parts.append(crossover_text(answer))
     if changes:
@@ -132,10 +134,12 @@ def sentence(answer: Projection, slowdown: float | None = None) -> str:
     if tier is not None:
         over = f" over {counted(answer.gpus, 'GPU')}" if answer.gpus > 1 else " beside one GPU"
         return f"{ratio} slower with all rows in {tier.place}{over} than if they fitted in HBM."
-    named = (answer.question.sharding if answer.question else None) or ROW_WISE
-    return (
-        f"{ratio} slower sharded {named} over {counted(answer.gpus, 'GPU')} than if the tables fitted in one."
-    )
+    over = f"{_way(answer)} over {counted(answer.gpus, 'GPU')}"
+    return f"{ratio} slower sharded {over} than if the tables fitted in one."
+
+
+def _way(answer: Projection) -> str:
+    return (answer.question.sharding if answer.question else None) or ROW_WISE
 
 
 def gpu_line(answer: Projection) -> str:

@@ -300,7 +300,7 @@ def test_validate_prints_verdicts_and_exits_6_outside_a_band(
     bad = cli("validate", "--json")
     assert bad.code == 6
     assert json.loads(bad.out)["outside"] == ["size"]
-    assert bad.err.startswith("error: 1 band is left: size.")
+    assert json.loads(bad.err)["error"]["what"] == "1 band is left: size."
     assert "! size: fails" in cli("validate").out
 
 

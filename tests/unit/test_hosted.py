@@ -12,7 +12,10 @@ import pytest
 
 from perfmodel.errors import BadInputError
 from perfmodel.model.issuing import host_time, issued_ends
+from perfmodel.passes.schemes import ROW_WISE as ROW_WISE_NAME
 from perfmodel.passes.steps import FORWARD, STEPS
+from perfmodel.plan.as_projection import compared
+from perfmodel.plan.leading import RUN
 from perfmodel.projections import project_one
 from perfmodel.projections.hosted import MODES, HostCosts, check_clock, host_costs, hosted, with_host
 from perfmodel.projections.ids_ahead import ids_ahead
@@ -167,13 +170,52 @@ def test_the_screen_and_the_document(cli: Any) -> None:
         r"[\d.]+× slower with all rows in host memory over 48 GPUs than .*, with CUDA graphs\.", tier
     )
     assert max(map(len, text.out.splitlines())) <= 100
-    found = json.loads(cli("project", "--table-size", "10TB", "--host", "compiled", "--json").out)
+    row_wise = ("project", "--table-size", "10TB", "--sharding", "row-wise", "--json")
+    found = json.loads(cli(*row_wise, "--host", "compiled").out)
     assert found["host"]["mode"] == "compiled" and found["host"]["time_s"] > found["time_s"]
     assert found["ids_ahead"]["hidden_s"] > 0
-    assert (
-        json.loads(cli("project", "--table-size", "10TB", "--sharding", "row-wise", "--json").out)["host"]
-        is None
-    )
+    assert json.loads(cli(*row_wise).out)["host"] is None
+
+
+def test_what_the_host_does_before_the_first_exchange_is_counted_in_every_pass() -> None:
+    """Without a bucketize, as in a pass over different rows, before the step that begins it."""
+    costs, base = host_costs("eager"), project_one(table_bytes=10e12, gpus=152)
+    (unique,) = compared(base, ["row-wise-ub"])
+    assert unique.answer is not None
+    first, *rest = [STEPS[row.name] for row in unique.answer.steps]
+    assert first.alike != "bucketize" and any(step.alike == "all_to_all_splits" for step in rest)
+    of_row_wise = costs.of([STEPS[name] for name in ROW_WISE])
+    assert costs.of([first, *rest])[0] == pytest.approx(of_row_wise[0])
+    assert costs.of([STEPS["gather_pool"]])[0] < costs.of([first, *rest])[:4].sum()
+
+
+MANY = ("project", "--table-size", "10TB", "--tables", "300", "--dim", "128", "--pooling", "20")
+
+
+@pytest.mark.parametrize("asked", [("project", "--table-size", "10TB"), MANY])
+def test_with_a_host_the_best_sharding_that_fits_leads(cli: Any, asked: tuple[str, ...]) -> None:
+    """The opponent: each way by its name, with the same host."""
+    found = json.loads(cli(*asked, "--host", "eager", "--json").out)
+    times = {}
+    for way in RUN:
+        one = cli(*asked, "--gpus", str(found["gpus"]), "--sharding", way, "--host", "eager", "--json")
+        known = json.loads(one.out) if one.code == 0 else {"gpu_count": {"fits": False}}
+        if known["gpu_count"]["fits"]:
+            times[way] = known["host"]["time_s"]
+            assert known["host"]["device_s"] == pytest.approx(known["time_s"])
+    assert len(times) > 2 and found["sharding"] == min(times, key=lambda way: times[way])
+    assert found["host"]["time_s"] == pytest.approx(times[found["sharding"]])
+    assert found["row_wise"]["fits"] == (ROW_WISE_NAME in times)
+    text = cli(*asked, "--host", "eager").out
+    first, rest = text.splitlines()[0], " ".join(text.split())
+    assert f"sharded {found['sharding']} over" in first and "with an eager host" in first
+    beside = "row-wise (TorchRec's):" if found["row_wise"]["fits"] else "row-wise does not fit: it needs"
+    assert f"by {found['sharding']} (" in rest and beside in rest.partition("The device alone:")[0]
+
+
+def test_nothing_that_does_not_fit_leads_with_a_host(cli: Any) -> None:
+    large = ("project", "--table-size", "2TB", "--gpus", "30", "--tables", "300", "--batch", "64000")
+    assert "no uniform sharding fits" in cli(*large, "--host", "graph").out.splitlines()[0]
 
 
 @pytest.mark.parametrize(
