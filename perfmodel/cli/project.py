@@ -54,7 +54,9 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
     if question.tables is not None:
         warn_all(not_counted(question.tables))
     file = calibration_file(question.calibration)
-    with question.advised(lambda: answerable(_COMMAND, typed, question)):
+    from perfmodel.cli.shardings import advising_enough
+
+    with question.advised(lambda: answerable(_COMMAND, typed, question)), advising_enough(question):
         answer = question.answer()
         if report is not None:
             note(write_beside(context, report))

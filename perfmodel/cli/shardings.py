@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,11 +20,13 @@ from perfmodel.plan.leading import MOST_COMPARED, Leading, leading, leading_with
 from perfmodel.plan.searched import searched_plan
 from perfmodel.plan.sizes import by_size
 from perfmodel.projections.hosted import Hosted, hosted
+from perfmodel.projections.inputs import TooFewGpusError
 from perfmodel.projections.sensitivity import next_experiment
 from perfmodel.report.columns import columns_record
-from perfmodel.report.leading_text import leading_text, way_words
+from perfmodel.report.leading_text import leading_text, too_large, way_words
 from perfmodel.report.projection_text import projection_text
 from perfmodel.report.shardings_text import SHARDING, SIZES, shardings_text
+from perfmodel.units import format_count
 
 if TYPE_CHECKING:
     from perfmodel.cli.question import Question
@@ -76,16 +79,37 @@ def leading_on_enough(
     return _enough(base, question, of, lambda each: bool(each.best), "no sharding fits")[1]
 
 
+@contextlib.contextmanager
+def advising_enough(question: Question) -> Iterator[None]:
+    """Where the rows are more than the GPUs hold: says how many would do (``enough_gpus``)."""
+    try:
+        yield
+    except TooFewGpusError as error:
+        raise BadInputError(error.message, enough_gpus(question)) from None
+
+
+def enough_gpus(question: Question) -> str:
+    """``--gpus 152 fits, sharded table-wise``: the fewest whole nodes; or that no number does."""
+    free = replace(question, gpus=None)
+    base = free.answer()
+    found = _enough(base, free, leading, lambda each: bool(each.best))[1]
+    if found.best:
+        return f"--gpus {found.answer.gpus} fits, sharded {found.way}."
+    most = format_count(_AT_MOST * base.gpus)
+    words = f"no uniform sharding fits up to {most} GPUs: on {base.gpus} {too_large(base)}."
+    return f"{words} Use a smaller --batch."
+
+
 def _enough(
     base: Projection,
     question: Question,
     on: Callable[[Projection], T],
     fits: Callable[[T], bool],
-    which: str,
+    which: str = "",
 ) -> tuple[Projection, T]:
     """What there is on the GPUs of ``base``, or on the fewest nodes that something fits.
 
-    on  what there is for a projection;  which  what does not fit, in words
+    on  what there is for a projection;  which  what does not fit, in words of a note; "": none
     Limits: none fits up to ``_AT_MOST`` times as many, or too many to model -> on those of ``base``
     """
     first = on(base)
@@ -108,7 +132,10 @@ def _enough(
         few, many, found = (middle, many, found) if fewer is None else (few, middle, fewer)
     if found is None:
         return base, first
-    note(f"{which} {base.gpus} GPUs, as many as the rows need: planned on {many}, the fewest whole nodes.")
+    if which:
+        note(
+            f"{which} {base.gpus} GPUs, as many as the rows need: planned on {many}, the fewest whole nodes."
+        )
     return found
 
 
@@ -196,7 +223,8 @@ def print_leading(base: Projection, question: Question, out: Output, machine: st
         again = _again(out, answer)
         emit(projection_text(answer, changes, experiment, machine, file, again, host=issued, ways=ways))
     else:
-        emit(leading_text(found, changes, experiment, machine, out.calibration_file, planned))
+        enough = "" if found.best or question.gpus is None else enough_gpus(question)
+        emit(leading_text(found, changes, experiment, machine, file, planned, enough))
     for line in answer.notes:
         warn(line)
 

@@ -244,6 +244,10 @@ def _usable(machine: Machine, reserve: float) -> float:
     return float(capacity.usable_bytes(machine.value("hbm_bytes"), reserve))
 
 
+class TooFewGpusError(BadInputError):
+    """The rows alone are more than the GPUs hold."""
+
+
 def _check_fit(table_bytes: Array, gpus: Array, needed: Array, machine: Machine, reserve: float) -> None:
     """Refuse rows that no memory holds; what leaves no room for exchanges or the reserve is said later."""
     usable, hbm = _usable(machine, reserve), machine.value("hbm_bytes")
@@ -258,12 +262,13 @@ def _check_fit(table_bytes: Array, gpus: Array, needed: Array, machine: Machine,
     if small.any():
         at = int(np.argmax(small))
         size, count = table_bytes.flat[at], gpus.flat[at]
-        whole, each, room, most = (
-            format_bytes(x, binary=False) for x in (size, size / count, hbm, usable * count)
+        whole, each, room, most, all_ = (
+            format_bytes(x, binary=False) for x in (size, size / count, usable, usable * count, hbm)
         )
-        raise BadInputError(
-            f"{whole} of tables over {count:.0f} GPUs is {each} each, above the {room} of a GPU.",
-            f"use at least {needed.flat[at]:.0f} GPUs, or tables of at most {most}.",
+        raise TooFewGpusError(
+            f"{whole} of tables over {count:.0f} GPUs is {each} of rows each, above the {room} of {all_} "
+            "that tables may use.",
+            f"the rows alone need {needed.flat[at]:.0f} GPUs; {count:.0f} have room for {most} of rows.",
         )
 
 

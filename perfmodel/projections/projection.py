@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,14 +62,14 @@ class GpuCount:
         """What a GPU needs."""
         return self.rows_bytes + self.cache_beside_bytes + self.buffer_bytes
 
-    def memory_words(self) -> str:
-        """``66.3 GB of 68 GB a GPU: rows 65.8 GB, exchange buffers 541 MB``."""
+    def memory_words(self, form: str = "{}: {}") -> str:
+        """``66.3 GB of 68 GB a GPU: rows 65.8 GB, exchange buffers 541 MB``. form  of sum and parts"""
         total, usable = (format_bytes(x, binary=False) for x in (self.memory_bytes, self.usable_bytes))
         named = [("cached rows" if self.tier else "rows", self.rows_bytes)]
         named += [("state of the cache", self.cache_beside_bytes), ("exchange buffers", self.buffer_bytes)]
         texts = [f"{name} {format_bytes(size, binary=False)}" for name, size in named if size]
         parts = ", ".join(texts) or "no rows, no buffers"
-        return f"{total} of {usable} per GPU: {parts}"
+        return form.format(f"{total} of {usable} per GPU", parts)
 
     def __str__(self) -> str:
         room = self.usable_bytes
@@ -227,7 +227,7 @@ def _projection(forward: Forward, many: Configs, reserve: float, found: CostedGr
         baseline_evidence=Evidence.from_rank(int(found.base.evidence[at])),
         clocks=clocks,
         calibrations=setting.links.calibrations,
-        notes=(*setting.notes, *_too_much(count, work), *_notes(work, clocks, forward)),
+        notes=(*setting.notes, *_too_much(count, forward, work), *_notes(work, clocks, forward)),
         crossovers=tuple(_crossovers(setting, forward, steps, int(work.gpus[0]))),
     )
 
@@ -280,13 +280,17 @@ def _gpu_count(forward: Forward, work: Configs, reserve: float) -> GpuCount:
     return GpuCount(*counts, rows, buffers, good, *below, float(held.beside_bytes[0]))
 
 
-def _too_much(count: GpuCount, work: Configs) -> Iterator[str]:
+def _too_much(count: GpuCount, forward: Forward, work: Configs) -> Iterator[str]:
     """What does not fit, and what would."""
     if count.fits:
         return
     room = count.usable_bytes - count.rows_bytes - count.cache_beside_bytes
     batch = int(work.batch[0] * room / count.buffer_bytes) if room > 0 and count.buffer_bytes else 0
-    ways = [f"{counted(count.needed, 'GPU')} or more"] if count.needed > count.gpus else []
+    more = replace(work, gpus=work.needed)
+    enough = count.needed > count.gpus and capacity.fits(
+        gpu_memory(forward, more).total_bytes[0], work.usable_bytes
+    )
+    ways = [f"{counted(count.needed, 'GPU')} or more"] if enough else []
     ways += [f"a batch of at most {format_count(batch)}"] if 0 < batch < work.batch[0] else []
     ways += ["--reserve 0"] if count.memory_bytes <= count.hbm_bytes and count.reserve else []
     instead = f"; it would with {' or '.join(ways)}" if ways else ""

@@ -29,14 +29,17 @@ def leading_text(
     machine: str,
     calibration_file: str | None,
     planned_s: float | None = None,
+    enough: str = "",
 ) -> str:
     """At most 25 lines at the default.
+
+    enough  where nothing fits the GPUs that were given: how many would do
 
     machine  as the user gave it
     planned_s  time of a pass where each table has a sharding of its own, where that is less
     """
     answer = found.answer
-    first = [*_first(found, planned_s)]
+    first = [*_first(found, planned_s, enough)]
     if found.best:
         first.append(paragraph(_gpu_rule(answer), _INDENT))
     parts = ["\n".join(first)]
@@ -51,7 +54,7 @@ def leading_text(
     return "\n\n".join(parts)
 
 
-def _first(found: Leading, planned_s: float | None) -> Iterator[str]:
+def _first(found: Leading, planned_s: float | None, enough: str) -> Iterator[str]:
     """The answer, what runs it beside row-wise, and the question as it was understood."""
     answer, base = found.answer, found.base
     size = format_bytes(answer.gpu_count.table_bytes, binary=False)
@@ -64,10 +67,12 @@ def _first(found: Leading, planned_s: float | None) -> Iterator[str]:
         yield paragraph(way_words(found), _INDENT)
     elif table_count(base) > MOST_COMPARED:
         most = format_count(MOST_COMPARED)
-        yield paragraph(f"{where}: {_too_large(base)}, and other shardings of more than {most} tables are")
+        yield paragraph(f"{where}: {too_large(base)}, and other shardings of more than {most} tables are")
         yield paragraph("compared by --sharding all alone.", _INDENT)
     else:
-        yield paragraph(f"{where}: no uniform sharding fits. {_too_large(base)}.")
+        yield paragraph(f"{where}: no uniform sharding fits. {too_large(base)}.")
+        if enough:
+            yield paragraph(enough, _INDENT)
     if planned_s is not None:
         words = f"a sharding of its own for each table takes {format_time(planned_s)}: perfmodel plan"
         yield paragraph(words, _INDENT)
@@ -82,12 +87,8 @@ def _gpu_rule(answer: Projection) -> str:
     return f"{count}, {held} of {room} each; {format_per_second(per_s, 'samples')}"
 
 
-def _too_large(base: Projection) -> str:
-    need, room = (
-        format_bytes(size, binary=False)
-        for size in (base.gpu_count.memory_bytes, base.gpu_count.usable_bytes)
-    )
-    return f"{ROW_WISE} does not fit: it needs {need} of {room} per GPU"
+def too_large(base: Projection) -> str:
+    return f"{ROW_WISE} does not fit: it needs {base.gpu_count.memory_words('{} ({})')}"
 
 
 def way_words(found: Leading, row_wise: Hosted | None = None) -> str:
@@ -104,7 +105,7 @@ def way_words(found: Leading, row_wise: Hosted | None = None) -> str:
     if found.way == ROW_WISE:
         return text
     if not base.gpu_count.fits:
-        return f"{text}; {_too_large(base)}"
+        return f"{text}; {too_large(base)}"
     near = ", cannot be told from it" if any(each.way == ROW_WISE for each in close) else ""
     beside = row_wise or base
     time = f"{format_time(beside.time_s)}, {format_ratio(beside.slowdown)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -129,3 +130,31 @@ def test_cards_and_gpus_of_a_node_are_changed_together() -> None:
         for given in ({}, {"gpus_per_node": 4, "nics_per_node": 4}, {"nics_per_node": 4})
     ]
     assert rates == pytest.approx([50e9, 50e9, 25e9])
+
+
+@pytest.mark.parametrize("gpus", [64, 128, 148])
+@pytest.mark.parametrize("host", [(), ("--host", "eager")])
+def test_a_number_of_gpus_that_is_advised_fits(cli: Any, gpus: int, host: tuple[str, ...]) -> None:
+    """64 do not hold the rows; 128 and 148 hold them without the reserve, and with no exchange."""
+    found = cli("project", *MANY, "--gpus", str(gpus), *host)
+    assert found.code == (2 if gpus == 64 else 0)
+    said = " ".join((found.out + found.err).split())
+    advised = int(re.findall(r"--gpus (\d+) fits, sharded table-wise", said)[0])
+    assert cli("project", *MANY, "--gpus", str(advised)).out.startswith(f"10 TB on {advised} GPUs: ")
+    node = cli("project", *MANY, "--gpus", str(advised - 8))
+    assert "no uniform sharding fits" in node.out
+    assert not re.search(r"with \d+ GPUs or more", said) and "80 GB of a GPU." not in said
+
+
+def test_what_fits_no_number_of_gpus_says_what_it_holds(cli: Any) -> None:
+    """Bags of 640 000 samples: 300 tables x 128 x 4 bytes of each are more than a GPU has."""
+    words = ("--table-size", "2TB", "--tables", "300", "--dim", "128", "--batch", "640000")
+    found = cli("project", *words, "--gpus", "8")
+    said = " ".join(found.err.split())
+    assert found.code == 2 and "no uniform sharding fits" in said and "--gpus" not in said
+    assert re.search(r"[\d.]+ TB of 68 GB per GPU \(rows [\d.]+ GB, exchange buffers [\d.]+ TB\)", said)
+
+
+def test_what_row_wise_needs_is_said_in_parts(cli: Any) -> None:
+    said = " ".join(cli("project", *MANY).out.split())
+    assert re.search(r"needs [\d.]+ GB of 68 GB per GPU \(rows [\d.]+ GB, exchange buffers", said)

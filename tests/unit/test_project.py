@@ -217,7 +217,7 @@ def test_unlike_tables_add_up_and_tiny_ones_are_not_sharded() -> None:
         ({"gpus": [2, 4], "batch": [1, 2, 3]}, "do not combine"),
         ({"gpus": []}, "empty"),
         ({}, "neither a table size"),
-        ({"table_bytes": 10e12, "gpus": 64}, "above the 80 GB of a GPU"),
+        ({"table_bytes": 10e12, "gpus": 64}, "156 GB of rows each, above the 80 GB"),
         ({"table_bytes": 100, "table_count": 1}, "less than one row of 128 bytes"),
         ({"table_bytes": 1280, "gpus": 128}, "cannot be cut into 128 row shards"),
     ],
