@@ -65,9 +65,19 @@ def is_verbose() -> bool:
     return _asked["verbose"]
 
 
+before_writing: list[Callable[[bool], None]] = []
+"""Called before anything is printed, with whether it is progress that the command draws itself."""
+
+
+def _about_to_write(progress: bool = False) -> None:
+    for tell in before_writing:
+        tell(progress)
+
+
 def emit(text: str) -> None:
     """Print the answer."""
     check_stdout()
+    _about_to_write()
     try:
         sys.stdout.write(_encodable(printable(text.rstrip("\n")), sys.stdout.encoding) + "\n")
         sys.stdout.flush()
@@ -254,6 +264,7 @@ def warn_stopped() -> None:
 def _write_error(text: str, *, begin: str = "", end: str = "\n") -> None:
     if sys.stderr is None:
         return
+    _about_to_write(begin == "\r")
     try:
         sys.stderr.write(begin + _encodable(printable(text), sys.stderr.encoding) + end)
         sys.stderr.flush()
@@ -367,6 +378,7 @@ class ProgressBar:
         """``count`` more are done."""
         self.done += count
         if self.shown:
+            _about_to_write(progress=True)
             filled = self._CELLS * self.done // self.total
             bar = "#" * filled + "." * (self._CELLS - filled)
             sys.stderr.write(f"\r[{bar}] {100 * self.done // self.total:3d} %  {self.what}")

@@ -7,6 +7,7 @@ import shlex
 import sys
 import traceback
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 
 import typer
 
@@ -25,6 +26,7 @@ from perfmodel.cli.output import (
 )
 from perfmodel.cli.signals import was_asked_to_end
 from perfmodel.cli.size_family import sizes_of
+from perfmodel.cli.waiting_line import WaitingLine
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.resources import out_of_memory
 from perfmodel.typed_sizes import typed_sizes
@@ -45,6 +47,12 @@ def _options(words: list[str]) -> list[str]:
     return words[: words.index("--")] if "--" in words else words
 
 
+def _waiting(arguments: list[str]) -> AbstractContextManager[object]:
+    """A line while the command works. calibrate has its own, and ranks that say nothing."""
+    alone = not arguments or arguments[0].startswith("-") or arguments[0] == "calibrate"
+    return nullcontext() if alone else WaitingLine(arguments[0])
+
+
 def run(arguments: list[str], *, verbose: bool = False) -> int:
     """Exit code of one command; every error becomes text on stderr."""
     before = sys.modules.get("perfmodel.cli.chosen")
@@ -54,7 +62,7 @@ def run(arguments: list[str], *, verbose: bool = False) -> int:
     usage_error = typer.BadParameter.__mro__[2]  # the base of all errors about the arguments themselves
     try:
         check_stdout()
-        with typed_sizes(sizes_of(arguments)):
+        with typed_sizes(sizes_of(arguments)), _waiting(arguments):
             result = app(args=arguments, prog_name="perfmodel", standalone_mode=False)
         if result == STOPPED:
             warn_stopped()

@@ -1,0 +1,58 @@
+"""One line on a terminal while a command works and shows nothing else."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from types import TracebackType
+
+from perfmodel.cli.output import before_writing, on_terminal
+
+_FIRST_S, _EVERY_S = 2.0, 0.5
+
+
+class WaitingLine:
+    """What runs and for how long, from the second second on: ``validate   7 s``.
+
+    What the command prints takes its place, and progress of the command's own ends it.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what, self._began = what, time.monotonic()
+        self._next_s = self._began + _FIRST_S
+        self._shown, self._ended, self._lock = "", threading.Event(), threading.Lock()
+
+    def __enter__(self) -> WaitingLine:
+        if on_terminal():
+            before_writing.append(self._hide)
+            threading.Thread(target=self._draw, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if self._hide in before_writing:
+            self._hide(progress=True)
+            before_writing.remove(self._hide)
+
+    def _hide(self, progress: bool) -> None:
+        """Something is printed now. progress  whether it is a line that is drawn again and again"""
+        with self._lock:
+            if progress:
+                self._ended.set()
+            self._next_s = max(self._next_s, time.monotonic() + _EVERY_S)
+            self._rewrite("")
+
+    def _rewrite(self, text: str) -> None:
+        if text or self._shown:
+            sys.stderr.write(f"\r{text:<{len(self._shown)}}" + ("" if text else "\r"))
+            sys.stderr.flush()
+        self._shown = text
+
+    def _draw(self) -> None:
+        while not self._ended.wait(min(_FIRST_S, _EVERY_S)):
+            with self._lock:
+                now = time.monotonic()
+                if now >= self._next_s and not self._ended.is_set():
+                    self._rewrite(f"{self._what}   {now - self._began:.0f} s")

@@ -1,0 +1,71 @@
+"""A command that takes long says on a terminal that it works, and leaves nothing of that behind."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import sys
+from typing import Any
+
+import pytest
+from cli_calls import called
+from waiting import a_moment, until
+
+from perfmodel.cli import output, validate, waiting_line
+from perfmodel.cli.waiting_line import WaitingLine
+from perfmodel.validate import Verdict
+
+DRAWN = re.compile(r"\rvalidate   \d+ s")
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """What stderr shows, with a line a hundredth of a second."""
+    screen = io.StringIO()
+    monkeypatch.setattr(waiting_line, "on_terminal", lambda: True)
+    monkeypatch.setattr(waiting_line, "_FIRST_S", 0.01)
+    monkeypatch.setattr(waiting_line, "_EVERY_S", 0.01)
+    return screen
+
+
+def drawn(screen: io.StringIO) -> int:
+    return len(DRAWN.findall(screen.getvalue()))
+
+
+def test_validate_is_not_silent(terminal: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(**_: Any) -> list[Verdict]:
+        until(lambda: drawn(sys.stderr) > 1)  # type: ignore[arg-type]
+        return []
+
+    monkeypatch.setattr(validate, "judge", slow)
+    found = called("validate")
+    assert found.code == 0 and "\r" not in found.out
+    assert DRAWN.match(found.err) and re.search(r"\r +\r$", found.err), "the line is taken away"
+    assert output.before_writing == []
+
+
+def test_what_is_printed_takes_its_place(terminal: io.StringIO) -> None:
+    with contextlib.redirect_stderr(terminal), WaitingLine("validate"):
+        until(lambda: drawn(terminal) > 0)
+        output.note("machine: x")
+        assert re.search(r"\r +\rmachine: x\n$", terminal.getvalue())
+        before = drawn(terminal)
+        until(lambda: drawn(terminal) > before)
+
+
+def test_progress_of_the_command_ends_it(terminal: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output, "on_terminal", lambda: True)
+    for progress in (lambda: output.rewrite("half"), lambda: output.ProgressBar(2, "report")):
+        with contextlib.redirect_stderr(terminal), WaitingLine("validate"):
+            progress()
+            before = drawn(terminal)
+            a_moment()
+            assert drawn(terminal) == before
+
+
+def test_nobody_is_told_where_there_is_no_terminal(terminal: io.StringIO, monkeypatch: Any) -> None:
+    monkeypatch.setattr(waiting_line, "on_terminal", lambda: False)
+    with contextlib.redirect_stderr(terminal), WaitingLine("validate"):
+        a_moment()
+    assert terminal.getvalue() == ""
