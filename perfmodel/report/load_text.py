@@ -12,7 +12,15 @@ from perfmodel.service.closed_forms import ABOUT, AT_LEAST, AT_MOST, EQUAL, Clos
 from perfmodel.service.events import WAITS
 from perfmodel.service.highest import ERROR, P99, Carried
 from perfmodel.service.hourly import HourlyCost
-from perfmodel.service.service_load import LoadRow, ServiceLoad, least_latency
+from perfmodel.service.service_load import (
+    LIMIT,
+    LOAD,
+    REPLICAS,
+    TABLES,
+    LoadRow,
+    ServiceLoad,
+    least_latency,
+)
 from perfmodel.units import (
     counted,
     format_count,
@@ -84,7 +92,8 @@ def headline(answer: ServiceLoad) -> str:
     tail = " ".join(
         [format_time(asked.run.quantile(P99)), *(each.removeprefix("p99 ") for each in uncertain(asked))]
     )
-    times = f"     p99 is {tail}, p50 {format_time(asked.run.quantile(0.5))}"
+    many = "1 sample (--samples)" if q.samples == 1 else f"{q.samples:g} samples"
+    times = f"     p99 is {tail}, p50 {format_time(asked.run.quantile(0.5))}; a request is {many}"
     most = f"     {most_words(answer)}"
     return "\n".join([sides(first, band_words(answer)), paragraph(times), paragraph(most)])
 
@@ -119,11 +128,23 @@ def unsure(answer: ServiceLoad) -> list[str]:
 
 
 def most_words(answer: ServiceLoad) -> str:
-    """What the replicas carry at most."""
-    most = answer.best.rate_per_s * answer.replicas
+    """What decides the number of GPUs, and what the replicas carry at most with the batch and wait chosen."""
+    best = answer.best
+    most = best.rate_per_s * answer.replicas
     who = "they carry" if answer.replicas > 1 else "it carries"
     times = format_ratio(most / answer.asked.load_per_s)
-    return f"{who} up to {rate(most)} within the limit, {times} this load"
+    binds = _BINDS[answer.binds]
+    if answer.binds == LIMIT and answer.question.qps is not None:
+        binds += f" (without a limit {counted(answer.gpus_for(best.capacity_per_s), 'GPU')} would do)"
+    return f"{binds}; with this batch and wait {who} up to {rate(most)} within the limit, {times} this load"
+
+
+_BINDS = {
+    REPLICAS: "the number of replicas is given",
+    TABLES: "the memory for the tables binds, not the load",
+    LIMIT: "the limit on the p99 binds",
+    LOAD: "the load binds",
+}
 
 
 def rule_line(answer: ServiceLoad) -> str:

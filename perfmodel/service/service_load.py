@@ -52,6 +52,11 @@ class LoadRow:
         }
 
 
+REPLICAS, TABLES, LIMIT, LOAD = "replicas", "tables", "p99", "load"
+"""What may decide how many GPUs a service takes."""
+_NEARLY_ALL = 0.99  # of what is served without a limit
+
+
 @dataclass(frozen=True, eq=False)
 class ServiceLoad:
     """The answer.
@@ -81,6 +86,22 @@ class ServiceLoad:
         """Of all replicas."""
         return self.replicas * self.question.served.gpus
 
+    @property
+    def binds(self) -> str:
+        """What decides the number of GPUs, or without a load what is carried.
+
+        Limits: replicas that were given -> them;  one copy of the tables carries the load -> the tables;
+        fewer GPUs, or more load, without a limit on the p99 -> that;  else the load
+        """
+        q, best = self.question, self.best
+        if q.replicas is not None:
+            return REPLICAS
+        if q.qps is not None and self.replicas == 1:
+            return TABLES
+        more = best.rate_per_s < best.capacity_per_s * _NEARLY_ALL
+        limited = more if q.qps is None else self.gpus_for(best.capacity_per_s) < self.gpus
+        return LIMIT if limited else LOAD
+
     def gpus_for(self, rate_per_s: float) -> int:
         """GPUs that the asked load takes where a replica carries so much."""
         return max(math.ceil(self.asked.load_per_s / rate_per_s - SLACK), 1) * self.question.served.gpus
@@ -100,6 +121,7 @@ class ServiceLoad:
             "gpus_per_replica": q.served.gpus,
             "replicas": self.replicas,
             "gpus": self.gpus,
+            "binds": self.binds,
             **_carried(best),
             "low_per_s": self.low_per_s,
             "high_per_s": self.high_per_s,

@@ -15,6 +15,7 @@ from test_service_events import BAGS, GATHER, IDS, served
 
 from perfmodel.errors import BadInputError
 from perfmodel.model import queueing
+from perfmodel.report.load_text import headline, most_words
 from perfmodel.schema.constants import load_service_constants
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.run_files import Run
@@ -404,6 +405,38 @@ def test_the_screen_and_the_document(cli: Any, capsys: pytest.CaptureFixture[str
     assert found["asked"]["load_per_s"] == 500e3 and found["batch"] == 64
     assert found["stragglers"]["evidence"] == "assumed"
     assert "p99_s" in cli(*LINE, "--csv").out.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "given", "carries", "without_limit", "binds"),
+    [
+        (9e4, None, 1e5, 1e6, "tables"),  # one copy carries it
+        (1e6, None, 1e5, 5e5, "p99"),  # 10 copies, and 2 without a limit
+        (1e6, None, 1e5, 1.05e5, "load"),  # 10 of either
+        (None, None, 1e5, 5e5, "p99"),
+        (None, None, 1e5, 1e5, "load"),
+        (1e6, 12, 1e5, 5e5, "replicas"),
+    ],
+)
+def test_what_decides_the_number_of_gpus_is_said(
+    asked: float | None, given: int | None, carries: float, without_limit: float, binds: str
+) -> None:
+    one: dict[str, Any] = {"served": ONE, "requests": 10_000, "batch": 64, "wait_s": 0.0, "overlap": False}
+    run = service_load(ServiceQuestion(**one, limit_s=3e-3, qps=1e5))
+    question = replace(run.question, qps=asked, replicas=given, samples=4.0)
+    found = replace(
+        run,
+        question=question,
+        replicas=given or round(np.ceil((asked or carries) / carries)),
+        best=replace(run.best, rate_per_s=carries, capacity_per_s=without_limit),
+        asked=replace(run.asked, load_per_s=asked or carries),
+    )
+    assert found.binds == found.to_dict()["binds"] == binds
+    words = " ".join(headline(found).split())
+    assert most_words(found) in words and "with this batch and wait" in words
+    assert ("without a limit 8 GPUs would do" in words) == (binds == "p99" and asked is not None)
+    assert "a request is 4 samples" in words
+    assert "a request is 1 sample (--samples)" in headline(run)
 
 
 def test_in_python_as_on_the_command_line(cli: Any) -> None:
