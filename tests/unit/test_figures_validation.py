@@ -12,7 +12,9 @@ import own_run
 import pandas as pd
 import pytest
 
+from perfmodel.projections import project_one
 from perfmodel.report.figures import Block, Missing
+from perfmodel.report.figures.evidence_figures import points as points_of
 from perfmodel.report.figures.validation import claims, held_out_points, own_run_points, validation
 from perfmodel.validate import Judged, Kind, Outcome, accuracy, judged_claims, kept, left_out, validate
 from perfmodel.validate.own import compare_run, judged
@@ -93,6 +95,13 @@ def test_the_shipped_points_are_those_that_are_validated() -> None:
 def test_sizes_left_out_are_of_the_machine() -> None:
     found = held_out_points("h200-sxm-ib")["a size left out of the fit"]
     assert set(found["machine"]) == {"h200-sxm-ib"} and set(found["gpus"]) == {8} and len(found) > 50
+
+
+def test_what_was_measured_between_nodes_is_beside_an_answer_between_nodes() -> None:
+    inside, across = (points_of(project_one(table_bytes=size)) for size in (400e9, 1e12))
+    assert isinstance(inside, Block) and isinstance(across, Block)
+    assert {row["machine"] for row in inside.data} == {"h100-sxm-ib"}
+    assert {row["gpus"] for row in inside.data} == {8} and len(across.data) > len(inside.data)
 
 
 @pytest.fixture(scope="module")

@@ -115,7 +115,8 @@ def points(asked: Projection) -> Block | Missing:
             return validation(own_run_points(folder))
         except NoCalibrationError:
             pass
-    return validation(held_out_points(asked.setting.machine.name))
+    across = not asked.setting.one_domain and asked.forward.domain(asked.work.gpus)[0] < asked.gpus
+    return validation(held_out_points(asked.setting.machine.name, across=bool(across)))
 
 
 def judged_claims() -> Block | Missing:

@@ -56,9 +56,10 @@ _WORDS = {
 """Of one claim and of several."""
 
 
-def held_out_points(machine: str) -> dict[str, pd.DataFrame]:
+def held_out_points(machine: str, *, across: bool = True) -> dict[str, pd.DataFrame]:
     """What the shipped data can be asked without a new fit of laws: frames for ``validation``, by kind.
 
+    across  whether the answer leaves an NVLink domain: what was measured between nodes concerns no other
     Every size of this machine, on 8 GPUs, left out of its curve; two-node clusters that informed no fit;
     more nodes than a fit saw, of all machines; training steps of MLPerf, each machine predicted with what the
     others set. All but the clusters are kept in data/validation.
@@ -67,6 +68,8 @@ def held_out_points(machine: str) -> dict[str, pd.DataFrame]:
     frames = {}
     if machine in accuracy.IN_NODE_MACHINES:
         frames[_LEFT_OUT] = kept.sizes_left_out(machine)
+    if not across:
+        return frames
     frames[_CLUSTERS] = accuracy.other_clusters()
     large = left_out.stored_large_left_out()
     many, few = large[large["gpus"] >= _MANY_GPUS], large[large["gpus"] < _MANY_GPUS]
