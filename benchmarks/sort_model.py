@@ -25,7 +25,7 @@ from perfmodel.schema.machine import load_machine
 ROOT = Path(__file__).resolve().parents[1]
 KEPT = ROOT / "data" / "measurements" / "kernels"
 ID_BYTES, PLACE_BYTES, FEWEST = 8, 4, 16384
-UNIQUE = {"torch.unique": "unique", "unique, by size": "hash"}
+UNIQUE = {"torch.unique": "torch_unique", "unique, by size": "hash"}
 
 Floats = NDArray[np.float64]
 
@@ -67,9 +67,9 @@ def main(words: list[str] | None = None) -> int:
 
     q = fitted(radix, [1e-5, 1e-5, 0.5], rows)
     print(
-        f"sort      floor {1e6 * q[0]:.1f} us, a digit {1e6 * q[1]:.1f} us, {q[2]:.3f} of the memory's rate"
+        f"sort          floor {1e6 * q[0]:.1f} us, a digit {1e6 * q[1]:.1f} us, {q[2]:.3f} of the memory's rate"
     )
-    print(f"          {errors(radix, q, rows)}")
+    print(f"              {errors(radix, q, rows)}")
 
     def unique(q: Floats, rows: pd.DataFrame) -> Floats:
         moved = exchanges.sort_bytes(rows["count"], ID_BYTES, ID_BYTES, PLACE_BYTES)
@@ -79,8 +79,8 @@ def main(words: list[str] | None = None) -> int:
     for what, name in UNIQUE.items():
         rows = timed[(timed["what"] == what) & (timed["count"] >= FEWEST)].sort_values("count")
         q = fitted(unique, [1e-4, 0.3], rows)
-        print(f"{name:<9} floor {1e6 * q[0]:.1f} us, {q[1]:.3f} of the memory's rate")
-        print(f"          {errors(unique, q, rows)}")
+        print(f"{name:<13} floor {1e6 * q[0]:.1f} us, {q[1]:.3f} of the memory's rate")
+        print(f"              {errors(unique, q, rows)}")
     return 0
 
 

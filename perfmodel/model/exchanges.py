@@ -264,16 +264,3 @@ def copied_gradient_bytes(E: Number, D: Number, v: Number) -> Number:
     Limits: one row -> D v;  independent of the batch
     """
     return E * D * v
-
-
-def sparse_pays(G: ArrayLike, L: ArrayLike, D: ArrayLike, w: ArrayLike, index_bytes: ArrayLike) -> Array:
-    """Bytes of a sparse exchange over those of a dense one, row-wise: below 1 sparse sends less.
-
-        touched(G, L) (D w + index) / (G D w)                                 [-]
-
-    G  row parts [-];  L  rows of a bag;  D  elements of a row;  w, index_bytes  as in ``bag_bytes``
-    Source: derived from ``bags_sent_bytes``
-    Limits: G = 1 -> 1 + index/(D w);  L -> inf -> the same;  L = 1 -> that / G
-    """
-    bag = _array(D) * _array(w)
-    return filled_share(G, L) * (bag + _array(index_bytes)) / bag

@@ -26,7 +26,7 @@ _ASSUMED_MEMORY = "a memory that was assumed"
 _GATHER_KEYS = ("gather_bytes_per_s", "launch_floor_s", "l2_bytes_per_s", "row_access_bytes")
 
 _SORT_KEYS = ("sort_floor_s", "sort_memory_fraction")
-_UNIQUE = ("hash", "unique")
+_UNIQUE = ("hash", "torch_unique")
 """Ways to find equal ids: a hash table, and a sort as in ``torch.unique``."""
 
 

@@ -55,8 +55,8 @@ _SORT_KEYS = {"t_sort": "sort_floor_s", "t_digit": "sort_digit_s", "eta": "sort_
 _UNIQUE_KEYS = {
     "t_hash": "hash_floor_s",
     "eta_hash": "hash_memory_fraction",
-    "t_unique": "unique_floor_s",
-    "eta_unique": "unique_memory_fraction",
+    "t_unique": "torch_unique_floor_s",
+    "eta_unique": "torch_unique_memory_fraction",
 }
 
 

@@ -115,12 +115,3 @@ def test_touched_rows() -> None:
 
 def test_copied_gradient() -> None:
     assert ex.copied_gradient_bytes(100, 8, 4) == 3200
-
-
-def test_sparse_pays_where_science_says() -> None:
-    """Sparse sends less exactly when touched(G, L) (D w + 4) < G D w."""
-    assert ex.sparse_pays(4, 1, 1, 4, 4) == pytest.approx(0.5)  # 1 of 4 bags, each twice as long
-    assert ex.sparse_pays(1, 1, 1, 4, 4) == 2
-    for gpus, pooling, dim in ((8, 4, 32), (8, 64, 1), (128, 32, 32), (2, 1, 1), (2, 3, 1)):
-        less = access.shards_touched(gpus, pooling) * (dim * 4 + 4) < gpus * dim * 4
-        assert (ex.sparse_pays(gpus, pooling, dim, 4, 4) < 1) == less

@@ -38,7 +38,11 @@ def test_constants_are_those_of_the_shipped_measurements(capsys: pytest.CaptureF
     """``benchmarks/sort_model.py`` prints what ``data/kernels/kernel_model.toml`` has."""
     assert sort_model.main([]) == 0
     said, value = capsys.readouterr().out, load_kernel_constants().value
-    for name, keys in (("sort", ("floor_s", "digit_s")), ("unique", ("floor_s",)), ("hash", ("floor_s",))):
+    for name, keys in (
+        ("sort", ("floor_s", "digit_s")),
+        ("torch_unique", ("floor_s",)),
+        ("hash", ("floor_s",)),
+    ):
         line = next(line for line in said.splitlines() if line.startswith(name))
         numbers = [float(x) for x in re.findall(r"[\d.]+", line)]
         known = [1e6 * value(f"{name}_{key}") for key in keys] + [value(f"{name}_memory_fraction")]
