@@ -66,9 +66,8 @@ def main(words: list[str] | None = None) -> int:
         )
 
     q = fitted(radix, [1e-5, 1e-5, 0.5], rows)
-    print(
-        f"sort          floor {1e6 * q[0]:.1f} us, a digit {1e6 * q[1]:.1f} us, {q[2]:.3f} of the memory's rate"
-    )
+    floors = f"floor {1e6 * q[0]:.1f} us, a digit {1e6 * q[1]:.1f} us"
+    print(f"sort          {floors}, {q[2]:.3f} of the memory's rate")
     print(f"              {errors(radix, q, rows)}")
 
     def unique(q: Floats, rows: pd.DataFrame) -> Floats:
