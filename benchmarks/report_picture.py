@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PICTURE = ROOT / "docs" / "images" / "report.png"
 QUESTION = ("--table-size", "10TB")
 MOST_BYTES = 150_000
-_SIZE, _SCALE = (1280, 1210), 0.7
+_SIZE, _SCALE = (1280, 1100), 0.7
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 

@@ -8,6 +8,7 @@ from perfmodel.cli.choices import with_options
 from perfmodel.cli.output import ProgressBar
 from perfmodel.cli.question import LISTS, Question
 from perfmodel.cli.typed_line import TypedLine
+from perfmodel.plan.leading import Leading
 from perfmodel.report.page.parts import Page, Selector, View
 from perfmodel.report.page.setups import Loaded, Wanted, offer, with_reasons
 from perfmodel.report.page.views import MOST_VIEWS, Across, NoView, ViewsAsked, combinations, views, workloads
@@ -24,10 +25,12 @@ def page_of(
     typed: Mapping[str, list[str] | None],
     line: TypedLine,
     across: Across | None = None,
+    lead: Leading | None = None,
 ) -> Page:
     """All of a page.
 
     sizes  of tables, or what else the page is ``across``;  typed, line  options as they were given
+    lead   the best way to shard of the question, where it is known already
     """
     from perfmodel.report.page.alerts import alerts
     from perfmodel.report.page.contents import across_sizes
@@ -40,7 +43,7 @@ def page_of(
     room = MOST_VIEWS - len(combinations(workload)) + 1
     offered = offer(asked, loaded, room, across.largest_bytes, question.reserve)
     lines = across.lines(sizes.values, workloads(workload), loaded, known, asked.own)
-    all_of = ViewsAsked(sizes, workload, offered, loaded, lines, known)
+    all_of = ViewsAsked(sizes, workload, offered, loaded, lines, known, lead, asked.best)
     bar = ProgressBar(len(all_of.places()) + across.blocks, "report")
     made = list(bar.over(views(all_of, across.view)))
     found = [view for view in made if isinstance(view, View)]
@@ -48,8 +51,8 @@ def page_of(
     setup = next(iter(offered.setups.values()))
     start = tuple(selector.start for selector in workload)
     first = next(view for view in found if view.chosen == (*start, 0, 0, 0, 0))
-    answer = first.answers[sizes.start]
-    fixed = tuple(bar.over(across.fixed(answer, {**known, **setup.options, **chosen})))
+    answer, lead = first.answers[sizes.start], first.leads[sizes.start]
+    fixed = tuple(bar.over(across.fixed(answer, {**known, **setup.options, **chosen}, lead)))
     bar.close()
     ways = with_reasons(offered.selectors, [view.chosen[len(workload) :] for view in found], refused)
     return question_page(
@@ -57,8 +60,9 @@ def page_of(
         (sizes, *workload, *with_options(ways, typed)),
         found,
         line.text(without=NOT_OF_THE_PAGE),
+        lead,
         fixed=fixed,
-        alerts=alerts(answer, setup.curves.calibration),
+        alerts=alerts(lead.answer if lead else answer, setup.curves.calibration),
         again=line.text(without=(*NOT_OF_THE_PAGE, *across.selected)),
         refused=refused,
     )

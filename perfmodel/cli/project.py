@@ -15,7 +15,7 @@ from perfmodel.cli.question import question_of
 from perfmodel.cli.suggest import Typed, answerable
 from perfmodel.cli.workload import ALL, checked_sharding, not_counted
 from perfmodel.errors import BadInputError
-from perfmodel.passes.schemes import AUTO
+from perfmodel.plan.leading import leads
 from perfmodel.projections import Projection
 from perfmodel.projections.hosted import EAGER, Hosted, hosted
 from perfmodel.projections.ids_ahead import ids_ahead
@@ -54,21 +54,27 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
     if question.tables is not None:
         warn_all(not_counted(question.tables))
     file = calibration_file(question.calibration)
-    from perfmodel.cli.shardings import advising_enough
+    from perfmodel.cli.shardings import (
+        Output,
+        advising_enough,
+        lead_of,
+        print_all,
+        print_leading,
+        print_one,
+        row_wise_cut,
+    )
 
+    out = Output(as_json, as_csv, file, typed.line, host)
     with question.advised(lambda: answerable(_COMMAND, typed, question)), advising_enough(question):
         answer = question.answer()
+        lead = lead_of(answer, question, out) if sharding is None and leads(answer) else None
         if report is not None:
-            note(write_beside(context, report))
-    leads = sharding is None and options.reduction == AUTO and answer.gpus > 1
-    leads = leads and options.tier is None and answer.forward.memory is None
-    if sharding is not None or leads:
-        from perfmodel.cli.shardings import Output, print_all, print_leading, print_one, row_wise_cut
-    if way is not None or leads:
-        out = Output(as_json, as_csv, file, typed.line, host)
-        if way is None:
-            print_leading(answer, question, out, typed.machine)
-        elif way == ALL:
+            note(write_beside(context, report, lead))
+    if lead is not None:
+        print_leading(lead, out, typed.machine)
+        return
+    if way is not None:
+        if way == ALL:
             print_all(answer, question, out)
         else:
             print_one(answer, question, way, out)

@@ -70,6 +70,10 @@ class Question:
         """Limits: as ``perfmodel.projections.project_one``"""
         return project_one(**self.keywords())
 
+    def on_gpus(self, gpus: int) -> Projection:
+        """The answer on so many GPUs."""
+        return replace(self, gpus=gpus).answer()
+
     def setting(self) -> Setting:
         """The machine with curves of its library. Limits: none are known -> NoCalibrationError"""
         asked = self.machine, self.backend, self.clock, self.scenario, self.calibration

@@ -30,6 +30,7 @@ from perfmodel.question.pages import PICTURES, ReportOptions
 from perfmodel.report.figures.registry import GPUS
 
 if TYPE_CHECKING:
+    from perfmodel.plan.leading import Leading
     from perfmodel.report.page.parts import Page
 
 
@@ -50,10 +51,13 @@ def report(context: typer.Context, options: ReportOptions) -> None:
     deliver(_page(params, TypedLine.of(context).pinned()), out, file_format, options.as_json)
 
 
-def _page(typed: Mapping[str, Any], line: TypedLine) -> Page:
-    """Of the parameters of ``perfmodel report`` or ``project``. line  the command that makes it"""
+def _page(typed: Mapping[str, Any], line: TypedLine, lead: Leading | None = None) -> Page:
+    """Of the parameters of ``perfmodel report`` or ``project``.
+
+    line  the command that makes it;  lead  the best way to shard, where it is known already
+    """
     if over_gpus(typed):
-        return gpus_page(typed, line)
+        return gpus_page(typed, line, lead)
     lists = lists_of(typed, line)
     question = page_question(typed)
     if not lists["table_size"]:
@@ -62,7 +66,7 @@ def _page(typed: Mapping[str, Any], line: TypedLine) -> Page:
     asked = wanted(question, lists, typed)
     question.check_gpus(*sizes.values)
     with question.advised():
-        return page_of(question, sizes, workload, asked, lists, line)
+        return page_of(question, sizes, workload, asked, lists, line, lead=lead)
 
 
 def check_compared(params: Mapping[str, Any]) -> None:
@@ -87,11 +91,14 @@ def over_gpus(params: Mapping[str, Any]) -> bool:
 
 
 @uncollected()
-def write_beside(context: typer.Context, out: Path) -> str:
-    """The page of ``perfmodel project``: that of ``report`` with the same options; what to say of it."""
+def write_beside(context: typer.Context, out: Path, lead: Leading | None) -> str:
+    """The page of ``perfmodel project``: that of ``report`` with the same options; what to say of it.
+
+    lead  the best way to shard, which the screen leads with; None where ways are not compared
+    """
     line = TypedLine.of(context).pinned().to("report", ReportOptions)
     kind = format_of(out, None, "--report")
-    return wrote(out, write(_page(context.params, line), out, kind), kind)
+    return wrote(out, write(_page(context.params, line, lead), out, kind), kind)
 
 
 def check_beside(out: Path, force: bool, **other: object) -> None:

@@ -13,9 +13,11 @@ from perfmodel.cli.question import LISTS, Question, question_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import ALL, check_model, checked_sharding
 from perfmodel.errors import BadInputError, PerfmodelError
+from perfmodel.plan.leading import Leading, leading_on_enough, leads
 from perfmodel.projections import Projection
 from perfmodel.report.page.gpu_views import across_gpus, sharded
 from perfmodel.report.page.parts import Page, Selector
+from perfmodel.report.page.views import said
 from perfmodel.units import format_count
 
 _SELECTED = ("gpus", "sharding", *(name for name in LISTS if name != "table_size"))
@@ -23,10 +25,11 @@ _TIMES, _NODES = 8, 16
 """Where nobody lists numbers of GPUs, they are doubled up to so many times the first and so many nodes."""
 
 
-def gpus_page(params: Mapping[str, Any], line: TypedLine) -> Page:
+def gpus_page(params: Mapping[str, Any], line: TypedLine, lead: Leading | None = None) -> Page:
     """The page, from the options of ``perfmodel report`` or of ``perfmodel project``.
 
     params  by name, as they were typed;  line  the command of ``report`` that makes the page
+    lead    the best way to shard of the asked question, where it is known already
     Limits: several table sizes, or tables that do not fit the fewest GPUs -> BadInputError
     """
     lists = lists_of(params, line)
@@ -47,9 +50,16 @@ def gpus_page(params: Mapping[str, Any], line: TypedLine) -> Page:
     if way is not None:
         asked = replace(asked, reductions=("auto",), listed=asked.listed | {"reduction"})
     with question.advised():
-        first, found = _answered(question, workload, numbers, way)
+        chosen = {selector.name: selector.values[selector.start] for selector in workload}
+        start = replace(question, **said(workload, chosen), gpus=next(iter(numbers), None))
+        first = start.answer()
+        if asked.best and leads(first):
+            lead = lead or leading_on_enough(first, start.on_gpus)
+            first = lead.base
+        found = _possible(start, first, numbers, way)
         selector = _selector(found, typed=bool(numbers))
-        page = page_of(question, selector, workload, asked, lists, line, across_gpus(first, way, _SELECTED))
+        across = across_gpus(first, way, _SELECTED)
+        page = page_of(question, selector, workload, asked, lists, line, across, lead)
     return page if way is None else _named(page, way)
 
 
@@ -83,26 +93,22 @@ def _with_tables(question: Question, sizes: list[str] | None, numbers: list[int]
     return question
 
 
-def _answered(
-    question: Question, workload: tuple[Selector, ...], numbers: list[int], way: str | None
-) -> tuple[Projection, list[int]]:
-    """The row-wise answer of the question, and the numbers of GPUs to choose from, the asked one first.
+def _possible(asked: Question, first: Projection, numbers: list[int], way: str | None) -> list[int]:
+    """The numbers of GPUs to choose from, that of ``first`` first.
 
     Limits: one that was typed and is not possible -> BadInputError;  one that was not -> it is left out
     """
-    asked = replace(question, **{selector.name: selector.values[selector.start] for selector in workload})
-    first = replace(asked, gpus=next(iter(numbers), None)).answer()
     top = max(_TIMES * first.gpus, _NODES * first.gpu_count.gpus_per_node)
     doubled = [first.gpus << k for k in range(top.bit_length()) if first.gpus << k <= top]
     found = []
     for gpus in numbers if len(numbers) > 1 else doubled:
         try:
-            sharded(replace(asked, gpus=gpus).answer(), way)
+            sharded(asked.on_gpus(gpus), way)
             found.append(gpus)
         except PerfmodelError:
             if gpus in numbers or gpus == first.gpus:
                 raise
-    return first, found
+    return found
 
 
 def _selector(numbers: list[int], *, typed: bool) -> Selector:

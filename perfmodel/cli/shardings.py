@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.output import emit, emit_json, is_verbose, note, warn
 from perfmodel.cli.project_record import project_record
 from perfmodel.cli.workload import ALL
-from perfmodel.effort import EFFORTS
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import ROW_WISE, WAYS, exchange_named
-from perfmodel.plan.as_projection import Compared, compared, evaluator_of, tables_of, undecided, winner
+from perfmodel.plan.as_projection import Compared, compared, evaluator_of, undecided, winner
 from perfmodel.plan.explain_plan import explain_alike_step
-from perfmodel.plan.leading import MOST_COMPARED, Leading, leading, leading_with_host, table_count
-from perfmodel.plan.searched import searched_plan
+from perfmodel.plan.leading import (
+    AT_MOST,
+    Leading,
+    leading,
+    leading_on_enough,
+    leading_with_host,
+    on_enough,
+)
 from perfmodel.plan.sizes import by_size
 from perfmodel.projections.hosted import Hosted, hosted
 from perfmodel.projections.inputs import TooFewGpusError
-from perfmodel.projections.sensitivity import next_experiment
 from perfmodel.report.columns import columns_record
-from perfmodel.report.leading_text import leading_text, too_large, way_words
+from perfmodel.report.leading_text import beside_words, leading_text, too_large
 from perfmodel.report.projection_text import projection_text
 from perfmodel.report.shardings_text import SHARDING, SIZES, shardings_text
 from perfmodel.units import format_count
@@ -34,9 +37,6 @@ if TYPE_CHECKING:
     from perfmodel.projections import Projection
 
     Again = Callable[[Sequence[str], Projection], str]  # the line that asks a command for an answer again
-
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -53,30 +53,33 @@ class Output:
         """The answer with the host that was asked for."""
         return None if self.host is None else hosted(answer, self.host, self.calibration_file)
 
+    def leading(self, base: Projection) -> Leading:
+        """The ways that fit, the fastest with that host first."""
+        if self.host is None:
+            return leading(base)
+        return leading_with_host(base, self.host, self.calibration_file)
 
-_AT_MOST = 16
-"""Times the GPUs that the rows alone need, up to which more are tried."""
-_MORE = 1.25
 
-
-def on_enough(
+def with_fitting(
     base: Projection, question: Question, ways: Sequence[str] = tuple(WAYS)
 ) -> tuple[Projection, list[Compared]]:
-    """The ways on the GPUs of ``base``, or on the fewest whole nodes that one fits (``_enough``)."""
-    which = "no sharding fits" if len(ways) > 1 else f"{ways[0]} does not fit"
-    return _enough(base, question, lambda each: list(compared(each, ways)), _fits, which)
+    """The ways on the GPUs of ``base``, or on the fewest whole nodes that one fits, which is said."""
+    found = on_enough(base, question.on_gpus, lambda each: list(compared(each, ways)), _fits)
+    _say_more(base, found[0], "no sharding fits" if len(ways) > 1 else f"{ways[0]} does not fit")
+    return found
 
 
-def leading_on_enough(
-    base: Projection, question: Question, of: Callable[[Projection], Leading] = leading
-) -> Leading:
-    """The best way on the GPUs of ``base``, or on the fewest whole nodes that one fits (``_enough``).
+def lead_of(base: Projection, question: Question, out: Output) -> Leading:
+    """The best way on the GPUs of ``base``, or on the fewest whole nodes that one fits, which is said.
 
-    of  finds it for a number of GPUs
+    With the host of ``out``, if any. Where tables fit the GPUs that were given in no way: how many would do.
     """
-    if table_count(base) > MOST_COMPARED:
-        return leading(base)
-    return _enough(base, question, of, lambda each: bool(each.best), "no sharding fits")[1]
+    found = leading_on_enough(base, question.on_gpus, out.leading)
+    _say_more(base, found.base, "no sharding fits")
+    filled = question.table_bytes is None and question.tables is None
+    if found.best or filled or question.gpus is None:
+        return found
+    return replace(found, enough=enough_gpus(question))
 
 
 @contextlib.contextmanager
@@ -90,58 +93,21 @@ def advising_enough(question: Question) -> Iterator[None]:
 
 def enough_gpus(question: Question) -> str:
     """``--gpus 152 fits, sharded table-wise``: the fewest whole nodes; or that no number does."""
-    free = replace(question, gpus=None)
-    base = free.answer()
-    found = _enough(base, free, leading, lambda each: bool(each.best))[1]
+    base = replace(question, gpus=None).answer()
+    _, found = on_enough(base, question.on_gpus, leading, lambda each: bool(each.best))
     if found.best:
         return f"--gpus {found.answer.gpus} fits, sharded {found.way}."
-    most = format_count(_AT_MOST * base.gpus)
+    most = format_count(AT_MOST * base.gpus)
     words = f"no uniform sharding fits up to {most} GPUs: on {base.gpus} {too_large(base)}."
     return f"{words} Use a smaller --batch."
 
 
-def _enough(
-    base: Projection,
-    question: Question,
-    on: Callable[[Projection], T],
-    fits: Callable[[T], bool],
-    which: str = "",
-) -> tuple[Projection, T]:
-    """What there is on the GPUs of ``base``, or on the fewest nodes that something fits.
-
-    on  what there is for a projection;  which  what does not fit, in words of a note; "": none
-    Limits: none fits up to ``_AT_MOST`` times as many, or too many to model -> on those of ``base``
-    """
-    first = on(base)
-    if question.gpus is not None or fits(first):
-        return base, first
-
-    def with_gpus(gpus: int) -> tuple[Projection, T] | None:
-        more = _fewest(replace(question, gpus=gpus).answer())
-        there = on(more)
-        return (more, there) if fits(there) else None
-
-    node, few = base.gpu_count.gpus_per_node, base.gpus
-    many, found = few, None
-    while found is None and many < _AT_MOST * base.gpus:
-        few, many = many, node * math.ceil(max(many * _MORE, many + node) / node)
-        found = with_gpus(many)
-    while found is not None and many - few > node:
-        middle = node * ((few + many) // node // 2)
-        fewer = with_gpus(middle)
-        few, many, found = (middle, many, found) if fewer is None else (few, middle, fewer)
-    if found is None:
-        return base, first
-    if which:
+def _say_more(base: Projection, found: Projection, which: str) -> None:
+    if found.gpus != base.gpus:
         note(
-            f"{which} {base.gpus} GPUs, as many as the rows need: planned on {many}, the fewest whole nodes."
+            f"{which} {base.gpus} GPUs, as many as the rows need: planned on {found.gpus}, the fewest "
+            "whole nodes."
         )
-    return found
-
-
-def _fewest(answer: Projection) -> Projection:
-    """With the words of how its number of GPUs came about: nobody gave it."""
-    return replace(answer, gpu_count=replace(answer.gpu_count, rule="the fewest whole nodes that it fits"))
 
 
 def _fits(found: Sequence[Compared]) -> bool:
@@ -170,7 +136,7 @@ def _with_sharding(base: Projection, way: str) -> Projection:
 
 def print_one(base: Projection, question: Question, way: str, out: Output) -> None:
     """The screen, the document or the steps of one way."""
-    base, (found,) = on_enough(base, question, [way])
+    base, (found,) = with_fitting(base, question, [way])
     possible(base, found, out.again)
     answer = found.answer
     assert answer is not None and found.alike is not None
@@ -188,43 +154,34 @@ def print_one(base: Projection, question: Question, way: str, out: Output) -> No
         warn(line)
 
 
-def print_leading(base: Projection, question: Question, out: Output, machine: str) -> None:
+def print_leading(found: Leading, out: Output, machine: str) -> None:
     """The best uniform sharding that fits, row-wise beside it; with ``-v`` the whole screen of the best.
 
-    base  the row-wise answer of the question;  machine  as the user gave it
+    machine  as the user gave it
     With a host that is in its time, and the whole screen.
     """
-    host, file = out.host, out.calibration_file
-    found = (
-        leading_on_enough(base, question)
-        if host is None
-        else leading_on_enough(base, question, lambda each: leading_with_host(each, host, file))
-    )
     answer = found.answer
     issued = out.with_host(answer) if found.best else None
     if out.as_csv:
         emit(answer.to_frame().to_csv(index=False))
         return
-    changes, experiment = found.changes(), next_experiment(answer)
-    planned = None if out.as_json else planned_time(found)
     if out.as_json:
         row_wise = {key: found.base.totals[key] for key in _BESIDE} | {"fits": found.base.gpu_count.fits}
         emit_json(
             "project",
-            **project_record(answer, out.calibration_file, changes, experiment)
+            **project_record(answer, out.calibration_file, found.changes, found.experiment)
             | (_cut(found.best[0]) if found.best else {"sharding": None}),
-            as_good=[each.way for each in found.as_good] if host is None else None,
+            as_good=[each.way for each in found.as_good] if out.host is None else None,
             row_wise=row_wise,
             host=issued.to_dict() if issued else None,
         )
         return
     if is_verbose() or issued is not None:
-        ways = way_words(found, out.with_host(found.base))
-        again = _again(out, answer)
-        emit(projection_text(answer, changes, experiment, machine, file, again, host=issued, ways=ways))
+        more = found.changes, found.experiment, machine, out.calibration_file, _again(out, answer)
+        ways = beside_words(found, out.with_host(found.base))
+        emit(projection_text(answer, *more, host=issued, ways=ways))
     else:
-        enough = "" if found.best or question.gpus is None else enough_gpus(question)
-        emit(leading_text(found, changes, experiment, machine, file, planned, enough))
+        emit(leading_text(found, out.calibration_file))
     for line in answer.notes:
         warn(line)
 
@@ -234,22 +191,6 @@ _BESIDE = ("time_s", "low_s", "high_s", "slowdown", "slowdown_low", "slowdown_hi
 
 def _again(out: Output, answer: Projection) -> Callable[[Sequence[str]], str]:
     return lambda words: out.again(words, answer)
-
-
-def planned_time(found: Leading) -> float | None:
-    """The time of a pass where each of several tables has a sharding of its own; None where none is faster.
-
-    Limits: equal tables, more than are compared, nothing fits -> None
-    """
-    base = found.base
-    if table_count(base) > MOST_COMPARED or len(base.work.groups) < 2:
-        return None
-    tables = tables_of(base.work, "the tables", base.forward.ids)
-    try:
-        best = searched_plan(base, tables, EFFORTS["quick"]).found
-    except BadInputError:
-        return None
-    return best.cost.time_s if best.cost.time_s < found.answer.time_s or not found.best else None
 
 
 def explain_way(base: Projection, way: str, step: str, again: Again) -> Explanation:
@@ -286,7 +227,7 @@ def print_all(base: Projection, question: Question, out: Output) -> None:
 
     base  the row-wise answer of the question
     """
-    base, found = on_enough(base, question)
+    base, found = with_fitting(base, question)
     several = question.tables is None and not out.as_csv
     other = replace(question, gpus=None)
     sizes = list(by_size(lambda size: replace(other, table_bytes=size).answer())) if several else []

@@ -2,34 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeVar
 
-from perfmodel.errors import NoCalibrationError
-from perfmodel.passes.schemes import ROW_WISE, WAYS, copied
-from perfmodel.plan.as_projection import Compared, compared, compared_way, evaluator_of, undecided
-from perfmodel.plan.pricing.alike import best_alike, least_times
+from perfmodel.effort import EFFORTS
+from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.passes.schemes import AUTO, ROW_WISE, WAYS, copied
+from perfmodel.plan.as_projection import (
+    Compared,
+    compared,
+    compared_way,
+    evaluator_of,
+    tables_of,
+    undecided,
+)
+from perfmodel.plan.pricing.alike import Even, best_alike, least_times
+from perfmodel.plan.pricing.cost import Evaluator
+from perfmodel.plan.pricing.placement import Scheme
+from perfmodel.plan.searched import searched_plan
 from perfmodel.projections.grid import costed
 from perfmodel.projections.hosted import hosted
 from perfmodel.projections.projection import Projection, projections
-from perfmodel.projections.sensitivity import Change, Sensitivity, of_hardware
+from perfmodel.projections.sensitivity import (
+    Change,
+    NextExperiment,
+    Sensitivity,
+    next_experiment,
+    of_hardware,
+)
+
+T = TypeVar("T")
 
 RUN = tuple(name for name, way in WAYS.items() if way.runs and not copied(way.exchange))
 """Ways that somebody runs and that spread tables: what is said to be the best is one of them."""
 MOST_COMPARED = 1000
 """Tables up to which every way is dealt to GPUs within a second or two."""
 _SAME = 1e-6
+AT_MOST = 16
+"""Times the GPUs that the rows alone need, up to which more are tried."""
+_MORE = 1.25
 
 
 @dataclass(frozen=True, eq=False)
 class Leading:
     """Of one question the best ways that fit, the fastest first, and its row-wise projection.
 
-    best  none where nothing fits; of slower ones those that can matter beside it
+    best     none where nothing fits; of slower ones those that can matter beside it
+    unknown  ways that are not compared: no calibration knows their exchanges
+    enough   where nothing fits the GPUs that were given: how many would do, in words
     """
 
     base: Projection
     best: tuple[Compared, ...]
+    unknown: tuple[str, ...] = ()
+    enough: str = ""
 
     @property
     def answer(self) -> Projection:
@@ -47,6 +76,28 @@ class Leading:
         """Slower ways inside the band of the difference: nobody can tell which is faster."""
         return undecided(self.best) if self.best else ()
 
+    @cached_property
+    def planned_s(self) -> float | None:
+        """The time of a pass where each of several tables has a sharding of its own.
+
+        Limits: none is faster, equal tables, more than are compared, nothing fits -> None
+        """
+        base = self.base
+        if table_count(base) > MOST_COMPARED or len(base.work.groups) < 2:
+            return None
+        tables = tables_of(base.work, "the tables", base.forward.ids)
+        try:
+            best = searched_plan(base, tables, EFFORTS["quick"]).found
+        except BadInputError:
+            return None
+        return best.cost.time_s if best.cost.time_s < self.answer.time_s or not self.best else None
+
+    @cached_property
+    def experiment(self) -> NextExperiment | None:
+        """The measurement that narrows the band of the answer most; none where nothing fits."""
+        return next_experiment(self.answer) if self.best else None
+
+    @cached_property
     def changes(self) -> tuple[Sensitivity, ...]:
         """What other links, libraries and batches leave, each with the way that is best then."""
         return of_hardware(self.answer, self._changed)
@@ -76,6 +127,61 @@ class Leading:
         )
 
 
+def leads(base: Projection) -> bool:
+    """Whether ways to shard are compared: tables in HBM on several GPUs, the exchange left to the model."""
+    forward = base.forward
+    return base.gpus > 1 and forward.memory is None and forward.tier is None and forward.reduction == AUTO
+
+
+def leading_on_enough(
+    base: Projection, on_gpus: Callable[[int], Projection], of: Callable[[Projection], Leading] | None = None
+) -> Leading:
+    """The best way on the GPUs of ``base``, or on the fewest whole nodes that one fits (``on_enough``).
+
+    of  finds it for a number of GPUs; None: ``leading``
+    """
+    if table_count(base) > MOST_COMPARED:
+        return leading(base)
+    return on_enough(base, on_gpus, of or leading, lambda each: bool(each.best))[1]
+
+
+def on_enough(
+    base: Projection,
+    on_gpus: Callable[[int], Projection],
+    on: Callable[[Projection], T],
+    fits: Callable[[T], bool],
+) -> tuple[Projection, T]:
+    """What there is on the GPUs of ``base``, or on the fewest nodes that something fits.
+
+    on_gpus  the same question with a number of GPUs;  on  what there is for a projection
+    Limits: GPUs were given, or none fits up to ``AT_MOST`` times as many -> on those of ``base``
+    """
+    first = on(base)
+    if base.work.given_gpus or fits(first):
+        return base, first
+
+    def with_gpus(gpus: int) -> tuple[Projection, T] | None:
+        more = _fewest(on_gpus(gpus))
+        there = on(more)
+        return (more, there) if fits(there) else None
+
+    node, few = base.gpu_count.gpus_per_node, base.gpus
+    many, found = few, None
+    while found is None and many < AT_MOST * base.gpus:
+        few, many = many, node * math.ceil(max(many * _MORE, many + node) / node)
+        found = with_gpus(many)
+    while found is not None and many - few > node:
+        middle = node * ((few + many) // node // 2)
+        fewer = with_gpus(middle)
+        few, many, found = (middle, many, found) if fewer is None else (few, middle, fewer)
+    return found or (base, first)
+
+
+def _fewest(answer: Projection) -> Projection:
+    """With the words of how its number of GPUs came about: nobody gave it."""
+    return replace(answer, gpu_count=replace(answer.gpu_count, rule="the fewest whole nodes that it fits"))
+
+
 def leading(base: Projection) -> Leading:
     """The ways that fit, the fastest first: until no other can be as fast as the second.
 
@@ -86,16 +192,38 @@ def leading(base: Projection) -> Leading:
     if base.gpus == 1 or table_count(base) > MOST_COMPARED:
         return Leading(base, mine)
     evaluator = evaluator_of(base)
-    least, known = least_times(evaluator, RUN, base.gpu_count.usable_bytes)
+    usable = base.gpu_count.usable_bytes
+    least, known, unknown = _least_times(evaluator, usable)
     found = list(mine)
     for way in sorted(least, key=lambda way: least[way]):
         times = sorted({_time(each) for each in found})
         if way == ROW_WISE or (len(times) > 1 and least[way] >= times[1]):
             continue
-        plan = best_alike(evaluator, way, base.gpu_count.usable_bytes, known)
+        plan = best_alike(evaluator, way, usable, known)
         each = compared_way(base, evaluator, way, plan)
         found += [each] if each.answer is not None else []
-    return Leading(base, tuple(_fastest_first(found)))
+    return Leading(base, tuple(_fastest_first(found)), unknown)
+
+
+def _least_times(
+    evaluator: Evaluator, usable_bytes: float
+) -> tuple[dict[str, float], dict[Scheme, Even], tuple[str, ...]]:
+    """``least_times`` of the ways that somebody runs, and those of them that no calibration has times for.
+
+    Of NVSHMEM nobody measured a reduce-scatter.
+    """
+    try:
+        return (*least_times(evaluator, RUN, usable_bytes), ())
+    except NoCalibrationError:
+        least, known, unknown = dict[str, float](), dict[Scheme, Even](), list[str]()
+    for way in RUN:
+        try:
+            own, evens = least_times(evaluator, [way], usable_bytes)
+        except NoCalibrationError:
+            unknown += [way] if way != ROW_WISE else []
+            continue
+        least, known = least | own, known | evens
+    return least, known, tuple(unknown)
 
 
 def leading_with_host(base: Projection, host: str, calibration: str | None) -> Leading:

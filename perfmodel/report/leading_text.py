@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from perfmodel.passes.schemes import ROW_WISE, WAYS
 from perfmodel.plan.as_projection import Compared
@@ -10,97 +10,82 @@ from perfmodel.plan.leading import MOST_COMPARED, Leading, table_count
 from perfmodel.projections import Projection
 from perfmodel.projections.hosted import Hosted
 from perfmodel.projections.inputs import DEFAULTS
-from perfmodel.projections.sensitivity import NextExperiment, Sensitivity
-from perfmodel.report.projection_text import experiment_text, provenance, run_line, step_table
+from perfmodel.report.projection_text import (
+    experiment_text,
+    provenance,
+    run_line,
+    short_label,
+    step_table,
+)
 from perfmodel.report.terminal import paragraph, table, unbroken
 from perfmodel.schema.workload import DTYPE_BYTES
-from perfmodel.units import counted, format_bytes, format_count, format_per_second, format_ratio, format_time
+from perfmodel.units import (
+    counted,
+    format_bytes,
+    format_count,
+    format_fraction,
+    format_per_second,
+    format_ratio,
+    format_time,
+)
 
+CHANGED = ("What would change it", "time", "")
 _LINES = 3  # of changes: the first screen has 25 lines
 _INDENT = 5
 _MANY_ROWS = 1e7
 _GIVEN = "given"
 
 
-def leading_text(
-    found: Leading,
-    changes: Sequence[Sensitivity],
-    experiment: NextExperiment | None,
-    machine: str,
-    calibration_file: str | None,
-    planned_s: float | None = None,
-    enough: str = "",
-) -> str:
-    """At most 25 lines at the default.
-
-    enough  where nothing fits the GPUs that were given: how many would do
-
-    machine  as the user gave it
-    planned_s  time of a pass where each table has a sharding of its own, where that is less
-    """
-    answer = found.answer
-    first = [*_first(found, planned_s, enough)]
-    if found.best:
-        first.append(paragraph(_gpu_rule(answer), _INDENT))
-    parts = ["\n".join(first)]
+def leading_text(found: Leading, calibration_file: str | None) -> str:
+    """At most 25 lines at the default."""
+    answer, base = found.answer, found.base
+    lines = [beside_words(found), planned_words(found), question_words(base)]
+    lines += [gpu_words(answer)] if found.best else []
+    below = [paragraph(line, _INDENT) for line in lines if line]
+    parts = ["\n".join([paragraph(headline(found)), *below])]
     if found.best:
         parts.append(step_table(answer, brief=True))
-    if changes:
-        parts.append(_change_table(changes))
-    if experiment is not None and found.best:
-        run = run_line(calibration_file)
-        parts.append(experiment_text(experiment, machine or answer.setting.machine.name, run, brief=True))
+    if found.changes:
+        rows = [[f" {label}", times, unbroken(option)] for label, times, option in change_rows(found)]
+        parts.append(table(CHANGED, rows, left=(0, 2), indent=0))
+    parts += [text] if (text := measure_text(found, calibration_file)) else []
     parts.append(provenance(answer, calibration_file, "more: -v, --sharding all"))
     return "\n\n".join(parts)
 
 
-def _first(found: Leading, planned_s: float | None, enough: str) -> Iterator[str]:
-    """The answer, what runs it beside row-wise, and the question as it was understood."""
-    answer, base = found.answer, found.base
+def headline(found: Leading) -> str:
+    """The time and the slowdown of the best sharding, or that none fits."""
+    answer = found.answer
     size = format_bytes(answer.gpu_count.table_bytes, binary=False)
     where = f"{size} on {counted(answer.gpus, 'GPU')}"
     if found.best:
         low, high = answer.band
         band = f"{format_ratio(answer.slowdown)} ({format_ratio(low)} – {format_ratio(high)})"
         alone = f"the {format_time(answer.baseline_time_s)} of one GPU with all rows"
-        yield paragraph(f"{where}: {format_time(answer.time_s)} per batch, {band} {alone}.")
-        yield paragraph(way_words(found), _INDENT)
-    elif table_count(base) > MOST_COMPARED:
-        most = format_count(MOST_COMPARED)
-        yield paragraph(f"{where}: {too_large(base)}, and other shardings of more than {most} tables are")
-        yield paragraph("compared by --sharding all alone.", _INDENT)
-    else:
-        yield paragraph(f"{where}: no uniform sharding fits. {too_large(base)}.")
-        if enough:
-            yield paragraph(enough, _INDENT)
-    if planned_s is not None:
-        words = f"a sharding of its own for each table takes {format_time(planned_s)}: perfmodel plan"
-        yield paragraph(words, _INDENT)
-    yield paragraph(question_words(base), _INDENT)
+        return f"{where}: {format_time(answer.time_s)} per batch, {band} {alone}."
+    if table_count(found.base) > MOST_COMPARED:
+        return f"{where}: {too_large(found.base)}."
+    return f"{where}: no uniform sharding fits. {too_large(found.base)}."
 
 
-def _gpu_rule(answer: Projection) -> str:
-    """How the number of GPUs came about, and what each holds: for one line."""
-    count = answer.gpu_count
-    held, room = (format_bytes(x, binary=False) for x in (count.memory_bytes, count.usable_bytes))
-    per_s = answer.gpus * float(answer.work.batch[0]) / answer.time_s
-    return f"{count}, {held} of {room} each; {format_per_second(per_s, 'samples')}"
-
-
-def too_large(base: Projection) -> str:
-    return f"{ROW_WISE} does not fit: it needs {base.gpu_count.memory_words('{} ({})')}"
-
-
-def way_words(found: Leading, row_wise: Hosted | None = None) -> str:
+def beside_words(found: Leading, row_wise: Hosted | None = None) -> str:
     """``by row-wise-ub (EMBark's; cannot be told from 3d, 686 µs); row-wise (TorchRec's): 1.33 ms, 182×``
 
     row_wise  with the host, where the best was chosen with it: no difference with a host has a band
+    Limits: nothing fits -> how many GPUs would do, or what compares so many tables
     """
+    if not found.best and table_count(found.base) > MOST_COMPARED:
+        most = format_count(MOST_COMPARED)
+        return f"other shardings of more than {most} tables are compared by --sharding all alone"
+    if not found.best:
+        return found.enough
     base, words = found.base, [f"{WAYS[found.way].runs}'s"]
     close = found.as_good if row_wise is None else ()
     others = [f"{each.way}, {_time(each)}" for each in close if each.way != ROW_WISE]
     if others:
         words.append(f"cannot be told from {' and '.join(others)}")
+    if found.unknown:
+        words.append(f"no calibration has times for {', '.join(found.unknown)}")
     text = f"by {found.way} ({'; '.join(words)})"
     if found.way == ROW_WISE:
         return text
@@ -110,6 +95,53 @@ def way_words(found: Leading, row_wise: Hosted | None = None) -> str:
     beside = row_wise or base
     time = f"{format_time(beside.time_s)}, {format_ratio(beside.slowdown)}"
     return f"{text}; {ROW_WISE} (TorchRec's): {time}{near}"
+
+
+def planned_words(found: Leading) -> str:
+    """Where a sharding of its own for each table is faster: how fast."""
+    if found.planned_s is None:
+        return ""
+    return f"a sharding of its own for each table takes {format_time(found.planned_s)}: perfmodel plan"
+
+
+def limit_words(answer: Projection) -> str:
+    """What takes the time: exchanges or kernels, how much of it is latency, the longest step."""
+    sent = [step for step in answer.steps if step.collective]
+    of_links = sum(step.share for step in sent)
+    latency = sum(step.floor_s for step in sent) / answer.time_s
+    longest = max(answer.steps, key=lambda step: step.time_s)
+    return (
+        f"Exchanges between GPUs take {format_fraction(of_links)} of the time ({format_fraction(latency)} is "
+        f"their latency); the longest step is {short_label(longest)}, {format_fraction(longest.share)}."
+    )
+
+
+def help_words(found: Leading) -> str:
+    """The change that helps most."""
+    rows = change_rows(found)
+    if not rows:
+        return "None of the changes tried makes it 2 % faster."
+    label, times, _ = rows[0]
+    return f"What would change it most: {label}, {times}."
+
+
+def measure_text(found: Leading, calibration_file: str | None) -> str:
+    """The measurement that narrows the band most, and its command; "" where nothing would."""
+    if found.experiment is None:
+        return ""
+    return experiment_text(found.experiment, "", run_line(calibration_file), brief=True)
+
+
+def gpu_words(answer: Projection) -> str:
+    """How the number of GPUs came about, and what each holds: in one line."""
+    count = answer.gpu_count
+    held, room = (format_bytes(x, binary=False) for x in (count.memory_bytes, count.usable_bytes))
+    per_s = answer.gpus * float(answer.work.batch[0]) / answer.time_s
+    return f"{count}, {held} of {room} each; {format_per_second(per_s, 'samples')}"
+
+
+def too_large(base: Projection) -> str:
+    return f"{ROW_WISE} does not fit: it needs {base.gpu_count.memory_words('{} ({})')}"
 
 
 def _time(each: Compared) -> str:
@@ -160,15 +192,10 @@ def _dtype(base: Projection, element_bytes: float) -> str:
     return name if DTYPE_BYTES[name] == element_bytes else f"{element_bytes:g} bytes"
 
 
-def _change_table(changes: Sequence[Sensitivity]) -> str:
-    """What would change the time, the most helpful first."""
-    best = sorted(changes, key=lambda each: each.after_s)[:_LINES]
-    rows = [
-        [
-            f" {each.label}",
-            f"{format_time(each.before_s)} → {format_time(each.after_s)}",
-            unbroken(each.option),
-        ]
+def change_rows(found: Leading) -> list[list[str]]:
+    """What would change the time, the most helpful first: what, the times, the option (``CHANGED``)."""
+    best = sorted(found.changes, key=lambda each: each.after_s)[:_LINES]
+    return [
+        [each.label, f"{format_time(each.before_s)} → {format_time(each.after_s)}", each.option]
         for each in best
     ]
-    return table(["What would change it", "time", ""], rows, left=(0, 2), indent=0)

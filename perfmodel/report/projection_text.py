@@ -195,8 +195,13 @@ def step_table(answer: Projection, *, brief: bool = False) -> str:
 
     brief  without what weak evidence hangs on
     """
+    return columns_text(step_columns(answer, brief=brief), answer.steps)
+
+
+def step_columns(answer: Projection, *, brief: bool = False) -> tuple[Column, ...]:
+    """Of a table of the steps; brief  as in ``step_table``."""
     several = len(answer.clocks) > 1
-    columns = (
+    return (
         Column("step", lambda step: _label(answer, step), left=True),
         Column("bytes/GPU", lambda step: format_bytes(step.payload_bytes), goes=2),
         Column("time", lambda step: format_time(step.time_s), total=format_time(answer.time_s)),
@@ -206,7 +211,6 @@ def step_table(answer: Projection, *, brief: bool = False) -> str:
         Column("evidence", lambda step: str(step.evidence), left=True),
         *([] if brief else [Column("", _limit, left=True, goes=1)]),
     )
-    return columns_text(columns, answer.steps)
 
 
 def short_label(step: StepRow | Difference) -> str:

@@ -14,15 +14,23 @@ from cli_calls import Outcome, is_an_error
 
 from perfmodel.errors import BadInputError
 from perfmodel.plan.as_projection import compared
+from perfmodel.plan.leading import Leading, leading
 from perfmodel.projections import Projection, project_one
 from perfmodel.report.page import contents
 from perfmodel.report.page.gpu_views import sharded
+from perfmodel.report.page.leading_card import leading_card
 from perfmodel.report.page.question_card import question_card
 from perfmodel.units import format_ratio, format_time
 
 MODEL = "mlperf-dlrm-dcnv2"
 ONE_WAY = ("--machine", "h100-sxm-ib", "--backend", "nccl", "--clock", "stream")
 WORDS = ("--model", MODEL, "--batch", "1024", *ONE_WAY)
+
+
+@cache
+def best(gpus: int) -> Leading:
+    """Of the batch as it was asked for."""
+    return leading(project_one(tables=MODEL, gpus=gpus, batch=1024))
 
 
 @cache
@@ -45,26 +53,29 @@ def test_a_model_has_an_answer_for_every_number_of_gpus(cli: Callable[..., Outco
     assert first["start"] == 1  # the first that was typed
     assert [s["name"] for s in others] == ["batch", "machine", "backend", "clock", "reduction"]
     view = data["views"]["0|0|0|0|0"]
-    assert view["heads"] == [vars(question_card(base(n))) for n in (8, 64)]
+    whole = {8: False, 64: True}  # what would change it, of the question as it was asked alone
+    assert view["heads"] == [vars(leading_card(best(n), whole=asked)) for n, asked in whole.items()]
     assert data["views"]["0|0|0|0|1"]["heads"][1] == vars(
         question_card(project_one(tables=MODEL, gpus=64, reduction="sparse"))
     )
     assert [b["name"] for b in (*view["blocks"], *data["fixed"])] == ["over-gpus"]
     eight, many = view["titles"]["over-gpus"]
     assert eight.startswith("On 8 GPUs") and many.startswith("On 64 GPUs") and eight != many
-    assert data["question"] == f"{MODEL} (105 GB) on 64 GPUs of h100-sxm-ib, batch 1 024"
+    asked = f"{MODEL} (105 GB) on 64 GPUs of h100-sxm-ib, batch 1 024, sharded row-wise"
+    assert data["question"] == f"{asked} where a figure names no other sharding"
     assert data["again"] == f"perfmodel report --model {MODEL}"
 
 
 def test_the_table_has_a_row_for_each_number_of_gpus(cli: Callable[..., Outcome], tmp_path: Path) -> None:
     words = ("report", "--model", MODEL, "--batch", "1024", "--machine", "h100-sxm-ib,h200-sxm-ib")
     assert cli(*words, "--gpus", "8..64", "--out", str(tmp_path / "a.md")).code == 0
-    table = [line.split(" | ") for line in (tmp_path / "a.md").read_text().splitlines() if "| " in line]
+    lines = (tmp_path / "a.md").read_text().partition("| GPUs |")[2].splitlines()
+    table = [line.split(" | ") for line in lines if "| " in line]
     for gpus, row in zip((8, 16, 32, 64), table[2:], strict=False):
-        one = base(gpus)
+        one, way = best(gpus).answer, best(gpus).way
         rate = gpus * 1024 / one.time_s / 1e6
         assert row[:2] == [f"| {gpus}", format_time(one.time_s)] and row[3] == format_ratio(one.slowdown)
-        assert row[4].split() == [f"{rate:.1f}", "M"] and row[7].startswith("reduce-scatter (bags), ")
+        assert row[4].split() == [f"{rate:.1f}", "M"] and row[7] == way
 
 
 def test_doublings_that_have_an_answer_can_be_chosen(cli: Callable[..., Outcome], tmp_path: Path) -> None:
@@ -141,8 +152,11 @@ def test_equal_tables_without_a_size_fill_the_fewest_gpus(
     data = content(tmp_path / "x.html")
     heads = data["views"]["0|0|0|0|0|0|0"]["heads"]
     for n, head in zip((8, 16), heads, strict=True):
-        assert head["gpus"].startswith(f"544 GB over {n} GPUs as given (at least 8 needed); ")
-    assert not any("does not fit" in head["gpus"] for head in heads)
+        takes = head["findings"][0]
+        assert takes["title"].startswith(
+            f"What it takes: 544 GB over {n} GPUs as given (at least 8 needed), "
+        )
+        assert not any("too much" in row[5] for row in takes["rows"])
 
 
 @pytest.mark.parametrize(

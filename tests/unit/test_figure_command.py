@@ -17,12 +17,13 @@ from cli_calls import Outcome, is_an_error
 
 from perfmodel.cli import figure, figure_file, figure_source
 from perfmodel.errors import NoHardwareError
+from perfmodel.plan.leading import leading
 from perfmodel.projections import project_one
 from perfmodel.report import picture_files
 from perfmodel.report.figures import Block
 from perfmodel.report.figures.registry import EVERY, QUESTION
 from perfmodel.report.figures.what_if import changes
-from perfmodel.report.page.question_card import question_card
+from perfmodel.report.page.leading_card import leading_card
 from perfmodel.schema.run_folders import calibration_in
 
 Cli = Callable[..., Outcome]
@@ -42,7 +43,8 @@ def test_without_a_name_they_are_listed(cli: Cli, monkeypatch: pytest.MonkeyPatc
 
 def test_its_numbers_are_those_of_the_figure(cli: Cli, tmp_path: Path) -> None:
     words = ("figure", "changes", "--table-size", "2TB", "--batch", "64", "--machine", "h200-sxm-ib")
-    block = changes(project_one(table_bytes=2e12, batch=64, machine="h200-sxm-ib"))
+    asked = project_one(table_bytes=2e12, batch=64, machine="h200-sxm-ib")
+    block = changes(asked, leading(asked))
     assert isinstance(block, Block)
     said = cli(*words, "--out", str(tmp_path / "a.csv")).out
     assert " ".join(said.split()) == f"{block.title} Wrote {tmp_path / 'a.csv'}."
@@ -76,7 +78,7 @@ def test_a_page_has_the_card_and_one_figure(cli: Cli, tmp_path: Path, name: str)
     assert cli(*words, "--out", str(out)).code == 0
     data = page_data(out)
     (view,) = data["views"].values()
-    assert view["heads"] == [vars(question_card(project_one(table_bytes=1e12, batch=64)))]
+    assert view["heads"] == [vars(leading_card(leading(project_one(table_bytes=1e12, batch=64)), whole=True))]
     assert [block["name"] for block in view["blocks"]] == [name] and data["fixed"] == []
     assert data["command"] == " ".join(("perfmodel", "figure", name, "--out", "one.html", *words[2:]))
     is_an_error(cli(*words, "--out", str(out)), 2, "exists already", "--force")

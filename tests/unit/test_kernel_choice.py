@@ -152,7 +152,7 @@ def test_a_page_shows_the_kernels_that_are_asked_for(
 
     asked: list[str | None] = []
 
-    def no_page(question: Question, *others: object) -> None:
+    def no_page(question: Question, *others: object, **more: object) -> None:
         asked.append(question.kernels)
         raise BadInputError("no page.")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -98,7 +99,7 @@ def test_more_tables_than_are_compared_say_so(cli: Any) -> None:
 def test_each_change_is_the_answer_to_its_option(asked: dict[str, Any]) -> None:
     """The opponent: the question asked anew with the changed value."""
     found = leading(project_one(**asked))
-    nic = [each for each in found.changes() if "nic_bytes_per_s" in each.option]
+    nic = [each for each in found.changes if "nic_bytes_per_s" in each.option]
     for change in nic:
         twice = 2 * found.base.setting.machine.value("nic_bytes_per_s")
         anew = leading(project_one(**asked, overrides={"nic_bytes_per_s": twice}))
@@ -158,3 +159,46 @@ def test_what_fits_no_number_of_gpus_says_what_it_holds(cli: Any) -> None:
 def test_what_row_wise_needs_is_said_in_parts(cli: Any) -> None:
     said = " ".join(cli("project", *MANY).out.split())
     assert re.search(r"needs [\d.]+ GB of 68 GB per GPU \(rows [\d.]+ GB, exchange buffers", said)
+
+
+@pytest.mark.parametrize("words", [MANY, ("--model", "mlperf-dlrm-dcnv2", "--gpus", "16")])
+def test_the_page_leads_as_the_screen(cli: Any, tmp_path: Path, words: tuple[str, ...]) -> None:
+    """Every sentence and table of the screen is on the first page, in its words."""
+    screen = cli("project", *words, "--report", str(tmp_path / "p.html")).out
+    page = (tmp_path / "p.html").read_text()
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    assert found
+    data = json.loads(found[1])
+    start = [selector["start"] for selector in data["selectors"]]
+    head = data["views"]["|".join(map(str, start[1:]))]["heads"][start[0]]
+    said = " ".join(screen.split()).replace("\u00a0", " ")
+    assert said.startswith(head["sentence"])
+    for words_of in (head["times"], head["sure"], head["question"]):
+        assert words_of[1:].rstrip(".") in said
+    assert " ".join(head["alert"].split()) in said and "perfmodel calibrate" in head["alert"]
+    takes, limits, helps = head["findings"]
+    assert " ".join(takes["title"].removeprefix("What it takes: ").split()).rstrip(".") in said
+    ways = [row[0] for row in takes["rows"]]
+    assert len(ways) > 1 and ROW_WISE in ways and ways[0] in head["times"]
+    assert all(" ".join(row) in said for row in [*limits["rows"], *helps["rows"]])
+    first = max(limits["rows"], key=lambda row: float(row[3].split()[0]))
+    assert first[0] in limits["title"] and helps["rows"][0][1] in helps["title"]
+    title = page.partition("<title>")[2].partition("</title>")[0]
+    assert title.rpartition(" ")[2] in head["sentence"]
+
+
+def test_the_page_of_a_named_sharding_is_of_that_one(cli: Any, tmp_path: Path) -> None:
+    words = ("--gpus", "16", "--model", "mlperf-dlrm-dcnv2", "--machine", "h100-sxm-ib", "--backend", "nccl")
+    named = ("--sharding", ROW_WISE, "--out", str(tmp_path / "p.md"))
+    assert cli("report", *words, *named).code == 0
+    first = (tmp_path / "p.md").read_text()
+    assert "slower sharded row-wise over 16 GPUs" in first.splitlines()[0] and "What it takes" not in first
+
+
+def test_a_way_without_times_is_left_out_and_named(cli: Any) -> None:
+    """Nobody measured a reduce-scatter of NVSHMEM: ways that need one are not compared."""
+    words = ("--table-size", "10TB", "--backend", "nvshmem", "--clock", "device")
+    text = " ".join(cli("project", *words).out.split())
+    assert "no calibration has times for table-row-wise, grid" in text
+    found = leading(project_one(table_bytes=10e12, backend="nvshmem", clock="device"))
+    assert found.unknown and not {each.way for each in found.best} & set(found.unknown)

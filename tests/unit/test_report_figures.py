@@ -148,7 +148,7 @@ def test_breakdown_names_the_longest_step_of_these_data() -> None:
     assert "reduce-scatter" in block.title
     assert "gather + pool" in drawn(breakdown([longest_is(a, "gather_pool") for a in answers])).title
     mixed = drawn(breakdown([longest_is(answers[0], "gather_pool"), answers[1]]))
-    assert mixed.title.startswith("From 128 GPUs on, the longest step is the reduce-scatter")
+    assert mixed.title.startswith("From 128 GPUs on, the longest step of row-wise is the reduce-scatter")
 
 
 def longest_is(answer: Projection, name: str) -> Projection:

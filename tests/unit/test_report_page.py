@@ -21,21 +21,24 @@ from perfmodel.cli import report as report_command
 from perfmodel.cli.choices import measured_sizes, page_question
 from perfmodel.collectives.library import Faster, Library
 from perfmodel.passes.one_domain import OneDomain
+from perfmodel.plan.leading import leading
 from perfmodel.projections import project_one
 from perfmodel.report.figures import Block, Missing, registry, style
 from perfmodel.report.page import assemble, contents, lines, markdown
 from perfmodel.report.page.assemble import Page, block_data, script_safe
+from perfmodel.report.page.leading_card import leading_card
 from perfmodel.report.page.provenance import provenance
 from perfmodel.report.page.question_card import question_card
 from perfmodel.report.page.setups import Curves, Loaded
+from perfmodel.report.page.views import marks
 from perfmodel.schema.machine import load_machine
-from perfmodel.units import format_ratio
 
 PARAMETERS: dict[str, Any] = dict.fromkeys(
     ("table_size", "batch", "pooling", "dim", "tables", "dtype", "machine", "backend", "clock", "reduction",
      "settings", "gpus_per_node", "payload", "alpha", "distribution")
 ) | {"id_dtype": "int64", "reserve": "0", "scenario": "cluster", "reduction": "auto"}  # fmt: skip
 WORDS = ("report", "--table-size", "10TB,1TB", "--batch", "1024,256", "--pooling", "32", "--dim", "32")
+TYPED: dict[str, Any] = {"pooling": 32, "dim": 32}
 LARGEST = 6_000_000
 
 
@@ -98,8 +101,13 @@ def test_the_page_has_a_view_for_every_choice(page: Path) -> None:
 
 def test_cards_have_the_numbers_of_the_projection(page: Path) -> None:
     head = content(page)["views"]["0|0|0|0|0|0|0"]["heads"][0]
-    answer = project_one(table_bytes=1e12, batch=256)
-    assert head == vars(question_card(answer)) and head["gpus"].startswith(f"{answer.gpu_count}; ")
+    answer = project_one(table_bytes=1e12, batch=256, **TYPED)
+    assert head == vars(leading_card(leading(answer), whole=False))
+    assert str(answer.gpu_count) in head["findings"][0]["title"]
+    asked = content(page)["views"]["1|0|0|0|0|0|0"]["heads"][1]
+    assert asked == vars(
+        leading_card(leading(project_one(table_bytes=10e12, batch=1024, **TYPED)), whole=True)
+    )
     assert sum(part["share"] for part in head["evidence"]) == pytest.approx(1, abs=1e-3)
 
 
@@ -111,8 +119,10 @@ def test_another_library_clock_exchange_or_machine_has_its_own_numbers(page: Pat
         "1|0|0|1|0|0|0": {"machine": "h200-sxm-ib"},
     }
     for key, options in asked.items():
-        answer = project_one(table_bytes=10e12, **options)
-        assert views[key]["heads"][1] == vars(question_card(answer)), key
+        answer = project_one(table_bytes=10e12, batch=1024, **TYPED, **options)
+        chosen = "reduction" in options
+        card = question_card(answer) if chosen else leading_card(leading(answer), whole=False)
+        assert views[key]["heads"][1] == vars(card), key
         slow = views[key]["blocks"][0]
         columns = dict(zip(slow["columns"], zip(*slow["rows"], strict=True), strict=True))
         assert columns["slowdown"][columns["table_bytes"].index(10e12)] == pytest.approx(
@@ -205,8 +215,8 @@ def test_the_same_command_writes_the_same_bytes(page: Path, tmp_path: Path) -> N
 def test_the_questions_of_a_reader_come_in_order(page: Path) -> None:
     names = [block["name"] for block in content(page)["fixed"]]
     assert names == [figure.name for figure in contents.STAYING]
-    asked = "10 TB on 152 GPUs of h100-sxm-ib, batch 1 024, tables 1, dim 32, pooling 32"
-    assert content(page)["question"] == asked
+    asked = "10 TB on 152 GPUs of h100-sxm-ib, batch 1 024, tables 1, dim 32, pooling 32, sharded row-wise"
+    assert content(page)["question"] == f"{asked} where a figure names no other sharding"
 
 
 @pytest.mark.usefixtures("small")
@@ -308,10 +318,10 @@ def test_markdown_has_the_sentences_and_the_numbers(
     built: tuple[Path, Page],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(report_command, "page_of", lambda *asked: built[1])
+    monkeypatch.setattr(report_command, "page_of", lambda *asked, **more: built[1])
     done = cli(*WORDS, "--out", str(tmp_path / "r.md"))
     text, answer = (tmp_path / "r.md").read_text(), project_one(table_bytes=10e12)
-    assert done.code == 0 and text.startswith(f"# {format_ratio(answer.slowdown)} slower")
+    assert done.code == 0 and text.startswith("# 10 TB on 152 GPUs: ")
     assert f"| {answer.steps[0].name} | {answer.steps[0].time_s!r} |" in text
     assert text.count("\n## ") > 8 and "rows are in the HTML page" in text
     assert "    perfmodel report --table-size 10TB" in text
@@ -334,6 +344,14 @@ def test_text_from_files_stays_text() -> None:
     object.__setattr__(answer.setting, "machine", machine)
     text = provenance(answer, f"perfmodel report --machine '{bad}'")
     assert bad not in text and "&lt;script&gt;" in text
+
+
+def test_the_marks_of_the_paper_are_on_its_question_alone() -> None:
+    """10 TB on 128 GPUs, NVLink between all of them; by default memory is kept free and takes 152."""
+    papers = {"table_bytes": 10e12, "reserve": 0.0, "scenario": "nvlink-everywhere"}
+    assert len(marks([project_one(**papers)])) == 2
+    for other in ({"reserve": 0.15}, {"scenario": "cluster"}, {"table_bytes": 9.9e12}):
+        assert marks([project_one(**{**papers, **other})]) == ()
 
 
 def test_provenance_has_every_equation() -> None:

@@ -18,7 +18,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.passes.handover import BETWEEN, Handover
 from perfmodel.passes.schemes import WAYS, Exchange, way_named
 from perfmodel.passes.settings import load_setting
-from perfmodel.plan import Evaluator, PlanTables
+from perfmodel.plan import Evaluator, PlanTables, leading
 from perfmodel.plan.as_projection import compared, evaluator_of, projection_of, winner
 from perfmodel.plan.explain_plan import explain_alike_step
 from perfmodel.plan.pricing import alike
@@ -456,29 +456,28 @@ def test_more_gpus_are_tried_where_no_sharding_fits(
 def test_of_more_gpus_the_fewest_are_taken() -> None:
     """Tables whose ways fit 40 GPUs and more, tried from 8 on."""
     needed = 40
-    question = SimpleNamespace(gpus=None)
 
     class Tried:
         """Answers a question with as many GPUs as it asks for."""
 
         def __init__(self, gpus: int) -> None:
             self.gpus, self.gpu_count = gpus, SimpleNamespace(gpus_per_node=8)
+            self.work = SimpleNamespace(given_gpus=False)
+
+    question = SimpleNamespace(on_gpus=Tried)
 
     def fits(base: Any, ways: Any) -> list[Any]:
         return [SimpleNamespace(answer=base, fits=base.gpus >= needed, way="grid")]
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(shardings, "compared", fits)
-        patched.setattr(shardings, "_fewest", lambda answer: answer)
-        patched.setattr(
-            shardings, "replace", lambda q, gpus: SimpleNamespace(answer=lambda: Tried(gpus), gpus=None)
-        )
+        patched.setattr(leading, "_fewest", lambda answer: answer)
         for first in (8, 16, 32, 40, 48):
-            base, _ = shardings.on_enough(Tried(first), question)  # type: ignore[arg-type]
+            base, _ = shardings.with_fitting(Tried(first), question)  # type: ignore[arg-type]
             assert base.gpus == max(first, 40)
-        base, _ = shardings.on_enough(Tried(1), question)  # type: ignore[arg-type]
+        base, _ = shardings.with_fitting(Tried(1), question)  # type: ignore[arg-type]
         assert base.gpus == 1  # 16 times as many do not fit
         needed = 384  # 16 times 24, which are tried
-        assert shardings.on_enough(Tried(24), question)[0].gpus == 384  # type: ignore[arg-type]
+        assert shardings.with_fitting(Tried(24), question)[0].gpus == 384  # type: ignore[arg-type]
         needed = 392  # and no more
-        assert shardings.on_enough(Tried(24), question)[0].gpus == 24  # type: ignore[arg-type]
+        assert shardings.with_fitting(Tried(24), question)[0].gpus == 24  # type: ignore[arg-type]

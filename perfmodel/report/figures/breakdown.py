@@ -129,7 +129,8 @@ def _title(shown: Sequence[Projection]) -> str:
     else:
         where = f"At {size_words(last.gpu_count.table_bytes)}"
     of = f"on {counted(last.gpus, 'GPU')} ({size_words(last.gpu_count.table_bytes)})"
-    return f"{where} the longest step is the {step}: {share} of the time {of}."
+    row_wise = "of row-wise " if last.forward.tier is None and last.gpus > 1 else ""
+    return f"{where} the longest step {row_wise}is the {step}: {share} of the time {of}."
 
 
 def _longest(answer: Projection) -> StepRow:

@@ -99,11 +99,13 @@ def sentence(lines: Sequence[SlowdownLine], asked: Projection) -> str:
     size = size_words(asked.gpu_count.table_bytes)
     if asked.gpus == 1 and asked.forward.tier is None:
         return f"Tables of {size} fit on one GPU, so nothing is slower there."
-    below = f" in {asked.forward.tier.place}" if asked.forward.tier is not None else ""
-    where = f"{size}{below} on {counted(asked.gpus, 'GPU')}"
+    below = f"in {asked.forward.tier.place}" if asked.forward.tier is not None else "sharded row-wise"
+    are, held = "are", ""
+    if not asked.gpu_count.fits:
+        are, held = "would be", f"; they do not fit: {asked.gpu_count.memory_words().partition(':')[0]}"
     first = (
-        f"Tables of {where} are {format_ratio(asked.slowdown)} slower than on "
-        f"one GPU that holds all of them ({format_ratio(low)} to {format_ratio(high)})"
+        f"Tables of {size} {below} on {counted(asked.gpus, 'GPU')} {are} {format_ratio(asked.slowdown)} "
+        f"slower than on one GPU that holds all of them ({format_ratio(low)} to {format_ratio(high)}){held}"
     )
     other = fastest_other(lines, "table_bytes", asked.gpu_count.table_bytes)
     if other is None:

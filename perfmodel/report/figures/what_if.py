@@ -25,6 +25,8 @@ from perfmodel.units import format_count, format_quantity, format_ratio
 if TYPE_CHECKING:
     import pandas as pd
 
+    from perfmodel.plan.leading import Leading
+
 _AXIS = "slowdown (×)"
 _ONE_GPU = "the tables fit on one GPU: ask for larger ones with --table-size."
 _PLANES = (("batch", "pooling"), ("table_count", "dim"))
@@ -35,11 +37,15 @@ _STEPS = {"batch": (4.0, 2, 5), "pooling": (2.0, 3, 6), "table_count": (4.0, 1, 
 """Of an axis: the factor between its values, how many are below what was asked, and how many in all."""
 
 
-def changes(asked: Projection) -> Block | Missing:
-    """The slowdown after each change that helps, the most helpful first, with its 95 % band."""
+def changes(asked: Projection, lead: Leading | None = None) -> Block | Missing:
+    """The slowdown after each change that helps, the most helpful first, with its 95 % band.
+
+    lead  the best way to shard, whose changes they are; None: those of row-wise
+    """
     if asked.gpus == 1 and asked.forward.tier is None:
         return CHANGES.missing(_ONE_GPU)
-    found = sorted(sensitivities(asked), key=lambda s: s.after)
+    tried = lead.changes if lead else sensitivities(asked)
+    asked, found = lead.answer if lead else asked, sorted(tried, key=lambda s: s.after)
     if not found:
         return CHANGES.missing("none of the changes tried here makes it at least 2 % faster.")
     kinds = [change.evidence for change in found]
@@ -55,9 +61,9 @@ def changes(asked: Projection) -> Block | Missing:
     )
     return CHANGES.block(
         _changes_title(asked.slowdown, found),
-        "One thing is changed at a time: the exchange of row-wise shards, the library, the machine, or the "
-        "batch. Each bar goes from the slowdown now to the slowdown after the change; whiskers are its 95 % "
-        f"band. {_evidence_words(kinds)}",
+        f"One thing is changed at a time: {'' if lead else 'the exchange of row-wise shards, '}the library, "
+        "the machine, or the batch. Each bar goes from the slowdown now to the slowdown after the change; "
+        f"whiskers are its 95 % band. {_evidence_words(kinds)}",
         figure,
         _source(asked, "each bar is a full projection"),
         [columns_record(_CHANGE, change) for change in found],

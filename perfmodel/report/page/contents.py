@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from perfmodel.errors import NoCalibrationError
+from perfmodel.plan.leading import Leading
 from perfmodel.plan.sizes import by_size
 from perfmodel.projections import Projection
 from perfmodel.report.figures.block import Block, Missing
@@ -22,18 +23,20 @@ def across_sizes(sizes: Selector, selected: tuple[str, ...]) -> Across:
     return Across(max(sizes.values), Lines, view_of, fixed_blocks, len(STAYING), selected)
 
 
-def fixed_blocks(asked: Projection, options: Mapping[str, Any]) -> Iterator[Block | Missing]:
+def fixed_blocks(
+    asked: Projection, options: Mapping[str, Any], lead: Leading | None = None
+) -> Iterator[Block | Missing]:
     """Blocks in the order of the reader's questions.
 
-    asked    the projection of the question
+    asked    the projection of the question;  lead  its best way to shard, where ways are compared
     options  of ``perfmodel.project`` that it was asked with, without its table size
     """
     for figure in STAYING:
-        yield figure.draw(asked=asked, options=options)
+        yield figure.draw(asked=asked, options=options, lead=lead)
 
 
-def question(asked: Projection) -> str:
-    """What was asked, in words: for the blocks that stay."""
+def question(asked: Projection, lead: Leading | None) -> str:
+    """What was asked, in words: for the blocks that stay. lead  None: ways to shard are not compared"""
     work, only, said = asked.work, asked.work.groups[0], asked.question
     counts = {"batch": work.batch, "tables": only.count, "dim": only.dim}
     words = [f"{name} {format_count(float(value.flat[0]))}" for name, value in counts.items()]
@@ -43,6 +46,8 @@ def question(asked: Projection) -> str:
         what, words = f"{said.model} ({what})", words[:1]
     if said is not None and said.sharding is not None:
         words.append(f"sharded {said.sharding}")
+    if lead is not None:
+        words.append("sharded row-wise where a figure names no other sharding")
     where = f"{counted(asked.gpus, 'GPU')} of {asked.setting.machine.name}"
     return ", ".join([f"{what} on {where}", *words])
 

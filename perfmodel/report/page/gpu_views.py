@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import BadInputError
+from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.plan.as_projection import compared
 from perfmodel.projections import Projection, project_each
@@ -18,7 +19,6 @@ from perfmodel.report.figures.registry import OVER_GPUS
 from perfmodel.report.figures.words import library_name
 from perfmodel.report.page.lines import Lines
 from perfmodel.report.page.parts import View
-from perfmodel.report.page.question_card import question_card
 from perfmodel.report.page.setups import Setup
 from perfmodel.report.page.views import Across, ViewsAsked
 from perfmodel.report.projection_text import band, short_label
@@ -47,7 +47,7 @@ def across_gpus(first: Projection, way: str | None, selected: tuple[str, ...]) -
     first  the row-wise answer of the question;  way  another sharding;  selected  options of its selectors
     """
     view = partial(gpu_view, way=way)
-    return Across(first.gpu_count.table_bytes, GpuLines, view, lambda asked, options: (), 0, selected)
+    return Across(first.gpu_count.table_bytes, GpuLines, view, lambda asked, options, lead: (), 0, selected)
 
 
 def gpu_view(
@@ -57,19 +57,26 @@ def gpu_view(
 
     Limits: a sharding that is not possible on one of the numbers of GPUs -> BadInputError
     """
-    machine, known = setup.machine, {**asked.options, **setup.options, **workload}
+    machine, known = setup.machine, {**asked.options, **setup.options, **asked.said(workload)}
     setting = asked.loaded.of(machine, setup.curves, str(known.get("scenario", CLUSTER)))
     told = known if machine.overrides else {**known, "setting": setting}  # as in ``view_of``
     own = project_each("gpus", asked.sizes.values, machine, **told)
-    answers = tuple(sharded(base, way) for base in own)
+    found = asked.leads(chosen, own, machine, told)
+    answers = tuple(
+        lead.answer if lead else sharded(base, way) for base, lead in zip(own, found, strict=True)
+    )
     lines = list(asked.lines.of(setup, workload))
-    if way is not None:
-        label = f"{library_name(setup.curves.backend)} {way}"
+    if way is not None or any(found):
+        label = f"{library_name(setup.curves.backend)} {way or 'best sharding'}"
         lines = [SlowdownLine(label, _frame(answers), style=1), *lines[:1]]
     first = OVER_GPUS.draw(lines=lines, asked=answers[asked.sizes.start])
     titles = {} if isinstance(first, Missing) else {first.name: tuple(sentence(lines, a) for a in answers)}
-    cards = tuple(map(question_card, answers))
-    return View(chosen, cards, (first,), titles, answers, (_HEAD, *map(_scaling, answers)))
+    cards = asked.cards(chosen, answers, found)
+    rows = [_HEAD, *map(_scaling, answers)]
+    if any(found):
+        ways = ["sharding", *(lead.way if lead and lead.best else ROW_WISE for lead in found)]
+        rows = [(*row[:-1], each, row[-1]) for row, each in zip(rows, ways, strict=True)]
+    return View(chosen, cards, (first,), titles, answers, found, tuple(rows))
 
 
 def sharded(base: Projection, way: str | None) -> Projection:

@@ -38,8 +38,13 @@ def _text(words: str) -> str:
 
 def _card(card: Card, alerts: Sequence[str]) -> Iterator[str]:
     yield f"# {_text(card.sentence)}"
-    lines = [card.times, card.sure, f"GPUs: {card.gpus}"]
+    named = {"Question": card.question, "GPUs": card.gpus}
+    lines = [card.times, card.sure, *(f"{name}: {words}" for name, words in named.items() if words)]
     yield "  \n".join(_text(line) for line in lines if line)
+    for finding in card.findings:
+        yield f"## {_text(finding['title'])}"
+        if "rows" in finding:
+            yield _table(finding["columns"], *finding["rows"])
     if card.evidence:
         yield "Evidence of the time: " + ", ".join(part["words"] for part in card.evidence) + "."
     for text in (card.alert, *alerts, *card.notes):

@@ -9,6 +9,9 @@
   const chosen = data.selectors.map((selector) => selector.start);
   const switched = {}, isolated = {}, picked = {};
   const waiting = new Map(); // figures that are drawn when they come near
+  const plotted = new Map(); // figures that are drawn
+  const paper = 820; // pixels of a figure that is printed: shrunk to the paper, its words are still read
+  let printing = false;
   const narrowWindow = matchMedia("(max-width: 40rem)");
   const dashes = {dash: "6 4", dot: "2 3", dashdot: "7 3 2 3", longdash: "10 4", longdashdot: "10 3 2 3"};
 
@@ -121,8 +124,24 @@
     near.observe(place);
   }
 
-  function plotAll() {
-    return Promise.all([...waiting].map(([place, block]) => plot(place, block)));
+  // Drawn for paper, and given a view that the style shrinks to it (page.css).
+  async function onPaper() {
+    printing = true;
+    await Promise.all([...waiting, ...plotted].map(([place, block]) => plot(place, block)));
+  }
+
+  function shrinkable(place) {
+    const {width, height} = place._fullLayout;
+    for (const drawing of place.querySelectorAll(".main-svg")) drawing.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    place.querySelector(".svg-container").style.aspectRatio = `${width} / ${height}`;
+  }
+
+  async function onScreen() {
+    printing = false;
+    for (const [place, block] of plotted) {
+      place.querySelectorAll(".main-svg").forEach((drawing) => drawing.removeAttribute("viewBox"));
+      await plot(place, block);
+    }
   }
 
   // What does not fit is scrolled by the arrow keys, and says so (page.css).
@@ -138,6 +157,7 @@
 
   async function plot(place, block) {
     waiting.delete(place);
+    plotted.set(place, block);
     near.unobserve(place);
     const figure = drawn(block);
     figure.layout.showlegend = false;
@@ -146,8 +166,12 @@
       figure.data.forEach((trace) => { trace.visible = seriesOf(trace) === only; });
       figure.layout.annotations = (figure.layout.annotations || []).filter((words) => !words.name || words.name === only);
     }
-    place.style.minWidth = ((figure.layout.meta || {}).min_width || 0) + "px";
-    await Plotly.react(place, figure.data, figure.layout, config);
+    const least = (figure.layout.meta || {}).min_width || 0;
+    place.style.minWidth = least + "px";
+    if (printing) figure.layout.width = Math.max(least, paper);
+    const done = Plotly.react(place, figure.data, figure.layout, config);
+    if (printing) shrinkable(place); // before the browser lays out the paper, which waits for no promise
+    await done;
     reach(place.parentElement, place.getAttribute("aria-label"));
   }
 
@@ -273,15 +297,23 @@
     }
     home.replaceChildren(element("h1", {}, head.sentence), element("p", {class: "times"}, head.times));
     if (head.sure) home.append(element("p", {}, head.sure));
+    if (head.question) home.append(element("p", {class: "soft"}, "Question: " + head.question));
     if (head.gpus) home.append(element("p", {class: "soft"}, "GPUs: " + head.gpus));
-    if (head.evidence.length) home.append(bar, key);
-    if (view.table) {
-      const [columns, ...rows] = view.table, wide = element("div", {class: "wide"}, table({columns, rows}));
+    const inside = (columns, rows, words) => {
+      const wide = element("div", {class: "wide"}, table({columns, rows}));
       home.append(wide);
-      reach(wide, "table of the answer");
+      reach(wide, words);
+    };
+    const below = () => view.table && inside(view.table[0], view.table.slice(1), "table of the answer");
+    for (const finding of head.findings) {
+      home.append(element("h2", {}, finding.title));
+      if (finding.rows) inside(finding.columns, finding.rows, finding.title);
     }
+    if (head.evidence.length) home.append(bar, key);
+    if (!head.findings.length) below();
     if (head.alert) home.append(element("p", {class: "alert", role: "note"}, head.alert));
     for (const note of head.notes) home.append(element("p", {class: "soft"}, "Note: " + note));
+    if (head.findings.length) below();
   }
 
   const say = (text) => document.getElementById("alerts").append(element("p", {class: "alert", role: "alert"}, text));
@@ -381,7 +413,8 @@
     await update();
     if (data.fixed.length) document.getElementById("fixed").before(element("p", {class: "asked"}, "The figures below always show the question as it was asked, whatever is chosen above: " + data.question + "."));
     for (const block of data.fixed) await show(document.getElementById("fixed"), block, plotLater);
-    addEventListener("beforeprint", plotAll);
+    addEventListener("beforeprint", onPaper);
+    addEventListener("afterprint", onScreen);
     document.documentElement.dataset.ready = "yes";
   }
 

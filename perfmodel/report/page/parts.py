@@ -10,6 +10,7 @@ from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.page.sources import code
 
 if TYPE_CHECKING:
+    from perfmodel.plan.leading import Leading
     from perfmodel.projections import Projection
 
 
@@ -24,6 +25,9 @@ class Card:
     evidence: list[dict[str, Any]] = field(default_factory=list)  # kind, share, words, colour
     alert: str = ""
     notes: list[str] = field(default_factory=list)
+    question: str = ""  # as it was understood
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    """Each a ``title``, and maybe a table: ``columns`` and ``rows``."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ class View:
     titles: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Of blocks whose sentence depends on the first selector: one for each of its values."""
     answers: tuple[Projection, ...] = ()  # that the cards are of, where each is of one
+    leads: tuple[Leading | None, ...] = ()  # of these answers the best ways to shard, where compared
     table: tuple[Sequence[str], ...] = ()  # in the card, as text: names of its columns, then its rows
 
 

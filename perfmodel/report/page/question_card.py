@@ -82,10 +82,11 @@ def _alert(answer: Projection) -> str:
     experiment = next_experiment(answer)
     if experiment is None:
         return f"{rests}something assumed."
-    text = _WRAPPED.sub(" ", experiment_text(experiment, answer.setting.machine.name))
+    text = unwrapped(experiment_text(experiment, answer.setting.machine.name))
     same = text.startswith(rests)  # what was not measured here is what is assumed: said once
     return f"{rests}something assumed{': ' if same else '. '}{text.removeprefix(rests)}"
 
 
-_WRAPPED = re.compile(r"\n(?=\S)")
-"""Where the terminal's text was wrapped; an indented line is a command."""
+def unwrapped(text: str) -> str:
+    """A text of the terminal on lines as long as they are; an indented line is a command."""
+    return re.sub(r"\n(?=\S)", " ", text)

@@ -6,34 +6,42 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from perfmodel.plan.leading import Leading
 from perfmodel.projections import Projection, project_one
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.registry import QUESTION, STAYING
 from perfmodel.report.page.contents import fixed_blocks, question
+from perfmodel.report.page.leading_card import card_of
 from perfmodel.report.page.parts import Page, Selector, View
 from perfmodel.report.page.provenance import provenance
-from perfmodel.report.page.question_card import question_card
-from perfmodel.report.page.views import view
+from perfmodel.report.page.views import lead_of, said, view
 from perfmodel.schema.machine import Machine
 from perfmodel.units import format_bytes, format_ratio
 
 
 def question_page(
-    asked: Projection, selectors: Sequence[Selector], views: Sequence[View], command: str, **rest: Any
+    asked: Projection,
+    selectors: Sequence[Selector],
+    views: Sequence[View],
+    command: str,
+    lead: Leading | None,
+    **rest: Any,
 ) -> Page:
     """The page that these views make.
 
     asked  the answer that it is made for;  command  makes the page
+    lead   its best way to shard, None where ways are not compared
     rest   of ``Page``: fixed, alerts, again, refused
     """
-    size = format_bytes(asked.gpu_count.table_bytes, binary=False)
+    size, answer = format_bytes(asked.gpu_count.table_bytes, binary=False), lead.answer if lead else asked
+    where = f"{size} of embedding tables on {asked.setting.machine.name}"
     return Page(
-        f"{size} of embedding tables on {asked.setting.machine.name}: {format_ratio(asked.slowdown)}",
-        provenance(asked, command),
+        f"{where}: {format_ratio(answer.slowdown)}" if lead is None or lead.best else where,
+        provenance(answer, command),
         tuple(views),
         command,
         tuple(selectors),
-        question=question(asked),
+        question=question(lead.base if lead else asked, lead),
         **rest,
     )
 
@@ -56,14 +64,16 @@ def one_figure(
     (figure,) = (each for each in QUESTION.figures if each.name == name)
     chosen = tuple(0 for _ in selectors)
     if figure in STAYING:
-        known = {**options, **_values(selectors)}
+        known = {**options, **said(selectors, _values(selectors))}
         asked = project_one(machine=machine, table_bytes=sizes.values[0], **known)
-        shown = View(chosen, (question_card(asked),), (figure.draw(asked=asked, options=known),))
+        lead = lead_of(asked, machine, known)
+        cards = (card_of(asked, lead, whole=True),)
+        shown = View(chosen, cards, (figure.draw(asked=asked, options=known, lead=lead),))
     else:
         whole = view(chosen, selectors, sizes, machine, options)
-        (asked,) = whole.answers
+        (asked,), (lead,) = whole.answers, whole.leads
         shown = replace(whole, blocks=tuple(block for block in whole.blocks if block.name == name), titles={})
-    return question_page(asked, (sizes, *selectors), (shown,), command, alerts=tuple(alerts))
+    return question_page(asked, (sizes, *selectors), (shown,), command, lead, alerts=tuple(alerts))
 
 
 def every_figure(
@@ -73,7 +83,7 @@ def every_figure(
     chosen = tuple(0 for _ in selectors)
     whole = view(chosen, selectors, sizes, machine, options)
     yield from whole.blocks
-    yield from fixed_blocks(whole.answers[0], {**options, **_values(selectors)})
+    yield from fixed_blocks(whole.answers[0], {**options, **_values(selectors)}, whole.leads[0])
 
 
 def _values(selectors: Sequence[Selector]) -> dict[str, Any]:

@@ -61,6 +61,7 @@ class Wanted:
     reductions: tuple[str, ...] = ()
     own: tuple[Curves, ...] = ()  # of a user's own calibration or run: nothing else is looked for
     listed: frozenset[str] = frozenset()  # lists that were given: machine, backend, clock, reduction
+    best: bool = True  # whether ways to shard are compared where no exchange is chosen
 
 
 class Loaded:
@@ -140,7 +141,8 @@ def offer(wanted: Wanted, loaded: Loaded, most: int, largest_bytes: float, reser
     if len(lists) < 2 or len(places) > most:
         places = list(_one_at_a_time(known, len(ways), len(machines)))
     setups = {at: Setup(machines[at[0]], known[at[:3]], ways[at[3]]) for at in places[:most]}
-    shown_ways = [ROW_WISE if way == AUTO else f"{ROW_WISE}, {way}" for way in ways]
+    first = "the best" if wanted.best else ROW_WISE
+    shown_ways = [first if way == AUTO else f"{ROW_WISE}, {way}" for way in ways]
     words = ([m.name for m in machines], [library_name(name) for name in backends], clocks, shown_ways)
     selectors = [
         Selector(name, _LABELS[name], tuple(values), tuple(shown))

@@ -10,19 +10,21 @@ from typing import Any
 
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.passes.settings import CLUSTER
-from perfmodel.projections import Projection, project_each
+from perfmodel.plan.leading import Leading, leading_on_enough, leads
+from perfmodel.projections import Projection, project_each, project_one
+from perfmodel.projections.inputs import DEFAULTS
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.registry import BREAKDOWN, SLOWDOWN
 from perfmodel.report.figures.slowdown import Mark, sentence
+from perfmodel.report.page.leading_card import card_of
 from perfmodel.report.page.lines import Lines, answerable
-from perfmodel.report.page.parts import Selector, View
-from perfmodel.report.page.question_card import question_card
+from perfmodel.report.page.parts import Card, Selector, View
 from perfmodel.report.page.setups import Curves, Loaded, Offer, Setup, reason
 from perfmodel.schema.machine import Machine
 from perfmodel.validate.verdicts import load_claims
 
 MOST_VIEWS = 64
-_PAPER_BYTES = 10e12
+_PAPER_BYTES, _PAPER_GPUS = 10e12, 128
 _LEAST, _MOST = "10a", "10b"  # of the claims: the smallest and the largest slowdown of the paper's Fig 9
 _BAR_SIZES = (160e9, 640e9, 1e12, 2.5e12, 5e12, 10e12, 25e12, 100e12)
 
@@ -43,6 +45,8 @@ class ViewsAsked:
     """All that the views of a page are of.
 
     options  of ``perfmodel.project``, without those of the selectors
+    lead     the best way to shard of the question as it was asked, where it is known already
+    best     whether ways to shard are compared
     """
 
     sizes: Selector
@@ -51,6 +55,44 @@ class ViewsAsked:
     loaded: Loaded
     lines: Lines
     options: Mapping[str, Any]
+    lead: Leading | None = None
+    best: bool = True
+
+    @property
+    def start(self) -> tuple[int, ...]:
+        """Position of the question as it was asked, in both groups of selectors."""
+        return (*(selector.start for selector in self.workload), *next(iter(self.offer.setups)))
+
+    def leads(
+        self,
+        chosen: tuple[int, ...],
+        answers: Sequence[Projection],
+        machine: Machine,
+        options: Mapping[str, Any],
+    ) -> tuple[Leading | None, ...]:
+        """Of each answer the best way to shard, None where ways are not compared.
+
+        options  of ``perfmodel.project``, without machine, table size and GPUs
+        """
+        if not self.best:
+            return (None,) * len(answers)
+        known = {self.sizes.start: self.lead} if chosen == self.start and self.lead is not None else {}
+        return tuple(known.get(at) or lead_of(base, machine, options) for at, base in enumerate(answers))
+
+    def cards(
+        self, chosen: tuple[int, ...], answers: Sequence[Projection], found: Sequence[Leading | None]
+    ) -> tuple[Card, ...]:
+        """The card of each answer; that of the question as it was asked is whole."""
+        pairs = enumerate(zip(answers, found, strict=True))
+        return tuple(card_of(base, lead, whole=self.is_asked(chosen, at)) for at, (base, lead) in pairs)
+
+    def is_asked(self, chosen: tuple[int, ...], at: int) -> bool:
+        """Whether this is the question as it was asked. at  position in ``sizes``"""
+        return chosen == self.start and at == self.sizes.start
+
+    def said(self, workload: Mapping[str, Any]) -> dict[str, Any]:
+        """Without what nobody asked for and is a default: an answer says which of its values are."""
+        return said(self.workload, workload)
 
     def places(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
         """Positions in both groups of selectors: every workload as it was asked to be sent, then the asked
@@ -63,6 +105,12 @@ class ViewsAsked:
 def workloads(selectors: Sequence[Selector]) -> list[dict[str, Any]]:
     """Every combination as keywords of ``perfmodel.project``."""
     return [_workload(selectors, chosen) for chosen in combinations(selectors)]
+
+
+def said(selectors: Sequence[Selector], workload: Mapping[str, Any]) -> dict[str, Any]:
+    """As ``ViewsAsked.said``."""
+    typed = {selector.name for selector in selectors if selector.typed}
+    return {name: value for name, value in workload.items() if name in typed or value != DEFAULTS.get(name)}
 
 
 def _workload(selectors: Sequence[Selector], chosen: Sequence[int]) -> dict[str, Any]:
@@ -93,9 +141,20 @@ def views(asked: ViewsAsked, build: ViewOf) -> Iterator[View | NoView]:
             yield NoView(way, reason(error))
 
 
+def lead_of(base: Projection, machine: Machine, options: Mapping[str, Any]) -> Leading | None:
+    """The best way to shard; None where ways are not compared. options  as in ``ViewsAsked.leads``"""
+    if not leads(base):
+        return None
+    size = base.gpu_count.table_bytes
+    return leading_on_enough(
+        base, lambda gpus: project_one(machine=machine, gpus=gpus, table_bytes=size, **options)
+    )
+
+
 def view_of(chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup, asked: ViewsAsked) -> View:
     """The view of one workload, sent in one way."""
-    sizes, machine, known = asked.sizes, setup.machine, {**asked.options, **setup.options, **workload}
+    sizes, machine = asked.sizes, setup.machine
+    known = {**asked.options, **setup.options, **asked.said(workload)}
     setting = asked.loaded.of(machine, setup.curves, str(known.get("scenario", CLUSTER)))
     quick = {**known, "setting": setting}
     told = known if machine.overrides else quick  # which overrides change nothing is told without a setting
@@ -103,11 +162,11 @@ def view_of(chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup, 
     others = [size for size in bar_sizes(answers[0], sizes.values) if size not in sizes.values]
     bars = sorted([*answers, *answerable(machine, quick, others)], key=lambda a: a.gpu_count.table_bytes)
     lines = list(asked.lines.of(setup, workload))
-    in_hbm = answers[0].forward.tier is None  # as what is published is
-    first = SLOWDOWN.draw(lines=lines, asked=answers[sizes.start], marks=marks() if in_hbm else ())
+    first = SLOWDOWN.draw(lines=lines, asked=answers[sizes.start], marks=marks(answers))
     titles = {} if isinstance(first, Missing) else {first.name: tuple(sentence(lines, a) for a in answers)}
     blocks = (first, BREAKDOWN.draw(answers=bars))
-    return View(chosen, tuple(map(question_card, answers)), blocks, titles, answers)
+    found = asked.leads(chosen, answers, machine, told)
+    return View(chosen, asked.cards(chosen, answers, found), blocks, titles, answers, found)
 
 
 def view(
@@ -148,7 +207,7 @@ class Across:
     largest_bytes: float  # of the tables
     lines: type[Lines]
     view: ViewOf
-    fixed: Callable[[Projection, Mapping[str, Any]], Iterable[Block | Missing]]
+    fixed: Callable[[Projection, Mapping[str, Any], Leading | None], Iterable[Block | Missing]]
     blocks: int  # how many these are, for a progress bar
     selected: tuple[str, ...]  # options of its selectors
 
@@ -164,14 +223,27 @@ def small_sizes(answer: Projection) -> list[float]:
     return [count * usable for count in (2, 4, 8) if count * usable < min(_BAR_SIZES)]
 
 
+def _is_of_the_paper(answer: Projection) -> bool:
+    """As much on as many GPUs, in HBM, in one NVLink domain."""
+    count, forward = answer.gpu_count, answer.forward
+    one_domain = answer.setting.one_domain or forward.domain(answer.work.gpus)[0] >= answer.gpus
+    same = count.table_bytes == _PAPER_BYTES and answer.gpus == _PAPER_GPUS
+    return same and bool(one_domain) and forward.tier is None
+
+
 @lru_cache(maxsize=1)
 def _published() -> dict[str, float]:
     found = {claim.id: claim.expected for claim in load_claims().claim}
     return {name: float(found[name].rstrip("x")) for name in (_LEAST, _MOST)}
 
 
-def marks() -> tuple[Mark, ...]:
-    """The two slowdowns that the paper has for 10 TB on 128 GPUs: ends of the range of its workloads."""
+def marks(answers: Sequence[Projection]) -> tuple[Mark, ...]:
+    """The two slowdowns that the paper has for 10 TB on 128 GPUs: ends of the range of its workloads.
+
+    Limits: none of the answers is to that question -> none
+    """
+    if not any(map(_is_of_the_paper, answers)):
+        return ()
     words = {_LEAST: "the least slowed of its workloads", _MOST: "the most slowed of its workloads"}
     where = "arXiv 2512.05831, Fig 9: 10 TB on 128 GPUs, NVLink between all of them"
     return tuple(

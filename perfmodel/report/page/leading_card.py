@@ -1,0 +1,86 @@
+"""The first page of an answer: the best uniform sharding beside row-wise, and three findings about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from perfmodel.passes.schemes import ROW_WISE
+from perfmodel.plan.as_projection import Compared
+from perfmodel.plan.leading import Leading
+from perfmodel.projections import Projection
+from perfmodel.report.columns import Column, columns_cells
+from perfmodel.report.leading_text import (
+    CHANGED,
+    beside_words,
+    change_rows,
+    gpu_words,
+    headline,
+    help_words,
+    limit_words,
+    measure_text,
+    planned_words,
+    question_words,
+)
+from perfmodel.report.page.parts import Card
+from perfmodel.report.page.question_card import evidence_bar, question_card, unwrapped
+from perfmodel.report.projection_text import step_columns
+from perfmodel.report.shardings_text import SHARDING
+from perfmodel.schema.calibration import list_calibrations
+
+_ELSEWHERE = "What would change it: see the question as it was asked, which the page opens with."
+
+
+def card_of(answer: Projection, found: Leading | None, *, whole: bool) -> Card:
+    """What a page says first of an answer. found  None: ways to shard are not compared
+
+    whole  with what would change it, and the plan: the work of many answers
+    """
+    return question_card(answer) if found is None else leading_card(found, whole=whole)
+
+
+def leading_card(found: Leading, *, whole: bool) -> Card:
+    """In the words of the terminal: the answer, row-wise beside it, the question, and three findings."""
+    answer = found.answer
+    takes = _finding(f"What it takes: {gpu_words(answer)}.", SHARDING, _beside(found))
+    steps = step_columns(answer, brief=True), answer.steps
+    findings = [takes, _finding(f"What limits it: {limit_words(answer)}", *steps)]
+    if whole:
+        changed = {"columns": list(CHANGED), "rows": change_rows(found)} if found.changes else {}
+        findings.append({"title": help_words(found), **changed})
+    else:
+        findings.append({"title": _ELSEWHERE})
+    return Card(
+        headline(found),
+        _sentence(beside_words(found)),
+        _sentence(planned_words(found)) if whole else "",
+        alert=unwrapped(measure_text(found, _own_file(answer))),
+        evidence=evidence_bar(answer.evidence_shares()),
+        notes=list(answer.notes),
+        question=question_words(found.base),
+        findings=findings if found.best else findings[2:] if found.changes else [],
+    )
+
+
+def _beside(found: Leading) -> list[Compared]:
+    """The best, what cannot be told from it, and row-wise whether it fits or not."""
+    shown = [*found.best[:1], *found.as_good]
+    if all(each.way != ROW_WISE for each in shown):
+        count = found.base.gpu_count
+        shown.append(Compared(ROW_WISE, None, found.base, count.memory_bytes, fits=count.fits))
+    return shown
+
+
+def _finding(title: str, columns: Iterable[Column], rows: Sequence[Any]) -> dict[str, Any]:
+    heads, cells = columns_cells(columns, rows)
+    return {"title": title, "columns": heads, "rows": cells}
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:].rstrip('.')}." if words else ""
+
+
+def _own_file(answer: Projection) -> str | None:
+    """The user's own calibration that it rests on."""
+    named = answer.setting.calibration
+    return None if named is None or str(named) in list_calibrations() else str(named)

@@ -1,0 +1,89 @@
+"""A page on paper: A4 and Letter, printed by Chromium; no figure and no table is cut at its right."""
+
+from __future__ import annotations
+
+import base64
+import re
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chromium import PROGRAM, Chromium
+
+from perfmodel.cli import run
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine: apt install chromium")
+
+PIXELS, MARGIN_IN = 96, 12 / 25.4
+"""Of an inch, and the margin of page.css."""
+PAPERS = {"A4": (8.27, 11.69), "Letter": (8.5, 11.0)}
+LONG = "a_set_of_tables_with_a_name_that_nobody_would_want_to_type_twice_in_one_day_" * 2
+TABLES = "".join(f"{LONG}{at},{20_000_000 + at},{dim},20\n" for at, dim in enumerate((32, 64, 128) * 8))
+ASKED = {
+    "sizes": ("--table-size", "10TB", "--tables", "300", "--dim", "128", "--pooling", "20"),
+    "model": ("--model", "{model}", "--gpus", "16"),
+}
+
+
+@pytest.fixture(scope="module", params=ASKED)
+def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("page")
+    (folder / f"{LONG}.csv").write_text(f"name,rows,dim,pooling\n{TABLES}")
+    words = [word.format(model=folder / f"{LONG}.csv") for word in ASKED[request.param]]
+    ways = ("--batch", "1024", "--machine", "h100-sxm-ib", "--backend", "nccl", "--clock", "stream")
+    assert run(["report", *words, *ways, "--reduction", "auto", "--out", str(folder / "page.html")]) == 0
+    return folder / "page.html"
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_no_figure_is_clipped_on_paper(browser: Chromium, page: Path, paper: str) -> None:
+    """Laid out as on paper: all figures and tables within its width, and a figure no higher than a page.
+
+    Only the claims of papers may be: their rows go on over pages.
+    """
+    width, height = (round(PIXELS * (inches - 2 * MARGIN_IN)) for inches in PAPERS[paper])
+    browser.open(page, 1280)
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    browser.wait("[...document.querySelectorAll('.plot')].every(p => p.querySelector('.main-svg'))")
+    try:
+        browser.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
+                     mobile=False)  # fmt: skip
+        browser.call("Emulation.setEmulatedMedia", media="print")
+        box = "e.getBoundingClientRect()"
+        reach = f"e => [e.closest('section').id, {box}.right, {box}.height]"
+        drawn = browser.run(f"[...document.querySelectorAll('.plot .main-svg, .wide > table')].map({reach})")
+        assert len(drawn) > 3 and not [each for each in drawn if each[1] > width + 1]
+        assert not [each for each in drawn if each[2] > height and each[0] != "block-claims"]
+        assert browser.run("document.documentElement.scrollWidth") <= width
+        first = browser.run("document.getElementById('headline').getBoundingClientRect().height")
+        assert first <= height  # the first page is one page
+    finally:
+        browser.call("Emulation.setEmulatedMedia", media="")
+    assert browser.said == []
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_figures_are_as_they_were_after_printing(browser: Chromium, page: Path, paper: str) -> None:
+    browser.open(page, 1280)
+    width = "document.querySelector('#views .main-svg').getBoundingClientRect().width"
+    shown = browser.run(width)
+    content = printed(browser, paper)
+    assert len(re.findall(rb"/Type\s*/Page\b", content)) >= 3
+    assert len(drawing(content)) > 10_000  # of vectors, not of a blank page
+    browser.wait(f"Math.abs({width} - {shown}) < 1")
+    assert browser.run("document.querySelectorAll('.main-svg[viewBox]').length") == 0
+    assert browser.said == []
+
+
+def printed(browser: Chromium, paper: str) -> bytes:
+    """The PDF."""
+    wide, high = PAPERS[paper]
+    asked: dict[str, Any] = {"paperWidth": wide, "paperHeight": high, "printBackground": True}
+    return base64.b64decode(browser.call("Page.printToPDF", **asked)["data"])
+
+
+def drawing(content: bytes) -> bytes:
+    """All that its streams draw."""
+    found = re.findall(rb"stream\r?\n(.*?)endstream", content, re.S)
+    return b"".join(zlib.decompressobj().decompress(each) for each in found if each[:1] == b"x")
