@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.cli.output import emit, emit_json, is_verbose, note, warn
 from perfmodel.cli.project_record import project_record
 from perfmodel.cli.workload import ALL
-from perfmodel.errors import BadInputError
+from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.passes.schemes import ROW_WISE, WAYS, exchange_named
 from perfmodel.plan.as_projection import Compared, compared, evaluator_of, undecided, winner
 from perfmodel.plan.explain_plan import explain_alike_step
@@ -88,7 +88,11 @@ def advising_enough(question: Question) -> Iterator[None]:
     try:
         yield
     except TooFewGpusError as error:
-        raise BadInputError(error.message, enough_gpus(question)) from None
+        try:
+            advice = enough_gpus(question)
+        except NoCalibrationError:  # so many GPUs nobody measured
+            raise error from None
+        raise BadInputError(error.message, advice) from None
 
 
 def enough_gpus(question: Question) -> str:

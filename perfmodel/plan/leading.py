@@ -154,15 +154,19 @@ def on_enough(
     """What there is on the GPUs of ``base``, or on the fewest nodes that something fits.
 
     on_gpus  the same question with a number of GPUs;  on  what there is for a projection
-    Limits: GPUs were given, or none fits up to ``AT_MOST`` times as many -> on those of ``base``
+    Limits: GPUs were given, or none fits up to ``AT_MOST`` times as many, or nobody measured so many -> on
+    those of ``base``
     """
     first = on(base)
     if base.work.given_gpus or fits(first):
         return base, first
 
     def with_gpus(gpus: int) -> tuple[Projection, T] | None:
-        more = _fewest(on_gpus(gpus))
-        there = on(more)
+        try:
+            more = _fewest(on_gpus(gpus))
+            there = on(more)
+        except NoCalibrationError:
+            return None
         return (more, there) if fits(there) else None
 
     node, few = base.gpu_count.gpus_per_node, base.gpus

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -34,7 +35,8 @@ def shell(line: str) -> tuple[int, str, str]:
 def test_an_answer_that_cannot_be_written_is_one_line(words: str, where: str) -> None:
     code, _, err = shell(f"{MAIN} {words} {where}")
     assert code == 2
-    assert re.fullmatch(r"error: cannot write the answer: .*\.\n", err), err
+    line = json.loads(err)["error"]["what"] + "\n" if "--json" in words else err.removeprefix("error: ")
+    assert re.fullmatch(r"cannot write the answer: .*\.\n", line) and err.count("\n") == 1, err
 
 
 def test_help_for_a_reader_that_leaves_is_no_error() -> None:

@@ -165,7 +165,7 @@ def test_equal_tables_without_a_size_fill_the_fewest_gpus(
         (("--model", MODEL, "--table-size", "1TB"), ("--model and --table-size",)),
         (("--model", MODEL, "--pooling", "8"), ("--model and --pooling",)),
         (("--gpus", "8", "--table-size", "1TB,2TB"), ("2 table sizes", "give one --table-size")),
-        (("--gpus", "8,64", "--table-size", "10TB"), ("at least 148 GPUs",)),
+        (("--gpus", "8,64", "--table-size", "10TB"), ("the rows alone need 148 GPUs",)),
         (("--gpus", "0"), ("--gpus",)),
         (("--gpus", "8,2000000"), ("--gpus 2000000", "at most 1048576")),
         (("--sharding", "grid"), ("which tables",)),

@@ -126,7 +126,8 @@ def test_a_plan_file_of_ours_is_taken_with_its_batch(
     traces = asked[1:3]
     done = called("compare", *traces, *words[:2], "--plan", str(plan), "--json")
     assert "as TorchRec runs it" in " ".join(done.err.split())
-    assert max(map(len, done.err.replace(str(plan), "plan.json").splitlines())) <= 60
+    *lines, verdict = done.err.replace(str(plan), "plan.json").splitlines()
+    assert max(map(len, lines)) <= 60 and json.loads(verdict)["error"]["exit"] == 6
     record = json.loads(done.out)
     assert {step["name"] for step in record["steps"]} >= {"reduce_scatter_bags", "all_gather_gradients"}
     assert not record["missing"] and len(record["not_of_the_plan"]) == 1

@@ -33,7 +33,7 @@ def test_large_buffers_take_more_gpus_and_each_part_is_still_whole(cli: Any) -> 
     """The GPUs that hold the rows alone have no room for the buffers of their parts of 2²⁴ samples."""
     words = ("project", "--table-size", "10TB", "--dim", "128", "--sharding", "row-wise", "--json")
     few = json.loads(cli(*words, "--batch", "1").out)["gpus"]
-    refused = cli(*words, "--global-batch", str(2**24))
+    refused = cli(*words[:-1], "--global-batch", str(2**24))
     gpus, nearest = re.search(r"each of (\d+) GPUs\.\s+the nearest: (\d+)", refused.err).groups()  # type: ignore[union-attr]
     assert int(gpus) > few
     found = json.loads(cli(*words, "--global-batch", nearest).out)

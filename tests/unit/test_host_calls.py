@@ -114,7 +114,9 @@ def test_a_projection_takes_the_times_of_its_calibration(tmp_path: Path) -> None
     here, there = hosted(answer, "eager", str(file)), hosted(answer, "eager")
     assert here.host_s < there.host_s and here.time_s < there.time_s
     assert here.high_s - here.low_s < there.high_s - there.low_s
-    assert "your own run: Python calls, operators, launches)" in " ".join(host_table(here).split())
+    assert "your own run: Python calls, operators, launches)" in " ".join(
+        host_table(here, "row-wise").split()
+    )
     assert "own run" not in host_table(there)
     graph = host_costs("graph", str(file))
     assert graph.stretch_s == pytest.approx(8e-6 * COLD**0.5, rel=1e-3)

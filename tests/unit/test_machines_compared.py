@@ -182,7 +182,7 @@ def test_a_machine_that_is_too_small_is_left_out_with_why(cli: Any, tmp_path: Pa
     words = ("alternatives", "--machine", "h100-sxm-ib,gb200-nvl72", "--table-size", "10TB", "--gpus")
     done = cli(*words, "72", "--report", str(tmp_path / "page.html"))
     text = " ".join(done.out.split())
-    assert done.code == 0 and "Not possible h100-sxm-ib" in text and "above the 80 GB of a GPU" in text
+    assert done.code == 0 and "Not possible h100-sxm-ib" in text and "above the 68 GB of 80 GB" in text
     assert "gb200-nvl72" in (tmp_path / "page.html").read_text(encoding="utf-8")
     refused = cli(*words, "8")
     assert refused.code == 2 and "above the" in refused.err
