@@ -88,17 +88,19 @@ def advising_enough(question: Question) -> Iterator[None]:
     try:
         yield
     except TooFewGpusError as error:
-        try:
-            advice = enough_gpus(question)
-        except NoCalibrationError:  # so many GPUs nobody measured
-            raise error from None
-        raise BadInputError(error.message, advice) from None
+        raise BadInputError(error.message, enough_gpus(question) or error.next_step) from None
 
 
 def enough_gpus(question: Question) -> str:
-    """``--gpus 152 fits, sharded table-wise``: the fewest whole nodes; or that no number does."""
-    base = replace(question, gpus=None).answer()
-    _, found = on_enough(base, question.on_gpus, leading, lambda each: bool(each.best))
+    """``--gpus 152 fits, sharded table-wise``: the fewest whole nodes; or that no number does.
+
+    Limits: nobody measured so many GPUs -> ""
+    """
+    try:
+        base = replace(question, gpus=None).answer()
+        _, found = on_enough(base, question.on_gpus, leading, lambda each: bool(each.best))
+    except NoCalibrationError:
+        return ""
     if found.best:
         return f"--gpus {found.answer.gpus} fits, sharded {found.way}."
     most = format_count(AT_MOST * base.gpus)

@@ -178,8 +178,8 @@ class AlternativesOptions(OneMemoryOptions, RowWiseOptions, GlobalBatchOptions, 
       perfmodel alternatives --model tables.csv --machine h100-sxm-ib,h200-sxm-ib --objective training
 
     \b
-    A file of prices (--prices): machines by their names, as shipped or in your --machine file. An hour
-    is of a whole machine (gb200-nvl72: a tray of 4 GPUs), or of as many GPUs as the price says
+    A file of prices (--prices): machines by their names, as shipped or in your --machine file. An
+    hour is of a whole machine (gb200-nvl72: a tray of 4 GPUs), or of as many GPUs as the price says
       [machine_hour]
       h100-sxm-ib = "80 EUR/h"
       gb200-nvl72 = "1400 EUR/72 GPUs/h"

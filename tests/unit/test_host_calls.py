@@ -117,7 +117,7 @@ def test_a_projection_takes_the_times_of_its_calibration(tmp_path: Path) -> None
     assert "your own run: Python calls, operators, launches)" in " ".join(
         host_table(here, "row-wise").split()
     )
-    assert "own run" not in host_table(there)
+    assert "own run" not in host_table(there, "row-wise")
     graph = host_costs("graph", str(file))
     assert graph.stretch_s == pytest.approx(8e-6 * COLD**0.5, rel=1e-3)
     assert graph.evidence is Evidence.MEASURED

@@ -145,7 +145,7 @@ def test_key_columns_stay_on_a_narrow_terminal(
 def test_tables_that_do_not_fit_are_told_what_would(folder: Path, cli: Any) -> None:
     """2 ranks of 8 GB."""
     refused = cli("project", "--table-size", "10TB", "--gpus", "2", "--calibration", "latest")
-    assert refused.code == 2 and "tables of at most 13.6 GB" in " ".join(refused.err.split())
+    assert refused.code == 2 and "2 have room for 13.6 GB of rows" in " ".join(refused.err.split())
     assert cli("project", "--table-size", "13GB", "--gpus", "2", "--calibration", "latest").code == 0
 
 
