@@ -158,11 +158,8 @@ def gpu_line(answer: Projection) -> str:
     if answer.forward.memory is not None:
         return text
     given = answer.question is None or "gpus" in answer.question.given
-    no = (
-        "does not fit"
-        if given
-        else "fits on no number of GPUs, since the buffers are as large on more of them"
-    )
+    never = "fits on no number of GPUs, since the buffers are as large on more of them"
+    no = "does not fit" if given else never
     fits = "" if count.fits else f"{no}: "
     kept = f"; {format_fraction(count.reserve)} of {format_bytes(count.hbm_bytes, binary=False)} kept free"
     words = facts([("Memory ", f"{fits}{count.memory_words()}{kept if count.reserve else ''}")])
