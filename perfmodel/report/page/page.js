@@ -305,15 +305,16 @@
       reach(wide, words);
     };
     const below = () => view.table && inside(view.table[0], view.table.slice(1), "table of the answer");
-    for (const finding of head.findings) {
+    const findings = head.findings || []; // the page of one figure has none
+    for (const finding of findings) {
       home.append(element("h2", {}, finding.title));
       if (finding.rows) inside(finding.columns, finding.rows, finding.title);
     }
     if (head.evidence.length) home.append(bar, key);
-    if (!head.findings.length) below();
+    if (!findings.length) below();
     if (head.alert) home.append(element("p", {class: "alert", role: "note"}, head.alert));
     for (const note of head.notes) home.append(element("p", {class: "soft"}, "Note: " + note));
-    if (head.findings.length) below();
+    if (findings.length) below();
   }
 
   const say = (text) => document.getElementById("alerts").append(element("p", {class: "alert", role: "alert"}, text));
