@@ -27,7 +27,7 @@ def workload_values(typed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def share_of(typed: Mapping[str, Any], gpus: int) -> int:
-    """Samples of one of these GPUs, of ``--global-batch``.
+    """Samples that each GPU gets of ``--global-batch``.
 
     Limits: no whole number -> BadInputError with the nearest that is; ``--batch`` too -> BadInputError
     """

@@ -212,7 +212,7 @@ def leading(base: Projection) -> Leading:
 def _least_times(
     evaluator: Evaluator, usable_bytes: float
 ) -> tuple[dict[str, float], dict[Scheme, Even], tuple[str, ...]]:
-    """``least_times`` of the ways that somebody runs, and those of them that no calibration has times for.
+    """``least_times`` of the ways that a library runs, and the ways for which no calibration has times.
 
     Of NVSHMEM nobody measured a reduce-scatter.
     """

@@ -59,7 +59,7 @@ def alternatives_text(
     currency: str = "",
     by: Criterion = GPU_HOURS,
 ) -> str:
-    """The whole screen. by  what the best is of which conditions are told"""
+    """The whole screen. by  the criterion that ranks the rows"""
     parts = [headline(found, currency, by), side_by_side(found, currency), conditions(found, currency, by)]
     if cells:
         parts += [map_table(cells, is_global(found)), crossing_lines(crossings)]
@@ -102,7 +102,7 @@ def headlines(found: Sequence[Alternative], currency: str = "", by: Criterion = 
 
 @dataclass(frozen=True)
 class _Said:
-    """How a winner by a criterion is told: takes, take; the fewest GPU-hours; fewer; what others would have
+    """The words for a winner by a criterion: takes, take; the fewest GPU-hours; fewer; what others would have
     to do; its number, with the currency."""
 
     verbs: tuple[str, str]

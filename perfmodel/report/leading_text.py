@@ -8,6 +8,7 @@ from perfmodel.passes.schemes import ROW_WISE, WAYS
 from perfmodel.plan.as_projection import Compared
 from perfmodel.plan.leading import MOST_COMPARED, Leading, table_count
 from perfmodel.projections import Projection
+from perfmodel.projections.comparison import samples_per_s
 from perfmodel.projections.hosted import Hosted
 from perfmodel.projections.inputs import DEFAULTS
 from perfmodel.report.projection_text import (
@@ -136,8 +137,8 @@ def gpu_words(answer: Projection) -> str:
     """How the number of GPUs came about, and what each holds: in one line."""
     count = answer.gpu_count
     held, room = (format_bytes(x, binary=False) for x in (count.memory_bytes, count.usable_bytes))
-    per_s = answer.gpus * float(answer.work.batch[0]) / answer.time_s
-    return f"{count}, {held} of {room} each; {format_per_second(per_s, 'samples')}"
+    per_s = format_per_second(samples_per_s(answer), "samples")
+    return f"{count}, {held} of {room} each; {per_s}"
 
 
 def too_large(base: Projection) -> str:

@@ -28,7 +28,7 @@ EXAMPLE = '[machine_hour]\nh100-sxm-ib = "80 EUR/h"\n[tb_month]\nmemory = "3000 
 
 @dataclass(frozen=True)
 class HourPrice:
-    """Of an hour. gpus  that it is of, and that are paid whole; None: those of one machine"""
+    """The price of an hour. gpus  how many GPUs it buys, always together; None: the GPUs of one machine"""
 
     money: float
     gpus: int | None = None

@@ -1,4 +1,4 @@
-"""What ways to serve the tables are ranked by, and which of them cannot be told apart."""
+"""Criteria that rank the ways to serve the tables, and which ways the bands do not separate."""
 
 from __future__ import annotations
 

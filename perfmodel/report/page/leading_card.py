@@ -63,7 +63,7 @@ def leading_card(found: Leading, *, whole: bool) -> Card:
 
 
 def _beside(found: Leading) -> list[Compared]:
-    """The best, what cannot be told from it, and row-wise whether it fits or not."""
+    """The best sharding, the shardings that may be as fast, and row-wise even if it does not fit."""
     shown = [*found.best[:1], *found.as_good]
     if all(each.way != ROW_WISE for each in shown):
         count = found.base.gpu_count
