@@ -18,7 +18,7 @@ from scipy.stats import norm
 from perfmodel.model.dense import HALF_BYTES, DenseKernel, DenseModel, kernels_time
 from perfmodel.model.pipeline import Parts, overlapped
 from perfmodel.model.schedule import COMPUTE, Task, steady
-from perfmodel.plan.pricing.dense import PARTS
+from perfmodel.passes.dense import PARTS
 from perfmodel.report.terminal import table
 from perfmodel.units import format_fraction
 from perfmodel.validate.dlrm_dense import FAR_GPUS, SystemKind, dense_of, kinds, stored

@@ -29,7 +29,7 @@ from perfmodel.onechip.programs import simulate_pieces, symmetric_pieces
 from perfmodel.onechip.replay import replay_mappings
 from perfmodel.onechip.traces import draw
 from perfmodel.onechip.work import WAYS, TablePiece, Way
-from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.passes.tables import PlanTables
 from perfmodel.schema.chip import Chip, load_chip
 from perfmodel.schema.distributions import parse_distribution
 

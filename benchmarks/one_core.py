@@ -39,7 +39,7 @@ from perfmodel.model import one_core as model
 from perfmodel.onechip.answer import cost_on
 from perfmodel.onechip.layout import layout
 from perfmodel.onechip.work import Batch, Way
-from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.passes.tables import PlanTables
 from perfmodel.schema.chip import Chip, load_chip
 from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution
 from perfmodel.schema.table_files import load_tables

@@ -15,11 +15,11 @@ from dataclasses import replace
 import numpy as np
 
 from perfmodel.errors import BadInputError
+from perfmodel.passes.dense import Dense, dense_of
 from perfmodel.passes.schemes import Exchange
+from perfmodel.passes.training import CostedPlan
 from perfmodel.plan import Evaluator, Plan
 from perfmodel.plan.choices.options import Options, options_of
-from perfmodel.plan.pricing.dense import Dense, dense_of
-from perfmodel.plan.pricing.training import CostedPlan
 from perfmodel.plan.searching.packing import Packing, Scale, place
 from perfmodel.plan.searching.search import Restriction, Search
 from perfmodel.report.terminal import table

@@ -60,12 +60,12 @@ from planner_worker import Worker
 
 from calibrate.passes import torchrec_pass
 from perfmodel.errors import BadInputError
+from perfmodel.passes.exchange_sets import ExchangeSets
+from perfmodel.passes.memory import PlanMemory
+from perfmodel.passes.placement import Placement, Scheme
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Loads, Plan, uniform_plan
 from perfmodel.plan.for_torchrec import runnable as torchrec
-from perfmodel.plan.pricing.exchange_sets import ExchangeSets
-from perfmodel.plan.pricing.memory import PlanMemory
-from perfmodel.plan.pricing.placement import Placement, Scheme
 from perfmodel.plan.searching.search import Restriction, Search
 
 _TO_MS, _TO_GB = 1e3, 1e-9

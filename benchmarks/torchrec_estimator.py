@@ -23,9 +23,9 @@ from planner_torchrec import Rating
 
 from perfmodel.errors import BadInputError
 from perfmodel.in_torchrec import PerfmodelEstimator, PerfmodelRating
+from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.plan import Evaluator, PlanTables, uniform_plan
 from perfmodel.plan.for_torchrec import runnable as torchrec
-from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.plan.searching.search import Search
 from perfmodel.report.terminal import table
 

@@ -129,8 +129,8 @@ def test_names_of_schemes_are_in_their_table() -> None:
     """
     table = "perfmodel/passes/schemes.py"
     torchrec = {table, "perfmodel/schema/torchrec_plan.py", "perfmodel/passes/step_resources.py"}
-    plans = ("pricing/cut", "pricing/loads", "pricing/placement", "busiest")
-    coded = {table, *(f"perfmodel/plan/{file}.py" for file in plans)}
+    coding = ("passes/cut", "passes/loads", "passes/placement", "plan/busiest")
+    coded = {table, *(f"perfmodel/{file}.py" for file in coding)}
     own = {word for kind in Exchange for word in (kind.key, kind.facts.word, kind.facts.reduction)}
     own |= set(WAYS)
     said = {"bags", "sparse", "all-to-all", "reduce-scatter", "none", "rb", "dp", "grid", "3d", ""}  # else

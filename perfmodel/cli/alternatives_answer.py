@@ -150,8 +150,8 @@ def _planner(question: Question, effort: str = DEFAULT_EFFORT, *, training: bool
     """The planner's search for the tables, as an answer of a projection's kind."""
 
     def plan(base: Projection, tiers: tuple[str, ...], part: float) -> tuple[str, Projection]:
+        from perfmodel.passes.tables import PlanTables
         from perfmodel.plan.as_projection import planned_projection, tables_of
-        from perfmodel.plan.pricing.tables import PlanTables
         from perfmodel.plan.searched import searched_plan
         from perfmodel.schema.tiers import HBM
 

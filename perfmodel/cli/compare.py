@@ -26,14 +26,14 @@ from perfmodel.cli.plan_options import (
 )
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError, OutsideBandError
+from perfmodel.passes.allowed_tiers import Below
+from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.plan import Evaluator, Plan, PlanTables
 from perfmodel.plan.files import read_document
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.for_torchrec.files import plan_of, read_any_plan
 from perfmodel.plan.for_torchrec.printed import read_printed_plan
 from perfmodel.plan.made_for import MadeFor, default_optimizer
-from perfmodel.plan.pricing.allowed_tiers import Below
-from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.question.plans import JUDGED, CompareOptions
 from perfmodel.report.terminal import page_width, wrapped
 from perfmodel.report.traced_text import traced_text

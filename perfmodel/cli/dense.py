@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perfmodel.plan.pricing.dense import Dense, DenseTime, dense_of
-from perfmodel.plan.pricing.training import CostedPlan, WholeStep
+from perfmodel.passes.dense import Dense, DenseTime, dense_of
+from perfmodel.passes.training import CostedPlan, WholeStep
 
 if TYPE_CHECKING:
     from perfmodel.plan.outcome import Planned

@@ -26,7 +26,7 @@ from perfmodel.service.stragglers import NONE, ranks_behind, spread_of
 from perfmodel.units import counted
 
 if TYPE_CHECKING:
-    from perfmodel.plan.pricing.cost import Evaluator
+    from perfmodel.passes.cost import Evaluator
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,10 +84,10 @@ def _projected(question: Question, way: str | None, batch: int | None) -> tuple[
 
 def _planned(path: Path, question: Question) -> tuple[Setting, ServedPass]:
     """The forward pass of a plan file."""
+    from perfmodel.passes.allowed_tiers import Below
+    from perfmodel.passes.cost import Evaluator
     from perfmodel.plan import PlanTables
     from perfmodel.plan.for_torchrec.files import read_any_plan
-    from perfmodel.plan.pricing.allowed_tiers import Below
-    from perfmodel.plan.pricing.cost import Evaluator
 
     if question.tables is None:
         raise BadInputError(

@@ -65,7 +65,7 @@ from perfmodel.report.plan_text import plan_csv, plan_text
 from perfmodel.units import format_fraction, format_time
 
 if TYPE_CHECKING:
-    from perfmodel.plan.pricing.training import WholeStep
+    from perfmodel.passes.training import WholeStep
 
 _OF_EXPLAIN = (
     *("model", "batch", "alpha", "distribution", "payload", "id_dtype", "machine", "backend", "clock"),

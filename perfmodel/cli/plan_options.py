@@ -12,9 +12,9 @@ from perfmodel.cli.options import count_values, split_values
 from perfmodel.cli.output import check_named, check_target, not_json, note
 from perfmodel.cli.workload import reserve_of, share_of
 from perfmodel.errors import BadInputError
+from perfmodel.passes.allowed_tiers import Below
+from perfmodel.passes.tables import PlanTables
 from perfmodel.plan import Plan
-from perfmodel.plan.pricing.allowed_tiers import Below
-from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.plan.question import trains
 from perfmodel.question.groups import DEFAULT_BATCH, RESERVE
 from perfmodel.question.plans import FORMATS

@@ -16,13 +16,13 @@ from torchrec.distributed.planner.types import (
 )
 
 from perfmodel.errors import BadInputError
+from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.exchange_sets import ExchangeSets
+from perfmodel.passes.placement import COPY, Scheme
 from perfmodel.passes.schemes import OF_TORCHREC, by_domain, copied
 from perfmodel.passes.steps import BACKWARD, STEPS
-from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.exchange_sets import ExchangeSets
-from perfmodel.plan.pricing.placement import COPY, Scheme
-from perfmodel.plan.pricing.tables import PlanTables
-from perfmodel.plan.pricing.timing import LAUNCHES
+from perfmodel.passes.tables import PlanTables
+from perfmodel.passes.timing import LAUNCHES
 from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.workload import Table, TableSet

@@ -8,10 +8,10 @@ import numpy as np
 from torchrec.distributed.planner.types import PerfModel, ShardingOption
 
 from perfmodel.in_torchrec.estimator import TO_MS, PerfmodelEstimator, scheme_of
+from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.schemes import copied
 from perfmodel.passes.step_resources import SHARDING_TYPES, Resource
-from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 
 
 class PerfmodelRating(PerfModel):  # type: ignore[misc]  # TorchRec has no types

@@ -20,7 +20,7 @@ from perfmodel.onechip.search import Searched, search
 from perfmodel.onechip.symmetric import Symmetric, best_symmetric, global_memory
 from perfmodel.onechip.work import CoreWork, Way
 from perfmodel.onechip.work_units import effort_s, ranked
-from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.passes.tables import PlanTables
 from perfmodel.schema.chip import Chip
 from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.units import format_bytes

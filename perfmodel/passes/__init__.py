@@ -1,1 +1,1 @@
-"""The steps of a pass, which projections and plans share: what each is, what it is computed with, and why."""
+"""A pass: what a plan says of each table, and the loads, the memory and the time of every rank."""

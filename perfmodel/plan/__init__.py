@@ -1,17 +1,17 @@
 """Plans: which rank holds which part of which table, what a step of it costs, and what limits it."""
 
-from perfmodel.passes.schemes import SHARDINGS
-from perfmodel.plan.files import plan_from, plan_record, read_plan, write_plan
-from perfmodel.plan.pricing.cost import Evaluator, StepCost
-from perfmodel.plan.pricing.loads import RESOURCES, Loads, ShardLoads
-from perfmodel.plan.pricing.memory import PlanMemory
-from perfmodel.plan.pricing.placement import (
+from perfmodel.passes.cost import Evaluator, StepCost
+from perfmodel.passes.loads import RESOURCES, Loads, ShardLoads
+from perfmodel.passes.memory import PlanMemory
+from perfmodel.passes.placement import (
     Placement,
     Plan,
     Scheme,
     uniform_plan,
 )
-from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.passes.schemes import SHARDINGS
+from perfmodel.passes.tables import PlanTables
+from perfmodel.plan.files import plan_from, plan_record, read_plan, write_plan
 
 __all__ = [
     "RESOURCES",

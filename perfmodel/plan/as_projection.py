@@ -10,19 +10,19 @@ import numpy as np
 from perfmodel.errors import BadInputError
 from perfmodel.model import bands, bounds
 from perfmodel.model.differences import shared_difference_band
-from perfmodel.passes.schemes import DATA_PARALLEL, ROW_WISE, SHARDINGS, WAYS
-from perfmodel.passes.steps import STEPS, StepRow, by_cause
-from perfmodel.plan.outcome import Planned
-from perfmodel.plan.pricing.alike import (
+from perfmodel.passes.alike import (
     Alike,
     Impossible,
     best_alike,
     schemes_here,
     spread_evenly,
 )
-from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.placement import WHOLE
-from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.placement import WHOLE
+from perfmodel.passes.schemes import DATA_PARALLEL, ROW_WISE, SHARDINGS, WAYS
+from perfmodel.passes.steps import STEPS, StepRow, by_cause
+from perfmodel.passes.tables import PlanTables
+from perfmodel.plan.outcome import Planned
 from perfmodel.projections.costs import Forward
 from perfmodel.projections.inputs import Configs
 from perfmodel.projections.projection import Projection

@@ -11,15 +11,15 @@ import numpy as np
 from perfmodel.model import embedding_bag as eb
 from perfmodel.model import exchanges as ex
 from perfmodel.model.recording import BYTES, PLAIN, Recorded
+from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.cut import TableCut
 from perfmodel.passes.letters import LETTERS
+from perfmodel.passes.loads import ShardLoads
+from perfmodel.passes.placement import Plan
 from perfmodel.passes.recorded_words import recorded_quantity
 from perfmodel.passes.schemes import Exchange
+from perfmodel.passes.step_equations import BY_DOMAIN, EVERY_RANK, GATHERS, MEANINGS, bytes_of, whole_of
 from perfmodel.passes.step_resources import Resource
-from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.cut import TableCut
-from perfmodel.plan.pricing.loads import ShardLoads
-from perfmodel.plan.pricing.placement import Plan
-from perfmodel.plan.pricing.step_equations import BY_DOMAIN, EVERY_RANK, GATHERS, MEANINGS, bytes_of, whole_of
 
 _R = Resource
 

@@ -9,18 +9,18 @@ from dataclasses import replace
 import numpy as np
 
 from perfmodel.model.recording import named
+from perfmodel.passes.alike import Alike
+from perfmodel.passes.cost import Evaluator, StepCost
 from perfmodel.passes.equations import Equation
 from perfmodel.passes.explanation import ALIASES, Explanation, Pass, Payload, explained, find_step
+from perfmodel.passes.placement import Plan
 from perfmodel.passes.recorded_words import letters_text, recorded_terms, working_lines
+from perfmodel.passes.step_equations import EVERY_RANK, GATHERS, SPLITS, bytes_of, whole_of
 from perfmodel.passes.step_resources import Resource
 from perfmodel.passes.steps import BELOW_HBM, LABELS, STEPS, Step
 from perfmodel.passes.terms import Term
 from perfmodel.plan.busiest import Busiest, given, software
 from perfmodel.plan.explain_tier_step import explain_tier_step, with_beside
-from perfmodel.plan.pricing.alike import Alike
-from perfmodel.plan.pricing.cost import Evaluator, StepCost
-from perfmodel.plan.pricing.placement import Plan
-from perfmodel.plan.pricing.step_equations import EVERY_RANK, GATHERS, SPLITS, bytes_of, whole_of
 from perfmodel.projections.explain_step import pass_of
 from perfmodel.projections.projection import Projection
 from perfmodel.projections.tiered import GATHER_HOST

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from perfmodel.passes.allowed_tiers import CACHED, IN_PLACE, ON_SSD
+from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.explanation import Explanation
+from perfmodel.passes.placement import Plan
 from perfmodel.passes.step_resources import Resource
 from perfmodel.passes.steps import StepRow
-from perfmodel.plan.pricing.allowed_tiers import CACHED, IN_PLACE, ON_SSD
-from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.placement import Plan
 from perfmodel.projections.tier_explanation import UPDATE_HOST, WRITE_SSD, Reader, explain_asked
 from perfmodel.projections.tiered import GATHER_HOST, READ_SSD, AskedRows
 from perfmodel.schema.tiers import LFU, SSD, UVM, UVM_CACHING, Tier

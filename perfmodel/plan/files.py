@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, ValidationError, ValidationInfo
 
 from perfmodel.errors import BadInputError
+from perfmodel.passes.placement import Placement, Plan, Scheme
 from perfmodel.passes.schemes import DATA_PARALLEL, EXCHANGED, Exchange, exchange_named
+from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.made_for import MadeFor
-from perfmodel.plan.pricing.placement import Placement, Plan, Scheme
-from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.schema.files import invalid_fields, shown
 from perfmodel.schema.gate import read_json
 from perfmodel.schema.ranges import MOST_PLANNED_GPUS, MOST_TABLES

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.effort import Deadline
 from perfmodel.errors import naming_arguments
+from perfmodel.passes.placement import Plan
 from perfmodel.plan.arguments import seconds
 from perfmodel.plan.files import write_plan
 from perfmodel.plan.listed import table_records
 from perfmodel.plan.outcome import Planned
-from perfmodel.plan.pricing.placement import Plan
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.scaling import Scaling
 from perfmodel.plan.what_ifs import what_ifs

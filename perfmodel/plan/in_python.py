@@ -11,11 +11,11 @@ import numpy as np
 
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
 from perfmodel.errors import BadInputError
+from perfmodel.passes.allowed_tiers import Below
 from perfmodel.passes.settings import CLUSTER
+from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.arguments import check_kinds, check_names, check_per_node, number, seconds, whole
 from perfmodel.plan.frames import IN_PYTHON, STOPPED, TablePlan, TableScaling
-from perfmodel.plan.pricing.allowed_tiers import Below
-from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.plan.question import RESERVE, PlanQuestion, costs_of, trains
 from perfmodel.plan.scaling import scale
 from perfmodel.question.groups import DEFAULT_MACHINE

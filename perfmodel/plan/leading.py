@@ -10,6 +10,9 @@ from typing import TypeVar
 
 from perfmodel.effort import EFFORTS
 from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.passes.alike import Even, best_alike, least_times
+from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.placement import Scheme
 from perfmodel.passes.schemes import AUTO, ROW_WISE, WAYS, copied
 from perfmodel.plan.as_projection import (
     Compared,
@@ -19,9 +22,6 @@ from perfmodel.plan.as_projection import (
     tables_of,
     undecided,
 )
-from perfmodel.plan.pricing.alike import Even, best_alike, least_times
-from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.placement import Scheme
 from perfmodel.plan.searched import searched_plan
 from perfmodel.projections.grid import costed
 from perfmodel.projections.hosted import hosted

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from perfmodel.passes.steps import INSIDE, STEPS, StepRow
 from perfmodel.passes.tier_times import SSDS
+from perfmodel.passes.timing import LOOK_UPS
 from perfmodel.plan.outcome import Planned
-from perfmodel.plan.pricing.timing import LOOK_UPS
 from perfmodel.projections.understood import exact_text
 from perfmodel.schema.machine import Machine
 from perfmodel.units import format_count, format_rate, format_time

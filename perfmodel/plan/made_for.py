@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.settings import Setting
-from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.schema.calibration import load_calibration
 
 

@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 
 from perfmodel.effort import Budget
 from perfmodel.errors import BadInputError
+from perfmodel.passes.cost import Evaluator, StepCost
+from perfmodel.passes.exchange_sets import ExchangeSets
+from perfmodel.passes.placement import WHOLE, Plan, Scheme, uniform_plan
 from perfmodel.passes.schemes import ROW_WISE, SHARDINGS, TABLE_WISE
 from perfmodel.passes.steps import StepRow
 from perfmodel.plan.bounding.bound import (
@@ -27,9 +30,6 @@ from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.files import plan_record
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.made_for import MadeFor
-from perfmodel.plan.pricing.cost import Evaluator, StepCost
-from perfmodel.plan.pricing.exchange_sets import ExchangeSets
-from perfmodel.plan.pricing.placement import WHOLE, Plan, Scheme, uniform_plan
 from perfmodel.plan.searching import effort_shares as shares
 from perfmodel.plan.searching.found import Found
 from perfmodel.plan.searching.packing import Packing, pack

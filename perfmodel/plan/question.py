@@ -12,8 +12,13 @@ import numpy as np
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity
+from perfmodel.passes.allowed_tiers import Below
 from perfmodel.passes.basis import PassBasis
+from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.exchange_sets import ExchangeSets
+from perfmodel.passes.placement import Plan, Scheme
 from perfmodel.passes.settings import CLUSTER, Setting, load_setting
+from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.choices.constraints import Constraints
 from perfmodel.plan.choices.node_memory import below_fits, within_nodes
 from perfmodel.plan.choices.options import Options, options_of
@@ -21,11 +26,6 @@ from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.for_torchrec.files import plan_of
 from perfmodel.plan.made_for import MadeFor, default_optimizer
 from perfmodel.plan.outcome import Planned, given_outcome, of_other_plans, outcome_of
-from perfmodel.plan.pricing.allowed_tiers import Below
-from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.exchange_sets import ExchangeSets
-from perfmodel.plan.pricing.placement import Plan, Scheme
-from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.plan.searching.carried import as_option, carried
 from perfmodel.plan.searching.search import Search, Watch
 from perfmodel.plan.searching.tiered_search import TieredSearch

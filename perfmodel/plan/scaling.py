@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.effort import Deadline
 from perfmodel.errors import BadInputError
+from perfmodel.passes.placement import Plan
 from perfmodel.plan.outcome import Planned
-from perfmodel.plan.pricing.placement import Plan
 from perfmodel.plan.question import PlanQuestion
 
 Array = NDArray[np.float64]

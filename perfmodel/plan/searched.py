@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from perfmodel.passes.allowed_tiers import Below
+from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.outcome import Planned
-from perfmodel.plan.pricing.allowed_tiers import Below
-from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.plan.question import PlanQuestion, costs_of
 from perfmodel.projections.projection import Projection
 from perfmodel.schema.tiers import parse_tier

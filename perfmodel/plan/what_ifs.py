@@ -11,10 +11,10 @@ import numpy as np
 
 from perfmodel.effort import Deadline
 from perfmodel.errors import BadInputError, PerfmodelError
+from perfmodel.passes.placement import Plan
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.plan.limiting import Limiting, limiting
 from perfmodel.plan.outcome import Planned
-from perfmodel.plan.pricing.placement import Plan
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.searching.carried import as_option, carried, repaired
 from perfmodel.projections.understood import exact_text

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.passes.cost import StepCost
+from perfmodel.passes.placement import COPY, Scheme
 from perfmodel.passes.schemes import EXCHANGED
+from perfmodel.passes.training import WholeStep
 from perfmodel.plan.listed import table_records
 from perfmodel.plan.outcome import AlikeTables, Baseline, Planned
-from perfmodel.plan.pricing.cost import StepCost
-from perfmodel.plan.pricing.placement import COPY, Scheme
-from perfmodel.plan.pricing.training import WholeStep
 from perfmodel.plan.what_ifs import WhatIf
 from perfmodel.report.bound_text import bound_words, cut_words, listed_fact
 from perfmodel.report.columns import Column, columns_text

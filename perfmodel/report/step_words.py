@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from perfmodel.passes.cost import StepCost
 from perfmodel.passes.steps import LABELS, STEPS, StepRow
-from perfmodel.plan.pricing.cost import StepCost
 from perfmodel.units import format_time
 
 

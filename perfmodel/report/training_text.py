@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from perfmodel.model.dense import DenseModel
-from perfmodel.plan.pricing.dense import Dense, DenseTime
-from perfmodel.plan.pricing.training import WholeStep
+from perfmodel.passes.dense import Dense, DenseTime
+from perfmodel.passes.training import WholeStep
 from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import facts, paragraph, sides, table
 from perfmodel.units import (

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model import schedule
+from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.placement import Plan
 from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.passes.steps import LABELS, STEPS
-from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.placement import Plan
 from perfmodel.projections import Forward, prepare
 from perfmodel.projections.grid import costed
 from perfmodel.projections.hosted import host_costs, with_host

@@ -8,11 +8,11 @@ import numpy as np
 
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
 from perfmodel.errors import BadInputError
+from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.placement import Plan
 from perfmodel.passes.schemes import ROW_WISE
+from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.as_projection import Compared, compared, evaluator_for, tables_of, winner
-from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.placement import Plan
-from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.plan.searched import searched_plan
 from perfmodel.projections import Projection
 from perfmodel.service.served import ServedPass, planned_pass

@@ -14,10 +14,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from perfmodel.errors import BadInputError
+from perfmodel.passes.alike import Alike, best_alike
+from perfmodel.passes.dense import Dense
 from perfmodel.passes.schemes import TABLE_ROW_WISE
-from perfmodel.plan.pricing.alike import Alike, best_alike
-from perfmodel.plan.pricing.dense import Dense
-from perfmodel.plan.pricing.training import (
+from perfmodel.passes.training import (
     CostedPlan,
     Pick,
     WholeStep,

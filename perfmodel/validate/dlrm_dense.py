@@ -10,8 +10,8 @@ from functools import lru_cache
 import numpy as np
 
 from perfmodel.errors import BadInputError
-from perfmodel.plan.pricing.dense import Dense, from_file
-from perfmodel.plan.pricing.training import CostedPlan
+from perfmodel.passes.dense import Dense, from_file
+from perfmodel.passes.training import CostedPlan
 from perfmodel.schema.dense import ANY, load_dense, load_rates
 from perfmodel.validate.dlrm_inputs import Case, Inputs, load_inputs, mlperf_case, mlperf_steps
 

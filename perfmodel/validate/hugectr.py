@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from perfmodel.passes.placement import COPY
 from perfmodel.passes.schemes import SHARDINGS, TABLE_ROW_WISE, TABLE_WISE
 from perfmodel.plan import Placement, Plan, PlanTables, Scheme
-from perfmodel.plan.pricing.placement import COPY
 
 DEALS = 20
 WITH_STATE = 2

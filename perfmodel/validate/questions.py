@@ -15,10 +15,10 @@ from perfmodel.model.dense import BACKWARD, GivenFlops
 from perfmodel.model.differences import ratio_band
 from perfmodel.onechip.answer import ChipAnswer, answer_on, cost_on
 from perfmodel.onechip.symmetric import global_memory
+from perfmodel.passes.dense import on_machine
 from perfmodel.passes.steps import STEPS
-from perfmodel.plan.pricing.dense import on_machine
-from perfmodel.plan.pricing.tables import PlanTables
-from perfmodel.plan.pricing.training import WholeStep
+from perfmodel.passes.tables import PlanTables
+from perfmodel.passes.training import WholeStep
 from perfmodel.projections import grids, project, project_one
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import parse_distribution

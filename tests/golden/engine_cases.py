@@ -15,8 +15,8 @@ from oracles.bound_cases import random_evaluator
 from oracles.plan_files import Case, any_entry
 
 from perfmodel.errors import PerfmodelError
+from perfmodel.passes.placement import Placement
 from perfmodel.plan import Evaluator, Plan
-from perfmodel.plan.pricing.placement import Placement
 from perfmodel.projections import project_one
 
 _DRAWN = {

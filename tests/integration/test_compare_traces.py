@@ -12,11 +12,11 @@ import forked_ranks
 import pytest
 from cli_calls import called
 
+from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, write_plan
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.made_for import MadeFor
-from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.schema.workload import Table, TableSet
 
 pytest.importorskip("torch")

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from perfmodel.errors import BadInputError
+from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, PlanTables, Scheme, uniform_plan
 from perfmodel.plan.choices.options import options_of
 from perfmodel.plan.for_torchrec import runnable as torchrec
-from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.schema.workload import Table, TableSet
 
 pytest.importorskip("torch")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.for_torchrec import runnable as torchrec
-from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.plan.searching.search import Restriction, Search
 
 SAMPLES, LIMIT = 65_536, 68e9

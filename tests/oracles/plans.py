@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
+from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.memory import buffer_bytes
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan.choices.options import Options, options_of
-from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.memory import buffer_bytes
 from perfmodel.plan.searching.packing import Packing, in_domains, on_all
 
 Array = NDArray[np.float64]

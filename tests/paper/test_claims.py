@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from perfmodel.model.dense import DenseModel
-from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.passes.tables import PlanTables
 from perfmodel.report.validation_text import verdicts_text
 from perfmodel.schema.dense import load_dense
 from perfmodel.schema.distributions import UNIFORM

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
-from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.schema.traces import (
     KernelFamily,
     RankTrace,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perfmodel.passes.alike import Alike, best_alike, least_times
+from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.other_ways.winner_map import CUTS, LIKELY, WinnerMap
-from perfmodel.plan.pricing.alike import Alike, best_alike, least_times
-from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.projections import project_one
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.workload import Table, TableSet

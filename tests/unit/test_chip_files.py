@@ -9,7 +9,7 @@ import pytest
 
 from perfmodel.errors import BadInputError
 from perfmodel.onechip.answer import answer_on
-from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.passes.tables import PlanTables
 from perfmodel.resources import data_path
 from perfmodel.schema.chip import _SIZES, CHIP_KEYS, list_chips, load_chip
 from perfmodel.schema.distributions import UNIFORM

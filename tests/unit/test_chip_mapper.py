@@ -18,7 +18,7 @@ from perfmodel.onechip.cuts import cuts_of
 from perfmodel.onechip.mapper import Mapper
 from perfmodel.onechip.packing import MappingState, pack, place
 from perfmodel.onechip.working import kept_for_work, pack_together
-from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.passes.tables import PlanTables
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import UNIFORM
 

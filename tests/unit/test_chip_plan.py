@@ -21,7 +21,7 @@ from perfmodel.onechip.mapping import mapping_of
 from perfmodel.onechip.popular import popularities
 from perfmodel.onechip.symmetric import best_symmetric, symmetric
 from perfmodel.onechip.work import WAYS, Batch, CoreWork, Way
-from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.passes.tables import PlanTables
 from perfmodel.report.onechip.mapping_text import mapping_text
 from perfmodel.schema.chip import Chip, load_chip
 from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution, parse_distribution, zipf

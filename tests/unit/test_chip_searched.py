@@ -18,7 +18,7 @@ from perfmodel.onechip.mapping import mapping_of
 from perfmodel.onechip.replay import Replayed
 from perfmodel.onechip.search import search
 from perfmodel.onechip.simulate import Simulated
-from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.passes.tables import PlanTables
 from perfmodel.report.onechip.mapping_page import chip_card
 from perfmodel.report.onechip.mapping_text import mapping_text, more_effort_words
 from perfmodel.report.onechip.simulated_text import notes_of

@@ -24,11 +24,11 @@ from perfmodel.model.dense import (
     product,
     update_bytes,
 )
+from perfmodel.passes.dense import Dense
+from perfmodel.passes.loads import Exchange
 from perfmodel.passes.steps import BACKWARD, FORWARD, WEIGHTS, with_tiers
+from perfmodel.passes.training import PARTS, CostedPlan, embedding_communication_s
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
-from perfmodel.plan.pricing.dense import Dense
-from perfmodel.plan.pricing.loads import Exchange
-from perfmodel.plan.pricing.training import PARTS, CostedPlan, embedding_communication_s
 from perfmodel.schema.dense import ANY, load_rates
 from perfmodel.schema.workload import Table, TableSet
 from perfmodel.validate import dlrm, dlrm_dense, judged_steps

@@ -11,10 +11,10 @@ import pytest
 
 from perfmodel import effort
 from perfmodel.effort import EFFORTS, Budget, Deadline, Work
+from perfmodel.passes import work_units
+from perfmodel.passes.steady import steady
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.outcome import outcome_of
-from perfmodel.plan.pricing import work_units
-from perfmodel.plan.pricing.steady import steady
 from perfmodel.plan.searching.found import Found
 from perfmodel.plan.searching.search import Search
 

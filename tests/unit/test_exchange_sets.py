@@ -7,15 +7,15 @@ from itertools import product
 import numpy as np
 import pytest
 
+from perfmodel.passes.dense import DenseTime
+from perfmodel.passes.exchange_sets import ExchangeSets
+from perfmodel.passes.placement import uniform_plan
 from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.step_resources import TOGETHER, WHOLE, Resource
+from perfmodel.passes.training import CostedPlan
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.outcome import given_outcome
-from perfmodel.plan.pricing.dense import DenseTime
-from perfmodel.plan.pricing.exchange_sets import ExchangeSets
-from perfmodel.plan.pricing.placement import uniform_plan
-from perfmodel.plan.pricing.training import CostedPlan
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.searching.search import Search
 from perfmodel.schema.constraint_files import typed_rules

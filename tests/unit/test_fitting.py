@@ -13,10 +13,10 @@ from alpha_beta import AlphaBeta, one
 from cli_calls import Outcome
 
 from perfmodel.model import capacity
+from perfmodel.passes.placement import uniform_plan
 from perfmodel.passes.settings import load_setting
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.as_projection import compared, winner
-from perfmodel.plan.pricing.placement import uniform_plan
 from perfmodel.projections import Projection, prepare, project, project_one
 from perfmodel.projections.fitting import gpu_memory
 from perfmodel.projections.sensitivity import sensitivities

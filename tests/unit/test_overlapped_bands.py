@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perfmodel.passes.allowed_tiers import Below
+from perfmodel.passes.cost import StepCost
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.explain_plan import explain_plan_step
 from perfmodel.plan.limiting import limiting
 from perfmodel.plan.outcome import Planned, given_outcome
-from perfmodel.plan.pricing.allowed_tiers import Below
-from perfmodel.plan.pricing.cost import StepCost
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.projections import project_one
 from perfmodel.report.plan_text import limits, steps

@@ -12,13 +12,13 @@ from test_shardings import value_of
 
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
+from perfmodel.passes.alike import Alike, best_alike
 from perfmodel.passes.explanation import Explanation
 from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.steps import StepRow
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.as_projection import compared, evaluator_of
 from perfmodel.plan.explain_plan import explain_alike_step
-from perfmodel.plan.pricing.alike import Alike, best_alike
 from perfmodel.projections import Projection, project_one
 from perfmodel.projections.explain_step import explain_step
 

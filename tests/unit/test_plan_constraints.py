@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from perfmodel.errors import BadInputError
+from perfmodel.passes.placement import check_scheme
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Placement, Plan, PlanTables, Scheme
-from perfmodel.plan.pricing.placement import check_scheme
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
 from perfmodel.schema.distributions import UNIFORM, zipf

@@ -9,9 +9,9 @@ import pytest
 
 from perfmodel.errors import BadInputError
 from perfmodel.model import messages
+from perfmodel.passes.loads import Resource
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
-from perfmodel.plan.pricing.loads import Resource
 from perfmodel.projections import project_one
 from perfmodel.schema.distributions import parse_distribution, zipf
 from perfmodel.schema.workload import Table, TableSet

@@ -13,9 +13,9 @@ from searches import searched_once
 
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
+from perfmodel.passes.dense import Dense, DenseTime, dense_of
+from perfmodel.passes.training import CostedPlan, WholeStep
 from perfmodel.plan import Evaluator, PlanTables, uniform_plan
-from perfmodel.plan.pricing.dense import Dense, DenseTime, dense_of
-from perfmodel.plan.pricing.training import CostedPlan, WholeStep
 from perfmodel.schema.dense import list_dense, load_dense, load_rates
 from perfmodel.schema.machine import list_machines, load_machine
 from perfmodel.schema.workload import Table, TableSet

@@ -16,7 +16,10 @@ from oracles.plans import exact
 
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
+from perfmodel.passes.dense import dense_of
+from perfmodel.passes.loads import Resource
 from perfmodel.passes.schemes import Exchange
+from perfmodel.passes.training import CostedPlan
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, read_plan, write_plan
 from perfmodel.plan.bounding.bound import Bounding
 from perfmodel.plan.bounding.curves import StepCurves
@@ -24,9 +27,6 @@ from perfmodel.plan.bounding.problem import Problem, Subspace
 from perfmodel.plan.bounding.relaxation import relax
 from perfmodel.plan.choices.options import HOT_SHARES, hot_rows, options_of
 from perfmodel.plan.for_torchrec import runnable as torchrec
-from perfmodel.plan.pricing.dense import dense_of
-from perfmodel.plan.pricing.loads import Resource
-from perfmodel.plan.pricing.training import CostedPlan
 from perfmodel.plan.searching.search import Search
 from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution, zipf
 from perfmodel.schema.workload import Table, TableSet

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perfmodel.passes.placement import Scheme
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan.choices.listing import Listing, schemes
-from perfmodel.plan.pricing.placement import Scheme
 
 ROWS = np.array([3.0, 7, 40, 1000, 10**6])
 DIM = np.array([16.0, 64, 16, 48, 64])

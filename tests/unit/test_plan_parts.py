@@ -7,9 +7,9 @@ import pytest
 
 from perfmodel.errors import BadInputError
 from perfmodel.model import kernels
+from perfmodel.passes.loads import Resource
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, PlanTables, uniform_plan
-from perfmodel.plan.pricing.loads import Resource
 from perfmodel.schema.distributions import UNIFORM, zipf
 from perfmodel.schema.workload import Table, TableSet
 

@@ -10,13 +10,13 @@ import pytest
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
+from perfmodel.passes.loads import RESOURCES, Resource
 from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.steps import Step
 from perfmodel.plan import Evaluator, PlanTables, Scheme
 from perfmodel.plan.bounding.bound import Bounding
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.choices.options import options_of
-from perfmodel.plan.pricing.loads import RESOURCES, Resource
 from perfmodel.plan.searching import search as plan_search
 from perfmodel.plan.searching.anneal import Annealing
 from perfmodel.plan.searching.improve import _recut_one, placed, promising, put_back, shake

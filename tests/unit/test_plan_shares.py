@@ -7,9 +7,9 @@ import pytest
 
 from perfmodel.model.schedule import COMPUTE, NETWORK, Task, schedule
 from perfmodel.passes.schemes import Exchange
+from perfmodel.passes.shares import Shares
+from perfmodel.passes.step_equations import bytes_equation
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
-from perfmodel.plan.pricing.shares import Shares
-from perfmodel.plan.pricing.step_equations import bytes_equation
 from perfmodel.schema.distributions import zipf
 from perfmodel.schema.workload import Table, TableSet
 

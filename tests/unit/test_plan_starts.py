@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from perfmodel.passes.loads import Resource
+from perfmodel.passes.memory import buffer_bytes
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.choices.options import Options, options_of
-from perfmodel.plan.pricing.loads import Resource
-from perfmodel.plan.pricing.memory import buffer_bytes
 from perfmodel.plan.searching.choosing import Choosing
 from perfmodel.plan.searching.evening import Evening
 from perfmodel.plan.searching.improve import put_back

@@ -9,8 +9,10 @@ import pytest
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
+from perfmodel.passes.allowed_tiers import Below
 from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.step_resources import Resource
+from perfmodel.passes.tier_loads import AskedLaw, law_of, pooled_misses
 from perfmodel.plan import (
     Evaluator,
     Placement,
@@ -27,8 +29,6 @@ from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.for_torchrec.runnable import torchrec_plan
 from perfmodel.plan.in_python import question_of
 from perfmodel.plan.outcome import given_outcome
-from perfmodel.plan.pricing.allowed_tiers import Below
-from perfmodel.plan.pricing.tier_loads import AskedLaw, law_of, pooled_misses
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.searching.greedy_tiers import greedy_plans
 from perfmodel.plan.searching.tiered_search import TieredSearch

@@ -9,10 +9,10 @@ from oracles.plan_files import Case, Entry, entry
 from oracles.tiers_by_id import TierReferee
 
 from perfmodel.model.set_caches import lfu_absent
+from perfmodel.passes.allowed_tiers import Below
 from perfmodel.passes.step_resources import Resource
+from perfmodel.passes.tier_loads import law_of
 from perfmodel.plan import Evaluator, PlanTables, plan_from
-from perfmodel.plan.pricing.allowed_tiers import Below
-from perfmodel.plan.pricing.tier_loads import law_of
 from perfmodel.schema.distributions import zipf
 from perfmodel.schema.tiers import parse_tiers
 from perfmodel.schema.workload import Table, TableSet

@@ -11,14 +11,14 @@ from cli_calls import planned as asked
 
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
+from perfmodel.passes.allowed_tiers import Below
+from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.schemes import Exchange
+from perfmodel.passes.step_equations import BELOW_MEANINGS, MEANINGS, bytes_equation
 from perfmodel.passes.step_resources import Resource
 from perfmodel.passes.steps import BELOW_HBM
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, write_plan
 from perfmodel.plan.explain_plan import explain_plan_step
-from perfmodel.plan.pricing.allowed_tiers import Below
-from perfmodel.plan.pricing.exchange_sets import ExchangeSets
-from perfmodel.plan.pricing.step_equations import BELOW_MEANINGS, MEANINGS, bytes_equation
 from perfmodel.report.explanation_text import explanation_text
 from perfmodel.schema.tiers import IN_HBM, parse_tier
 from perfmodel.schema.workload import Table, TableSet

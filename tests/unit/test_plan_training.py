@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from test_plan_cost import MACHINE, MIXED, mixed_plan, tables_of
 
+from perfmodel.passes.loads import Resource
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, Scheme, uniform_plan
-from perfmodel.plan.pricing.loads import Resource
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import load_machine
 

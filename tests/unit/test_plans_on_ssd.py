@@ -7,8 +7,10 @@ import pytest
 from test_plan_tiers import BOX, in_tier, on_two, placed, question, table_set, two_tables
 
 from perfmodel.errors import BadInputError
+from perfmodel.passes.allowed_tiers import SHARES, SSD_SHARES, Below
 from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.step_resources import Resource
+from perfmodel.passes.tier_loads import law_of, pooled_misses
 from perfmodel.plan import (
     Evaluator,
     Placement,
@@ -25,8 +27,6 @@ from perfmodel.plan.explain_tier_step import explain_tier_step
 from perfmodel.plan.for_torchrec.files import plan_of
 from perfmodel.plan.for_torchrec.runnable import torchrec_plan
 from perfmodel.plan.outcome import given_outcome
-from perfmodel.plan.pricing.allowed_tiers import SHARES, SSD_SHARES, Below
-from perfmodel.plan.pricing.tier_loads import law_of, pooled_misses
 from perfmodel.plan.searching.greedy_tiers import greedy_plans
 from perfmodel.plan.searching.tiered_search import TieredSearch
 from perfmodel.projections import project_one

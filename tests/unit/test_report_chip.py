@@ -14,7 +14,7 @@ import pytest
 from cli_calls import mapped
 
 from perfmodel.onechip.answer import ChipAnswer, answer_on
-from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.passes.tables import PlanTables
 from perfmodel.report.onechip import cores_figure as figures
 from perfmodel.report.onechip.mapping_page import chip_card, chip_page
 from perfmodel.report.onechip.mapping_text import mapping_text

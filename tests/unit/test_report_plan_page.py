@@ -15,11 +15,11 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+from perfmodel.passes.dense import dense_of
 from perfmodel.passes.schemes import Exchange
+from perfmodel.passes.training import CostedPlan, WholeStep
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.outcome import Planned, given_outcome
-from perfmodel.plan.pricing.dense import dense_of
-from perfmodel.plan.pricing.training import CostedPlan, WholeStep
 from perfmodel.report.figures import gpu_columns as gpus_of
 from perfmodel.report.figures import placements as pieces
 from perfmodel.report.figures.block import Block, Missing

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from cli_calls import planned as asked
 
+from perfmodel.passes.dense import dense_of
 from perfmodel.passes.schemes import Exchange
+from perfmodel.passes.training import CostedPlan, WholeStep
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.outcome import Planned, given_outcome
-from perfmodel.plan.pricing.dense import dense_of
-from perfmodel.plan.pricing.training import CostedPlan, WholeStep
 from perfmodel.plan.searching.search import Search
 from perfmodel.report.figures import gpu_columns as gpus_of
 from perfmodel.report.figures.gpu_columns import ALIKE, EACH, GpuColumn, Shown, runs

@@ -23,8 +23,8 @@ from perfmodel.passes.schemes import (
     usual_reduction,
     way_named,
 )
+from perfmodel.passes.tables import PlanTables
 from perfmodel.plan import plan_from
-from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.schema.workload import Table, TableSet
 
 NAMES = {

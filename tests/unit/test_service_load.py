@@ -372,9 +372,9 @@ def test_the_pass_of_a_tier_or_of_one_memory_is_its_projection(cli: Any) -> None
 
 
 def test_a_planned_pass_is_the_plan() -> None:
+    from perfmodel.passes.cost import Evaluator
     from perfmodel.plan import PlanTables
     from perfmodel.plan.files import read_plan
-    from perfmodel.plan.pricing.cost import Evaluator
 
     tables = PlanTables.load("criteo-kaggle")
     plan = read_plan(Path(__file__).parents[2] / "docs" / "examples" / "criteo-kaggle.plan.json", tables)

@@ -15,16 +15,16 @@ import pytest
 
 from perfmodel.cli import run, shardings
 from perfmodel.errors import BadInputError
+from perfmodel.passes import alike
+from perfmodel.passes.alike import Alike, Impossible, best_alike, schemes_of
 from perfmodel.passes.handover import BETWEEN, Handover
+from perfmodel.passes.loads import LoadModel
+from perfmodel.passes.placement import Scheme
 from perfmodel.passes.schemes import WAYS, Exchange, way_named
 from perfmodel.passes.settings import load_setting
 from perfmodel.plan import Evaluator, PlanTables, leading
 from perfmodel.plan.as_projection import compared, evaluator_of, projection_of, winner
 from perfmodel.plan.explain_plan import explain_alike_step
-from perfmodel.plan.pricing import alike
-from perfmodel.plan.pricing.alike import Alike, Impossible, best_alike, schemes_of
-from perfmodel.plan.pricing.loads import LoadModel
-from perfmodel.plan.pricing.placement import Scheme
 from perfmodel.plan.sizes import by_size
 from perfmodel.projections import Projection, project_one
 from perfmodel.schema.intervals import Interval

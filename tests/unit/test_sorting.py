@@ -13,10 +13,10 @@ from perfmodel.model import kernels
 from perfmodel.model.bands import sum_band
 from perfmodel.model.differences import difference_band, shared_difference_band
 from perfmodel.model.recording import geometric_mean
+from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.placement import Plan
 from perfmodel.passes.steps import STEPS
 from perfmodel.plan.as_projection import compared, undecided, winner
-from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.placement import Plan
 from perfmodel.projections import project_one
 from perfmodel.schema.constants import load_kernel_constants
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from perfmodel.passes.allowed_tiers import CACHED, Below
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.bounding.curves import StepCurves
@@ -16,7 +17,6 @@ from perfmodel.plan.bounding.relaxation import relax
 from perfmodel.plan.bounding.relaxed_caches import relaxed_caches
 from perfmodel.plan.bounding.tier_parts import by_caches, by_tier, prefetched_s
 from perfmodel.plan.choices.options import options_of
-from perfmodel.plan.pricing.allowed_tiers import CACHED, Below
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.tiers import parse_tiers
 from perfmodel.schema.workload import Table, TableSet

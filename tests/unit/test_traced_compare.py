@@ -9,10 +9,10 @@ import pytest
 from made_run import BACKWARD, FORWARD, Event, MadeRun, at_times, evaluator_of, plan_of
 
 from perfmodel.errors import BadInputError
+from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.other_choices import choices_at
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
-from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.report.traced_text import headline
 from perfmodel.schema.traces import KernelFamily
 from perfmodel.schema.workload import Table, TableSet

@@ -11,11 +11,11 @@ from test_work_of_many_tables import counted
 from perfmodel.model import look_ups
 from perfmodel.model.look_ups import LookUps
 from perfmodel.model.popularity import popularity
+from perfmodel.passes import alike
+from perfmodel.passes.alike import best_alike, schemes_here, spread_evenly
 from perfmodel.passes.schemes import WAYS
 from perfmodel.plan import Evaluator
 from perfmodel.plan.as_projection import compared
-from perfmodel.plan.pricing import alike
-from perfmodel.plan.pricing.alike import best_alike, schemes_here, spread_evenly
 from perfmodel.projections import project_one
 from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.roofline import roofline

@@ -11,12 +11,12 @@ import pytest
 from test_plan_many_tables import equal
 from test_plan_starts import distinct
 
+from perfmodel.passes import memory
 from perfmodel.passes.schemes import Exchange
+from perfmodel.passes.work_units import LISTED
 from perfmodel.plan import Evaluator, Scheme
 from perfmodel.plan.choices import options as listed
 from perfmodel.plan.choices.options import Options, options_of
-from perfmodel.plan.pricing import memory
-from perfmodel.plan.pricing.work_units import LISTED
 from perfmodel.plan.question import PlanQuestion
 from perfmodel.plan.searching import packing
 from perfmodel.plan.searching.carried import as_option, carried, repaired

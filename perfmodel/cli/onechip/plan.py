@@ -40,7 +40,7 @@ def plan(context: typer.Context, options: ChipPlanOptions) -> None:
             "which tables?", "give --model, e.g. --model mlperf-dlrm-dcnv2 (perfmodel models lists them)"
         )
     from perfmodel.onechip.answer import answer_on
-    from perfmodel.plan.pricing.tables import PlanTables
+    from perfmodel.passes.tables import PlanTables
     from perfmodel.units import parse_count
 
     samples = parse_count(options.batch, "--batch")

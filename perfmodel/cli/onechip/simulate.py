@@ -18,7 +18,7 @@ def simulate(context: typer.Context, options: ChipSimulateOptions) -> None:
     """Print or write the answer."""
     from perfmodel.onechip.answer import answer_on, too_large
     from perfmodel.onechip.replay import replay_mappings
-    from perfmodel.plan.pricing.tables import PlanTables
+    from perfmodel.passes.tables import PlanTables
     from perfmodel.report.onechip.mapping_text import cut_words
     from perfmodel.report.onechip.simulated_text import notes_of, simulated_text
     from perfmodel.units import parse_count

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.passes.steady import steady
 from perfmodel.plan.bounding.problem import Problem, Subspace
 from perfmodel.plan.bounding.relaxation import Master, Weights
 from perfmodel.plan.bounding.tangents import TO_US
-from perfmodel.plan.pricing.steady import steady
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.effort import Work
+from perfmodel.passes import work_units as units
+from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.steady import steady
 from perfmodel.passes.step_resources import Resource
 from perfmodel.passes.steps import Step
 from perfmodel.plan.choices.node_memory import node_bytes, node_size, node_ssd_bytes
-from perfmodel.plan.pricing import work_units as units
-from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.steady import steady
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

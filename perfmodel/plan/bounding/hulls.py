@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.passes import work_units as units
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.bounding.tangents import TO_US
-from perfmodel.plan.pricing import work_units as units
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from perfmodel.effort import Work
-from perfmodel.plan.pricing import work_units as units
+from perfmodel.passes import work_units as units
 
 _WAYS: tuple[tuple[str, dict[str, bool]], ...] = (
     ("highs-ds", {"presolve": False}),

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.passes import work_units as units
 from perfmodel.passes.schemes import Exchange
+from perfmodel.passes.steady import steady
 from perfmodel.plan.bounding.problem import Problem
-from perfmodel.plan.pricing import work_units as units
-from perfmodel.plan.pricing.steady import steady
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.passes.allowed_tiers import CODES, WITH_CACHE
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.bounding.tangents import Tangents
 from perfmodel.plan.choices.options import Options
-from perfmodel.plan.pricing.allowed_tiers import CODES, WITH_CACHE
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

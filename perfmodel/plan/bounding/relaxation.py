@@ -20,11 +20,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.passes import work_units as units
+from perfmodel.passes.steady import steady
 from perfmodel.plan.bounding import linear
 from perfmodel.plan.bounding.problem import Problem, Relaxation, Subspace
 from perfmodel.plan.bounding.tangents import TO_US
-from perfmodel.plan.pricing import work_units as units
-from perfmodel.plan.pricing.steady import steady
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

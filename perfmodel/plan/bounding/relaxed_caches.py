@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model import capacity
+from perfmodel.passes.allowed_tiers import ON_SSD, WITH_CACHE
+from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.step_resources import Resource
+from perfmodel.passes.tier_loads import ROUNDING_BYTES, AskedLaw, law_of_kind
 from perfmodel.plan.bounding.problem import Relaxation
 from perfmodel.plan.choices.options import Options
-from perfmodel.plan.pricing.allowed_tiers import ON_SSD, WITH_CACHE
-from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.tier_loads import ROUNDING_BYTES, AskedLaw, law_of_kind
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

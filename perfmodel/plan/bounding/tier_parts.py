@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.passes.allowed_tiers import CODES, NONE, WITH_CACHE
+from perfmodel.passes.cost import Evaluator
 from perfmodel.plan.bounding.problem import Problem, Relaxation, Subspace
 from perfmodel.plan.choices.options import Options
-from perfmodel.plan.pricing.allowed_tiers import CODES, NONE, WITH_CACHE
-from perfmodel.plan.pricing.cost import Evaluator
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
+from perfmodel.passes.allowed_tiers import CODES
+from perfmodel.passes.placement import Plan, Scheme, check_scheme
 from perfmodel.passes.schemes import (
     COLUMN_WISE,
     DATA_PARALLEL,
@@ -19,11 +21,9 @@ from perfmodel.passes.schemes import (
     Exchange,
     exchange_named,
 )
+from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.choices.options import Options
 from perfmodel.plan.choices.too_small import too_small, with_copies
-from perfmodel.plan.pricing.allowed_tiers import CODES
-from perfmodel.plan.pricing.placement import Plan, Scheme, check_scheme
-from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.question.plans import HOT_ROWS, RULES
 from perfmodel.schema.constraint_files import TableRule
 from perfmodel.schema.files import unknown_name

@@ -9,9 +9,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.passes.allowed_tiers import CACHED, NONE
+from perfmodel.passes.placement import COPY, Scheme
 from perfmodel.passes.schemes import EXCHANGED, HOT, copied, fits
-from perfmodel.plan.pricing.allowed_tiers import CACHED, NONE
-from perfmodel.plan.pricing.placement import COPY, Scheme
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

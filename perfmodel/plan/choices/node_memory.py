@@ -13,8 +13,8 @@ from perfmodel.model import capacity
 from perfmodel.units import counted, format_bytes
 
 if TYPE_CHECKING:
+    from perfmodel.passes.cost import Evaluator
     from perfmodel.plan.choices.options import Options
-    from perfmodel.plan.pricing.cost import Evaluator
 
 Array = NDArray[np.float64]
 _ROOM = 1 - 1e-12

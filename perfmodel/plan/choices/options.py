@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model.popularity import popularity_bins
+from perfmodel.passes.allowed_tiers import CODES, Below
+from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.placement import Scheme
+from perfmodel.passes.rank_loads import ShardLoads
 from perfmodel.passes.schemes import Exchange, by_domain, copied, unfilled
+from perfmodel.passes.steady import steady
 from perfmodel.passes.step_resources import Resource
+from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.choices.listing import Listing
-from perfmodel.plan.pricing.allowed_tiers import CODES, Below
-from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.placement import Scheme
-from perfmodel.plan.pricing.rank_loads import ShardLoads
-from perfmodel.plan.pricing.steady import steady
-from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.schema.distributions import Distribution
 from perfmodel.schema.tiers import IN_HBM
 from perfmodel.units import counted, format_bytes

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from perfmodel.errors import BadInputError
+from perfmodel.passes.exchange_sets import ExchangeSets
+from perfmodel.passes.placement import COPY, Placement, Plan, Scheme
 from perfmodel.passes.schemes import OF_TORCHREC, by_domain, copied
+from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.files import plan_from, read_document
-from perfmodel.plan.pricing.exchange_sets import ExchangeSets
-from perfmodel.plan.pricing.placement import COPY, Placement, Plan, Scheme
-from perfmodel.plan.pricing.tables import PlanTables
 from perfmodel.schema.files import shown
 from perfmodel.schema.tiers import IN_HBM, SSD, UVM, UVM_CACHING, Tier
 from perfmodel.schema.torchrec_plan import KEY_VALUE, TorchRecPlan, TorchRecTable, torchrec_plan_from

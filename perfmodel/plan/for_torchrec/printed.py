@@ -25,7 +25,7 @@ from pydantic import ValidationError
 
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import OF_TORCHREC, copied
-from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.passes.tables import PlanTables
 from perfmodel.schema.files import invalid_fields, shown
 from perfmodel.schema.gate import decode_json, load_json, read_text
 from perfmodel.schema.torchrec_plan import SHARDING_TYPES, TorchRecPlan, TorchRecTable, TorchRecTopology

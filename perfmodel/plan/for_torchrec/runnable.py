@@ -12,6 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
+from perfmodel.passes.allowed_tiers import IN_HOST, ON_SSD
+from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.placement import WHOLE, Placement, Plan, Scheme
 from perfmodel.passes.schemes import (
     COLUMN_WISE,
     GRID,
@@ -27,9 +30,6 @@ from perfmodel.passes.schemes import (
 )
 from perfmodel.plan.choices.node_memory import node_bytes, node_ssd_bytes
 from perfmodel.plan.choices.options import Options
-from perfmodel.plan.pricing.allowed_tiers import IN_HOST, ON_SSD
-from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.placement import WHOLE, Placement, Plan, Scheme
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.tiers import SSD, Tier
 from perfmodel.schema.torchrec_plan import (

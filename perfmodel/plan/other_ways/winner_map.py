@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.model import serving_cost
+from perfmodel.passes.alike import Impossible, best_alike, least_times
+from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.schemes import AUTO, BY_ROWS
 from perfmodel.passes.schemes import ROW_WISE as ONE_WAY
 from perfmodel.passes.schemes import WAYS as SHARDINGS
@@ -21,8 +23,6 @@ from perfmodel.plan.as_projection import evaluator_for, tables_of
 from perfmodel.plan.other_ways.alternatives import GB200, GH200, HOST, ON_SSD, ROW_WISE, machines_of
 from perfmodel.plan.other_ways.below_hbm import ALL_ROWS, gpus_of_node, loaded
 from perfmodel.plan.other_ways.one_alternative import EqualBatch
-from perfmodel.plan.pricing.alike import Impossible, best_alike, least_times
-from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.projections import Configs, Forward, prepare
 from perfmodel.projections.grid import project_grid
 from perfmodel.question.passes import GLOBAL

@@ -12,11 +12,11 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.placement import COPY, WHOLE
+from perfmodel.passes.steady import steady
 from perfmodel.plan.bounding.problem import least_of
 from perfmodel.plan.choices.options import Options
-from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.placement import COPY, WHOLE
-from perfmodel.plan.pricing.steady import steady
 from perfmodel.plan.searching.packing import balance
 
 Array = NDArray[np.float64]

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.passes import work_units as units
+from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.memory import buffer_bytes
+from perfmodel.passes.steady import steady
 from perfmodel.plan.choices.options import Options
-from perfmodel.plan.pricing import work_units as units
-from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.memory import buffer_bytes
-from perfmodel.plan.pricing.steady import steady
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.plan.pricing import work_units
-from perfmodel.plan.pricing.memory import buffer_bytes
-from perfmodel.plan.pricing.steady import steady
+from perfmodel.passes import work_units
+from perfmodel.passes.memory import buffer_bytes
+from perfmodel.passes.steady import steady
 from perfmodel.plan.searching.improve import put_back
 from perfmodel.plan.searching.packing import Packing
 

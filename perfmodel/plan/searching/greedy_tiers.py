@@ -8,13 +8,13 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.passes.allowed_tiers import IN_HOST, NONE, ON_SSD
+from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.placement import WHOLE
 from perfmodel.passes.schemes import over_all
 from perfmodel.passes.step_resources import Resource
 from perfmodel.plan.choices.node_memory import node_bytes, node_size
 from perfmodel.plan.choices.options import Options
-from perfmodel.plan.pricing.allowed_tiers import IN_HOST, NONE, ON_SSD
-from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.placement import WHOLE
 from perfmodel.plan.searching.packing import Packing, pack
 
 Ints = NDArray[np.int64]

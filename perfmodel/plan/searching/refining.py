@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.passes.cost import Evaluator
 from perfmodel.plan.choices.options import Options
-from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.searching.packing import Scale, balance
 
 Ints = NDArray[np.int64]

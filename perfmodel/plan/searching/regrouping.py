@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.memory import buffer_bytes
+from perfmodel.passes.steady import steady
 from perfmodel.plan.choices.options import Options
-from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.memory import buffer_bytes
-from perfmodel.plan.pricing.steady import steady
 from perfmodel.plan.searching.evening import Evening
 from perfmodel.plan.searching.packing import Packing, pack
 from perfmodel.plan.searching.schemes import least_few

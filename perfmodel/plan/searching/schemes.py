@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.memory import buffer_bytes
+from perfmodel.passes.steady import steady
 from perfmodel.plan.choices.options import Options
-from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.memory import buffer_bytes
-from perfmodel.plan.pricing.steady import steady
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from perfmodel.effort import DEFAULT_EFFORT, EFFORTS, Budget
 from perfmodel.errors import BadInputError
+from perfmodel.passes.cost import Evaluator
 from perfmodel.plan.bounding.at_once import at_once
 from perfmodel.plan.bounding.bound import Bounding
 from perfmodel.plan.bounding.curves import StepCurves
 from perfmodel.plan.bounding.problem import Problem, Relaxation, Subspace
 from perfmodel.plan.bounding.tier_parts import prefetched_s
 from perfmodel.plan.choices.options import Options, options_of
-from perfmodel.plan.pricing.cost import Evaluator
 from perfmodel.plan.searching import effort_shares as shares
 from perfmodel.plan.searching.carried import repaired
 from perfmodel.plan.searching.changing import Changing

@@ -14,9 +14,9 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.passes.cost import Evaluator
+from perfmodel.passes.placement import WHOLE
 from perfmodel.plan.choices.options import Options
-from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.placement import WHOLE
 from perfmodel.plan.searching.by_saving import by_saving
 from perfmodel.plan.searching.choosing import Choice, Choosing
 from perfmodel.plan.searching.evening import Evening

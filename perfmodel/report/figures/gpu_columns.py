@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.passes.schemes import DATA_PARALLEL, SHARDINGS
+from perfmodel.passes.shares import Shares
+from perfmodel.passes.training import WholeStep
 from perfmodel.plan.outcome import AlikeTables, Planned
-from perfmodel.plan.pricing.shares import Shares
-from perfmodel.plan.pricing.training import WholeStep
 from perfmodel.report.figures import style
 from perfmodel.typed_sizes import is_binary
 from perfmodel.units import format_count, format_time

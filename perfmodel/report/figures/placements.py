@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model import exchanges as ex
+from perfmodel.passes.allowed_tiers import IN_PLACE
+from perfmodel.passes.memory import PlanMemory
 from perfmodel.passes.schemes import DATA_PARALLEL, IN_3D
-from perfmodel.plan.pricing.allowed_tiers import IN_PLACE
-from perfmodel.plan.pricing.memory import PlanMemory
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Switch
 from perfmodel.report.figures.gpu_columns import (

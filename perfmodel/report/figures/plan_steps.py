@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from perfmodel.passes.cost import StepCost
 from perfmodel.passes.steps import StepRow
-from perfmodel.plan.pricing.cost import StepCost
-from perfmodel.plan.pricing.training import is_communication
+from perfmodel.passes.training import is_communication
 from perfmodel.report.columns import Column, attributes
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.passes.placement import Scheme
 from perfmodel.passes.schemes import DATA_PARALLEL, SHARDINGS
 from perfmodel.plan.outcome import AlikeTables, Planned
-from perfmodel.plan.pricing.placement import Scheme
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
 from perfmodel.report.figures.gpu_columns import Shown, colour_of, source, time_unit

@@ -8,7 +8,7 @@ from typing import Any
 
 from perfmodel.model.pipeline import in_line
 from perfmodel.model.schedule import NETWORK, Schedule, Steady, alone, steady
-from perfmodel.plan.pricing.training import WholeStep, is_communication
+from perfmodel.passes.training import WholeStep, is_communication
 from perfmodel.report.columns import Column, attributes, columns_record
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block

@@ -10,9 +10,9 @@ from html import escape
 import numpy as np
 
 from perfmodel.passes.schemes import usual_way
+from perfmodel.passes.training import WholeStep
 from perfmodel.plan.files import plan_record
 from perfmodel.plan.outcome import Planned
-from perfmodel.plan.pricing.training import WholeStep
 from perfmodel.report.bound_text import bound_words, cut_words, listed_words
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.gpu_columns import Shown
@@ -235,7 +235,7 @@ _ENDED = {
 
 def _equations(answer: Planned, asked: Sequence[str], explain: str) -> str:
     """The steps, and the command that writes the equation of each with its numbers."""
-    from perfmodel.plan.pricing.step_equations import BELOW_MEANINGS, MEANINGS, bytes_equation
+    from perfmodel.passes.step_equations import BELOW_MEANINGS, MEANINGS, bytes_equation
 
     known = answer.evaluator.steps_by_name
     rows = []

@@ -7,10 +7,10 @@ from functools import partial
 from html import escape
 
 from perfmodel.errors import PerfmodelError
+from perfmodel.passes.alike import Alike, best_alike
 from perfmodel.passes.explanation import Explanation
 from perfmodel.plan.as_projection import evaluator_of
 from perfmodel.plan.explain_plan import explain_alike_step
-from perfmodel.plan.pricing.alike import Alike, best_alike
 from perfmodel.projections import Projection
 from perfmodel.projections.explain_step import explain_step
 from perfmodel.report.explanation_text import explanation_text

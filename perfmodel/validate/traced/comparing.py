@@ -11,10 +11,10 @@ import numpy as np
 from perfmodel.collectives.library import Timing
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.model import bands
+from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.other_choices import choices_at
+from perfmodel.passes.placement import Plan
 from perfmodel.passes.steps import HANDOVER, INSIDE, STEPS, StepRow, by_cause
-from perfmodel.plan.pricing.cost import Evaluator
-from perfmodel.plan.pricing.placement import Plan
 from perfmodel.schema.traces import RankTrace
 from perfmodel.validate.traced import causes
 from perfmodel.validate.traced.causes import Cause, Reason

@@ -9,11 +9,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.passes.cost import Evaluator, StepCost
+from perfmodel.passes.loads import Loads
+from perfmodel.passes.placement import Plan
 from perfmodel.passes.schemes import OF_TORCHREC, ROW_WISE, SHARDINGS, TABLE_ROW_WISE, TABLE_WISE
 from perfmodel.passes.steps import ALL, BACKWARD, INSIDE, LABELS, STEPS, Step, StepRow
-from perfmodel.plan.pricing.cost import Evaluator, StepCost
-from perfmodel.plan.pricing.loads import Loads
-from perfmodel.plan.pricing.placement import Plan
 from perfmodel.schema.traces import KernelFamily
 
 Array = NDArray[np.float64]

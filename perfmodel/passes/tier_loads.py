@@ -18,12 +18,12 @@ from perfmodel.model import exchanges as ex
 from perfmodel.model import kernels, set_caches, tiers
 from perfmodel.model.look_ups import Gather
 from perfmodel.model.popularity import popularity_bins
+from perfmodel.passes.allowed_tiers import CACHED, IN_HOST, IN_PLACE, ON_SSD, WITH_CACHE, Below
+from perfmodel.passes.cut import LoadInputs, Part, TableCut, Training
+from perfmodel.passes.placement import Plan
 from perfmodel.passes.schemes import asks_once
 from perfmodel.passes.step_resources import Resource
 from perfmodel.passes.tier_times import PACKET
-from perfmodel.plan.pricing.allowed_tiers import CACHED, IN_HOST, IN_PLACE, ON_SSD, WITH_CACHE, Below
-from perfmodel.plan.pricing.cut import LoadInputs, Part, TableCut, Training
-from perfmodel.plan.pricing.placement import Plan
 from perfmodel.schema.distributions import Distribution
 from perfmodel.schema.tiers import LFU
 

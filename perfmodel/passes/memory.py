@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity
 from perfmodel.model import exchanges as ex
-from perfmodel.plan.pricing.allowed_tiers import IN_HOST, ON_SSD, WITH_CACHE, Below
-from perfmodel.plan.pricing.loads import Loads
-from perfmodel.plan.pricing.placement import Plan
-from perfmodel.plan.pricing.tables import PlanTables
-from perfmodel.plan.pricing.timing import PassTimes
+from perfmodel.passes.allowed_tiers import IN_HOST, ON_SSD, WITH_CACHE, Below
+from perfmodel.passes.loads import Loads
+from perfmodel.passes.placement import Plan
+from perfmodel.passes.tables import PlanTables
+from perfmodel.passes.timing import PassTimes
 from perfmodel.schema.files import unknown_name
 from perfmodel.units import format_bytes
 

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from perfmodel.model import exchanges as ex
 from perfmodel.model import kernels
 from perfmodel.model.look_ups import Gather
+from perfmodel.passes.allowed_tiers import Below
+from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.schemes import PARTIAL, Exchange
-from perfmodel.plan.pricing.allowed_tiers import Below
-from perfmodel.plan.pricing.exchange_sets import ExchangeSets
-from perfmodel.plan.pricing.skew import AllLookUps
-from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.passes.skew import AllLookUps
+from perfmodel.passes.tables import PlanTables
 
 Array = NDArray[np.float64]
 Part = tuple[int, float, float, float, float]

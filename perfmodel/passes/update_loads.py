@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model import exchanges as ex
+from perfmodel.passes.cut import TableCut, Training
 from perfmodel.passes.step_resources import Resource
-from perfmodel.plan.pricing.cut import TableCut, Training
 
 Array = NDArray[np.float64]
 

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import PerfmodelError
+from perfmodel.passes.cost import Evaluator, StepCost
+from perfmodel.passes.loads import ShardLoads
+from perfmodel.passes.memory import PlanMemory
+from perfmodel.passes.placement import COPY, Placement, Plan, Scheme, check_scheme
 from perfmodel.passes.schemes import TABLE_ROW_WISE, WAYS, RowParts, copied
-from perfmodel.plan.pricing.cost import Evaluator, StepCost
-from perfmodel.plan.pricing.loads import ShardLoads
-from perfmodel.plan.pricing.memory import PlanMemory
-from perfmodel.plan.pricing.placement import COPY, Placement, Plan, Scheme, check_scheme
-from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.passes.tables import PlanTables
 from perfmodel.units import format_bytes
 
 Array = NDArray[np.float64]

@@ -19,12 +19,12 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.passes.allowed_tiers import ON_SSD
+from perfmodel.passes.exchange_sets import ExchangeSets
+from perfmodel.passes.placement import Plan
 from perfmodel.passes.schemes import DATA_PARALLEL, SHARDINGS, TABLE_WISE
 from perfmodel.passes.step_resources import BY_TYPE, Resource
-from perfmodel.plan.pricing.allowed_tiers import ON_SSD
-from perfmodel.plan.pricing.exchange_sets import ExchangeSets
-from perfmodel.plan.pricing.placement import Plan
-from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.passes.tables import PlanTables
 
 Array = NDArray[np.float64]
 

@@ -12,9 +12,17 @@ from perfmodel.collectives.library import Timing
 from perfmodel.effort import Work
 from perfmodel.errors import BadInputError
 from perfmodel.model import bands
+from perfmodel.passes import work_units as units
+from perfmodel.passes.allowed_tiers import Below, check_machine
 from perfmodel.passes.basis import PassBasis
+from perfmodel.passes.cut import Training
+from perfmodel.passes.exchange_sets import ExchangeSets
+from perfmodel.passes.loads import LoadModel, Loads, Resource, ShardLoads
+from perfmodel.passes.memory import MemoryModel, PlanMemory
+from perfmodel.passes.placement import Plan, Scheme
 from perfmodel.passes.schemes import asks_once
 from perfmodel.passes.settings import CLUSTER, Setting, clock_of, load_setting
+from perfmodel.passes.steady import steady
 from perfmodel.passes.steps import (
     BACKWARD,
     FORWARD,
@@ -26,17 +34,9 @@ from perfmodel.passes.steps import (
     by_cause,
     with_tiers,
 )
+from perfmodel.passes.tables import PlanTables
 from perfmodel.passes.tier_times import LINK, SHARED, cache_state_bytes
-from perfmodel.plan.pricing import work_units as units
-from perfmodel.plan.pricing.allowed_tiers import Below, check_machine
-from perfmodel.plan.pricing.cut import Training
-from perfmodel.plan.pricing.exchange_sets import ExchangeSets
-from perfmodel.plan.pricing.loads import LoadModel, Loads, Resource, ShardLoads
-from perfmodel.plan.pricing.memory import MemoryModel, PlanMemory
-from perfmodel.plan.pricing.placement import Plan, Scheme
-from perfmodel.plan.pricing.steady import steady
-from perfmodel.plan.pricing.tables import PlanTables
-from perfmodel.plan.pricing.timing import AHEAD, PassTimes
+from perfmodel.passes.timing import AHEAD, PassTimes
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.workload import id_dtype_bytes

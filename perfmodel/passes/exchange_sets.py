@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.passes.placement import Plan
 from perfmodel.passes.schemes import (
     OF_TORCHREC,
     ROW_WISE,
@@ -30,7 +31,6 @@ from perfmodel.passes.schemes import (
 )
 from perfmodel.passes.step_resources import BY_TYPE, SHARDING_TYPES, TOGETHER, Resource
 from perfmodel.passes.steps import STEPS, WEIGHTS, Step, by_type
-from perfmodel.plan.pricing.placement import Plan
 
 Array = NDArray[np.float64]
 

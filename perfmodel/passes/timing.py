@@ -14,11 +14,11 @@ from perfmodel.collectives.library import Timing, nothing, select, untimed
 from perfmodel.model import embedding_bag as eb
 from perfmodel.model.tiers import exposed_time
 from perfmodel.passes.basis import PassBasis
+from perfmodel.passes.fast_curve import FastCurve
 from perfmodel.passes.handover import BETWEEN, Sent
 from perfmodel.passes.step_resources import Resource
 from perfmodel.passes.steps import ACROSS, ALL, INSIDE, SPLITS, STEPS, WEIGHTS, Step, StepRow
 from perfmodel.passes.tier_times import CACHE, TierTimes
-from perfmodel.plan.pricing.fast_curve import FastCurve
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
+from perfmodel.passes.allowed_tiers import CODES, WITH_CACHE
 from perfmodel.passes.schemes import (
     DATA_PARALLEL,
     HOT,
@@ -24,8 +25,7 @@ from perfmodel.passes.schemes import (
     over_all,
     sharding_of,
 )
-from perfmodel.plan.pricing.allowed_tiers import CODES, WITH_CACHE
-from perfmodel.plan.pricing.tables import PlanTables
+from perfmodel.passes.tables import PlanTables
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.tiers import HBM, IN_HBM, Tier
 from perfmodel.units import counted

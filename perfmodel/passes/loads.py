@@ -15,15 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 from perfmodel.model import embedding_bag as eb
 from perfmodel.model import exchanges as ex
 from perfmodel.model.look_ups import Gather
+from perfmodel.passes.allowed_tiers import WITH_CACHE
+from perfmodel.passes.cut import LoadInputs, TableCut
+from perfmodel.passes.look_up_groups import LookUpGroups
+from perfmodel.passes.placement import Plan, Scheme, check_scheme
+from perfmodel.passes.rank_loads import Loads, ShardLoads
 from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.step_resources import BELOW, RESOURCES, TOGETHER, Resource
-from perfmodel.plan.pricing.allowed_tiers import WITH_CACHE
-from perfmodel.plan.pricing.cut import LoadInputs, TableCut
-from perfmodel.plan.pricing.look_up_groups import LookUpGroups
-from perfmodel.plan.pricing.placement import Plan, Scheme, check_scheme
-from perfmodel.plan.pricing.rank_loads import Loads, ShardLoads
-from perfmodel.plan.pricing.tier_loads import TierLoads
-from perfmodel.plan.pricing.update_loads import backward
+from perfmodel.passes.tier_loads import TierLoads
+from perfmodel.passes.update_loads import backward
 
 Array = NDArray[np.float64]
 
