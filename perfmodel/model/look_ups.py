@@ -121,7 +121,23 @@ class LookUps:
         elif gather == Gather.REQUESTS:
             what, draws = self.requested, self.gpus * self.unique(0)
         asked = draws * what.share(part)
-        return what.misses(draws, X, part) / asked if asked > 0 else np.zeros(np.shape(X))
+        if asked <= 0:
+            return np.zeros(np.shape(X))
+        if np.size(X) > _FEW:
+            return what.misses(draws, X, part) / asked
+        few = tuple(np.ravel(X).tolist())
+        return _misses(what, draws, few, part.start, part.stop).reshape(np.shape(X)) / asked
+
+
+_FEW = 8
+"""Numbers of rows in caches whose misses are kept: a pass of other exchanges asks for the same."""
+
+
+@lru_cache(maxsize=2**17)
+def _misses(
+    what: Popularity, draws: float, X: tuple[float, ...], start: int | None, stop: int | None
+) -> Array:
+    return what.misses(draws, np.array(X), slice(start, stop))
 
 
 @lru_cache(maxsize=2048)

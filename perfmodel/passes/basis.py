@@ -120,6 +120,12 @@ class PassBasis:
         known = self.setting.kernels
         return known.fits.get(step) if known else None  # type: ignore[call-overload]
 
+    @property
+    def light_rate(self) -> float:
+        """Rate of the HBM, the larger of datasheet and achieved [bytes/s]."""
+        value = self.setting.machine.value
+        return max(value("hbm_bytes_per_s"), value("gather_bytes_per_s"))
+
     def domain(self, G: Array) -> Array:
         """Ranks of one fast domain: an NVLink domain, or a node where there is no NVLink."""
         if self.setting.one_domain:

@@ -140,7 +140,6 @@ class Evaluator:
             setting.machine.value,
             float(id_dtype_bytes(id_dtype)),
             self.basis.sent_element_bytes,
-            tables.unique_rows(float(batch)),
             backward,
             sets,
             below,

@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.model import exchanges as ex
 from perfmodel.model import kernels
-from perfmodel.model.look_ups import Gather
+from perfmodel.model.look_ups import Gather, LookUps
 from perfmodel.passes.allowed_tiers import Below
 from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.schemes import PARTIAL, Exchange
@@ -20,6 +20,8 @@ from perfmodel.passes.skew import AllLookUps
 from perfmodel.passes.tables import PlanTables
 
 Array = NDArray[np.float64]
+Of = Any
+"""A number of all tables or passes, or an array with that of each."""
 Part = tuple[int, float, float, float, float]
 """A shard of a cache: look-up kind of its table, row parts, share of its rows that the cache is sized for;
 ranks of ``ub``, each of which asks for a row once, else 0; rows of its table on their way at once."""
@@ -43,8 +45,10 @@ class Training:
 class LoadInputs:
     """Tables on G ranks; ``constant`` and ``machine_value`` give what the equations of loads need.
 
-    batch     B, samples of one rank;  gpus  G;  domain  g;  id_bytes  of one id [bytes]
+    batch     B, samples of one rank;  gpus  G;  domain  g;  id_bytes  of one id [bytes]: of all tables, or of
+              each [T], where these are of many configurations
     payload_bytes  v, bytes of a pooled element in an exchange
+    beside    tables of the pass, of which each is one: None: T
     The L2 is shared by the shards of a rank. How many those are depends on the whole plan; each is given the
     share that it has where all tables are cut into as many parts: 1 / max(1, T r c / G); copies of hot rows
     1 / T, for every rank has those of all tables.
@@ -52,23 +56,28 @@ class LoadInputs:
     """
 
     tables: PlanTables
-    batch: float
-    gpus: int
-    domain: int
+    batch: Of
+    gpus: Of
+    domain: Of
     constant: Callable[[str], float]
     machine_value: Callable[[str], float]
-    id_bytes: float
+    id_bytes: Of
     payload_bytes: float
-    unique: Array  # U of each table for the samples of one rank
     training: Training | None = None
     sets: ExchangeSets | None = None  # of TorchRec; None: all tables exchange together
     below: Below | None = None  # tiers that tables may be in beside the HBM
+    beside: Array | None = None
 
     @cached_property
     def look_ups(self) -> AllLookUps:
         """Of all tables."""
         tables = self.tables
-        return AllLookUps(tables.ids, tables.rows, tables.pooling, self.batch, float(self.gpus))
+        return AllLookUps(tables.ids, tables.rows, tables.pooling, self.batch, self.gpus)
+
+    @cached_property
+    def unique(self) -> Array:
+        """U of each table for the samples of one rank."""
+        return self.tables.unique_rows(self.batch)
 
     @cached_property
     def sort_digits(self) -> float:
@@ -88,30 +97,54 @@ class TableCut:
         self, model: LoadInputs, t: NDArray[np.int64], kind: NDArray[Any], r: Array, c: Array, hot: Array
     ) -> None:
         self.model, self.t, self.kind, self.r, self.c, self.hot = model, t, kind, r, c, hot
-        self.B, self.G, self.g = model.batch, float(model.gpus), float(model.domain)
         tables = model.tables
+        self.B, self.G, self.g = (_of(x, t) for x in (model.batch, model.gpus, model.domain))
+        self.id_bytes = _of(model.id_bytes, t)
+        self.beside = _of(len(tables) if model.beside is None else model.beside, t)
         self.E, self.D, self.w = tables.rows[t], tables.dim[t], tables.element_bytes[t]
-        self.groups = model.look_ups.groups(t, hot)
-        self.hot_L = np.zeros(t.shape)
-        self.distinct, self.U = np.array(tables.pooling[t]), np.array(model.unique[t])
-        for where, asked, h in self.groups:
-            self.hot_L[where] = asked.hot_share(h) * asked.pooling
-            self.U[where], self.distinct[where] = asked.unique(h), asked.distinct_in_bag(h)
-        self.L = tables.pooling[t] - self.hot_L  # look-ups of a bag that ask for the tail
-        self.v, self.pooled = model.payload_bytes, model.constant("pooled_element_bytes")
-        self.ids = model.id_bytes + tables.weight_bytes[t]  # of an id with the weight of its row
-        self.gradient = self.w if model.sets else self.pooled  # of an element of a copy
-        self.split = np.isin(kind, PARTIAL)  # lengths and ids go to the holders
         self.dp, self.ub = kind == Exchange.DP, kind == Exchange.UB
         self.sparse, self.two = kind == Exchange.SPARSE, kind == Exchange.TWO_LEVEL
+        self.hot_L, self.distinct = np.zeros(t.shape), np.array(tables.pooling[t])
+        self.U = np.array(model.unique[t]) if self.ub.any() else np.zeros(t.shape)  # no other asks for it
+        for where, asked, h in self.groups if (hot > 0).any() or (self.ub | self.sparse).any() else ():
+            self.hot_L[where] = asked.hot_share(h) * asked.pooling
+            if self.ub[where].any():
+                self.U[where] = asked.unique(h)
+            if self.sparse[where].any():
+                self.distinct[where] = asked.distinct_in_bag(h)
+        self.L = tables.pooling[t] - self.hot_L  # look-ups of a bag that ask for the tail
+        self.v, self.pooled = model.payload_bytes, model.constant("pooled_element_bytes")
+        self.ids = self.id_bytes + tables.weight_bytes[t]  # of an id with the weight of its row
+        self.gradient = self.w if model.sets else self.pooled  # of an element of a copy
+        self.split = np.isin(kind, PARTIAL)  # lengths and ids go to the holders
         self.elements = ex.part_elements(self.D, c)
         self.q = np.where(self.sparse, ex.filled_share(r, self.distinct, self.L / tables.pooling[t]), 1.0)
         self.index = np.where(self.sparse, model.constant("sparse_bag_index_bytes"), 0.0)
         self.lookups = ex.shard_lookups(self.G, self.B, self.L, r)
         parts = np.where(self.dp, self.G, r * c)
-        self.shards = np.maximum(len(tables) * parts / self.G, 1)  # that share the L2 of their holder
-        self.copies = len(tables)  # of hot rows: every rank has those of all tables
+        self.shards = np.maximum(self.beside * parts / self.G, 1)  # that share the L2 of their holder
         self.domains = np.maximum(r / self.g, 1)  # k, domains that hold row parts of one column
+
+    @cached_property
+    def groups(self) -> list[tuple[tuple[NDArray[np.int64], ...], LookUps, float]]:
+        """``AllLookUps.groups`` of the tables."""
+        return self.model.look_ups.groups(self.t, self.hot)
+
+    @cached_property
+    def bags(self) -> Array:
+        """Bags, or parts of bags, that the gather of one shard writes; of unique rows the rows."""
+        asked = ex.requested_rows(self.G, self.U, self.r)
+        return np.where(self.dp, self.B, np.where(self.ub, asked, self.G * self.B * self.q))
+
+    @cached_property
+    def gathered(self) -> kernels.GatherTraffic:
+        """Of the gather of one shard: partial bags of everybody; of a copy bags of one's own samples."""
+        asked = ex.requested_rows(self.G, self.U, self.r)
+        n = np.where(self.dp, self.B * self.L, np.where(self.ub, asked, self.lookups))
+        bag = self.elements * self.pooled + self.model.constant("offset_bytes")
+        bag = np.where(self.ub, self.elements * self.w, bag)
+        gather = np.where(self.dp, Gather.COPY, np.where(self.ub, Gather.REQUESTS, Gather.SHARD))
+        return self.traffic(self.E / self.r, n, self.elements, self.bags, bag, self.shards, self.w, gather)
 
     def updated(self, training: Training) -> tuple[Array, Array, Array]:
         """Look-ups whose gradients a holder reads, rows that it updates, and bytes of the update of one."""
@@ -126,10 +159,10 @@ class TableCut:
         row = ex.update_row_bytes(self.elements, self.w, *state)
         return read, touched, row + np.where(self.dp, 2 * self.D * self.gradient, 0)  # written and read
 
-    def sorted(self, lookups: Array, digits: float) -> Array:
+    def sorted(self, lookups: Array, digits: Of) -> Array:
         """Bytes that sorting the ids of so many look-ups moves."""
-        plain, place = self.model.id_bytes, self.model.constant("sort_place_bytes")
-        return np.asarray(ex.sort_bytes(lookups, digits, plain, place))
+        place = self.model.constant("sort_place_bytes")
+        return np.asarray(ex.sort_bytes(lookups, digits, self.id_bytes, place))
 
     def traffic(
         self,
@@ -149,7 +182,7 @@ class TableCut:
         value, constant = self.model.machine_value, self.model.constant
         row = elements * w
         cache = value("l2_bytes") * constant("l2_usable_fraction") / shards
-        ids = np.where(np.asarray(gather) == Gather.REQUESTS, self.model.id_bytes, self.ids)
+        ids = np.where(np.asarray(gather) == Gather.REQUESTS, self.id_bytes, self.ids)
         miss = np.array(kernels.uniform_misses(E, np.maximum(n, _LEAST), row, cache))
         if gather is None:
             miss = kernels.misses_of_all(miss, E, np.maximum(n, _LEAST))
@@ -163,6 +196,12 @@ class TableCut:
                     miss[at] = asked.miss(Gather(each), h, parts * (cache / row)[at])
         least, sector = value("row_access_bytes"), value("sector_bytes")
         return kernels.traffic_of_misses(miss, n, row, least, sector, ids, bags, bag)
+
+
+def _of(value: ArrayLike, t: NDArray[np.int64]) -> Array:
+    """A number of all tables, or that of each."""
+    whole = np.asarray(value, dtype=np.float64)
+    return whole[t] if whole.ndim else whole
 
 
 _LEAST = 1e-9  # look-ups

@@ -37,7 +37,7 @@ ALIASES = {
 """Other names of steps; beside them every step has its own name, its label, and any part of its name from the
 start that no other step shares. ``bags`` is the exchange of bags, whatever does it."""
 _SHORTEST = 3
-_OF_BAGS = ("reduce_scatter_bags", "all_to_all_bags", "exchange_bags", "all_to_all_sparse_bags")
+_OF_BAGS = ("reduce_scatter_bags", "all_to_all_bags", "all_to_all_sparse_bags")
 _KERNEL_KEYS = {
     "bucketize": {"t0": "bucketize_floor_s", "rate": "bucketize_bytes_per_s"},
     "gather_pool": {
@@ -327,7 +327,7 @@ def find_step(steps: tuple[StepRow, ...], name: str, what: str = "projection") -
     if wanted in known:
         return known[wanted]
     bags = next((step for step in steps if step.name in _OF_BAGS), None)
-    if bags is not None and wanted in ("bags", "reduce_scatter" if bags.name == "exchange_bags" else "bags"):
+    if bags is not None and wanted == "bags":
         return bags
     found = [s for s in steps if s.name.startswith(wanted)] if len(wanted) >= _SHORTEST else []
     if len(found) == 1:

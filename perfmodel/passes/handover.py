@@ -16,7 +16,9 @@ from perfmodel.schema.intervals import Interval
 Array = NDArray[np.float64]
 
 BETWEEN = "between_steps"
-_LIKE = dict.fromkeys(("all_to_all_bags", "exchange_bags", "reduce_scatter_inside"), "reduce_scatter_bags")
+_LIKE = dict.fromkeys(
+    ("all_to_all_bags", "all_to_all_sparse_bags", "reduce_scatter_inside"), "reduce_scatter_bags"
+)
 """Other collectives that run after the gather: they lose what the one that was measured there loses."""
 _Z95 = 1.96
 

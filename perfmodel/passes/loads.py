@@ -81,7 +81,7 @@ class LoadModel(LoadInputs):
         width = TOGETHER if self.tiers is None else BELOW[1]
         own, everywhere = (np.moveaxis(np.zeros((width, *t.shape)), 0, -1) for _ in range(2))
         cut = TableCut(self, t, kinds, rows, cols, head)
-        for fill in (_input, _look_up, _look_up_hot, _unique, _dense, _two_level, _partial, _convert):
+        for fill in (_input, _look_up, _look_up_hot, _unique, *_OF_BAGS):
             fill(cut, own, everywhere)
         if self.training is not None:
             backward(cut, self.training, own, everywhere)
@@ -140,7 +140,7 @@ def _array(value: ArrayLike) -> Array:
 
 def _input(a: TableCut, own: Array, everywhere: Array) -> None:
     """Lengths, ids and their weights to the holders; the distinct ids of ub, whose weights stay."""
-    length, ids, plain = a.model.constant("length_bytes"), a.ids, a.model.id_bytes
+    length, ids, plain = a.model.constant("length_bytes"), a.ids, a.id_bytes
     sent = eb.lengths_bytes(a.r * a.c, a.B, length) * a.split
     ids_sent = eb.ids_bytes(a.c * a.B * a.L, ids) * a.split
     apart = (ids - plain if a.model.sets else 0 * ids) * a.split  # of a weight that is exchanged by itself
@@ -165,14 +165,7 @@ def _copied_lengths(a: TableCut) -> Array:
 
 def _look_up(a: TableCut, own: Array, everywhere: Array) -> None:
     """The gather: partial bags of everybody at the holder, bags of one's own where every rank has a copy."""
-    dp_lookups, dp_bags = a.B * a.L, a.B
-    asked = ex.requested_rows(a.G, a.U, a.r)
-    n = np.where(a.dp, dp_lookups, np.where(a.ub, asked, a.lookups))
-    bags = np.where(a.dp, dp_bags, np.where(a.ub, asked, a.G * a.B * a.q))
-    bag = a.elements * a.pooled + a.model.constant("offset_bytes")
-    bag = np.where(a.ub, a.elements * a.w, bag)
-    gather = np.where(a.dp, Gather.COPY, np.where(a.ub, Gather.REQUESTS, Gather.SHARD))
-    moved = a.traffic(a.E / a.r, n, a.elements, bags, bag, a.shards, a.w, gather)
+    moved = a.gathered
     for resource, size in ((Resource.GATHER_DRAM, moved.dram_bytes), (Resource.GATHER_L2, moved.l2_bytes)):
         own[..., resource] = size * ~a.dp
         everywhere[..., resource] = size * a.dp
@@ -185,7 +178,7 @@ def _look_up_hot(a: TableCut, own: Array, everywhere: Array) -> None:
         return
     bag = a.D * a.pooled + a.model.constant("offset_bytes")
     rows, n, bags = np.maximum(a.hot, 1), a.B * a.hot_L, np.full(a.hot.shape, a.B)
-    moved = a.traffic(rows, n, a.D, bags, bag, a.copies, a.w, Gather.HOT)
+    moved = a.traffic(rows, n, a.D, bags, bag, a.beside, a.w, Gather.HOT)
     everywhere[..., Resource.GATHER_DRAM] += moved.dram_bytes * hot
     everywhere[..., Resource.GATHER_L2] += moved.l2_bytes * hot
     whole = ex.bags_received_bytes(a.B, 1, 1, a.D, a.pooled, a.c, 0)
@@ -202,7 +195,7 @@ def _unique(a: TableCut, own: Array, everywhere: Array) -> None:
     everywhere[..., Resource.ROWS_RECEIVED] = a.U * a.D * a.w * a.ub
     bag = a.D * a.pooled + a.model.constant("offset_bytes")
     bags = np.full(a.U.shape, a.B)  # each row that arrived is read: as from the table, U rows at the least
-    moved = a.traffic(a.E, a.B * a.L, a.D, bags, bag, len(a.model.tables), a.w, Gather.COPY)
+    moved = a.traffic(a.E, a.B * a.L, a.D, bags, bag, a.beside, a.w, Gather.COPY)
     everywhere[..., Resource.POOL_DRAM] = moved.dram_bytes * a.ub
     everywhere[..., Resource.POOL_L2] = moved.l2_bytes * a.ub
 
@@ -258,6 +251,26 @@ def _convert(a: TableCut, own: Array, everywhere: Array) -> None:
     came = ex.convert_bytes(a.B * received, a.D, a.v, a.pooled)
     own[..., Resource.CONVERT_OUT] = sent * a.split
     everywhere[..., Resource.CONVERT_IN] = came * a.split
+
+
+_OF_BAGS = (_dense, _two_level, _partial, _convert)
+
+
+def even_loads(cut: TableCut, count: Array, *, gathers: bool = True) -> Array:
+    """The loads [..., K] of every rank of tables [..., C] or [T, C] in as many parts as there are ranks.
+
+    count  tables that are like each;  gathers  whether the look-up counts beside what is exchanged
+    """
+    fills = (_input, *((_look_up,) if gathers else ()), *_OF_BAGS)
+    own, everywhere = (np.zeros((TOGETHER, *cut.t.shape)) for _ in range(2))
+    for fill in fills:
+        fill(cut, np.moveaxis(own, 0, -1), np.moveaxis(everywhere, 0, -1))
+    most = np.zeros((TOGETHER, cut.t.shape[-1]))
+    for resource in range(TOGETHER):
+        for side in (own[resource], everywhere[resource]):
+            if side.any():
+                most[resource] += (count * side).reshape(-1, cut.t.shape[-1]).sum(axis=0)
+    return np.moveaxis(most, 0, -1)
 
 
 __all__ = ["RESOURCES", "LoadModel", "Loads", "Resource", "ShardLoads"]

@@ -226,8 +226,12 @@ class MemoryModel:
 
 
 def buffer_bytes(values: Array, times: PassTimes) -> Array:
-    """Send and receive buffer of the largest collective on every rank [G], from loads [K, G]."""
+    """Send and receive buffer of the largest collective on every rank [G], from loads [K, G].
+
+    Limits: one GPU -> 0
+    """
     sent, received, parts = times.buffers
     if not sent.size:
         return np.zeros(values.shape[-1:])
-    return np.asarray(capacity.buffer_bytes((values[sent], values[received] / parts)).max(axis=0))
+    largest = capacity.buffer_bytes((values[sent], values[received] / parts)).max(axis=0)
+    return np.where(np.asarray(times.gpus) > 1, largest, 0.0)

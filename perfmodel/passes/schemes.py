@@ -91,6 +91,19 @@ REDUCTIONS: dict[str, Exchange | None] = {AUTO: None} | {
 """How partial bags of a row-wise pass become bags, by the names of ``--reduction``."""
 
 
+FLAT = Exchange.RS
+"""Of rows over all GPUs, the usual exchange."""
+
+
+def exchanges_of(library: str) -> tuple[Exchange, ...]:
+    """How partial bags of rows over all GPUs may become bags with a library's collectives.
+
+    NVSHMEM 2.9 has no reduce-scatter; of ``best`` the library, and so the exchange, is chosen by size.
+    """
+    known = {"best": (Exchange.RS, Exchange.RB), "nvshmem": (Exchange.RB,)}
+    return known.get(library, (Exchange.RS,))
+
+
 def copied(exchange: Any) -> Any:
     """Whether every rank has the table, of one code or each of an array."""
     return exchange == Exchange.DP

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.model.look_ups import LookUps
 from perfmodel.schema.distributions import Distribution
@@ -15,21 +16,41 @@ Ints = NDArray[np.int64]
 
 
 class AllLookUps:
-    """``LookUps`` of T tables; tables of equal ids, rows and pooling share one."""
+    """``LookUps`` of T tables; tables of equal ids, rows and pooling share one.
+
+    batch, gpus  of all tables, or of each [T]
+    """
 
     def __init__(
-        self, ids: Sequence[Distribution], rows: Array, pooling: Array, batch: float, gpus: float
+        self, ids: Sequence[Distribution], rows: Array, pooling: Array, batch: ArrayLike, gpus: ArrayLike
     ) -> None:
         laws = {id(each): each for each in ids}  # few objects, often one for all tables
         equal = {each: at for at, each in enumerate(dict.fromkeys(laws.values()))}
         place = {key: equal[each] for key, each in laws.items()}
-        law = np.array([place[id(each)] for each in ids], dtype=np.float64)
+        law = np.array([place[id(each)] for each in ids]) if len(laws) > 1 else np.zeros(rows.size, np.int64)
+        self._laws, self._law = tuple(equal), law
+        self._columns = np.broadcast_arrays(law.astype(np.float64), rows, pooling, batch, gpus)
+        self.skewed = np.array([not each.uniform for each in equal])[law]
+
+    @cached_property
+    def _kinds(self) -> tuple[Ints, list[LookUps]]:
         _, first, of = np.unique(
-            np.stack([law, rows, pooling], axis=1), axis=0, return_index=True, return_inverse=True
+            np.stack(self._columns, axis=1), axis=0, return_index=True, return_inverse=True
         )
-        self.of: Ints = of.reshape(-1)
-        self.kinds = [LookUps(ids[at], float(rows[at]), float(pooling[at]), batch, gpus) for at in first]
-        self.skewed = np.array([not each.uniform for each in equal])[law.astype(np.int64)]
+        asked = zip(
+            self._law[first].tolist(), *(each[first].tolist() for each in self._columns[1:]), strict=True
+        )
+        return of.reshape(-1), [LookUps(self._laws[law], *numbers) for law, *numbers in asked]
+
+    @property
+    def of(self) -> Ints:
+        """The place among ``kinds`` of every table [T]."""
+        return self._kinds[0]
+
+    @property
+    def kinds(self) -> list[LookUps]:
+        """Those that differ."""
+        return self._kinds[1]
 
     def groups(self, table: Ints, hot: Array) -> list[tuple[tuple[Ints, ...], LookUps, float]]:
         """(indices, look-ups, hot rows) of tables with skewed ids or hot rows; [...]."""

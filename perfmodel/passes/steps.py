@@ -13,6 +13,7 @@ from perfmodel.schema.evidence import Clock, Evidence
 ALL, INSIDE, ACROSS = "all", "inside", "across"
 """Ranks of a collective: all; those of one NVLink domain; those of the same place in all domains."""
 SPLITS = "all_to_all_splits"
+CONVERT_OUT, CONVERT_IN = "convert_out", "convert_in"
 _SORT_ALONE = "sort_lookups"
 _SORTS = frozenset({"deduplicate", _SORT_ALONE})
 _BELOW_NAMES = frozenset(
@@ -116,7 +117,7 @@ FORWARD: tuple[Step, ...] = (
     Step("gather_pool", (_R.GATHER_DRAM, _R.GATHER_L2), grouped=True),
     Step("all_to_all_rows", (_R.ROWS_SENT, _R.ROWS_RECEIVED), "all_to_all", like="all_to_all_bags"),
     Step("pool_unique_rows", (_R.POOL_DRAM, _R.POOL_L2), like="gather_pool"),
-    Step("convert_out", (_R.CONVERT_OUT,), like="local_sum"),
+    Step(CONVERT_OUT, (_R.CONVERT_OUT,), like="local_sum"),
     Step("reduce_scatter_bags", (_R.REDUCE_SCATTER,), "reduce_scatter"),
     Step("reduce_scatter_inside", (_R.REDUCE_INSIDE,), "reduce_scatter", INSIDE),
     Step("reduce_scatter_across", (_R.REDUCE_ACROSS,), "reduce_scatter", ACROSS),
@@ -131,7 +132,7 @@ FORWARD: tuple[Step, ...] = (
     Step(
         "all_to_all_sparse_bags", (_R.SPARSE_SENT, _R.SPARSE_RECEIVED), "all_to_all", like="all_to_all_bags"
     ),
-    Step("convert_in", (_R.CONVERT_IN,), like="local_sum"),
+    Step(CONVERT_IN, (_R.CONVERT_IN,), like="local_sum"),
     Step("local_sum", (_R.LOCAL_SUM,)),
 )
 """The forward pass, in order."""
@@ -186,9 +187,6 @@ BELOW_HBM: tuple[Step, ...] = (
 """Steps of a look-up whose rows are in a tier below the HBM; ``gather_host`` instead of the gather. Training
 also updates rows there, after those of the HBM."""
 
-EXCHANGE = Step("exchange_bags", (_R.BAGS_SENT, _R.BAGS_RECEIVED), "reduce_scatter or all_to_all")
-"""The exchange of bags of two libraries, by whichever is faster."""
-
 
 def with_tiers(steps: tuple[Step, ...], *, ssd: bool = False) -> tuple[Step, ...]:
     """Steps of a pass some of whose rows are in host memory: what brings them, what updates them there.
@@ -216,8 +214,7 @@ def by_type(steps: tuple[Step, ...], shardings: tuple[str, ...] = SHARDING_TYPES
 
 
 STEPS: dict[str, Step] = {
-    step.name: step
-    for step in (*by_type((*FORWARD, WEIGHTS, *BACKWARD)), *BELOW_HBM, EXCHANGE, Step(HANDOVER, ()))
+    step.name: step for step in (*by_type((*FORWARD, WEIGHTS, *BACKWARD)), *BELOW_HBM, Step(HANDOVER, ()))
 }
 """All steps by name."""
 LABELS = {
@@ -236,7 +233,6 @@ LABELS = {
     "update_host": "update rows in host memory",
     "reduce_scatter_bags": "reduce-scatter (bags)",
     "all_to_all_bags": "all-to-all (bags)",
-    "exchange_bags": "reduce-scatter or all-to-all (bags)",
     "reduce_scatter_inside": "reduce-scatter (inside a domain)",
     "reduce_scatter_across": "reduce-scatter (across domains)",
     "local_sum": "local sum",

@@ -52,7 +52,7 @@ class PlanTables:
     apart: Array | None = None
 
     def __len__(self) -> int:
-        return len(self.names)
+        return self.rows.size
 
     @staticmethod
     def of(tables: TableSet, ids: Distribution | Sequence[Distribution] = UNIFORM) -> PlanTables:

@@ -19,7 +19,7 @@ from perfmodel.model import kernels, set_caches, tiers
 from perfmodel.model.look_ups import Gather
 from perfmodel.model.popularity import popularity_bins
 from perfmodel.passes.allowed_tiers import CACHED, IN_HOST, IN_PLACE, ON_SSD, WITH_CACHE, Below
-from perfmodel.passes.cut import LoadInputs, Part, TableCut, Training
+from perfmodel.passes.cut import LoadInputs, Of, Part, TableCut, Training
 from perfmodel.passes.placement import Plan
 from perfmodel.passes.schemes import asks_once
 from perfmodel.passes.step_resources import Resource
@@ -72,12 +72,12 @@ class TierLoads:
             law = law_of_kind(cut.model, int(key[0]))
             missed[at], reads[at] = law.alone((int(key[0]), *key[1:]), self.below.policy, ways)
             distinct[at] = law.distinct / key[1]
-        own[..., _IDS[code]] = distinct * cut.model.id_bytes
+        own[..., _IDS[code]] = distinct * cut.id_bytes
         each = self.of_a_miss(code, cut.elements * cut.w)
         for resource, size in zip(self.fetches(code), each, strict=True):
             own[..., resource] += (reads if resource in _READ else missed) * size
 
-    def asked(self, ub: Array, G: float, r: Array, row: Array) -> tuple[Array, Array]:
+    def asked(self, ub: Array, G: Of, r: Array, row: Array) -> tuple[Array, Array]:
         """The last two of ``Part``; 0 of LRU caches, which bring each row once."""
         if self.below.policy != LFU:
             return np.zeros(np.shape(r)), np.zeros(np.shape(r))

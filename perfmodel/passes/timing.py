@@ -8,12 +8,14 @@ from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.collectives.library import Timing, nothing, select, untimed
+from perfmodel.model import bounds
 from perfmodel.model import embedding_bag as eb
 from perfmodel.model.tiers import exposed_time
 from perfmodel.passes.basis import PassBasis
+from perfmodel.passes.cut import Of
 from perfmodel.passes.fast_curve import FastCurve
 from perfmodel.passes.handover import BETWEEN, Sent
 from perfmodel.passes.step_resources import Resource
@@ -37,6 +39,7 @@ LOOK_UPS = ("cache_lookup", "ssd_lookup")
 class PassTimes:
     """Steps on G ranks in NVLink domains of g, with the constants and libraries of ``basis``.
 
+    gpus, domain, id_bytes  of all passes, or of each [...]: then only ``exact`` times them
     groups  resources, each of which is above 0 where a plan uses a group of tables that TorchRec looks up by
             itself (``LookUpGroups``); none: one launch looks up all tables
     digits  that the sort of the backward needs (``LoadInputs.sort_digits``)
@@ -44,12 +47,12 @@ class PassTimes:
     """
 
     basis: PassBasis
-    gpus: int
-    domain: int
+    gpus: Of
+    domain: Of
     steps: tuple[Step, ...]
     groups: tuple[int, ...] = ()
     prefetch: bool = False  # whether caches are filled while the batch before runs
-    id_bytes: float = 8.0
+    id_bytes: Of = 8.0
     digits: float = 8.0
 
     def __getstate__(self) -> dict[str, Any]:
@@ -81,7 +84,9 @@ class PassTimes:
         if step.like:  # a kernel that nobody timed: the constants are another's
             timing = untimed(timing)
         return (
-            timing if step.always else timing.where((np.max(x, axis=0) > 0) & (step.alone or self.gpus > 1))
+            timing
+            if step.always
+            else timing.where((np.max(x, axis=0) > 0) & (step.alone | (np.asarray(self.gpus) > 1)))
         )
 
     def launches(self, most: Array) -> Array:
@@ -106,13 +111,13 @@ class PassTimes:
         if name == "gather_host":
             hidden = self.basis.gather_timing(dram, l2, None, launches=launches)
             return (HBM_GATHER, float(hidden.time_s[0])) if dram[0] > 0 else ("", 0.0)
-        sharers = self.tiers.sharers(np.full(moved.shape, float(self.gpus)))
+        sharers = self.tiers.sharers(_spread(self.gpus, moved))
         link = self.tiers.over_link(moved, wire, sharers, launches)
         return (LINK_GATHER, float(link.time_s[0])) if moved[0] > 0 else ("", 0.0)
 
     def _below(self, step: Step, x: list[Array], launches: Array | float) -> Timing:
         """A step of rows in host memory or on SSDs, which waits for x."""
-        sharers = self.tiers.sharers(np.full(x[0].shape, float(self.gpus)))
+        sharers = self.tiers.sharers(_spread(self.gpus, x[0]))
         if step.name == "gather_host":
             pool = self.basis.gather_timing(x[0], x[1], None, launches=launches)
             if not x[2].any():
@@ -155,55 +160,63 @@ class PassTimes:
         return np.where(x > 0, self.splits_bytes, 0.0) if step.splits else np.asarray(x)
 
     @cached_property
-    def splits_bytes(self) -> float:
+    def splits_bytes(self) -> Array:
         """Size of a splits all-to-all [bytes]; each tensor that is exchanged has a number for each peer."""
         constant = self.basis.constant
         numbers = constant("splits_per_peer") + (WEIGHTS in self.steps)
-        return float(eb.splits_bytes(self.gpus, numbers, constant("split_bytes")))
+        return np.asarray(eb.splits_bytes(self.gpus, numbers, constant("split_bytes")), dtype=np.float64)
 
     def all_splits(self, sets: int) -> float:
         """Time of one all-to-all with the splits of several sets of exchanges [s]."""
         step = STEPS[SPLITS]
-        return float(self._collective(step, np.array([sets * self.splits_bytes])).time_s[0])
+        return float(self._collective(step, np.atleast_1d(sets * self.splits_bytes)).time_s[0])
 
-    def group(self, step: Step) -> tuple[float, int | None]:
-        """Ranks of a collective, and how many of them are in a node.
+    def group(self, step: Step) -> tuple[Array, int | None]:
+        """Ranks of a collective [...], and how many of them are in a node.
 
         Limits: ranks that do not fill domains -> 1 across domains: no scheme exchanges so
         """
-        node = self.basis.gpus_per_node
-        even = self.gpus % self.domain == 0
-        return {
-            ALL: (float(self.gpus), node),
-            INSIDE: (float(self.domain), node),
-            ACROSS: (float(self.gpus // self.domain) if even else 1.0, 1),
-        }[step.ranks]
+        gpus, domain = (np.asarray(x, dtype=np.float64) for x in (self.gpus, self.domain))
+        if step.ranks == ACROSS:
+            return np.where(gpus % domain == 0, gpus // domain, 1.0), 1
+        return {ALL: gpus, INSIDE: domain}[step.ranks], self.basis.gpus_per_node
 
     @cached_property
     def buffers(self) -> tuple[Ints, Ints, Array]:
         """Of each of N collectives that need buffers: resources [N] sent and received, and of how many equal
-        parts [N, 1] of the latter a rank keeps one: a reduce-scatter leaves it its part, and an all-reduce
-        nothing beside what it was given, which it sums in place."""
+        parts [N, 1], or [N, ...] of passes on different GPUs, a rank keeps one of the latter: a
+        reduce-scatter leaves it its part, and an all-reduce nothing beside what it was given, which it sums
+        in place."""
         held = [step for step in self.steps if step.collective and not (step.splits or step.in_place)]
         sent = np.array([step.resources[0] for step in held], dtype=np.int64)
         received = np.array([step.resources[-1] for step in held], dtype=np.int64)
         whole = {"all_reduce": np.inf}
         parts = [
-            whole.get(step.collective, self.group(step)[0]) if len(step.resources) == 1 else 1.0
+            np.atleast_1d(
+                whole.get(step.collective, self.group(step)[0]) if len(step.resources) == 1 else 1.0
+            )
             for step in held
         ]
-        return sent, received, np.array(parts).reshape(-1, 1)
+        return sent, received, np.array(np.broadcast_arrays(*parts)).reshape(len(held), -1)
 
     def _collective(self, step: Step, payload: Array) -> Timing:
         ranks, node = self.group(step)
-        if ranks == 1 or not payload.any():
+        if (ranks == 1).all() or not payload.any():
             return nothing(payload.shape)
-        gpus = np.full(payload.shape, ranks)
-        return self.basis.setting.links.timing(step.collective, payload, gpus, node)
+        return self.basis.setting.links.timing(step.collective, payload, _spread(ranks, payload), node)
+
+    def light_time(self, step: Step, payload: Array) -> Array:
+        """Least time of a collective at datasheet rates, without latency (``bounds``) [s]."""
+        value, (ranks, node) = self.basis.setting.machine.value, self.group(step)
+        domain = np.ones(()) if node == 1 else np.minimum(ranks, self.domain)
+        scatters = step.collective == "reduce_scatter"
+        bound = bounds.reduce_scatter_floor_time if scatters else bounds.all_to_all_floor_time
+        inside = value("nvlink_bytes_per_s") or value("pcie_bytes_per_s")
+        return bound(payload, ranks, domain, inside, value("nic_bytes_per_s"))
 
     def sent(self, step: Step, payload: Array, time: Array) -> Sent:
         ranks, _ = self.group(step)
-        return Sent(step.alike, step.collective, payload, np.full(payload.shape, ranks), time)
+        return Sent(step.alike, step.collective, payload, _spread(ranks, payload), time)
 
     def fast(self, most: Array) -> Array:
         """Times [...] of many passes from the busiest ranks' loads [..., K]: for a search, without bands.
@@ -360,6 +373,11 @@ class PassTimes:
         sharers = self._sharers
         link = value("host_link_bytes_per_s") * self.basis.constant("link_packet_fraction")
         return both * value("host_bytes_per_s") / sharers, both * link
+
+
+def _spread(value: ArrayLike, like: Array) -> Array:
+    """The same of all passes, or that of each."""
+    return np.full(like.shape, value, dtype=np.float64)
 
 
 def _part(row: StepRow, left: float) -> StepRow:

@@ -35,9 +35,7 @@ def _unique_gradients(a: TableCut, own: Array, everywhere: Array) -> None:
     """Gradients of unique rows, added up from those of the bags before they travel."""
     if not a.ub.any():
         return
-    added = a.traffic(
-        np.full(a.U.shape, a.B), a.B * a.L, a.D, a.U, a.D * a.pooled, len(a.model.tables), a.pooled
-    )
+    added = a.traffic(np.full(a.U.shape, a.B), a.B * a.L, a.D, a.U, a.D * a.pooled, a.beside, a.pooled)
     everywhere[..., Resource.ACCUMULATE_DRAM] = added.dram_bytes * a.ub
     everywhere[..., Resource.ACCUMULATE_L2] = added.l2_bytes * a.ub
     everywhere[..., Resource.ROW_GRADIENTS_SENT] = a.U * a.D * a.v * a.ub
@@ -51,7 +49,7 @@ def _update_hot(a: TableCut, training: Training, everywhere: Array) -> None:
         return
     row = ex.update_row_bytes(a.D, a.w, training.per_element, training.per_row) + 2 * a.D * a.pooled
     bags, read = np.full(a.hot.shape, a.B), a.B * a.hot_L
-    moved = a.traffic(bags, read, a.D, a.hot, row, a.copies, a.pooled)
+    moved = a.traffic(bags, read, a.D, a.hot, row, a.beside, a.pooled)
     everywhere[..., Resource.SORT] += a.sorted(read, a.model.sort_digits) * hot
     everywhere[..., Resource.UPDATE_DRAM] += moved.dram_bytes * hot
     everywhere[..., Resource.UPDATE_L2] += moved.l2_bytes * hot

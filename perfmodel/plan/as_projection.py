@@ -243,17 +243,9 @@ def planned_projection(base: Projection, found: Planned) -> Projection:
 
 def _light_time(evaluator: Evaluator, rows: Iterable[StepRow], time_s: float, local_s: float) -> float:
     """Least time at datasheet rates and without latency (``bounds``): the local look-up and the links."""
-    value, links = evaluator.setting.machine.value, 0.0
-    inside = value("nvlink_bytes_per_s") or value("pcie_bytes_per_s")
-    steps = {step.name: step for step in evaluator.steps}
-    for row in rows:
-        if not row.collective:
-            continue
-        ranks, node = evaluator.times.group(steps[row.name])
-        domain = 1.0 if node == 1 else min(ranks, float(evaluator.domain))
-        scatter = row.collective == "reduce_scatter"
-        bound = bounds.reduce_scatter_floor_time if scatter else bounds.all_to_all_floor_time
-        links += float(bound(row.payload_bytes, ranks, domain, inside, value("nic_bytes_per_s")))
+    steps, light = {step.name: step for step in evaluator.steps}, evaluator.times.light_time
+    sent = [row for row in rows if row.collective]
+    links = sum(float(light(steps[row.name], np.asarray(row.payload_bytes))) for row in sent)
     return float(bounds.sharded_floor_time(time_s, local_s, 0.0, 1.0, links))
 
 

@@ -112,7 +112,7 @@ class Busiest:
     @property
     def id_bytes(self) -> float:
         """Of one id; with the weight of its row, where that goes along; of a weight in its own exchange."""
-        plain = self.evaluator.model.id_bytes
+        plain = float(self.evaluator.model.id_bytes)
         if whole_of(self.resource) in (_R.WEIGHTS_SENT, _R.WEIGHTS_RECEIVED):
             return float(self.cut.ids[0]) - plain
         if whole_of(self.resource) in (_R.IDS_SENT, _R.IDS_RECEIVED) and self.evaluator.model.sets:
@@ -148,9 +148,9 @@ class Busiest:
         elif kind == Exchange.TWO_LEVEL and resource in BY_DOMAIN:
             r = max(r / e.domain, 1.0)
         stored = resource in (_R.ROWS_SENT, _R.ROWS_RECEIVED)
-        pooled, B = constant("pooled_element_bytes"), cut.B
+        pooled, B = constant("pooled_element_bytes"), float(cut.B)
         known = {
-            "G": cut.G, "B": B, "L": L, "D": D, "U": float(cut.U[0]),
+            "G": float(cut.G), "B": B, "L": L, "D": D, "U": float(cut.U[0]),
             "domains": e.gpus / e.domain, "parts": r, "columns": c, "q": q, "elements": elements, "v": v,
             "w": float(e.tables.element_bytes[t]) if stored else pooled,
             "id_bytes": self.id_bytes, "index_bytes": index, "holders": r * c, "copies": c,

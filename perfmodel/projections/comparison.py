@@ -93,7 +93,7 @@ def differences(a: Projection, b: Projection) -> tuple[Difference, ...]:
 
 
 _BAGS = (
-    *("reduce_scatter_bags", "all_to_all_bags", "exchange_bags", "local_sum", "all_to_all_sparse_bags"),
+    *("reduce_scatter_bags", "all_to_all_bags", "local_sum", "all_to_all_sparse_bags"),
     *("reduce_scatter_inside", "reduce_scatter_across", "all_to_all_across", "convert_out", "convert_in"),
 )
 """Steps by which partial bags become bags."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from perfmodel.passes.explanation import Explanation, Pass, explained, find_step
-from perfmodel.passes.steps import BELOW_HBM
-from perfmodel.projections.costs import CONVERT_IN, CONVERT_OUT
+from perfmodel.passes.steps import BELOW_HBM, CONVERT_IN, CONVERT_OUT
 from perfmodel.projections.memory_explanation import explain_memory
 from perfmodel.projections.projection import Projection
 from perfmodel.projections.step_bytes import payload_of

@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model import capacity, sharding
-from perfmodel.model import embedding_bag as eb
-from perfmodel.passes.settings import BEST
+from perfmodel.passes.memory import buffer_bytes
 from perfmodel.passes.tier_times import cache_state_bytes
-from perfmodel.projections.costs import ALL_TO_ALL, SPARSE, Forward
+from perfmodel.projections.costs import Forward
 from perfmodel.projections.inputs import Configs, TableGroup
 from perfmodel.question.groups import LARGEST
 from perfmodel.schema.tiers import SSD, UVM_CACHING
@@ -44,22 +43,19 @@ class GpuMemory:
 
 
 def gpu_memory(forward: Forward, work: Configs) -> GpuMemory:
-    """What a GPU holds. Of the backend ``best`` the exchange of bags with the larger buffers counts.
+    """What a GPU holds. Where a library may exchange bags in two ways, the larger buffers count.
 
     Limits: one GPU, or every table on every GPU -> no buffers;  one memory for all -> all rows, no buffers
     """
-    rows, bags, lookups, elements, sparse = _sums(forward, work)
-    length, G = forward.constant("length_bytes"), work.gpus
-    dense = eb.partial_bags_bytes(G, elements, forward.sent_element_bytes)
-    way = forward.way
-    received = sparse if way == SPARSE else dense if way in (ALL_TO_ALL, BEST) else dense / G
-    lengths, ids = eb.lengths_bytes(G, bags, length), eb.ids_bytes(lookups, work.id_bytes)
-    largest = capacity.buffer_bytes(
-        (lengths, lengths), (ids, ids), (sparse if way == SPARSE else dense, received)
-    )
+    rows = np.zeros(work.gpus.shape)
+    for t in work.stacked:
+        held = t.count * t.rows * t.dim * t.element_bytes / np.where(t.rows >= work.gpus, work.gpus, 1.0)
+        rows = rows + (held.sum(axis=0) if np.ndim(held) > 1 else held)
+    sent = (forward.exchanged(work, forward.even(work, kind)).T for kind in forward.exchanges)
+    largest = np.max([buffer_bytes(values, forward.times(work)) for values in sent], axis=0)
     kept = rows if work.cached is None else rows * work.cached
     beside = np.maximum(_cache_bytes(forward, work) - kept, 0.0)
-    return GpuMemory(kept, np.where(G > 1, largest, 0.0), beside)
+    return GpuMemory(kept, largest, beside)
 
 
 def _cache_bytes(forward: Forward, work: Configs) -> Array:
@@ -92,25 +88,6 @@ def _widest(groups: tuple[TableGroup, ...], width: Array) -> Array:
         alike = np.asarray(width) == group.element_bytes
         longest = np.maximum(longest, np.where(alike, group.dim * group.element_bytes, 0.0))
     return longest
-
-
-def _sums(forward: Forward, work: Configs) -> tuple[Array, Array, Array, Array, Array]:
-    """Bytes of rows; of sharded tables bags, look-ups, elements, bytes of partial bags that are not empty."""
-    shape = work.gpus.shape
-    sums = [np.zeros(shape) for _ in range(5)]
-    for t in work.stacked:
-        sharded = t.rows >= work.gpus
-        shards = np.where(sharded, work.gpus, 1.0)
-        held = t.count * t.rows * t.dim * t.element_bytes / shards
-        bags = work.batch * t.count * sharded
-        sent = t.dim * forward.sent_element_bytes + forward.constant("sparse_bag_index_bytes")
-        some = bags * forward.touched(work, t, shards) * sent if forward.way == SPARSE else bags
-        columns = (held, bags, bags * t.pooling, bags * t.dim, some)
-        for at, column in enumerate(columns):
-            stacked = np.ndim(column) > 1
-            sums[at] = sums[at] + (column.sum(axis=0) if stacked else column)
-    rows, bags, lookups, elements, some = (np.broadcast_to(column, shape) for column in sums)
-    return rows, bags, lookups, elements, some
 
 
 def sized(forward: Forward, work: Configs, node: int) -> Configs:

@@ -87,11 +87,11 @@ class CostedGrid:
 @np.errstate(all="ignore")
 def costed(forward: Forward, work: Configs) -> CostedGrid:
     """Cost some configurations; values so extreme that a time is no number any more are refused."""
-    traffic = forward.traffic(work)
-    base, steps = forward.baseline(traffic), forward.steps(work, traffic)
+    loads = forward.loads(work, forward.kinds(work))
+    base, steps = forward.baseline(work), forward.steps(work, loads)
     total = totals(base, steps, own_rate=forward.memory is not None)
     time, local = total["time_s"], base.time_s
-    light = forward.light_time(work, traffic, steps, local)
+    light = forward.light_time(work, loads, steps, local)
     held = gpu_memory(forward, work)
     columns = {
         "gpus": work.gpus,

@@ -11,6 +11,7 @@ from perfmodel.model.recording import BYTES, BYTES_PER_S, SECONDS, Recorded, nam
 from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.explanation import Explanation
 from perfmodel.passes.recorded_words import recorded_parts, recorded_quantity
+from perfmodel.passes.steps import STEPS
 from perfmodel.projections.projection import Projection
 from perfmodel.schema.machine_keys import KEYS
 
@@ -25,8 +26,8 @@ def explain_memory(answer: Projection, found: Explanation, memory: LocalMemory) 
     def given(symbol: str, key: str) -> Recorded:
         return recorded_quantity(symbol, machine.quantity(key), f"{key}: {KEYS[key].meaning}")
 
-    traffic, floor = answer.forward.traffic(answer.work), given("t0", "launch_floor_s")
-    dram, passed = float(traffic.dram_bytes[0]), float(traffic.l2_bytes[0])
+    loads, floor = answer.loads, given("t0", "launch_floor_s")
+    dram, passed = (float(loads.most[0, each]) for each in STEPS["gather_pool"].resources)
     stated = Recorded(memory.bytes_per_s, BYTES_PER_S, symbol="R", meaning="rate of the memory", source=whose)
     sharers = Recorded(float(memory.sharers), symbol="n_shared", meaning="GPUs that share the memory")
     reached = given("gather_rate", "gather_bytes_per_s") / given("hbm_rate", "hbm_bytes_per_s")
@@ -41,7 +42,7 @@ def explain_memory(answer: Projection, found: Explanation, memory: LocalMemory) 
     functions: tuple[Callable[..., Any], ...] = (kernels.gather_pool_time,)
     if memory.remote:
         whole = "rows, ids and bags, each once: what the card carries"
-        bare = Recorded(float(traffic.bare_bytes[0]), BYTES, symbol="x", meaning=whole)
+        bare = Recorded(float(loads.bare_bytes[0]), BYTES, symbol="x", meaning=whole)
         reads = "from a read over the network to its data"
         latency = Recorded(memory.latency_s, SECONDS, symbol="lambda", meaning=reads, source=whose)
         near = named("t_memory", time, "of the same gather beside the GPU")

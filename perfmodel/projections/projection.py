@@ -16,7 +16,7 @@ from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.schemes import BY_DOMAIN
 from perfmodel.passes.settings import Setting, clock_of
 from perfmodel.passes.steps import LABELS, StepRow
-from perfmodel.projections.costs import TWO_LEVEL, Forward, fullest_part
+from perfmodel.projections.costs import TWO_LEVEL, Forward, GpuLoads, fullest_part
 from perfmodel.projections.fitting import gpu_memory
 from perfmodel.projections.grid import CostedGrid
 from perfmodel.projections.inputs import Configs
@@ -130,6 +130,11 @@ class Projection:
     crossovers: tuple[Crossover, ...]
     question: Understood | None = None
     shards: str = ""  # of a sharding other than row-wise: what a GPU holds
+
+    @property
+    def loads(self) -> GpuLoads:
+        """What each GPU has to do."""
+        return self.forward.loads(self.work, self.forward.kinds(self.work))
 
     @property
     def gpus(self) -> int:
@@ -349,7 +354,7 @@ def _crossovers(
             gpus,
             forward.gpus_per_node,
             "",
-            "exchange_bags" in names or "reduce_scatter_bags" in names,
+            "reduce_scatter_bags" in names,
         ),
         (
             "reduce_scatter",

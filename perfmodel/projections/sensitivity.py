@@ -10,8 +10,8 @@ from perfmodel.errors import NoCalibrationError
 from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.schemes import AUTO, BY_DOMAIN
 from perfmodel.passes.settings import BEST, load_setting
-from perfmodel.passes.steps import STEPS, StepRow
-from perfmodel.projections.costs import CONVERT_IN, CONVERT_OUT, SPARSE, TWO_LEVEL, Forward
+from perfmodel.passes.steps import CONVERT_IN, CONVERT_OUT, STEPS, StepRow
+from perfmodel.projections.costs import SPARSE, TWO_LEVEL, Forward
 from perfmodel.projections.grid import project_grid
 from perfmodel.projections.inputs import Configs
 from perfmodel.projections.projection import Projection, local_memory_work

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from functools import cached_property
 
@@ -13,9 +14,9 @@ from perfmodel.passes.equations import Equation
 from perfmodel.passes.explanation import Payload
 from perfmodel.passes.letters import LETTERS
 from perfmodel.passes.recorded_words import recorded_quantity, recorded_terms, working_lines
-from perfmodel.passes.steps import StepRow
+from perfmodel.passes.steps import CONVERT_IN, CONVERT_OUT, STEPS, StepRow
 from perfmodel.passes.terms import Term
-from perfmodel.projections.costs import CONVERT_IN, CONVERT_OUT, SPARSE, Forward
+from perfmodel.projections.costs import SPARSE
 from perfmodel.projections.projection import Projection
 from perfmodel.units import format_bytes
 
@@ -28,10 +29,10 @@ _LAWS: dict[str, Law] = {
     "local_sum": (embedding_bag.local_sum_bytes, ("G", "B T D", "w")),
 }
 _BAGS: Law = (embedding_bag.partial_bags_bytes, ("G", "B T D", "w"))
-_SPARSE_BYTES = {"all_to_all_bags": "(B T) m (D w + i)", "local_sum": "(B T) (m (D w + i) + D w)"}
+_SPARSE_BYTES = {"all_to_all_sparse_bags": "(B T) m (D w + i)", "local_sum": "(B T) (m (D w + i) + D w)"}
 _CONVERT_BYTES = "(B T D) (v + w)"  # of whole bags; of partial ones as many times G, or m of them
 _PARTIAL = "bytes of an element of a partial bag"
-_SUMS = {"B T": "bags", "B T L": "lookups", "B T D": "elements"}
+_SUMS = ("B T", "B T L", "B T D")
 
 
 def payload_of(answer: Projection, step: StepRow, like: str) -> Payload:
@@ -62,7 +63,7 @@ class _Letters:
             bags, elements, w = letter("B T"), letter("B T D"), letter("w")
             made = letter("m") * exchanges.bag_bytes(elements, w, bags * letter("i"))
             made = made if self.step.collective else made + elements * w
-            return Equation.of(Forward.traffic, _SPARSE_BYTES[name]), named("S", made, "")
+            return Equation.of(exchanges.bag_bytes, _SPARSE_BYTES[name]), named("S", made, "")
         elif name in (CONVERT_OUT, CONVERT_IN):
             whose = ("m" if self.sparse else "G") if self.partial else ""
             many = letter(whose) if whose else 1
@@ -115,9 +116,7 @@ class _Letters:
         """The letters of equal tables, multiplied; their sum where tables differ."""
         groups = self.answer.work.groups
         if len(groups) > 1:
-            traffic = self.answer.forward.traffic(self.answer.work)
-            total = float(getattr(traffic, _SUMS[symbols])[0])
-            return Recorded(total, symbol=symbols, meaning=LETTERS[symbols].meaning)
+            return Recorded(self._total(symbols), symbol=symbols, meaning=LETTERS[symbols].meaning)
         only = groups[0]
         values = {"B": self.answer.work.batch, "T": only.count, "L": only.pooling, "D": only.dim}
         first, *others = (
@@ -128,18 +127,25 @@ class _Letters:
             first = first * other
         return first
 
+    def _total(self, symbols: str) -> float:
+        """The same product of each table that is cut, added up."""
+        work, total = self.answer.work, 0.0
+        for t in work.groups:
+            of = {"B": work.batch, "T": t.count, "L": t.pooling, "D": t.dim, "G": t.rows >= work.gpus}
+            total += math.prod(float(np.asarray(of[each]).flat[0]) for each in (*symbols.split(), "G"))
+        return total
+
     def _touched(self) -> float:
         """m: shards that hold a row of a bag, weighted as the bytes of the step are where tables differ."""
-        forward, traffic = self.answer.forward, self.answer.forward.traffic(self.answer.work)
-        bags, elements = float(traffic.bags[0]), float(traffic.elements[0])
+        forward, size = self.answer.forward, self.step.payload_bytes
+        bags, elements = self._total("B T"), self._total("B T D")
+        sent, pooled = forward.sent_element_bytes, forward.constant("pooled_element_bytes")
         if self.step.name in (CONVERT_OUT, CONVERT_IN):
-            return float(traffic.sparse_elements[0]) / elements
-        pooled, index = forward.constant("pooled_element_bytes"), forward.constant(LETTERS["i"].key)
+            return size / float(exchanges.convert_bytes(1, elements, sent, pooled))
+        index = forward.constant(LETTERS["i"].key)
         if self.step.collective:
-            width, size = forward.sent_element_bytes, float(traffic.sparse_bytes[0])
-        else:
-            width, size = pooled, float(traffic.sparse_sum_bytes[0]) - elements * pooled
-        return size / (elements * width + bags * index)
+            return size / (elements * sent + bags * index)
+        return (size - elements * pooled) / (elements * pooled + bags * index)
 
     @cached_property
     def _gather(self) -> dict[str, Recorded]:
@@ -147,17 +153,15 @@ class _Letters:
         if self.step.name != "gather_pool":
             return {}
         forward, work = self.answer.forward, self.answer.work
-        traffic = forward.traffic(work)
+        most = self.answer.loads.most
+        dram, passed = (float(most[0, each]) for each in STEPS["gather_pool"].resources)
         lookups = sum(float((work.batch * t.count * t.pooling).flat[0]) for t in work.groups)
-        written, pooled = 0.0, 0.0
-        for t in work.groups:
-            shards = float(self.answer.gpus) if float(t.rows.flat[0]) >= self.answer.gpus else 1.0
-            touched = float(forward.touched(work, t, np.asarray(shards)).flat[0]) if self.sparse else shards
-            bags = float((work.batch * t.count).flat[0]) * touched
-            written, pooled = written + bags, pooled + bags * float(t.dim.flat[0])
+        cuts = list(forward.cuts(work, forward.kinds(work)))
+        written = sum(float((count * cut.bags).sum()) for cut, count in cuts)
+        pooled = sum(float((count * cut.bags * cut.D).sum()) for cut, count in cuts)
         width = pooled / written * forward.constant("pooled_element_bytes") + forward.constant("offset_bytes")
         width *= forward.setting.machine.value("bag_factor")
-        ids, dram = float(work.id_bytes[0]), float(traffic.dram_bytes[0])
+        ids = float(work.id_bytes[0])
         whose = "those that are not empty" if self.sparse else "one for each sample of every GPU"
         rows = (
             ("n", lookups, "rows looked up by this GPU, for everybody's samples"),
@@ -170,7 +174,7 @@ class _Letters:
             ("id", ids, "bytes of an id"),
             ("o", width, "bytes of a partial bag and its offset, times bag_factor"),
             ("dram_bytes", dram, "S: what misses the L2 cache"),
-            ("l2_bytes", float(traffic.l2_bytes[0]), "all that passes the L2 cache"),
+            ("l2_bytes", passed, "all that passes the L2 cache"),
         )
         counts = ("n", "bags")
         return {

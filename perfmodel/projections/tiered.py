@@ -18,7 +18,7 @@ from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.steps import STEPS
 from perfmodel.passes.tier_times import PACKET, TierTimes
 from perfmodel.projections.inputs import Configs
-from perfmodel.projections.timed import TimedStep, Traffic, sum_time
+from perfmodel.projections.timed import TimedStep, sum_time
 from perfmodel.schema.distributions import Distribution
 from perfmodel.schema.tiers import LFU, SSD, UVM, Tier
 from perfmodel.units import format_bytes, format_count, format_fraction
@@ -53,7 +53,7 @@ class Tiered:
     tier: Tier
     ids: Distribution
 
-    def steps(self, work: Configs, traffic: Traffic, pool: TimedStep) -> list[TimedStep]:
+    def steps(self, work: Configs, pool: TimedStep) -> list[TimedStep]:
         """Before and instead of the gather, in order. ``pool``  the gather as from HBM"""
         asked = list(self.all_asked(work))
         column = {name: np.array([getattr(one, name) for one in asked]) for name in AskedRows.__annotations__}

@@ -218,9 +218,6 @@ def short_label(step: StepRow | Difference) -> str:
 def _label(answer: Projection, step: StepRow) -> str:
     """The step's name; with backend ``best`` also which exchange and which library won."""
     label = short_label(step)
-    if step.name == "exchange_bags":
-        summed = any(other.name == "local_sum" for other in answer.steps)
-        label = "all-to-all (bags)" if summed else "reduce-scatter (bags)"
     if answer.setting.backend == "best" and step.collective:
         label = label.replace(")", f", {step.library})")
     return label

@@ -48,13 +48,12 @@ def test_a_row_wise_plan_has_the_steps_of_the_projection(reduction: str, gpus: i
     found = evaluator.cost(Plan(TABLES, placements, gpus, evaluator.domain))
     asked = {"tables": TABLES.model, "machine": machine, "gpus": gpus, "reduction": reduction}
     wanted = project_one(**asked, payload=payload)
-    same = {"all_to_all_sparse_bags": "all_to_all_bags"}
-    assert [same.get(row.name, row.name) for row in found.rows] == [step.name for step in wanted.steps]
+    assert [row.name for row in found.rows] == [step.name for step in wanted.steps]
     for row, step in zip(found.rows, wanted.steps, strict=True):
         close = {name: getattr(step, name) for name in ("time_s", "low_s", "high_s", "floor_s")}
         assert {name: getattr(row, name) for name in close} == pytest.approx(close, rel=1e-12), row.name
         assert row.payload_bytes == pytest.approx(step.payload_bytes, rel=1e-12), row.name
-        assert row.evidence == step.evidence or row.name == "all_to_all_sparse_bags"
+        assert row.evidence == step.evidence, row.name
     assert found.time_s == pytest.approx(wanted.time_s, rel=1e-12)
     assert ("convert_out" in steps(wanted)) == (payload != "fp32")
 
@@ -88,7 +87,8 @@ def test_a_sparse_exchange_keeps_its_positions() -> None:
     """m bags of 32 v + 4 bytes: fp8 is not half of fp16, but for the positions it is."""
     asked: dict[str, Any] = {"table_bytes": 10e12, "reserve": 0, "reduction": "sparse"}
     full, half, quarter = (
-        steps(project_one(**asked, payload=p))["all_to_all_bags"].payload_bytes for p in (None, "fp16", "fp8")
+        steps(project_one(**asked, payload=p))["all_to_all_sparse_bags"].payload_bytes
+        for p in (None, "fp16", "fp8")
     )
     assert half / full == pytest.approx((64 + 4) / (128 + 4))
     assert quarter / full == pytest.approx((32 + 4) / (128 + 4))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import perfmodel
 from perfmodel.collectives.library import Faster, Library
 from perfmodel.errors import BadInputError
-from perfmodel.model.look_ups import LookUps
+from perfmodel.model.popularity import Popularity
 from perfmodel.passes.settings import BEST
 from perfmodel.projections import (
     Forward,
@@ -110,7 +110,7 @@ def test_best_takes_the_faster_library_at_each_size() -> None:
     p = one(Faster(large, small), backend=BEST, gpus=64, batch=4096)
     used = {step.name: step.library for step in p.steps if step.collective}
     assert used["all_to_all_splits"] == "nvshmem"
-    assert used["exchange_bags"] == "nccl"
+    assert used["reduce_scatter_bags"] == "nccl"
     alone = [one(library.times, backend=library.name, gpus=64, batch=4096) for library in (large, small)]
     assert p.time_s < min(q.time_s for q in alone)
     # 18 us of floor against (1/50 - 1/400) ns a byte: 64/63 * 18e-6 / 17.5e-12 bytes
@@ -133,7 +133,7 @@ def test_two_levels_send_the_full_buffer_inside_and_an_eighth_across() -> None:
 
 def test_sparse_exchange_sends_only_the_shards_that_a_bag_touches() -> None:
     p = one(gpus=128, pooling=4, reduction="sparse")
-    sent = next(step.payload_bytes for step in p.steps if step.name == "all_to_all_bags")
+    sent = next(step.payload_bytes for step in p.steps if step.name == "all_to_all_sparse_bags")
     assert sent == pytest.approx(1024 * (128 * (1 - (127 / 128) ** 4)) * (128 + 4))
 
 
@@ -363,8 +363,8 @@ def test_the_paper_grids_have_their_sizes() -> None:
 
 def test_skewed_look_ups_are_asked_once_whatever_they_are_sent_with(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
-    own = LookUps.miss
-    monkeypatch.setattr(LookUps, "miss", lambda *given: asked.append(given) or own(*given))
+    own = Popularity.misses
+    monkeypatch.setattr(Popularity, "misses", lambda *given: asked.append(given) or own(*given))
     question: dict[str, Any] = {"tables": "mlperf-dlrm-dcnv2", "gpus": 64, "distribution": "zipf:1.0507"}
     first = project_one(**question)
     assert asked

@@ -11,7 +11,6 @@ import pytest
 
 from perfmodel.projections import inputs, prepare, project, project_one
 from perfmodel.projections.sensitivity import sensitivities
-from perfmodel.projections.timed import Traffic
 from perfmodel.schema.workload import Table, TableSet
 
 
@@ -31,14 +30,14 @@ def test_tables_side_by_side_are_the_sum_of_each(
     monkeypatch.setattr(inputs, "_STACK", 32)  # stacks of a few tables
     forward, work = prepare(None, "h100-sxm-ib", tables=set_of(30), gpus=[8, 64, 128], **options)
     assert len(work.stacked) > 1 and sum(group.rows.size for group in work.stacked) == len(work.groups)
-    found = forward.traffic(work)
-    alone: list[Traffic] = []
+    found, kinds = forward.loads(work, forward.kinds(work)), forward.kinds(work)
+    alone = []
     for group in work.groups:
         one = replace(work, groups=(group,))
         one.__dict__["table_count"] = work.table_count  # the cache is shared among all of them
-        alone.append(forward.traffic(one))
-    for name in vars(found):
-        assert getattr(found, name) == pytest.approx(sum(getattr(part, name) for part in alone)), name
+        alone.append(forward.loads(one, kinds))
+    assert found.most == pytest.approx(np.sum([each.most for each in alone], axis=0))
+    assert found.bare_bytes == pytest.approx(np.sum([each.bare_bytes for each in alone], axis=0))
 
 
 def calls_of(tables: TableSet) -> int:

@@ -144,8 +144,8 @@ def _base(asked: Mapping[str, Any]) -> tuple[Projection, PerfmodelError | None]:
 
 def _row_wise(base: Projection) -> str:
     """How the baseline that people have exchanges its bags."""
-    way = _exchange_words(base.forward.way)
-    return f"every table over all GPUs, {way}" if base.gpus > 1 else "every table on one GPU"
+    ways = " or ".join(map(_exchange_words, base.forward.exchanges))
+    return f"every table over all GPUs, {ways}" if base.gpus > 1 else "every table on one GPU"
 
 
 def machines_of(name: str, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -271,10 +271,7 @@ def _as_needed(asked: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in asked.items() if name != "gpus"}
 
 
-def _exchange_words(way: str) -> str:
-    kind = schemes.exchange_named(way)
-    if kind is None:
-        return way
+def _exchange_words(kind: schemes.Exchange) -> str:
     word = kind.facts.reduction
     if word in schemes.BY_ROWS:
         return f"{word} exchange"
