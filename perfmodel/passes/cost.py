@@ -279,8 +279,7 @@ class Evaluator:
         if step.name == "gather_host" and timing.limit_names[int(timing.limit[0])] not in (*LINK, *SHARED):
             step = STEPS["gather_pool"]  # what it reads in place, if anything, takes no longer
         if step.below_hbm:
-            main = Resource.IN_PLACE if step.name == "gather_host" else step.resources[0]
-            each = loads.of(main)
+            each = loads.of(step.counted)
             rank = int(np.argmax(each))
         elif step.gathers:  # the rank that takes longest
             value = self.setting.machine.value

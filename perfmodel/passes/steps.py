@@ -67,6 +67,11 @@ class Step:
         return self.name in _BELOW_NAMES
 
     @property
+    def counted(self) -> Resource:
+        """Of a kernel, the bytes that an answer shows: of two memories those that cross the link."""
+        return Resource.IN_PLACE if self.name == "gather_host" else self.resources[0]
+
+    @property
     def sorts(self) -> bool:
         """Whether it finds equal ids: by a sort or a hash table (``PassBasis.sort_ends``)."""
         return self.name in _SORTS

@@ -18,14 +18,15 @@ from perfmodel.passes.loads import even_loads
 from perfmodel.passes.placement import COPY
 from perfmodel.passes.schemes import AUTO, FLAT, Exchange, by_domain, copied, exchanges_of
 from perfmodel.passes.schemes import REDUCTIONS as BY_NAME
-from perfmodel.passes.steps import FORWARD, HANDOVER, STEPS
+from perfmodel.passes.step_resources import Resource
+from perfmodel.passes.steps import FORWARD, HANDOVER, STEPS, Step, with_tiers
 from perfmodel.passes.tables import PlanTables
 from perfmodel.passes.timing import PassTimes
 from perfmodel.projections.inputs import Configs, TableGroup
-from perfmodel.projections.tiered import Tiered
+from perfmodel.projections.tiered import GATHER_HOST, Tiered
 from perfmodel.projections.timed import TimedStep, sum_time
 from perfmodel.schema.distributions import UNIFORM, Distribution
-from perfmodel.schema.tiers import Tier
+from perfmodel.schema.tiers import SSD, Tier
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int64]
@@ -48,6 +49,10 @@ class GpuLoads:
 
     most: Array
     bare_bytes: Array
+
+    def has(self, *resources: Resource) -> bool:
+        """Whether any configuration has any of them."""
+        return bool(self.most[..., list(resources)].any())
 
 
 @dataclass(frozen=True)
@@ -72,9 +77,11 @@ class Forward(PassBasis):
     def loads(self, work: Configs, kind: Codes) -> GpuLoads:
         """Of tables whose bags are exchanged so (``kinds``)."""
         cuts = list(self.cuts(work, kind))
-        most = sum(even_loads(cut, count) for cut, count in cuts)
+        most = np.asarray(sum(even_loads(cut, count) for cut, count in cuts))
+        if self.tier is not None:
+            most = Tiered(self, self.tier, self.ids).filled(work, most)
         bare = sum(_all_tables(count * cut.gathered.bare_bytes) for cut, count in cuts)
-        return GpuLoads(np.asarray(most), np.asarray(bare))
+        return GpuLoads(most, np.asarray(bare))
 
     def exchanged(self, work: Configs, kind: Codes) -> Array:
         """``GpuLoads.most`` without the gather."""
@@ -136,7 +143,10 @@ class Forward(PassBasis):
 
     def times(self, work: Configs) -> PassTimes:
         """Of the steps on the GPUs of each configuration."""
-        return PassTimes(self, work.gpus, self.domain(work.gpus), FORWARD, id_bytes=work.id_bytes)
+        steps = FORWARD
+        if self.tier is not None:
+            steps = with_tiers(steps, ssd=self.tier.kind == SSD)
+        return PassTimes(self, work.gpus, self.domain(work.gpus), steps, id_bytes=work.id_bytes)
 
     def baseline(self, work: Configs) -> Timing:
         """The gather of the same batch from local memory, nothing else."""
@@ -147,24 +157,18 @@ class Forward(PassBasis):
 
     def steps(self, work: Configs, loads: GpuLoads) -> list[TimedStep]:
         """All steps that any configuration has, in the order in which they run."""
-        times, most = self.times(work), loads.most
-        found = [
-            self._timed(step.name, times, loads)
-            for step in FORWARD
-            if step.always or most[..., list(step.resources)].any()
-        ]
-        if self.tier is None:
-            return list(self._with_handover(work, found))
-        below = Tiered(self, self.tier, self.ids)
-        at = next(at for at, step in enumerate(found) if step.step.always)
-        found[at : at + 1] = below.steps(work, found[at])
-        return below.overlapped(list(self._with_handover(work, found)))
+        times = self.times(work)
+        used = [step for step in times.steps if step.always or loads.has(*step.resources)]
+        found = list(self._with_handover(work, [self._timed(step, times, loads) for step in used]))
+        return found if self.tier is None else Tiered(self, self.tier, self.ids).overlapped(found)
 
-    def _timed(self, name: str, times: PassTimes, loads: GpuLoads) -> TimedStep:
-        step, most = STEPS[name], loads.most
+    def _timed(self, step: Step, times: PassTimes, loads: GpuLoads) -> TimedStep:
+        most = loads.most
         if step.collective:
             return TimedStep(step, times.payload(step, most), times.exact(step, most))
-        moved = most[..., step.resources[0]]
+        if step.name == GATHER_HOST and not loads.has(step.counted):
+            step = STEPS["gather_pool"]  # all rows that it reads are in HBM by then
+        moved = most[..., step.counted]
         if self.memory is None or not step.always:
             return TimedStep(step, moved, times.exact(step, most))
         timing = self.gather_timing(moved, most[..., step.resources[1]], self.memory, loads.bare_bytes)

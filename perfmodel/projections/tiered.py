@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -11,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.collectives.library import Timing
-from perfmodel.model import kernels, set_caches, tiers
+from perfmodel.model import kernels, tiers
 from perfmodel.model.look_ups import Gather, LookUps
-from perfmodel.model.popularity import popularity_bins
 from perfmodel.passes.basis import PassBasis
-from perfmodel.passes.steps import STEPS
-from perfmodel.passes.tier_times import PACKET, TierTimes
+from perfmodel.passes.cut import Part
+from perfmodel.passes.step_resources import BELOW, Resource
+from perfmodel.passes.tier_loads import law_of, pooled_misses
+from perfmodel.passes.tier_times import PACKET
+from perfmodel.passes.timing import AHEAD
 from perfmodel.projections.inputs import Configs
 from perfmodel.projections.timed import TimedStep, sum_time
 from perfmodel.schema.distributions import Distribution
@@ -25,7 +28,7 @@ from perfmodel.units import format_bytes, format_count, format_fraction
 
 Array = NDArray[np.float64]
 
-CACHE_LOOKUP, FETCH_ROWS, GATHER_HOST, READ_SSD = "cache_lookup", "fetch_rows", "gather_host", "read_ssd"
+GATHER_HOST, READ_SSD = "gather_host", "read_ssd"
 
 
 @dataclass(frozen=True)
@@ -47,50 +50,41 @@ class AskedRows:
 
 @dataclass(frozen=True)
 class Tiered:
-    """A look-up through one tier: ``steps`` replaces the gather of a pass whose rows are all in HBM."""
+    """A look-up through one tier: what it adds to the loads of a pass whose rows are all in HBM."""
 
     basis: PassBasis
     tier: Tier
     ids: Distribution
 
-    def steps(self, work: Configs, pool: TimedStep) -> list[TimedStep]:
-        """Before and instead of the gather, in order. ``pool``  the gather as from HBM"""
+    def filled(self, work: Configs, most: Array) -> Array:
+        """The loads [..., K] with those of the tier. ``most``  as from HBM"""
         asked = list(self.all_asked(work))
         column = {name: np.array([getattr(one, name) for one in asked]) for name in AskedRows.__annotations__}
-        sharers = self.times.sharers(work.gpus)
-        in_place = self.times.in_place(column["in_place_bytes"], column["wire_bytes"], sharers, pool.timing)
-        gather = TimedStep(STEPS[GATHER_HOST], column["in_place_bytes"], in_place)
-        if self.tier.kind == UVM:
-            return [gather]
-        ids = column["distinct"] * work.id_bytes
-        find = TimedStep(STEPS[CACHE_LOOKUP], ids, self.times.looked_up(column["distinct"]))
-        if self.tier.policy == LFU:
-            return [find, gather]
-        timing = self._fetched(column, sharers)
-        name = READ_SSD if self.tier.kind == SSD else FETCH_ROWS
-        return [find, TimedStep(STEPS[name], column["missed_bytes"], timing), pool]
-
-    def _fetched(self, column: dict[str, Array], sharers: Array) -> Timing:
-        """Of the rows that the cache has not."""
-        crossing = column["missed_bytes"], column["wire_bytes"], sharers
-        if self.tier.kind != SSD:
-            return self.times.fetched(*crossing)
-        moved, wire, sharing = crossing
-        return self.times.from_ssd(moved, wire, column["blocks"], sharing)
+        whole = np.zeros((BELOW[1], len(work)))
+        whole[: most.shape[-1]] = most.T
+        on_ssd, ids = self.tier.kind == SSD, column["distinct"] * work.id_bytes
+        crossing = column["missed_bytes"], column["wire_bytes"]
+        if self.tier.kind == UVM or self.tier.policy == LFU:
+            crossing = column["in_place_bytes"], column["wire_bytes"]
+            moved, wire = Resource.IN_PLACE, Resource.IN_PLACE_WIRE
+        elif on_ssd:
+            moved, wire = Resource.SSD_FETCHED, Resource.SSD_FETCHED_WIRE
+            whole[Resource.SSD_READ] = column["blocks"] * self._value("ssd_block_bytes")
+        else:
+            moved, wire = Resource.FETCHED, Resource.FETCHED_WIRE
+        whole[moved], whole[wire] = crossing
+        if self.tier.kind != UVM:
+            whole[Resource.SSD_CACHE_IDS if on_ssd else Resource.CACHE_IDS] = ids
+        return whole.T
 
     def overlapped(self, steps: list[TimedStep]) -> list[TimedStep]:
         """The pass, with what brings rows into the cache beside everything else where it is prefetched."""
         if not self.tier.prefetch:
             return steps
-        ahead = [step for step in steps if step.name in (CACHE_LOOKUP, FETCH_ROWS, READ_SSD)]
+        ahead = [step for step in steps if step.name in AHEAD]
         whole, other = sum_time(ahead), sum_time([step for step in steps if step not in ahead])
         left = tiers.exposed_time(whole, other) / whole
         return [replace(s, timing=_part(s.timing, left)) if s in ahead else s for s in steps]
-
-    @property
-    def times(self) -> TierTimes:
-        """Of the link, with the constants of the basis."""
-        return TierTimes(self.basis)
 
     def _value(self, key: str) -> float:
         return self.basis.setting.machine.value(key)
@@ -105,7 +99,7 @@ class Tiered:
     def all_asked(self, work: Configs) -> Iterator[AskedRows]:
         """What a GPU of each configuration is asked."""
         shape = work.gpus.shape
-        columns = [(g.count, g.rows, g.dim * g.element_bytes, g.pooling) for g in work.groups]
+        columns = [(g.count, g.rows, g.dim, g.element_bytes, g.pooling) for g in work.groups]
         tables = np.array([[np.broadcast_to(x, shape) for x in one] for one in zip(*columns, strict=True)])
         value = self._value
         sector = self._constant("link_sector_bytes")
@@ -134,46 +128,40 @@ def _asked(
     packet: tuple[float, float, float],
     block: float,
 ) -> AskedRows:
-    """Of a GPU; ``tables``  (count, rows, bytes of a row, pooling) of each kind."""
+    """Of a GPU; ``tables``  (count, rows, dim, bytes of an element, pooling) of each kind."""
     latency, rate, sector = link
-    count, rows, row, pooling = np.array(tables).T
+    count, rows, dim, width, pooling = np.array(tables).T
+    row = dim * width
     parts = np.where(rows >= gpus, gpus, 1.0)
     moved = kernels.sector_rounded(row, sector)
     sent = tiers.wire_bytes(moved, *packet)
-    crossing = wire = 0.0
     held = tiers.rows_in_flight(latency, rate, moved)
     cache = np.where(held >= 1, parts * held, 0.0)
+    each = list(zip(rows.tolist(), pooling.tolist(), parts.tolist(), strict=True))
+    laws = {at: law_of(ids, E, r * batch * L) for at, (E, L, r) in enumerate(each)}
+    distinct = float(
+        sum(n * laws[at].distinct / r for at, (n, r) in enumerate(zip(count, parts, strict=True)))
+    )
     if tier.kind == UVM:
-        each = zip(rows.tolist(), pooling.tolist(), parts.tolist(), cache.tolist(), strict=True)
-        missed = [float(LookUps(ids, E, L, batch, r).miss(Gather.SHARD, 0, X)) for E, L, r, X in each]
+        alone = zip(each, cache.tolist(), strict=True)
+        missed = [float(LookUps(ids, E, L, batch, r).miss(Gather.SHARD, 0, X)) for (E, L, r), X in alone]
         reads = count * batch * pooling * np.array(missed)
-        crossing, wire = float(reads @ moved), float(reads @ sent)
-    p, same, bins = _bins_of(ids, tuple(rows.tolist()))
-    a = set_caches.asked_rate(p, np.repeat(parts * batch * pooling, bins))
-    many = np.repeat(count / parts, bins) * same
-    moved_of, sent_of, reads_of = (np.repeat(each, bins) for each in (moved, sent, np.ceil(row / block)))
-    distinct = float(set_caches.rows_asked(a, many, 1.0))
-    if tier.kind == UVM:
-        return AskedRows(distinct, 0.0, 0.0, 0.0, crossing, wire)
-    sets = max(float(np.ceil(cached * float(np.sum(many)) / ways)), 1e-9)
+        return AskedRows(distinct, 0.0, 0.0, 0.0, float(reads @ moved), float(reads @ sent))
+    by_width = dim * (tier.prefetch or tier.kind == SSD)  # FBGEMM's caches: ``tier_loads.cache_keys``
+    caches = defaultdict[tuple[float, float], list[tuple[Part, int]]](list)
+    for at, key in enumerate(zip(width.tolist(), by_width.tolist(), strict=True)):
+        part = (at, float(parts[at]), cached, 0.0, float(cache[at]))
+        caches[key].append((part, int(count[at])))
+    found: dict[Part, tuple[float, float]] = {}
+    for shards in caches.values():
+        found |= pooled_misses(tuple(shards), laws, tier.policy, ways)
+    gone, reads = (
+        count * np.array(column) for column in zip(*(found[p] for p in sorted(found)), strict=True)
+    )
     if tier.policy == LFU:
-        absent = set_caches.lfu_absent(a, many, sets, ways)
-        whole = np.split(absent * np.repeat(parts / count, bins), np.cumsum(bins)[:-1])
-        of = zip(np.split(a, np.cumsum(bins)[:-1]), whole, parts * batch * pooling, cache, strict=True)
-        reads = count / parts * np.array([set_caches.lfu_reads(*each) for each in of])
-        rows_gone = float(absent @ -np.expm1(-a))
-        return AskedRows(distinct, rows_gone, 0.0, 0.0, float(reads @ moved), float(reads @ sent))
-    gone = set_caches.lru_batch_misses(a, many, sets, ways)
-    missed_bytes, sent_bytes = float(gone @ moved_of), float(gone @ sent_of)
-    return AskedRows(distinct, float(gone.sum()), missed_bytes, float(gone @ reads_of), 0.0, sent_bytes)
-
-
-@lru_cache(maxsize=8)
-def _bins_of(ids: Distribution, rows: tuple[float, ...]) -> tuple[Array, Array, NDArray[np.int64]]:
-    """``popularity_bins`` of tables, one after the other, and how many bins each has."""
-    each = [popularity_bins(ids, E) for E in rows]
-    p, same = (np.concatenate(column) for column in zip(*each, strict=True))
-    return p, same, np.array([found[0].size for found in each])
+        return AskedRows(distinct, float(gone.sum()), 0.0, 0.0, float(reads @ moved), float(reads @ sent))
+    blocks = float(gone @ np.ceil(row / block))
+    return AskedRows(distinct, float(gone.sum()), float(gone @ moved), blocks, 0.0, float(gone @ sent))
 
 
 def _part(timing: Timing, left: Array) -> Timing:

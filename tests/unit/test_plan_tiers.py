@@ -76,6 +76,20 @@ def test_tables_that_are_all_in_one_tier_cost_what_a_projection_says(tier: str, 
     assert evaluator.exact_times(most[np.newaxis])[0] == pytest.approx(found.time_s, rel=1e-9)
 
 
+@pytest.mark.parametrize(
+    "tier", ["uvm", "uvm-caching:5%", "uvm-caching:5%,lfu", "uvm-caching:5%,prefetch", "ssd:5%"]
+)
+def test_unlike_tables_have_the_caches_of_fbgemm_in_a_projection_too(tier: str) -> None:
+    """A cache for each type, and where rows are prefetched or on SSDs for each width."""
+    shapes = [("a", 32, "fp32", 8.0), ("b", 64, "fp32", 9.0), ("c", 64, "fp16", 7.0), ("d", 128, "fp16", 5.0)]
+    some = TableSet("some", tuple(Table(name, 10**6, dim, L, dtype) for name, dim, dtype, L in shapes))
+    answer = project_one(tables=some, gpus=8, tier=tier, distribution="zipf:1.05")
+    tables = PlanTables.of(some, parse_distribution("zipf:1.05"))
+    evaluator = Evaluator.on(BOX, tables, 1024, 8, below=Below.of([parse_tier(tier)]))
+    found = evaluator.cost(in_tier(uniform_plan(tables, "row-wise", 8, evaluator.domain), tier))
+    assert {s.name: s.time_s for s in found.rows} == pytest.approx({s.name: s.time_s for s in answer.steps})
+
+
 @pytest.mark.parametrize("tier", [f"uvm-caching:5%{way}" for way in ("", ",lfu", ",prefetch")] + ["ssd:5%"])
 def test_row_wise_a_cache_needs_the_hbm_that_a_projection_says(tier: str) -> None:
     """Rows of two lengths and two types; caches of a plan have whole sets of 32 for each table."""

@@ -119,7 +119,7 @@ def test_every_step_is_explained_with_its_numbers() -> None:
     for tier, names in (
         ("uvm", ["gather-host"]),
         ("uvm-caching:1%,prefetch", ["cache-lookup", "fetch-rows"]),
-        ("ssd:1%", ["read-ssd", "cache-lookup"]),
+        ("ssd:1%", ["read-ssd", "ssd-lookup"]),
     ):
         answer = one(tier)
         for name in names:
@@ -127,7 +127,13 @@ def test_every_step_is_explained_with_its_numbers() -> None:
             assert all(term.text for term in found.terms) and found.working
             assert found.equation.startswith("t =")
             ids = [term.value for term in found.terms if term.symbol == "id"]
-            assert ids == ([8] if name == "cache-lookup" else [])
+            assert ids == ([8] if name.endswith("-lookup") else [])
+
+
+def test_a_cache_of_a_part_of_the_rows_holds_the_one_row_that_is_asked_for() -> None:
+    """Its size goes by the rows of the table, not by those that anybody asks for."""
+    answer = one("uvm-caching:10%", distribution="one-row")
+    assert answer.to_dict()["tier_plan"]["missed_rows"] == pytest.approx(0, abs=1e-3)
 
 
 def test_what_would_help_keeps_the_tier_but_for_one_memory() -> None:
