@@ -13,7 +13,7 @@ from perfmodel.passes.cost import Evaluator, StepCost
 from perfmodel.passes.loads import ShardLoads
 from perfmodel.passes.memory import PlanMemory
 from perfmodel.passes.placement import COPY, Placement, Plan, Scheme, check_scheme
-from perfmodel.passes.schemes import TABLE_ROW_WISE, WAYS, RowParts, copied
+from perfmodel.passes.schemes import TABLE_ROW_WISE, WAYS, RowParts, copied, exchanges_of, over_all
 from perfmodel.passes.tables import PlanTables
 from perfmodel.units import format_bytes
 
@@ -25,10 +25,11 @@ _AT_ONCE = 40_000  # shards of tables whose loads are computed together
 _ROUNDING = 1e-6  # row parts are whole rows: the largest has up to a row more
 
 
-def schemes_of(way: str, gpus: int, domain: int, dim: int) -> list[Scheme]:
+def schemes_of(way: str, gpus: int, domain: int, dim: int, library: str = "") -> list[Scheme]:
     """The schemes that a way stands for: parts by powers of two, and as many as go.
 
     gpus  G;  domain  g, ranks of an NVLink domain;  dim  elements of the widest row
+    library  by whose collectives row parts on all GPUs become bags (``exchanges_of``)
     Limits: a way that needs more GPUs, domains or columns than there are -> none
     """
     cut = WAYS[way]
@@ -36,7 +37,8 @@ def schemes_of(way: str, gpus: int, domain: int, dim: int) -> list[Scheme]:
     columns = _powers(1 if cut.rows == RowParts.ANY else 2, most) if cut.columns else [1]
     if cut.rows == RowParts.ANY:
         return [Scheme(cut.exchange, r, c) for c in columns for r in _powers(2, gpus // c)]
-    return [Scheme(cut.exchange, cut.row_parts(gpus, domain), c) for c in columns]
+    kinds = exchanges_of(library) if over_all(cut.exchange) else (cut.exchange,)
+    return [Scheme(kind, cut.row_parts(gpus, domain), c) for kind in kinds for c in columns]
 
 
 def _powers(least: int, most: int) -> list[int]:
@@ -117,7 +119,7 @@ def _promising(
     priced: Mapping[Scheme, Even] | None,
 ) -> list[Scheme]:
     """The schemes of a way, best first by their time with shards spread evenly."""
-    schemes = schemes_of(way, evaluator.gpus, evaluator.domain, int(evaluator.tables.dim.max()))
+    schemes = schemes_here(evaluator, [way])[way]
     if known is None and len(schemes) <= _TRIED:
         return schemes
     even = priced or spread_evenly(evaluator, schemes)
@@ -159,7 +161,8 @@ def schemes_here(evaluator: Evaluator, ways: Iterable[str]) -> dict[str, list[Sc
     """The schemes of each way that may be here."""
     dim, uneven = int(evaluator.tables.dim.max()), evaluator.gpus % evaluator.domain > 0
     kept = [way for way in ways if not (uneven and WAYS[way].of_domains)]
-    return {way: schemes_of(way, evaluator.gpus, evaluator.domain, dim) for way in kept}
+    here = evaluator.gpus, evaluator.domain, dim, evaluator.setting.backend
+    return {way: schemes_of(way, *here) for way in kept}
 
 
 def spread_evenly(evaluator: Evaluator, schemes: Sequence[Scheme]) -> dict[Scheme, Even]:

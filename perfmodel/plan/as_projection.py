@@ -18,7 +18,6 @@ from perfmodel.passes.alike import (
     spread_evenly,
 )
 from perfmodel.passes.cost import Evaluator
-from perfmodel.passes.placement import WHOLE
 from perfmodel.passes.schemes import DATA_PARALLEL, ROW_WISE, SHARDINGS, WAYS
 from perfmodel.passes.steps import STEPS, StepRow, by_cause
 from perfmodel.passes.tables import PlanTables
@@ -52,11 +51,8 @@ class Compared:
 
     @property
     def exchange(self) -> str | None:
-        """Its exchange by the name of a plan file; of row-wise the one that the projection chose."""
-        if self.alike is None:
-            return None
-        summed = self.answer is not None and any(step.name == "local_sum" for step in self.answer.steps)
-        return (WHOLE if self.way == ROW_WISE and summed else self.alike.scheme).kind.key
+        """Its exchange by the name of a plan file."""
+        return self.alike.scheme.kind.key if self.alike else None
 
     @property
     def limiting(self) -> StepRow | None:

@@ -13,7 +13,6 @@ from perfmodel.model import bounds
 from perfmodel.model.look_ups import LookUps
 from perfmodel.passes.basis import LocalMemory, PassBasis
 from perfmodel.passes.cut import LoadInputs, TableCut
-from perfmodel.passes.handover import Sent
 from perfmodel.passes.loads import even_loads
 from perfmodel.passes.placement import COPY
 from perfmodel.passes.schemes import AUTO, FLAT, Exchange, by_domain, copied, exchanges_of
@@ -159,7 +158,7 @@ class Forward(PassBasis):
         """All steps that any configuration has, in the order in which they run."""
         times = self.times(work)
         used = [step for step in times.steps if step.always or loads.has(*step.resources)]
-        found = list(self._with_handover(work, [self._timed(step, times, loads) for step in used]))
+        found = list(self._with_handover(times, [self._timed(step, times, loads) for step in used]))
         return found if self.tier is None else Tiered(self, self.tier, self.ids).overlapped(found)
 
     def _timed(self, step: Step, times: PassTimes, loads: GpuLoads) -> TimedStep:
@@ -174,20 +173,19 @@ class Forward(PassBasis):
         timing = self.gather_timing(moved, most[..., step.resources[1]], self.memory, loads.bare_bytes)
         return TimedStep(step, moved, timing)
 
-    def _with_handover(self, work: Configs, steps: list[TimedStep]) -> Iterator[TimedStep]:
+    def _with_handover(self, times: PassTimes, steps: list[TimedStep]) -> Iterator[TimedStep]:
         """The steps, and what the pass adds to its collectives, where that was measured."""
         yield from steps
         known = self.setting.handover
         if not known.known:
             return
         sent = [
-            Sent(step.name, step.collective, step.payload_bytes, work.gpus, step.timing.time_s)
-            for step in steps
-            if step.collective
+            times.sent(each.step, each.payload_bytes, each.timing.time_s) for each in steps if each.collective
         ]
-        *times, rank = known.times(sent)
-        low, time, high = (np.asarray(np.broadcast_to(part, work.gpus.shape), float) for part in times)
-        rank = np.broadcast_to(rank, work.gpus.shape)
+        shape = np.shape(times.gpus)
+        *parts, rank = known.times(sent)
+        low, time, high = (np.asarray(np.broadcast_to(part, shape), float) for part in parts)
+        rank = np.broadcast_to(rank, shape)
         none = constant(0, time.shape)
         timing = Timing(time, low, high, time, rank, none, (HANDOVER,), none, (self.setting.backend,))
         yield TimedStep(STEPS[HANDOVER], np.zeros_like(time), timing)

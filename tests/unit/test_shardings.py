@@ -481,3 +481,14 @@ def test_of_more_gpus_the_fewest_are_taken() -> None:
         assert shardings.with_fitting(Tried(24), question)[0].gpus == 384  # type: ignore[arg-type]
         needed = 392  # and no more
         assert shardings.with_fitting(Tried(24), question)[0].gpus == 24  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("backend", ["nccl", "nvshmem", "best"])
+@pytest.mark.parametrize(("gpus", "pooling"), [(8, 32), (64, 4), (64, 32)])
+def test_a_row_wise_plan_exchanges_bags_as_the_projection_does(backend: str, gpus: int, pooling: int) -> None:
+    """NVSHMEM has no reduce-scatter; of two libraries the faster exchange runs, which the size decides."""
+    base = project_one(machine="h200-sxm-ib", backend=backend, gpus=gpus, pooling=pooling)
+    found = best_alike(evaluator_of(base), "row-wise", base.gpu_count.usable_bytes)
+    assert isinstance(found, Alike)
+    assert found.cost.time_s == pytest.approx(base.time_s, rel=1e-12)
+    assert [row.name for row in found.cost.rows] == [step.name for step in base.steps]
