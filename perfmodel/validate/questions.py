@@ -16,14 +16,13 @@ from perfmodel.model.differences import ratio_band
 from perfmodel.onechip.answer import ChipAnswer, answer_on, cost_on
 from perfmodel.onechip.symmetric import global_memory
 from perfmodel.passes.dense import on_machine
-from perfmodel.passes.steps import STEPS
 from perfmodel.passes.tables import PlanTables
 from perfmodel.passes.training import WholeStep
 from perfmodel.projections import grids, project, project_one
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.evidence import Clock
-from perfmodel.units import format_bytes, format_count, format_fraction, format_number, format_ratio
+from perfmodel.units import format_bytes, format_count, format_number, format_ratio
 from perfmodel.validate import crossover, dlrm, measured
 from perfmodel.validate.crossover import Comparison
 from perfmodel.validate.dlrm_dense import stored
@@ -188,16 +187,6 @@ def gpus_needed(table_bytes: float, reserve: float) -> Finding:
     return Finding(asked.gpus, f"{first} (--reserve {reserve:g}); {second} as memory is kept free by default")
 
 
-def communication(gpus: Sequence[int]) -> Finding:
-    """Share of communication in the passes of the paper's two grids: the median, and all of them."""
-    import pandas as pd
-
-    frame = pd.concat(project(grid(gpus=gpus)) for grid in grids.GRIDS.values())
-    exchanges = [f"{name}_time_s" for name, step in STEPS.items() if step.collective]
-    shares = frame[frame.columns.intersection(exchanges)].sum(axis=1) / frame["time_s"]
-    return Finding.within(float(shares.median()), shares, format_fraction)
-
-
 def ratio_of_samples(source: str, slow: str, fast: str, below_bytes: float = inf) -> Finding:
     """Measured times of one source under two notes, at the smallest of its sizes below some size."""
     rows = _samples(source_id=source)
@@ -290,7 +279,6 @@ QUESTIONS: dict[str, Callable[..., Finding]] = {
     "ratio_of_samples": ratio_of_samples,
     "throughput": throughput,
     "gpus_needed": gpus_needed,
-    "communication": communication,
     "dependence": dependence,
     "chip_speedup": chip_speedup,
     "held_out": held_out,
