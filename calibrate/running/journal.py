@@ -21,7 +21,7 @@ from types import TracebackType
 
 from calibrate.running.fold import problem_of, visit_median_s
 from perfmodel.errors import BadInputError
-from perfmodel.schema.gate import MOST_RUN_BYTES, too_large
+from perfmodel.schema.gate import MOST_RUN_BYTES, raised, too_large
 from perfmodel.schema.home import SAMPLES_NAME
 from perfmodel.schema.run_lines import RUN_FILE, RunLines, put_away, read_lines
 from perfmodel.schema.runs import Finish, Point, PointLine, RunHeader, Status, Visit
@@ -334,9 +334,9 @@ def _is_a_link(path: Path) -> BadInputError:
 def _content(file: int, path: Path) -> bytes:
     with os.fdopen(os.dup(file), "rb") as stream:
         stream.seek(0)
-        raw = stream.read(MOST_RUN_BYTES + 1)
-    if len(raw) > MOST_RUN_BYTES:
-        raise too_large(path, "run", MOST_RUN_BYTES)
+        raw = stream.read(raised(MOST_RUN_BYTES) + 1)
+    if len(raw) > raised(MOST_RUN_BYTES):
+        raise too_large(path, "run", raised(MOST_RUN_BYTES))
     return raw
 
 

@@ -12,6 +12,7 @@ import gzip
 import io
 import itertools
 import json
+import os
 import re
 import sys
 import tomllib
@@ -46,24 +47,48 @@ LONGEST_KEY = 1_000
 LONGEST_TEXT = 1_000_000  # characters
 MOST_DIGITS = 400  # the largest double has 309
 MOST_RECORDS, MOST_COLUMNS = 1_000_000, 1_000
+READ_MORE, MOST_MORE = "PERFMODEL_READ_MORE", 1_000
+"""The environment variable by which bytes, rows of CSV, values and calls of a trace are multiplied."""
 
 
-def over(where: str, what: str, most: int, next_step: str = "split it") -> BadInputError:
-    """The refusal of a file that has more of something than is read."""
+def raised(most: int) -> int:
+    """A limit of which a user may need more, times ``$PERFMODEL_READ_MORE``.
+
+    Limits: not set -> ``most``;  not a whole number from 1 to ``MOST_MORE`` -> BadInputError
+    """
+    said = os.environ.get(READ_MORE, "1")
+    if not (said.isascii() and said.isdigit() and len(said) < MOST_DIGITS and 1 <= int(said) <= MOST_MORE):
+        raise BadInputError(
+            f"{READ_MORE}={first_line(said)} is not a number of times.",
+            f"a whole number from 1 to {format_count(MOST_MORE)}, or unset it.",
+        )
+    return most * int(said)
+
+
+def more() -> str:
+    """How to read twice as much as now, if the memory of the machine allows it."""
+    return f"{READ_MORE}={2 * raised(1)} doubles the limit"
+
+
+def over(
+    where: str, what: str, most: int, next_step: str = "split it", *, fixed: bool = True
+) -> BadInputError:
+    """The refusal of a file that has more of something than is read. fixed: nothing raises the limit"""
     limit = format_count(most)
     return BadInputError(
         f"{where} has more than {limit} {what}.",
-        f"{next_step}: at most {limit} are read.",
+        f"{next_step}: at most {limit} are read" + ("." if fixed else f" ({more()})."),
         where=where,
         allowed=f"at most {limit}",
     )
 
 
 def read_bounded(path: Path, what: str, most: int = MOST_BYTES) -> bytes:
-    """Bytes of a file, a pipe, a device or of stdin (``-``), never more than ``most``.
+    """Bytes of a file, a pipe, a device or of stdin (``-``), never more than ``most``, which may be raised.
 
-    Limits: missing, unreadable, a folder, more than ``most`` (an endless stream) -> BadInputError
+    Limits: missing, unreadable, a folder, more than that (an endless stream) -> BadInputError
     """
+    most = raised(most)
     try:
         if path == STDIN:
             raw = _of_stdin(what, most)
@@ -102,7 +127,7 @@ def too_large(path: Path, what: str, most: int, unpacked: str = "") -> BadInputE
     """The refusal of a file of more than ``most`` bytes."""
     limit = f"{most // MIB} MiB{unpacked}"
     named, most_read = f"{what} {path}", f"at most {limit}"
-    step = f"{most_read} are read."
+    step = f"{most_read} are read ({more()})."
     return BadInputError(f"{named} is too large: more than {limit}.", step, where=named, allowed=most_read)
 
 
@@ -115,12 +140,12 @@ def read_text(path: Path, what: str, most: int = MOST_BYTES) -> str:
     if path.suffix.lower() == ".gz":
         try:
             with gzip.GzipFile(fileobj=io.BytesIO(raw)) as stream:
-                raw = stream.read(most + 1)
+                raw = stream.read(raised(most) + 1)
         except (OSError, EOFError, zlib.error) as error:
             reason = first_line(str(error))
             raise BadInputError(f"{what} {path} is not gzip: {reason}.", expected(what)) from None
-        if len(raw) > most:
-            raise too_large(path, what, most, " unpacked")
+        if len(raw) > raised(most):
+            raise too_large(path, what, raised(most), " unpacked")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -265,9 +290,14 @@ _PLAIN = json.JSONDecoder()
 
 
 def require_few_values(text: str) -> None:
-    """Limits: JSON text of more than ``MOST_VALUES`` values -> ValueError"""
-    if len(text) > MOST_VALUES < sum(map(text.count, ",[{")):
-        raise ValueError(f"more than {format_count(MOST_VALUES)} values")
+    """Limits: JSON text of more than ``MOST_VALUES`` values, which may be raised -> ValueError"""
+    if len(text) > MOST_VALUES and sum(map(text.count, ",[{")) > raised(MOST_VALUES):
+        raise many_values()
+
+
+def many_values() -> ValueError:
+    """The reason of a refusal."""
+    return ValueError(f"more than {format_count(raised(MOST_VALUES))} values ({more()})")
 
 
 def decode_json(text: str, decoder: json.JSONDecoder = _PLAIN, start: int | None = None) -> tuple[Any, int]:
@@ -285,20 +315,22 @@ def decode_json(text: str, decoder: json.JSONDecoder = _PLAIN, start: int | None
     return found
 
 
-def read_csv_lines(path: Path, what: str, most: int = MOST_RECORDS) -> list[tuple[int, list[str]]]:
+def read_csv_lines(path: Path, what: str, most: int | None = None) -> list[tuple[int, list[str]]]:
     """Line number and fields of each CSV row that is not blank, header first."""
     return csv_lines(read_text(path, what), f"{what} {path}", most)
 
 
-def csv_lines(text: str, where: str, most: int = MOST_RECORDS) -> list[tuple[int, list[str]]]:
+def csv_lines(text: str, where: str, most: int | None = None) -> list[tuple[int, list[str]]]:
     """Line number and fields of each row of CSV text; ``where`` names it in a message.
 
-    Limits: no row at all, more than ``most`` below the header, an open quote, a bad line end -> BadInputError
+    most  rows below the header; None: ``MOST_RECORDS``, which may be raised
+    Limits: no row at all, more than ``most``, an open quote, a bad line end -> BadInputError
     """
+    allowed = raised(MOST_RECORDS) if most is None else most
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
         rows = ((reader.line_num, row) for row in reader if row)
-        lines = list(itertools.islice(_narrow(rows, where), most + 2))
+        lines = list(itertools.islice(_narrow(rows, where), allowed + 2))
     except csv.Error as error:
         raise BadInputError(
             f"{where}, line {reader.line_num}: not valid CSV ({error}).",
@@ -306,8 +338,8 @@ def csv_lines(text: str, where: str, most: int = MOST_RECORDS) -> list[tuple[int
         ) from None
     if not lines:
         raise BadInputError(f"{where} is empty.", expected(where))
-    if len(lines) > most + 1:
-        raise over(where, "rows", most)
+    if len(lines) > allowed + 1:
+        raise over(where, "rows", allowed, fixed=most is not None)
     check_separator(lines[0][1], where)
     return lines
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from perfmodel.errors import BadInputError
 from perfmodel.schema.files import expected, shown
-from perfmodel.schema.gate import LONGEST_TEXT, MOST_BYTES, not_valid, over, read_bounded, too_large
+from perfmodel.schema.gate import LONGEST_TEXT, MOST_BYTES, not_valid, over, raised, read_bounded, too_large
 from perfmodel.units import format_count
 
 
@@ -38,8 +38,10 @@ def read_parquet(
             )
         columns = range(about.metadata.num_columns)
         groups = [about.metadata.row_group(part) for part in parts]
-        if sum(group.column(i).total_uncompressed_size for group in groups for i in columns) > MOST_BYTES:
-            raise too_large(path, what, MOST_BYTES, " unpacked")
+        if sum(group.column(i).total_uncompressed_size for group in groups for i in columns) > raised(
+            MOST_BYTES
+        ):
+            raise too_large(path, what, raised(MOST_BYTES), " unpacked")
         words = [name for name, kind in plain.items() if kind == "text"]
         file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(raw), read_dictionary=words)
         found = file.read(use_threads=False)

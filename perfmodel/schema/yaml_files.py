@@ -7,8 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.schema.files import expected, first_line, key_twice
-from perfmodel.schema.gate import MOST_DIGITS, MOST_LEVELS, MOST_VALUES, not_valid, read_text, require_bounded
-from perfmodel.units import format_count
+from perfmodel.schema.gate import (
+    MOST_DIGITS,
+    MOST_LEVELS,
+    MOST_VALUES,
+    many_values,
+    not_valid,
+    raised,
+    read_text,
+    require_bounded,
+)
 
 if TYPE_CHECKING:
     import yaml
@@ -36,8 +44,8 @@ def _of_yaml(text: str, where: str) -> Any:
     open_ones: list[tuple[Any, list[Any]]] = []
     documents: list[Any] = []
     for number, event in enumerate(yaml.parse(text, Loader=loader)):
-        if number > MOST_VALUES:
-            raise ValueError(f"more than {format_count(MOST_VALUES)} values")
+        if number > MOST_VALUES and number > raised(MOST_VALUES):
+            raise many_values()
         line = f"line {event.start_mark.line + 1}" if event.start_mark else "at the end"
         if isinstance(event, yaml.AliasEvent):
             raise ValueError(f"{line}: aliases (*name) are not read")

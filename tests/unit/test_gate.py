@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from fault_inputs import all_readers, limited
 
+from perfmodel.errors import BadInputError
 from perfmodel.schema import gate, ranges
 from perfmodel.units import format_count
 
@@ -166,3 +167,41 @@ def test_the_page_has_the_limits() -> None:
         (gate.MOST_CALLS, "collectives, ranges and look-ups"),
     ):
         assert f" {format_count(count)} {noun}" in said
+
+
+def test_a_limit_that_somebody_needs_is_raised_by_the_variable_that_the_refusal_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes, rows and values; not what the model itself has a limit of."""
+    (path := tmp_path / "large.csv").write_text("a\n" + "1\n" * 30)
+    monkeypatch.setattr(gate, "MOST_RECORDS", 20)
+    monkeypatch.setattr(gate, "MOST_VALUES", 20)
+    values = "[" + ",".join("1" * 30) + "]"
+
+    def by_bytes() -> object:
+        return gate.read_text(path, "file", 40)
+
+    asked = by_bytes, lambda: gate.read_csv_lines(path, "file"), lambda: gate.load_json(values, "file")
+    for ask in asked:
+        with pytest.raises(BadInputError) as refused:
+            ask()
+        (line,) = re.findall(r"(\w+)=(\d+) doubles the limit", str(refused.value))
+        with monkeypatch.context() as patch:
+            patch.setenv(*line)
+            assert ask()
+    monkeypatch.setenv(gate.READ_MORE, "3")
+    with pytest.raises(BadInputError, match="more than 20 rows") as refused:
+        gate.read_csv_lines(path, "file", 20)
+    assert "READ_MORE" not in refused.value.next_step
+    assert f"`{gate.READ_MORE}=" in PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("said", ["", "0", "1.5", "-1", "many", "9999999", "9" * 5000])
+def test_a_number_of_times_that_is_none_is_refused(
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path := tmp_path / "small.csv").write_text("a\n1\n")
+    monkeypatch.setenv("PERFMODEL_READ_MORE", said)
+    with pytest.raises(BadInputError, match="is not a number of times") as refused:
+        gate.read_csv_lines(path, "file")
+    assert "from 1 to 1 000" in refused.value.next_step

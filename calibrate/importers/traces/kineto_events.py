@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 from calibrate.importers.traces.columns import EMBEDDING, KernelColumns
 from calibrate.importers.traces.names import is_nccl_kernel, kernel_family
-from perfmodel.schema.gate import MOST_CALLS, over
+from perfmodel.schema.gate import MOST_CALLS, over, raised
 
 US_PER_S = 1e6
 PARAM_COMMS = "record_param_comms"
@@ -118,8 +118,10 @@ class KinetoEvents:
         elif category == "user_annotation":
             self._annotation(HostCall(name, whole(event.get("tid")), start_s, time_s, args))
         calls = self.comms, self.marks, self.gloo, self.c10d, self.ranges
-        if len(self.nccl) + len(self.embedding) + sum(map(len, calls)) > MOST_CALLS:
-            raise over("the trace", "collectives, ranges and look-ups", MOST_CALLS, "trace fewer steps")
+        known = len(self.nccl) + len(self.embedding) + sum(map(len, calls))
+        if known > MOST_CALLS and known > (most := raised(MOST_CALLS)):
+            what = "collectives, ranges and look-ups"
+            raise over("the trace", what, most, "trace fewer steps", fixed=False)
 
     def forget_operators(self) -> None:
         """Let go of operators but for those of an embedding pass: kernels of a GPU stand for the others."""
