@@ -37,6 +37,7 @@ from perfmodel.plan.made_for import MadeFor, default_optimizer
 from perfmodel.question.plans import JUDGED, CompareOptions
 from perfmodel.report.terminal import page_width, wrapped
 from perfmodel.report.traced_text import traced_text
+from perfmodel.schema.evidence import Clock
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.trace_alignment import align
 from perfmodel.schema.traces import KernelFamily, RankTrace
@@ -75,7 +76,9 @@ def compare(context: typer.Context, options: CompareOptions) -> None:
         }  # fmt: skip
         ways = _plans(box, tables, samples, read, options.plan_file, options.torchrec_plan, how)
         of_file.tell(MadeFor.of(ways[0][0]))
-        runs = [compare_run(read, *way, skip=options.skip, judged=options.judge) for way in ways]
+        again = _fitted_to(calibration, read, gpus_per_node or box.gpus_per_node)
+        how = {"skip": options.skip, "judged": options.judge, "of_these": again}
+        runs = [compare_run(read, *way, **how) for way in ways]
     at = min(range(len(runs)), key=lambda place: runs[place].run.cost)
     found, evaluator = runs[at], ways[at][0]
     if at > 0:
@@ -97,7 +100,7 @@ def compare(context: typer.Context, options: CompareOptions) -> None:
         emit(traced_text(found, file))
     if options.report is not None:
         note(f"wrote {options.report}")
-    if not found.inside:
+    if not found.inside or found.far:
         from perfmodel.report.traced_text import outside_line
 
         raise OutsideBandError(outside_line(found), found.reasons[0].words if found.reasons else "")
@@ -185,6 +188,24 @@ def _in_torchrec(evaluator: Evaluator, plan: Plan) -> list[tuple[Evaluator, Plan
     types = {entry.table: entry.sharding_type for entry in file.tables}
     sets = ExchangeSets(tuple(types[name] for name in plan.tables.names))
     return [(evaluator.exchanging(sets), plan_of(file, plan.tables))]
+
+
+def _fitted_to(calibration: Path | str | None, traces: Sequence[RankTrace], per_node: int) -> bool:
+    """Whether a calibration of one's own was made from these very traces."""
+    from calibrate.importers.traces.samples import fittable, traced_samples
+    from perfmodel.fit.traced import is_fitted_to
+    from perfmodel.schema.calibration import load_calibration
+
+    if calibration is None:
+        return False
+    known = load_calibration(str(calibration))
+    if known.clock is not Clock.TRACE:
+        return False
+    try:
+        samples = traced_samples(traces, known.machine, lambda: per_node)
+    except BadInputError:  # no sample can be made of them
+        return False
+    return is_fitted_to(known, fittable(samples))
 
 
 def _other_library(traces: Sequence[RankTrace], evaluator: Evaluator) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calibrate.importers.traces import is_trace, read_traces, without_other_kernels
-from calibrate.importers.traces.samples import DEFAULT, TraceSamples, stem_of, traced_samples
+from calibrate.importers.traces.samples import TraceSamples, fittable, stem_of, traced_samples
 from perfmodel.cli.output import note, on_terminal, rewrite, warn
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.report.trace_text import (
@@ -184,16 +184,16 @@ def _columns_of(model: str) -> int:
 
 def fit_points(result: TraceSamples) -> pd.DataFrame:
     """Samples that may be fitted; an error with what was kept apart when there are none."""
-    good = (result.samples["variant"] == DEFAULT) & (result.samples["flag"] == "ok")
-    if not good.any():
+    good = fittable(result)
+    if good.empty:
         raise BadInputError(
             "\n".join(["nothing in these traces can be fitted:", *(f"  {text}" for text in result.warnings)]),
             "trace some steps without overlap (one stream), or give the traces of all ranks.",
         )
-    lost = sorted(set(result.samples["collective"]) - set(result.samples["collective"][good]))
+    lost = sorted(set(result.samples["collective"]) - set(good["collective"]))
     if lost:
         warn(f"no sample that can be fitted: {', '.join(lost)}")
-    return result.samples[good]
+    return good
 
 
 def trace_records(result: TraceSamples) -> dict[str, Any]:

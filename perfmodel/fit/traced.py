@@ -20,6 +20,7 @@ MOST_SIZES = 48
 """Of one collective on one number of ranks: production messages have as many sizes as there are batches."""
 
 _BINS_PER_OCTAVE = 8
+_ROUNDED = 1e-5  # anchors have six digits
 
 
 def fit_traced(
@@ -54,6 +55,26 @@ def fit_traced(
         return found
     told = fit_each(kernels, machine, identity.clock)
     return found.model_copy(update={"kernels": told[0], "more_kernels": told[1:]}) if told else found
+
+
+def is_fitted_to(calibration: Calibration, samples: pd.DataFrame) -> bool:
+    """Whether a calibration was made from these very samples: most medians of a size are its anchors.
+
+    Names of files do not count: a copy of a trace is the same trace.
+    Limits: no sample, or a calibration of another clock -> False
+    """
+    rows = samples[samples["clock"] == str(calibration.clock)]
+    medians = fewer_sizes(rows).groupby(["collective", "gpus", "payload_bytes"])["time_s"].median()
+    known = {
+        (curve.collective, curve.gpus, round(size)): time
+        for curve in calibration.curves
+        for size, time in zip(curve.anchor_bytes, curve.anchor_times_s, strict=True)
+    }
+    same = [
+        math.isclose(known.get((str(name), int(gpus), int(size)), 0.0), time, rel_tol=_ROUNDED)
+        for name, gpus, size, time in medians.reset_index().itertuples(index=False)
+    ]
+    return 2 * sum(same) > len(same)
 
 
 def fewer_sizes(samples: pd.DataFrame) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from perfmodel.report.terminal import facts, paragraph, sides, table
 from perfmodel.units import counted, format_bytes, format_fraction, format_ratio, format_time
 from perfmodel.validate.traced.causes import Cause, Reason
 from perfmodel.validate.traced.expected import label_of
-from perfmodel.validate.traced.results import CALIBRATED, STEPS_ALONE, ComparedRun, ComparedStep
+from perfmodel.validate.traced.results import CALIBRATED, FAR, STEPS_ALONE, ComparedRun, ComparedStep
 
 _HEADERS = ["step", "planned", "sent", "predicted", "95 % band", "measured", "ratio", "waits", "in band"]
 _MOST_LEFT, _MOST_REASONS = 6, 5
@@ -47,14 +47,24 @@ def headline_words(run: ComparedRun) -> str:
     words = {STEPS_ALONE: ", its steps' own times", CALIBRATED: ", its calibrated steps alone"}
     judged = words.get(run.judged, "")
     measured, predicted = format_time(run.measured_s), format_time(run.predicted.time_s)
-    verdict = "inside its band" if run.agrees else "outside its band"
-    if run.inside and not run.agrees:
-        verdict = "its band is too wide to tell"
-    return f"{measured} for {what}{judged}, predicted {predicted}: {verdict}."
+    verdict = "inside its band" if run.inside else "outside its band"
+    if run.inside and run.far:
+        alone = len(run.far) == 1
+        steps = f"{run.far[0].label} takes" if alone else f"{len(run.far)} steps take"
+        verdict += f", but {steps} more than {format_ratio(FAR)} {'its' if alone else 'their'} prediction"
+    elif run.inside and not run.agrees:
+        verdict = "cannot tell, the band is too wide"
+    source = " by a calibration made from these very traces" if run.of_these else ""
+    return f"{measured} for {what}{judged}, predicted {predicted}{source}: {verdict}."
 
 
 def outside_line(run: ComparedRun) -> str:
     """Of the error that exit code 6 comes with."""
+    if run.inside:
+        named = ", ".join(
+            f"{line.label} ({format_ratio(line.own_s / line.predicted.time_s)})" for line in run.far
+        )
+        return f"more than {format_ratio(FAR)} the prediction, and above it in nine of ten repeats: {named}."
     return (
         f"{format_time(run.measured_s)} is outside the band "
         f"{band(run.predicted.low_s, run.predicted.high_s)} of the prediction."
@@ -89,6 +99,7 @@ def _steps(run: ComparedRun) -> str:
         + paragraph(
             "planned, sent: bytes of the busiest rank. measured: after the last rank arrived; of kernels the "
             "slowest rank. waits: for the last rank, the mean of all ranks"
+            + (f". far: in the band, but more than {format_ratio(FAR)} the prediction" if run.far else "")
         )
     )
 
@@ -102,7 +113,7 @@ def _row(line: ComparedStep) -> list[str]:
         band(line.predicted.low_s, line.predicted.high_s), format_time(line.own_s),
         format_ratio(line.own_s / line.predicted.time_s) if line.predicted.time_s > 0 else "",
         format_time(line.wait_s) if line.collective else "",
-        _in_band(line.inside),
+        "far" if line.far and line.predicted.holds(line.own_s) else _in_band(line.inside),
     ]  # fmt: skip
 
 

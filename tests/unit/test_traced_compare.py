@@ -13,7 +13,7 @@ from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.other_choices import choices_at
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
-from perfmodel.report.traced_text import headline
+from perfmodel.report.traced_text import headline, headline_words, traced_text
 from perfmodel.schema.traces import KernelFamily
 from perfmodel.schema.workload import Table, TableSet
 from perfmodel.units import format_ratio
@@ -69,8 +69,49 @@ def test_a_wide_band_confirms_nothing(question: Question, ratio: float) -> None:
     wide = replace(found.predicted, time_s=time_s, low_s=time_s / 4, high_s=time_s * 4)
     far = replace(found, predicted=wide)
     assert far.inside and not far.agrees
-    assert "inside its band" not in headline(far) and "is too wide to tell" in headline(far)
+    assert "inside its band" not in headline(far) and "cannot tell, the band is too wide" in headline(far)
     assert f"{format_ratio(ratio)}, band" in headline(far)
+
+
+def test_a_band_of_200_times_tells_nothing_wherever_the_time_is(question: Question) -> None:
+    found = compared(question, lambda event: event)
+    time_s = found.measured_s / 1.1
+    for wide, agrees in ((1.9, True), (14.0, False)):  # 14 times both ways: 196 times from end to end
+        known = replace(found.predicted, time_s=time_s, low_s=time_s / wide, high_s=time_s * wide)
+        near = replace(found, predicted=known)
+        assert near.inside and near.agrees is agrees
+        assert ("cannot tell" in headline(near)) is not agrees
+
+
+@pytest.mark.parametrize(("slow", "far"), [(2.5, True), (1.9, False)])
+def test_a_step_at_more_than_twice_its_prediction_is_far_whatever_its_band(
+    question: Question, slow: float, far: bool
+) -> None:
+    """The bucketize, whose band is assumed and reaches to 2.75 times; the pass is inside."""
+
+    def slower(event: Event) -> Event:
+        return replace(event, rank_s=(slow * event.rank_s[0],) * 2) if event.step == "bucketize" else event
+
+    found = compared(question, slower)
+    line = next(each for each in found.lines if each.name == "bucketize")
+    assert line.predicted.holds(line.own_s) and found.inside
+    assert line.far is far and (found.far == (line,)) is far and found.agrees is not far
+    said = "inside its band, but bucketize indices takes more than 2.00× its prediction."
+    assert headline_words(found).endswith(said) is far
+    assert (". far: in the band" in " ".join(traced_text(found).split())) is far and bool(line.reasons) is far
+    assert compared(question, slower, judged="calibrated").far == ()  # nobody timed it
+
+
+def test_one_slow_repeat_makes_no_step_far(question: Question) -> None:
+    """Half of the repeats at the prediction: it lies in their spread, though the median is beyond 2 times."""
+    evaluator, plan, events = question
+    rounds = [
+        [replace(e, rank_s=(f * e.rank_s[0],) * 2) if e.step == "bucketize" else e for e in events]
+        for f in (1.0, 1.0, 1.0, 2.6, 2.6, 2.6, 2.6)
+    ]
+    found = compare(MadeRun(iterations=rounds).traces(), evaluator, plan, skip=0)
+    line = next(each for each in found.lines if each.name == "bucketize")
+    assert line.own_s > 2 * line.predicted.time_s and not line.far
 
 
 def test_a_rank_that_comes_late(question: Question) -> None:

@@ -102,6 +102,11 @@ def traced_samples(
     )  # fmt: skip
 
 
+def fittable(found: TraceSamples) -> pd.DataFrame:
+    """The samples that may be fitted: even, alone on the GPU, and without waits."""
+    return found.samples[(found.samples["variant"] == DEFAULT) & (found.samples["flag"] == OK)]
+
+
 class _Placement:
     """On which hosts a group of ranks is: by the traces' own words, else so many ranks in a row to a node."""
 

@@ -41,10 +41,12 @@ def compare(
     *,
     skip: int | None = None,
     judged: str = WHOLE,
+    of_these: bool = False,
 ) -> ComparedRun:
     """A traced run of a plan beside what the plan is predicted to take.
 
     skip  steps of the profiler to leave out at the start (``windows.cut``)
+    of_these  the calibration was made from these traces
     Limits: traces of another number of ranks, without steps, or with none of the plan's -> BadInputError
     """
     trace = cut(traces, skip)
@@ -80,7 +82,7 @@ def compare(
     found = ComparedRun(
         run, tuple(lines), _sum_of(kept if judged == CALIBRATED else rows), of_steps,
         sum(line.own_s for line in lines), sum(line.own_s for line in calibrated), whole.whole_s,
-        whole.wait_s, whole.idle_s, whole.other_s, tuple(absent), (), judged,
+        whole.wait_s, whole.idle_s, whole.other_s, tuple(absent), (), judged, of_these=of_these,
     )  # fmt: skip
     found = replace(found, findings=_findings(found))
     return found if found.agrees else replace(found, reasons=_whole_reasons(found))
@@ -175,9 +177,9 @@ def _exchange_line(run: PassSeen, step: PlannedExchange, batch: float) -> Compar
     took, planned = _sizes(step, found)
     own = float(np.median(found.own_s))
     wait = float(np.median(found.wait_s)) if found.wait_s else 0.0
-    predicted = PredictedTime(row.time_s, row.low_s, row.high_s)
+    predicted, spread = PredictedTime(row.time_s, row.low_s, row.high_s), _spread(found.own_s)
     why: list[Reason] = []
-    if not predicted.holds(own):
+    if not predicted.holds(own) or predicted.is_exceeded(own, spread):
         most = max(took.values())
         more = _more_s(run, step, row.collective, most) if not step.splits else None
         other = _more_s(run, step, found.ran_as, most) if found.ran_as != row.collective else None
@@ -196,7 +198,7 @@ def _exchange_line(run: PassSeen, step: PlannedExchange, batch: float) -> Compar
     label = f"all-to-all (splits of {step.splits} sharding types)" if step.splits > 1 else row.label
     return ComparedStep(
         step.name, label, row.collective, predicted, str(row.evidence), row.limit,
-        max(planned.values()), max(took.values()), own, _spread(found.own_s), wait, len(found.own_s),
+        max(planned.values()), max(took.values()), own, spread, wait, len(found.own_s),
         step.backward, tuple(why),
     )  # fmt: skip
 
@@ -204,10 +206,10 @@ def _exchange_line(run: PassSeen, step: PlannedExchange, batch: float) -> Compar
 def _kernel_line(run: PassSeen, kernel: PlannedKernel) -> ComparedStep:
     found = run.steps[kernel.name]
     own = float(np.median(found.own_s))
-    predicted = _sum_of(kernel.rows)
+    predicted, spread = _sum_of(kernel.rows), _spread(found.own_s)
     weakest = max(kernel.rows, key=lambda row: row.evidence.rank)
     why: list[Reason] = []
-    if not predicted.holds(own):
+    if not predicted.holds(own) or predicted.is_exceeded(own, spread):
         why = causes.likeliest(
             [
                 causes.slow_rank([found.rank_s], [_shares(kernel, found.rank_s)]),
@@ -217,7 +219,7 @@ def _kernel_line(run: PassSeen, kernel: PlannedKernel) -> ComparedStep:
         ) or [causes.the_curve(own, predicted.time_s, str(weakest.evidence), weakest.limit)]
     return ComparedStep(
         kernel.name, kernel.label, "", predicted, str(weakest.evidence), weakest.limit, 0.0, 0.0, own,
-        _spread(found.own_s), 0.0, len(found.own_s), kernel.backward, tuple(why),
+        spread, 0.0, len(found.own_s), kernel.backward, tuple(why),
     )  # fmt: skip
 
 

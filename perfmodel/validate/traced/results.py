@@ -16,6 +16,11 @@ WHOLE, STEPS_ALONE, CALIBRATED = JUDGED
 """What a run can be judged by: the pass with its waits and gaps, its steps, those that were calibrated."""
 
 
+FAR = 2.0
+"""Of a prediction: a time that is so many times as long, or a band that holds this and its inverse, confirms
+nothing."""
+
+
 @dataclass(frozen=True, eq=False)
 class PredictedTime:
     """A predicted time with its 95 % band [s]."""
@@ -28,9 +33,9 @@ class PredictedTime:
         """Whether a measured time is inside."""
         return self.low_s <= measured_s <= self.high_s
 
-
-_FAR = 2.0
-"""Of a prediction: a band so wide that it holds twice as much, or half, confirms nothing."""
+    def is_exceeded(self, measured_s: float, spread_s: tuple[float, float]) -> bool:
+        """Whether a median is more than ``FAR`` times this, and the spread of its repeats lies above it."""
+        return measured_s > FAR * self.time_s and spread_s[0] > self.time_s
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,9 +69,14 @@ class ComparedStep:
         return Evidence(self.evidence).rank <= Evidence.EXTRAPOLATED.rank
 
     @property
+    def far(self) -> bool:
+        """Whether it takes more than ``FAR`` times its prediction, whatever the band, again and again."""
+        return self.predicted.is_exceeded(self.own_s, self.spread_s)
+
+    @property
     def inside(self) -> bool:
-        """Whether its own time is in the band."""
-        return self.predicted.holds(self.own_s)
+        """Whether its own time is in the band, and not far from the prediction."""
+        return self.predicted.holds(self.own_s) and not self.far
 
     def to_dict(self) -> dict[str, Any]:
         """The public schema: SI units."""
@@ -83,6 +93,7 @@ class ComparedStep:
             "wait_s": self.wait_s,
             "iterations": self.iterations,
             "inside": self.inside,
+            "far": self.far,
             "planned_bytes": self.planned_bytes,
             "seen_bytes": self.seen_bytes,
             "evidence": self.evidence,
@@ -102,6 +113,7 @@ class ComparedRun:
     missing     steps that the trace does not have
     reasons     of the whole, what explains most first;  judged  one of ``JUDGED``
     findings    what else the traces show, whatever the band: who waits for whom, a slow rank, gaps
+    of_these    the calibration was made from these very traces
     """
 
     run: PassSeen
@@ -118,6 +130,7 @@ class ComparedRun:
     reasons: tuple[Reason, ...]
     judged: str = WHOLE
     findings: tuple[Reason, ...] = ()
+    of_these: bool = False
 
     @property
     def measured_s(self) -> float:
@@ -136,9 +149,21 @@ class ComparedRun:
 
     @property
     def agrees(self) -> bool:
-        """Whether it is in its band, and not at ``_FAR`` times the prediction or one over it."""
-        ratio = self.measured_s / self.predicted.time_s if self.predicted.time_s > 0 else 1.0
-        return self.inside and 1 / _FAR < ratio < _FAR
+        """Whether it is in a band that could have refuted it, as are its steps.
+
+        Limits: ``FAR`` times the prediction or one over it, or a band that holds both -> False
+        """
+        known = self.predicted
+        ratio = self.measured_s / known.time_s if known.time_s > 0 else 1.0
+        wide = known.holds(known.time_s / FAR) and known.holds(known.time_s * FAR)
+        return self.inside and 1 / FAR < ratio < FAR and not wide and not self.far
+
+    @property
+    def far(self) -> tuple[ComparedStep, ...]:
+        """Of the steps that are judged, those that are far from their prediction."""
+        return tuple(
+            line for line in self.lines if line.far and (line.calibrated or self.judged != CALIBRATED)
+        )
 
     @cached_property
     def outside(self) -> tuple[ComparedStep, ...]:
@@ -156,6 +181,8 @@ class ComparedRun:
             "iterations_left_out": trace.skipped,
             "judged": self.judged,
             "inside": self.inside,
+            "agrees": self.agrees,
+            "calibrated_from_these": self.of_these,
             "predicted_s": self.predicted.time_s,
             "low_s": self.predicted.low_s,
             "high_s": self.predicted.high_s,
