@@ -13,6 +13,7 @@ import typer
 from calibrate.importers import ImportResult, UnreadLine, import_logs, reasons_of
 from calibrate.importers.traces.samples import TraceSamples
 from calibrate.machine.identity import gpu_class, shipped_with, words_of
+from perfmodel.cli.beside_shipped import beside_shipped, beside_shipped_text, shipped_like
 from perfmodel.cli.import_traces import (
     doubt_cpus,
     fit_points,
@@ -40,8 +41,7 @@ from perfmodel.cli.output import (
     warn_all,
 )
 from perfmodel.cli.suggest import after_import
-from perfmodel.collectives.choose import choose_calibration
-from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.errors import BadInputError
 from perfmodel.question.measured import ImportOptions
 from perfmodel.report.calibration_text import calibration_text
 from perfmodel.report.doubts import data_doubts
@@ -88,13 +88,15 @@ def import_(context: typer.Context, options: ImportOptions) -> None:
     else:
         gpu_doubt = doubt_gpu(result.stack[0].gpu, box, force=options.force)
     accepted = _doubt_samples(result, split_values(options.accept, "--accept") if options.accept else [])
-    calibration = _fit(result, box, options.out.stem if options.out is not None else "own", accepted)
+    stem = options.out.stem if options.out is not None else "own"
+    calibration, points = _fit(result, box, stem, accepted)
 
     doubtful = [*gpu_doubt, *data_doubts(calibration, box)]
     warn_all(doubtful)
     if options.out is not None:
         _write(calibration, result, options.out)
-    _deliver(calibration, box, result, doubtful, as_json=options.as_json)
+    beside = beside_shipped(points, box, calibration, shipped_like(box, calibration.backend))
+    _deliver(calibration, box, result, doubtful, beside, as_json=options.as_json)
     if options.out is not None:
         note(f"wrote {options.out} and {_samples_path(options.out)}")
         note(f"all constants: perfmodel show {shlex.quote(str(options.out))}")
@@ -190,8 +192,10 @@ def unread_text(unread: list[UnreadLine]) -> list[str]:
     return texts
 
 
-def _fit(result: ImportResult, machine: Machine, own_name: str, accepted: list[str]) -> Calibration:
-    """The calibration of the samples, without a word of the libraries that compute it.
+def _fit(
+    result: ImportResult, machine: Machine, own_name: str, accepted: list[str]
+) -> tuple[Calibration, pd.DataFrame]:
+    """The calibration and its samples, without a word of the libraries that compute it.
 
     Limits: samples that no curve or law has -> BadInputError
     """
@@ -212,7 +216,7 @@ def _fit(result: ImportResult, machine: Machine, own_name: str, accepted: list[s
         machine.name, Backend(stack.backend), stack.library_version, Clock(stack.clock), checked=checked,
         note=f"imported from {sources}", complete=not result.cut,
     )  # fmt: skip
-    like = _shipped_like(machine, identity.backend)
+    like = shipped_like(machine, identity.backend)
     try:
         if isinstance(result, TraceSamples):
             found = fit_traced(points, machine, identity, like, result.widened, result.kernels)
@@ -223,9 +227,8 @@ def _fit(result: ImportResult, machine: Machine, own_name: str, accepted: list[s
             f"no curve or law fits these samples: {invalid_fields(error, 'fit', 'of them').message}",
             "look for impossible times: too long, too short, or in another unit.",
         ) from None
-    return found.model_copy(
-        update={"calibration_id": f"{found.calibration_id}+{own_name}", "accepted": accepted}
-    )
+    update = {"calibration_id": f"{found.calibration_id}+{own_name}", "accepted": accepted}
+    return found.model_copy(update=update), points
 
 
 def _require_fittable(points: pd.DataFrame, result: ImportResult) -> None:
@@ -241,17 +244,6 @@ def _require_fittable(points: pd.DataFrame, result: ImportResult) -> None:
     ):
         reasons += [f"  {int(bad.sum())} rows {what}"] if bad.any() else []
     raise BadInputError("\n".join(["nothing in these logs can be fitted:", *reasons]), "name other logs.")
-
-
-def _shipped_like(machine: Machine, backend: Backend) -> Calibration | None:
-    """What is shipped for this machine and library: where the laws start."""
-    if machine.name not in list_machines():
-        return None
-    try:
-        found, borrowed = choose_calibration(machine, backend, None)
-    except NoCalibrationError:
-        return None
-    return None if borrowed else found
 
 
 def _one_variant(points: pd.DataFrame) -> pd.DataFrame:
@@ -291,7 +283,13 @@ def _write(calibration: Calibration, result: ImportResult, out: Path) -> None:
 
 
 def _deliver(
-    calibration: Calibration, machine: Machine, result: ImportResult, doubtful: list[str], *, as_json: bool
+    calibration: Calibration,
+    machine: Machine,
+    result: ImportResult,
+    doubtful: list[str],
+    beside: dict[str, Any],
+    *,
+    as_json: bool,
 ) -> None:
     if as_json:
         unread: list[dict[str, Any]] = [line._asdict() for line in result.unread]
@@ -301,13 +299,15 @@ def _deliver(
             samples=len(result.samples),
             unread=unread,
             warnings=[*result.warnings, *doubtful],
+            beside_shipped=beside,
             **(trace_records(result) if isinstance(result, TraceSamples) else {}),
         )
         return
 
     head = f"{len(result.samples)} samples of {result.stack[0]}: {_shares(result.samples, calibration)}"
-    after = f"\n\n{summary_text(result)}" if isinstance(result, TraceSamples) else ""
-    emit(f"{paragraph(head)}\n\n{calibration_text(calibration, machine, brief=not is_verbose())}{after}")
+    parts = [paragraph(head), calibration_text(calibration, machine, brief=not is_verbose())]
+    parts += [summary_text(result)] if isinstance(result, TraceSamples) else []
+    emit("\n\n".join(part for part in (*parts, beside_shipped_text(beside)) if part))
 
 
 def _shares(samples: pd.DataFrame, calibration: Calibration) -> str:

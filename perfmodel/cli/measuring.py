@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from calibrate.running.journal import Journal, require_writable
 from calibrate.running.session import calibrate as measure
 from calibrate.running.session import run_folder, still_open
 from calibrate.running.stack import make_header
+from perfmodel.cli.beside_shipped import beside_shipped, beside_shipped_text, shipped_like
 from perfmodel.cli.codes import STOPPED
 from perfmodel.cli.next_lines import (
     again,
@@ -42,6 +43,7 @@ from perfmodel.report import run as pages
 from perfmodel.report import run_result as results
 from perfmodel.report.doctor_text import warnings_text
 from perfmodel.schema.calibration import Calibration, read_calibration, save_calibration
+from perfmodel.schema.evidence import LAW_BACKENDS
 from perfmodel.schema.files import invalid_fields
 from perfmodel.schema.gate import read_bounded
 from perfmodel.schema.home import MACHINE_NAME, runs_folder
@@ -218,13 +220,18 @@ def deliver(
     asked: Asked, host: Host, outcome: RunOutcome, findings: Sequence[MachineDoubt], *, as_json: bool
 ) -> None:
     """Fit, write, show. A run that Ctrl-C ended is not fitted: it goes on later."""
-    calibrations, written = ([], []) if outcome.interrupted else fitted(asked, host, outcome)
+    made = FittedRun() if outcome.interrupted else fitted(asked, host, outcome)
+    calibrations, written = made.calibrations, made.written
     if as_json:
-        emit_json("calibrate", **record(asked, outcome, calibrations, written, findings))
+        document = record(asked, outcome, calibrations, written, findings)
+        emit_json("calibrate", **document, beside_shipped=made.beside)
     elif not outcome.interrupted:
         commands = next_commands(asked.typed, outcome, written, asked.out is not None)
         doubts = warnings_of(asked, outcome)
-        emit("\n" + results.outcome_text(outcome, calibrations, [str(p) for p in written], commands, doubts))
+        files = [str(path) for path in written]
+        text = results.outcome_text(outcome, calibrations, files, commands, doubts)
+        after = beside_shipped_text(made.beside)
+        emit(f"\n{text}" + (f"\n\n{after}" if after else ""))
 
 
 def warnings_of(asked: Asked, outcome: RunOutcome) -> list[str]:
@@ -236,8 +243,17 @@ def warnings_of(asked: Asked, outcome: RunOutcome) -> list[str]:
     return results.outcome_warnings(outcome, once_more)
 
 
-def fitted(asked: Asked, host: Host, outcome: RunOutcome) -> tuple[list[Calibration], list[Path]]:
-    """Calibrations of everything that the run holds, written beside its samples, and the files written.
+@dataclass(frozen=True)
+class FittedRun:
+    """Calibrations of a run, the files written, and its samples beside what is shipped."""
+
+    calibrations: list[Calibration] = field(default_factory=list)
+    written: list[Path] = field(default_factory=list)
+    beside: dict[str, Any] = field(default_factory=dict)
+
+
+def fitted(asked: Asked, host: Host, outcome: RunOutcome) -> FittedRun:
+    """Calibrations of everything that the run holds, written beside its samples.
 
     Limits: a functional check -> nothing
     """
@@ -246,13 +262,13 @@ def fitted(asked: Asked, host: Host, outcome: RunOutcome) -> tuple[list[Calibrat
     from perfmodel.fit.runs import calibration_file_name, fit_run
 
     if outcome.header.functional_only:
-        return [], []
+        return FittedRun()
     found: Run = read_run(outcome.samples)
     machine, written = _machine(asked, host, outcome, found)
     try:
         fits = fit_run(found, machine, outcome.plan.points)
     except NoCalibrationError:
-        return [], written
+        return FittedRun(written=written)
     except ValidationError as error:
         raise BadInputError(
             f"no curve or law fits this run: {invalid_fields(error, 'fit', 'of it').message}",
@@ -264,7 +280,19 @@ def fitted(asked: Asked, host: Host, outcome: RunOutcome) -> tuple[list[Calibrat
         calibrations.append(_still_partial(item, path, outcome))
         save_calibration(calibrations[-1], path)
         written.append(path)
-    return calibrations, written
+    return FittedRun(calibrations, written, _beside(found, machine, calibrations[0]))
+
+
+def _beside(run: Run, machine: Machine, own: Calibration) -> dict[str, Any]:
+    """The samples of the preferred calibration beside what is shipped. Limits: it has none -> {}"""
+    from perfmodel.fit.runs import DEFAULT_VARIANT
+
+    samples = run.collective_samples()
+    mine = (samples["backend"] == str(own.backend)) & (samples["clock"] == str(own.clock))
+    rows = samples[mine & (samples["variant"] == DEFAULT_VARIANT)]
+    if rows.empty or own.backend not in LAW_BACKENDS:
+        return {}
+    return beside_shipped(rows, machine, own, shipped_like(machine, own.backend))
 
 
 def _still_partial(item: Calibration, path: Path, outcome: RunOutcome) -> Calibration:

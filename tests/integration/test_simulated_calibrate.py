@@ -15,6 +15,7 @@ from simulated_ranks import ONLY, QUICK, SIZES, Ranks, folder, ranks
 import calibrate.machine.identity
 from calibrate.machine.local_gpus import LocalGpu
 from perfmodel.cli import measuring
+from perfmodel.schema.evidence import Clock
 
 __all__ = ["ranks"]  # fixtures
 
@@ -418,3 +419,28 @@ def test_the_help_names_no_file_that_only_a_checkout_has(cli: Any) -> None:
 
     for name in COMMANDS:
         assert not re.search(r"\bdocs/|\w\.md\b", cli(name, "--help").out), name
+
+
+def test_a_run_on_a_shipped_machine_ends_beside_what_is_shipped(
+    ranks: Ranks, cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cards = tuple(LocalGpu(at, "NVIDIA H200", driver="580.1") for at in range(8))
+    monkeypatch.setattr(calibrate.machine.identity, "find_gpus", lambda: cards)
+    ranks.fields = {"ranks": 8, "device": "cuda", "backends": ("nccl",), "clocks": (Clock.STREAM,)}
+    asked = ("calibrate", "--only", "nccl:all_to_all", *SIZES, "--quick")
+    found = cli(*asked)
+    assert found.code == 0, found.err
+    last = " ".join(found.out.split("\n\n")[-1].split())
+    assert re.match(
+        r"Shipped h200-sxm-ib/nccl-2.29.2-stream would have said your samples with a median", last
+    )
+    assert "Your answer 10 TB on 88 GPUs: " in last and "8 GPUs left out of the fit and predicted" in last
+
+
+def test_a_run_of_a_library_without_a_law_has_nothing_beside_it(
+    ranks: Ranks, cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And nothing is computed for it: a run on CPUs takes no longer."""
+    monkeypatch.setattr(measuring, "beside_shipped", None)
+    found = cli(*QUICK)
+    assert found.code == 0 and "would have said" not in found.out

@@ -1,0 +1,78 @@
+"""Samples of one's own beside what is shipped, and their largest groups beside a fit without them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from perfmodel.errors import NoCalibrationError
+from perfmodel.fit.build import Identity, fit_calibration, usable_samples
+from perfmodel.fit.traced import fewer_sizes
+from perfmodel.schema.calibration import Calibration
+from perfmodel.schema.evidence import LAW_BACKENDS
+from perfmodel.schema.machine import Machine
+from perfmodel.validate import measured
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class SamplesTold:
+    """How a calibration predicts samples: medians of each size on each group of ranks.
+
+    error   median of |predicted / measured - 1| [-];  inside  of the points, how many are in their 95 % band
+    """
+
+    points: int
+    error: float
+    inside: int
+
+
+@dataclass(frozen=True)
+class LargestLeftOut:
+    """The largest groups of samples, predicted by a fit to the smaller ones.
+
+    by  "nodes", or "gpus" where all are of as many nodes;  left_out  so many;  seen  the most of the others
+    """
+
+    by: str
+    left_out: int
+    seen: int
+    told: SamplesTold
+
+
+def told_by(calibration: Calibration, samples: pd.DataFrame, machine: Machine) -> SamplesTold | None:
+    """What a calibration says of samples. Limits: none that it knows anything of -> None"""
+    rows = usable_samples(samples)
+    if rows.empty:
+        return None
+    try:
+        points = measured.predicted(
+            measured.medians(fewer_sizes(rows), machine), measured.model_of(machine, calibration)
+        )
+    except NoCalibrationError:
+        return None
+    return SamplesTold(len(points), float(points["error"].abs().median()), int(points["inside"].sum()))
+
+
+def largest_left_out(
+    samples: pd.DataFrame, machine: Machine, own: Calibration, like: Calibration | None
+) -> LargestLeftOut | None:
+    """The largest number of nodes, else of GPUs, left out of the fit of ``own`` and predicted.
+
+    like  what the laws of ``own`` started from
+    Limits: one number of both, a library without a law -> None
+    """
+    if own.backend not in LAW_BACKENDS:
+        return None
+    rows = usable_samples(samples)
+    by = next((name for name in ("nodes", "gpus") if rows[name].nunique() > 1), None)
+    if by is None:
+        return None
+    most = int(rows[by].max())
+    seen = rows[rows[by] < most]
+    held = rows[(rows[by] == most) & rows["collective"].isin(set(seen["collective"]))]
+    identity = Identity(own.machine, own.backend, own.library_version, own.clock)
+    told = told_by(fit_calibration(fewer_sizes(seen), machine, identity, like=like), held, machine)
+    return None if told is None else LargestLeftOut(by, most, int(seen[by].max()), told)
