@@ -91,6 +91,7 @@ class NextExperiment:
     where: str  # on what, in words
     least_bytes: float | None = None  # messages that are missing; None of kernels
     most_bytes: float | None = None
+    sizes_alone: bool = False  # these groups were measured: other sizes of them are missing
 
 
 def sensitivities(p: Projection) -> tuple[Sensitivity, ...]:
@@ -281,7 +282,7 @@ def next_experiment(p: Projection) -> NextExperiment | None:
 
     Kernels are measured on one GPU and links on many: what has more of the band is proposed. The ends of a
     band are sums of those of its steps, so each step has its part of the width.
-    Limits: all evidence interpolated or measured -> None
+    Limits: all evidence interpolated or measured, or what is not has hardly a part of the band -> None
     """
     width = sum(s.high_s - s.low_s for s in p.steps) or 1.0
     weak = [s for s in p.steps if s.evidence.rank > WELL_KNOWN.rank]
@@ -301,33 +302,36 @@ def next_experiment(p: Projection) -> NextExperiment | None:
     nodes = domain // node + 1 if across else 1
     mine = [s for s in weak if any(n in chosen for n in _experiments(s))]
     share, of_band = sum(s.share for s in mine), sum(s.high_s - s.low_s for s in mine) / width
+    if of_band < _WORTH_SAYING:
+        return None
     if chosen is not links:
         return NextExperiment(share, of_band, len(chosen), tuple(chosen), nodes, "one GPU")
-    nodes, where = _beyond_measured(p, chosen, nodes)
+    nodes, where, sizes_alone = _beyond_measured(p, chosen, nodes)
     sent = [s.payload_bytes for s in mine]
-    return NextExperiment(share, of_band, len(chosen), tuple(chosen), nodes, where, min(sent), max(sent))
+    ends = min(sent), max(sent), sizes_alone
+    return NextExperiment(share, of_band, len(chosen), tuple(chosen), nodes, where, *ends)
 
 
-def _beyond_measured(p: Projection, chosen: list[str], nodes: int) -> tuple[int, str]:
-    """(least nodes, where in words), beyond what a calibration of one's own has measured already.
+def _beyond_measured(p: Projection, chosen: list[str], nodes: int) -> tuple[int, str, bool]:
+    """(least nodes, where in words, other sizes alone), beyond what a calibration of one's own has measured.
 
-    Limits: a shipped calibration, nothing across domains -> ``_place``;  these very GPUs -> on them, at other
-    sizes;  fewer nodes -> more of them
+    Limits: a shipped calibration -> ``_place``;  these very GPUs -> on them, at other sizes;  fewer nodes ->
+    more of them
     """
     known = getattr(getattr(p.setting.links, "times", None), "calibration", None)
     if p.setting.calibration is None or known is None or not known.this_cluster:
-        return nodes, _place(p)
+        return nodes, _place(p), False
     names = {name.partition(":")[2] for name in chosen}
     cells = {(curve.collective, curve.gpus) for curve in known.curves if curve.domain_gpus < curve.gpus}
     here = -(-p.gpus // p.gpu_count.gpus_per_node)
-    here = -(-p.gpus // p.gpu_count.gpus_per_node)
-    if all((name, p.gpus) in cells for name in names):
-        return here, f"these {p.gpus} GPUs, at sizes that were not measured"
+    domain = min(p.gpus, int(p.forward.domain(p.work.gpus)[0]))
+    if all(known.curve(name, p.gpus, domain) for name in names):
+        return here, f"these {p.gpus} GPUs, at sizes that were not measured", True
     most = min((max((g for c, g in cells if c == name), default=0) for name in names), default=0)
     had = -(-most // p.gpu_count.gpus_per_node)
     if not 1 < had < here:
-        return nodes, _place(p)
-    return had + 1, f"more than the {had} nodes that were measured, {here} if you can"
+        return nodes, _place(p), False
+    return had + 1, f"more than the {had} nodes that were measured, {here} if you can", False
 
 
 def _place(p: Projection) -> str:

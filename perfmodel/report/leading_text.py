@@ -11,13 +11,8 @@ from perfmodel.projections import Projection
 from perfmodel.projections.comparison import samples_per_s
 from perfmodel.projections.hosted import Hosted
 from perfmodel.projections.inputs import DEFAULTS
-from perfmodel.report.projection_text import (
-    experiment_text,
-    provenance,
-    run_line,
-    short_label,
-    step_table,
-)
+from perfmodel.report.experiment_text import experiment_text, run_line
+from perfmodel.report.projection_text import provenance, short_label, step_table
 from perfmodel.report.terminal import paragraph, table, unbroken
 from perfmodel.schema.workload import DTYPE_BYTES
 from perfmodel.units import (

@@ -114,6 +114,23 @@ def test_a_projection_without_kernels_names_the_line_that_times_them_and_it_does
     ranks.fields = {"backends": ("gloo",), "kernels": True}
     torch("2.13")
     assert cli(*shlex.split(line)[1:]).code == 0
+    assert "perfmodel calibrate" not in cli(*asked).out
+
+
+def test_what_was_just_measured_is_not_advised_again_but_at_other_sizes(
+    ranks: Ranks, cli: Any, torch: Any
+) -> None:
+    """Splits, lengths and bags of a small batch are below the sizes of the run: those are what is missing."""
+    ranks.fields = {"backends": ("gloo",), "kernels": True}
+    torch("2.13")
+    done = ("calibrate", "--only", "gloo,kernels", "--quick", "--ranks", "2", "--sizes", "64KiB..1MiB")
+    assert cli(*done).code == 0
+    asked = ("project", "--table-size", "1GB", "--gpus", "2", "--batch", "64", "--calibration", "latest")
+    (line,) = [each.strip() for each in cli(*asked).out.splitlines() if "perfmodel calibrate" in each]
+    only, sizes = re.fullmatch(r"perfmodel calibrate --only (\S+) --sizes (\S+)", line).groups()  # type: ignore[union-attr]
+    assert set(only.split(",")) <= {"gloo:all_to_all", "gloo:reduce_scatter"} and sizes.startswith("32B..")
+    again = cli(*shlex.split(line)[1:], "--ranks", "2", "--quick")
+    assert again.code == 0, again.err
     assert line not in [each.strip() for each in cli(*asked).out.splitlines()]
 
 

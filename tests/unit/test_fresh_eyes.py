@@ -82,6 +82,7 @@ def test_the_next_experiment_is_not_what_was_just_done(cli: Any, tmp_path: Path)
     assert document["nodes"] == 3 and 0 < document["least_bytes"] < document["most_bytes"]
     near = " ".join(cli(*asked, "--gpus", "16").out.split())
     assert "these 16 GPUs, at sizes that were not measured, messages of 384 B" in near
+    assert re.search(r"perfmodel calibrate --only nccl:\S+ --sizes 256B\.\.\S+", near)
 
 
 MANY = "name,rows,dim,pooling\n" + "".join(f"user_{at},{1000 + at},16,1\n" for at in range(80))

@@ -8,9 +8,10 @@ from typing import Any
 
 from perfmodel.projections import Projection
 from perfmodel.projections.sensitivity import next_experiment
+from perfmodel.report.experiment_text import experiment_text
 from perfmodel.report.figures.style import EVIDENCE_COLOURS
 from perfmodel.report.page.parts import Card
-from perfmodel.report.projection_text import experiment_text, sentence
+from perfmodel.report.projection_text import sentence
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
 from perfmodel.units import format_bytes, format_fraction, format_ratio, format_time
 

@@ -1,0 +1,95 @@
+"""The measurement that would narrow the band of an answer most, and the command that makes it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import shlex
+from pathlib import Path
+
+from perfmodel.projections.sensitivity import NextExperiment
+from perfmodel.report.terminal import command_lines, paragraph
+from perfmodel.schema.home import SAMPLES_NAME
+from perfmodel.schema.run_folders import calibrate_line
+from perfmodel.units import format_bytes, format_fraction
+
+
+def run_line(calibration_file: str | None) -> str:
+    """The line that leads to a calibration with kernels, where the user's own of a run has none; else "".
+
+    Kernels alone would go to a run of their own where the stack has changed since.
+    """
+    folder = Path(calibration_file or "").parent
+    return calibrate_line(folder) if calibration_file and (folder / SAMPLES_NAME).is_file() else ""
+
+
+def experiment_text(experiment: NextExperiment, machine: str, run: str = "", *, brief: bool = False) -> str:
+    """How much of the time was not measured here, and the measurement that narrows the band most.
+
+    run    measures kernels too, beside the collectives of a calibration of one's own
+    brief  without the programs of others that measure the same
+    """
+    count = experiment.numbers
+    numbers = f"{count} number{'s' if count > 1 else ''}"
+    shares = [format_fraction(share) for share in (experiment.share, experiment.band_share)]
+    first = f"{shares[0]} of the time rests on {numbers} not measured here, and {shares[1]} of the band."
+    if brief:
+        first = f"{shares[1]} of the band rests on {numbers} not measured here."
+    them = "them" if count > 1 else "it"
+    links = [name.split(":") for name in experiment.only if not name.startswith("kernel:")]
+    if not links:
+        names = [name.removeprefix("kernel:") for name in experiment.only]
+        what = "They are kernel times" if count > 1 else "It is a kernel time"
+        words = ", ".join(_KERNEL_WORDS.get(name, name.replace("_", " ")) for name in names)
+        only = ",".join(dict.fromkeys("composed" if name in _KERNEL_WORDS else "kernels" for name in names))
+        text = f"{first} {what} ({words}). To replace {them}, run on this machine"
+        return f"{paragraph(text)}\n{command_lines(run or f'perfmodel calibrate --only {only}')}"
+    only = ",".join(f"{library}:{operation}" for library, operation in links)
+    sent = "" if brief else _messages(experiment)
+    lines = [
+        paragraph(f"{first} To replace {them}, run on {experiment.where}{sent}"),
+        command_lines(f"perfmodel calibrate --only {only}{_sizes(experiment)}"),
+    ]
+    tests = [_test_name(*link) for link in links if link[0] in _TESTS]
+    if tests and not brief:
+        words = f"perfmodel import *.log --machine {shlex.quote(machine)} --out {_free_name()}"
+        lines += [paragraph(f"or {', '.join(dict.fromkeys(tests))}, and then"), command_lines(words)]
+    return "\n".join(lines)
+
+
+def _messages(experiment: NextExperiment) -> str:
+    """``, messages of 3 KiB to 608 MiB``."""
+    if experiment.least_bytes is None or experiment.most_bytes is None:
+        return ""
+    least, most = format_bytes(experiment.least_bytes), format_bytes(experiment.most_bytes)
+    return f", messages of {least}" + (f" to {most}" if most != least else "")
+
+
+def _sizes(experiment: NextExperiment) -> str:
+    """`` --sizes 4KiB..64MiB`` where those alone are missing: powers of two around the messages."""
+    if not experiment.sizes_alone or not experiment.least_bytes or not experiment.most_bytes:
+        return ""
+    ends = (
+        2.0 ** math.floor(math.log2(experiment.least_bytes)),
+        2.0 ** math.ceil(math.log2(experiment.most_bytes)),
+    )
+    low, high = (format_bytes(end).replace(" ", "").replace(".0", "") for end in ends)
+    return f" --sizes {low}" + (f"..{high}" if high != low else "")
+
+
+def _free_name() -> str:
+    """A file for a calibration that is not here yet: ``mine.json``, ``mine-2.json``, …"""
+    names = itertools.chain(["mine.json"], (f"mine-{number}.json" for number in itertools.count(2)))
+    return next(name for name in names if not Path(name).exists())
+
+
+_TESTS = ("nccl", "nvshmem")
+_KERNEL_WORDS = {"handover": "from kernels to collectives and back"}
+
+
+def _test_name(library: str, operation: str) -> str:
+    """The benchmark that people run for it: ``alltoall_perf`` (NCCL), ``alltoall_latency`` (NVSHMEM)."""
+    if library == "nvshmem":
+        names = {"all_to_all": "alltoall", "reduce_scatter": "reducescatter", "all_gather": "fcollect"}
+        return f"{names.get(operation, operation)}_latency"
+    return f"{'alltoall' if operation == 'all_to_all' else operation}_perf"
