@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, write_plan
 from perfmodel.plan.made_for import MadeFor
-from perfmodel.plan.pricing.exchange_sets import ExchangeSets
 from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.traces import KernelFamily
 from perfmodel.validate.traced.expected import PlannedExchange, PlannedPass, planned_pass
