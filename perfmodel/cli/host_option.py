@@ -6,7 +6,7 @@ from perfmodel.errors import BadInputError
 
 
 def check_host(host: str | None, **others: object) -> None:
-    """Limits: an unknown name, an output or several ways at once, which have no host -> BadInputError"""
+    """Limits: an unknown name, or an output that has no host -> BadInputError"""
     if host is None:
         return
     from perfmodel.projections.hosted import split_host
@@ -16,5 +16,5 @@ def check_host(host: str | None, **others: object) -> None:
     if given:
         raise BadInputError(
             f"--host and {given[0]} cannot be combined.",
-            "the host is counted for a pass of one sharding, on the screen and with --json.",
+            "the host is counted on the screen and with --json.",
         )

@@ -43,7 +43,7 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
 
         check_beside(report, options.force, **memory)
     way = checked_sharding(sharding, options.reduction, tier=options.tier, **memory)
-    check_host(host, as_csv=as_csv, report=report, sharding=way == ALL, **memory)
+    check_host(host, as_csv=as_csv, report=report, **memory)
     if tables is not None:
         table_count(tables)
     if options.table_size is None and options.gpus is None and options.model is None:

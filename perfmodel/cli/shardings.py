@@ -12,7 +12,7 @@ from perfmodel.cli.project_record import project_record
 from perfmodel.cli.workload import ALL
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.passes.schemes import ROW_WISE, WAYS, exchange_named
-from perfmodel.plan.as_projection import Compared, compared, evaluator_of, undecided, winner
+from perfmodel.plan.as_projection import Compared, compared, evaluator_of, undecided
 from perfmodel.plan.explain_plan import explain_alike_step
 from perfmodel.plan.leading import (
     AT_MOST,
@@ -28,7 +28,7 @@ from perfmodel.projections.inputs import TooFewGpusError
 from perfmodel.report.columns import columns_record
 from perfmodel.report.leading_text import beside_words, leading_text, too_large
 from perfmodel.report.projection_text import projection_text
-from perfmodel.report.shardings_text import SHARDING, SIZES, shardings_text
+from perfmodel.report.shardings_text import SHARDING, SIZES, fastest, shardings_text
 from perfmodel.units import format_count
 
 if TYPE_CHECKING:
@@ -234,7 +234,8 @@ def print_all(base: Projection, question: Question, out: Output) -> None:
     base  the row-wise answer of the question
     """
     base, found = with_fitting(base, question)
-    several = question.tables is None and not out.as_csv
+    hosts = {each.way: own for each in found if each.answer and (own := out.with_host(each.answer))}
+    several = question.tables is None and not out.as_csv and not hosts
     other = replace(question, gpus=None)
     sizes = list(by_size(lambda size: replace(other, table_bytes=size).answer())) if several else []
     if out.as_csv:
@@ -253,17 +254,18 @@ def print_all(base: Projection, question: Question, out: Output) -> None:
             gpu_count=vars(base.gpu_count) | {"text": str(base.gpu_count)},
             baseline_time_s=base.baseline_time_s,
             sharding=ALL,
-            winner=winner(found).way,
-            undecided=[each.way for each in undecided(found)],
-            shardings=[columns_record(SHARDING, each) for each in found],
+            winner=fastest(found, hosts).way,
+            undecided=None if hosts else [each.way for each in undecided(found)],
+            shardings=[columns_record(SHARDING, each) | _host_of(hosts.get(each.way)) for each in found],
             sizes=[columns_record(SIZES, size) for size in sizes],
             calibrations=list(base.calibrations),
         )
         return
-    emit(shardings_text(base, found, sizes, out.calibration_file, lambda w: out.again(w, _best(found))))
+    best = fastest(found, hosts).answer
+    assert best is not None
+    emit(shardings_text(base, found, sizes, out.calibration_file, lambda w: out.again(w, best), hosts))
 
 
-def _best(found: list[Compared]) -> Projection:
-    answer = winner(found).answer
-    assert answer is not None
-    return answer
+def _host_of(found: Hosted | None) -> dict[str, Any]:
+    """What a document says of one way with its host. Limits: no host was asked for -> nothing"""
+    return {"host": found.to_dict()} if found else {}

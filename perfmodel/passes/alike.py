@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.errors import PerfmodelError
+from perfmodel.errors import NoCalibrationError, PerfmodelError
 from perfmodel.passes.cost import Evaluator, StepCost
 from perfmodel.passes.loads import ShardLoads
 from perfmodel.passes.memory import PlanMemory
@@ -90,10 +90,14 @@ def best_alike(
     priced = known or priced
     if WAYS[way].of_domains and evaluator.gpus % evaluator.domain:
         return Impossible(way, f"{evaluator.gpus} GPUs do not fill NVLink domains of {evaluator.domain} GPUs")
+    try:
+        promising = _promising(evaluator, way, known, priced)
+    except NoCalibrationError as error:
+        return Impossible(way, error.message.rstrip("."))
     best: Alike | None = None
     whys: list[tuple[float, str]] = []
     fitting = 0
-    for scheme in _promising(evaluator, way, known, priced):
+    for scheme in promising:
         even = known[scheme] if known else None
         shards = priced[scheme].shards if priced else None
         if fitting == _TRIED or (best and even and even.time_s >= best.cost.time_s):
@@ -142,19 +146,29 @@ class Even:
 
 def least_times(
     evaluator: Evaluator, ways: Sequence[str], usable_bytes: float
-) -> tuple[dict[str, float], dict[Scheme, Even]]:
-    """A time of each way that none of its plans takes less than [s], and what it is known by.
+) -> tuple[dict[str, float], dict[Scheme, Even], list[str]]:
+    """A time of each way that none of its plans takes less than [s], what it is known by, and the ways for
+    which no calibration has times: of NVSHMEM nobody measured a reduce-scatter.
 
     Limits: a way whose rows do not fit, however they are dealt, or that has no scheme here -> no time
     """
     of_way = schemes_here(evaluator, ways)
-    known = spread_evenly(evaluator, [scheme for schemes in of_way.values() for scheme in schemes])
+    known, unknown = dict[Scheme, Even](), list[str]()
+    try:
+        known = spread_evenly(evaluator, [scheme for schemes in of_way.values() for scheme in schemes])
+    except NoCalibrationError:
+        for way, schemes in of_way.items():
+            try:
+                known |= spread_evenly(evaluator, schemes)
+            except NoCalibrationError:
+                unknown.append(way)
+    of_way = {way: schemes for way, schemes in of_way.items() if way not in unknown}
     room = usable_bytes * (1 + _ROUNDING)
     fitting = {
         way: [known[scheme].time_s for scheme in schemes if known[scheme].held_bytes <= room]
         for way, schemes in of_way.items()
     }
-    return {way: min(times) for way, times in fitting.items() if times}, known
+    return {way: min(times) for way, times in fitting.items() if times}, known, unknown
 
 
 def schemes_here(evaluator: Evaluator, ways: Iterable[str]) -> dict[str, list[Scheme]]:

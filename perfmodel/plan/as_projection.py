@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from perfmodel.errors import BadInputError
+from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model import bands, bounds
 from perfmodel.model.differences import shared_difference_band
 from perfmodel.passes.alike import (
@@ -106,8 +107,10 @@ def compared(base: Projection, ways: Iterable[str] = WAYS) -> Iterator[Compared]
     """
     evaluator, asked = evaluator_of(base), list(ways)
     schemes = [scheme for some in schemes_here(evaluator, asked).values() for scheme in some]
-    few = len(schemes) * evaluator.tables.kinds[0].size <= _PRICED
-    priced = spread_evenly(evaluator, schemes) if few else None
+    priced = None
+    if len(schemes) * evaluator.tables.kinds[0].size <= _PRICED:
+        with contextlib.suppress(NoCalibrationError):  # that of one: each by itself then
+            priced = spread_evenly(evaluator, schemes)
     for way in asked:
         found = best_alike(evaluator, way, base.gpu_count.usable_bytes, priced=priced)
         yield compared_way(base, evaluator, way, found)

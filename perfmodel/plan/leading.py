@@ -10,9 +10,7 @@ from typing import TypeVar
 
 from perfmodel.effort import EFFORTS
 from perfmodel.errors import BadInputError, NoCalibrationError
-from perfmodel.passes.alike import Even, best_alike, least_times
-from perfmodel.passes.cost import Evaluator
-from perfmodel.passes.placement import Scheme
+from perfmodel.passes.alike import best_alike, least_times
 from perfmodel.passes.schemes import AUTO, ROW_WISE, WAYS, copied
 from perfmodel.plan.as_projection import (
     Compared,
@@ -197,7 +195,7 @@ def leading(base: Projection) -> Leading:
         return Leading(base, mine)
     evaluator = evaluator_of(base)
     usable = base.gpu_count.usable_bytes
-    least, known, unknown = _least_times(evaluator, usable)
+    least, known, unknown = least_times(evaluator, RUN, usable)
     found = list(mine)
     for way in sorted(least, key=lambda way: least[way]):
         times = sorted({_time(each) for each in found})
@@ -206,28 +204,7 @@ def leading(base: Projection) -> Leading:
         plan = best_alike(evaluator, way, usable, known)
         each = compared_way(base, evaluator, way, plan)
         found += [each] if each.answer is not None else []
-    return Leading(base, tuple(_fastest_first(found)), unknown)
-
-
-def _least_times(
-    evaluator: Evaluator, usable_bytes: float
-) -> tuple[dict[str, float], dict[Scheme, Even], tuple[str, ...]]:
-    """``least_times`` of the ways that a library runs, and the ways for which no calibration has times.
-
-    Of NVSHMEM nobody measured a reduce-scatter.
-    """
-    try:
-        return (*least_times(evaluator, RUN, usable_bytes), ())
-    except NoCalibrationError:
-        least, known, unknown = dict[str, float](), dict[Scheme, Even](), list[str]()
-    for way in RUN:
-        try:
-            own, evens = least_times(evaluator, [way], usable_bytes)
-        except NoCalibrationError:
-            unknown += [way] if way != ROW_WISE else []
-            continue
-        least, known = least | own, known | evens
-    return least, known, tuple(unknown)
+    return Leading(base, tuple(_fastest_first(found)), tuple(way for way in unknown if way != ROW_WISE))
 
 
 def leading_with_host(base: Projection, host: str, calibration: str | None) -> Leading:

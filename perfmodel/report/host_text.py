@@ -10,7 +10,7 @@ from perfmodel.schema.evidence import Evidence
 from perfmodel.units import counted, format_fraction, format_ratio, format_time
 
 _INDENT = 5
-_WORDS = {"eager": "an eager host", "compiled": "a compiled pass", "graph": "CUDA graphs"}
+HOST_WORDS = {"eager": "an eager host", "compiled": "a compiled pass", "graph": "CUDA graphs"}
 
 
 _NAMES = {
@@ -28,7 +28,7 @@ def host_headline(found: Hosted, gpus: int, way: str, below: str = "", ways: str
     way   the sharding;  ways  why it is this one, where it was chosen
     below  the slowdown in words where rows are in a tier below the HBM
     """
-    what = _WORDS[found.costs.mode]
+    what = HOST_WORDS[found.costs.mode]
     where = counted(gpus, "GPU")
     first = f"{format_ratio(found.slowdown)} slower sharded {way} over {where}, with {what}."
     band = f"band {format_ratio(found.slowdown_low)} – {format_ratio(found.slowdown_high)}"
@@ -52,7 +52,7 @@ def beside_line(found: Hosted) -> str:
     """Under the answer of the device alone: that it is, and what it is with this host."""
     with_host = f"{format_ratio(found.slowdown)}, {format_time(found.time_s)} per batch"
     mode = found.costs.mode
-    return paragraph(f"     this is the device alone; with {_WORDS[mode]} {with_host} (--host {mode})")
+    return paragraph(f"     this is the device alone; with {HOST_WORDS[mode]} {with_host} (--host {mode})")
 
 
 def host_table(found: Hosted, way: str) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.plan.as_projection import Compared, undecided, winner
 from perfmodel.plan.sizes import Size
 from perfmodel.projections import Projection
+from perfmodel.projections.hosted import Hosted
 from perfmodel.report.columns import Column, columns_record, columns_text
+from perfmodel.report.host_text import HOST_WORDS
 from perfmodel.report.projection_text import footer, gpu_line, short_label
 from perfmodel.report.terminal import paragraph, table
 from perfmodel.units import format_bytes, format_count, format_fraction, format_ratio, format_time
@@ -21,16 +23,22 @@ def shardings_text(
     sizes: Sequence[Size],
     calibration_file: str | None = None,
     again: Callable[[Sequence[str]], str] | None = None,
+    hosts: Mapping[str, Hosted] | None = None,
 ) -> str:
-    """The whole screen; ``base`` is the row-wise projection of the same question."""
-    best = winner(found)
+    """The whole screen; ``base`` is the row-wise projection of the same question.
+
+    hosts  each way with its host, where one was asked for: then that decides, and sizes are not compared
+    """
+    best = fastest(found, hosts)
     parts = [
-        headline(base, best, undecided(found)),
+        hosted_headline(base, best, hosts) if hosts else headline(base, best, undecided(found)),
         gpu_line(base).split("  row-wise shards")[0].split("\nMemory")[0].rstrip(),
     ]
-    parts.append(sharding_table(found))
+    parts.append(sharding_table(found, hosts))
     if sizes:
         parts.append(sizes_table(sizes))
+    elif hosts:
+        parts.append(paragraph("Which sharding wins at which size is compared without --host alone."))
     assert best.answer is not None
     parts.append(footer(best.answer, calibration_file, again))
     return "\n\n".join(parts)
@@ -63,14 +71,56 @@ def headline(base: Projection, best: Compared, near: Sequence[Compared] = ()) ->
     return f"{paragraph(first)}\n{paragraph(second)}"
 
 
-def sharding_table(found: Sequence[Compared]) -> str:
+def fastest(found: Sequence[Compared], hosts: Mapping[str, Hosted] | None = None) -> Compared:
+    """``winner``; with a host the fastest that fits, or of none that fit the fastest."""
+    if not hosts:
+        return winner(found)
+    return min(
+        (each for each in found if each.way in hosts),
+        key=lambda each: (not each.fits, hosts[each.way].time_s),
+    )
+
+
+def hosted_headline(base: Projection, best: Compared, hosts: Mapping[str, Hosted]) -> str:
+    """The winner with its host in one sentence, against row-wise with its own."""
+    own, row_wise = hosts[best.way], hosts[ROW_WISE]
+    where = f"{format_count(base.gpus)} GPUs with {HOST_WORDS[own.costs.mode]}"
+    first = f"{best.way} wins on {where}: {format_time(own.time_s)} per batch"
+    if not best.fits:
+        first = f"No sharding fits {where}: {best.way} would take {format_time(own.time_s)} per batch"
+    if best.way != ROW_WISE:
+        times = format_ratio(row_wise.time_s / own.time_s)
+        first += f", {times} faster than {ROW_WISE} ({format_time(row_wise.time_s)})"
+    return paragraph(f"{first}. No difference of two shardings with a host has a band.")
+
+
+def sharding_table(found: Sequence[Compared], hosts: Mapping[str, Hosted] | None = None) -> str:
     """One line a way, the fastest first; below them those that are impossible, and why."""
-    possible = sorted((c for c in found if c.answer), key=lambda c: c.answer.time_s if c.answer else 0.0)
-    text = columns_text(SHARDING, possible)
+    times = {each.way: each.answer.time_s for each in found if each.answer}
+    times |= {way: own.time_s for way, own in (hosts or {}).items()}
+    possible = sorted((c for c in found if c.answer), key=lambda c: times[c.way])
+    text = columns_text(_hosted_columns(hosts) if hosts else SHARDING, possible)
     rest = [[each.way, each.why] for each in found if each.answer is None]
     if rest:
         text += "\n\nNot possible\n" + table(["", ""], rest, left=(0, 1))
     return text
+
+
+def _hosted_columns(hosts: Mapping[str, Hosted]) -> list[Column]:
+    """Times without and with the host, slowdown and band with it."""
+    of = hosts.__getitem__
+    return [
+        *SHARDING[:2],
+        Column("device alone", SHARDING[2].text),
+        Column("with host", lambda each: format_time(of(each.way).time_s)),
+        Column("slowdown", lambda each: format_ratio(of(each.way).slowdown)),
+        Column("95 % band", lambda each: _ratios(of(each.way).slowdown_low, of(each.way).slowdown_high)),
+        Column("memory/GPU", _memory),
+    ]
+
+
+def _ratios(low: float, high: float) -> str:
+    return f"{format_ratio(low)} – {format_ratio(high)}"
 
 
 def parts_text(each: Compared) -> str:

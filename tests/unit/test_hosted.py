@@ -222,7 +222,6 @@ def test_nothing_that_does_not_fit_leads_with_a_host(cli: Any) -> None:
     ("words", "said"),
     [
         (("--host", "lazy"), "eager"),
-        (("--host", "eager", "--sharding", "all"), "--sharding"),
         (("--host", "eager", "--csv"), "--csv"),
         (("--host", "eager", "--local-memory", "10TB@3TB/s"), "--local-memory"),
         (("--host", "eager", "--machine", "h200-sxm-ib", "--clock", "eager"), "eager clock"),
@@ -231,6 +230,18 @@ def test_nothing_that_does_not_fit_leads_with_a_host(cli: Any) -> None:
 def test_what_has_no_host(cli: Any, words: tuple[str, ...], said: str) -> None:
     outcome = cli("project", "--table-size", "10TB", *words)
     assert outcome.code == 2 and said in outcome.err, outcome.err
+
+
+def test_all_shardings_are_compared_with_the_host_that_was_asked_for(cli: Any) -> None:
+    """Each as it is asked for alone; the fastest with its host is the winner."""
+    words = ("project", "--table-size", "2TB", "--host", "eager")
+    found = json.loads(cli(*words, "--sharding", "all", "--json").out)
+    times = {each["sharding"]: each["host"]["time_s"] for each in found["shardings"] if "host" in each}
+    assert found["winner"] == min(times, key=lambda way: times[way]) and found["undecided"] is None
+    alone = json.loads(cli(*words, "--sharding", "row-wise-ub", "--json").out)
+    assert times["row-wise-ub"] == alone["host"]["time_s"]
+    text = " ".join(cli(*words, "--sharding", "all").out.split())
+    assert f"{found['winner']} wins on 32 GPUs with an eager host" in text and "without --host" in text
 
 
 def test_the_answer_of_the_device_alone_has_that_of_an_eager_host_one_line_below(cli: Any) -> None:

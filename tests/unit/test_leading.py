@@ -203,3 +203,15 @@ def test_a_way_without_times_is_left_out_and_named(cli: Any) -> None:
     assert "no calibration has times for table-row-wise, grid" in text
     found = leading(project_one(table_bytes=10e12, backend="nvshmem", clock="device"))
     assert found.unknown and not {each.way for each in found.best} & set(found.unknown)
+
+
+@pytest.mark.parametrize("more", [(), ("--host", "graph")])
+def test_ways_without_times_do_not_end_the_comparison_of_all(cli: Any, more: tuple[str, ...]) -> None:
+    """The two that need a reduce-scatter say so; the others are compared."""
+    words = ("--table-size", "10TB", "--sharding", "all", "--backend", "nvshmem", "--clock", "device")
+    outcome = cli("project", *words, *more)
+    _, _, refused = outcome.out.partition("Not possible")
+    text = " ".join(refused.partition("Which")[0].split())
+    assert outcome.code == 0 and "row-wise-ub" in outcome.out
+    assert all(f"{way} nothing of any evidence class for reduce_scatter/nvshmem" in text
+               for way in ("grid", "row-wise-two-level"))  # fmt: skip

@@ -320,7 +320,7 @@ def _with_cuts_at(
     """
     times, gpus, cost = dict(cell.times), dict(cell.gpus), dict(cell.cost)
     ways = {CUTS[words]: words for words in cuts}
-    least, known = least_times(evaluator, list(ways), usable)
+    least, known, _ = least_times(evaluator, list(ways), usable)
     for way in sorted(least, key=lambda way: least[way]):
         if least[way] * paid > LIKELY * min(cost.values(), default=math.inf):
             break
