@@ -283,6 +283,11 @@ def _document(document: object, path: Path) -> Mapping[str, Any]:
 def _table_set(file: _TableFile, path: Path) -> TableSet:
     if sum(entry.count for entry in file.tables) > MOST_TABLES:
         raise BadInputError(f"{_WHAT} {path} has more than {MOST_TABLES} tables.", "split it.")
+    if all("pooling" not in entry.model_fields_set for entry in file.tables):
+        raise BadInputError(
+            f"the tables of {path} do not say how many ids a bag has.",
+            "give each table a pooling (beside TorchRec's fields a pooling_factor): 1 where a bag is one id.",
+        )
     texts = {entry.distribution for entry in file.tables} - {""}
     laws = {text: parse_distribution(text) for text in sorted(texts)}
     tables: list[Table] = []

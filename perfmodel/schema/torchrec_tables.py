@@ -12,10 +12,19 @@ MARK = "num_embeddings"
 """A field that every ``EmbeddingBagConfig`` has, and no table of our own."""
 
 _NAMES = {MARK: "rows", "embedding_dim": "dim", "name": "name", "count": "count"}
-_POOLING = ("pooling_factor", "pooling_factors")
+_POOLING = ("pooling_factors", "pooling_factor", "avg_pooling_factor")
 _UNUSED = frozenset(
     (
-        *("feature_names", "embedding_names", "pooling", "data_type", "need_pos", "input_dim", "init_fn"),
+        *(
+            "feature_names",
+            "embedding_names",
+            "pooling",
+            "pooling_type",
+            "data_type",
+            "need_pos",
+            "input_dim",
+            "init_fn",
+        ),
         *("weight_init_max", "weight_init_min", "num_embeddings_post_pruning", "total_num_buckets"),
         *("use_virtual_table", "virtual_table_eviction_policy", "enable_embedding_update", "stash_weights"),
     )
@@ -48,10 +57,11 @@ def table_entry(config: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The fields of a table of our own: rows, dim, pooling, dtype, name.
 
     config  fields of an ``EmbeddingBagConfig``. It does not say how many rows a bag sums: ``pooling_factor``
-            does, or ``pooling_factors`` as in TorchRec's ``ParameterConstraints``, or a number as ``pooling``
-            (TorchRec has SUM or MEAN there); without them 1, as there
+            or ``avg_pooling_factor`` does, or ``pooling_factors`` as in TorchRec's ``ParameterConstraints``,
+            or a number as ``pooling`` (TorchRec has SUM or MEAN there, or as ``pooling_type``)
     where   names the file in a message
-    Limits: a field that neither has, an unknown data_type, several features of one table -> BadInputError
+    Limits: a field that neither has, an unknown data_type, several features of one table -> BadInputError;
+            none of these numbers -> no pooling
     """
     name = shown(config.get("name", "?"))
     for field in config:
@@ -65,13 +75,14 @@ def table_entry(config: Mapping[str, Any], where: str) -> dict[str, Any]:
             "one feature a table is understood: give each feature a table of its own.",
         )
     entry = {ours: config[theirs] for theirs, ours in _NAMES.items() if theirs in config}
-    entry["pooling"] = _pooling(config, where, name)
+    pooling = _pooling(config, where, name)
+    entry |= {} if pooling is None else {"pooling": pooling}
     entry["dtype"] = _dtype(config.get("data_type", "FP32"), where, name)
     return entry
 
 
 def _pooling(config: Mapping[str, Any], where: str, name: str) -> Any:
-    value = config.get("pooling_factors", config.get("pooling_factor", _number(config.get("pooling"))))
+    value = next((config[each] for each in _POOLING if each in config), _number(config.get("pooling")))
     if isinstance(value, list):
         if len(value) != 1:
             raise BadInputError(
@@ -81,12 +92,12 @@ def _pooling(config: Mapping[str, Any], where: str, name: str) -> Any:
     return value
 
 
-def _number(value: object) -> float:
-    """A pooling that is a number, which TorchRec's never is. Limits: SUM, MEAN, nothing -> 1"""
+def _number(value: object) -> float | None:
+    """A pooling that is a number, which TorchRec's never is. Limits: SUM, MEAN, nothing -> None"""
     try:
         return float(str(value))
     except ValueError:
-        return 1.0
+        return None
 
 
 def _dtype(value: object, where: str, name: str) -> str:

@@ -38,7 +38,7 @@ def test_torchrec_takes_the_names_of_equal_tables(tmp_path: Path) -> None:
     """A set with ``count``: two tables of one entry have names that a TorchRec module may have."""
     from torchrec import EmbeddingBagCollection, EmbeddingBagConfig
 
-    (tmp_path / "t.csv").write_text("name,rows,dim,count\nusers,100,16,2\n")
+    (tmp_path / "t.csv").write_text("name,rows,dim,count,pooling\nusers,100,16,2,1\n")
     tables = load_tables(tmp_path / "t.csv").tables
     assert [table.name for table in tables] == ["users_0", "users_1"]
     configs = [

@@ -176,7 +176,7 @@ def test_reserve_and_max_hbm_together_are_the_smaller(model: str) -> None:
 
 def test_a_name_that_no_torch_module_may_have_is_refused_before_the_search(tmp_path: Path) -> None:
     """TorchRec's tables are modules of a ``ModuleDict``: a point in a name separates modules."""
-    (tmp_path / "t.csv").write_text("name,rows,dim\nusers.old,100,16\n")
+    (tmp_path / "t.csv").write_text("name,rows,dim,pooling\nusers.old,100,16,1\n")
     asked_for = ("--model", str(tmp_path / "t.csv"), "--gpus", "8", "--out", str(tmp_path / "p.json"))
     code, _, err = asked(*asked_for, "--format", "torchrec")
     assert code == 2 and "'users.old' has a point in its name" in err and "'users_old'" in err

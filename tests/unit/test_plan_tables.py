@@ -212,7 +212,10 @@ def test_the_import_stays_light() -> None:
 
 
 def test_records_are_tables_too_and_other_things_are_refused() -> None:
-    records = [{"name": "a", "rows": 1_000_000, "dim": 64}, {"name": "b", "rows": 2_000, "dim": 16}]
+    records = [
+        {"name": "a", "rows": 1_000_000, "dim": 64, "pooling": 1},
+        {"name": "b", "rows": 2_000, "dim": 16},
+    ]
     found = perfmodel.plan_tables(records, gpus=4, effort="quick")
     assert list(found.tables["table"]) == ["a", "b"]
     with pytest.raises(BadInputError, match="tables of type int cannot be used"):

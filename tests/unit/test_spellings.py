@@ -76,7 +76,7 @@ def test_other_numbers_of_yaml_stay(tmp_path: Path, text: str) -> None:
 
 def test_names_that_a_spreadsheet_would_run(cli: Any, tmp_path: Path) -> None:
     names = ["=cmd|' /C calc'!A0", "@SUM(A1)", "+1+cmd|x", "-2+3", "-A1", "plain", "x-1"]
-    document = {"tables": [{"name": name, "rows": 1000, "dim": 8} for name in names]}
+    document = {"tables": [{"name": name, "rows": 1000, "dim": 8, "pooling": 1} for name in names]}
     path = write(tmp_path, "t.json", json.dumps(document))
     made = cli("plan", "--model", str(path), "--gpus", "2", "--effort", "quick", "--csv")
     found = [row["table"] for row in csv.DictReader(io.StringIO(made.out))]

@@ -72,7 +72,7 @@ def test_capitals_in_the_names_of_columns(tmp_path: Path) -> None:
         assert load_tables(str(tmp_path / name)).tables == TABLES, name
     assert tables_from_frame(written).tables == TABLES
     assert [t.rows for t in load_tables(str(tmp_path / "t.json")).tables] == [t.rows for t in TABLES]
-    upper = pd.DataFrame({"NUM_EMBEDDINGS": [10], "Embedding_Dim": [8], "NAME": ["x"]})
+    upper = pd.DataFrame({"NUM_EMBEDDINGS": [10], "Embedding_Dim": [8], "NAME": ["x"], "Pooling": [1]})
     assert tables_from_frame(upper).tables == (Table("x", 10, 8, 1.0),)
 
 
@@ -90,7 +90,9 @@ def test_columns_that_differ_only_in_capitals_are_refused(tmp_path: Path) -> Non
 
 
 def test_torchrec_names_in_a_frame() -> None:
-    found = tables_from_frame(pd.DataFrame({"num_embeddings": [10], "embedding_dim": [8], "name": ["x"]}))
+    found = tables_from_frame(
+        pd.DataFrame({"num_embeddings": [10], "embedding_dim": [8], "name": ["x"], "pooling": [1]})
+    )
     assert found.tables == (Table("x", 10, 8, 1.0),)
 
 

@@ -99,7 +99,7 @@ TORCHREC = [
 ]
 
 
-@pytest.mark.parametrize(("pooling", "rows"), [(20, 20), ("20", 20), (2.5, 2.5), ("SUM", 1), ("MEAN", 1)])
+@pytest.mark.parametrize(("pooling", "rows"), [(20, 20), ("20", 20), (2.5, 2.5)])
 def test_a_pooling_that_is_a_number_is_a_factor(pooling: object, rows: float) -> None:
     config = {"name": "a", "num_embeddings": 10, "embedding_dim": 4, "pooling": pooling}
     assert float(table_entry(config, "a file")["pooling"]) == rows
@@ -147,9 +147,23 @@ def test_what_is_wrong_in_a_torchrec_config_is_named(
     assert named in caught.value.message and str(path) in caught.value.message
 
 
+@pytest.mark.parametrize("more", [{}, {"pooling": "SUM"}, {"pooling_type": "MEAN"}])
+def test_tables_without_their_ids_per_bag_are_asked_about(tmp_path: Path, more: dict[str, str]) -> None:
+    """1 would be an answer to a question that nobody asked; TorchRec's pooling is no number."""
+    config = {"num_embeddings": 10, "embedding_dim": 4, **more}
+    for at, entry in enumerate([{"rows": 10, "dim": 4} if not more else config, config]):
+        path = tmp_path / f"{at}.json"
+        path.write_text(json.dumps([entry, entry]))
+        with pytest.raises(BadInputError, match="do not say how many ids a bag has") as asked:
+            load_tables(path)
+        assert "pooling_factor" in asked.value.next_step
+    path.write_text(json.dumps([config | {"avg_pooling_factor": 3}, config]))
+    assert [table.pooling for table in load_tables(path).tables] == [3, 1]
+
+
 def test_count_repeats_a_table(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
-    path.write_text("rows,dim,count\n10,4,3\n20,8,1\n", encoding="utf-8")
+    path.write_text("rows,dim,pooling,count\n10,4,1,3\n20,8,1,1\n", encoding="utf-8")
     assert [(t.name, t.rows) for t in load_tables(path).tables] == [
         ("t0", 10),
         ("t1", 10),
@@ -224,7 +238,7 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, name: str, text: str, 
 
 def test_whole_numbers_may_be_written_with_an_exponent(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_text("rows,dim,count\n1e6,4,2\n1_000,8,1\n", encoding="utf-8")
+    path.write_text("rows,dim,count,pooling\n1e6,4,2,1\n1_000,8,1,1\n", encoding="utf-8")
     assert [(t.rows, t.dim) for t in load_tables(path).tables] == [(10**6, 4)] * 2 + [(1000, 8)]
 
 
