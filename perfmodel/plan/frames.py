@@ -116,7 +116,7 @@ class TablePlan:
         """What would change the plan, each planned anew: the ``changes`` of ``--json``.
 
         name, words, option (that makes the change), time_s [s], samples_per_s [1/s], why (there is no plan,
-        or it is slower), planned_anew, cut_short (by the time limit), limits
+        or it is slower), cut_short (by the time limit: no time), limits
 
         time_limit_s  time by the clock that cuts all of them short together [s]; None: none
         """

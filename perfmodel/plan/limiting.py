@@ -19,9 +19,9 @@ from perfmodel.units import format_count, format_rate, format_time
 
 LATENCY = "latency"
 _HALVED = {
-    LATENCY: "latency of exchanges halved",
-    "cache-lookup": "time to find rows in the cache halved",
-    "equal-ids": "time to find equal ids halved",
+    LATENCY: "the latency of exchanges halved",
+    "cache-lookup": "the time to find rows in the cache halved",
+    "equal-ids": "the time to find equal ids halved",
 }
 _LAUNCHES = {
     "launch_floor_s": ("launch", "kernel launches"),

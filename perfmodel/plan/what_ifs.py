@@ -34,10 +34,9 @@ class WhatIf:
     name       of what limits the plan (``plan.limiting``), cards, nvlink-domain, memory, payload or batch
     limits     whether it is of what limits the plan
     words      what changes;  option  that makes the change; "" where no option does
-    time_s     of the plan with it, a pass; None where there is none
+    time_s     of the plan with it, a pass; None where there is none, or no search looked for it
     why        there is none, or fp16 takes longer; else ""
     samples_per_s  of all GPUs
-    planned_anew   whether a search looked for another plan; else tables keep their schemes where they fit
     cut_short  whether the time limit left none for a search
     """
 
@@ -47,7 +46,6 @@ class WhatIf:
     time_s: float | None = None
     samples_per_s: float | None = None
     why: str = ""
-    planned_anew: bool = False
     cut_short: bool = False
     limits: bool = False
 
@@ -57,29 +55,28 @@ class WhatIf:
 
 
 def what_ifs(question: PlanQuestion, answer: Planned, ends: Deadline) -> tuple[WhatIf, ...]:
-    """The changes: the plan that is known with each, then plans that a part of the effort finds.
+    """The changes: the better of the plan that is known with each, and of what a part of the effort finds.
 
     ends  until when by the clock
-    Limits: time is up -> ``cut_short``, and the plan that is known, changed where it does not fit;
-            one GPU -> no NVLink domain;  Ctrl-C -> KeyboardInterrupt
+    Limits: time is up -> ``cut_short``, and no time;  a limit that no value of a machine changes -> no row
+            for it;  one GPU -> no NVLink domain;  Ctrl-C -> KeyboardInterrupt
     """
     plan, limit = answer.plan, limiting(answer)
     asked = [*_of_limit(question, limit), *_asked(question, answer)]
-    found = [
-        _known(WhatIf(name, words, option, limits=name == limit.name), changed, plan)
-        for name, words, option, changed in asked
-    ]
+    found = [WhatIf(name, words, option, limits=name == limit.name) for name, words, option, changed in asked]
     fewest = sorted(range(len(asked)), key=lambda at: _gpus(asked[at][3]))  # on fewer GPUs it is quicker
     for done, at in enumerate(fewest):
         changed, cap_s = asked[at][3], ends.share(len(asked) - done)
         if isinstance(changed, BadInputError):
+            found[at] = replace(found[at], why=changed.message)
             continue
         if ends.over:
             found[at] = replace(found[at], cut_short=True)
             continue
+        found[at] = _known(found[at], changed, plan)
         part = replace(changed, effort_s=EFFORT * question.effort_s / len(asked), time_limit_s=cap_s)
         found[at] = _converting(_anew(found[at], part, plan), changed, answer)
-    return (*_of_latency(question, answer, limit), *found)
+    return tuple(found)
 
 
 def _gpus(changed: PlanQuestion | BadInputError) -> int:
@@ -94,18 +91,8 @@ def _of_limit(
         yield limit.name, limit.words, limit.option, _with(question, **limit.values)
 
 
-def _of_latency(question: PlanQuestion, answer: Planned, limit: Limiting) -> Iterator[WhatIf]:
-    """The plan with exchanges of half the latency, where that limits it: it is no value of a machine."""
-    if not limit.values:
-        time_s = answer.found.cost.time_s - limit.saving_s
-        samples = question.batch * question.gpus / time_s
-        yield WhatIf(limit.name, limit.words, "", time_s, samples, limits=True)
-
-
-def _known(what: WhatIf, changed: PlanQuestion | BadInputError, plan: Plan) -> WhatIf:
+def _known(what: WhatIf, changed: PlanQuestion, plan: Plan) -> WhatIf:
     """The plan itself, or its schemes on the GPUs that there are then."""
-    if isinstance(changed, BadInputError):
-        return replace(what, why=changed.message)
     time_s = changed.recosted(plan)
     if time_s is None:
         try:
@@ -127,7 +114,7 @@ def _anew(what: WhatIf, changed: PlanQuestion, plan: Plan) -> WhatIf:
     if ran.stopped == "interrupt":  # whoever stops this wants no other search either
         raise KeyboardInterrupt
     time_s, known = ran.cost.time_s, np.inf if what.time_s is None else what.time_s
-    return replace(_with_time(what, changed, min(time_s, known)), planned_anew=True)
+    return _with_time(what, changed, min(time_s, known))
 
 
 def _converting(what: WhatIf, changed: PlanQuestion, answer: Planned) -> WhatIf:

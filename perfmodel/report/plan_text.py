@@ -13,6 +13,7 @@ from perfmodel.passes.cost import StepCost
 from perfmodel.passes.placement import COPY, Scheme
 from perfmodel.passes.schemes import EXCHANGED
 from perfmodel.passes.training import WholeStep
+from perfmodel.plan.limiting import limiting
 from perfmodel.plan.listed import table_records
 from perfmodel.plan.outcome import AlikeTables, Baseline, Planned
 from perfmodel.plan.what_ifs import WhatIf
@@ -317,6 +318,9 @@ def limits(answer: Planned) -> str:
     floor = sum(item.time_s for item in cost.rows if item.collective and item.time_s < 1.5 * item.floor_s)
     if floor > 0.2 * cost.time_s:
         text += f"; collectives near their latency floor take {format_fraction(floor / cost.time_s)}"
+    slow = limiting(answer)
+    if not slow.values:  # no value of a machine changes it: the same plan, not planned again
+        text += f"; this plan with {slow.words} takes {format_time(cost.time_s - slow.saving_s)}"
     full = float(memory.total_bytes.max()) / answer.found.limit_bytes
     if full > 0.9:
         text += f"; memory is {format_fraction(full)} full: more of it would {_more_memory(answer)}"

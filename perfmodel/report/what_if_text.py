@@ -11,9 +11,6 @@ from perfmodel.units import format_ratio, format_time
 
 _NOT_SEARCHED = "not searched"
 _CUT = "--time-limit left no time for it."
-_AT_MOST = "≤"
-_BOUNDS = "≤, ≥: the shardings of this plan with the change, where they fit; it was not planned again."
-_GAIN = 1.005  # of samples per second: less says nothing
 
 
 def pass_line(training: bool, other: str) -> str:
@@ -26,22 +23,19 @@ def pass_line(training: bool, other: str) -> str:
 
 
 def what_if_lines(changes: Sequence[WhatIf], answer: Planned) -> str:
-    """What would change the plan: a time where a search looked for one with the change, or a bound where
-    this plan gains from the change already."""
+    """What would change the plan: a time where a search looked for one with the change."""
     now = answer.evaluator.batch * answer.evaluator.gpus / answer.found.cost.time_s
     cells = [_cells(change, now) for change in changes]
     rows = [
-        [f" {change.words}{' (the limit)' if change.limits else ''}", *found, unbroken(change.option)]
+        [f" {change.words}", *found, unbroken(change.option)]
         for change, found in zip(changes, cells, strict=True)
     ]
-    headers = ["What would change the plan", "time", "samples/s", ""]
+    headers = ["What would change the plan", "time", "samples/s, × now", ""]
     if not rows:
         return ""
     why = [paragraph(f"{change.words}: {change.why}", 1) for change in changes if change.why]
     if any(change.cut_short for change in changes):
-        words = f"{_NOT_SEARCHED}: {_CUT}"
-        bounded = any(time.startswith(_AT_MOST) for time, _ in cells)
-        why += [paragraph(text, 1) for text in ([_BOUNDS, words] if bounded else [words])]
+        why.append(paragraph(f"{_NOT_SEARCHED}: {_CUT}", 1))
     return "\n".join([table(headers, rows, left=(0, 3), indent=0), *why])
 
 
@@ -49,7 +43,4 @@ def _cells(change: WhatIf, now: float) -> tuple[str, str]:
     """Time, and samples per second over those of ``now``, of the plan with a change."""
     if change.time_s is None or change.samples_per_s is None:
         return _NOT_SEARCHED if change.cut_short else "no plan", ""
-    time, gain = format_time(change.time_s), change.samples_per_s / now
-    if not change.cut_short:
-        return time, format_ratio(gain)
-    return (f"{_AT_MOST} {time}", f"≥ {format_ratio(gain)}") if gain > _GAIN else (_NOT_SEARCHED, "")
+    return format_time(change.time_s), format_ratio(change.samples_per_s / now)
