@@ -65,7 +65,7 @@ def headline(found: Leading) -> str:
 
 
 def beside_words(found: Leading, row_wise: Hosted | None = None) -> str:
-    """``by row-wise-ub (EMBark's; cannot be told from 3d, 686 µs); row-wise (TorchRec's): 1.33 ms, 182×``
+    """``by row-wise-ub (EMBark's); row-wise (TorchRec's) takes 1.33 ms, 182× the time of one GPU``
 
     row_wise  with the host, where the best was chosen with it: no difference with a host has a band
     Limits: nothing fits -> how many GPUs would do, or what compares so many tables
@@ -75,22 +75,26 @@ def beside_words(found: Leading, row_wise: Hosted | None = None) -> str:
         return f"other shardings of more than {most} tables are compared by --sharding all alone"
     if not found.best:
         return found.enough
-    base, words = found.base, [f"{WAYS[found.way].runs}'s"]
-    close = found.as_good if row_wise is None else ()
-    others = [f"{each.way}, {_time(each)}" for each in close if each.way != ROW_WISE]
-    if others:
-        words.append(f"cannot be told from {' and '.join(others)}")
+    base, parts = found.base, [f"by {found.way} ({WAYS[found.way].runs}'s)"]
+    close = {each.way: each for each in (found.as_good if row_wise is None else ())}
+    near = [f"{way} ({_time(each)})" for way, each in close.items() if way != ROW_WISE]
+    near += [f"TorchRec's {ROW_WISE} ({_time(close[ROW_WISE])})"] if ROW_WISE in close else []
+    if near:
+        parts.append(f"{_and(near)} may be as fast")
     if found.unknown:
-        words.append(f"no calibration has times for {', '.join(found.unknown)}")
-    text = f"by {found.way} ({'; '.join(words)})"
-    if found.way == ROW_WISE:
-        return text
-    if not base.gpu_count.fits:
-        return f"{text}; {too_large(base)}"
-    near = ", cannot be told from it" if any(each.way == ROW_WISE for each in close) else ""
-    beside = row_wise or base
-    time = f"{format_time(beside.time_s)}, {format_ratio(beside.slowdown)}"
-    return f"{text}; {ROW_WISE} (TorchRec's): {time}{near}"
+        parts.append(f"no calibration has times for {', '.join(found.unknown)}")
+    if found.way != ROW_WISE and not base.gpu_count.fits:
+        parts.append(too_large(base))
+    elif found.way != ROW_WISE and ROW_WISE not in close:
+        beside = row_wise or base
+        time = f"{format_time(beside.time_s)}, {format_ratio(beside.slowdown)} the time of one GPU"
+        parts.append(f"{ROW_WISE} (TorchRec's) takes {time}")
+    return "; ".join(parts)
+
+
+def _and(names: list[str]) -> str:
+    """``a, b and c``"""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def planned_words(found: Leading) -> str:
@@ -133,7 +137,7 @@ def gpu_words(answer: Projection) -> str:
     count = answer.gpu_count
     held, room = (format_bytes(x, binary=False) for x in (count.memory_bytes, count.usable_bytes))
     per_s = format_per_second(samples_per_s(answer), "samples")
-    return f"{count}, {held} of {room} each; {per_s}"
+    return f"{count}, each holds {held} of {room}; {per_s}"
 
 
 def too_large(base: Projection) -> str:

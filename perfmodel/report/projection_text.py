@@ -187,18 +187,18 @@ def kernel_lines(answer: Projection, others: Sequence[OtherKernels]) -> str:
 def step_table(answer: Projection, *, brief: bool = False) -> str:
     """Steps with bytes, time, share, band, clock and evidence; the total under the times.
 
-    brief  without what weak evidence hangs on
+    brief  without what weak evidence hangs on, and the total
     """
     return columns_text(step_columns(answer, brief=brief), answer.steps)
 
 
 def step_columns(answer: Projection, *, brief: bool = False) -> tuple[Column, ...]:
     """Of a table of the steps; brief  as in ``step_table``."""
-    several = len(answer.clocks) > 1
+    several, total = len(answer.clocks) > 1, "" if brief else format_time(answer.time_s)
     return (
         Column("step", lambda step: _label(answer, step), left=True),
         Column("bytes/GPU", lambda step: format_bytes(step.payload_bytes), goes=2),
-        Column("time", lambda step: format_time(step.time_s), total=format_time(answer.time_s)),
+        Column("time", lambda step: format_time(step.time_s), total=total),
         Column("share", lambda step: format_fraction(step.share)),
         Column("95 % band", lambda step: band(step.low_s, step.high_s), goes=3),
         *([Column("clock", lambda step: str(step.clock), left=True)] if several else []),

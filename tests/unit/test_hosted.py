@@ -209,7 +209,7 @@ def test_with_a_host_the_best_sharding_that_fits_leads(cli: Any, asked: tuple[st
     text = cli(*asked, "--host", "eager").out
     first, rest = text.splitlines()[0], " ".join(text.split())
     assert f"sharded {found['sharding']} over" in first and "with an eager host" in first
-    beside = "row-wise (TorchRec's):" if found["row_wise"]["fits"] else "row-wise does not fit: it needs"
+    beside = "row-wise (TorchRec's) takes" if found["row_wise"]["fits"] else "row-wise does not fit: it needs"
     assert f"by {found['sharding']} (" in rest and beside in rest.partition("The device alone:")[0]
 
 
