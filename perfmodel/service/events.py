@@ -8,8 +8,9 @@ every CPU finds the same batches.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -57,20 +58,25 @@ class Rule:
 class ServedRequests:
     """What happened, without the time in which queues filled.
 
-    latency_s  of every request that was followed [n];  parts_s  by ``WAITS``, they add up to it
+    latency_s  of every request that was followed [n];  parts  finds ``parts_s``
     batches    that were served;  requests  of a batch on average;  grain  requests that each one stands for
     largest    requests of the largest batch: with a larger full batch the same would have happened
     first_s, last_s  when the first and the last of them came
     """
 
     latency_s: Array
-    parts_s: dict[str, Array]
+    parts: Callable[[], dict[str, Array]]
     batches: int
     requests: float
     grain: int
     first_s: float
     last_s: float
     largest: int = 0
+
+    @cached_property
+    def parts_s(self) -> dict[str, Array]:
+        """Of every latency, by ``WAITS``: they add up to it. A search asks for none of them."""
+        return self.parts()
 
     def quantile(self, q: float) -> float:
         """Latency that a share q of the requests stays below [s]."""
@@ -122,42 +128,55 @@ def simulate(served: ServedPass, rule: Rule, arrivals: Array, late: Lateness | N
     per_s = min(_PER_S, 10.0 ** np.floor(_DIGITS - np.log10(max(float(arrivals[-1]), 1.0))))
     times = np.rint(arrivals * per_s).astype(np.int64)
     full = min(rule.followed, max(times.size // _FEWEST_BATCHES, _AT_ONCE))  # more never come together
-    counts = np.arange(1, full + 1) * rule.grain * rule.samples / served.gpus
-    steps = np.rint(served.at(np.ceil(counts)) * per_s).astype(np.int64)
-    delays = _Delays(0.0, 0.0, [], [])
+    counts = np.ceil(np.arange(1, full + 1) * rule.grain * rule.samples / served.gpus)
+    steps = np.rint(served.at(counts) * per_s).astype(np.int64).T
+    passes = _Passes(steps)
     if late is not None:
-        more = late.more_of(np.ceil(counts)).tolist()
-        delays = _Delays(late.floor_s * per_s, late.share, late.rows, more)
+        passes = _Passes(steps, late.floor_s * per_s, late.share, late.rows, late.more_of(counts))
     wait = round(rule.wait_s * per_s) if rule.requests > 1 else 0
     come = memoryview(times)  # Python's own integers, but only of those that are looked at
     if rule.overlap:
-        found = _overlapped(come, steps, served, full, wait, delays)
+        found = _overlapped(come, passes, served, full, wait)
     elif full == 1:
-        found = _one_by_one(times, steps[:, 0], delays)
+        found = _one_by_one(times, passes)
     else:
-        found = _in_line(come, steps, full, wait, delays)
-    return _measured(times, steps.sum(axis=0), found, rule, full, per_s)
+        found = _in_line(come, passes, full, wait)
+    return _measured(times, steps.sum(axis=1), found, rule, full, per_s)
 
 
 @dataclass(frozen=True, eq=False)
-class _Delays:
-    """What ``Lateness`` has, in picoseconds and as lists."""
+class _Passes:
+    """The steps of a batch by its requests, in picoseconds [n, S], and what ``Lateness`` adds to them.
 
-    floor: float
-    share: float
-    draws: list[list[float]]
-    more: list[list[float]]
+    draws  none: no rank is slower than another;  more  [n, S], or [0, 0]: nothing
+    """
 
-    def row(self, number: int, requests: int) -> list[float] | None:
-        """Draws of a batch of so many that are followed; None where no rank is slower than another."""
+    steps: Whole
+    floor: float = 0.0
+    share: float = 0.0
+    draws: Sequence[Sequence[float]] = ()
+    more: Array = field(default_factory=lambda: np.zeros((0, 0)))
+
+    def spans(self, number: int, requests: int) -> tuple[list[int], int]:
+        """Of each step of a batch of so many, with its slowest rank; what those add to all of them."""
+        times, scales, more = self._known.get(requests) or self._of(requests)
         if not self.draws:
-            return None
+            return times, 0
         drawn = self.draws[number % len(self.draws)]
-        return [a + b for a, b in zip(drawn, self.more[requests - 1], strict=True)] if self.more else drawn
+        late = [int(scale * (a + b)) for scale, a, b in zip(scales, drawn, more, strict=True)]
+        return [time + each for time, each in zip(times, late, strict=True)], sum(late)
 
-    def of(self, draw: float, time: int) -> int:
-        """Delay of a step that takes ``time``; of none, where it does not run."""
-        return int((self.floor + self.share * time) * draw) if time and draw else 0
+    def _of(self, requests: int) -> tuple[list[int], list[float], list[float]]:
+        """Times, scale of the delays (of a step that does not run: none), more draws: of those that occur."""
+        times: list[int] = self.steps[requests - 1].tolist()
+        scales = [self.floor + self.share * time if time else 0.0 for time in times]
+        more = self.more[requests - 1].tolist() if self.more.size else [0.0] * len(times)
+        self._known[requests] = times, scales, more
+        return self._known[requests]
+
+    @cached_property
+    def _known(self) -> dict[int, tuple[list[int], list[float], list[float]]]:
+        return {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,25 +191,22 @@ class _Batches:
     end: int  # requests that were served
 
 
-def _one_by_one(times: Whole, steps: Whole, delays: _Delays) -> _Batches:
+def _one_by_one(times: Whole, passes: _Passes) -> _Batches:
     """``_in_line`` with batches of one, whose ends do not depend on who else comes.
 
     end_n = S_n + max over k <= n of (a_k - S_(k-1)),   S_n = s_1 + ... + s_n
     """
-    known = steps.tolist()
-    rows = [delays.row(number, 1) or [] for number in range(max(len(delays.draws), 1))]
-    late = np.resize([sum(map(delays.of, row, known)) for row in rows], times.size)
-    served = np.cumsum(late + sum(known))
+    rows = [passes.spans(number, 1) for number in range(max(len(passes.draws), 1))]
+    late = np.resize([late for _, late in rows], times.size)
+    served = np.cumsum(late + passes.steps[0].sum())
     before = np.append(0, served[:-1])
     ready = served + np.maximum.accumulate(times - before)
     formed = np.maximum(times, np.append(0, ready[:-1]))
     return _Batches(np.arange(times.size), times, formed, ready, late, times.size)
 
 
-def _in_line(come: Sequence[int], steps: Whole, full: int, wait: int, delays: _Delays) -> _Batches:
+def _in_line(come: Sequence[int], passes: _Passes, full: int, wait: int) -> _Batches:
     """One batch after the other: a recursion over batches, as Lindley's is over requests."""
-    total = [0, *steps.sum(axis=0).tolist()]
-    by_count: list[list[int]] = [[], *steps.T.tolist()]
     count, at, free, number = len(come), 0, 0, 0
     out: list[tuple[int, int, int, int, int]] = []
     while at < count:
@@ -198,25 +214,22 @@ def _in_line(come: Sequence[int], steps: Whole, full: int, wait: int, delays: _D
         closed = min(filled, come[at] + wait)
         formed = closed if closed > free else free
         after = bisect_right(come, formed, at, min(at + full, count))
-        row = delays.row(number, after - at)
-        late = 0 if row is None else sum(map(delays.of, row, by_count[after - at]))
-        free = formed + total[after - at] + late
+        spans, late = passes.spans(number, after - at)
+        free = formed + sum(spans)
         out.append((at, closed, formed, free, late))
         at, number = after, number + 1
     return _columns(out, at)
 
 
-def _overlapped(
-    come: Sequence[int], steps: Whole, served: ServedPass, full: int, wait: int, delays: _Delays
-) -> _Batches:
+def _overlapped(come: Sequence[int], passes: _Passes, served: ServedPass, full: int, wait: int) -> _Batches:
     """Two batches in flight, as in ``model.schedule``: of the steps that can run next the first begins."""
-    by_count, total = [[], *steps.T.tolist()], [0, *steps.sum(axis=0).tolist()]
     kinds = list(dict.fromkeys(step.device for step in served.steps))
     device = [kinds.index(step.device) for step in served.steps]
-    last, count, at, number = len(device), len(come), 0, 0
+    last, count, at = len(device), len(come), 0
     free = [0] * len(kinds)
-    out: list[tuple[int, int, int, int, int]] = []
-    flying: list[list[Any]] = []  # [place in out, next step, when it can begin, its times, its delays]
+    out: list[tuple[int, int, int, int]] = []
+    ends: list[int] = []  # of each batch, so far
+    flying: list[list[Any]] = []  # [place in out, next step, when it can begin, spans of its steps]
     while at < count or flying:
         best, pick = _FAR, -1
         for place, batch in enumerate(flying):
@@ -225,37 +238,34 @@ def _overlapped(
                 begin = busy
             if begin < best:
                 best, pick = begin, place
-        if len(flying) < IN_FLIGHT and at < count:
+        if at < count and len(flying) < IN_FLIGHT:
             filled = come[at + full - 1] if at + full <= count else _FAR
             closed = min(filled, come[at] + wait)
-            room = out[-IN_FLIGHT][3] if len(out) >= IN_FLIGHT else 0
+            room = ends[-IN_FLIGHT] if len(ends) >= IN_FLIGHT else 0
             formed = max(closed, room, free[device[0]])
             if formed < best:
                 after = bisect_right(come, formed, at, min(at + full, count))
-                draws = delays.row(number, after - at)
+                spans, late = passes.spans(len(out), after - at)
+                out.append((at, closed, formed, late))
+                at = after
                 if not flying and max(free) <= formed:
-                    late = 0 if draws is None else sum(map(delays.of, draws, by_count[after - at]))
-                    end = formed + total[after - at] + late
+                    end = formed + sum(spans)
                     if after == count or come[after] >= end:  # nobody comes while it runs
                         free = [end] * len(kinds)
-                        out.append((at, closed, formed, end, late))
-                        at, number = after, number + 1
+                        ends.append(end)
                         continue
-                flying.append([len(out), 0, formed, by_count[after - at], draws])
-                out.append((at, closed, formed, 0, 0))
-                at, number = after, number + 1
+                ends.append(0)
+                flying.append([len(out) - 1, 0, formed, spans])
                 pick, best = len(flying) - 1, formed
         batch = flying[pick]
-        own, time = batch[1], batch[3][batch[1]]
-        late = 0 if batch[4] is None else delays.of(batch[4][own], time)
-        end = best + time + late
-        free[device[own]] = end
-        row = out[batch[0]]
-        out[batch[0]] = (*row[:3], end, row[4] + late)
-        batch[1], batch[2] = own + 1, end
+        number, own = batch[0], batch[1]
+        end = best + batch[3][own]
+        ends[number] = free[device[own]] = batch[2] = end
+        batch[1] = own + 1
         if own + 1 == last:
             del flying[pick]
-    return _columns(out, at)
+    rows = [(*row[:3], end, row[3]) for row, end in zip(out, ends, strict=True)]
+    return _columns(rows, at)
 
 
 def _columns(rows: list[tuple[int, int, int, int, int]], end: int) -> _Batches:
@@ -272,14 +282,18 @@ def _measured(
     begin = min(int(_WARM * times.size), times.size - 1)
     kept = slice(begin, max(found.end - min(full, times.size // _FEWEST_BATCHES), begin + 1))
     came, batch = times[kept], of[kept]
-    formed, late, served = found.formed[batch], found.late[batch], alone[counts - 1][batch]
     latency = found.ready[batch] - came
-    collected = np.clip(np.minimum(found.closed[batch], formed) - came, 0, None)
-    parts = (collected, latency - collected - served - late, served, late)
     batches = int(batch[-1] - batch[0] + 1)
+
+    def parts() -> dict[str, Array]:
+        formed, late, served = found.formed[batch], found.late[batch], alone[counts - 1][batch]
+        collected = np.clip(np.minimum(found.closed[batch], formed) - came, 0, None)
+        each = (collected, latency - collected - served - late, served, late)
+        return {name: part / per_s for name, part in zip(WAITS, each, strict=True)}
+
     return ServedRequests(
         latency / per_s,
-        {name: part / per_s for name, part in zip(WAITS, parts, strict=True)},
+        parts,
         batches,
         came.size / batches * rule.grain,
         rule.grain,

@@ -64,14 +64,15 @@ class Replica:
     def capacity(self, rule: Rule) -> float:
         """Most requests per second in full batches (``queueing.batch_capacity``): one comes after the other
         in the mean time of a pass with its slowest ranks, or sooner where two overlap."""
-        if rule not in self._capacities:
+        key = rule.requests, rule.overlap
+        if key not in self._capacities:
             samples, late = self.samples_of(rule.requests), self.mean_delays(rule.requests)
             gap = self.served.gap(samples, rule.overlap, late)
-            self._capacities[rule] = float(queueing.batch_capacity(rule.requests, gap))
-        return self._capacities[rule]
+            self._capacities[key] = float(queueing.batch_capacity(rule.requests, gap))
+        return self._capacities[key]
 
     @cached_property
-    def _capacities(self) -> dict[Rule, float]:
+    def _capacities(self) -> dict[tuple[int, bool], float]:
         return {}
 
     def samples_of(self, requests: float) -> float:

@@ -54,8 +54,7 @@ def test_the_error_of_a_quantile_of_requests_that_know_nothing_of_one_another() 
     """A binomial share: its sd is sqrt(q (1 - q) / n), and an exponential has the density 1 - q there."""
     n, q = 100_000, 0.9
     latency = np.random.default_rng(1).standard_exponential(n)
-    none = dict.fromkeys(("batching", "queue", "pass", "stragglers"), latency)
-    run = ServedRequests(latency, none, n, 1.0, 1, 0.0, 1.0)
+    run = ServedRequests(latency, dict, n, 1.0, 1, 0.0, 1.0)
     sd = math.sqrt(q * (1 - q) / n) / (1 - q)
     assert run.error(q) == pytest.approx(2.09 * sd / -math.log(1 - q), rel=0.4)
     same = replace(run, latency_s=np.tile(np.arange(1.0, 101.0), 1000))
@@ -75,8 +74,8 @@ def test_requests_of_one_are_served_as_batches_are() -> None:
     come = Poisson(3).times(0.8e6, 1, 20_000)
     found, slow = events._one_by_one, events._in_line
     times, steps = np.rint(come * 1e12).astype(np.int64), np.array([[10**6]])
-    delays = events._Delays(1e-7 * 1e12, 0.1, late.rows, [])
-    a, b = found(times, steps[:, 0], delays), slow(memoryview(times), steps, 1, 0, delays)
+    passes = events._Passes(steps, 1e-7 * 1e12, 0.1, late.rows)
+    a, b = found(times, passes), slow(memoryview(times), passes, 1, 0)
     for name in ("first", "closed", "formed", "ready", "late"):
         assert (getattr(a, name) == getattr(b, name)).all(), name
 
