@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +15,16 @@ from perfmodel.cli.host_option import check_host
 from perfmodel.cli.load_options import TypedLoad, check_beside_plan, served_sharding
 from perfmodel.cli.load_progress import LoadProgress
 from perfmodel.cli.question import Question, question_of
+from perfmodel.cli.shardings import advising_enough
 from perfmodel.errors import BadInputError
 from perfmodel.passes.settings import Setting
-from perfmodel.projections.hosted import check_clock
 from perfmodel.schema.distributions import UNIFORM
 from perfmodel.schema.prices import read_prices
+from perfmodel.service.choosing import Served, sharded_load
 from perfmodel.service.hourly import HourlyCost, hourly_cost
-from perfmodel.service.served import LARGEST_BATCH, ServedPass, hosted_pass, planned_pass, projected_pass
+from perfmodel.service.served import LARGEST_BATCH, ServedPass, planned_pass, projected_pass
 from perfmodel.service.service_load import ServiceLoad, service_load
-from perfmodel.service.sharded import BATCHES, sharded_pass
+from perfmodel.service.sharded import BATCHES, runs
 from perfmodel.service.stragglers import NONE, ranks_behind, spread_of
 from perfmodel.units import counted
 
@@ -55,34 +58,43 @@ def answered(typed: Mapping[str, Any]) -> LoadAnswer:
     asked = TypedLoad.of(typed)
     if all(typed[name] is None for name in ("table_size", "gpus", "model")):
         raise BadInputError("which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB")
-    question = question_of({**typed, "batch": None})
+    batch = asked.batch and min(asked.batch, LARGEST_BATCH)
+    question = replace(question_of({**typed, "batch": None}), batch=batch)
     question.check_gpus()
     known = None if typed["prices"] is None else read_prices(typed["prices"], question.machine.name)
     file = calibration_file(question.calibration)
-    with question.advised():
-        setting, served = _planned(plan, question) if plan else _projected(question, way, asked.batch)
-        if host is not None:
-            check_clock(setting, host)
-            served = hosted_pass(served, host, file)
-        measured = ranks_behind(setting, served)
-        spread = spread_of(question.calibration if file else None) if typed["stragglers"] else NONE
-        with contextlib.closing(LoadProgress()) as progress:
-            answer = service_load(asked.question(served, spread, measured), progress.tell)
+    spread = spread_of(question.calibration if file else None) if typed["stragglers"] else NONE
+    with question.advised(), advising_enough(question), contextlib.closing(LoadProgress()) as progress:
+        setting = question.setting()
+
+        def simulated(served: ServedPass) -> ServiceLoad:
+            return service_load(asked.question(served, spread, ranks_behind(setting, served)), progress.tell)
+
+        serve = Served(
+            host=host,
+            calibration=file,
+            answer=simulated,
+            samples_per_s=None if asked.qps is None else asked.qps * asked.samples,
+            limit_s=asked.limit_s,
+            most=asked.batch or math.inf,
+        )
+        answer = serve.by(setting, _planned(plan, question)) if plan else _sharded(question, way, serve)
     hourly = hourly_cost(answer, setting.machine.name, known)
     return LoadAnswer(answer, hourly, setting, question, file, plan is not None)
 
 
-def _projected(question: Question, way: str | None, batch: int | None) -> tuple[Setting, ServedPass]:
-    """The row-wise pass, or that of another way, on as many GPUs as ``perfmodel project`` takes."""
-    answer = replace(question, batch=batch).answer() if way else question.answer()
-    other = sharded_pass(answer, way, question.tables) if way else None
-    if other is not None:
-        return answer.setting, other
-    served = projected_pass(question.keywords("gpus", "batch"), answer.gpus, LARGEST_BATCH)
-    return answer.setting, served
+def _sharded(question: Question, way: str, serve: Served) -> ServiceLoad:
+    """With the pass of a way, on as many GPUs as ``perfmodel project`` takes."""
+    return sharded_load(
+        way,
+        question.answer(),
+        lambda gpus, batch: replace(question, batch=batch).on_gpus(gpus),
+        partial(projected_pass, question.keywords("gpus", "batch")),
+        serve,
+    )
 
 
-def _planned(path: Path, question: Question) -> tuple[Setting, ServedPass]:
+def _planned(path: Path, question: Question) -> ServedPass:
     """The forward pass of a plan file."""
     from perfmodel.passes.allowed_tiers import Below
     from perfmodel.passes.cost import Evaluator
@@ -113,4 +125,4 @@ def _planned(path: Path, question: Question) -> tuple[Setting, ServedPass]:
 
     usable = setting.machine.value("hbm_bytes") * (1 - question.reserve)
     served = planned_pass(evaluator, given, usable, BATCHES)
-    return setting, replace(served, way="", sharding=f"of the plan {path.name}")
+    return replace(served, way="", runs=runs(given), sharding=f"of the plan {path.name}")

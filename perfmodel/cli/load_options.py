@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import BadInputError
+from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.question.passes import LoadOptions
 from perfmodel.units import counted
 
@@ -26,19 +27,21 @@ def check_beside_plan(**options: str | None) -> None:
             )
 
 
-def served_sharding(name: str | None, plan: Path | None, reduction: str, **memory: str | None) -> str | None:
-    """The way that is served; None: row-wise.
+def served_sharding(name: str | None, plan: Path | None, reduction: str, **memory: str | None) -> str:
+    """The way that is served: without a name the best.
 
     Limits: unknown names, ``all``, a plan or options that mean another sharding or none -> BadInputError
     """
     from perfmodel.cli.workload import ALL, checked_sharding
-    from perfmodel.service.sharded import BEST
+    from perfmodel.service.choosing import BEST
 
-    if name is not None and plan is not None:
+    if name is None:
+        return BEST
+    if plan is not None:
         raise BadInputError("--plan and --sharding cannot be combined.", "a plan is a sharding.")
-    if name is not None and name.strip().lower() == ALL:
+    if name.strip().lower() == ALL:
         raise BadInputError("--sharding all is many passes.", "a service runs one: --sharding best.")
-    return checked_sharding(name, reduction, **memory, more=BEST)
+    return checked_sharding(name, reduction, **memory, more=BEST) or ROW_WISE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,8 +55,6 @@ class Output:
 
     def leading(self, base: Projection) -> Leading:
         """The ways that fit, the fastest with that host first."""
-        if self.host is None:
-            return leading(base)
         return leading_with_host(base, self.host, self.calibration_file)
 
 

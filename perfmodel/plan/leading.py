@@ -20,6 +20,7 @@ from perfmodel.plan.as_projection import (
     tables_of,
     undecided,
 )
+from perfmodel.plan.outcome import Planned
 from perfmodel.plan.searched import searched_plan
 from perfmodel.projections.grid import costed
 from perfmodel.projections.hosted import hosted
@@ -74,9 +75,14 @@ class Leading:
         """Slower ways inside the band of the difference: nobody can tell which is faster."""
         return undecided(self.best) if self.best else ()
 
-    @cached_property
+    @property
     def planned_s(self) -> float | None:
-        """The time of a pass where each of several tables has a sharding of its own.
+        """The time of a pass of ``planned``."""
+        return self.planned.found.cost.time_s if self.planned else None
+
+    @cached_property
+    def planned(self) -> Planned | None:
+        """The best plan of a quick search, in which each of several tables has a sharding of its own.
 
         Limits: none is faster, equal tables, more than are compared, nothing fits -> None
         """
@@ -85,10 +91,10 @@ class Leading:
             return None
         tables = tables_of(base.work, "the tables", base.forward.ids)
         try:
-            best = searched_plan(base, tables, EFFORTS["quick"]).found
+            best = searched_plan(base, tables, EFFORTS["quick"])
         except BadInputError:
             return None
-        return best.cost.time_s if best.cost.time_s < self.answer.time_s or not self.best else None
+        return best if best.found.cost.time_s < self.answer.time_s or not self.best else None
 
     @cached_property
     def experiment(self) -> NextExperiment | None:
@@ -207,13 +213,13 @@ def leading(base: Projection) -> Leading:
     return Leading(base, tuple(_fastest_first(found)), tuple(way for way in unknown if way != ROW_WISE))
 
 
-def leading_with_host(base: Projection, host: str, calibration: str | None) -> Leading:
+def leading_with_host(base: Projection, host: str | None, calibration: str | None) -> Leading:
     """The ways that fit, the fastest with the host that issues them first.
 
     host, calibration  as in ``hosted.host_costs``
-    Limits: as ``leading``
+    Limits: no host -> ``leading``;  as that
     """
-    if base.gpus == 1 or table_count(base) > MOST_COMPARED:
+    if host is None or base.gpus == 1 or table_count(base) > MOST_COMPARED:
         return leading(base)
     timed = [
         (hosted(each.answer, host, calibration).time_s, each)

@@ -251,7 +251,7 @@ class LoadOptions(OneMemoryOptions, NodeOptions, RowWiseOptions, EqualTableOptio
       perfmodel load --model mlperf-dlrm-dcnv2 --gpus 16 --qps 2M --p99 2ms
       perfmodel load --model tables.csv --plan plan.json --qps 100k --p99 3ms
       perfmodel load --table-size 10TB --qps 500k --p99 10ms --host eager
-      perfmodel load --table-size 10TB --qps 500k --p99 10ms --sharding best
+      perfmodel load --table-size 10TB --qps 500k --p99 10ms --sharding row-wise
       perfmodel load --table-size 10TB --p99 5ms --tier uvm-caching
       perfmodel load --table-size 10TB --p99 10ms --arrivals times.txt
       perfmodel load --table-size 10TB --qps 500k --p99 10ms --prices prices.toml
@@ -284,9 +284,9 @@ class LoadOptions(OneMemoryOptions, NodeOptions, RowWiseOptions, EqualTableOptio
     sharding: Annotated[
         str | None,
         Opt(
-            "The pass that is served (default row-wise): a sharding of project --sharding, or best, the "
-            "fastest of them and, with --model, of a planner's search; chosen for --batch samples per GPU, "
-            f"else {groups.DEFAULT_BATCH}.",
+            "The pass that is served: a sharding of project --sharding, or best (default), the fastest that "
+            "fits in batches of this load, of all that somebody runs and, with --model, of a quick search of "
+            "the planner; row-wise with --tier, one memory or --reduction.",
             "NAME",
         ),
     ] = None

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
+from perfmodel.passes.schemes import ROW_WISE, WAYS
 from perfmodel.passes.settings import Setting
-from perfmodel.projections.hosted import host_costs
+from perfmodel.projections.hosted import EAGER, host_costs
 from perfmodel.report.columns import Column, columns_text
+from perfmodel.report.host_text import HOST_WORDS
 from perfmodel.report.hourly_text import hourly_words
 from perfmodel.report.terminal import facts, paragraph, sides, table, unbroken
-from perfmodel.schema.evidence import Clock, Evidence
+from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.prices import MEMORY
 from perfmodel.service.closed_forms import ABOUT, AT_LEAST, AT_MOST, EQUAL, ClosedForm
 from perfmodel.service.events import WAITS
 from perfmodel.service.highest import ERROR, P99, Carried
 from perfmodel.service.hourly import HourlyCost
+from perfmodel.service.served import TORCHREC
 from perfmodel.service.service_load import (
     LIMIT,
     LOAD,
@@ -31,6 +37,8 @@ from perfmodel.units import (
     format_time,
 )
 
+CANNOT_TELL = "Cannot tell"
+_INDENT = 5
 _NEAR = 3  # batch sizes shown on each side of the best
 _ROUGH = (
     "Steps: of two batches, one after the other (in line) or overlapping (overlap). Most/replica: the "
@@ -81,37 +89,84 @@ def load_text(
 
 
 def headline(answer: ServiceLoad) -> str:
-    """How many GPUs, at what latency, with the band of both."""
+    """How many GPUs, or that nobody can tell; the sharding, the latency, what binds."""
+    first = gpus_words(answer)
+    line = paragraph(first) if CANNOT_TELL in first else sides(first, band_words(answer))
+    below = [sharding_words(answer), times_words(answer), most_words(answer)]
+    return "\n".join([line, *(paragraph(words, _INDENT) for words in below if words)])
+
+
+def gpus_words(answer: ServiceLoad) -> str:
+    """How many GPUs the load takes; where that differs within the band of all times, that nobody can tell."""
+    q, load = answer.question, answer.asked.load_per_s
+    what, gpus = f"{rate(load)} within {format_time(q.limit_s)} (p99)", counted(answer.gpus, "GPU")
+    replicas = f"{counted(answer.replicas, 'replica')} of {format_count(q.served.gpus)}"
+    takes = "takes" if load == 1 else "take"
+    if q.qps is None or q.replicas is not None or answer.fewest == answer.most:
+        return f"{what} {takes} {gpus}{f': {replicas}' if answer.replicas > 1 else ''}."
+    ends = f"{format_count(answer.fewest)} – {format_count(answer.most)}"
+    if answer.most == math.inf:
+        ends = f"{format_count(answer.fewest)} or more"
+    return (
+        f"{CANNOT_TELL} how many GPUs {what} {takes}: {ends} by the band (95 %) of all times; "
+        f"{format_count(answer.gpus)} in the middle of it ({replicas})."
+    )
+
+
+def sharding_words(answer: ServiceLoad) -> str:
+    """The sharding that is served, whether TorchRec runs it, and what cannot be told from it.
+
+    Limits: nothing is sharded -> ""
+    """
+    served, choice = answer.question.served, answer.choice
+    if served.gpus == 1 or served.held_in == MEMORY:
+        return ""
+    name = served.way or served.sharding.partition(",")[0]
+    who = [f"{served.runs}'s"] * bool(served.runs) + ["TorchRec does not run it"] * (served.runs != TORCHREC)
+    if choice is None:
+        return f"sharded {name} ({'; '.join(who)})"
+    who += ["used here"] * bool(choice.near)
+    where = f"for {counted(choice.samples, 'sample')} on each GPU"
+    first = f"{name} ({'; '.join(who)}), {format_time(choice.time_s)} {where}"
+    beside = ""
+    if choice.row_wise_s is not None and ROW_WISE not in dict(choice.near):
+        beside = f"; {ROW_WISE} (TorchRec's): {format_time(choice.row_wise_s)}"
+    if not choice.near:
+        return f"sharded {first}{beside}"
+    others = [f"{each} ({WAYS[each].runs}'s), {format_time(time)}" for each, time in choice.near]
+    return f"{CANNOT_TELL.lower()} which sharding is faster: {first}, or {' or '.join(others)}{beside}"
+
+
+def times_words(answer: ServiceLoad) -> str:
+    """Percentiles, the samples of a request, and the host."""
     q, asked = answer.question, answer.asked
-    load, limit = rate(asked.load_per_s), format_time(q.limit_s)
-    where = counted(answer.gpus, "GPU")
-    if answer.replicas > 1:
-        where += f": {counted(answer.replicas, 'replica')} of {format_count(q.served.gpus)}"
-    takes = "takes" if asked.load_per_s == 1 else "take"
-    first = f"{load} within {limit} (p99) {takes} {where}."
     tail = " ".join(
         [format_time(asked.run.quantile(P99)), *(each.removeprefix("p99 ") for each in uncertain(asked))]
     )
     many = "1 sample (--samples)" if q.samples == 1 else f"{q.samples:g} samples"
-    times = f"     p99 is {tail}, p50 {format_time(asked.run.quantile(0.5))}; a request is {many}"
-    most = f"     {most_words(answer)}"
-    return "\n".join([sides(first, band_words(answer)), paragraph(times), paragraph(most)])
+    p50 = format_time(asked.run.quantile(0.5))
+    return f"p99 is {tail}, p50 {p50}; a request is {many}; {host_words(answer)}"
+
+
+def host_words(answer: ServiceLoad) -> str:
+    """Whether the time of the host is in the pass, or what it adds."""
+    if answer.question.served.host:
+        return f"the host's time is in it ({answer.question.served.host})"
+    if answer.host_adds_s is None:
+        return "the device alone, no host"
+    more = f"{HOST_WORDS[EAGER]} adds {format_time(answer.host_adds_s)} to a pass (--host {EAGER})"
+    return f"without the host's time: {more}"
 
 
 def band_words(answer: ServiceLoad) -> str:
     """How many GPUs it would be at the ends of the bands of all times; of given replicas, what they carry."""
     if not answer.low_per_s:
         return "no upper end of the band"
-    ends = [answer.gpus_for(each) for each in (answer.high_per_s, answer.low_per_s)]
-    if answer.question.replicas is not None:
+    if answer.question.qps is None or answer.question.replicas is not None:
         low, high = (answer.replicas * each for each in (answer.low_per_s, answer.high_per_s))
         return f"band {rate(low).partition('request')[0].strip()} – {rate(high)} carried"
-    low, high = ends
-    return (
-        f"band {counted(high, 'GPU')}"
-        if low == high
-        else f"band {format_count(low)} – {counted(high, 'GPU')}"
-    )
+    fewest = "" if answer.fewest == answer.most else f"{format_count(answer.fewest)} – "
+    return f"band {fewest}{counted(int(answer.most), 'GPU')}"
 
 
 def unsure(answer: ServiceLoad) -> list[str]:
@@ -338,7 +393,7 @@ def footer(
         f"Machine {machine.name}",
         *([f"assumed: {', '.join(assumed)}"] if assumed else []),
         f"calibration {calibration_file or ', '.join(dict.fromkeys(setting.links.calibrations))}",
-        host_words(setting, host, calibration_file),
+        host_source(answer, host, calibration_file),
         f"pass {q.served.sharding}",
         *([q.served.rows] if q.served.rows else []),
         f"times of the pass {q.served.evidence_at(answer.best.batch)}",
@@ -348,13 +403,12 @@ def footer(
     return f"{paragraph(' · '.join(parts))}\n{paragraph(stragglers(answer))}"
 
 
-def host_words(setting: Setting, host: str | None, calibration_file: str | None = None) -> str:
+def host_source(answer: ServiceLoad, host: str | None, calibration_file: str | None = None) -> str:
     """Whether the time of the host is in the pass, and how it is known."""
     if host is not None:
         return f"host {host} ({host_costs(host, calibration_file).evidence})"
-    if Clock.EAGER in setting.links.clocks:
-        return "the host is in its times (eager clock)"
-    return "the device alone, no host (--host eager adds it)"
+    known = answer.question.served.host
+    return f"the host is in its times ({known})" if known else "the device alone, no host"
 
 
 def stragglers(answer: ServiceLoad) -> str:

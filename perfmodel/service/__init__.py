@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from perfmodel.service.arrivals import Arrivals, Poisson
 if TYPE_CHECKING:
     import pandas as pd
 
+    from perfmodel.service.served import ServedPass
     from perfmodel.service.service_load import ServiceLoad
 
 _OF_SERVICE = ("replicas", "batch", "wait_s", "overlap", "samples")
@@ -37,7 +39,7 @@ def load(
     arrivals  ``Poisson(seed)`` or ``read_arrivals(path)``;  requests  number of requests that are
              simulated at each load
     host      eager, compiled or graph: includes the host that launches the pass; None: the GPUs alone
-    sharding  of the pass that is served: one of ``project``'s, or best (``sharded_pass``); None: row-wise
+    sharding  of the pass that is served: one of ``project``'s; None or best: the fastest that fits
     prices    file of your prices: ``cost`` of the answer then has money, beside its machine-hours
     Columns: load_per_s, utilisation, requests_per_batch, p50_s, p95_s, p99_s, mean_s, requests_inside, and
     the parts of p99_s; the whole answer is in ``frame.attrs["answer"]`` as plain data.
@@ -68,12 +70,13 @@ def answered(
     **options: Any,
 ) -> ServiceLoad:
     """The answer behind ``load``."""
-    from perfmodel.passes.schemes import ROW_WISE, way_named
+    from functools import partial
+
+    from perfmodel.passes.schemes import way_named
     from perfmodel.projections import project_one
-    from perfmodel.projections.hosted import check_clock
-    from perfmodel.service.served import hosted_pass, projected_pass
+    from perfmodel.service.choosing import BEST, Served, sharded_load
+    from perfmodel.service.served import LARGEST_BATCH, projected_pass
     from perfmodel.service.service_load import service_load
-    from perfmodel.service.sharded import BEST, sharded_pass
     from perfmodel.service.sizing import ServiceQuestion
     from perfmodel.service.stragglers import NONE, ranks_behind, spread_of
 
@@ -85,26 +88,39 @@ def answered(
         raise BadInputError(f"qps {qps} is not a load.", "give requests per second, above 0.")
     own = {name: options.pop(name) for name in _OF_SERVICE if options.get(name) is not None}
     pass_of = {name: value for name, value in options.items() if name not in _OF_SERVICE}
-    sized = {"batch": own["batch"]} if sharding and "batch" in own else {}
+    way = BEST if sharding in (None, BEST) else way_named(str(sharding), BEST)
+    sized = {"batch": min(own["batch"], LARGEST_BATCH)} if "batch" in own else {}
     first = project_one(**pass_of, **sized)
-    keywords = {name: value for name, value in pass_of.items() if name != "gpus"}
-    tables = pass_of.get("tables")
-    way = None if sharding is None else sharding if sharding == BEST else way_named(sharding, BEST)
-    other = sharded_pass(first, way, tables) if way and way != ROW_WISE else None
-    served = other or projected_pass(keywords, first.gpus)
     calibration = None if pass_of.get("calibration") is None else str(pass_of["calibration"])
-    if host is not None:
-        check_clock(first.setting, host)
-        served = hosted_pass(served, host, calibration)
-    return service_load(
-        ServiceQuestion(
-            served=served,
-            limit_s=p99_s,
-            qps=qps,
-            arrivals=arrivals or Poisson(),
-            requests=requests,
-            spread=spread_of(calibration) if stragglers else NONE,
-            measured=ranks_behind(first.setting, served),
-            **own,
+    rest = {name: value for name, value in pass_of.items() if name != "gpus"}
+
+    def answer(served: ServedPass) -> ServiceLoad:
+        spread = spread_of(calibration) if stragglers else NONE
+        measured = ranks_behind(first.setting, served)
+        return service_load(
+            ServiceQuestion(
+                served=served,
+                limit_s=p99_s,
+                qps=qps,
+                arrivals=arrivals or Poisson(),
+                requests=requests,
+                spread=spread,
+                measured=measured,
+                **own,
+            )
         )
+
+    return sharded_load(
+        way,
+        first,
+        lambda gpus, batch: project_one(**rest, gpus=gpus, batch=batch),
+        partial(projected_pass, rest),
+        Served(
+            host=host,
+            calibration=calibration,
+            answer=answer,
+            samples_per_s=None if qps is None else qps * own.get("samples", 1.0),
+            limit_s=p99_s,
+            most=own.get("batch", math.inf),
+        ),
     )

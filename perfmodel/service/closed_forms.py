@@ -6,7 +6,7 @@ Each is for one load, and has what the simulation finds for the same number.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from perfmodel.model import queueing
@@ -111,7 +111,8 @@ def _found(replica: Replica, rule: Rule, rate: float, run: ServedRequests) -> It
 
 def _alone(replica: Replica, rule: Rule, alone_s: float) -> float:
     """Mean latency where hardly anybody else comes [s]."""
-    return replica.run(rule, _ALONE / (rule.wait_s + alone_s), (_FOLLOWED, _FOLLOWED)).mean_s
+    in_line = replace(rule, overlap=False)  # of batches that never meet the same
+    return replica.run(in_line, _ALONE / (rule.wait_s + alone_s), (_FOLLOWED, _FOLLOWED)).mean_s
 
 
 def _of_poisson(

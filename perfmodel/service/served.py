@@ -13,7 +13,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.model import schedule
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.placement import Plan
-from perfmodel.passes.schemes import ROW_WISE
+from perfmodel.passes.schemes import ROW_WISE, WAYS
 from perfmodel.passes.steps import LABELS, STEPS
 from perfmodel.projections import Forward, prepare
 from perfmodel.projections.grid import costed
@@ -25,6 +25,7 @@ from perfmodel.schema.tiers import SSD
 from perfmodel.units import counted, format_bytes, format_rate, format_time
 
 Array = NDArray[np.float64]
+TORCHREC = WAYS[ROW_WISE].runs
 LARGEST_BATCH = 2**16
 """Samples on one GPU of a batch that is tried."""
 
@@ -56,7 +57,8 @@ class ServedPass:
     rows          where they are, if not in the HBM of the GPUs, and who else may not read them; in words
     node          GPUs of a machine;  whole  whether a replica has the memory of its machines to itself
     held_bytes, held_in  rows of a replica on SSDs or in one memory, by the names of ``schema.prices``
-    sharding      what pass it is, in words;  way  one of ``alike.WAYS``; "": of a plan
+    sharding      what pass it is, in words;  way  one of ``alike.WAYS``; "": of a plan;  runs  who runs it
+    host          whose time is in those of the steps (``hosted.MODES``, or a clock); "": the device alone
     payload_bytes  of one rank in each step [S, n]
     """
 
@@ -75,6 +77,8 @@ class ServedPass:
     held_in: str = ""
     sharding: str = ROW_WISE
     way: str = ROW_WISE
+    runs: str = TORCHREC
+    host: str = ""
     payload_bytes: Array = field(default_factory=lambda: np.zeros((0, 0)))
 
     @property
@@ -126,7 +130,7 @@ def hosted_pass(served: ServedPass, host: str, calibration: str | None = None) -
     steps = [STEPS[step.name] for step in served.steps]
     ends = zip((0, -1, 1), (served.time_s, served.low_s, served.high_s), strict=True)
     times = [with_host(host_costs(host, calibration, end), steps, time)[0] for end, time in ends]
-    return replace(served, time_s=times[0], low_s=times[1], high_s=times[2])
+    return replace(served, time_s=times[0], low_s=times[1], high_s=times[2], host=host)
 
 
 def batch_grid(most: int = LARGEST_BATCH) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.model import queueing
 from perfmodel.service.closed_forms import QUANTILES, ClosedForm, closed_forms
 from perfmodel.service.events import Rule, ServedRequests
-from perfmodel.service.highest import P99, Carried, Replica, effort_of
+from perfmodel.service.highest import P99, QUICK, Carried, Replica, effort_of
 from perfmodel.service.sizing import SLACK, ServiceQuestion, sized
 from perfmodel.units import counted, format_per_second, format_time
 
@@ -52,8 +52,34 @@ class LoadRow:
         }
 
 
+@dataclass(frozen=True)
+class Choice:
+    """The sharding that is served beside others, in about the batch of the asked load.
+
+    samples  of a GPU in it;  time_s  of its pass [s];  row_wise_s  of row-wise; None: that does not fit
+    near     shardings whose times differ from its own by less than the band of the difference, and these
+    """
+
+    samples: int
+    time_s: float
+    row_wise_s: float | None
+    near: tuple[tuple[str, float], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words."""
+        near = [name for name, _ in self.near]
+        row_wise = self.row_wise_s
+        return {
+            "samples_per_gpu": self.samples,
+            "pass_s": self.time_s,
+            "row_wise_s": row_wise,
+            "as_good": near,
+        }
+
+
 REPLICAS, TABLES, LIMIT, LOAD = "replicas", "tables", "p99", "load"
 """What may decide how many GPUs a service takes."""
+_BEYOND_NOISE = 0.1  # of what is carried: a short simulation tells no less apart
 _NEARLY_ALL = 0.99  # of what is served without a limit
 
 
@@ -67,6 +93,8 @@ class ServiceLoad:
     least_s   99th percentile of a request that comes alone and waits for nobody
     closed    closed forms beside the simulation, of one replica at the asked load
     in_line   where overlap is asked for: the asked load with one batch after the other; else None
+    host_adds_s  what an eager host adds to a pass of the asked load [s]; None: a host is in it, or is unknown
+    choice    of the sharding; None: it was given
     """
 
     question: ServiceQuestion
@@ -80,11 +108,28 @@ class ServiceLoad:
     least_s: float
     closed: tuple[ClosedForm, ...] = ()
     in_line: LoadRow | None = None
+    host_adds_s: float | None = None
+    choice: Choice | None = None
+
+    @property
+    def samples(self) -> float:
+        """Of a GPU in a batch of the asked load, on average."""
+        return self.asked.run.requests * self.question.samples / self.question.served.gpus
 
     @property
     def gpus(self) -> int:
         """Of all replicas."""
         return self.replicas * self.question.served.gpus
+
+    @property
+    def fewest(self) -> int:
+        """GPUs with all times at the fast end of their bands."""
+        return self.gpus_for(self.high_per_s)
+
+    @property
+    def most(self) -> float:
+        """At the slow end. Limits: no load is answered in time there -> infinite"""
+        return self.gpus_for(self.low_per_s) if self.low_per_s else math.inf
 
     @property
     def binds(self) -> str:
@@ -128,6 +173,9 @@ class ServiceLoad:
             "least_latency_s": self.least_s,
             "closed_forms": [each.to_dict() for each in self.closed],
             "sharding": q.served.sharding,
+            "runs": q.served.runs or None,
+            "choice": self.choice.to_dict() if self.choice else None,
+            "host_adds_s": self.host_adds_s,
             "rows": q.served.rows or None,
             "samples_per_request": q.samples,
             "arrivals": q.arrivals.name,
@@ -182,10 +230,8 @@ def service_load(question: ServiceQuestion, tell: Callable[[str], None] = _quiet
             f"at most {format_per_second(rate, 'requests')}; it takes {counted(needed, 'replica')}.",
         )
     tell("the most that it carries at the ends of the band")
-    ends = []
-    for end in ("high", "low"):
-        replica = question.replica(replicas, end)
-        ends.append(replica.highest(best.rule, effort_of(question.requests // 4)))
+    rules = [best.rule, *(each.rule for each in tried if each is not best)]
+    ends = [_most_at(question, replicas, end, rules) for end in ("high", "low")]
     replica = question.replica(replicas)
     loads = sorted({*(share * rate for share in SHARES), load})
     found = []
@@ -202,6 +248,22 @@ def service_load(question: ServiceQuestion, tell: Callable[[str], None] = _quiet
     )
     closed = closed_forms(replica, best.rule, load / replicas, asked.run)
     return ServiceLoad(question, replicas, best, tried, ends[0], ends[1], rows, asked, least, closed, in_line)
+
+
+def _most_at(question: ServiceQuestion, replicas: int, end: str, rules: Sequence[Rule]) -> float:
+    """Requests per second of a replica at an end of all bands, with the best of these batches and waits.
+
+    The first of them, in a long simulation, stands unless another is better in a short one and in a long one.
+    Limits: a request that comes alone is late there -> 0
+    """
+    if least_latency(question, end) > question.limit_s:
+        return 0.0
+    replica, long = question.replica(replicas, end), effort_of(question.requests // 4)
+    most = replica.highest(rules[0], long)
+    for rule in sorted(rules[1:], key=replica.capacity, reverse=True):
+        if replica.highest(rule, QUICK, most * (1 + _BEYOND_NOISE)):
+            most = max(most, replica.highest(rule, long, most))
+    return most
 
 
 def _row(replica: Replica, rule: Rule, load: float, requests: int) -> LoadRow:

@@ -6,71 +6,65 @@ from dataclasses import replace
 
 import numpy as np
 
-from perfmodel.effort import DEFAULT_EFFORT, EFFORTS
 from perfmodel.errors import BadInputError
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.placement import Plan
-from perfmodel.passes.schemes import ROW_WISE
-from perfmodel.passes.tables import PlanTables
-from perfmodel.plan.as_projection import Compared, compared, evaluator_for, tables_of, winner
-from perfmodel.plan.searched import searched_plan
+from perfmodel.passes.schemes import WAYS
+from perfmodel.plan.as_projection import compared, evaluator_for, tables_of
+from perfmodel.plan.for_torchrec.runnable import why_not
+from perfmodel.plan.leading import Leading
 from perfmodel.projections import Projection
-from perfmodel.service.served import ServedPass, planned_pass
+from perfmodel.service.served import TORCHREC, ServedPass, planned_pass
 from perfmodel.units import format_count
 
-BEST = "best"
 PLANNED = "planned table by table"
-BATCHES = tuple(2**power for power in range(17))
+BATCHES: tuple[int, ...] = tuple(2**power for power in range(17))
 """Samples of a GPU at which a plan is timed."""
 
 
-def sharded_pass(base: Projection, way: str, tables: str | None = None) -> ServedPass | None:
-    """The pass of one way at every batch; None where row-wise is the best.
+def sharded_pass(base: Projection, way: str) -> ServedPass:
+    """The pass of one way at every batch.
 
-    base    the row-wise projection: machine, GPUs, and the batch that the way is chosen for
-    way     one of ``alike.WAYS``, or ``BEST``: the fastest of them and, for a set of tables, of a search
-    tables  that set, by name or file
+    base  the row-wise projection: machine, GPUs, and the batch that the way is chosen for
+    way   one of ``alike.WAYS``, not row-wise
     Limits: a way that these tables, GPUs or their memory do not allow -> BadInputError
     """
-    named = PlanTables.load(tables, base.forward.ids) if tables else None
-    if way == BEST:
-        best = winner(compared(base))
-        plan, name = _plan_of(best), best.way
-        if named is not None:
-            found = searched_plan(base, named, EFFORTS[DEFAULT_EFFORT]).found
-            assert best.answer is not None
-            if found.cost.time_s < best.answer.time_s or not best.fits:
-                return _served(base, found.plan, named, PLANNED)
-        if best.way == ROW_WISE:
-            return None
-    else:
-        (one,) = compared(base, [way])
-        if one.answer is None:
-            raise BadInputError(
-                f"--sharding {way} is not possible on {base.gpus} GPUs: {one.why}.",
-                "take another sharding (best takes the fastest that fits) or another number of --gpus.",
-            )
-        plan, name = _plan_of(one), way
-    return _served(base, plan, tables_of(base.work, _model(base), base.forward.ids), name)
+    (one,) = compared(base, [way])
+    if one.alike is None:
+        raise BadInputError(
+            f"--sharding {way} is not possible on {base.gpus} GPUs: {one.why}.",
+            "take another sharding (best takes the fastest that fits) or another number of --gpus.",
+        )
+    return _served(base, one.alike.plan, way)
 
 
-def _plan_of(found: Compared) -> Plan | None:
-    return found.alike.plan if found.alike else None
+def leading_pass(found: Leading, *, planned: bool) -> ServedPass:
+    """The pass of the best way, which is not row-wise, or of its plan table by table."""
+    if planned:
+        assert found.planned is not None
+        return _served(found.base, found.planned.found.plan, "")
+    alike = found.best[0].alike
+    assert alike is not None
+    return _served(found.base, alike.plan, found.way)
 
 
-def _model(base: Projection) -> str:
-    """As ``as_projection.evaluator_of`` names the tables, for a plan is of those."""
-    return (base.question.model if base.question else None) or "the tables"
+def runs(plan: Plan) -> str:
+    """``TorchRec`` where it can run every table of a plan; else "": nobody is known to."""
+    parts = zip(plan.placements, plan.tables.dim, strict=True)
+    none = any(why_not(part.scheme, int(dim), plan.gpus, plan.domain) for part, dim in parts)
+    return "" if none else TORCHREC
 
 
-def _served(base: Projection, plan: Plan | None, tables: PlanTables, name: str) -> ServedPass:
-    assert plan is not None
+def _served(base: Projection, plan: Plan, way: str) -> ServedPass:
+    """way  of all tables; "": each table has its own"""
+    model = (base.question.model if base.question else None) or "the tables"
+    tables = tables_of(base.work, model, base.forward.ids)
 
     def evaluator(batch: int) -> Evaluator:
         work = replace(base.work, batch=np.array([float(batch)]))
         return evaluator_for(base.forward, work, 0, tables)
 
     served = planned_pass(evaluator, plan, base.gpu_count.usable_bytes, BATCHES)
-    size = int(base.work.batch[0])
-    way = "" if name == PLANNED else name
-    return replace(served, way=way, sharding=f"{name}, chosen for {format_count(size)} samples per GPU")
+    name, size = way or PLANNED, format_count(int(base.work.batch[0]))
+    who = WAYS[way].runs if way else runs(plan)
+    return replace(served, way=way, runs=who, sharding=f"{name}, chosen for {size} samples per GPU")

@@ -10,6 +10,7 @@ import pytest
 from model_equations import anchors
 
 LINE = ("--table-size", "1TB", "--qps", "500k", "--p99", "10ms", "--requests", "10000", "--batch", "256")
+LINE += ("--sharding", "row-wise")
 CASES = {
     "in line": ("--wait", "0s", "--no-overlap"),
     "waits": ("--wait", "100us", "--no-overlap"),

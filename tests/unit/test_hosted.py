@@ -244,6 +244,10 @@ def test_all_shardings_are_compared_with_the_host_that_was_asked_for(cli: Any) -
     assert f"{found['winner']} wins on 32 GPUs with an eager host" in text and "without --host" in text
 
 
+def _words(text: str) -> str:
+    return " ".join(text.split())
+
+
 def test_the_answer_of_the_device_alone_has_that_of_an_eager_host_one_line_below(cli: Any) -> None:
     words = ("project", "--table-size", "10TB", "--sharding", "row-wise")
     lines = cli(*words).out.splitlines()
@@ -252,10 +256,11 @@ def test_the_answer_of_the_device_alone_has_that_of_an_eager_host_one_line_below
     assert hosted_line.split()[0] in lines[3] and "1.61 ms per batch (--host eager)" in lines[3]
     assert "device alone" not in cli(*words, "--clock", "eager", "--machine", "h200-sxm-ib").out
     assert "eager host" not in cli("project", "--table-size", "10TB", "--local-memory", "10TB@3TB/s").out
-    load = cli("load", "--table-size", "1TB", "--p99", "5ms", "--batch", "64", "--requests", "10000")
-    assert load.code == 0 and "the device alone" in " ".join(load.out.split())
-    graph = cli(
-        *("load", "--table-size", "1TB", "--p99", "5ms", "--batch", "64", "--requests", "10000"),
-        *("--host", "graph"),
-    )
-    assert "host graph (transferred)" in " ".join(graph.out.split())
+    asked = ("load", "--table-size", "1TB", "--p99", "5ms", "--batch", "64", "--requests", "10000")
+    load = cli(*asked, "--sharding", "row-wise")
+    added = re.search(r"without the host's time: an eager host adds ([\d.]+) µs to a pass", _words(load.out))
+    assert load.code == 0 and added and "the device alone" in _words(load.out)
+    found = json.loads(cli(*asked, "--sharding", "row-wise", "--json").out)
+    assert found["host_adds_s"] == pytest.approx(float(added[1]) * 1e-6, rel=0.01)
+    graph = _words(cli(*asked, "--sharding", "row-wise", "--host", "graph").out)
+    assert "host graph (transferred)" in graph and "the host's time is in it (graph)" in graph

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+import resource
+import subprocess
+import sys
 from dataclasses import replace
 from decimal import Decimal, getcontext
 from typing import Any
@@ -94,7 +97,23 @@ def test_an_uncertain_p99_is_printed_with_its_error(cli: Any) -> None:
         "--batch",
         "1",
     ]
-    found = cli(*asked, "--samples", "8", "--no-overlap", "--requests", "10000")
+    found = cli(*asked, "--samples", "8", "--no-overlap", "--requests", "10000", "--sharding", "row-wise")
     assert (
         found.code == 0 and re.search(r"p99 is [\d.]+ ms ±[\d.]+ %", found.out) and "--requests" in found.out
     )
+
+
+def test_large_requests_are_answered_in_seconds() -> None:
+    """5 s of one core; a slow one has three times as many."""
+    words = ("load", "--table-size", "10TB", "--qps", "500k", "--p99", "10ms", "--samples", "200")
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (15, 15))
+
+    done = subprocess.run(
+        [sys.executable, "-c", "from perfmodel.cli import main; main()", *words],
+        preexec_fn=limited,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and "requests/s within 10.0 ms (p99)" in done.stdout, done.stderr

@@ -392,7 +392,7 @@ def test_a_planned_pass_is_the_plan() -> None:
 # --- the command ------------------------------------------------------------------------------------------
 
 LINE = ("load", "--table-size", "10TB", "--qps", "500k", "--p99", "10ms", "--batch", "64", "--wait", "0s")
-LINE += ("--requests", "10000", "--no-overlap")
+LINE += ("--requests", "10000", "--sharding", "row-wise", "--no-overlap")
 
 
 def test_the_screen_and_the_document(cli: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -443,7 +443,7 @@ def test_in_python_as_on_the_command_line(cli: Any) -> None:
     import perfmodel
 
     options: dict[str, Any] = {"table_bytes": 10e12, "batch": 64, "wait_s": 0.0, "overlap": False}
-    frame = perfmodel.load(500e3, 10e-3, requests=10_000, **options)
+    frame = perfmodel.load(500e3, 10e-3, requests=10_000, sharding="row-wise", **options)
     found = json.loads(cli(*LINE, "--json").out)
     assert frame["p99_s"].tolist() == pytest.approx([row["p99_s"] for row in found["loads"]])
     assert frame.attrs["answer"]["gpus"] == 152

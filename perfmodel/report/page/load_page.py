@@ -13,11 +13,13 @@ from perfmodel.report.load_text import (
     band_words,
     choice_words,
     closed_rows,
-    headline,
+    gpus_words,
     most_words,
     rate,
     rule_line,
+    sharding_words,
     stragglers,
+    times_words,
     unsure,
 )
 from perfmodel.report.page.parts import Card, Page, View
@@ -57,12 +59,11 @@ def load_page(
 
 def load_card(answer: ServiceLoad, hourly: HourlyCost, setting: Setting) -> Card:
     """GPUs in all, latency, band, batch, machine-hours and money."""
-    first, times, *_ = (" ".join(line.split()) for line in headline(answer).splitlines())
     q = answer.question
     replicas = f"{format_count(answer.replicas)} × {format_count(q.served.gpus)}"
     return Card(
-        first.split(" band ")[0],
-        f"{times}; {most_words(answer)}",
+        gpus_words(answer),
+        "; ".join(filter(None, (times_words(answer), sharding_words(answer), most_words(answer)))),
         band_words(answer),
         f"{replicas} ({setting.machine.name}); {' '.join(rule_line(answer).split()).removeprefix('Batch ')}",
         evidence_bar({q.served.evidence_at(answer.best.batch): 1.0}),

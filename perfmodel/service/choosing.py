@@ -1,0 +1,174 @@
+"""Which pass a service runs: the sharding that is asked for, or the best for the batches of its load."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from perfmodel.passes.schemes import ROW_WISE
+from perfmodel.passes.settings import Setting
+from perfmodel.plan.as_projection import is_slower, planned_projection
+from perfmodel.plan.leading import Leading, leading_on_enough, leading_with_host, leads
+from perfmodel.projections import Projection
+from perfmodel.projections.hosted import EAGER, check_clock, hosted
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.prices import MEMORY
+from perfmodel.service.served import ServedPass, hosted_pass
+from perfmodel.service.service_load import Choice, ServiceLoad
+from perfmodel.service.sharded import BATCHES, leading_pass, sharded_pass
+
+BEST = "best"
+_ROUNDS = 2  # passes that are served at most
+_FASTER = 0.05  # a pass that is as much faster is served instead
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """How a pass is served.
+
+    host, calibration  as in ``hosted.host_costs``; None: the device alone
+    answer  simulates the service that runs a pass
+    samples_per_s  that come; None: nobody said it;  limit_s  of the p99;  most  samples of a GPU in a batch
+    """
+
+    host: str | None
+    calibration: str | None
+    answer: Callable[[ServedPass], ServiceLoad]
+    samples_per_s: float | None
+    limit_s: float
+    most: float = math.inf
+
+    def by(self, setting: Setting, served: ServedPass) -> ServiceLoad:
+        """The answer with a pass, and what a host adds where none is in it."""
+        if self.host is not None:
+            check_clock(setting, self.host)
+            return self.answer(hosted_pass(served, self.host, self.calibration))
+        if Clock.EAGER in {*setting.links.clocks, setting.kernel_clock}:
+            return self.answer(replace(served, host=f"{Clock.EAGER} clock"))
+        found = self.answer(served)
+        if served.held_in == MEMORY:
+            return found
+        with_host = hosted_pass(served, EAGER, self.calibration)
+        return replace(found, host_adds_s=with_host.total(found.samples) - served.total(found.samples))
+
+    def time_of(self, answer: Projection) -> float:
+        """Of a pass with that host [s]."""
+        return answer.time_s if self.host is None else hosted(answer, self.host, self.calibration).time_s
+
+
+def sharded_load(
+    way: str,
+    base: Projection,
+    on: Callable[[int, int], Projection],
+    row_wise: Callable[[int], ServedPass],
+    served: Served,
+) -> ServiceLoad:
+    """The answer with one sharding, or with the best that fits.
+
+    way       one of ``alike.WAYS``, or ``BEST``
+    base      the row-wise projection, of the batch that a way is chosen for;  on  the same question with
+              other numbers of GPUs and of samples on each
+    row_wise  the pass of row-wise on so many GPUs
+    Limits: one GPU, rows outside HBM, an exchange that was given -> row-wise is the best
+    """
+    if way == ROW_WISE or (way == BEST and not leads(base)):
+        return served.by(base.setting, row_wise(base.gpus))
+    if way != BEST:
+        return served.by(base.setting, sharded_pass(base, way))
+    return _best(base, on, row_wise, served)
+
+
+def _best(
+    base: Projection,
+    on: Callable[[int, int], Projection],
+    row_wise: Callable[[int], ServedPass],
+    served: Served,
+) -> ServiceLoad:
+    """With the best way at about the batch of the asked load, or with that at the batch that it has then, if
+    this is better: the fewest GPUs, then the lowest p99; without a load what carries the most."""
+    batch = int(base.work.batch[0])
+    lead = partial(leading_with_host, host=served.host, calibration=served.calibration)
+    gpus = leading_on_enough(base, lambda gpus: on(gpus, batch), lead).base.gpus
+    samples = _likely(row_wise(gpus), served)
+    found = lead(on(gpus, samples))
+    best: ServiceLoad | None = None
+    for _ in range(_ROUNDS):
+        planned = _is_planned(found, served)
+        uneven = planned or found.way != ROW_WISE
+        its = leading_pass(found, planned=planned) if uneven else row_wise(gpus)
+        answer = served.by(base.setting, its)
+        before, samples = samples, _power_of_two(min(max(answer.samples, 1.0), its.largest_batch))
+        found = found if samples == before else lead(on(gpus, samples))
+        time_s = answer.question.served.total(samples)
+        answer = replace(answer, choice=_choice(its, samples, time_s, found, served))
+        best = answer if best is None or _rank(answer) < _rank(best) else best
+        if served.time_of(_fastest(found, served)) >= (1 - _FASTER) * time_s:
+            break
+    assert best is not None
+    return best
+
+
+def _power_of_two(samples: float) -> int:
+    """The nearest by ratio."""
+    return 1 << max(round(math.log2(samples)), 0)
+
+
+def _likely(row_wise: ServedPass, served: Served) -> int:
+    """About the samples of a GPU in a batch of the asked load, by the passes of row-wise: those that come
+    while one runs, but no more than leave time for another within the limit.
+
+        n = lambda s t(n) / G,   t(n) <= limit / 2                                              [-]
+
+    Limits: no load was asked for -> what the limit leaves;  nothing fits -> 1
+    """
+    sizes = [size for size in BATCHES if size <= min(served.most, row_wise.largest_batch)]
+    times = {size: row_wise.total(size) for size in sizes}
+    rate = math.inf if served.samples_per_s is None else served.samples_per_s / row_wise.gpus
+    for size, time_s in times.items():
+        if rate * time_s <= size or 4 * time_s > served.limit_s:  # twice as many leave no time for another
+            return size
+    return sizes[-1] if sizes else 1
+
+
+def _rank(answer: ServiceLoad) -> tuple[float, float]:
+    """The less the better."""
+    if answer.question.qps is None:
+        return -answer.best.rate_per_s * answer.replicas / answer.gpus, 0.0
+    return answer.gpus, answer.asked.run.quantile(0.99)
+
+
+def _is_planned(found: Leading, served: Served) -> bool:
+    """Whether a plan of each table for itself is faster than all tables alike."""
+    if found.planned is None:
+        return False
+    return not found.best or served.time_of(_planned(found)) < served.time_of(found.answer)
+
+
+def _planned(found: Leading) -> Projection:
+    assert found.planned is not None
+    return planned_projection(found.base, found.planned)
+
+
+def _fastest(found: Leading, served: Served) -> Projection:
+    return _planned(found) if _is_planned(found, served) else found.answer
+
+
+def _choice(its: ServedPass, samples: int, time_s: float, found: Leading, served: Served) -> Choice:
+    """The pass that is served beside the best ones in such a batch.
+
+    Limits: with a host no difference has a band -> none is near
+    """
+    base, near = found.base, []
+    mine = next((each.answer for each in found.best if each.way == its.way), None)
+    if not its.way and found.planned is not None:
+        mine = _planned(found)
+    if mine is not None and served.host is None:
+        for each in found.best:
+            other = each.answer
+            if other is not None and other is not mine:
+                fast, slow = sorted((mine, other), key=lambda answer: answer.time_s)
+                near += [] if is_slower(slow, fast) else [(each.way, other.time_s)]
+    fits = base.gpu_count.fits and its.way != ROW_WISE
+    return Choice(samples, time_s, served.time_of(base) if fits else None, tuple(near))
