@@ -72,7 +72,7 @@ class LoadInputs:
     def look_ups(self) -> AllLookUps:
         """Of all tables."""
         tables = self.tables
-        return AllLookUps(tables.ids, tables.rows, tables.pooling, self.batch, self.gpus)
+        return AllLookUps(tables.laws, tables.rows, tables.pooling, self.batch, self.gpus)
 
     @cached_property
     def unique(self) -> Array:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -153,6 +153,8 @@ def _input(a: TableCut, own: Array, everywhere: Array) -> None:
     own[..., Resource.IDS_RECEIVED] = (
         eb.ids_bytes(a.lookups, ids) * a.split - own[..., Resource.WEIGHTS_RECEIVED]
     )
+    if not a.ub.any():
+        return
     everywhere[..., Resource.DEDUPLICATE] = a.sorted(a.B * (a.L + a.hot_L), plain) * a.ub
     everywhere[..., Resource.REQUESTS_SENT] = ex.row_request_bytes(a.U, a.c, plain) * a.ub
     own[..., Resource.REQUESTS_RECEIVED] = ex.requested_rows(a.G, a.U, a.r) * plain * a.ub
@@ -262,15 +264,23 @@ def even_loads(cut: TableCut, count: Array, *, gathers: bool = True) -> Array:
     count  tables that are like each;  gathers  whether the look-up counts beside what is exchanged
     """
     fills = (_input, *((_look_up,) if gathers else ()), *_OF_BAGS)
-    own, everywhere = (np.zeros((TOGETHER, *cut.t.shape)) for _ in range(2))
+    own, everywhere = _Columns(), _Columns()
     for fill in fills:
-        fill(cut, np.moveaxis(own, 0, -1), np.moveaxis(everywhere, 0, -1))
+        fill(cut, cast("Array", own), cast("Array", everywhere))
     most = np.zeros((TOGETHER, cut.t.shape[-1]))
-    for resource in range(TOGETHER):
-        for side in (own[resource], everywhere[resource]):
-            if side.any():
-                most[resource] += (count * side).reshape(-1, cut.t.shape[-1]).sum(axis=0)
+    for resource, side in (*own.items(), *everywhere.items()):
+        most[resource] += (count * side).reshape(-1, cut.t.shape[-1]).sum(axis=0)
     return np.moveaxis(most, 0, -1)
+
+
+class _Columns(dict[Resource, Array]):
+    """Loads [..., K] of which the columns that nobody fills are not there."""
+
+    def __setitem__(self, at: Any, column: Array) -> None:
+        super().__setitem__(at[-1], column)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.get(at[-1], 0.0)
 
 
 __all__ = ["RESOURCES", "LoadModel", "Loads", "Resource", "ShardLoads"]

@@ -230,8 +230,8 @@ def buffer_bytes(values: Array, times: PassTimes) -> Array:
 
     Limits: one GPU -> 0
     """
-    sent, received, parts = times.buffers
-    if not sent.size:
-        return np.zeros(values.shape[-1:])
-    largest = capacity.buffer_bytes((values[sent], values[received] / parts)).max(axis=0)
+    largest = np.zeros(values.shape[-1:])
+    for sent, received, parts in zip(*times.buffers, strict=True):
+        if values[sent].any() or values[received].any():
+            largest = np.maximum(largest, capacity.buffer_bytes((values[sent], values[received] / parts)))
     return np.where(np.asarray(times.gpus) > 1, largest, 0.0)

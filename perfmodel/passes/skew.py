@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -18,19 +17,20 @@ Ints = NDArray[np.int64]
 class AllLookUps:
     """``LookUps`` of T tables; tables of equal ids, rows and pooling share one.
 
-    batch, gpus  of all tables, or of each [T]
+    laws  ``PlanTables.laws``;  batch, gpus  of all tables, or of each [T]
     """
 
     def __init__(
-        self, ids: Sequence[Distribution], rows: Array, pooling: Array, batch: ArrayLike, gpus: ArrayLike
+        self,
+        laws: tuple[tuple[Distribution, ...], Ints],
+        rows: Array,
+        pooling: Array,
+        batch: ArrayLike,
+        gpus: ArrayLike,
     ) -> None:
-        laws = {id(each): each for each in ids}  # few objects, often one for all tables
-        equal = {each: at for at, each in enumerate(dict.fromkeys(laws.values()))}
-        place = {key: equal[each] for key, each in laws.items()}
-        law = np.array([place[id(each)] for each in ids]) if len(laws) > 1 else np.zeros(rows.size, np.int64)
-        self._laws, self._law = tuple(equal), law
-        self._columns = np.broadcast_arrays(law.astype(np.float64), rows, pooling, batch, gpus)
-        self.skewed = np.array([not each.uniform for each in equal])[law]
+        self._laws, self._law = laws
+        self._columns = np.broadcast_arrays(self._law.astype(np.float64), rows, pooling, batch, gpus)
+        self.skewed = np.array([not each.uniform for each in self._laws])[self._law]
 
     @cached_property
     def _kinds(self) -> tuple[Ints, list[LookUps]]:

@@ -35,7 +35,7 @@ class PlanTables:
     dim            D, elements of a row [-]
     element_bytes  w, bytes of a stored element [bytes]
     pooling        L, rows summed for one sample [-]
-    ids            distribution of the look-ups of each over its rows: a tuple
+    ids            distribution of the look-ups of each over its rows: a tuple; one for all of them if alone
     weight_bytes   of the factor that an id brings for its row; 0 where bags are not weighted [bytes]
     apart          numbers that differ where tables may not be taken for one another; None: they all may
     Limits: no table, or two of one name -> BadInputError
@@ -101,12 +101,20 @@ class PlanTables:
         return names[0] if len(set(names)) == 1 else names
 
     @cached_property
+    def laws(self) -> tuple[tuple[Distribution, ...], Ints]:
+        """The distributions that differ, and the place among them of that of every table [T]."""
+        laws = {id(each): each for each in self.ids}  # few objects, often one for all tables
+        equal = {each: at for at, each in enumerate(dict.fromkeys(laws.values()))}
+        if len(self.ids) == 1:
+            return tuple(equal), np.zeros(len(self), dtype=np.int64)
+        place = {key: equal[each] for key, each in laws.items()}
+        return tuple(equal), np.array([place[id(each)] for each in self.ids])
+
+    @cached_property
     def kinds(self) -> tuple[Ints, Ints, Ints]:
         """Q kinds of table, alike in all but their names: the first of each [Q], the kind of every table [T],
         and how many are of each [Q]."""
-        ids = {each: at for at, each in enumerate(dict.fromkeys(self.ids))}
-        law = np.array([ids[each] for each in self.ids], dtype=np.float64)
-        columns = [self.rows, self.dim, self.element_bytes, self.pooling, self.weight_bytes, law]
+        columns = [self.rows, self.dim, self.element_bytes, self.pooling, self.weight_bytes, self.laws[1]]
         if self.apart is not None:
             columns.append(self.apart)
         _, first, kind_of, count = np.unique(
@@ -133,9 +141,11 @@ class PlanTables:
         """
         lookups = samples * self.pooling
         unique = access.unique_rows_uniform(self.rows, lookups)
-        for at, ids in enumerate(self.ids):
-            if not ids.uniform:
-                unique[at] = popularity(ids, float(self.rows[at])).unique(float(lookups[at]), slice(None))
+        laws, law = self.laws
+        skewed = np.array([not each.uniform for each in laws])[law]
+        for at in np.flatnonzero(skewed).tolist():
+            ids = laws[law[at]]
+            unique[at] = popularity(ids, float(self.rows[at])).unique(float(lookups[at]), slice(None))
         return np.minimum(unique, np.minimum(self.rows, lookups))
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import groupby
 from typing import Any, cast
 
 import numpy as np
@@ -88,6 +89,16 @@ class PassTimes:
             if step.always
             else timing.where((np.max(x, axis=0) > 0) & (step.alone | (np.asarray(self.gpus) > 1)))
         )
+
+    def exact_all(self, steps: Iterable[Step], most: Array) -> Iterator[Timing]:
+        """``exact`` of each; collectives of the same ranks that follow each other are timed together."""
+        for _, run in groupby(steps, key=lambda step: (step.collective, step.ranks)):
+            same = list(run)
+            if not same[0].collective:
+                yield from (self.exact(step, most) for step in same)
+                continue
+            timing = self._collective(same[0], np.stack([self.payload(step, most) for step in same]))
+            yield from (timing.at(row) for row in range(len(same)))
 
     def launches(self, most: Array) -> Array:
         """Launches of a look-up [...]: of each group that a plan uses. Limits: no groups -> 1"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +77,7 @@ class Forward(PassBasis):
     def loads(self, work: Configs, kind: Codes) -> GpuLoads:
         """Of tables whose bags are exchanged so (``kinds``)."""
         cuts = list(self.cuts(work, kind))
-        most = np.asarray(sum(even_loads(cut, count) for cut, count in cuts))
+        most = reduce(np.add, (even_loads(cut, count) for cut, count in cuts))
         if self.tier is not None:
             most = Tiered(self, self.tier, self.ids).filled(work, most)
         bare = sum(_all_tables(count * cut.gathered.bare_bytes) for cut, count in cuts)
@@ -85,7 +86,7 @@ class Forward(PassBasis):
     def exchanged(self, work: Configs, kind: Codes) -> Array:
         """``GpuLoads.most`` without the gather."""
         cuts = self.cuts(work, kind)
-        return np.asarray(sum(even_loads(cut, count, gathers=False) for cut, count in cuts))
+        return reduce(np.add, (even_loads(cut, count, gathers=False) for cut, count in cuts))
 
     def cuts(self, work: Configs, kind: Codes) -> Iterator[tuple[TableCut, Array]]:
         """Stacks of tables cut over all GPUs, and how many there are of each [..., C]."""
@@ -104,9 +105,8 @@ class Forward(PassBasis):
         rows, dim, width, pooling, batch, gpus, g, id_bytes, beside = (
             np.broadcast_to(column, shape).reshape(-1) for column in columns
         )
-        laws = (self.ids,) * rows.size
         model = LoadInputs(
-            PlanTables("", (), rows, dim, width, pooling, laws, np.zeros(rows.size)),
+            PlanTables("", (), rows, dim, width, pooling, (self.ids,), np.zeros(rows.size)),
             batch,
             gpus,
             g,
@@ -158,20 +158,21 @@ class Forward(PassBasis):
         """All steps that any configuration has, in the order in which they run."""
         times = self.times(work)
         used = [step for step in times.steps if step.always or loads.has(*step.resources)]
-        found = list(self._with_handover(times, [self._timed(step, times, loads) for step in used]))
+        found = list(self._with_handover(times, list(self._timed(times, used, loads))))
         return found if self.tier is None else Tiered(self, self.tier, self.ids).overlapped(found)
 
-    def _timed(self, step: Step, times: PassTimes, loads: GpuLoads) -> TimedStep:
+    def _timed(self, times: PassTimes, steps: list[Step], loads: GpuLoads) -> Iterator[TimedStep]:
         most = loads.most
-        if step.collective:
-            return TimedStep(step, times.payload(step, most), times.exact(step, most))
-        if step.name == GATHER_HOST and not loads.has(step.counted):
-            step = STEPS["gather_pool"]  # all rows that it reads are in HBM by then
-        moved = most[..., step.counted]
-        if self.memory is None or not step.always:
-            return TimedStep(step, moved, times.exact(step, most))
-        timing = self.gather_timing(moved, most[..., step.resources[1]], self.memory, loads.bare_bytes)
-        return TimedStep(step, moved, timing)
+        for step, timing in zip(steps, times.exact_all(steps, most), strict=True):
+            if step.collective:
+                yield TimedStep(step, times.payload(step, most), timing)
+                continue
+            in_hbm = step.name == GATHER_HOST and not loads.has(step.counted)
+            moved = most[..., step.resources[0] if in_hbm else step.counted]
+            if self.memory is not None and step.always:
+                l2 = most[..., step.resources[1]]
+                timing = self.gather_timing(moved, l2, self.memory, loads.bare_bytes)
+            yield TimedStep(STEPS["gather_pool"] if in_hbm else step, moved, timing)
 
     def _with_handover(self, times: PassTimes, steps: list[TimedStep]) -> Iterator[TimedStep]:
         """The steps, and what the pass adds to its collectives, where that was measured."""

@@ -11,7 +11,7 @@ from perfmodel.model import capacity, sharding
 from perfmodel.passes.memory import buffer_bytes
 from perfmodel.passes.tier_times import cache_state_bytes
 from perfmodel.projections.costs import Forward
-from perfmodel.projections.inputs import Configs, TableGroup
+from perfmodel.projections.inputs import CHUNK, Configs, TableGroup
 from perfmodel.question.groups import LARGEST
 from perfmodel.schema.tiers import SSD, UVM_CACHING
 
@@ -51,8 +51,12 @@ def gpu_memory(forward: Forward, work: Configs) -> GpuMemory:
     for t in work.stacked:
         held = t.count * t.rows * t.dim * t.element_bytes / np.where(t.rows >= work.gpus, work.gpus, 1.0)
         rows = rows + (held.sum(axis=0) if np.ndim(held) > 1 else held)
-    sent = (forward.exchanged(work, forward.even(work, kind)).T for kind in forward.exchanges)
-    largest = np.max([buffer_bytes(values, forward.times(work)) for values in sent], axis=0)
+    largest = np.zeros(work.gpus.shape)
+    for at in range(0, len(work), CHUNK):
+        span = slice(at, at + CHUNK)
+        part = work.part(span) if len(work) > CHUNK else work
+        sent = (forward.exchanged(part, forward.even(part, kind)).T for kind in forward.exchanges)
+        largest[span] = np.max([buffer_bytes(values, forward.times(part)) for values in sent], axis=0)
     kept = rows if work.cached is None else rows * work.cached
     beside = np.maximum(_cache_bytes(forward, work) - kept, 0.0)
     return GpuMemory(kept, largest, beside)

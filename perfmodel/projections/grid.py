@@ -16,13 +16,11 @@ from perfmodel.errors import BadInputError
 from perfmodel.model import bands, capacity
 from perfmodel.projections.costs import Forward
 from perfmodel.projections.fitting import gpu_memory
-from perfmodel.projections.inputs import Configs
+from perfmodel.projections.inputs import CHUNK, Configs
 from perfmodel.projections.timed import TimedStep
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
 
 Array = NDArray[np.float64]
-CHUNK = 65_536
-"""Configurations costed at a time: small enough for the caches, large enough that Python does not matter."""
 
 
 @dataclass(frozen=True)

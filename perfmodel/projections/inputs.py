@@ -33,6 +33,9 @@ DEFAULTS: dict[str, Any] = {
 DEFAULT_RESERVE = 0.15
 """Part of a GPU's memory for CUDA, NCCL and dense layers; TorchRec's planner keeps as much."""
 
+CHUNK = 65_536
+"""Configurations costed at a time: small enough for the caches, large enough that Python does not matter."""
+
 _WHOLE = ("gpus", "batch", "table_count", "dim")
 _STACK = 2**16  # tables times configurations that are costed at a time
 
