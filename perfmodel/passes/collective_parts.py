@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,29 @@ def collective_parts(
     time_s: float,
     evidence: Evidence,
     ranks: str = "G",
+) -> TimeParts:
+    """``_time_parts`` with the parts of the band."""
+    asked = model, collective, payload_bytes, gpus, gpus_per_node, time_s, evidence, ranks
+    table = model.table(collective, gpus, gpus_per_node)
+    return replace(_time_parts(*asked), doubts=tuple(_doubts(table, payload_bytes)))
+
+
+def _doubts(table: TimeTable, payload_bytes: float) -> Iterator[tuple[str, float]]:
+    for doubt in table.doubts:
+        log_sd = table.at(doubt.log_sd, payload_bytes)
+        if log_sd > 0:
+            yield doubt.what, log_sd
+
+
+def _time_parts(
+    model: CollectiveModel,
+    collective: str,
+    payload_bytes: float,
+    gpus: int,
+    gpus_per_node: int,
+    time_s: float,
+    evidence: Evidence,
+    ranks: str,
 ) -> TimeParts:
     """Of a measured cell its curve, else the law of the links; ``time_s`` is what was answered [s].
 

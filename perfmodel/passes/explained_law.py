@@ -29,6 +29,7 @@ from perfmodel.units import format_fraction, format_time
 
 _OVERLAP = "overlap of hops and bytes: 1 adds them up"
 _EXACT = 0.005
+_SAID = 5e-4  # of the weight, from which on a candidate is in the mean that is printed
 _ALONE = 0.995  # of the weight of the mean that rounds corners, from which on it is one candidate's time
 
 
@@ -162,7 +163,7 @@ class ExplainedLaw:
         said = ", ".join(f"{name} {format_time(time)}" for name, time in zip(names, expected, strict=True))
         yield f"NCCL takes what its own table expects to be the fastest, even if it is not: {said}"
         if shares[k] < _ALONE:
-            shown = [int(i) for i in np.argsort(-np.array(shares)) if shares[i] > 1 - _ALONE]
+            shown = [int(i) for i in np.argsort(-np.array(shares)) if shares[i] > _SAID]
             mean = " + ".join(f"{format_fraction(shares[i])} × {format_time(times[i])}" for i in shown)
             power = value_text(self.asked[1].choice_sharpness)
             law = format_time(float(self.recorded))

@@ -157,6 +157,7 @@ class Explanation:
             "reference": self.reference,
             "terms": [vars(term) for term in self.terms],
             "working": list(self.working),
+            "doubts": [{"what": what, "log_sd": log_sd} for what, log_sd in self.time.doubts],
             "gpus": self.gpus,
         }
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.grid import PER_OCTAVE
-from perfmodel.collectives.spreads import Doubt
 from perfmodel.collectives.time_tables import LIMITS, TimeTable, speed_of_light
 from perfmodel.errors import BadInputError
 from perfmodel.model.collectives import bus_factor, speed_of_light_time
@@ -161,7 +160,7 @@ def explain_collective(
         speed_of_light_s=float(np.exp(table.at(light, payload_bytes))),
         time=TimeParts(equations, (*own, *time.terms, *more), time.working, time.reference),
         stages=tuple(_stages(table, payload_bytes)),
-        doubts=tuple(_doubts(table, table.doubts, payload_bytes)),
+        doubts=time.doubts,
         on_grid=bool(np.log2(payload_bytes) * PER_OCTAVE % 1 == 0),
     )
 
@@ -178,13 +177,6 @@ def _stages(table: TimeTable, payload_bytes: float) -> Iterator[TimeStage]:
         changed = not abs(log_time - before) < _SAME
         yield TimeStage(stage.what, float(np.exp(log_time)), changed, Equation.of(stage.function))
         before = log_time
-
-
-def _doubts(table: TimeTable, doubts: tuple[Doubt, ...], payload_bytes: float) -> Iterator[tuple[str, float]]:
-    for doubt in doubts:
-        log_sd = table.at(doubt.log_sd, payload_bytes)
-        if log_sd > 0:
-            yield doubt.what, log_sd
 
 
 def _anchor_terms(

@@ -24,12 +24,16 @@ class Term:
 
 @dataclass(frozen=True)
 class TimeParts:
-    """How a time is made: its equation first and then those of its parts, terms, and the working."""
+    """How a time is made: its equation first and then those of its parts, terms, and the working.
+
+    doubts  of a collective: parts of the standard deviation of ln t [-], which add in quadrature
+    """
 
     equations: tuple[Equation, ...]
     terms: tuple[Term, ...]
     working: tuple[str, ...]
     reference: str = ""  # where the equation is from, if not where its docstring says
+    doubts: tuple[tuple[str, float], ...] = ()
 
 
 def plain_term(symbol: str, value: float, meaning: str = "") -> Term:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 
 from perfmodel.collectives.time_tables import build_table
 from perfmodel.model.bands import quadrature
+from perfmodel.model.differences import log_span
 from perfmodel.passes.equations import Equation, ExplainedNumber, documented, section_of
 from perfmodel.passes.explanation import Explanation
 from perfmodel.passes.one_collective import CollectiveExplanation
@@ -39,6 +41,8 @@ def explanation_text(found: Explanation) -> str:
         _terms(found.terms, notes),
         "Working\n" + "\n".join(paragraph(line, indent=_INDENT) for line in found.working),
     ]
+    if found.time.doubts:
+        parts.append(f"Band\n{_band(found.time.doubts, step.time_s, step.low_s, step.high_s)}")
     return "\n\n".join(parts)
 
 
@@ -104,7 +108,7 @@ def collective_explanation_text(found: CollectiveExplanation, origin: str) -> st
             _terms(found.time.terms, notes),
             f"Working\n{working}",
             f"How the time came about\n{_stages(found)}",
-            f"Band\n{_band(found)}",
+            f"Band\n{_band(found.doubts, found.time_s, found.low_s, found.high_s)}",
             f"Speed of light: the lower bound at datasheet rates\n{_light(found)}",
         ]
     )
@@ -125,13 +129,18 @@ def _stages(found: CollectiveExplanation) -> str:
     return "\n".join(lines)
 
 
-def _band(found: CollectiveExplanation) -> str:
-    """The parts of the standard deviation of ln t."""
-    rows = [[what, format_fraction(log_sd)] for what, log_sd in found.doubts]
-    total = math.sqrt(sum(log_sd**2 for _, log_sd in found.doubts))
+def _band(doubts: Sequence[tuple[str, float]], time_s: float, low_s: float, high_s: float) -> str:
+    """The parts of the standard deviation of ln t, and the ends that they make."""
+    rows = [[what, format_fraction(log_sd)] for what, log_sd in doubts]
+    total = math.sqrt(sum(log_sd**2 for _, log_sd in doubts))
     rows.append(["all, in quadrature", format_fraction(total)])
-    line = "95 %: 1.96 standard deviations of ln t, never below the speed of light"
+    low, _, high = log_span(time_s, total)
+    made = band(float(low), float(high))
+    line = f"95 %: {format_time(time_s)} × e^(±1.96 × {format_fraction(total)}) = {made}"
     line += f" ({documented(section_of(quadrature))})"
+    if (ends := band(low_s, high_s)) != made:
+        line += f"; here {ends}: no end is below that of a smaller message or the speed of light, and both "
+        line += "are read between two sizes of the grid"
     return f"{table(['standard deviation of ln t', ''], rows, left=(0,))}\n{paragraph(line, indent=_INDENT)}"
 
 
