@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 EFFORTS: Mapping[str, float] = {"quick": 0.3, "normal": 2.0, "thorough": 30.0}
 """Names of efforts, and their counted work [s]."""
@@ -19,6 +20,19 @@ EFFORTS: Mapping[str, float] = {"quick": 0.3, "normal": 2.0, "thorough": 30.0}
 DEFAULT_EFFORT = "normal"
 
 _NS = 1_000_000_000
+
+
+T = TypeVar("T")
+listeners: list[Callable[[str], None]] = []
+"""Told how much of a long work is done, in words: the line on a terminal."""
+
+
+def each_of(items: Sequence[T], what: str) -> Iterator[T]:
+    """The items, one after the other; ``listeners`` are told ``3 of 40 claims`` when three are done."""
+    for done, item in enumerate(items):
+        for tell in listeners:
+            tell(f"{done} of {len(items)} {what}")
+        yield item
 
 
 class Work:

@@ -8,24 +8,28 @@ import time
 from types import TracebackType
 
 from perfmodel.cli.output import before_writing, on_terminal
+from perfmodel.effort import listeners
 
 _FIRST_S, _EVERY_S = 2.0, 0.5
 
 
 class WaitingLine:
-    """What runs and for how long, from the second second on: ``validate   7 s``.
+    """What runs and for how long, from the second second on: ``validate   7 s   12 of 40 claims``.
 
-    What the command prints takes its place, and progress of the command's own ends it.
+    How much is done is said where the work tells it (``effort.each_of``). What the command prints takes its
+    place, and progress of the command's own ends it.
     """
 
     def __init__(self, what: str) -> None:
         self._what, self._began = what, time.monotonic()
         self._next_s = self._began + _FIRST_S
+        self._done = ""
         self._shown, self._ended, self._lock = "", threading.Event(), threading.Lock()
 
     def __enter__(self) -> WaitingLine:
         if on_terminal():
             before_writing.append(self._hide)
+            listeners.append(self._tell)
             threading.Thread(target=self._draw, daemon=True).start()
         return self
 
@@ -35,6 +39,11 @@ class WaitingLine:
         if self._hide in before_writing:
             self._hide(progress=True)
             before_writing.remove(self._hide)
+            listeners.remove(self._tell)
+
+    def _tell(self, done: str) -> None:
+        """So much is done."""
+        self._done = f"   {done}"
 
     def _hide(self, progress: bool) -> None:
         """Something is printed now. progress  whether it is a line that is drawn again and again"""
@@ -55,4 +64,4 @@ class WaitingLine:
             with self._lock:
                 now = time.monotonic()
                 if now >= self._next_s and not self._ended.is_set():
-                    self._rewrite(f"{self._what}   {now - self._began:.0f} s")
+                    self._rewrite(f"{self._what}   {now - self._began:.0f} s{self._done}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from perfmodel.effort import each_of
 from perfmodel.validate.verdicts import Judged, Kind, Outcome, Verdict, load_bands, load_claims
 
 
@@ -17,21 +18,23 @@ def validate(paper: bool = False, held_out: bool = False) -> list[Verdict]:
     if paper:
         return [judged.claim.verdict(judged.found) for judged in judged_claims()]
     asked = [band for band in load_bands() if held_out or not band.held_out]
-    return [band.verdict(within.held_out(**band.ask)) for band in asked]
+    return [band.verdict(within.held_out(**band.ask)) for band in each_of(asked, "bands")]
 
 
 def judged_claims() -> list[Judged]:
     """Every claim of the paper with what was found for it."""
     from perfmodel.validate import questions
 
-    return [Judged.of(claim, questions.answer(claim.ask)) for claim in load_claims().claim]
+    claims = each_of(load_claims().claim, "claims")
+    return [Judged.of(claim, questions.answer(claim.ask)) for claim in claims]
 
 
 def judged_steps() -> list[Verdict]:
     """Every claim of ``data/dlrm/checks.toml``, on training steps that others measured."""
     from perfmodel.validate import dlrm_inputs, questions
 
-    return [claim.verdict(questions.answer(claim.ask)) for claim in dlrm_inputs.load_inputs().claim]
+    claims = each_of(dlrm_inputs.load_inputs().claim, "claims")
+    return [claim.verdict(questions.answer(claim.ask)) for claim in claims]
 
 
 __all__ = ["Judged", "Kind", "Outcome", "Verdict", "judged_claims", "judged_steps", "validate"]

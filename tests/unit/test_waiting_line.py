@@ -12,9 +12,11 @@ import pytest
 from cli_calls import called
 from waiting import a_moment, until
 
+from perfmodel import effort
 from perfmodel.cli import output, validate, waiting_line
 from perfmodel.cli.waiting_line import WaitingLine
-from perfmodel.validate import Verdict
+from perfmodel.validate import Verdict, within
+from perfmodel.validate.verdicts import Finding, load_bands
 
 DRAWN = re.compile(r"\rvalidate   \d+ s")
 
@@ -43,6 +45,22 @@ def test_validate_is_not_silent(terminal: io.StringIO, monkeypatch: pytest.Monke
     assert found.code == 0 and "\r" not in found.out
     assert DRAWN.match(found.err) and re.search(r"\r +\r$", found.err), "the line is taken away"
     assert output.before_writing == []
+
+
+def test_the_line_says_how_much_is_done(terminal: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the bands that validate asks, one after the other."""
+
+    def slow(**_: Any) -> Finding:
+        before = drawn(sys.stderr)  # type: ignore[arg-type]
+        until(lambda: drawn(sys.stderr) > before + 1)  # type: ignore[arg-type]
+        return Finding(None, "")
+
+    monkeypatch.setattr(within, "held_out", slow)
+    found = called("validate")
+    many = sum(not band.held_out for band in load_bands())
+    said = re.findall(r"\d s   (\d+) of (\d+) bands", found.err)
+    assert {(str(done), str(many)) for done in range(many)} == set(said)
+    assert effort.listeners == []
 
 
 def test_what_is_printed_takes_its_place(terminal: io.StringIO) -> None:
