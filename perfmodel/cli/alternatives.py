@@ -42,7 +42,8 @@ def _write_page(context: typer.Context, out: Path, asked: AlternativesAnswer) ->
 
     typed = TypedLine.of(context)
     command = typed.text(without=("report", "force", "as_json"), more=["--report", out.name, "--force"])
-    write(alternatives_page(asked.found, asked.cells, asked.crossed, asked.currency, command), out, "html")
+    page = alternatives_page(asked.found, asked.cells, asked.crossed, asked.currency, command, asked.by)
+    write(page, out, "html")
 
 
 def _document(asked: AlternativesAnswer) -> dict[str, Any]:

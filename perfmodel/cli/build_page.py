@@ -43,7 +43,7 @@ def page_of(
     room = MOST_VIEWS - len(combinations(workload)) + 1
     offered = offer(asked, loaded, room, across.largest_bytes, question.reserve)
     lines = across.lines(sizes.values, workloads(workload), loaded, known, asked.own)
-    all_of = ViewsAsked(sizes, workload, offered, loaded, lines, known, lead, asked.best)
+    all_of = ViewsAsked(sizes, workload, offered, loaded, lines, known, lead, asked.best, asked.prices)
     bar = ProgressBar(len(all_of.places()) + across.blocks, "report")
     made = list(bar.over(views(all_of, across.view)))
     found = [view for view in made if isinstance(view, View)]

@@ -40,6 +40,12 @@ def report(context: typer.Context, options: ReportOptions) -> None:
     params = context.params
     check_compared(params)
     file_format = params["file_format"] = format_of(options.out, options.file_format)
+    if options.prices is not None and (options.tier is not None or file_format in PICTURES):
+        other = "--tier" if options.tier is not None else f"--format {file_format}"
+        raise BadInputError(
+            f"--prices and {other} cannot be combined.",
+            "the first page of tables in HBM has costs; perfmodel alternatives has those of other memory.",
+        )
     if options.compare is not None:
         compare_page(context)
         return
@@ -73,7 +79,7 @@ def check_compared(params: Mapping[str, Any]) -> None:
     """Limits: a comparison beside what it has not -> BadInputError"""
     if params["compare"] is None:
         return
-    for name in ("sharding", "kernels", "tier"):
+    for name in ("sharding", "kernels", "tier", "prices"):
         if params.get(name) is not None:  # a figure has no --kernels
             raise BadInputError(f"--{name} and --compare cannot be combined.", "leave one of them out.")
     for name in ("gpus", "model"):

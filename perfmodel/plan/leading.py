@@ -17,6 +17,7 @@ from perfmodel.plan.as_projection import (
     compared,
     compared_way,
     evaluator_of,
+    planned_projection,
     tables_of,
     undecided,
 )
@@ -75,10 +76,10 @@ class Leading:
         """Slower ways inside the band of the difference: nobody can tell which is faster."""
         return undecided(self.best) if self.best else ()
 
-    @property
-    def planned_s(self) -> float | None:
-        """The time of a pass of ``planned``."""
-        return self.planned.found.cost.time_s if self.planned else None
+    @cached_property
+    def planned_answer(self) -> Projection | None:
+        """The answer of ``planned``."""
+        return planned_projection(self.base, self.planned) if self.planned else None
 
     @cached_property
     def planned(self) -> Planned | None:

@@ -63,6 +63,7 @@ class ReportOptions(NodeOptions, FileOptions, CalibrationOptions, IdOptions, Tab
       perfmodel report --batch 1024 --pooling 32 --dim 32 --format markdown
       perfmodel report --table-size 10TB --tier uvm-caching --alpha 1.05
       perfmodel report --model mlperf-dlrm-dcnv2 --gpus 8,64,128
+      perfmodel report --table-size 10TB --prices prices.toml
       perfmodel report --table-size 10TB --format svg --out figures
     """
 
@@ -125,6 +126,10 @@ class ReportOptions(NodeOptions, FileOptions, CalibrationOptions, IdOptions, Tab
     kernels: groups.Kernels = None
     tier: groups.Tier = None
     compare: Compared = None
+    prices: Annotated[
+        Path | None,
+        Opt("TOML file of your prices, as for perfmodel alternatives: the first page says the cost.", "FILE"),
+    ] = None
     file_format: Annotated[
         str | None,
         Opt(

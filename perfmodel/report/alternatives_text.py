@@ -206,11 +206,23 @@ def _known(each: Alternative) -> str:
 
 def conditions(found: Sequence[Alternative], currency: str = "", by: Criterion = GPU_HOURS) -> str:
     """What would have to be true for each of the others to be as good as the best."""
-    said, best = _SAID[by], best_of(list(found), by)
-    told = [(each.label, price_words(each, found, by, currency), condition(each, best, by)) for each in found]
-    lines = [(label, "; or ".join(filter(None, words))) for label, *words in told if any(words)]
-    title = f"What would have to be true to {said.goal} ({said.value(best, currency)})"
+    best, lines = best_of(list(found), by), needed_words(found, currency, by)
+    title = f"What would have to be true to {by_goal(by)} ({_SAID[by].value(best, currency)})"
     return f"{paragraph(title)}\n{facts(lines, indent=1)}" if lines else ""
+
+
+def by_goal(by: Criterion) -> str:
+    """``take as few GPU-hours``"""
+    return _SAID[by].goal
+
+
+def needed_words(
+    found: Sequence[Alternative], currency: str = "", by: Criterion = GPU_HOURS
+) -> list[tuple[str, str]]:
+    """Of each of the others, what would have to be true: prices, or what would have to be faster."""
+    best = best_of(list(found), by)
+    told = [(each.label, price_words(each, found, by, currency), condition(each, best, by)) for each in found]
+    return [(label, "; or ".join(filter(None, words))) for label, *words in told if any(words)]
 
 
 def price_words(

@@ -99,9 +99,10 @@ def _and(names: list[str]) -> str:
 
 def planned_words(found: Leading) -> str:
     """Where a sharding of its own for each table is faster: how fast."""
-    if found.planned_s is None:
+    if found.planned_answer is None:
         return ""
-    return f"a sharding of its own for each table takes {format_time(found.planned_s)}: perfmodel plan"
+    time = format_time(found.planned_answer.time_s)
+    return f"a sharding of its own for each table takes {time}: perfmodel plan"
 
 
 def limit_words(answer: Projection) -> str:

@@ -9,7 +9,7 @@ from functools import partial
 
 from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.passes.settings import Setting
-from perfmodel.plan.as_projection import is_slower, planned_projection
+from perfmodel.plan.as_projection import is_slower
 from perfmodel.plan.leading import Leading, leading_on_enough, leading_with_host, leads
 from perfmodel.projections import Projection
 from perfmodel.projections.hosted import EAGER, check_clock, hosted
@@ -141,18 +141,13 @@ def _rank(answer: ServiceLoad) -> tuple[float, float]:
 
 def _is_planned(found: Leading, served: Served) -> bool:
     """Whether a plan of each table for itself is faster than all tables alike."""
-    if found.planned is None:
-        return False
-    return not found.best or served.time_of(_planned(found)) < served.time_of(found.answer)
-
-
-def _planned(found: Leading) -> Projection:
-    assert found.planned is not None
-    return planned_projection(found.base, found.planned)
+    planned = found.planned_answer
+    return planned is not None and (not found.best or served.time_of(planned) < served.time_of(found.answer))
 
 
 def _fastest(found: Leading, served: Served) -> Projection:
-    return _planned(found) if _is_planned(found, served) else found.answer
+    planned = found.planned_answer
+    return planned if planned and _is_planned(found, served) else found.answer
 
 
 def _choice(its: ServedPass, samples: int, time_s: float, found: Leading, served: Served) -> Choice:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,19 @@ from perfmodel.errors import BadInputError
 from perfmodel.plan.other_ways import winner_map as maps
 from perfmodel.plan.other_ways.alternatives import alternatives, best_of, cheapest_of, fastest_of, rivals_of
 from perfmodel.plan.other_ways.conditions import needed
+from perfmodel.plan.other_ways.criteria import GPU_HOURS, TIME
 from perfmodel.plan.other_ways.one_alternative import Alternative
 from perfmodel.plan.other_ways.winner_map import CUTS, WAYS, Crossing, MapCell, WinnerMap, winner_map
 from perfmodel.projections import project, project_one
-from perfmodel.report.alternatives_text import alternatives_text, crossing_lines, headline, map_table
+from perfmodel.report.alternatives_text import (
+    alternatives_text,
+    by_goal,
+    crossing_lines,
+    headline,
+    headlines,
+    map_table,
+    needed_words,
+)
 from perfmodel.report.figures.alternatives import costs
 from perfmodel.report.page.alternatives_page import alternatives_page
 from perfmodel.report.page.assemble import page_html
@@ -435,6 +445,16 @@ def test_the_page_has_all_of_it(skewed: dict[str, Alternative]) -> None:
     assert {row["part"] for row in times} >= {"exchange of ids", "host memory or SSDs", "kernels in HBM"}
     text = alternatives_text(found, [], [], "EUR")
     assert max(map(len, text.splitlines())) <= 100 and text.startswith("Cannot tell which takes")
+
+
+def test_the_page_leads_with_the_criterion_that_was_asked_for(skewed: dict[str, Alternative]) -> None:
+    """As the screen does: its first sentence, and what the others would have to do."""
+    for by in (TIME, GPU_HOURS):
+        found = by.order(skewed.values())
+        page = alternatives_page(found, [], [], "", "perfmodel alternatives --table-size 10TB", by)
+        assert page.card.sentence == headlines(found, "", by)[0] and page.card.sentence in page.title
+        assert f"What would have to be true to {by_goal(by)} as {best_of(found, by).label}" in page.provenance
+        assert all(escape(words) in page.provenance for _, words in needed_words(found, "", by))
 
 
 def test_names_of_costs_are_in_the_legend_and_their_axes_have_room(skewed: dict[str, Alternative]) -> None:

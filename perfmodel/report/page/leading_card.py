@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from perfmodel.passes.schemes import ROW_WISE
@@ -22,29 +23,36 @@ from perfmodel.report.leading_text import (
     planned_words,
     question_words,
 )
+from perfmodel.report.page.cost_finding import cost_finding, leading_cost
 from perfmodel.report.page.parts import Card
 from perfmodel.report.page.question_card import evidence_bar, question_card, unwrapped
 from perfmodel.report.projection_text import step_columns
 from perfmodel.report.shardings_text import SHARDING
 from perfmodel.schema.calibration import list_calibrations
+from perfmodel.schema.prices import Prices
 
 _ELSEWHERE = "What would change it: see the question as it was asked, which the page opens with."
 
 
-def card_of(answer: Projection, found: Leading | None, *, whole: bool) -> Card:
+def card_of(answer: Projection, found: Leading | None, *, whole: bool, prices: Prices | None = None) -> Card:
     """What a page says first of an answer. found  None: ways to shard are not compared
 
     whole  with what would change it, and the plan: the work of many answers
     """
-    return question_card(answer) if found is None else leading_card(found, whole=whole)
+    if found is not None:
+        return leading_card(found, whole=whole, prices=prices)
+    card, way = question_card(answer), answer.question.sharding if answer.question else None
+    return replace(card, findings=[cost_finding([(way or ROW_WISE, answer)], prices)]) if prices else card
 
 
-def leading_card(found: Leading, *, whole: bool) -> Card:
-    """In the words of the terminal: the answer, row-wise beside it, the question, and three findings."""
+def leading_card(found: Leading, *, whole: bool, prices: Prices | None = None) -> Card:
+    """In the words of the terminal: the answer, row-wise beside it, the question, and its findings: what it
+    takes, what that costs, what limits it, what would change it."""
     answer = found.answer
     takes = _finding(f"What it takes: {gpu_words(answer)}.", SHARDING, _beside(found))
     steps = step_columns(answer, brief=True), answer.steps
-    findings = [takes, _finding(f"What limits it: {limit_words(answer)}", *steps)]
+    findings = [takes, leading_cost(found, prices, whole=whole)] if found.best else []
+    findings += [_finding(f"What limits it: {limit_words(answer)}", *steps)]
     if whole:
         changed = {"columns": list(CHANGED), "rows": change_rows(found)} if found.changes else {}
         findings.append({"title": help_words(found), **changed})
@@ -58,7 +66,7 @@ def leading_card(found: Leading, *, whole: bool) -> Card:
         evidence=evidence_bar(answer.evidence_shares()),
         notes=list(answer.notes),
         question=question_words(found.base),
-        findings=findings if found.best else findings[2:] if found.changes else [],
+        findings=findings if found.best else findings[1:] if found.changes else [],
     )
 
 

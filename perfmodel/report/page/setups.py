@@ -17,6 +17,7 @@ from perfmodel.report.figures.words import library_name
 from perfmodel.report.page.parts import Selector
 from perfmodel.schema.evidence import Backend
 from perfmodel.schema.machine import Machine, load_machine
+from perfmodel.schema.prices import Prices
 from perfmodel.schema.ranges import MOST_GPUS
 from perfmodel.schema.run_folders import CLOCK_ORDER
 from perfmodel.units import format_bytes, format_count
@@ -62,6 +63,7 @@ class Wanted:
     own: tuple[Curves, ...] = ()  # of a user's own calibration or run: nothing else is looked for
     listed: frozenset[str] = frozenset()  # lists that were given: machine, backend, clock, reduction
     best: bool = True  # whether ways to shard are compared where no exchange is chosen
+    prices: Prices | None = None
 
 
 class Loaded:

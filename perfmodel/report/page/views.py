@@ -21,6 +21,7 @@ from perfmodel.report.page.lines import Lines, answerable
 from perfmodel.report.page.parts import Card, Selector, View
 from perfmodel.report.page.setups import Curves, Loaded, Offer, Setup, reason
 from perfmodel.schema.machine import Machine
+from perfmodel.schema.prices import Prices
 from perfmodel.validate.verdicts import load_claims
 
 MOST_VIEWS = 64
@@ -57,6 +58,7 @@ class ViewsAsked:
     options: Mapping[str, Any]
     lead: Leading | None = None
     best: bool = True
+    prices: Prices | None = None
 
     @property
     def start(self) -> tuple[int, ...]:
@@ -84,7 +86,10 @@ class ViewsAsked:
     ) -> tuple[Card, ...]:
         """The card of each answer; that of the question as it was asked is whole."""
         pairs = enumerate(zip(answers, found, strict=True))
-        return tuple(card_of(base, lead, whole=self.is_asked(chosen, at)) for at, (base, lead) in pairs)
+        return tuple(
+            card_of(base, lead, whole=self.is_asked(chosen, at), prices=self.prices)
+            for at, (base, lead) in pairs
+        )
 
     def is_asked(self, chosen: tuple[int, ...], at: int) -> bool:
         """Whether this is the question as it was asked. at  position in ``sizes``"""
