@@ -77,7 +77,7 @@ def _document(asked: AlternativesAnswer) -> dict[str, Any]:
             }
             for each in found
         ],
-        "map": [vars(cell) | {"winner": cell.winner or None} for cell in asked.cells],
+        "map": [cell.to_dict() for cell in asked.cells],
         "crossings": [vars(each) for each in asked.crossed],
     }
 

@@ -211,10 +211,10 @@ _RANKS = ("evidence", "main_evidence")
 
 def projections(forward: Forward, work: Configs, reserve: float, found: CostedGrid) -> list[Projection]:
     """The projection of each configuration; ``found`` is what they were costed at."""
-    return [_projection(forward, work, reserve, found, at) for at in range(len(work))]
+    return [projection_at(forward, work, reserve, found, at) for at in range(len(work))]
 
 
-def _projection(forward: Forward, many: Configs, reserve: float, found: CostedGrid, at: int) -> Projection:
+def projection_at(forward: Forward, many: Configs, reserve: float, found: CostedGrid, at: int) -> Projection:
     """The configuration at a position."""
     setting, work, columns = forward.setting, many.part(slice(at, at + 1)), found.grid.columns
     totals = {name: float(values[at]) for name, values in columns.items() if name not in _RANKS}

@@ -21,8 +21,8 @@ from perfmodel.question.spec import Opt
 from perfmodel.units import parse_bytes, parse_count, parse_named, parse_number, parse_time
 
 Texts = list[str] | None
-GLOBAL = "global"
-EQUAL_BATCHES = (GLOBAL, "per-gpu")
+GLOBAL, PER_GPU = "global", "per-gpu"
+EQUAL_BATCHES = (GLOBAL, PER_GPU)
 """What is equal in the batches of all alternatives: the samples on all GPUs, or on each GPU."""
 BY = ("time", "throughput", "gpu-hours", "cost")
 """What alternatives are ranked by."""

@@ -9,11 +9,18 @@ from dataclasses import dataclass
 
 from perfmodel.passes.schemes import ROW_WISE, SHARDINGS, SHORT
 from perfmodel.passes.steps import StepRow
-from perfmodel.plan.other_ways.alternatives import MEMORY_OF, best_of, cheapest_of, rivals_of
+from perfmodel.plan.other_ways.alternatives import (
+    FAST,
+    MEMORY_OF,
+    best_of,
+    cheapest_of,
+    held_otherwise,
+    rivals_of,
+)
 from perfmodel.plan.other_ways.conditions import needed, price_to_match
 from perfmodel.plan.other_ways.criteria import COST, GPU_HOURS, THROUGHPUT, TIME, Criterion
 from perfmodel.plan.other_ways.one_alternative import Alternative
-from perfmodel.plan.other_ways.winner_map import Crossing, MapCell
+from perfmodel.plan.other_ways.winner_map import CANNOT_TELL, HBM, Crossing, MapCell
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import facts, page_width, paragraph, table
@@ -31,7 +38,8 @@ from perfmodel.units import (
 )
 
 _WORDS = (
-    (("host", "GH200", "GB200"), "rows read in place in host memory"),
+    ((HBM,), "rows in the HBM"),
+    (("host", "GH200", "GB200"), "rows read in host memory, in place or through a cache"),
     (("cached",), "host memory through a cache in HBM"),
     (("SSD",), "rows on SSDs, through a cache in HBM"),
     (tuple(SHORT.values()), f"{ROW_WISE} with another exchange"),
@@ -92,12 +100,30 @@ def headlines(found: Sequence[Alternative], currency: str = "", by: Criterion = 
     size = f" for {format_bytes(float(base.work.table_bytes[0]), binary=False)}"
     lines = [_winner_words(known, each, "" if at else size, currency) for at, each in enumerate(asked)]
     equal, each_gpu = best.equal, format_count(best.equal.of_gpu)
-    batch = f"A {'training step' if best.training else 'batch'} of each has"
-    if equal.total is None:
-        batch += f" {each_gpu} samples per GPU"
-    else:
-        batch += f" {format_count(equal.total)} samples ({each_gpu} per GPU {equal.where})"
-    return [*lines, f"{batch}, ids {base.forward.ids.name}."]
+    step = "training step" if best.training else "batch"
+    held = f"Held alike is the {step} of a GPU: {each_gpu} samples"
+    if equal.total is not None:
+        held = f"Held alike is the {step} of all GPUs together: {format_count(equal.total)} samples"
+        held += f" ({each_gpu} per GPU {equal.where})"
+    return [*lines, f"{held}, ids {base.forward.ids.name}.", *_held_otherwise(known, asked)]
+
+
+def _held_otherwise(known: list[Alternative], asked: Sequence[Criterion]) -> list[str]:
+    """Who wins with the other batch held, by the criteria by which that is another one."""
+    other = held_otherwise(known)
+    won = {
+        by: [best_of(each, by).name.removesuffix(FAST) for each in (known, other)] for by in asked if other
+    }
+    changed = [by for by in won if by is not COST and won[by][0] != won[by][1]]
+    if not changed:
+        return []
+    equal = best_of(other, changed[0]).equal
+    assert equal is not None
+    held = f"{format_count(equal.of_gpu)} samples on each GPU"
+    if equal.total is not None:
+        held = f"{format_count(equal.total)} samples on all GPUs together"
+    words = " ".join(_winner_words(other, by, "", "") for by in changed)
+    return [f"With {held} instead, on the same GPUs and with the same caches: {words[:1].lower()}{words[1:]}"]
 
 
 @dataclass(frozen=True)
@@ -316,11 +342,15 @@ def map_table(cells: Sequence[MapCell], of_all: bool) -> str:
 
 def legend(cells: Sequence[MapCell]) -> str:
     """What the words of the winners mean."""
-    shown = {word for cell in cells for word in cell.winner.split()}
+    shown = {word for cell in cells for word in cell.shown.split()}
     told = [(" and ".join(word for word in words if word in shown), meaning) for words, meaning in _WORDS]
     network = "; GH200: on InfiniBand" if "GH200" in shown else ""
     words = "; ".join(f"{who}: {meaning}" for who, meaning in told if who)
-    return f"{words}{network}. All tables are cut alike."
+    unsure = ""
+    if any(cell.as_good for cell in cells):
+        unsure = f"A or B, and {CANNOT_TELL} of more: nobody can say which takes fewer GPU-hours; "
+        unsure += "a place alone: nor with which exchange; "
+    return f"{unsure}{words}{network}. All tables are cut alike."
 
 
 def _runs(batches: Sequence[int], winners: Sequence[str]) -> str:
@@ -333,15 +363,15 @@ def _runs(batches: Sequence[int], winners: Sequence[str]) -> str:
 
 
 def _cell(cell: MapCell) -> str:
-    if not cell.winner:
-        return "none"
-    return cell.winner
+    return cell.shown or "none"
 
 
 def crossing_lines(found: Sequence[Crossing]) -> str:
     """Batches at which the winner changes, in closed form."""
     lines = [crossing_words(each) for each in found]
-    title = paragraph("Crossings of GPU-hours, with the GPUs at work (a + b S = a′ + b′ S)")
+    title = paragraph(
+        "Crossings of GPU-hours in the middle of their bands, with the GPUs at work (a + b S = a′ + b′ S)"
+    )
     return f"{title}\n{facts(lines, indent=1)}" if lines else ""
 
 

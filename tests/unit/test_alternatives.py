@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,26 @@ import pytest
 
 from perfmodel.errors import BadInputError
 from perfmodel.plan.other_ways import winner_map as maps
-from perfmodel.plan.other_ways.alternatives import alternatives, best_of, cheapest_of, fastest_of, rivals_of
+from perfmodel.plan.other_ways.alternatives import (
+    alternatives,
+    best_of,
+    cheapest_of,
+    fastest_of,
+    held_otherwise,
+    rivals_of,
+)
 from perfmodel.plan.other_ways.conditions import needed
 from perfmodel.plan.other_ways.criteria import GPU_HOURS, TIME
 from perfmodel.plan.other_ways.one_alternative import Alternative
-from perfmodel.plan.other_ways.winner_map import CUTS, WAYS, Crossing, MapCell, WinnerMap, winner_map
+from perfmodel.plan.other_ways.winner_map import (
+    CUTS,
+    WAYS,
+    Crossing,
+    MapCell,
+    WinnerMap,
+    place_of,
+    winner_map,
+)
 from perfmodel.projections import project, project_one
 from perfmodel.report.alternatives_text import (
     alternatives_text,
@@ -81,7 +97,30 @@ def test_all_have_as_many_samples_in_a_batch_and_both_winners_are_named(
     assert text.startswith("Host memory on 48 GPUs takes the fewest GPU-hours for 10 TB: ")
     assert "fewer than the best plan in HBM (152 GPUs)" in text
     assert "Cannot tell which is the fastest: best plan in HBM on 152 GPUs (" in text
-    assert "A batch of each has 155 648 samples (1 024 per GPU in HBM), ids zipf:1.05." in text
+    assert (
+        "Held alike is the batch of all GPUs together: 155 648 samples (1 024 per GPU in HBM), ids zipf:1.05."
+        in text
+    )
+
+
+def test_both_batches_are_shown_where_the_winner_changes_between_them() -> None:
+    """The opponent: the question asked with the other batch held. Rows in place, as no cache is another."""
+    asked = {"table_bytes": 10 * TB, "machine": "h100-sxm-ib"}
+    own = {each.name: each for each in alternatives(asked)}
+    other = {each.name: each for each in held_otherwise(list(own.values()))}
+    anew = {each.name: each for each in alternatives(asked, equal_batch="per-gpu")}
+    for name in ("row-wise", "best-plan", "host", "gh200", "gb200"):
+        assert other[name].time_s == pytest.approx(anew[name].time_s, rel=1e-6)
+        assert (other[name].samples, other[name].batch) == (anew[name].samples, 1024)
+    shown = [own[name] for name in ("row-wise", "best-plan", "host", "ssd")]
+    last = headlines(shown)[-1]
+    assert last.startswith(
+        "With 1 024 samples on each GPU instead, on the same GPUs and with the same caches: "
+    )
+    assert "best plan in HBM on 152 GPUs (0.153 per 10⁹ samples) or host memory on 48 GPUs (0.158" in last
+    assert headlines([own["row-wise"], own["ssd"]])[-1].startswith(
+        "Held alike is the batch of all GPUs together"
+    )
 
 
 def test_the_same_samples_on_each_gpu_are_the_option(cli: Any) -> None:
@@ -90,7 +129,9 @@ def test_the_same_samples_on_each_gpu_are_the_option(cli: Any) -> None:
     assert {each["batch"] for each in found} == {1024}
     assert all(each["samples"] == 1024 * each["gpus"] for each in found)
     assert not any(each["name"].endswith("-fast") for each in found)
-    assert "A batch of each has 1 024 samples per GPU, ids uniform." in " ".join(cli(*words).out.split())
+    assert "Held alike is the batch of a GPU: 1 024 samples, ids uniform." in " ".join(
+        cli(*words).out.split()
+    )
     refused = cli(*words[:-1], "gpu")
     assert refused.code == 2 and "global, per-gpu" in refused.err
 
@@ -337,6 +378,21 @@ def test_the_map_has_the_cells_of_the_answers(
     assert all(c.cost[c.winner] == min(c.cost.values()) for c in found.cells)
     assert set(cell.times) <= {*WAYS, *CUTS}
     assert len({c.winner for c in found.cells}) >= 4
+
+
+def test_a_cell_whose_best_are_within_their_bands_names_no_winner(skewed: dict[str, Alternative]) -> None:
+    """As the list does, whose ways are the cell's; beyond the bands it names the way."""
+    (cell,) = WinnerMap({"machine": "h100-sxm-ib"}).at("zipf:1.05", 10 * TB, [SAMPLES])
+    names = {"host": ("host",), "GB200": ("gb200",), "GH200": ("gh200",), "HBM": ("row-wise", "best-plan")}
+    listed = {name for each in GPU_HOURS.as_good(skewed.values(), skewed["gb200"]) for name in (each.name,)}
+    assert cell.winner == "GB200 sparse" and cell.as_good
+    for place, of in names.items():
+        own = any(place_of(words) == place for words in cell.as_good)
+        assert place == "GB200" or own == bool(listed & set(of)), place
+    assert cell.shown == "GB200 or host" and cell.to_dict()["cannot_tell"] == list(cell.as_good)
+    assert "GB200 or host" in map_table([cell], of_all=True)
+    sure = replace(cell, answers={})
+    assert sure.shown == "GB200 sparse" and "or B" not in map_table([sure], of_all=True)
 
 
 @pytest.mark.parametrize("equal", ["global", "per-gpu"])

@@ -151,7 +151,9 @@ def test_training_plans_a_step_forward_and_backward(ask: Callable[..., Any]) -> 
     for name in MACHINES:
         assert both[name]["training"] and both[name]["time_s"] > forward[name]["time_s"]
         assert {step["name"] for step in both[name]["steps"]} > {"gather_pool"}
-    assert "A training step of each has 16 384 samples" in ask("--objective", "training", text=True)
+    assert "Held alike is the training step of all GPUs together: 16 384 samples" in ask(
+        "--objective", "training", text=True
+    )
 
 
 def test_it_cannot_tell_where_the_interval_of_the_difference_holds_0(ask: Callable[..., Any]) -> None:

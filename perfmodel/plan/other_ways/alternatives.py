@@ -29,7 +29,7 @@ from perfmodel.plan.other_ways.criteria import COST, GPU_HOURS, TIME, Criterion
 from perfmodel.plan.other_ways.one_alternative import Alternative, EqualBatch, copies_of
 from perfmodel.projections import Projection, project_one
 from perfmodel.question.groups import DEFAULT_MACHINE
-from perfmodel.question.passes import GLOBAL
+from perfmodel.question.passes import GLOBAL, PER_GPU
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.prices import MEMORY, SSD, Prices
 from perfmodel.schema.table_files import load_tables
@@ -314,6 +314,19 @@ def rent_of(each: Alternative, prices: Prices) -> float:
         return 0.0
     size = float(each.answer.work.table_bytes[0])
     return float(serving_cost.storage_cost(size, each.hours(1), prices.tb_month[rented]))
+
+
+def held_otherwise(found: list[Alternative]) -> list[Alternative]:
+    """All on the same GPUs with the other batch held: that of a GPU where it was that of all, and that of all
+    where it was that of a GPU. Without plans of rows below the HBM, which would be others.
+
+    Limits: several machines, each with a plan of its own, or no row-wise answer -> none
+    """
+    base = next((each for each in found if each.name == ROW_WISE), None)
+    if base is None or base.answer is None or base.equal is None:
+        return []
+    other = EqualBatch.of(GLOBAL if base.equal.total is None else PER_GPU, base.answer)
+    return [each.with_batch(other) for each in found if each.name.removesuffix(FAST) != BEST_HOST]
 
 
 def _sold(found: list[Alternative], sold: bool = True) -> Iterator[Alternative]:

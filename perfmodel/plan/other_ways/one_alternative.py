@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
+
+import numpy as np
 
 from perfmodel.model import serving_cost
 from perfmodel.passes.basis import LocalMemory
 from perfmodel.projections import Projection
+from perfmodel.projections.grid import costed
+from perfmodel.projections.projection import projection_at
 from perfmodel.question.passes import EQUAL_BATCHES, GLOBAL
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine
@@ -169,6 +173,19 @@ class Alternative:
         if self.answer is None or not self.answer.setting.machine.knows("node_w"):
             return None
         return float(serving_cost.energy_kwh(self.machine_hours, self.answer.setting.machine.value("node_w")))
+
+    def with_batch(self, equal: EqualBatch) -> Alternative:
+        """The same on the same GPUs, with another batch held; without money.
+
+        Limits: as many samples of a GPU -> the same answer
+        """
+        if self.answer is None or equal.on(self.gpus) == self.batch:
+            return replace(self, equal=equal, cost=None)
+        forward, work = self.answer.forward, self.answer.work
+        work = replace(work, batch=np.full_like(work.batch, equal.on(self.gpus)))
+        found = costed(forward, work)
+        answer = projection_at(forward, work, self.answer.gpu_count.reserve, found, 0)
+        return replace(self, equal=equal, cost=None, answer=answer)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words."""

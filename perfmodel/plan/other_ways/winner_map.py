@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -13,18 +14,20 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.model import serving_cost
-from perfmodel.passes.alike import Impossible, best_alike, least_times
+from perfmodel.passes.alike import Alike, Impossible, best_alike, least_times
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.schemes import AUTO, BY_ROWS
 from perfmodel.passes.schemes import ROW_WISE as ONE_WAY
 from perfmodel.passes.schemes import WAYS as SHARDINGS
 from perfmodel.passes.settings import Setting
-from perfmodel.plan.as_projection import evaluator_for, tables_of
+from perfmodel.plan.as_projection import evaluator_for, is_slower, projection_of, tables_of
 from perfmodel.plan.other_ways.alternatives import GB200, GH200, HOST, ON_SSD, ROW_WISE, machines_of
 from perfmodel.plan.other_ways.below_hbm import ALL_ROWS, gpus_of_node, loaded
 from perfmodel.plan.other_ways.one_alternative import EqualBatch
 from perfmodel.projections import Configs, Forward, prepare
-from perfmodel.projections.grid import project_grid
+from perfmodel.projections.grid import costed
+from perfmodel.projections.inputs import DEFAULT_RESERVE
+from perfmodel.projections.projection import Projection, projection_at
 from perfmodel.question.passes import GLOBAL
 from perfmodel.schema.workload import TableSet
 
@@ -61,6 +64,17 @@ CUTS = {
 """The other shardings that cut all tables alike, by the words of the map: ``ub`` is row-wise-ub."""
 
 
+CANNOT_TELL = "cannot tell"
+HBM = "HBM"
+_SAME, _MANY = 1e-6, 3
+_PLACES = {HOST: "host", GH200: "GH200", GB200: "GB200", ON_SSD: "SSD"}
+
+
+def place_of(words: str) -> str:
+    """Where the rows are, of words of ``WAYS`` or ``CUTS``: ``host`` of ``cached``, ``HBM`` of ``ub``."""
+    return _PLACES.get(WAYS[words][0] if words in WAYS else "", HBM)
+
+
 @dataclass(frozen=True, eq=False)
 class MapCell:
     """The winner at one skew, batch and table size.
@@ -68,6 +82,7 @@ class MapCell:
     batch  samples, of all GPUs or of each
     times  of a batch by words of ``WAYS`` and ``CUTS`` [s], those that are possible;  gpus  of each, at work
     cost   of each, GPU-seconds that are paid for a batch: of all GPUs, or divided by those at work
+    answers  of each, made when they are asked for: they have the bands
     """
 
     ids: str
@@ -76,11 +91,44 @@ class MapCell:
     times: Mapping[str, float]
     gpus: Mapping[str, int]
     cost: Mapping[str, float]
+    answers: Mapping[str, Callable[[], Projection]] = field(default_factory=dict, repr=False)
 
     @property
     def winner(self) -> str:
-        """Fewest GPU-hours; "" where nothing is possible."""
+        """Fewest GPU-hours in the middle of the bands; "" where nothing is possible."""
         return min(self.cost, key=lambda words: self.cost[words]) if self.cost else ""
+
+    @cached_property
+    def as_good(self) -> tuple[str, ...]:
+        """Ways of which nobody can say that they take more GPU-hours than the winner: the next best of its
+        own place of the rows, and the best of every other place.
+
+        Source: the interval of the difference (``as_projection.is_slower``)
+        Limits: as many GPU-hours, to six digits -> the same way by another name: left out
+        """
+        least, best = self.cost.get(self.winner, math.inf), dict[str, str]()
+        for words in sorted(self.cost, key=lambda words: self.cost[words]):
+            if self.cost[words] > least * (1 + _SAME) and words in self.answers:
+                best.setdefault(place_of(words), words)
+        return tuple(words for words in best.values() if not self._is_worse(words))
+
+    def _is_worse(self, words: str) -> bool:
+        scales = (self.cost[each] / self.times[each] for each in (words, self.winner))
+        return is_slower(self.answers[words](), self.answers[self.winner](), *scales)
+
+    @property
+    def shown(self) -> str:
+        """The winner; where nobody can tell which way it is, the places that it may be in."""
+        if not self.as_good:
+            return self.winner
+        places = list(dict.fromkeys(map(place_of, (self.winner, *self.as_good))))
+        return " or ".join(places) if len(places) < _MANY else CANNOT_TELL
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words."""
+        names = ("ids", "batch", "table_bytes", "times", "gpus", "cost")
+        known = {name: getattr(self, name) for name in names}
+        return {**known, "winner": self.winner or None, "cannot_tell": list(self.as_good)}
 
 
 @dataclass(frozen=True)
@@ -200,11 +248,12 @@ def winner_map(options: Mapping[str, Any], equal: str = GLOBAL) -> WinnerMap:
 
 @dataclass(frozen=True, eq=False)
 class _OneWay:
-    """One way at all batches: times [s], GPUs at work, cost as in ``MapCell``."""
+    """One way at all batches: times [s], GPUs at work, cost as in ``MapCell``; answer  at one of them."""
 
     times: Array
     gpus: Array
     cost: Array
+    answer: Callable[[int], Projection]
 
 
 _Column = _OneWay | None
@@ -223,18 +272,21 @@ def _column(asked: dict[str, Any], equal: Sequence[EqualBatch]) -> _Column:
     """
     try:
         forward, work, copies = _placed(asked, equal)
-        found = _priced(forward, work, copies, equal)
+        found = _priced(forward, work, copies, equal, asked)
     except PerfmodelError:
         return None
     node = gpus_of_node(asked)
     if "tier" not in asked or (work.gpus >= node).all():
         return found
     try:
-        filled = _priced(*_placed({**asked, "gpus": node}, equal), equal)
+        filled = _priced(*_placed({**asked, "gpus": node}, equal), equal, asked)
     except PerfmodelError:
         return found
     better = filled.cost < found.cost
-    return _OneWay(*(np.where(better, getattr(filled, name), getattr(found, name)) for name in vars(found)))
+    times, gpus, cost = (
+        np.where(better, getattr(filled, name), getattr(found, name)) for name in ("times", "gpus", "cost")
+    )
+    return _OneWay(times, gpus, cost, lambda at: (filled if better[at] else found).answer(at))
 
 
 def _placed(asked: dict[str, Any], equal: Sequence[EqualBatch]) -> tuple[Forward, Configs, Array]:
@@ -262,11 +314,15 @@ def _placed(asked: dict[str, Any], equal: Sequence[EqualBatch]) -> tuple[Forward
     return forward, work, copied(work.gpus)
 
 
-def _priced(forward: Forward, work: Configs, copies: Array, equal: Sequence[EqualBatch]) -> _OneWay:
-    grid = project_grid(forward, work).columns
+def _priced(
+    forward: Forward, work: Configs, copies: Array, equal: Sequence[EqualBatch], asked: Mapping[str, Any]
+) -> _OneWay:
+    found = costed(forward, work)
+    grid = found.grid.columns
     held = np.zeros(len(work)) if work.cached is None else work.cached
     times = np.where(grid["fits"] & (np.asarray(held) < ALL_ROWS), grid["time_s"], np.inf)
-    return _OneWay(times, work.gpus * copies, times * _paid(forward, work.gpus * copies, equal))
+    answer = partial(projection_at, forward, work, asked.get("reserve", DEFAULT_RESERVE), found)
+    return _OneWay(times, work.gpus * copies, times * _paid(forward, work.gpus * copies, equal), answer)
 
 
 def _paid(forward: Forward, gpus: Array, equal: Sequence[EqualBatch]) -> Array:
@@ -281,9 +337,9 @@ def _cell(ids: str, size: float, batch: int, at: int, columns: Mapping[str, _Col
     known = {words: each for words, each in columns.items() if each and np.isfinite(each.cost[at])}
     times = {words: float(each.times[at]) for words, each in known.items()}
     cost = {words: float(each.cost[at]) for words, each in known.items()}
-    return MapCell(
-        ids, batch, size, times, {words: int(each.gpus[at]) for words, each in known.items()}, cost
-    )
+    gpus = {words: int(each.gpus[at]) for words, each in known.items()}
+    answers = {words: partial(each.answer, at) for words, each in known.items()}
+    return MapCell(ids, batch, size, times, gpus, cost, answers)
 
 
 def _with_cuts(
@@ -298,6 +354,7 @@ def _with_cuts(
     except PerfmodelError:  # too many tables to deal, or no number of GPUs that holds them
         return cells
     paid = _paid(forward, work.gpus * copies, equal)
+    row_wise = _priced(forward, work, copies, equal, asked).answer
     return [
         _with_cuts_at(
             cell,
@@ -306,19 +363,26 @@ def _with_cuts(
             cuts,
             int(copies[at]),
             float(paid[at]),
+            partial(row_wise, at),
         )
         for at, cell in enumerate(cells)
     ]
 
 
 def _with_cuts_at(
-    cell: MapCell, evaluator: Evaluator, usable: float, cuts: list[str], copies: int, paid: float
+    cell: MapCell,
+    evaluator: Evaluator,
+    usable: float,
+    cuts: list[str],
+    copies: int,
+    paid: float,
+    row_wise: Callable[[], Projection],
 ) -> MapCell:
     """A sharding is dealt to GPUs unless even a perfect deal of it costs ``LIKELY`` times the winner.
 
-    copies, paid  of the GPUs of row-wise
+    copies, paid  of the GPUs of row-wise;  row_wise  its answer
     """
-    times, gpus, cost = dict(cell.times), dict(cell.gpus), dict(cell.cost)
+    times, gpus, cost, answers = dict(cell.times), dict(cell.gpus), dict(cell.cost), dict(cell.answers)
     ways = {CUTS[words]: words for words in cuts}
     least, known, _ = least_times(evaluator, list(ways), usable)
     for way in sorted(least, key=lambda way: least[way]):
@@ -328,7 +392,12 @@ def _with_cuts_at(
         if not isinstance(found, Impossible):
             words, time_s = ways[way], found.cost.time_s
             times[words], gpus[words], cost[words] = time_s, evaluator.gpus * copies, time_s * paid
-    return replace(cell, times=times, gpus=gpus, cost=cost)
+            answers[words] = partial(_cut_answer, row_wise, evaluator, found)
+    return replace(cell, times=times, gpus=gpus, cost=cost, answers=answers)
+
+
+def _cut_answer(row_wise: Callable[[], Projection], evaluator: Evaluator, found: Alike) -> Projection:
+    return projection_of(row_wise(), evaluator, found)
 
 
 def _crossing_batch(left: MapCell, right: MapCell) -> float:

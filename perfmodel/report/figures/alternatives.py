@@ -174,7 +174,7 @@ def winners(cells: Sequence[MapCell], found: Sequence[Alternative]) -> Block | M
     keys = sorted(dict.fromkeys((c.table_bytes, c.ids) for c in cells), key=lambda key: key[0])
     batches = sorted({c.batch for c in cells})
     of = {(c.table_bytes, c.ids, c.batch): c for c in cells}
-    ways = list(dict.fromkeys(c.winner for c in cells if c.winner))
+    ways = list(dict.fromkeys(c.shown for c in cells if c.winner))
     count = len(ways)
     scale = [
         [edge, _LIGHT[at % len(_LIGHT)]] for at in range(count) for edge in (at / count, (at + 1) / count)
@@ -183,8 +183,8 @@ def winners(cells: Sequence[MapCell], found: Sequence[Alternative]) -> Block | M
         [format_count(batch) for batch in batches],
         [f"{size_words(size)}, {ids}" if size else ids for size, ids in keys],
         [[of[*key, batch] for batch in batches] for key in keys],
-        lambda cell: ways.index(cell.winner) if cell.winner else None,
-        lambda cell: cell.winner,
+        lambda cell: ways.index(cell.shown) if cell.winner else None,
+        lambda cell: cell.shown,
         _cell_words,
         colorscale=scale,
         zmin=-0.5,
@@ -202,12 +202,13 @@ def winners(cells: Sequence[MapCell], found: Sequence[Alternative]) -> Block | M
         yaxis=style.axis(autorange="reversed", type="category", showgrid=False),
     )
     rows = tuple(
-        {"ids": c.ids, "table_bytes": c.table_bytes, "batch": c.batch, "winner": c.winner, **c.times}
+        {"ids": c.ids, "table_bytes": c.table_bytes, "batch": c.batch, "winner": c.shown, **c.times}
         for c in cells
     )
-    most = max(ways, key=lambda way: sum(c.winner == way for c in cells))
-    won = sum(c.winner == most for c in cells)
-    title = f"“{most}” takes the fewest GPU-hours in {won} of {len(cells)} cells."
+    decided = sum(bool(c.winner) and not c.as_good for c in cells)
+    most = max(ways, key=lambda way: sum(c.shown == way for c in cells))
+    won = sum(c.shown == most for c in cells)
+    title = f"“{most}” takes the fewest GPU-hours in {won} of {len(cells)} cells; one way wins in {decided}."
     how = (
         f"{map_title(of_all)}. Hover for the GPU-hours and the times of all, and their GPUs. {legend(cells)} "
         "The single large memory is not part of the map."

@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from html import escape
 
 from perfmodel.plan.other_ways.alternatives import best_of
+from perfmodel.plan.other_ways.criteria import GPU_HOURS, Criterion
 from perfmodel.plan.other_ways.one_alternative import Alternative
 from perfmodel.plan.other_ways.winner_map import Crossing, MapCell
 from perfmodel.report.alternatives_text import (
     HYPOTHETICAL,
+    by_goal,
     columns_of,
-    condition,
     crossing_words,
     headlines,
     how_words,
+    needed_words,
     paid_words,
 )
 from perfmodel.report.columns import columns_cells
@@ -29,31 +31,33 @@ def alternatives_page(
     crossed: Sequence[Crossing],
     currency: str,
     command: str,
+    by: Criterion = GPU_HOURS,
 ) -> Page:
     """One card and its figures; the table of all numbers, the conditions and the crossings are its sources.
 
-    command  asks again and writes the page
+    command  asks again and writes the page;  by  the criterion that leads, and that the others would have to
+             meet
     """
-    first, second, *rest = headlines(found, currency)
+    first, second, *rest = headlines(found, currency, by)
     notes = [HYPOTHETICAL]
     notes += [f"{each.label} on {each.machine} is not possible: {each.why}." for each in found if each.why]
     card = Card(first, second, " ".join(rest), notes=[*notes, *paid_words(found)])
     blocks = BESIDE_SHARDING.blocks(found=found, cells=cells, currency=currency)
     return Page(
         f"Alternatives to sharding: {first}",
-        _provenance(found, crossed, currency, command),
+        _provenance(found, crossed, currency, command, by),
         (View((), (card,), blocks),),
         command,
     )
 
 
 def _provenance(
-    found: Sequence[Alternative], crossed: Sequence[Crossing], currency: str, command: str
+    found: Sequence[Alternative], crossed: Sequence[Crossing], currency: str, command: str, by: Criterion
 ) -> str:
     """HTML of all numbers, conditions, crossings, machines with their values, and the command."""
-    best, shown = best_of(list(found)), [each for each in found if each.answer]
+    best, shown = best_of(list(found), by), [each for each in found if each.answer]
     machines = {each.machine: each.answer.setting.machine for each in shown if each.answer}
-    needs = [(each.label, condition(each, best)) for each in found if condition(each, best)]
+    needs = needed_words(found, currency, by)
     lines = [words for words in map(crossing_words, crossed)]
     return "\n".join(
         [
@@ -61,7 +65,7 @@ def _provenance(
             table(*columns_cells(columns_of(currency), shown)),
             "<h3>How</h3>",
             table(("alternative", "rows, machine, GPUs, evidence"), [(e.label, how_words(e)) for e in shown]),
-            f"<h3>What would have to be true to take as few GPU-hours as {escape(best.label)}</h3>",
+            f"<h3>What would have to be true to {by_goal(by)} as {escape(best.label)}</h3>",
             table(("alternative", "condition"), needs),
             *(
                 [
