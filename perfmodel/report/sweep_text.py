@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import paragraph, table
 from perfmodel.units import (
@@ -50,7 +51,9 @@ def sweep_text(frame: pd.DataFrame) -> str:
     most, least = ordered.tail(_SHOWN).iloc[::-1], ordered.head(_SHOWN)
     low, high = (form(float(ordered[key].iloc[i])) for i in (0, -1))
     middle = form(float(ordered[key].median()))
-    head = f"{counted(len(kept), 'configuration')}: {what} {low} to {high}, median {middle}."
+    of = "" if by_time else " the time of one GPU with all rows"
+    head = f"{counted(len(kept), 'configuration')}, sharded {ROW_WISE}: {what} {low} to {high}{of}, "
+    head += f"median {middle}."
     if len(kept) < len(frame):
         left = len(frame) - len(kept)
         head += f" {format_count(left)} more {'do' if left > 1 else 'does'} not fit the GPUs (column fits)."

@@ -233,7 +233,7 @@ def test_sweep_writes_parquet_and_prints_a_summary(cli: Any, tmp_path: Path) -> 
     assert cli(*words, "--out", str(out)).code == 0
     assert len(pd.read_parquet(out)) == 3 * 2 * 3
     text = cli(*words).out
-    assert text.startswith("18 configurations: slowdown ")
+    assert text.startswith("18 configurations, sharded row-wise: slowdown ")
     assert max(len(line) for line in text.splitlines()) <= WIDTH
     rows = json.loads(cli(*words, "--json").out)["rows"]
     assert len(rows) == 18 and rows[0]["evidence"]
