@@ -15,7 +15,7 @@ from test_service_events import BAGS, GATHER, IDS, served
 
 from perfmodel.errors import BadInputError
 from perfmodel.model import queueing
-from perfmodel.report.load_text import headline, most_words
+from perfmodel.report.load_headline import headline, most_words
 from perfmodel.schema.constants import load_service_constants
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.run_files import Run

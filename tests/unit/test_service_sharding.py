@@ -15,7 +15,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.plan.as_projection import compared
 from perfmodel.plan.leading import RUN, leading
 from perfmodel.projections import project_one
-from perfmodel.report.load_text import band_words, headline
+from perfmodel.report.load_headline import band_words, headline
 from perfmodel.service.service_load import service_load
 from perfmodel.service.sharded import sharded_pass
 from perfmodel.service.sizing import ServiceQuestion

@@ -8,20 +8,16 @@ from html import escape
 from perfmodel.passes.settings import Setting
 from perfmodel.report.figures.registry import SERVICE
 from perfmodel.report.hourly_text import hourly_words
-from perfmodel.report.load_text import (
-    CLOSED_HEAD,
+from perfmodel.report.load_headline import (
     band_words,
-    choice_words,
-    closed_rows,
     gpus_words,
     most_words,
     rate,
-    rule_line,
     sharding_words,
-    stragglers,
     times_words,
     unsure,
 )
+from perfmodel.report.load_text import CLOSED_HEAD, choice_words, closed_rows, rule_line, stragglers
 from perfmodel.report.page.parts import Card, Page, View
 from perfmodel.report.page.question_card import evidence_bar
 from perfmodel.report.page.sources import code, named, table, values, versions
