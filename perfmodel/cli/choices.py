@@ -56,9 +56,11 @@ def page_question(typed: Mapping[str, Any]) -> Question:
     Without a table size what the ranks hold that were measured, the most of them, else the default.
     """
     texts = {name: typed[name] or text for name, text in FIRST.items()}
+    if typed.get("global_batch") is not None:
+        texts["batch"] = typed["batch"]
     question = question_of({**typed, **texts})
     measured = [] if typed["table_size"] else measured_sizes(question)
-    return replace(question, table_bytes=measured[0]) if measured else question
+    return page_question({**typed, "table_size": f"{measured[0]:.0f}"}) if measured else question
 
 
 def measured_sizes(question: Question) -> list[float]:

@@ -13,7 +13,7 @@ import typer
 from perfmodel.cli.choices import FIRST, only, other_keywords, page_question
 from perfmodel.cli.compare_page import comparison
 from perfmodel.cli.pictures import check_folder, draw, draw_all
-from perfmodel.cli.report import check_compared, over_gpus
+from perfmodel.cli.report import check_compared, over_gpus, share_batch
 from perfmodel.cli.report_gpus import gpus_page
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import NoCalibrationError
@@ -73,8 +73,10 @@ class FigureSource:
 
 def source_of(context: typer.Context) -> FigureSource:
     """What the options of ``perfmodel figure`` name."""
-    params, line = context.params, TypedLine.of(context).pinned()
+    params = context.params
     check_compared(params)
+    share_batch(context)
+    line = TypedLine.of(context).pinned()
     asked = line.to("report", ReportOptions)
     if params["compare"] is not None:
         command = asked.text(_NOT_OF_THE_PAGE)

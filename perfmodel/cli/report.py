@@ -20,7 +20,8 @@ from perfmodel.cli.compare_page import compare_page
 from perfmodel.cli.output import check_target
 from perfmodel.cli.page_file import DEFAULTS, check_place, deliver, format_of, uncollected, write, wrote
 from perfmodel.cli.pictures import draw_all
-from perfmodel.cli.report_gpus import gpus_page
+from perfmodel.cli.question import question_of
+from perfmodel.cli.report_gpus import gpus_page, numbers_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import (
     ALL,
@@ -39,6 +40,7 @@ def report(context: typer.Context, options: ReportOptions) -> None:
     """Print or write the answer."""
     params = context.params
     check_compared(params)
+    share_batch(context)
     file_format = params["file_format"] = format_of(options.out, options.file_format)
     if options.prices is not None and (options.tier is not None or file_format in PICTURES):
         other = "--tier" if options.tier is not None else f"--format {file_format}"
@@ -79,15 +81,37 @@ def check_compared(params: Mapping[str, Any]) -> None:
     """Limits: a comparison beside what it has not -> BadInputError"""
     if params["compare"] is None:
         return
-    for name in ("sharding", "kernels", "tier", "prices"):
+    for name in ("sharding", "kernels", "tier", "prices", "global_batch"):
         if params.get(name) is not None:  # a figure has no --kernels
-            raise BadInputError(f"--{name} and --compare cannot be combined.", "leave one of them out.")
+            option = f"--{name.replace('_', '-')}"
+            raise BadInputError(f"{option} and --compare cannot be combined.", "leave one of them out.")
     for name in ("gpus", "model"):
         if params[name] is not None:
             raise BadInputError(
                 f"--{name} and --compare cannot be combined.",
                 "two machines can be chosen in one page: report --machine A,B --model … --gpus …",
             )
+
+
+def share_batch(context: typer.Context) -> None:
+    """Turn ``--global-batch`` into ``--batch`` of each GPU of what a page opens with, also in its lines.
+
+    Limits: several numbers of GPUs, each with a batch of its own -> BadInputError;  as ``share_of``
+    """
+    params = context.params
+    if params["global_batch"] is None:
+        return
+    if len(numbers_of(params["gpus"])) > 1:
+        raise BadInputError(
+            "--global-batch and several --gpus cannot be combined in a page: each number has its own batch.",
+            "give one number, or compare them: perfmodel sweep or perfmodel plan with --global-batch.",
+        )
+    question = question_of(params) if over_gpus(params) else page_question(params)
+    params["batch"], params["global_batch"] = [str(question.batch)], None
+    said, unsaid = (context.get_parameter_source(name) for name in ("global_batch", "batch"))
+    assert said is not None and unsaid is not None
+    context.set_parameter_source("batch", said)
+    context.set_parameter_source("global_batch", unsaid)
 
 
 def over_gpus(params: Mapping[str, Any]) -> bool:
@@ -102,6 +126,7 @@ def write_beside(context: typer.Context, out: Path, lead: Leading | None) -> str
 
     lead  the best way to shard, which the screen leads with; None where ways are not compared
     """
+    share_batch(context)
     line = TypedLine.of(context).pinned().to("report", ReportOptions)
     kind = format_of(out, None, "--report")
     return wrote(out, write(_page(context.params, line, lead), out, kind), kind)

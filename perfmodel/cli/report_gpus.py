@@ -42,7 +42,7 @@ def gpus_page(params: Mapping[str, Any], line: TypedLine, lead: Leading | None =
     if params["model"] is not None:
         check_model({**params, **lists})
     question = question_of({**params, "gpus": None})
-    asked, numbers = wanted(question, lists, params), _numbers(params["gpus"])
+    asked, numbers = wanted(question, lists, params), numbers_of(params["gpus"])
     question = _with_tables(question, lists["table_size"], numbers)
     _, workload = workload_selectors({**lists, "table_size": None})
     if params["model"] is not None:
@@ -63,7 +63,7 @@ def gpus_page(params: Mapping[str, Any], line: TypedLine, lead: Leading | None =
     return page if way is None else _named(page, way)
 
 
-def _numbers(typed: str | None) -> list[int]:
+def numbers_of(typed: str | None) -> list[int]:
     """Numbers of GPUs as they were typed, the asked one first; empty: as many as the tables need."""
     if typed is None:
         return []

@@ -13,6 +13,7 @@ from perfmodel.question.groups import (
     CalibrationOptions,
     EqualTableOptions,
     FileOptions,
+    GlobalBatchOptions,
     IdOptions,
     NodeOptions,
     RowWiseOptions,
@@ -51,7 +52,9 @@ NumbersOfGpus = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportOptions(NodeOptions, FileOptions, CalibrationOptions, IdOptions, TableOptions):
+class ReportOptions(
+    NodeOptions, FileOptions, CalibrationOptions, IdOptions, GlobalBatchOptions, TableOptions
+):
     """One HTML page that opens from disk with no network: the answer, its figures, their data and sources.
 
     \b
@@ -149,7 +152,7 @@ class ReportOptions(NodeOptions, FileOptions, CalibrationOptions, IdOptions, Tab
 
 
 @dataclass(frozen=True, kw_only=True)
-class FigureOptions(NodeOptions, RowWiseOptions, EqualTableOptions):
+class FigureOptions(NodeOptions, RowWiseOptions, GlobalBatchOptions, EqualTableOptions):
     """Draw one figure of a page, with its finding and its source. Without a name, list all figures.
 
     Takes the options of project (default: --table-size 10TB), or --compare as in report. Pictures (svg,

@@ -157,8 +157,8 @@ def _choice(its: ServedPass, samples: int, time_s: float, found: Leading, served
     """
     base, near = found.base, []
     mine = next((each.answer for each in found.best if each.way == its.way), None)
-    if not its.way and found.planned is not None:
-        mine = _planned(found)
+    if not its.way:
+        mine = found.planned_answer
     if mine is not None and served.host is None:
         for each in found.best:
             other = each.answer
