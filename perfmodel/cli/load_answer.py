@@ -20,7 +20,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.passes.settings import Setting
 from perfmodel.schema.distributions import UNIFORM
 from perfmodel.schema.prices import read_prices
-from perfmodel.service.choosing import Served, sharded_load
+from perfmodel.service.best_pass import Served, sharded_load
 from perfmodel.service.hourly import HourlyCost, hourly_cost
 from perfmodel.service.served import LARGEST_BATCH, ServedPass, planned_pass, projected_pass
 from perfmodel.service.service_load import ServiceLoad, service_load

@@ -33,7 +33,7 @@ def served_sharding(name: str | None, plan: Path | None, reduction: str, **memor
     Limits: unknown names, ``all``, a plan or options that mean another sharding or none -> BadInputError
     """
     from perfmodel.cli.workload import ALL, checked_sharding
-    from perfmodel.service.choosing import BEST
+    from perfmodel.service.best_pass import BEST
 
     if name is None:
         return BEST

@@ -74,7 +74,7 @@ def answered(
 
     from perfmodel.passes.schemes import way_named
     from perfmodel.projections import project_one
-    from perfmodel.service.choosing import BEST, Served, sharded_load
+    from perfmodel.service.best_pass import BEST, Served, sharded_load
     from perfmodel.service.served import LARGEST_BATCH, projected_pass
     from perfmodel.service.service_load import service_load
     from perfmodel.service.sizing import ServiceQuestion

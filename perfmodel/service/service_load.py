@@ -53,7 +53,7 @@ class LoadRow:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenSharding:
     """The sharding that is served beside others, in about the batch of the asked load.
 
     samples  of a GPU in it;  time_s  of its pass [s];  row_wise_s  of row-wise; None: that does not fit
@@ -109,7 +109,7 @@ class ServiceLoad:
     closed: tuple[ClosedForm, ...] = ()
     in_line: LoadRow | None = None
     host_adds_s: float | None = None
-    choice: Choice | None = None
+    choice: ChosenSharding | None = None
 
     @property
     def samples(self) -> float:

@@ -16,7 +16,7 @@ from perfmodel.projections.hosted import EAGER, check_clock, hosted
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.prices import MEMORY
 from perfmodel.service.served import ServedPass, hosted_pass
-from perfmodel.service.service_load import Choice, ServiceLoad
+from perfmodel.service.service_load import ChosenSharding, ServiceLoad
 from perfmodel.service.sharded import BATCHES, leading_pass, sharded_pass
 
 BEST = "best"
@@ -95,11 +95,10 @@ def _best(
     found = lead(on(gpus, samples))
     best: ServiceLoad | None = None
     for _ in range(_ROUNDS):
-        planned = _is_planned(found, served)
-        uneven = planned or found.way != ROW_WISE
-        its = leading_pass(found, planned=planned) if uneven else row_wise(gpus)
+        planned = _fastest(found, served) is not found.answer
+        its = leading_pass(found, planned=planned) if planned or found.way != ROW_WISE else row_wise(gpus)
         answer = served.by(base.setting, its)
-        before, samples = samples, _power_of_two(min(max(answer.samples, 1.0), its.largest_batch))
+        before, samples = samples, _power_of_two(answer.samples, its.largest_batch)
         found = found if samples == before else lead(on(gpus, samples))
         time_s = answer.question.served.total(samples)
         answer = replace(answer, choice=_choice(its, samples, time_s, found, served))
@@ -110,9 +109,9 @@ def _best(
     return best
 
 
-def _power_of_two(samples: float) -> int:
-    """The nearest by ratio."""
-    return 1 << max(round(math.log2(samples)), 0)
+def _power_of_two(samples: float, most: int) -> int:
+    """The nearest by ratio, from 1 to ``most``."""
+    return 1 << min(round(math.log2(max(samples, 1.0))), most.bit_length() - 1)
 
 
 def _likely(row_wise: ServedPass, served: Served) -> int:
@@ -139,26 +138,22 @@ def _rank(answer: ServiceLoad) -> tuple[float, float]:
     return answer.gpus, answer.asked.run.quantile(0.99)
 
 
-def _is_planned(found: Leading, served: Served) -> bool:
-    """Whether a plan of each table for itself is faster than all tables alike."""
-    planned = found.planned_answer
-    return planned is not None and (not found.best or served.time_of(planned) < served.time_of(found.answer))
-
-
 def _fastest(found: Leading, served: Served) -> Projection:
+    """Of all tables alike, or of a plan of each table where that is faster with the host too."""
     planned = found.planned_answer
-    return planned if planned and _is_planned(found, served) else found.answer
+    if planned is None or (found.best and served.time_of(planned) >= served.time_of(found.answer)):
+        return found.answer
+    return planned
 
 
-def _choice(its: ServedPass, samples: int, time_s: float, found: Leading, served: Served) -> Choice:
+def _choice(its: ServedPass, samples: int, time_s: float, found: Leading, served: Served) -> ChosenSharding:
     """The pass that is served beside the best ones in such a batch.
 
     Limits: with a host no difference has a band -> none is near
     """
     base, near = found.base, []
-    mine = next((each.answer for each in found.best if each.way == its.way), None)
-    if not its.way:
-        mine = found.planned_answer
+    alike = (each.answer for each in found.best if each.way == its.way)
+    mine = next(alike, None) if its.way else found.planned_answer
     if mine is not None and served.host is None:
         for each in found.best:
             other = each.answer
@@ -166,4 +161,4 @@ def _choice(its: ServedPass, samples: int, time_s: float, found: Leading, served
                 fast, slow = sorted((mine, other), key=lambda answer: answer.time_s)
                 near += [] if is_slower(slow, fast) else [(each.way, other.time_s)]
     fits = base.gpu_count.fits and its.way != ROW_WISE
-    return Choice(samples, time_s, served.time_of(base) if fits else None, tuple(near))
+    return ChosenSharding(samples, time_s, served.time_of(base) if fits else None, tuple(near))
