@@ -36,9 +36,11 @@ from perfmodel.schema.whole_files import write_whole_text
 
 PROGRAM = (sys.executable, "-c", "from perfmodel.cli import main; main()")
 RUN = ("calibrate", "--device", "cpu", "--ranks", "2", "--only", "shmem:all_to_all,shmem:all_reduce")
-AIM = ("--sizes", "1KiB..64KiB")
+AIM = ("--sizes", "1KiB..4KiB")
 SHIPPED = "h100-sxm-ib/nccl-2.29.2-stream"
 NOBODY = 65534
+VISIT, MOST_VISITS = b'"type":"visit"', 30
+"""What each line of a visit has; a run is killed after fewer than so many visits more, where it has them."""
 
 
 @dataclass
@@ -96,6 +98,15 @@ def descendants(process: int) -> list[int]:
     return found
 
 
+def far_enough(process: subprocess.Popen[str], folder: Path, visits: int) -> None:
+    """Waits until so many visits of the run are kept, or it has ended; a run without ranks has none yet."""
+    while process.poll() is None:
+        written = sum(path.read_bytes().count(VISIT) for path in folder.glob(f"*/{SAMPLES_NAME}"))
+        if written >= visits:
+            return
+        time.sleep(0.01)
+
+
 def begun(folder: Path, noise: str) -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
     words = [*PROGRAM, *RUN, *AIM, "--noise", noise, "--out", str(folder)]
@@ -133,7 +144,7 @@ def killed(one: bool, tries: int, dice: random.Random, base: Path, noise: str = 
     folder = base / "0"
     while row.tries < tries:
         before, process = kept(folder, row), begun(folder, noise)
-        time.sleep(dice.uniform(0.3, 6.0))
+        far_enough(process, folder, before.total() + dice.randrange(MOST_VISITS))
         if process.poll() is not None:  # it was faster
             _, said = process.communicate()
             row.failed += [] if process.returncode == 0 else [said[-300:]]

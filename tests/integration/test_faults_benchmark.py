@@ -20,7 +20,7 @@ from perfmodel.errors import BadInputError
 def test_a_little_of_each_fault_costs_nothing() -> None:
     program = str(Path(faults.__file__))
     done = subprocess.run(
-        [sys.executable, program, "--kills", "2", "--inputs", "400", "--noise", "20%"],
+        [sys.executable, program, "--kills", "2", "--inputs", "100", "--noise", "50%"],
         capture_output=True,
         text=True,
         check=False,
