@@ -8,11 +8,12 @@ that hangs is ended by its processor time, and one that takes too much memory fa
 from __future__ import annotations
 
 import gc
+import json
 import os
 import resource
 import signal
 import subprocess
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,9 @@ settings.load_profile("same")
 MOST_WORKERS = 8
 """Each imports torch: more take more memory than they save time."""
 RANKS = {
-    "test_calibrate_cli", "test_calibrate_kill", "test_doctor_here", "test_exchange", "test_gpu_rehearsal",
-    "test_one_sided_exchange", "test_providers", "test_rank_alone", "test_team",
-    "test_team_launchers", "test_torchrec", "test_torchrec_plan", "test_host_time",
+    "test_calibrate_cli", "test_calibrate_kill", "test_compare_traces", "test_doctor_here", "test_exchange",
+    "test_gpu_rehearsal", "test_host_time", "test_in_torchrec", "test_one_sided_exchange", "test_providers",
+    "test_rank_alone", "test_team", "test_team_launchers", "test_torchrec", "test_torchrec_plan",
 }  # fmt: skip
 """Files that start real ranks, each with a core of its own: one worker runs them, one after the other."""
 CPU_S, MOST_BYTES = 50, 4 * 2**30
@@ -167,6 +168,25 @@ def _tables_are_built_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(estimate, "build_table", known)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _claims_are_judged_once() -> Iterator[None]:
+    """What the model says to a claim takes searches, and several files ask; so much effort, one answer."""
+    from perfmodel.effort import EFFORTS
+    from perfmodel.validate import questions
+
+    answer, answers = questions.answer, dict[str, Any]()
+
+    def known(ask: Mapping[str, Any]) -> Any:
+        key = json.dumps([ask, EFFORTS])
+        if key not in answers:
+            answers[key] = answer(ask)
+        return answers[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(questions, "answer", known)
         yield
 
 
