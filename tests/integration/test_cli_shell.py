@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cli_calls import called, is_an_error
 from waiting import PATIENCE_S
 
 from perfmodel.cli.output import check_target
@@ -64,14 +65,13 @@ def test_no_arguments_show_the_help_and_are_no_answer() -> None:
 def test_logs_come_from_pipes_too() -> None:
     log = Path(__file__).resolve().parents[2] / "docs" / "examples" / "alltoall.log"
     options = "--machine h200-sxm-ib"
-    plain = shell(f"{MAIN} import {log} {options}")
-    assert plain[0] == 0, plain
+    plain = called("import", str(log), *options.split())
+    assert plain.code == 0, plain
     for line in (f"import <(cat {log}) {options}", f"import /dev/stdin {options} < {log}"):
         code, out, err = shell(f"{MAIN} {line}")
         assert code == 0, err
-        assert out.splitlines()[0] == plain[1].splitlines()[0]
-    code, _, err = shell(f"{MAIN} import /dev/null")
-    assert code == 2 and "is empty" in err
+        assert out.splitlines()[0] == plain.out.splitlines()[0]
+    is_an_error(called("import", "/dev/null"), 2, "is empty")
 
 
 def test_a_folder_to_make_is_quoted(tmp_path: Path) -> None:
