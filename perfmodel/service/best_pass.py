@@ -90,7 +90,8 @@ def _best(
     this is better: the fewest GPUs, then the lowest p99; without a load what carries the most."""
     batch = int(base.work.batch[0])
     lead = partial(leading_with_host, host=served.host, calibration=served.calibration)
-    gpus = leading_on_enough(base, lambda gpus: on(gpus, batch), lead).base.gpus
+    enough = base if base.gpu_count.fits else leading_on_enough(base, lambda n: on(n, batch), lead).base
+    gpus = enough.gpus
     samples = _likely(row_wise(gpus), served)
     found = lead(on(gpus, samples))
     best: ServiceLoad | None = None
