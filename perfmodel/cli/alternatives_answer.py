@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from perfmodel.cli.question import Question
     from perfmodel.plan.other_ways.alternatives import Planner
     from perfmodel.plan.other_ways.criteria import Criterion
+    from perfmodel.plan.other_ways.map_cells import Crossing, MapCell
     from perfmodel.plan.other_ways.one_alternative import Alternative
-    from perfmodel.plan.other_ways.winner_map import Crossing, MapCell
     from perfmodel.projections import Projection
     from perfmodel.schema.prices import Prices
 

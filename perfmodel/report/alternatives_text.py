@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from perfmodel.passes.schemes import ROW_WISE, SHARDINGS, SHORT
 from perfmodel.passes.steps import StepRow
 from perfmodel.plan.other_ways.alternatives import (
     FAST,
@@ -19,11 +17,12 @@ from perfmodel.plan.other_ways.alternatives import (
 )
 from perfmodel.plan.other_ways.conditions import needed, price_to_match
 from perfmodel.plan.other_ways.criteria import COST, GPU_HOURS, THROUGHPUT, TIME, Criterion
+from perfmodel.plan.other_ways.map_cells import Crossing, MapCell
 from perfmodel.plan.other_ways.one_alternative import Alternative
-from perfmodel.plan.other_ways.winner_map import CANNOT_TELL, HBM, Crossing, MapCell
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.projection_text import band
-from perfmodel.report.terminal import facts, page_width, paragraph, table
+from perfmodel.report.terminal import facts, paragraph, table
+from perfmodel.report.winner_map_text import crossing_lines, map_table
 from perfmodel.schema.prices import HourPrice
 from perfmodel.units import (
     counted,
@@ -37,15 +36,6 @@ from perfmodel.units import (
     format_time,
 )
 
-_WORDS = (
-    ((HBM,), "rows in the HBM"),
-    (("host", "GH200", "GB200"), "rows read in host memory, in place or through a cache"),
-    (("cached",), "host memory through a cache in HBM"),
-    (("SSD",), "rows on SSDs, through a cache in HBM"),
-    (tuple(SHORT.values()), f"{ROW_WISE} with another exchange"),
-    *(((name,), each.label) for name, each in SHARDINGS.items()),
-)
-"""What words of the map mean."""
 PAID = (
     "GPU-hours, energy and cost are per 10⁹ samples and of whole machines: every GPU of a machine is paid, "
     "whether it works or not. Energy is at most: each machine at the highest power of its datasheet, without "
@@ -313,77 +303,6 @@ def _as_rate(each: Alternative, step: StepRow, factor: float) -> str:
     text = format_quantity(value, "1/s") if key == "ssd_reads_per_s" else format_rate(value)
     less = "" if step.name == "gather_host" else f", or {format_ratio(factor)} fewer misses"
     return f" (about {key} {text}{less})"
-
-
-def map_title(of_all: bool) -> str:
-    """What the map shows. of_all  whether its batches are of all GPUs"""
-    by = "samples in a batch" if of_all else "samples per GPU in a batch"
-    return f"The alternative with the fewest GPU-hours (whole machines), by {by}"
-
-
-def map_table(cells: Sequence[MapCell], of_all: bool) -> str:
-    """Fewest GPU-hours: ids and table sizes down, batches across; on a narrow terminal a line for each."""
-    batches = sorted({cell.batch for cell in cells})
-    keys = sorted(dict.fromkeys((cell.table_bytes, cell.ids) for cell in cells), key=lambda key: key[0])
-    of = {(cell.table_bytes, cell.ids, cell.batch): cell for cell in cells}
-    rows = []
-    for size, ids in keys:
-        row = [_cell(of[size, ids, batch]) for batch in batches]
-        rows.append([format_bytes(size, binary=False) if size else "", ids, *row])
-    headers = ["tables", "ids", *(format_count(batch) for batch in batches)]
-    title = paragraph(map_title(of_all))
-    widest = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
-    if sum(widest) + 2 * len(widest) <= page_width():
-        text = table(headers, rows, left=tuple(range(len(headers))))
-    else:
-        text = facts([(", ".join(filter(None, row[:2])), _runs(batches, row[2:])) for row in rows], indent=1)
-    return f"{title}\n{text}\n{paragraph(legend(cells))}"
-
-
-def legend(cells: Sequence[MapCell]) -> str:
-    """What the words of the winners mean."""
-    shown = {word for cell in cells for word in cell.shown.split()}
-    told = [(" and ".join(word for word in words if word in shown), meaning) for words, meaning in _WORDS]
-    network = "; GH200: on InfiniBand" if "GH200" in shown else ""
-    words = "; ".join(f"{who}: {meaning}" for who, meaning in told if who)
-    unsure = ""
-    if any(cell.as_good for cell in cells):
-        unsure = f"A or B, and {CANNOT_TELL} of more: nobody can say which takes fewer GPU-hours; "
-        unsure += "a place alone: nor with which exchange; "
-    return f"{unsure}{words}{network}. All tables are cut alike."
-
-
-def _runs(batches: Sequence[int], winners: Sequence[str]) -> str:
-    """``64 – 1 024: host; 4 096 – 16 384: sparse``"""
-    runs = []
-    for winner, group in itertools.groupby(zip(batches, winners, strict=True), key=lambda pair: pair[1]):
-        at = [format_count(batch) for batch, _ in group]
-        runs.append(f"{at[0]} – {at[-1]}: {winner}" if len(at) > 1 else f"{at[0]}: {winner}")
-    return "; ".join(runs)
-
-
-def _cell(cell: MapCell) -> str:
-    return cell.shown or "none"
-
-
-def crossing_lines(found: Sequence[Crossing]) -> str:
-    """Batches at which the winner changes, in closed form."""
-    lines = [crossing_words(each) for each in found]
-    title = paragraph(
-        "Crossings of GPU-hours in the middle of their bands, with the GPUs at work (a + b S = a′ + b′ S)"
-    )
-    return f"{title}\n{facts(lines, indent=1)}" if lines else ""
-
-
-def crossing_words(each: Crossing) -> tuple[str, str]:
-    """Where, and who overtakes whom at which batch."""
-    size = f"{format_bytes(each.table_bytes, binary=False)}, " if each.table_bytes else ""
-    low, high = each.between
-    inside = low <= each.batch <= high
-    apart = f"between {format_count(low)} and {format_count(high)}"
-    at = f"at about {format_count(each.batch)}" if inside else apart
-    first, then = (counted(gpus, "GPU") for gpus in each.gpus)
-    return f"{size}{each.ids}", f"{each.then} ({then}) overtakes {each.first} ({first}) {at} samples"
 
 
 def hour_words(found: Sequence[Alternative], currency: str) -> str:

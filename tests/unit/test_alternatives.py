@@ -25,29 +25,21 @@ from perfmodel.plan.other_ways.alternatives import (
 )
 from perfmodel.plan.other_ways.conditions import needed
 from perfmodel.plan.other_ways.criteria import GPU_HOURS, TIME
+from perfmodel.plan.other_ways.map_cells import CUTS, WAYS, Crossing, MapCell, place_of
 from perfmodel.plan.other_ways.one_alternative import Alternative
-from perfmodel.plan.other_ways.winner_map import (
-    CUTS,
-    WAYS,
-    Crossing,
-    MapCell,
-    WinnerMap,
-    place_of,
-    winner_map,
-)
+from perfmodel.plan.other_ways.winner_map import WinnerMap, winner_map
 from perfmodel.projections import project, project_one
 from perfmodel.report.alternatives_text import (
     alternatives_text,
     by_goal,
-    crossing_lines,
     headline,
     headlines,
-    map_table,
     needed_words,
 )
 from perfmodel.report.figures.alternatives import costs
 from perfmodel.report.page.alternatives_page import alternatives_page
 from perfmodel.report.page.assemble import page_html
+from perfmodel.report.winner_map_text import crossing_lines, map_table
 from perfmodel.schema.prices import read_prices
 from perfmodel.units import format_rate
 

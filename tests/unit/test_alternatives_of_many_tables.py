@@ -8,7 +8,8 @@ import pytest
 from perfmodel.passes.alike import Alike, best_alike, least_times
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.tables import PlanTables
-from perfmodel.plan.other_ways.winner_map import CUTS, LIKELY, WinnerMap
+from perfmodel.plan.other_ways.map_cells import CUTS
+from perfmodel.plan.other_ways.winner_map import LIKELY, WinnerMap
 from perfmodel.projections import project_one
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.workload import Table, TableSet

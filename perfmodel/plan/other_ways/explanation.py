@@ -9,8 +9,8 @@ from perfmodel.passes.equations import Equation, ExplainedNumber
 from perfmodel.plan.other_ways.alternatives import FAST, MEMORY_OF, best_of, rent_of
 from perfmodel.plan.other_ways.conditions import least_rate, needed
 from perfmodel.plan.other_ways.criteria import GPU_HOURS, Criterion
+from perfmodel.plan.other_ways.map_cells import Crossing
 from perfmodel.plan.other_ways.one_alternative import SAMPLES, Alternative
-from perfmodel.plan.other_ways.winner_map import Crossing
 from perfmodel.schema.prices import Prices
 from perfmodel.units import (
     counted,

@@ -7,9 +7,9 @@ from typing import Any
 
 from perfmodel.passes.steps import STEPS, StepRow
 from perfmodel.plan.other_ways.alternatives import best_of, fastest_of
+from perfmodel.plan.other_ways.map_cells import MapCell
 from perfmodel.plan.other_ways.one_alternative import Alternative
-from perfmodel.plan.other_ways.winner_map import MapCell
-from perfmodel.report.alternatives_text import condition, is_global, legend, map_title
+from perfmodel.report.alternatives_text import condition, is_global
 from perfmodel.report.columns import Column
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
@@ -19,6 +19,7 @@ from perfmodel.report.figures.over_gpus import samples_tick
 from perfmodel.report.figures.registry import ALTERNATIVES, COSTS, WINNERS
 from perfmodel.report.figures.stacked_bars import Heights, stacked_bars
 from perfmodel.report.figures.words import hover, safe, sentence, size_words
+from perfmodel.report.winner_map_text import legend, map_title
 from perfmodel.units import (
     format_count,
     format_number,

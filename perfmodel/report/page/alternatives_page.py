@@ -7,13 +7,12 @@ from html import escape
 
 from perfmodel.plan.other_ways.alternatives import best_of
 from perfmodel.plan.other_ways.criteria import GPU_HOURS, Criterion
+from perfmodel.plan.other_ways.map_cells import Crossing, MapCell
 from perfmodel.plan.other_ways.one_alternative import Alternative
-from perfmodel.plan.other_ways.winner_map import Crossing, MapCell
 from perfmodel.report.alternatives_text import (
     HYPOTHETICAL,
     by_goal,
     columns_of,
-    crossing_words,
     headlines,
     how_words,
     needed_words,
@@ -23,6 +22,7 @@ from perfmodel.report.columns import columns_cells
 from perfmodel.report.figures.registry import BESIDE_SHARDING
 from perfmodel.report.page.parts import Card, Page, View
 from perfmodel.report.page.sources import code, folded, named, table, values, versions
+from perfmodel.report.winner_map_text import crossing_words
 
 
 def alternatives_page(

@@ -1,0 +1,161 @@
+"""A cell of the winners' map: what each way costs there, which wins, and where another overtakes it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from perfmodel.model import serving_cost
+from perfmodel.passes.schemes import AUTO, BY_ROWS
+from perfmodel.passes.schemes import ROW_WISE as ONE_WAY
+from perfmodel.passes.schemes import WAYS as SHARDINGS
+from perfmodel.plan.as_projection import is_slower
+from perfmodel.plan.other_ways.alternatives import GB200, GH200, HOST, ON_SSD, ROW_WISE
+from perfmodel.projections.projection import Projection
+
+_EXCHANGES = {"": AUTO, **{f" {way}": way for way in BY_ROWS}}
+_TIERS = (
+    (HOST, "host", "uvm"),
+    (HOST, "cached", "uvm-caching"),
+    *((name, f"{words}{tail}", tier) for name, words in ((GH200, "GH200"), (GB200, "GB200"))
+      for tail, tier in (("", "uvm"), (" cached", "uvm-caching"))),
+    (ON_SSD, "SSD", "ssd"),
+)  # fmt: skip
+WAYS: dict[str, tuple[str, Mapping[str, Any]]] = {
+    (words + tail if words else tail.strip() or ONE_WAY): (
+        name,
+        {"reduction": way, **({"tier": tier} if tier else {})},
+    )
+    for name, words, tier in ((ROW_WISE, "", ""), *_TIERS)
+    for tail, way in _EXCHANGES.items()
+}
+"""What is compared in every cell, by its words: name of the alternative, options. ``host`` reads rows in
+place, as GH200 and GB200 do; ``cached`` through a cache in HBM; the rest are exchanges of bags."""
+CUTS = {
+    way.removeprefix(f"{ONE_WAY}-"): way
+    for way in SHARDINGS
+    if way != ONE_WAY and way.removeprefix(f"{ONE_WAY}-") not in WAYS
+}
+"""The other shardings that cut all tables alike, by the words of the map: ``ub`` is row-wise-ub."""
+
+
+CANNOT_TELL = "cannot tell"
+HBM = "HBM"
+_SAME, _MANY = 1e-6, 3
+_PLACES = {HOST: "host", GH200: "GH200", GB200: "GB200", ON_SSD: "SSD"}
+
+
+def place_of(words: str) -> str:
+    """Where the rows are, of words of ``WAYS`` or ``CUTS``: ``host`` of ``cached``, ``HBM`` of ``ub``."""
+    return _PLACES.get(WAYS[words][0] if words in WAYS else "", HBM)
+
+
+@dataclass(frozen=True, eq=False)
+class MapCell:
+    """The winner at one skew, batch and table size.
+
+    batch  samples, of all GPUs or of each
+    times  of a batch by words of ``WAYS`` and ``CUTS`` [s], those that are possible;  gpus  of each, at work
+    cost   of each, GPU-seconds that are paid for a batch: of all GPUs, or divided by those at work
+    answers  of each, made when they are asked for: they have the bands
+    """
+
+    ids: str
+    batch: int
+    table_bytes: float
+    times: Mapping[str, float]
+    gpus: Mapping[str, int]
+    cost: Mapping[str, float]
+    answers: Mapping[str, Callable[[], Projection]] = field(default_factory=dict, repr=False)
+
+    @property
+    def winner(self) -> str:
+        """Fewest GPU-hours in the middle of the bands; "" where nothing is possible."""
+        return min(self.cost, key=lambda words: self.cost[words]) if self.cost else ""
+
+    @cached_property
+    def as_good(self) -> tuple[str, ...]:
+        """Ways of which nobody can say that they take more GPU-hours than the winner: the next best of its
+        own place of the rows, and the best of every other place.
+
+        Source: the interval of the difference (``as_projection.is_slower``)
+        Limits: as many GPU-hours, to six digits -> the same way by another name: left out
+        """
+        least, best = self.cost.get(self.winner, math.inf), dict[str, str]()
+        for words in sorted(self.cost, key=lambda words: self.cost[words]):
+            if self.cost[words] > least * (1 + _SAME) and words in self.answers:
+                best.setdefault(place_of(words), words)
+        return tuple(words for words in best.values() if not self._is_worse(words))
+
+    def _is_worse(self, words: str) -> bool:
+        scales = (self.cost[each] / self.times[each] for each in (words, self.winner))
+        return is_slower(self.answers[words](), self.answers[self.winner](), *scales)
+
+    @property
+    def shown(self) -> str:
+        """The winner; where nobody can tell which way it is, the places that it may be in."""
+        if not self.as_good:
+            return self.winner
+        places = list(dict.fromkeys(map(place_of, (self.winner, *self.as_good))))
+        return " or ".join(places) if len(places) < _MANY else CANNOT_TELL
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words."""
+        names = ("ids", "batch", "table_bytes", "times", "gpus", "cost")
+        known = {name: getattr(self, name) for name in names}
+        return {**known, "winner": self.winner or None, "cannot_tell": list(self.as_good)}
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """The batch at which the next way overtakes the one that wins at the smaller batch.
+
+    gpus     of the first where it wins, and of the next where that one does
+    batch    in closed form, from straight lines of both through the batches beside it
+    between  batches beside it, that close: the winner changes in between
+    lines    GPU-seconds of a batch, and per sample more, of the first and of the next; None: they do not meet
+             between those batches, or one of the two is not possible at both
+    """
+
+    ids: str
+    table_bytes: float
+    first: str
+    then: str
+    batch: float
+    between: tuple[int, int]
+    gpus: tuple[int, int]
+    lines: tuple[tuple[float, float], tuple[float, float]] | None = None
+
+
+def crossing_batch_of(left: MapCell, right: MapCell) -> float:
+    """Where the lines of both winners meet; outside the two batches, or unknown: between them."""
+    lines = _lines(left, right)
+    if lines is None:
+        return math.sqrt(left.batch * right.batch)
+    return float(serving_cost.crossing_batch(*lines[0], *lines[1]))
+
+
+def _lines(left: MapCell, right: MapCell) -> tuple[tuple[float, float], tuple[float, float]] | None:
+    """Of both winners through both batches; None where they do not meet between those."""
+    first, then = left.winner, right.winner
+    if first not in right.cost or then not in left.cost:
+        return None
+    lines = _line(left, right, first), _line(left, right, then)
+    batch = float(serving_cost.crossing_batch(*lines[0], *lines[1]))
+    return lines if left.batch <= batch <= right.batch else None
+
+
+def crossing_of(left: MapCell, right: MapCell, batch: float) -> Crossing:
+    first, then = left.winner, right.winner
+    gpus, beside = (left.gpus[first], right.gpus[then]), (left.batch, right.batch)
+    lines = _lines(left, right)
+    return Crossing(left.ids, left.table_bytes, first, then, batch, beside, gpus, lines)
+
+
+def _line(left: MapCell, right: MapCell, words: str) -> tuple[float, float]:
+    """A straight line through the cost of two batches: without a sample, and of each more."""
+    slope = (right.cost[words] - left.cost[words]) / (right.batch - left.batch)
+    return left.cost[words] - slope * left.batch, slope
