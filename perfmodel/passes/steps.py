@@ -57,6 +57,13 @@ class Step:
         return not self.collective and self.name != HANDOVER
 
     @property
+    def cause(self) -> str:
+        """What errs together: exchanges, kernels of the kernel model, sorts of ids, tiers below the HBM."""
+        if not self.is_kernel:
+            return "exchanges"
+        return "sorts" if self.sorts else "below the HBM" if self.below_hbm else "kernels"
+
+    @property
     def gathers(self) -> bool:
         """Whether it is a gather, with DRAM and L2 bytes."""
         return not self.collective and len(self.resources) == 2 and not self.below_hbm
@@ -272,17 +279,23 @@ LABELS |= {
 }
 """What people read, by the name of a step."""
 
-Times = tuple[float, float, float]
+Times = tuple[Any, Any, Any]
+"""Low, centre and high [s]: numbers, or arrays of one shape."""
 
 
 def by_cause(
     rows: Iterable[StepRow], cause: Callable[[StepRow], str] = attrgetter("cause")
 ) -> dict[str, Times]:
     """Low, centre and high of the steps whose errors have one cause, added up, by that cause [s]."""
+    return added_by_cause((cause(row), (row.low_s, row.time_s, row.high_s)) for row in rows)
+
+
+def added_by_cause(times: Iterable[tuple[str, Times]]) -> dict[str, Times]:
+    """The same of times with their causes."""
     found: dict[str, Times] = {}
-    for row in rows:
-        low, time, high = found.get(cause(row), (0.0, 0.0, 0.0))
-        found[cause(row)] = (low + row.low_s, time + row.time_s, high + row.high_s)
+    for cause, (low, time, high) in times:
+        before = found.get(cause, (0.0, 0.0, 0.0))
+        found[cause] = before[0] + low, before[1] + time, before[2] + high
     return found
 
 
@@ -320,10 +333,8 @@ class StepRow:
 
     @property
     def cause(self) -> str:
-        """What errs together: exchanges, kernels of the kernel model, sorts of ids, tiers below the HBM."""
-        if not self.is_kernel:
-            return "exchanges"
-        return "sorts" if self.name in _SORTS else "below the HBM" if self.name in _BELOW_NAMES else "kernels"
+        """What errs together (``Step.cause``)."""
+        return STEPS[self.name].cause
 
     @property
     def imbalance(self) -> float:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from perfmodel.collectives.library import Codes, Timing
 from perfmodel.errors import BadInputError
 from perfmodel.model import bands, capacity
+from perfmodel.passes.steps import added_by_cause
 from perfmodel.projections.costs import Forward
 from perfmodel.projections.fitting import gpu_memory
 from perfmodel.projections.inputs import CHUNK, Configs
@@ -123,17 +124,15 @@ def totals(base: Timing, steps: list[TimedStep], *, own_rate: bool = False) -> d
     own_rate  the pass gathers from a memory of its own, whose assumed rate errs apart from the baseline's:
               the slowdown then has the kernels' error once, instead of an error that cancels
     """
-    comm = _sum([step.timing for step in steps if not step.step.is_kernel], base.time_s.shape)
-    own = [step.timing for step in steps if step.step.is_kernel and not step.step.below_hbm]
-    kern = _sum(own, base.time_s.shape)
-    below = [step.timing for step in steps if step.step.below_hbm]
-    if below:
-        comm = _apart(comm, _sum(below, base.time_s.shape))
-    time = comm[1] + kern[1]
+    nothing = (np.zeros(base.time_s.shape),) * 3
+    timed = ((each.step.cause, each.timing) for each in steps)
+    causes = added_by_cause((cause, (t.low_s, t.time_s, t.high_s)) for cause, t in timed)
+    kern = causes.pop("kernels", nothing)
+    comm = bands.sum_band(nothing, *causes.values())
+    least, time, most = bands.sum_band(comm, kern)
     local = (base.low_s, base.time_s, base.high_s)
     if own_rate:
-        none, exact = (np.zeros_like(time),) * 3, (base.time_s,) * 3
-        low, high = bands.slowdown_band(kern, none, exact)
+        low, high = bands.slowdown_band(kern, nothing, (base.time_s,) * 3)
     else:
         low, high = bands.slowdown_band(comm, kern, local)
     floor = np.zeros_like(time)
@@ -143,8 +142,8 @@ def totals(base: Timing, steps: list[TimedStep], *, own_rate: bool = False) -> d
         rank = np.maximum(rank, step.timing.evidence)
     return {
         "time_s": time,
-        "low_s": time - bands.quadrature(comm[1] - comm[0], kern[1] - kern[0]),
-        "high_s": time + bands.quadrature(comm[2] - comm[1], kern[2] - kern[1]),
+        "low_s": least,
+        "high_s": most,
         "floor_time_s": floor,
         "slowdown": time / base.time_s,
         "slowdown_low": low,
@@ -152,13 +151,6 @@ def totals(base: Timing, steps: list[TimedStep], *, own_rate: bool = False) -> d
         "evidence": rank,
         "main_evidence": _main(steps, time),
     }
-
-
-def _apart(a: tuple[Array, Array, Array], b: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-    """Low, centre and high of two sums whose errors have causes of their own."""
-    centre = a[1] + b[1]
-    down, up = (bands.quadrature(a[1] - a[end], b[1] - b[end]) for end in (0, 2))
-    return centre - down, centre, centre + up
 
 
 def _main(steps: list[TimedStep], time: Array) -> Codes:
@@ -175,11 +167,3 @@ def _main(steps: list[TimedStep], time: Array) -> Codes:
         weaker = weaker + rests[rank]
         np.maximum(found, np.int8(rank), out=found, where=weaker > enough)
     return found
-
-
-def _sum(timings: list[Timing], shape: tuple[int, ...]) -> tuple[Array, Array, Array]:
-    """Low, centre and high of steps whose errors have one cause: they add as if fully correlated."""
-    low, centre, high = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-    for timing in timings:
-        low, centre, high = low + timing.low_s, centre + timing.time_s, high + timing.high_s
-    return low, centre, high
