@@ -171,11 +171,11 @@ class PassTimes:
         return np.where(x > 0, self.splits_bytes, 0.0) if step.splits else np.asarray(x)
 
     @cached_property
-    def splits_bytes(self) -> Array:
+    def splits_bytes(self) -> Of:
         """Size of a splits all-to-all [bytes]; each tensor that is exchanged has a number for each peer."""
         constant = self.basis.constant
         numbers = constant("splits_per_peer") + (WEIGHTS in self.steps)
-        return np.asarray(eb.splits_bytes(self.gpus, numbers, constant("split_bytes")), dtype=np.float64)
+        return eb.splits_bytes(self.gpus, numbers, constant("split_bytes"))
 
     def all_splits(self, sets: int) -> float:
         """Time of one all-to-all with the splits of several sets of exchanges [s]."""
