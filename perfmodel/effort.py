@@ -28,7 +28,7 @@ listeners: list[Callable[[str], None]] = []
 
 
 def each_of(items: Sequence[T], what: str) -> Iterator[T]:
-    """The items, one after the other; ``listeners`` are told ``3 of 40 claims`` when three are done."""
+    """The items, in order; each of ``listeners`` gets ``3 of 40 claims`` when three are done."""
     for done, item in enumerate(items):
         for tell in listeners:
             tell(f"{done} of {len(items)} {what}")

@@ -177,7 +177,7 @@ def _tables_are_built_once() -> Iterator[None]:
 def _claims_are_judged_once() -> Iterator[None]:
     """What the model says to a claim takes searches, and several files ask; so much effort, one answer."""
     questions = sys.modules.get("perfmodel.validate.questions")
-    if questions is None:  # no test of this session imports it
+    if questions is None:  # no test of this run imports it
         yield
         return
     answer, answers = questions.answer, dict[str, Any]()

@@ -24,7 +24,7 @@ class Term:
 
 @dataclass(frozen=True)
 class TimeParts:
-    """How a time is made: its equation first and then those of its parts, terms, and the working.
+    """How a time is made: its equation, the equations of its parts, terms, and the working.
 
     doubts  of a collective: parts of the standard deviation of ln t [-], which add in quadrature
     """

@@ -57,7 +57,7 @@ class Tiered:
     ids: Distribution
 
     def filled(self, work: Configs, most: Array) -> Array:
-        """The loads [..., K] with those of the tier. ``most``  as from HBM"""
+        """The loads [..., K], and what the tier adds to them. ``most``  as if all rows were in HBM"""
         asked = list(self.all_asked(work))
         column = {name: np.array([getattr(one, name) for one in asked]) for name in AskedRows.__annotations__}
         whole = np.zeros((BELOW[1], len(work)))

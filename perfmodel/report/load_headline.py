@@ -1,4 +1,4 @@
-"""The first lines of what a service sees: GPUs, sharding, latency, host, what binds; what cannot be told."""
+"""The first lines of ``load``: GPUs, sharding, latency, host, what binds, and which choices are open."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def gpus_words(answer: ServiceLoad) -> str:
 
 
 def sharding_words(answer: ServiceLoad) -> str:
-    """The sharding that is served, whether TorchRec runs it, and what cannot be told from it.
+    """The sharding that is served, whether TorchRec runs it, and which shardings may be as fast.
 
     Limits: nothing is sharded -> ""
     """
