@@ -10,12 +10,9 @@ from perfmodel.cli.load_answer import LoadAnswer, answered
 from perfmodel.cli.options import (
     one_output,
 )
-from perfmodel.cli.output import emit, emit_json, note, warn, warn_all
+from perfmodel.cli.output import emit, emit_json, note, warn
 from perfmodel.cli.plan_options import check_page
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.cli.workload import (
-    not_counted,
-)
 from perfmodel.question.passes import LoadOptions
 from perfmodel.report.load_text import load_text
 
@@ -25,7 +22,7 @@ def load(context: typer.Context, options: LoadOptions) -> None:
     one_output(json=options.as_json, csv=options.as_csv)
     check_page(options.report, None, force=options.force)
     asked = answered(context.params)
-    answer, setting, question, file = asked.answer, asked.setting, asked.question, asked.file
+    answer, setting, file = asked.answer, asked.setting, asked.file
     if options.report is not None:
         _write_page(context, asked, options.report)
     if options.as_csv:
@@ -36,8 +33,6 @@ def load(context: typer.Context, options: LoadOptions) -> None:
         emit_json("load", machine=setting.machine.name, host=options.host, **known)
     else:
         emit(load_text(answer, asked.hourly, setting, file, options.host))
-        if question.tables is not None and options.plan is None:
-            warn_all(not_counted(question.tables))
         for line in setting.notes:
             warn(line)
 

@@ -9,11 +9,11 @@ from perfmodel.cli.host_option import check_host
 from perfmodel.cli.options import (
     one_output,
 )
-from perfmodel.cli.output import emit, emit_json, note, warn, warn_all
+from perfmodel.cli.output import emit, emit_json, note, warn
 from perfmodel.cli.project_record import project_record
 from perfmodel.cli.question import question_of
 from perfmodel.cli.suggest import Typed, answerable
-from perfmodel.cli.workload import ALL, checked_sharding, not_counted
+from perfmodel.cli.workload import ALL, checked_sharding
 from perfmodel.errors import BadInputError
 from perfmodel.plan.leading import leads
 from perfmodel.projections import Projection
@@ -51,8 +51,6 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
     typed = Typed.of(options.machine, options.calibration, options.backend)
     question = question_of(context.params)
     question.check_gpus()
-    if question.tables is not None:
-        warn_all(not_counted(question.tables))
     file = calibration_file(question.calibration)
     from perfmodel.cli.shardings import (
         Output,

@@ -55,20 +55,6 @@ def check_model(typed: Mapping[str, object]) -> None:
 _OF_A_MODEL = ("table_size", "tables", "pooling", "dim", "dtype", "grid")
 
 
-def not_counted(model: str) -> list[str]:
-    """What the tables of a set say of their ids that a projection does not count: it takes all alike."""
-    from perfmodel.schema.table_files import load_tables
-
-    tables = load_tables(model).tables
-    said = []
-    if any(table.distribution is not None for table in tables):
-        said.append("distributions")
-    if any(table.weighted for table in tables):
-        said.append("weights")
-    words = " and ".join(said)
-    return [f"the tables' own {words} are not counted here (perfmodel plan counts them)"] if said else []
-
-
 def reserve_of(text: str) -> float:
     """A fraction of ``15%`` or ``0.15``, below 1."""
     value = parse_ratio(text, "--reserve", allow_zero=True)

@@ -17,7 +17,7 @@ from perfmodel.passes.allowed_tiers import Below
 from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.schemes import PARTIAL, Exchange
 from perfmodel.passes.skew import AllLookUps
-from perfmodel.passes.tables import PlanTables
+from perfmodel.passes.tables import TableShapes
 
 Array = NDArray[np.float64]
 Of = Any
@@ -55,7 +55,7 @@ class LoadInputs:
     Limits: every table on every rank -> 1/T;  few shards -> the whole cache
     """
 
-    tables: PlanTables
+    tables: TableShapes
     batch: Of
     gpus: Of
     domain: Of
@@ -72,7 +72,7 @@ class LoadInputs:
     def look_ups(self) -> AllLookUps:
         """Of all tables."""
         tables = self.tables
-        return AllLookUps(tables.laws, tables.rows, tables.pooling, self.batch, self.gpus)
+        return AllLookUps((tables.laws, tables.law), tables.rows, tables.pooling, self.batch, self.gpus)
 
     @cached_property
     def unique(self) -> Array:

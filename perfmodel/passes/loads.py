@@ -22,6 +22,7 @@ from perfmodel.passes.placement import Plan, Scheme, check_scheme
 from perfmodel.passes.rank_loads import Loads, ShardLoads
 from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.step_resources import BELOW, RESOURCES, TOGETHER, Resource
+from perfmodel.passes.tables import PlanTables
 from perfmodel.passes.tier_loads import TierLoads
 from perfmodel.passes.update_loads import backward
 
@@ -31,6 +32,8 @@ Array = NDArray[np.float64]
 @dataclass(frozen=True)
 class LoadModel(LoadInputs):
     """Loads of tables on G ranks."""
+
+    tables: PlanTables
 
     @property
     def width(self) -> int:

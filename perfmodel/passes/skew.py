@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 class AllLookUps:
     """``LookUps`` of T tables; tables of equal ids, rows and pooling share one.
 
-    laws  ``PlanTables.laws``;  batch, gpus  of all tables, or of each [T]
+    laws  of the tables, and the place of each table's;  batch, gpus  of all tables, or of each [T]
     """
 
     def __init__(

@@ -16,43 +16,63 @@ from perfmodel.model import access
 from perfmodel.model.popularity import popularity
 from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.schema.table_files import load_tables
-from perfmodel.schema.workload import DTYPE_BYTES, Table, TableSet
+from perfmodel.schema.workload import DTYPE_BYTES, WEIGHT_BYTES, Table, TableSet
 from perfmodel.units import counted
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-WEIGHT_BYTES = 4
-"""Of one weight: TorchRec's are fp32."""
-
 
 @dataclass(frozen=True, eq=False)
-class PlanTables:
-    """T tables: arrays of shape [T].
+class TableShapes:
+    """What the equations of loads need of T tables: arrays of shape [T].
 
-    names          of the tables, all different
     rows           E [rows]
     dim            D, elements of a row [-]
     element_bytes  w, bytes of a stored element [bytes]
     pooling        L, rows summed for one sample [-]
-    ids            distribution of the look-ups of each over its rows: a tuple; one for all of them if alone
     weight_bytes   of the factor that an id brings for its row; 0 where bags are not weighted [bytes]
-    apart          numbers that differ where tables may not be taken for one another; None: they all may
+    laws, law      distributions of look-ups over rows, all different; the place of each table's among them
+    """
+
+    rows: Array
+    dim: Array
+    element_bytes: Array
+    pooling: Array
+    weight_bytes: Array
+    laws: tuple[Distribution, ...]
+    law: Ints
+
+    def __len__(self) -> int:
+        return self.rows.size
+
+    def unique_rows(self, samples: float | Array) -> Array:
+        """U, distinct rows among the look-ups of ``samples`` samples in each table [rows], shape [T].
+
+        Source: ``access.unique_rows_uniform``; of skewed ids ``access.unique_rows``
+        Limits: never more than the rows of the table, nor than the look-ups
+        """
+        lookups = samples * self.pooling
+        unique = access.unique_rows_uniform(self.rows, lookups)
+        skewed = np.array([not each.uniform for each in self.laws])[self.law]
+        for at in np.flatnonzero(skewed).tolist():
+            ids = self.laws[self.law[at]]
+            unique[at] = popularity(ids, float(self.rows[at])).unique(float(lookups[at]), slice(None))
+        return np.minimum(unique, np.minimum(self.rows, lookups))
+
+
+@dataclass(frozen=True, eq=False)
+class PlanTables(TableShapes):
+    """Tables with names.
+
+    names  of the tables, all different
+    apart  numbers that differ where tables may not be taken for one another; None: they all may
     Limits: no table, or two of one name -> BadInputError
     """
 
     model: str
     names: tuple[str, ...]
-    rows: Array
-    dim: Array
-    element_bytes: Array
-    pooling: Array
-    ids: tuple[Distribution, ...]
-    weight_bytes: Array
     apart: Array | None = None
-
-    def __len__(self) -> int:
-        return self.rows.size
 
     @staticmethod
     def of(tables: TableSet, ids: Distribution | Sequence[Distribution] = UNIFORM) -> PlanTables:
@@ -65,20 +85,30 @@ class PlanTables:
         if not names:
             raise BadInputError(f"{tables.name} has no tables.", "give at least one.")
         return PlanTables(
-            tables.name,
-            names,
             _column(table.rows for table in tables.tables),
             _column(table.dim for table in tables.tables),
             _column(DTYPE_BYTES[table.dtype] for table in tables.tables),
             _column(table.pooling for table in tables.tables),
-            _for_each(ids, tables.tables),
-            _column(WEIGHT_BYTES if table.weighted else 0 for table in tables.tables),
+            _column(table.weight_bytes for table in tables.tables),
+            *laws_of(_for_each(ids, tables.tables)),
+            tables.name,
+            names,
         )
 
     @staticmethod
     def load(name_or_path: str | Path, ids: Distribution | Sequence[Distribution] = UNIFORM) -> PlanTables:
         """A shipped table set by name, or a file (``schema.table_files.read_tables``)."""
         return PlanTables.of(load_tables(name_or_path), ids)
+
+    def with_ids(self, ids: Sequence[Distribution]) -> PlanTables:
+        """The same with the distribution of each table."""
+        laws, law = laws_of(ids)
+        return replace(self, laws=laws, law=law)
+
+    @property
+    def ids(self) -> tuple[Distribution, ...]:
+        """The distribution of each table."""
+        return tuple(self.laws[at] for at in self.law.tolist())
 
     @property
     def partly_weighted(self) -> bool:
@@ -101,20 +131,10 @@ class PlanTables:
         return names[0] if len(set(names)) == 1 else names
 
     @cached_property
-    def laws(self) -> tuple[tuple[Distribution, ...], Ints]:
-        """The distributions that differ, and the place among them of that of every table [T]."""
-        laws = {id(each): each for each in self.ids}  # few objects, often one for all tables
-        equal = {each: at for at, each in enumerate(dict.fromkeys(laws.values()))}
-        if len(self.ids) == 1:
-            return tuple(equal), np.zeros(len(self), dtype=np.int64)
-        place = {key: equal[each] for key, each in laws.items()}
-        return tuple(equal), np.array([place[id(each)] for each in self.ids])
-
-    @cached_property
     def kinds(self) -> tuple[Ints, Ints, Ints]:
         """Q kinds of table, alike in all but their names: the first of each [Q], the kind of every table [T],
         and how many are of each [Q]."""
-        columns = [self.rows, self.dim, self.element_bytes, self.pooling, self.weight_bytes, self.laws[1]]
+        columns = [self.rows, self.dim, self.element_bytes, self.pooling, self.weight_bytes, self.law]
         if self.apart is not None:
             columns.append(self.apart)
         _, first, kind_of, count = np.unique(
@@ -133,20 +153,13 @@ class PlanTables:
         )
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def unique_rows(self, samples: float) -> Array:
-        """U, distinct rows among the look-ups of ``samples`` samples in each table [rows], shape [T].
 
-        Source: ``access.unique_rows_uniform``; of skewed ids ``access.unique_rows``
-        Limits: never more than the rows of the table, nor than the look-ups
-        """
-        lookups = samples * self.pooling
-        unique = access.unique_rows_uniform(self.rows, lookups)
-        laws, law = self.laws
-        skewed = np.array([not each.uniform for each in laws])[law]
-        for at in np.flatnonzero(skewed).tolist():
-            ids = laws[law[at]]
-            unique[at] = popularity(ids, float(self.rows[at])).unique(float(lookups[at]), slice(None))
-        return np.minimum(unique, np.minimum(self.rows, lookups))
+def laws_of(ids: Sequence[Distribution]) -> tuple[tuple[Distribution, ...], Ints]:
+    """The distributions that differ, and the place among them of each."""
+    objects = {id(each): each for each in ids}  # few, often one for all
+    place = {each: at for at, each in enumerate(dict.fromkeys(objects.values()))}
+    of = {key: place[each] for key, each in objects.items()}
+    return tuple(place), np.array([of[id(each)] for each in ids], dtype=np.int64)
 
 
 def _column(values: Iterable[float]) -> Array:

@@ -21,7 +21,7 @@ from perfmodel.passes.alike import (
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.schemes import DATA_PARALLEL, ROW_WISE, SHARDINGS, WAYS
 from perfmodel.passes.steps import STEPS, StepRow, by_cause
-from perfmodel.passes.tables import PlanTables
+from perfmodel.passes.tables import PlanTables, laws_of
 from perfmodel.plan.outcome import Planned
 from perfmodel.projections.costs import Forward
 from perfmodel.projections.inputs import Configs
@@ -92,12 +92,13 @@ def tables_of(work: Configs, model: str, ids: Distribution = UNIFORM) -> PlanTab
         raise BadInputError(
             f"shardings of {sum(counts)} tables cannot be compared.", f"give at most {MOST_TABLES} --tables."
         )
-    rows, dim, width, pooling = (
+    rows, dim, width, pooling, weights = (
         np.repeat([float(getattr(group, name).flat[0]) for group in work.groups], counts)
-        for name in ("rows", "dim", "element_bytes", "pooling")
+        for name in ("rows", "dim", "element_bytes", "pooling", "weight_bytes")
     )
+    laws, law = laws_of([group.ids[0] or ids for group in work.groups])
     names = tuple(f"table_{at}" for at in range(sum(counts)))
-    return PlanTables(model, names, rows, dim, width, pooling, (ids,) * sum(counts), np.zeros(len(names)))
+    return PlanTables(rows, dim, width, pooling, weights, laws, np.repeat(law, counts), model, names)
 
 
 def compared(base: Projection, ways: Iterable[str] = WAYS) -> Iterator[Compared]:

@@ -20,7 +20,7 @@ from perfmodel.passes.schemes import AUTO, FLAT, Exchange, by_domain, copied, ex
 from perfmodel.passes.schemes import REDUCTIONS as BY_NAME
 from perfmodel.passes.step_resources import Resource
 from perfmodel.passes.steps import FORWARD, HANDOVER, STEPS, Step, with_tiers
-from perfmodel.passes.tables import PlanTables
+from perfmodel.passes.tables import TableShapes, laws_of
 from perfmodel.passes.timing import PassTimes
 from perfmodel.projections.inputs import Configs, TableGroup
 from perfmodel.projections.tiered import GATHER_HOST, Tiered
@@ -60,7 +60,8 @@ class Forward(PassBasis):
     """A row-wise forward pass on one setting; ``steps`` and ``baseline`` cost it for any configurations.
 
     reduction  one of ``REDUCTIONS``;  memory  that a rank gathers from, if not its own
-    ids      popularity of the rows of every table;  tier  below the HBM, that has all rows; None: HBM has
+    ids   popularity of the rows of tables that say none of their own
+    tier  below the HBM, that has all rows; None: the HBM has them
     """
 
     reduction: str = AUTO
@@ -101,12 +102,14 @@ class Forward(PassBasis):
         sharded = np.broadcast_to(t.rows >= work.gpus, shape)
         domain = self.domain(work.gpus)
         of = work.batch, work.gpus, domain, work.id_bytes, work.table_count
-        columns = (t.rows, t.dim, t.element_bytes, t.pooling, *of)
-        rows, dim, width, pooling, batch, gpus, g, id_bytes, beside = (
+        laws, law = laws_of([ids or self.ids for ids in t.ids])
+        each = np.broadcast_to(law[:, np.newaxis] if law.size > 1 else law, shape).reshape(-1)
+        columns = (t.rows, t.dim, t.element_bytes, t.pooling, t.weight_bytes, *of)
+        rows, dim, width, pooling, weight, batch, gpus, g, id_bytes, beside = (
             np.broadcast_to(column, shape).reshape(-1) for column in columns
         )
         model = LoadInputs(
-            PlanTables("", (), rows, dim, width, pooling, (self.ids,), np.zeros(rows.size)),
+            TableShapes(rows, dim, width, pooling, weight, laws, each),
             batch,
             gpus,
             g,
@@ -216,11 +219,12 @@ def fullest_part(forward: Forward, work: Configs) -> float:
     Limits: uniform ids -> 1;  one row for all, G GPUs -> G
     """
     gpus, batch = float(work.gpus[0]), float(work.batch[0])
-    if forward.ids.uniform or gpus == 1:
+    if gpus == 1:
         return 1.0
     asked = sorted(work.groups, key=lambda t: -float((t.count * t.pooling).flat[0]))[:_ASKED]
-    cut = [(float(t.rows.flat[0]), float(t.pooling.flat[0])) for t in asked]
-    parts = (LookUps(forward.ids, rows, L, batch, gpus).fullest(0, gpus) for rows, L in cut if rows >= gpus)
+    cut = [(t.ids[0] or forward.ids, float(t.rows.flat[0]), float(t.pooling.flat[0])) for t in asked]
+    skewed = [each for each in cut if not each[0].uniform and each[1] >= gpus]
+    parts = (LookUps(*each, batch, gpus).fullest(0, gpus) for each in skewed)
     return max(parts, default=1.0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity, sharding
 from perfmodel.question.groups import RANGES
+from perfmodel.schema.distributions import Distribution
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.ranges import MOST_GPUS
 from perfmodel.schema.workload import DTYPE_BYTES, ID_DTYPE_BYTES, TableSet, dtype_bytes
@@ -42,18 +44,33 @@ _STACK = 2**16  # tables times configurations that are costed at a time
 
 @dataclass(frozen=True)
 class TableGroup:
-    """Equal tables: how many, and what each looks like (scalars, or one value a configuration)."""
+    """Equal tables: how many, and what each looks like (scalars, or one value a configuration).
 
+    ids  popularity of the rows of each of the stacked tables; None: what is asked of all
+    weight_bytes  of the weight of an id; 0: bags are not weighted
+    """
+
+    ids: tuple[Distribution | None, ...]
     count: Array
     rows: Array
     dim: Array
     pooling: Array
     element_bytes: Array
+    weight_bytes: Array
+
+    @property
+    def plain(self) -> bool:
+        """Whether its ids are those that are asked of all tables, without weights."""
+        return not self.weight_bytes.any() and set(self.ids) == {None}
+
+    @property
+    def columns(self) -> tuple[Array, ...]:
+        """All numbers."""
+        return self.count, self.rows, self.dim, self.pooling, self.element_bytes, self.weight_bytes
 
     def part(self, span: slice | NDArray[np.int64]) -> TableGroup:
         """The same for some of the configurations."""
-        cut = (self.count, self.rows, self.dim, self.pooling, self.element_bytes)
-        return TableGroup(*(a[span] if a.ndim else a for a in cut))
+        return TableGroup(self.ids, *(a[span] if a.ndim else a for a in self.columns))
 
 
 @dataclass(frozen=True)
@@ -84,6 +101,10 @@ class Configs:
         """All tables together, of each configuration or of all."""
         return np.asarray(sum(group.count for group in self.groups))
 
+    def ids_words(self, usual: Distribution) -> str:
+        """Names of the distributions of ids; of tables that say none of their own the usual."""
+        return ", ".join(dict.fromkeys((law or usual).name for group in self.groups for law in group.ids))
+
     @cached_property
     def stacked(self) -> tuple[TableGroup, ...]:
         """The groups on a first axis, [T, 1], as many at a time as fit the caches beside the configurations.
@@ -92,10 +113,12 @@ class Configs:
         """
         if len(self.groups) == 1 or any(np.ndim(group.rows) for group in self.groups):
             return self.groups
-        columns = np.array([[g.count, g.rows, g.dim, g.pooling, g.element_bytes] for g in self.groups], float)
+        columns = np.array([group.columns for group in self.groups], float)
+        ids = [law for group in self.groups for law in group.ids]
         each = max(_STACK // len(self), 1)
         return tuple(
-            TableGroup(*columns[at : at + each].T[..., np.newaxis]) for at in range(0, len(self.groups), each)
+            TableGroup(tuple(ids[at : at + each]), *columns[at : at + each].T[..., np.newaxis])
+            for at in range(0, len(self.groups), each)
         )
 
     def part(self, span: slice | NDArray[np.int64]) -> Configs:
@@ -173,7 +196,7 @@ def equal_tables(values: Mapping[str, Any], machine: Machine, reserve: float, no
     _check_fit(a["table_bytes"], gpus, needed, machine, reserve)
     _check_rows(a["table_bytes"] / (a["table_count"] * row_bytes), gpus, row_bytes)
     rows = sharding.rows_per_table(a["table_bytes"], a["table_count"], a["dim"], a["dtype"])
-    group = TableGroup(a["table_count"], rows, a["dim"], a["pooling"], a["dtype"])
+    group = TableGroup((None,), a["table_count"], rows, a["dim"], a["pooling"], a["dtype"], np.zeros(()))
     filled = values.get("table_bytes") is None
     return Configs(a["table_bytes"], gpus, needed, a["batch"], a["id_bytes"], (group,), "gpus" in a, filled)
 
@@ -231,11 +254,14 @@ def table_set(
 
 
 def _groups(tables: TableSet) -> tuple[TableGroup, ...]:
-    kinds = [(t.rows, t.dim, t.pooling, DTYPE_BYTES[t.dtype]) for t in tables.tables]
-    unique, counts = np.unique(np.array(kinds, dtype=np.float64), axis=0, return_counts=True)
+    laws = list(dict.fromkeys(t.distribution for t in tables.tables))
+    kinds = Counter(
+        (t.rows, t.dim, t.pooling, DTYPE_BYTES[t.dtype], t.weight_bytes, laws.index(t.distribution))
+        for t in tables.tables
+    )
     return tuple(
-        TableGroup(np.float64(n), *(np.asarray(x) for x in kind))  # type: ignore[arg-type]
-        for kind, n in zip(unique, counts, strict=True)
+        TableGroup((laws[law],), *(np.asarray(x, dtype=np.float64) for x in (count, *numbers)))
+        for (*numbers, law), count in sorted(kinds.items())
     )
 
 

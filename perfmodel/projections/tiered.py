@@ -99,8 +99,8 @@ class Tiered:
     def all_asked(self, work: Configs) -> Iterator[AskedRows]:
         """What a GPU of each configuration is asked."""
         shape = work.gpus.shape
-        columns = [(g.count, g.rows, g.dim, g.element_bytes, g.pooling) for g in work.groups]
-        tables = np.array([[np.broadcast_to(x, shape) for x in one] for one in zip(*columns, strict=True)])
+        tables = np.array([[np.broadcast_to(x, shape) for x in group.columns] for group in work.groups])
+        ids = tuple(law or self.ids for group in work.groups for law in group.ids)
         value = self._value
         sector = self._constant("link_sector_bytes")
         link = value("host_latency_s"), value("host_link_bytes_per_s"), sector
@@ -110,14 +110,14 @@ class Tiered:
         ways = self._constant("cache_ways")
         for at in range(len(work)):
             cached = 0.0 if work.cached is None else float(work.cached[at])
-            each = tuple(zip(*tables[:, :, at].tolist(), strict=True))
+            each = tuple(map(tuple, tables[:, :, at].tolist()))
             load = float(work.gpus[at]), float(work.batch[at]), cached
-            yield _asked(self.ids, self.tier, each, *load, ways, link, packet, block)
+            yield _asked(ids, self.tier, each, *load, ways, link, packet, block)
 
 
 @lru_cache(maxsize=4096)
 def _asked(
-    ids: Distribution,
+    ids: tuple[Distribution, ...],
     tier: Tier,
     tables: tuple[tuple[float, ...], ...],
     gpus: float,
@@ -128,9 +128,9 @@ def _asked(
     packet: tuple[float, float, float],
     block: float,
 ) -> AskedRows:
-    """Of a GPU; ``tables``  (count, rows, dim, bytes of an element, pooling) of each kind."""
+    """Of a GPU; ``tables``  columns of each kind (``TableGroup``);  ids  of each."""
     latency, rate, sector = link
-    count, rows, dim, width, pooling = np.array(tables).T
+    count, rows, dim, pooling, width, _ = np.array(tables).T
     row = dim * width
     parts = np.where(rows >= gpus, gpus, 1.0)
     moved = kernels.sector_rounded(row, sector)
@@ -138,13 +138,13 @@ def _asked(
     held = tiers.rows_in_flight(latency, rate, moved)
     cache = np.where(held >= 1, parts * held, 0.0)
     each = list(zip(rows.tolist(), pooling.tolist(), parts.tolist(), strict=True))
-    laws = {at: law_of(ids, E, r * batch * L) for at, (E, L, r) in enumerate(each)}
+    laws = {at: law_of(ids[at], E, r * batch * L) for at, (E, L, r) in enumerate(each)}
     distinct = float(
         sum(n * laws[at].distinct / r for at, (n, r) in enumerate(zip(count, parts, strict=True)))
     )
     if tier.kind == UVM:
-        alone = zip(each, cache.tolist(), strict=True)
-        missed = [float(LookUps(ids, E, L, batch, r).miss(Gather.SHARD, 0, X)) for (E, L, r), X in alone]
+        alone = zip(ids, each, cache.tolist(), strict=True)
+        missed = [float(LookUps(q, E, L, batch, r).miss(Gather.SHARD, 0, X)) for q, (E, L, r), X in alone]
         reads = count * batch * pooling * np.array(missed)
         return AskedRows(distinct, 0.0, 0.0, 0.0, float(reads @ moved), float(reads @ sent))
     by_width = dim * (tier.prefetch or tier.kind == SSD)  # FBGEMM's caches: ``tier_loads.cache_keys``

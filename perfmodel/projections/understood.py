@@ -71,7 +71,7 @@ class Understood:
             "scenario": setting.scenario,
             "reduction": self.forward.reduction.replace("_", "-"),
             "payload": self.forward.payload or PAYLOADS[0],
-            "distribution": self.forward.ids.name,
+            "distribution": work.ids_words(self.forward.ids),
             "reserve": self.reserve,
             "gpus_per_node": self.forward.gpus_per_node or self.machine.gpus_per_node,
             "local_memory": _memory(memory) if memory and not memory.remote else None,

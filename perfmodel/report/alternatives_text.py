@@ -95,7 +95,7 @@ def headlines(found: Sequence[Alternative], currency: str = "", by: Criterion = 
     if equal.total is not None:
         held = f"Held alike is the {step} of all GPUs together: {format_count(equal.total)} samples"
         held += f" ({each_gpu} per GPU {equal.where})"
-    return [*lines, f"{held}, ids {base.forward.ids.name}.", *_held_otherwise(known, asked)]
+    return [*lines, f"{held}, ids {base.work.ids_words(base.forward.ids)}.", *_held_otherwise(known, asked)]
 
 
 def _held_otherwise(known: list[Alternative], asked: Sequence[Criterion]) -> list[str]:

@@ -14,6 +14,7 @@ from perfmodel.projections.inputs import DEFAULTS
 from perfmodel.report.experiment_text import experiment_text, run_line
 from perfmodel.report.projection_text import provenance, short_label, step_table
 from perfmodel.report.terminal import paragraph, table, unbroken
+from perfmodel.schema.distributions import UNIFORM
 from perfmodel.schema.workload import DTYPE_BYTES
 from perfmodel.units import (
     counted,
@@ -169,6 +170,10 @@ def _items(base: Projection) -> Iterator[tuple[str, str]]:
         count = sum(float(group.count.flat[0]) for group in groups)
         ids = sum(float(group.count.flat[0] * group.pooling.flat[0]) for group in groups)
         yield _GIVEN, f"{counted(int(count), 'table')} of {model}, {ids / count:.3g} ids per bag on average"
+        weighted = sum(float(group.count.flat[0]) for group in groups if group.weight_bytes.any())
+        if weighted:
+            some = "" if weighted == count else f" in {counted(int(weighted), 'table')}"
+            yield _GIVEN, f"ids with weights{some}"
     else:
         only = groups[0]
         count, rows = int(only.count.flat[0]), float(only.rows.flat[0])
@@ -178,7 +183,8 @@ def _items(base: Projection) -> Iterator[tuple[str, str]]:
         yield "dtype", _dtype(base, float(only.element_bytes.flat[0]))
         yield "pooling", f"{float(only.pooling.flat[0]):g} ids per bag"
     yield "batch", f"{format_count(batch)} samples per GPU ({format_count(batch * gpus)} in all)"
-    yield "" if base.forward.ids.uniform else _GIVEN, f"{base.forward.ids.name} ids"
+    words = work.ids_words(base.forward.ids)
+    yield "" if words == UNIFORM.name else _GIVEN, f"{words} ids"
     yield "", "forward pass without a host"
 
 

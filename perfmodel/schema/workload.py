@@ -23,6 +23,9 @@ DTYPE_BYTES: dict[str, int] = {"fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "fp8"
 ID_DTYPE_BYTES: dict[str, int] = {"int64": 8, "int32": 4}
 """Bytes of one id."""
 
+WEIGHT_BYTES = 4
+"""Bytes of the weight of an id: TorchRec's are fp32."""
+
 PAYLOADS = ("fp32", "fp16", "bf16", "fp8")
 """Precisions in which bags travel: one scale for all, none beside the numbers."""
 
@@ -68,6 +71,11 @@ class Table:
     def row_bytes(self) -> int:
         """Bytes of one row."""
         return self.dim * DTYPE_BYTES[self.dtype]
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weight of an id; 0 where bags are not weighted."""
+        return WEIGHT_BYTES if self.weighted else 0
 
     @property
     def total_bytes(self) -> int:

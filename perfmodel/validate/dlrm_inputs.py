@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -137,7 +137,7 @@ class Case:
         had, tables = self.conditions, PlanTables.load(self.model)
         return Evaluator.on(
             self.machine,
-            replace(tables, ids=had.ids(tables)),
+            tables.with_ids(had.ids(tables)),
             self.batch,
             self.gpus,
             gpus_per_node=self.gpus_per_node,

@@ -14,6 +14,7 @@ from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
 from perfmodel.projections import project_one
 from perfmodel.schema.distributions import parse_distribution, zipf
+from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.workload import Table, TableSet
 
 MACHINE = "h100-sxm-ib"
@@ -31,7 +32,7 @@ MLPERF = PlanTables.load("mlperf-dlrm-dcnv2")
 
 @pytest.mark.parametrize("gpus", [1, 8, 128])
 @pytest.mark.parametrize("reduction", ["auto", "all_to_all", "two_level", "sparse"])
-@pytest.mark.parametrize("ids", ["uniform", "zipf:1.1", "histogram:fbgemm-t856"])
+@pytest.mark.parametrize("ids", ["uniform", "zipf:1.1", "histogram:fbgemm-t856", "own"])
 def test_a_row_wise_plan_costs_what_a_projection_says(gpus: int, reduction: str, ids: str) -> None:
     kind = {
         "auto": Exchange.RS,
@@ -39,18 +40,26 @@ def test_a_row_wise_plan_costs_what_a_projection_says(gpus: int, reduction: str,
         "two_level": Exchange.TWO_LEVEL,
         "sparse": Exchange.SPARSE,
     }[reduction]
-    tables = replace(MLPERF, ids=(parse_distribution(ids),) * len(MLPERF))
+    known, given = load_tables("mlperf-dlrm-dcnv2"), "zipf:0.9" if ids == "own" else ids
+    if ids == "own":  # every second table says its ids itself, every third has weights
+        own = [None, parse_distribution("zipf:1.1")]
+        each = [
+            replace(table, distribution=own[at % 2], weighted=at % 3 == 0)
+            for at, table in enumerate(known.tables)
+        ]
+        known = replace(known, tables=tuple(each))
+    tables = PlanTables.of(known, parse_distribution(given))
     evaluator = Evaluator.on(MACHINE, tables, 1024, gpus)
     whole, copy = Placement.of(Scheme(kind, gpus), range(gpus)), Placement.of(Scheme(Exchange.DP))
     placements = tuple(whole if rows >= gpus else copy for rows in MLPERF.rows)
     found = evaluator.cost(Plan(tables, placements, gpus, evaluator.domain))
     wanted = project_one(
-        tables="mlperf-dlrm-dcnv2",
+        tables=known,
         machine=MACHINE,
         batch=1024,
         gpus=gpus,
         reduction=reduction,
-        distribution=ids,
+        distribution=given,
         overrides={"hbm_bytes": 200e9},
     ).totals
     for name in ("time_s", "low_s", "high_s"):

@@ -82,7 +82,13 @@ def test_tables_that_are_all_in_one_tier_cost_what_a_projection_says(tier: str, 
 def test_unlike_tables_have_the_caches_of_fbgemm_in_a_projection_too(tier: str) -> None:
     """A cache for each type, and where rows are prefetched or on SSDs for each width."""
     shapes = [("a", 32, "fp32", 8.0), ("b", 64, "fp32", 9.0), ("c", 64, "fp16", 7.0), ("d", 128, "fp16", 5.0)]
-    some = TableSet("some", tuple(Table(name, 10**6, dim, L, dtype) for name, dim, dtype, L in shapes))
+    own = {"b": parse_distribution("zipf:1.2")}
+    some = TableSet(
+        "some",
+        tuple(
+            Table(name, 10**6, dim, L, dtype, name == "a", own.get(name)) for name, dim, dtype, L in shapes
+        ),
+    )
     answer = project_one(tables=some, gpus=8, tier=tier, distribution="zipf:1.05")
     tables = PlanTables.of(some, parse_distribution("zipf:1.05"))
     evaluator = Evaluator.on(BOX, tables, 1024, 8, below=Below.of([parse_tier(tier)]))

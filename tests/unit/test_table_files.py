@@ -135,12 +135,12 @@ def test_a_table_s_own_distribution_goes_before_that_of_all() -> None:
     assert PlanTables.of(tables, [UNIFORM, UNIFORM]).ids == (UNIFORM, UNIFORM)
 
 
-def test_project_says_what_it_does_not_count(cli: Any, tmp_path: Path) -> None:
+def test_project_counts_what_tables_say_of_their_own_ids(cli: Any, tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text(CSV)
     made = cli("project", "--model", str(path), "--gpus", "8")
-    assert made.code == 0 and "own distributions and weights are not counted here" in made.err
-    assert "not counted" not in cli("project", "--model", "criteo-kaggle", "--gpus", "8").err
+    assert made.code == 0 and "1 table with weights" not in made.err
+    assert "ids with weights in 1 table, uniform, zipf:1.05 ids" in " ".join(made.out.split())
 
 
 @pytest.mark.parametrize("exchange", [kind.key for kind in Exchange])

@@ -91,7 +91,8 @@ def _lines(asked: Projection, batches: list[float]) -> list[Drawn]:
     timing = forward.baseline(local)
     kinds = [str(Evidence.from_rank(int(rank))) for rank in np.broadcast_to(timing.evidence, sizes.shape)]
     moved = sum(
-        _asked_bytes(forward, each * g.count, g.pooling, g.dim, g.element_bytes, ids) for g in local.groups
+        _asked_bytes(forward, each * g.count, g.pooling, g.dim, g.element_bytes, ids + g.weight_bytes)
+        for g in local.groups
     )
     moved = np.broadcast_to(moved, sizes.shape)
     numbers = {

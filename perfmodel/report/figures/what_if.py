@@ -236,7 +236,7 @@ def heat_map(asked: Projection, frames: Sequence[pd.DataFrame] = ()) -> Block | 
     """
     if asked.gpus == 1 and asked.forward.tier is None:
         return HEAT_MAP.missing(_ONE_GPU)
-    if len(asked.work.groups) > 1:
+    if len(asked.work.groups) > 1 or not asked.work.groups[0].plain:
         return HEAT_MAP.missing("the tables of a set have their own pooling and dim: ask about equal tables.")
     frames = frames or [plane(asked, *names) for names in _PLANES]
     everything = np.concatenate([f["slowdown"].to_numpy(float) for f in frames])
