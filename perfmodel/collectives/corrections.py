@@ -117,6 +117,8 @@ def correction(
         at = GRID_LOG2 - same_step_shift(cell.collective, cell.gpus, group.gpus)
         ends = np.log2([cell.anchor_bytes[0], cell.anchor_bytes[-1]])
         free = (taken < 0) & (at >= ends[0] - _SLACK) & (at <= ends[1] + _SLACK)
+        if not free.any():
+            continue
         taken[free], sizes_log2[free] = index, np.clip(at[free], *ends)
         measured, by_law = np.log(curve_time(cell, GRID_BYTES)), law(Group.of(cell.gpus, cell.domain_gpus))
         log_measured[free] = np.interp(sizes_log2[free], GRID_LOG2, measured)

@@ -279,6 +279,12 @@ def root_of(covariance: Floats) -> Floats:
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
+@lru_cache(maxsize=64)
+def _drawn(covariance: tuple[tuple[float, ...], ...]) -> Floats:
+    """Draws of unknowns less their means, a row a draw."""
+    return np.asarray(deviates(len(covariance)) @ root_of(np.array(covariance)).T)
+
+
 def from_law(
     machine: Machine, calibration: Calibration, law: Law | None, collective: str, group: Group
 ) -> Spread:
@@ -301,7 +307,7 @@ def from_law(
         return np.asarray(np.log(link_law.time_at(q, steps, collective, which, sizes)))
 
     centre = log_time(unknowns, group)
-    draws = unknowns + deviates(unknowns.size) @ root_of(np.array(law.log_covariance)).T
+    draws = unknowns + _drawn(tuple(map(tuple, law.log_covariance)))
     drawn = log_time(draws, group, _COARSE_BYTES).std(axis=0)
     basis = f"law of the links ({calibration.calibration_id})"
     stages = [Stage("law of the links", link_law.time, centre)]

@@ -22,6 +22,7 @@ from perfmodel.projections.timed import TimedStep
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
 
 Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -48,10 +49,13 @@ def project_grid(forward: Forward, work: Configs) -> Grid:
     <step>_time_s of every step.
     Limits: one GPU -> slowdown, low and high exactly 1
     """
-    spans = [slice(at, min(at + CHUNK, len(work))) for at in range(0, len(work), CHUNK)]
+    if len(work) <= CHUNK:
+        return costed(forward, work).grid
+    order = np.argsort(work.gpus, kind="stable")  # a chunk has few numbers of GPUs: few curves of collectives
+    spans = [order[at : at + CHUNK] for at in range(0, len(work), CHUNK)]
 
-    def part(span: slice) -> Grid:
-        return costed(forward, work if len(spans) == 1 else work.part(span)).grid
+    def part(span: Ints) -> Grid:
+        return costed(forward, work.part(span)).grid
 
     out: dict[str, NDArray[Any]] = {}
     names: tuple[str, ...] = ()
@@ -64,13 +68,9 @@ def project_grid(forward: Forward, work: Configs) -> Grid:
     return Grid(out, names)
 
 
-def _mapped(function: Callable[[slice], Grid], spans: list[slice]) -> Iterator[Grid]:
-    """Results in order; several threads when there are several chunks (numpy releases the lock)."""
-    workers = min(len(spans), os.cpu_count() or 1)
-    if workers == 1:
-        yield from map(function, spans)
-        return
-    with ThreadPoolExecutor(workers) as pool:
+def _mapped(function: Callable[[Ints], Grid], spans: list[Ints]) -> Iterator[Grid]:
+    """Results in order; several threads (numpy releases the lock)."""
+    with ThreadPoolExecutor(min(len(spans), os.cpu_count() or 1)) as pool:
         yield from pool.map(function, spans)
 
 
