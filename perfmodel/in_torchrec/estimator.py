@@ -18,11 +18,11 @@ from torchrec.distributed.planner.types import (
 from perfmodel.errors import BadInputError
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.exchange_sets import ExchangeSets
+from perfmodel.passes.fast_times import LAUNCHES
 from perfmodel.passes.placement import COPY, Scheme
 from perfmodel.passes.schemes import OF_TORCHREC, by_domain, copied
 from perfmodel.passes.steps import BACKWARD, STEPS
 from perfmodel.passes.tables import PlanTables
-from perfmodel.passes.timing import LAUNCHES
 from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.workload import Table, TableSet

@@ -17,6 +17,7 @@ from perfmodel.passes.allowed_tiers import Below, check_machine
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.cut import Training
 from perfmodel.passes.exchange_sets import ExchangeSets
+from perfmodel.passes.fast_times import FastTimes
 from perfmodel.passes.loads import LoadModel, Loads, Resource, ShardLoads
 from perfmodel.passes.memory import MemoryModel, PlanMemory
 from perfmodel.passes.placement import Plan, Scheme
@@ -36,7 +37,7 @@ from perfmodel.passes.steps import (
 )
 from perfmodel.passes.tables import PlanTables
 from perfmodel.passes.tier_times import LINK, SHARED, cache_state_bytes
-from perfmodel.passes.timing import AHEAD, PassTimes
+from perfmodel.passes.timing import AHEAD
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.workload import id_dtype_bytes
@@ -150,7 +151,7 @@ class Evaluator:
         steps = with_tiers(steps, ssd=below.ssd) if below is not None else steps
         prefetch = below is not None and below.prefetch
         ids = self.model.id_bytes, self.model.sort_digits
-        self.times = PassTimes(self.basis, self.gpus, self.domain, steps, groups, prefetch, *ids)
+        self.times = FastTimes(self.basis, self.gpus, self.domain, steps, groups, prefetch, *ids)
 
     @staticmethod
     def on(machine: str | Machine, tables: PlanTables, batch: int, gpus: int, **options: Any) -> Evaluator:
@@ -362,7 +363,7 @@ class Evaluator:
         return steady(self.times.fast(most))
 
     def parts(self, most: Array) -> dict[str, Array]:
-        """The same for every step by its name (``PassTimes.parts``)."""
+        """The same for every step by its name (``FastTimes.parts``)."""
         return self.times.parts(most)
 
     def shard_memory(

@@ -69,6 +69,12 @@ class Step:
         return not self.collective and len(self.resources) == 2 and not self.below_hbm
 
     @property
+    def sides(self) -> tuple[tuple[Resource, ...], ...]:
+        """Of a kernel the resources of each memory or device that it waits for at the same time."""
+        cut = 2 if self.name in ("read_ssd", "gather_host") else len(self.resources)
+        return tuple(side for side in (self.resources[:cut], self.resources[cut:]) if side)
+
+    @property
     def below_hbm(self) -> bool:
         """Whether it waits for a tier below the HBM, whose constants err apart from the kernels'."""
         return self.name in _BELOW_NAMES

@@ -1,12 +1,12 @@
-"""Times of the steps of a pass at any loads: exact with their bands, or many at once for a search."""
+"""Times of the steps of a pass at any loads, with their bands."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import groupby
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,19 +17,14 @@ from perfmodel.model import embedding_bag as eb
 from perfmodel.model.tiers import exposed_time
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.cut import Of
-from perfmodel.passes.fast_curve import FastCurve
-from perfmodel.passes.handover import BETWEEN, Sent
-from perfmodel.passes.step_resources import Resource
+from perfmodel.passes.handover import Sent
 from perfmodel.passes.steps import ACROSS, ALL, INSIDE, SPLITS, STEPS, WEIGHTS, Step, StepRow
-from perfmodel.passes.tier_times import CACHE, TierTimes
+from perfmodel.passes.tier_times import TierTimes
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
-LAUNCHES = "launches_of_group_"
-"""Of the launches of a group of tables, the start of their name among ``PassTimes.parts``."""
 HBM_GATHER, LINK_GATHER = "HBM gather", "gather over the host link"
 """Sides of a gather from two memories."""
-TimeOf = Callable[[Array], Array]
 AHEAD = ("cache_lookup", "fetch_rows", "ssd_lookup", "read_ssd", "write_ssd")
 """Steps that run beside the batch before where they are prefetched."""
 LOOK_UPS = ("cache_lookup", "ssd_lookup")
@@ -40,7 +35,7 @@ LOOK_UPS = ("cache_lookup", "ssd_lookup")
 class PassTimes:
     """Steps on G ranks in NVLink domains of g, with the constants and libraries of ``basis``.
 
-    gpus, domain, id_bytes  of all passes, or of each [...]: then only ``exact`` times them
+    gpus, domain, id_bytes  of all passes, or of each [...]
     groups  resources, each of which is above 0 where a plan uses a group of tables that TorchRec looks up by
             itself (``LookUpGroups``); none: one launch looks up all tables
     digits  that the sort of the backward needs (``LoadInputs.sort_digits``)
@@ -69,7 +64,7 @@ class PassTimes:
         """One step at the busiest rank's loads [..., K], with band, floor and evidence; arrays [...]."""
         x = [np.atleast_1d(most[..., resource]) for resource in step.resources]
         if step.collective:
-            return self._collective(step, self.payload(step, most))
+            return self.collective(step, self.payload(step, most))
         launches = self.launches(most) if step.grouped else 1.0
         if step.below_hbm:
             return self._below(step, x, launches)
@@ -97,7 +92,7 @@ class PassTimes:
             if not same[0].collective:
                 yield from (self.exact(step, most) for step in same)
                 continue
-            timing = self._collective(same[0], np.stack([self.payload(step, most) for step in same]))
+            timing = self.collective(same[0], np.stack([self.payload(step, most) for step in same]))
             yield from (timing.at(row) for row in range(len(same)))
 
     def launches(self, most: Array) -> Array:
@@ -105,12 +100,6 @@ class PassTimes:
         if not self.groups:
             return np.ones(most.shape[:-1])
         return np.asarray(np.maximum((most[..., list(self.groups)] > 0).sum(axis=-1), 1.0))
-
-    @cached_property
-    def apart(self) -> tuple[Step, ...]:
-        """The launches of each group, as steps that ``fast`` adds by themselves."""
-        places = (cast("Resource", resource) for resource in self.groups)
-        return tuple(Step(f"{LAUNCHES}{at}", (resource,)) for at, resource in enumerate(places))
 
     def beside(self, name: str, most: Array) -> tuple[str, float]:
         """The side of the gather that the one of this name hides, and its time [s]. Limits: none -> "", 0"""
@@ -180,7 +169,7 @@ class PassTimes:
     def all_splits(self, sets: int) -> float:
         """Time of one all-to-all with the splits of several sets of exchanges [s]."""
         step = STEPS[SPLITS]
-        return float(self._collective(step, np.atleast_1d(sets * self.splits_bytes)).time_s[0])
+        return float(self.collective(step, np.atleast_1d(sets * self.splits_bytes)).time_s[0])
 
     def group(self, step: Step) -> tuple[Array, int | None]:
         """Ranks of a collective [...], and how many of them are in a node.
@@ -210,7 +199,8 @@ class PassTimes:
         ]
         return sent, received, np.array(np.broadcast_arrays(*parts)).reshape(len(held), -1)
 
-    def _collective(self, step: Step, payload: Array) -> Timing:
+    def collective(self, step: Step, payload: Array) -> Timing:
+        """A collective at those sizes [bytes], with band, floor and evidence."""
         ranks, node = self.group(step)
         if (ranks == 1).all() or not payload.any():
             return nothing(payload.shape)
@@ -228,162 +218,6 @@ class PassTimes:
     def sent(self, step: Step, payload: Array, time: Array) -> Sent:
         ranks, _ = self.group(step)
         return Sent(step.alike, step.collective, payload, _spread(ranks, payload), time)
-
-    def fast(self, most: Array) -> Array:
-        """Times [...] of many passes from the busiest ranks' loads [..., K]: for a search, without bands.
-
-        Within 0.1 % of the sum of ``exact``; 100 000 passes in tens of milliseconds.
-        """
-        total = np.zeros(most.shape[:-1])
-        for name, time in self._fast.items():
-            if not (self.prefetch and name in AHEAD):
-                total += time(most)
-        return np.maximum(total, self.ahead(most)) if self.prefetch else total
-
-    def ahead(self, most: Array) -> Array:
-        """Of those, times [...] of what fills the caches; it never falls as loads rise."""
-        total = np.zeros(most.shape[:-1])
-        for name in AHEAD:
-            if name in self._fast:
-                total += self._fast[name](most)
-        return total
-
-    def parts(self, most: Array) -> dict[str, Array]:
-        """The same for every step by its name, each rising with its loads; "handover" is in its steps,
-        and what a pass adds between its steps, if anything, is "between_steps". What is prefetched takes no
-        time here, for it may run beside all the rest."""
-        hidden = AHEAD if self.prefetch else ()
-        return {name: time(most) * (name not in hidden) for name, time in self._fast.items()}
-
-    @cached_property
-    def _fast(self) -> dict[str, TimeOf]:
-        """Of every step its time as a function of the loads."""
-        fast: dict[str, TimeOf] = {}
-        for step in self.steps:
-            if step.collective and self.group(step)[0] > 1:
-                fast[step.name] = self._fast_collective(step)
-            elif not step.collective and (step.always or step.alone or self.gpus > 1):
-                fast[step.name] = self._fast_kernel(step)
-        for step in self.apart:
-            fast[step.name] = self._fast_launches(step.resources[0])
-        between = self.basis.setting.handover.constants.get(BETWEEN)
-        if between is not None and self.gpus > 1:
-            needs = [step.resources[0] for step in self.steps if step.collective]
-            fast[BETWEEN] = lambda most: between.value * (most[..., needs].max(axis=-1) > 0)
-        return fast
-
-    def _fast_collective(self, step: Step) -> TimeOf:
-        def exact(size: Array) -> Array:
-            time = self._collective(step, size).time_s
-            known = self.basis.setting.handover
-            if not known.known:
-                return time
-            between = known.constants.get(BETWEEN)
-            return time + known.times([self.sent(step, size, time)])[1] - (between.value if between else 0)
-
-        sizes = step.resources
-        if step.splits:
-            fixed = float(exact(np.array([self.splits_bytes]))[0])
-            return lambda most: np.asarray(fixed * (most[..., sizes[0]] > 0))
-        curve = FastCurve(exact)
-        if len(sizes) == 1:
-            return lambda most: curve(most[..., sizes[0]])
-        return lambda most: curve(np.maximum(most[..., sizes[0]], most[..., sizes[1]]))
-
-    def _fast_launches(self, resource: int) -> TimeOf:
-        launches_s = sum(self._floor(step) for step in self.steps if step.grouped)
-        return lambda most: np.asarray(launches_s * (most[..., resource] > 0), dtype=np.float64)
-
-    def _floor(self, step: Step) -> float:
-        """Launch of a kernel [s]."""
-        if step.sorts:
-            return self.basis.sort_middle(self.digits, alone=step.sorts_alone)[0]
-        by_owner = step.name == "bucketize"
-        return self.basis.setting.machine.value("bucketize_floor_s" if by_owner else "launch_floor_s")
-
-    def _fast_kernel(self, step: Step) -> TimeOf:
-        value = self.basis.setting.machine.value
-        sizes = step.resources
-        floor = 0.0 if step.grouped and self.groups else self._floor(step)
-        if step.below_hbm:
-            return self._fast_below(step)
-        if step.gathers:
-            t0, dram, l2 = floor, value("gather_bytes_per_s"), value("l2_bytes_per_s")
-
-            def gather(most: Array) -> Array:
-                moved = np.maximum(most[..., sizes[0]] / dram, most[..., sizes[1]] / l2)
-                return t0 + moved if step.always else np.where(moved > 0, t0 + moved, 0)
-
-            return gather
-        if step.sorts:
-            rate = self.basis.sort_middle(self.digits, alone=step.sorts_alone)[1]
-        else:
-            by_owner = step.name == "bucketize"
-            rate = value("bucketize_bytes_per_s" if by_owner else "local_sum_bytes_per_s")
-
-        def stream(most: Array) -> Array:
-            moved = most[..., sizes[0]]
-            return np.asarray(floor * (moved > 0) + moved / rate)
-
-        return stream
-
-    def _fast_below(self, step: Step) -> TimeOf:
-        value, sizes = self.basis.setting.machine.value, step.resources
-        if step.name in LOOK_UPS:
-            t0, each = (self.basis.constant(key) for key in CACHE)
-            return lambda most: t0 * (most[..., sizes[0]] > 0) + most[..., sizes[0]] / self.id_bytes * each
-        if step.name == "write_ssd":
-            rate = float(self.tiers.write_rate(self._sharers))
-            return lambda most: np.asarray(most[..., sizes[0]] / rate)
-        memory, link = self.link_rates(step)
-        latency = value("host_latency_s")
-        over = sizes[:2] if step.name == "read_ssd" else sizes[-2:]
-
-        def crossing(most: Array) -> Array:
-            moved, wire = most[..., over[0]], most[..., over[1]]
-            return np.asarray(latency * (moved > 0) + np.maximum(moved / memory, wire / link))
-
-        if step.name == "read_ssd":
-            return self._fast_ssd(sizes[2], crossing)
-        if step.name != "gather_host":
-            return crossing
-        t0 = 0.0 if self.groups else self._floor(step)
-        dram, l2 = value("gather_bytes_per_s"), value("l2_bytes_per_s")
-
-        def gather(most: Array) -> Array:
-            local = np.maximum(most[..., sizes[0]] / dram, most[..., sizes[1]] / l2)
-            return t0 + np.maximum(local, crossing(most))
-
-        return gather
-
-    def _fast_ssd(self, resource: int, crossing: TimeOf) -> TimeOf:
-        latency, rate = self.basis.setting.machine.value("ssd_latency_s"), self.ssd_rate
-
-        def read(most: Array) -> Array:
-            size = most[..., resource]
-            return np.maximum(crossing(most), latency * (size > 0) + size / rate)
-
-        return read
-
-    @property
-    def ssd_rate(self) -> float:
-        """Of blocks that one GPU reads from SSDs [bytes/s]."""
-        block = self.basis.setting.machine.value("ssd_block_bytes")
-        return block * float(self.tiers.reads_per_s(self._sharers))
-
-    @property
-    def _sharers(self) -> float:
-        """GPUs that share the host memory and the SSDs of a node."""
-        return float(self.tiers.sharers(float(self.gpus)))
-
-    def link_rates(self, step: Step) -> tuple[float, float]:
-        """Rates of the memory behind the link, for rows, and of the link, for rows with headers [bytes/s]."""
-        both = self.both_ways if step.name == "update_host" or self.training else 1.0
-        both = 1.0 if step.name == "gather_host" else both
-        value = self.basis.setting.machine.value
-        sharers = self._sharers
-        link = value("host_link_bytes_per_s") * self.basis.constant("link_packet_fraction")
-        return both * value("host_bytes_per_s") / sharers, both * link
 
 
 def _spread(value: ArrayLike, like: Array) -> Array:

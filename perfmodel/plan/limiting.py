@@ -99,10 +99,10 @@ def _resources(row: StepRow, answer: Planned) -> tuple[str, str]:
     if row.limit in SSDS:
         return _slowest_of_ssds(e.setting.machine), "ssd_latency_s"
     if step.below_hbm:
-        memory, link = e.times.link_rates(step)
-        over = step.resources[:2] if step.name == "read_ssd" else step.resources[-2:]
-        moved, wire = e.loads(answer.plan).values[list(over), row.rank]
-        slower = "host_bytes_per_s" if moved / memory > wire / link else "host_link_bytes_per_s"
+        over = slice(0, 2) if step.name == "read_ssd" else slice(-2, None)
+        moved, wire = e.loads(answer.plan).values[list(step.resources[over]), row.rank]
+        memory, link = e.times.slopes(step)[over]
+        slower = "host_bytes_per_s" if moved * memory > wire * link else "host_link_bytes_per_s"
         return slower, "launch_floor_s"
     if step.gathers:
         return "l2_bytes_per_s" if row.limit == "l2_bytes_per_s" else "gather_bytes_per_s", "launch_floor_s"

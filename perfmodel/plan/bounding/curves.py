@@ -35,15 +35,10 @@ def scale_of(evaluator: Evaluator, step: Step, at: int) -> float:
     """
     if step.name == "read_ssd":
         return np.inf if step.resources[at] in _BESIDE_SSDS else 1.0
-    value = evaluator.setting.machine.value
-    if (step.gathers or step.name == "gather_host") and at == 1:
-        return value("l2_bytes_per_s") / value("gather_bytes_per_s")
-    if not step.below_hbm or at == 0:
+    if step.collective or at == 0:
         return 1.0
-    memory, link = evaluator.times.link_rates(step)
-    if step.name == "gather_host":
-        return (memory if at == len(step.resources) - 2 else link) / value("gather_bytes_per_s")
-    return link / memory
+    slopes = evaluator.times.slopes(step)
+    return slopes[0] / slopes[at]
 
 
 def rooms_of(evaluator: Evaluator) -> dict[Resource, float]:
