@@ -62,7 +62,7 @@ def answered(typed: Mapping[str, Any]) -> AlternativesAnswer:
     from perfmodel.schema.prices import read_prices
 
     shared = {**typed, "scenario": "cluster", "local_memory": None, "remote_memory": None}
-    question = question_of(shared, copied=True)
+    question = question_of({**shared, "objective": None}, copied=True)
     if typed["global_batch"] is not None and typed["equal_batch"] != GLOBAL:
         raise BadInputError("--global-batch is of all GPUs together.", "leave out --equal-batch.")
     questions = on_machines(question, typed)

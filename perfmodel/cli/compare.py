@@ -33,7 +33,8 @@ from perfmodel.plan.files import read_document
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.for_torchrec.files import plan_of, read_any_plan
 from perfmodel.plan.for_torchrec.printed import read_printed_plan
-from perfmodel.plan.made_for import MadeFor, default_optimizer
+from perfmodel.plan.made_for import MadeFor
+from perfmodel.question.groups import default_optimizer
 from perfmodel.question.plans import JUDGED, CompareOptions
 from perfmodel.report.terminal import page_width, wrapped
 from perfmodel.report.traced_text import traced_text

@@ -16,8 +16,8 @@ from perfmodel.cli.typed_line import TypedLine
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.explain_plan import explain_plan_step
 from perfmodel.plan.for_torchrec.files import read_any_plan
-from perfmodel.plan.made_for import MadeFor, default_optimizer
-from perfmodel.question.plans import OBJECTIVES
+from perfmodel.plan.made_for import MadeFor
+from perfmodel.question.groups import OBJECTIVES, default_optimizer
 from perfmodel.report.explanation_text import explanation_text
 
 _TYPED = tuple(name for name in OF_PLAN if name not in ("plan_file", "as_json"))

@@ -59,7 +59,8 @@ from perfmodel.plan.for_torchrec.files import read_any_plan
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import PlanQuestion, costs_of
 from perfmodel.plan.what_ifs import WhatIf, what_ifs
-from perfmodel.question.plans import OBJECTIVES, PlanOptions
+from perfmodel.question.groups import OBJECTIVES
+from perfmodel.question.plans import PlanOptions
 from perfmodel.report.page.plan_page import plan_page
 from perfmodel.report.plan_text import plan_csv, plan_text
 from perfmodel.units import format_fraction, format_time

@@ -18,8 +18,7 @@ from perfmodel.passes.settings import CLUSTER
 from perfmodel.plan.files import read_made_for, read_model
 from perfmodel.plan.made_for import MadeFor
 from perfmodel.projections.understood import exact_text
-from perfmodel.question.groups import DEFAULT_BATCH, DEFAULT_MACHINE
-from perfmodel.question.plans import OBJECTIVES
+from perfmodel.question.groups import DEFAULT_BATCH, DEFAULT_MACHINE, OBJECTIVES
 from perfmodel.report.terminal import page_width, wrapped
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.distributions import Distribution, parse_distribution

@@ -15,8 +15,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.passes.allowed_tiers import Below
 from perfmodel.passes.tables import PlanTables
 from perfmodel.plan import Plan
-from perfmodel.plan.question import trains
-from perfmodel.question.groups import DEFAULT_BATCH, RESERVE
+from perfmodel.question.groups import DEFAULT_BATCH, RESERVE, trains
 from perfmodel.question.plans import FORMATS
 from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
 from perfmodel.schema.files import unknown_name

@@ -117,6 +117,7 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
 def _beside(answer: Projection, file: str | None) -> Hosted | None:
     """The answer with an eager host. Limits: nothing sharded, or a host in its times already -> None"""
     clocks = {*answer.setting.links.clocks, answer.setting.kernel_clock}
-    if answer.gpus == 1 or answer.forward.memory is not None or Clock.EAGER in clocks:
+    forward = answer.forward
+    if answer.gpus == 1 or forward.memory is not None or forward.training or Clock.EAGER in clocks:
         return None
     return hosted(answer, EAGER, file)

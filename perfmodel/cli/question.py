@@ -25,6 +25,7 @@ from perfmodel.passes.schemes import usual_reduction
 from perfmodel.passes.settings import CLUSTER, Setting, load_setting
 from perfmodel.projections import Projection, prepare, project_one
 from perfmodel.projections.inputs import DEFAULT_RESERVE
+from perfmodel.question.groups import OBJECTIVES, trains
 from perfmodel.schema.distributions import Distribution
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.tiers import Tier
@@ -60,6 +61,8 @@ class Question:
     distribution: Distribution | None = None
     local_memory: tuple[float, ...] | None = None  # bytes, bytes per second, latency, GPUs that share it
     tier: str | Tier | None = None
+    objective: str = OBJECTIVES[0]
+    optimizer: str | None = None
 
     def keywords(self, *without: str) -> dict[str, Any]:
         """Of ``perfmodel.project``: all that was said, but not what is named here."""
@@ -116,6 +119,8 @@ def question_of(typed: Mapping[str, Any], *, copied: bool = False) -> Question:
         distribution=ids,
         local_memory=_memory_of(first.get("local_memory"), first.get("remote_memory")),
         tier=first.get("tier"),
+        objective=OBJECTIVES[trains(first.get("objective") or OBJECTIVES[0], "--objective")],
+        optimizer=first.get("optimizer"),
     )
     return found if first.get("global_batch") is None else _of_all_gpus(found, first, copied)
 

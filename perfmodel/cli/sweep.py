@@ -31,6 +31,7 @@ from perfmodel.model.sharding import gpus_needed
 from perfmodel.projections import feasible_below, project
 from perfmodel.projections.grids import GRIDS, feasible, product
 from perfmodel.projections.inputs import DEFAULTS
+from perfmodel.question.groups import default_optimizer, trains
 from perfmodel.question.passes import SweepOptions
 from perfmodel.report.sweep_text import sweep_text
 from perfmodel.schema.distributions import UNIFORM
@@ -201,6 +202,8 @@ def _constants(question: Question) -> dict[str, str]:
         "reduction": str(question.reduction),
         "distribution": question.distribution.name if question.distribution else UNIFORM.name,
         "tier": str(question.tier or HBM),
+        "objective": question.objective,
+        "optimizer": question.optimizer or default_optimizer(training=trains(question.objective)),
         "calibration": f"{own} ({names})" if own else names,
         "overrides": " ".join(f"{key}={machine.value(key):.15g}" for key in sorted(machine.overrides)),
     }

@@ -39,30 +39,34 @@ def sum_band(*parts: tuple[ArrayLike, ArrayLike, ArrayLike]) -> tuple[Array, Arr
     return time - down, time, time + up
 
 
-def slowdown_band(
-    C: tuple[ArrayLike, ArrayLike, ArrayLike],
-    K: tuple[ArrayLike, ArrayLike, ArrayLike],
-    b: tuple[ArrayLike, ArrayLike, ArrayLike],
-) -> tuple[Array, Array]:
-    """Interval of the slowdown (C + K) / b from (low, centre, high) of each part.
+Times = tuple[ArrayLike, ArrayLike, ArrayLike]
 
-        low  = s - hypot((C - C_low)/b,  s - (C + K_high)/b_high)             [-]
-        high = s + hypot((C_high - C)/b, (C + K_low)/b_low - s),   s = (C + K)/b
 
-    C      all communication steps; they share one cause (one library on one fabric), so the lows and the
-           highs of the steps were added before, as if fully correlated, and what errs apart by ``sum_band``
-    K      the kernels of the sharded pass, added in the same way;  b  the local kernel (the baseline)
+def slowdown_band(C: Times, *shared: tuple[Times, Times]) -> tuple[Array, Array]:
+    """Interval of the slowdown s = (C + sum K_i) / sum b_i from (low, centre, high) of each part.
+
+        low  = s - sqrt(((C - C_low)/b)^2  + sum_i (s - (t + K_i,high - K_i)/(b + b_i,high - b_i))^2)     [-]
+        high = s + sqrt(((C_high - C)/b)^2 + sum_i ((t + K_i,low - K_i)/(b + b_i,low - b_i) - s)^2)
+        t = C + sum K_i,   b = sum b_i
+
+    C      all that the local pass has not: communication, whose steps share one cause (one library on one
+           fabric), so their lows and highs were added before, and what errs apart by ``sum_band``
+    shared  K_i, b_i  what errs together in both: the kernels of the sharded pass, and of the local one (the
+           baseline); of a training step their sorts of ids too
     The same kernel model gives K and b, so its error moves both at once: were all kernels faster than
     thought (K_low, b_low), the unchanged communication would weigh more and the slowdown would be higher.
-    Communication and kernels have separate causes: the two shifts of s combine in quadrature.
+    Causes are separate: the shifts of s combine in quadrature.
     Source: first-order propagation about the centre, group by group
     Limits: no communication and K = b -> low = high = 1;  no errors -> low = high = s;
             exact kernels -> (C_low + K)/b and (C_high + K)/b
     """
-    (c_low, c, c_high), (k_low, k, k_high), (b_low, base, b_high) = (
-        tuple(_array(x) for x in part) for part in (C, K, b)
-    )
-    s = (c + k) / base
-    down = quadrature((c - c_low) / base, s - (c + k_high) / b_high)
-    up = quadrature((c_high - c) / base, (c + k_low) / b_low - s)
+    c_low, c, c_high = (_array(x) for x in C)
+    pairs = [tuple(tuple(_array(x) for x in part) for part in pair) for pair in shared]
+    time = c + sum((k for (_, k, _), _ in pairs), np.zeros(()))
+    base = sum((b for _, (_, b, _) in pairs), np.zeros(()))
+    s = time / base
+    down, up = (c - c_low) / base, (c_high - c) / base
+    for (k_low, k, k_high), (b_low, b, b_high) in pairs:
+        down = quadrature(down, s - (time - k + k_high) / (base - b + b_high))
+        up = quadrature(up, (time - k + k_low) / (base - b + b_low) - s)
     return s - down, s + up

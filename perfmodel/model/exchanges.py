@@ -202,6 +202,18 @@ def sort_bytes(lookups: Number, digits: Number, id_bytes: Number, place_bytes: N
     return lookups * (id_bytes + 2 * digits * (id_bytes + place_bytes))
 
 
+def sort_digits(E: Number) -> Number:
+    """Digits of 8 bits by which FBGEMM's backward sorts ids: those that the rows of all tables have.
+
+        ceil(log2(E) / 8)                                                     [-]
+
+    E  rows of all tables of a launch [rows]
+    Source: FBGEMM, ``transpose_embedding_input``: it sorts linear indices, no more bits than their total has
+    Limits: 256 rows -> 1;  257 -> 2;  2^32 -> 4
+    """
+    return np.ceil(np.log2(np.maximum(E, 2.0)) / 8)
+
+
 def shard_rows(E: ArrayLike, r: ArrayLike) -> Array:
     """Rows that the largest of r row parts holds: ceil(E / r).
 

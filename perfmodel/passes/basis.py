@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ from perfmodel.schema.limits import limits_of
 from perfmodel.schema.workload import payload_element_bytes
 
 Array = NDArray[np.float64]
+Of = Any
+"""A number of all tables or passes, or an array with that of each."""
 Value = Callable[[str], float]
 
 KERNEL_LIBRARY = "kernel"
@@ -176,7 +179,7 @@ class PassBasis:
         time = kernels.stream_kernel_time(moved, floor_s, value(rate))
         return self._kernel(step, moved, time, floor_s, (floor, rate), (floor, rate), np.bool_(False))
 
-    def sort_ends(self, digits: float, *, alone: bool) -> tuple[tuple[float, float], tuple[float, float]]:
+    def sort_ends(self, digits: Of, *, alone: bool) -> tuple[tuple[Of, float], tuple[Of, float]]:
         """Floor and rate of the fastest and of the slowest way to find equal ids [s, bytes/s].
 
         digits  of an id that the sort of the backward needs;  alone  that sort, as far as its constants are
@@ -192,21 +195,23 @@ class PassBasis:
         wide = float(np.exp(constant("normal_quantile_95") * sd))
         return (floor / wide, rate * wide), (floor * wide, rate / wide)
 
-    def sort_middle(self, digits: float, *, alone: bool) -> tuple[float, float]:
+    def sort_middle(self, digits: Of, *, alone: bool) -> tuple[Of, float]:
         """Floor and rate of a step that finds equal ids: geometric means of both ends."""
         ends = self.sort_ends(digits, alone=alone)
-        floor, rate = (float(geometric_mean(*pair)) for pair in zip(*ends, strict=True))
-        return floor, rate
+        floor, rate = (geometric_mean(*pair) for pair in zip(*ends, strict=True))
+        return floor, float(rate)
 
-    def sort_timing(
-        self, moved: Array, digits: float, launches: Array | float = 1.0, *, alone: bool
-    ) -> Timing:
+    def sort_timing(self, moved: Array, digits: Of, launches: Array | float = 1.0, *, alone: bool) -> Timing:
         """Equal ids of so many bytes (``exchanges.sort_bytes``), with both ends as its band."""
         ends, middle = self.sort_ends(digits, alone=alone), self.sort_middle(digits, alone=alone)
         floors, rates = zip(*ends, strict=True)
         low, time, high = (
             kernels.stream_kernel_time(moved, floor * launches, rate)
-            for floor, rate in ((min(floors), max(rates)), middle, (max(floors), min(rates)))
+            for floor, rate in (
+                (np.minimum(*floors), max(rates)),
+                middle,
+                (np.maximum(*floors), min(rates)),
+            )
         )
         floor = np.broadcast_to(np.asarray(middle[0] * launches), time.shape)
         rank, code = (constant(x, time.shape) for x in (Evidence.TRANSFERRED.rank, 0))

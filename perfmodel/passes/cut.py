@@ -14,14 +14,13 @@ from perfmodel.model import exchanges as ex
 from perfmodel.model import kernels
 from perfmodel.model.look_ups import Gather, LookUps
 from perfmodel.passes.allowed_tiers import Below
+from perfmodel.passes.basis import Of
 from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.schemes import PARTIAL, Exchange
 from perfmodel.passes.skew import AllLookUps
 from perfmodel.passes.tables import TableShapes
 
 Array = NDArray[np.float64]
-Of = Any
-"""A number of all tables or passes, or an array with that of each."""
 Part = tuple[int, float, float, float, float]
 """A shard of a cache: look-up kind of its table, row parts, share of its rows that the cache is sized for;
 ranks of ``ub``, each of which asks for a row once, else 0; rows of its table on their way at once."""
@@ -48,7 +47,7 @@ class LoadInputs:
     batch     B, samples of one rank;  gpus  G;  domain  g;  id_bytes  of one id [bytes]: of all tables, or of
               each [T], where these are of many configurations
     payload_bytes  v, bytes of a pooled element in an exchange
-    beside    tables of the pass, of which each is one: None: T
+    beside    tables of the pass, of which each is one: None: T;  all_rows  of those tables: None: of all T
     The L2 is shared by the shards of a rank. How many those are depends on the whole plan; each is given the
     share that it has where all tables are cut into as many parts: 1 / max(1, T r c / G); copies of hot rows
     1 / T, for every rank has those of all tables.
@@ -67,6 +66,7 @@ class LoadInputs:
     sets: ExchangeSets | None = None  # of TorchRec; None: all tables exchange together
     below: Below | None = None  # tiers that tables may be in beside the HBM
     beside: Array | None = None
+    all_rows: Array | None = None
 
     @cached_property
     def look_ups(self) -> AllLookUps:
@@ -80,9 +80,10 @@ class LoadInputs:
         return self.tables.unique_rows(self.batch)
 
     @cached_property
-    def sort_digits(self) -> float:
-        """Of 8 bits, that the rows of all tables have together: FBGEMM's backward sorts no more of an id."""
-        return float(np.ceil(np.log2(max(float(self.tables.rows.sum()), 2.0)) / 8))
+    def sort_digits(self) -> Of:
+        """Of an id in the sort of the backward."""
+        rows = self.tables.rows.sum() if self.all_rows is None else self.all_rows
+        return ex.sort_digits(rows)
 
     @cached_property
     def pools(self) -> dict[tuple[tuple[Part, int], ...], dict[Part, tuple[float, float]]]:
@@ -159,8 +160,9 @@ class TableCut:
         row = ex.update_row_bytes(self.elements, self.w, *state)
         return read, touched, row + np.where(self.dp, 2 * self.D * self.gradient, 0)  # written and read
 
-    def sorted(self, lookups: Array, digits: Of) -> Array:
-        """Bytes that sorting the ids of so many look-ups moves."""
+    def sorted(self, lookups: Array, *, backward: bool = False) -> Array:
+        """Bytes that sorting the ids of so many look-ups moves: all of an id, or what the backward needs."""
+        digits = _of(self.model.sort_digits, self.t) if backward else self.id_bytes
         place = self.model.constant("sort_place_bytes")
         return np.asarray(ex.sort_bytes(lookups, digits, self.id_bytes, place))
 

@@ -158,7 +158,7 @@ def _input(a: TableCut, own: Array, everywhere: Array) -> None:
     )
     if not a.ub.any():
         return
-    everywhere[..., Resource.DEDUPLICATE] = a.sorted(a.B * (a.L + a.hot_L), plain) * a.ub
+    everywhere[..., Resource.DEDUPLICATE] = a.sorted(a.B * (a.L + a.hot_L)) * a.ub
     everywhere[..., Resource.REQUESTS_SENT] = ex.row_request_bytes(a.U, a.c, plain) * a.ub
     own[..., Resource.REQUESTS_RECEIVED] = ex.requested_rows(a.G, a.U, a.r) * plain * a.ub
 
@@ -261,17 +261,19 @@ def _convert(a: TableCut, own: Array, everywhere: Array) -> None:
 _OF_BAGS = (_dense, _two_level, _partial, _convert)
 
 
-def even_loads(cut: TableCut, count: Array, *, gathers: bool = True) -> Array:
+def even_loads(cut: TableCut, count: Array, *, works: bool = True, exchanges: bool = True) -> Array:
     """The loads [..., K] of every rank of tables [..., C] or [T, C] in as many parts as there are ranks.
 
-    count  tables that are like each;  gathers  whether the look-up counts beside what is exchanged
+    count  tables that are like each;  works  whether look-ups and updates of rows count;  exchanges  whether
+    all else counts
     """
-    fills = (_input, *((_look_up,) if gathers else ()), *_OF_BAGS)
-    own, everywhere = _Columns(), _Columns()
-    for fill in fills:
-        fill(cut, cast("Array", own), cast("Array", everywhere))
+    own, everywhere = (cast("Array", _Columns()) for _ in range(2))
+    for fill in (*((_look_up,) if works else ()), *((_input, *_OF_BAGS) if exchanges else ())):
+        fill(cut, own, everywhere)
+    if works and cut.model.training is not None:
+        backward(cut, cut.model.training, own, everywhere)
     most = np.zeros((TOGETHER, cut.t.shape[-1]))
-    for resource, side in (*own.items(), *everywhere.items()):
+    for resource, side in (each for loads in (own, everywhere) for each in cast("_Columns", loads).items()):
         most[resource] += (count * side).reshape(-1, cut.t.shape[-1]).sum(axis=0)
     return np.moveaxis(most, 0, -1)
 

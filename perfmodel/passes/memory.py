@@ -31,6 +31,17 @@ OPTIMIZERS: dict[str, tuple[int, int]] = {
 """fp32 numbers of state of each optimizer: for every element, and for every row of a shard (FBGEMM)."""
 
 
+def optimizer_state(optimizer: str, number_bytes: float) -> tuple[float, float]:
+    """State of an optimizer for every element, and for every row of a shard [bytes].
+
+    number_bytes  of one number of it. Limits: unknown optimizer -> BadInputError
+    """
+    if optimizer not in OPTIMIZERS:
+        raise unknown_name("optimizer", optimizer, OPTIMIZERS)
+    per_element, per_row = OPTIMIZERS[optimizer]
+    return per_element * number_bytes, per_row * number_bytes
+
+
 @dataclass(frozen=True)
 class PlanMemory:
     """Bytes of every rank, [G]: rows, the optimizer's state, the two buffers of the largest exchange; and of
@@ -106,14 +117,12 @@ class MemoryModel:
     cache_state: tuple[float, float] = (0.0, 0.0)  # ``tier_times.cache_state_bytes``
 
     def __post_init__(self) -> None:
-        if self.optimizer not in OPTIMIZERS:
-            raise unknown_name("optimizer", self.optimizer, OPTIMIZERS)
+        optimizer_state(self.optimizer, self.state_bytes)  # known
 
     @property
     def state(self) -> tuple[float, float]:
         """Bytes of the optimizer's state for every element, and for every row of a shard."""
-        per_element, per_row = OPTIMIZERS[self.optimizer]
-        return per_element * self.state_bytes, per_row * self.state_bytes
+        return optimizer_state(self.optimizer, self.state_bytes)
 
     @property
     def copied_state(self) -> tuple[float, float]:

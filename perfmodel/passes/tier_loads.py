@@ -19,7 +19,8 @@ from perfmodel.model import kernels, set_caches, tiers
 from perfmodel.model.look_ups import Gather
 from perfmodel.model.popularity import popularity_bins
 from perfmodel.passes.allowed_tiers import CACHED, IN_HOST, IN_PLACE, ON_SSD, WITH_CACHE, Below
-from perfmodel.passes.cut import LoadInputs, Of, Part, TableCut, Training
+from perfmodel.passes.basis import Of
+from perfmodel.passes.cut import LoadInputs, Part, TableCut, Training
 from perfmodel.passes.placement import Plan
 from perfmodel.passes.schemes import asks_once
 from perfmodel.passes.step_resources import Resource

@@ -15,8 +15,7 @@ from perfmodel.collectives.library import Timing, nothing, select, untimed
 from perfmodel.model import bounds
 from perfmodel.model import embedding_bag as eb
 from perfmodel.model.tiers import exposed_time
-from perfmodel.passes.basis import PassBasis
-from perfmodel.passes.cut import Of
+from perfmodel.passes.basis import Of, PassBasis
 from perfmodel.passes.handover import Sent
 from perfmodel.passes.steps import ACROSS, ALL, INSIDE, SPLITS, STEPS, WEIGHTS, Step, StepRow
 from perfmodel.passes.tier_times import TierTimes
@@ -49,7 +48,7 @@ class PassTimes:
     groups: tuple[int, ...] = ()
     prefetch: bool = False  # whether caches are filled while the batch before runs
     id_bytes: Of = 8.0
-    digits: float = 8.0
+    digits: Of = 8.0
 
     def __getstate__(self) -> dict[str, Any]:
         """To another process without what is made here when it is asked for."""
@@ -210,8 +209,8 @@ class PassTimes:
         """Least time of a collective at datasheet rates, without latency (``bounds``) [s]."""
         value, (ranks, node) = self.basis.setting.machine.value, self.group(step)
         domain = np.ones(()) if node == 1 else np.minimum(ranks, self.domain)
-        scatters = step.collective == "reduce_scatter"
-        bound = bounds.reduce_scatter_floor_time if scatters else bounds.all_to_all_floor_time
+        exchanges = step.collective == "all_to_all"  # an all-gather is a reduce-scatter run backwards
+        bound = bounds.all_to_all_floor_time if exchanges else bounds.reduce_scatter_floor_time
         inside = value("nvlink_bytes_per_s") or value("pcie_bytes_per_s")
         return bound(payload, ranks, domain, inside, value("nic_bytes_per_s"))
 

@@ -19,7 +19,7 @@ def backward(a: TableCut, training: Training, own: Array, everywhere: Array) -> 
     read, touched, row = a.updated(training)
     moved = a.traffic(np.maximum(arrived, 1), read, a.elements, touched, row, a.shards, a.pooled)
     for resource, size in (
-        (Resource.SORT, a.sorted(read, a.model.sort_digits)),
+        (Resource.SORT, a.sorted(read, backward=True)),
         (Resource.UPDATE_DRAM, moved.dram_bytes),
         (Resource.UPDATE_L2, moved.l2_bytes),
     ):
@@ -50,6 +50,6 @@ def _update_hot(a: TableCut, training: Training, everywhere: Array) -> None:
     row = ex.update_row_bytes(a.D, a.w, training.per_element, training.per_row) + 2 * a.D * a.pooled
     bags, read = np.full(a.hot.shape, a.B), a.B * a.hot_L
     moved = a.traffic(bags, read, a.D, a.hot, row, a.beside, a.pooled)
-    everywhere[..., Resource.SORT] += a.sorted(read, a.model.sort_digits) * hot
+    everywhere[..., Resource.SORT] += a.sorted(read, backward=True) * hot
     everywhere[..., Resource.UPDATE_DRAM] += moved.dram_bytes * hot
     everywhere[..., Resource.UPDATE_L2] += moved.l2_bytes * hot

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from perfmodel.errors import BadInputError, NoCalibrationError
-from perfmodel.model import bands, bounds
+from perfmodel.model import bounds
 from perfmodel.model.differences import shared_difference_band
 from perfmodel.passes.alike import (
     Alike,
@@ -24,6 +24,7 @@ from perfmodel.passes.steps import STEPS, StepRow, by_cause
 from perfmodel.passes.tables import PlanTables, laws_of
 from perfmodel.plan.outcome import Planned
 from perfmodel.projections.costs import Forward
+from perfmodel.projections.grid import slowdown_band
 from perfmodel.projections.inputs import Configs
 from perfmodel.projections.projection import Projection
 from perfmodel.schema.distributions import UNIFORM, Distribution
@@ -82,6 +83,8 @@ def evaluator_for(forward: Forward, work: Configs, at: int, tables: PlanTables) 
         gpus_per_node=forward.gpus_per_node,
         id_dtype={4: "int32", 8: "int64"}[int(work.id_bytes[at])],
         payload=forward.payload,
+        training=forward.training,
+        optimizer=forward.optimizer,
     )
 
 
@@ -191,37 +194,43 @@ def projection_of(base: Projection, evaluator: Evaluator, found: Alike) -> Proje
     """The projection of a plan: slowdown and band against the same local look-up as ``base``."""
     cost, totals = found.cost, base.totals
     held = int(np.argmax(found.memory.total_bytes))
-    local = (totals["baseline_low_s"], totals["baseline_time_s"], totals["baseline_high_s"])
-    causes = by_cause(cost.rows)
-    kernels = causes.pop("kernels", (0.0, 0.0, 0.0))
-    low, high = bands.slowdown_band(bands.sum_band((0.0, 0.0, 0.0), *causes.values()), kernels, local)
+    low, high = slowdown_band(by_cause(cost.rows), base.local)
+    local_s = totals["baseline_time_s"]
     floor = sum(row.floor_s for row in cost.rows)
-    light = _light_time(evaluator, cost.rows, cost.time_s, local[1])
+    light = _light_time(evaluator, cost.rows, cost.time_s, local_s)
     own = {
         "time_s": cost.time_s,
         "low_s": cost.low_s,
         "high_s": cost.high_s,
         "floor_time_s": floor,
         "light_time_s": light,
-        "slowdown": cost.time_s / local[1],
+        "slowdown": cost.time_s / local_s,
         "slowdown_low": float(low),
         "slowdown_high": float(high),
-        "slowdown_floor_part": floor / local[1],
-        "slowdown_bytes_part": (cost.time_s - floor) / local[1],
-        "slowdown_light": light / local[1],
-        "throughput_ratio": base.gpus * local[1] / cost.time_s,
+        "slowdown_floor_part": floor / local_s,
+        "slowdown_bytes_part": (cost.time_s - floor) / local_s,
+        "slowdown_light": light / local_s,
+        "throughput_ratio": base.gpus * local_s / cost.time_s,
         "memory_bytes": float(found.memory.total_bytes[held]),
         "buffer_bytes": float(found.memory.buffer_bytes[held]),
         "fits": 1.0,
     }
-    rows, buffers = (float(part[held]) for part in (found.memory.rows_bytes, found.memory.buffer_bytes))
-    count = replace(base.gpu_count, rows_bytes=rows, cache_beside_bytes=0.0, buffer_bytes=buffers, fits=True)
+    parts = found.memory.rows_bytes, found.memory.optimizer_bytes, found.memory.buffer_bytes
+    rows, state, buffers = (float(part[held]) for part in parts)
+    count = replace(
+        base.gpu_count,
+        rows_bytes=rows,
+        optimizer_bytes=state,
+        cache_beside_bytes=0.0,
+        buffer_bytes=buffers,
+        fits=True,
+    )
     return replace(
         base,
         gpu_count=count,
         steps=cost.rows,
         totals={name: value for name, value in totals.items() if not name.endswith("_time_s")}
-        | {"baseline_time_s": local[1]}
+        | {"baseline_time_s": local_s}
         | own,
         evidence=cost.evidence,
         clocks=tuple(dict.fromkeys(step.clock for step in cost.rows)),

@@ -16,9 +16,9 @@ from perfmodel.passes.settings import CLUSTER
 from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.arguments import check_kinds, check_names, check_per_node, number, seconds, whole
 from perfmodel.plan.frames import IN_PYTHON, STOPPED, TablePlan, TableScaling
-from perfmodel.plan.question import RESERVE, PlanQuestion, costs_of, trains
+from perfmodel.plan.question import RESERVE, PlanQuestion, costs_of
 from perfmodel.plan.scaling import scale
-from perfmodel.question.groups import DEFAULT_MACHINE
+from perfmodel.question.groups import DEFAULT_MACHINE, trains
 from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
 from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution
 from perfmodel.schema.files import unknown_name

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.settings import Setting
+from perfmodel.question.groups import default_optimizer
 from perfmodel.schema.calibration import load_calibration
 
 
@@ -71,11 +72,6 @@ class MadeFor(BaseModel):
             scenario=setting.scenario,
             **more,
         )
-
-
-def default_optimizer(*, training: bool) -> str:
-    """Unasked, training keeps the state of row-wise Adagrad."""
-    return "rowwise-adagrad" if training else "none"
 
 
 def _backend(setting: Setting) -> str | None:

@@ -24,14 +24,13 @@ from perfmodel.plan.choices.node_memory import below_fits, within_nodes
 from perfmodel.plan.choices.options import Options, options_of
 from perfmodel.plan.for_torchrec import runnable as torchrec
 from perfmodel.plan.for_torchrec.files import plan_of
-from perfmodel.plan.made_for import MadeFor, default_optimizer
+from perfmodel.plan.made_for import MadeFor
 from perfmodel.plan.outcome import Planned, given_outcome, of_other_plans, outcome_of
 from perfmodel.plan.searching.carried import as_option, carried
 from perfmodel.plan.searching.search import Search, Watch
 from perfmodel.plan.searching.tiered_search import TieredSearch
-from perfmodel.question.plans import OBJECTIVES
+from perfmodel.question.groups import default_optimizer
 from perfmodel.schema.constraint_files import TableRule
-from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.ranges import MOST_PLANNED_GPUS
 from perfmodel.units import format_count
@@ -43,19 +42,6 @@ COST_OPTIONS = (*_OF_SETTING, "gpus_per_node", "id_dtype", "payload", "optimizer
 
 RESERVE = 0.15
 """Share of the memory that tables may not use where nobody says it; with a limit, none of the GPU's."""
-"""What is planned: the forward pass, or a training step."""
-_ALSO = {"forward": "latency", "inference": "latency", "training": "throughput", "train": "throughput"}
-
-
-def trains(objective: str, what: str = "objective") -> bool:
-    """Whether a pass is forward and backward; other words for the two are known too.
-
-    what  the name of the option. Limits: unknown objective -> BadInputError
-    """
-    known = _ALSO.get(objective, objective)
-    if known not in OBJECTIVES:
-        raise unknown_name(what, objective, (*OBJECTIVES, *_ALSO))
-    return known == OBJECTIVES[1]
 
 
 def costs_of(given: Mapping[str, Any], *, training: bool) -> dict[str, Any]:

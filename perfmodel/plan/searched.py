@@ -9,6 +9,7 @@ from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import PlanQuestion, costs_of
 from perfmodel.projections.projection import Projection
+from perfmodel.question.groups import default_optimizer
 from perfmodel.schema.tiers import parse_tier
 
 _ID_DTYPES = {4: "int32", 8: "int64"}
@@ -25,7 +26,8 @@ def searched_plan(
     """The best plan that a search of so much counted work finds, with its cost and memory.
 
     base    says machine, GPUs, batch, ids and curves;  tables  its own, one by one
-    tiers   below the HBM that tables may be in too;  training  a step forward and backward
+    tiers   below the HBM that tables may be in too;  training  a step forward and backward, also
+            where ``base`` is a forward pass
     Limits: none fits -> BadInputError;  Ctrl-C -> KeyboardInterrupt, whatever was found
     """
     asked, forward, work = base.question, base.forward, base.work
@@ -41,6 +43,9 @@ def searched_plan(
         "payload": forward.payload,
         "id_dtype": _ID_DTYPES[int(work.id_bytes[0])],
     }
+    training = training or forward.training
+    if forward.training or forward.optimizer != default_optimizer(training=False):
+        costs["optimizer"] = forward.optimizer
     found = PlanQuestion(
         tables=tables,
         machine=asked.machine,

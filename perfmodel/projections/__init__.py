@@ -28,7 +28,7 @@ from perfmodel.projections.projection import (
 )
 from perfmodel.projections.tier_room import check_tier, has_room, placed, without_hbm
 from perfmodel.projections.understood import Understood, understood
-from perfmodel.question.groups import DEFAULT_MACHINE
+from perfmodel.question.groups import DEFAULT_MACHINE, OBJECTIVES, default_optimizer, trains
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution
 from perfmodel.schema.evidence import Evidence
@@ -62,6 +62,8 @@ def _read(
     distribution: str | Distribution | None = None,
     tier: str | Tier | None = None,
     kernels: str | None = None,
+    objective: str = OBJECTIVES[0],
+    optimizer: str | None = None,
     setting: Setting | None = None,
     **values: Any,
 ) -> tuple[Forward, Configs, int]:
@@ -85,7 +87,15 @@ def _read(
         payload_element_bytes(payload)  # known
     ids = parse_distribution(distribution) if isinstance(distribution, str) else distribution or UNIFORM
     below = parse_tier(tier) if isinstance(tier, str) else tier
-    forward = Forward(chosen, gpus_per_node, payload, way, memory, ids, below)
+    training = trains(objective)
+    if training and (memory is not None or below is not None):
+        what = "one memory" if below is None else f"--tier {below}"
+        raise BadInputError(
+            f"a training step with all rows in {what} is not modelled here.",
+            "leave it out, or plan it: perfmodel plan --objective training --tier uvm,uvm-caching.",
+        )
+    kept = optimizer or default_optimizer(training=training)
+    forward = Forward(chosen, gpus_per_node, payload, way, memory, ids, below, training, kept)
     node = gpus_per_node or box.gpus_per_node
     if below is not None:
         check_tier(below, memory, _given(workload, tables, values))
@@ -234,7 +244,8 @@ def project(
                  s and the GPUs that share it), overrides of machine values,
                  calibration, reduction (how partial bags become bags), payload (precision of bags on the
                  wire), distribution (of ids: uniform, zipf:1.05 ...), tier (below the HBM: uvm,
-                 uvm-caching:10%, ssd:5% ...), kernels (fbgemm, torch, perfmodel)
+                 uvm-caching:10%, ssd:5% ...), kernels (fbgemm, torch, perfmodel), objective (latency: the
+                 forward pass, throughput: a training step), optimizer (whose state is kept)
 
     The numbers are scalars, or arrays of one length (``grids.product`` makes all combinations).
 

@@ -1,9 +1,9 @@
-"""The cost of every step of a row-wise forward pass, for many configurations at once."""
+"""The cost of every step of a row-wise pass, for many configurations at once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
@@ -11,18 +11,20 @@ from numpy.typing import NDArray
 
 from perfmodel.collectives.library import Timing, constant
 from perfmodel.model import bounds
+from perfmodel.model import exchanges as ex
 from perfmodel.model.look_ups import LookUps
 from perfmodel.passes.basis import LocalMemory, PassBasis
-from perfmodel.passes.cut import LoadInputs, TableCut
+from perfmodel.passes.cut import LoadInputs, TableCut, Training
 from perfmodel.passes.loads import even_loads
+from perfmodel.passes.memory import optimizer_state
 from perfmodel.passes.placement import COPY
 from perfmodel.passes.schemes import AUTO, FLAT, Exchange, by_domain, copied, exchanges_of
 from perfmodel.passes.schemes import REDUCTIONS as BY_NAME
 from perfmodel.passes.step_resources import Resource
-from perfmodel.passes.steps import FORWARD, HANDOVER, STEPS, Step, with_tiers
+from perfmodel.passes.steps import BACKWARD, FORWARD, HANDOVER, STEPS, Step, with_tiers
 from perfmodel.passes.tables import TableShapes, laws_of
 from perfmodel.passes.timing import PassTimes
-from perfmodel.projections.inputs import Configs, TableGroup
+from perfmodel.projections.inputs import Configs, TableGroup, all_tables
 from perfmodel.projections.tiered import GATHER_HOST, Tiered
 from perfmodel.projections.timed import TimedStep, sum_time
 from perfmodel.schema.distributions import UNIFORM, Distribution
@@ -35,8 +37,6 @@ REDUCTIONS = tuple(name.replace("-", "_") for name in BY_NAME)
 REDUCE_SCATTER, ALL_TO_ALL, TWO_LEVEL, SPARSE = REDUCTIONS[1:]
 """How partial bags become bags. ``auto``: as the library can (``schemes.exchanges_of``). ``sparse``:
 all-to-all of the non-empty bags."""
-
-_GATHER = FORWARD.index(STEPS["gather_pool"])
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,9 @@ class GpuLoads:
 
 @dataclass(frozen=True)
 class Forward(PassBasis):
-    """A row-wise forward pass on one setting; ``steps`` and ``baseline`` cost it for any configurations.
+    """A row-wise pass on one setting; ``steps`` and ``local_steps`` cost it for any configurations.
 
+    training   forward and backward, with the update of rows;  optimizer  a key of ``memory.OPTIMIZERS``
     reduction  one of ``REDUCTIONS``;  memory  that a rank gathers from, if not its own
     ids   popularity of the rows of tables that say none of their own
     tier  below the HBM, that has all rows; None: the HBM has them
@@ -68,6 +69,8 @@ class Forward(PassBasis):
     memory: LocalMemory | None = None
     ids: Distribution = UNIFORM
     tier: Tier | None = None
+    training: bool = False
+    optimizer: str = "none"
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
@@ -81,13 +84,12 @@ class Forward(PassBasis):
         most = reduce(np.add, (even_loads(cut, count) for cut, count in cuts))
         if self.tier is not None:
             most = Tiered(self, self.tier, self.ids).filled(work, most)
-        bare = sum(_all_tables(count * cut.gathered.bare_bytes) for cut, count in cuts)
-        return GpuLoads(most, np.asarray(bare))
+        return GpuLoads(most, all_tables(count * cut.gathered.bare_bytes for cut, count in cuts))
 
     def exchanged(self, work: Configs, kind: Codes) -> Array:
-        """``GpuLoads.most`` without the gather."""
+        """``GpuLoads.most`` without look-ups and updates."""
         cuts = self.cuts(work, kind)
-        return reduce(np.add, (even_loads(cut, count, gathers=False) for cut, count in cuts))
+        return reduce(np.add, (even_loads(cut, count, works=False) for cut, count in cuts))
 
     def cuts(self, work: Configs, kind: Codes) -> Iterator[tuple[TableCut, Array]]:
         """Stacks of tables cut over all GPUs, and how many there are of each [..., C]."""
@@ -101,15 +103,16 @@ class Forward(PassBasis):
         shape = np.broadcast_shapes(np.shape(t.rows), work.gpus.shape)
         sharded = np.broadcast_to(t.rows >= work.gpus, shape)
         domain = self.domain(work.gpus)
-        of = work.batch, work.gpus, domain, work.id_bytes, work.table_count
+        of = work.batch, work.gpus, domain, work.id_bytes, work.table_count, work.all_rows
         laws, law = laws_of([ids or self.ids for ids in t.ids])
         each = np.broadcast_to(law[:, np.newaxis] if law.size > 1 else law, shape).reshape(-1)
         columns = (t.rows, t.dim, t.element_bytes, t.pooling, t.weight_bytes, *of)
-        rows, dim, width, pooling, weight, batch, gpus, g, id_bytes, beside = (
+        rows, dim, width, pooling, weight, batch, gpus, g, id_bytes, beside, all_rows = (
             np.broadcast_to(column, shape).reshape(-1) for column in columns
         )
+        shapes = TableShapes(rows, dim, width, pooling, weight, laws, each)
         model = LoadInputs(
-            TableShapes(rows, dim, width, pooling, weight, laws, each),
+            shapes,
             batch,
             gpus,
             g,
@@ -117,13 +120,24 @@ class Forward(PassBasis):
             self.setting.machine.value,
             id_bytes,
             self.sent_element_bytes,
+            self._backward(shapes, batch * gpus),
             beside=beside,
+            all_rows=all_rows,
         )
         at = np.arange(rows.size).reshape(shape)
         kinds = np.where(sharded, kind, int(COPY.kind))
         parts = np.where(copied(kinds), 1.0, work.gpus)
         cut = TableCut(model, at, kinds, parts, np.ones(shape), np.zeros(shape))
         return cut, np.broadcast_to(t.count, shape)
+
+    @property
+    def state(self) -> tuple[float, float]:
+        """State of the optimizer, for every element and for every row [bytes]."""
+        return optimizer_state(self.optimizer, self.constant("optimizer_state_bytes"))
+
+    def _backward(self, tables: TableShapes, samples: Array) -> Training | None:
+        """samples  of all GPUs together, of each table"""
+        return Training(*self.state, self.state, tables.unique_rows(samples)) if self.training else None
 
     def kinds(self, work: Configs) -> Codes:
         """Code of the exchange of bags of each configuration: of two the faster."""
@@ -139,23 +153,29 @@ class Forward(PassBasis):
         return np.where(uneven, int(FLAT), kind)
 
     def _reduction_time(self, work: Configs, kind: Codes) -> Array:
-        """Of all steps after the gather [s]."""
+        """Of all exchanges after the gather, and of what is done for them [s]."""
         times, most = self.times(work), self.exchanged(work, kind)
-        return np.asarray(sum(times.exact(step, most).time_s for step in FORWARD[_GATHER + 1 :]))
+        gather = next(at for at, step in enumerate(times.steps) if step.always)
+        after = times.steps[gather + 1 :]
+        return np.asarray(sum(times.exact(step, most).time_s for step in after))
 
     def times(self, work: Configs) -> PassTimes:
         """Of the steps on the GPUs of each configuration."""
-        steps = FORWARD
+        steps = (*FORWARD, *BACKWARD) if self.training else FORWARD
         if self.tier is not None:
             steps = with_tiers(steps, ssd=self.tier.kind == SSD)
-        return PassTimes(self, work.gpus, self.domain(work.gpus), steps, id_bytes=work.id_bytes)
+        digits, of = ex.sort_digits(work.all_rows), (work.gpus, self.domain(work.gpus), steps)
+        return PassTimes(self, *of, id_bytes=work.id_bytes, digits=digits)
 
-    def baseline(self, work: Configs) -> Timing:
-        """The gather of the same batch from local memory, nothing else."""
-        moved = [(count, cut.gathered) for cut, count in self.cuts(work, np.asarray(COPY.kind))]
-        dram = sum(_all_tables(count * each.dram_bytes) for count, each in moved)
-        l2 = sum(_all_tables(count * each.l2_bytes) for count, each in moved)
-        return self.gather_timing(np.asarray(dram), np.asarray(l2), None)
+    def local_steps(self, work: Configs) -> list[TimedStep]:
+        """The same batch with all tables in one GPU's memory: their gather, and of training their update."""
+        alone = replace(work, gpus=np.ones_like(work.gpus))
+        cuts = self.cuts(alone, np.asarray(int(FLAT)))
+        most = reduce(np.add, (even_loads(cut, count, exchanges=False) for cut, count in cuts))
+        times = replace(self, tier=None).times(alone)
+        steps = [step for step in times.steps if step.is_kernel and (step.always or step.alone)]
+        timings = zip(steps, times.exact_all(steps, most), strict=True)
+        return [TimedStep(step, most[..., step.counted], timing) for step, timing in timings]
 
     def steps(self, work: Configs, loads: GpuLoads) -> list[TimedStep]:
         """All steps that any configuration has, in the order in which they run."""
@@ -205,11 +225,6 @@ class Forward(PassBasis):
             hbm *= self.memory_rate(self.memory) / self.setting.machine.value("hbm_bytes_per_s")
         links = sum(times.light_time(each.step, each.payload_bytes) for each in steps if each.collective)
         return bounds.sharded_floor_time(sum_time(steps), local, loads.bare_bytes, hbm, links)
-
-
-def _all_tables(column: Array) -> Array:
-    """Of a stack of tables [T, C] all of them together [C]."""
-    return np.asarray(column.sum(axis=0) if column.ndim > 1 else column)
 
 
 def fullest_part(forward: Forward, work: Configs) -> float:

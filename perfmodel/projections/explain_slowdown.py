@@ -66,13 +66,16 @@ def _times(answer: Projection, whole: Function) -> Iterator[ExplainedNumber]:
         Equation.of(whole, "t = sum of the steps, one after the other             [s]"),
         (f"t = {' + '.join(each) or '0 s'} = {format_time(total)}", *_further(answer.steps)),
     )
+    work = "step gather-pool"
+    if answer.forward.training:
+        work = "steps gather-pool, sort-lookups and update-rows"
     yield ExplainedNumber(
         "time on one GPU b",
         "baseline_time_s",
         base,
         format_time(base),
-        Equation.of(Forward.baseline, "b = the look-ups of the same batch, all tables in local memory   [s]"),
-        ("the equation is that of the step gather-pool, with L look-ups of every sample on one GPU",),
+        Equation.of(Forward.local_steps, "b = the same batch, all tables in local memory   [s]"),
+        (f"the equation is that of the {work}, with L look-ups of every sample on one GPU",),
     )
 
 

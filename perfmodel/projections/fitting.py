@@ -11,7 +11,7 @@ from perfmodel.model import capacity, sharding
 from perfmodel.passes.memory import buffer_bytes
 from perfmodel.passes.tier_times import cache_state_bytes
 from perfmodel.projections.costs import Forward
-from perfmodel.projections.inputs import CHUNK, Configs, TableGroup
+from perfmodel.projections.inputs import CHUNK, Configs, TableGroup, all_tables
 from perfmodel.question.groups import LARGEST
 from perfmodel.schema.tiers import SSD, UVM_CACHING
 
@@ -24,17 +24,19 @@ _ROUNDS = 64
 class GpuMemory:
     """Bytes of a GPU's HBM of each configuration: rows, and the buffers of its largest exchange.
 
+    optimizer_bytes  state of the optimizer
     beside_bytes  of a cache, what it needs beside the rows in it (``capacity.cache_bytes``)
     """
 
     rows_bytes: Array
+    optimizer_bytes: Array
     buffer_bytes: Array
     beside_bytes: Array
 
     @property
     def kept_bytes(self) -> Array:
         """What is there between exchanges."""
-        return self.rows_bytes + self.beside_bytes
+        return self.rows_bytes + self.optimizer_bytes + self.beside_bytes
 
     @property
     def total_bytes(self) -> Array:
@@ -47,10 +49,10 @@ def gpu_memory(forward: Forward, work: Configs) -> GpuMemory:
 
     Limits: one GPU, or every table on every GPU -> no buffers;  one memory for all -> all rows, no buffers
     """
-    rows = np.zeros(work.gpus.shape)
-    for t in work.stacked:
-        held = t.count * t.rows * t.dim * t.element_bytes / np.where(t.rows >= work.gpus, work.gpus, 1.0)
-        rows = rows + (held.sum(axis=0) if np.ndim(held) > 1 else held)
+    per_element, per_row = forward.state
+    held = [(t, t.count * t.rows / np.where(t.rows >= work.gpus, work.gpus, 1.0)) for t in work.stacked]
+    rows = all_tables(count * t.dim * t.element_bytes for t, count in held)
+    state = all_tables(count * (t.dim * per_element + per_row) for t, count in held)
     largest = np.zeros(work.gpus.shape)
     for at in range(0, len(work), CHUNK):
         span = slice(at, at + CHUNK)
@@ -59,7 +61,7 @@ def gpu_memory(forward: Forward, work: Configs) -> GpuMemory:
         largest[span] = np.max([buffer_bytes(values, forward.times(part)) for values in sent], axis=0)
     kept = rows if work.cached is None else rows * work.cached
     beside = np.maximum(_cache_bytes(forward, work) - kept, 0.0)
-    return GpuMemory(kept, largest, beside)
+    return GpuMemory(kept, state, largest, beside)
 
 
 def _cache_bytes(forward: Forward, work: Configs) -> Array:
@@ -67,18 +69,17 @@ def _cache_bytes(forward: Forward, work: Configs) -> Array:
 
     Limits: no cache, rows read in place -> 0
     """
-    tier, total = forward.tier, np.zeros(work.gpus.shape)
+    tier = forward.tier
     if tier is None or work.cached is None or tier.kind not in (UVM_CACHING, SSD):
-        return total
-    on_ssd = tier.kind == SSD
+        return np.zeros(work.gpus.shape)
+    on_ssd, each = tier.kind == SSD, []
     state = cache_state_bytes(forward.constant, tier.policy, tier.prefetch, ssd=on_ssd)
     for t in work.stacked:
         held = t.count * t.rows / np.where(t.rows >= work.gpus, work.gpus, 1.0)
         row = t.dim * t.element_bytes
         slot = row if on_ssd or tier.prefetch else np.maximum(row, _widest(work.groups, t.element_bytes))
-        each = capacity.cache_bytes(held * work.cached, slot, state[0], held, state[1])
-        total = total + (each.sum(axis=0) if np.ndim(each) > 1 else each)
-    return total
+        each.append(capacity.cache_bytes(held * work.cached, slot, state[0], held, state[1]))
+    return all_tables(each)
 
 
 def _widest(groups: tuple[TableGroup, ...], width: Array) -> Array:
@@ -111,9 +112,12 @@ def sized(forward: Forward, work: Configs, node: int) -> Configs:
 
 
 def _filled(forward: Forward, work: Configs) -> Configs:
-    """Equal tables that fill what the buffers leave. Limits: buffers fill all of it -> as without them"""
-    (group,) = work.groups
-    left = 1 - gpu_memory(forward, work).buffer_bytes / work.usable_bytes
+    """Equal tables that fill, with the optimizer's state, what the buffers leave.
+
+    Limits: buffers fill all of it -> as without them
+    """
+    (group,), held = work.groups, gpu_memory(forward, work)
+    left = (1 - held.buffer_bytes / work.usable_bytes) / (1 + held.optimizer_bytes / held.rows_bytes)
     room = np.where(left > 0, left, 1.0)
     rows = np.maximum(group.rows * room, work.gpus)
     return replace(work, table_bytes=work.table_bytes * room, groups=(replace(group, rows=rows),))

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.collectives.library import Codes, Timing
+from perfmodel.collectives.library import Codes
 from perfmodel.errors import BadInputError
 from perfmodel.model import bands, capacity
-from perfmodel.passes.steps import added_by_cause
+from perfmodel.passes.steps import Times, added_by_cause
 from perfmodel.projections.costs import Forward
 from perfmodel.projections.fitting import gpu_memory
 from perfmodel.projections.inputs import CHUNK, Configs
-from perfmodel.projections.timed import TimedStep
+from perfmodel.projections.timed import TimedStep, sum_time
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
 
 Array = NDArray[np.float64]
@@ -79,7 +80,7 @@ class CostedGrid:
     """Configurations with the times that their columns are made of."""
 
     grid: Grid
-    base: Timing
+    base: tuple[TimedStep, ...]
     steps: tuple[TimedStep, ...]
 
 
@@ -87,9 +88,10 @@ class CostedGrid:
 def costed(forward: Forward, work: Configs) -> CostedGrid:
     """Cost some configurations; values so extreme that a time is no number any more are refused."""
     loads = forward.loads(work, forward.kinds(work))
-    base, steps = forward.baseline(work), forward.steps(work, loads)
+    base, steps = forward.local_steps(work), forward.steps(work, loads)
     total = totals(base, steps, own_rate=forward.memory is not None)
-    time, local = total["time_s"], base.time_s
+    low, local, high = bands.sum_band(*causes_of(base).values())
+    time = total["time_s"]
     light = forward.light_time(work, loads, steps, local)
     held = gpu_memory(forward, work)
     columns = {
@@ -99,8 +101,8 @@ def costed(forward: Forward, work: Configs) -> CostedGrid:
         "buffer_bytes": held.buffer_bytes,
         "fits": capacity.fits(held.total_bytes, work.usable_bytes),
         "baseline_time_s": local,
-        "baseline_low_s": base.low_s,
-        "baseline_high_s": base.high_s,
+        "baseline_low_s": low,
+        "baseline_high_s": high,
         **total,
         "light_time_s": light,
         "slowdown_floor_part": total["floor_time_s"] / local,
@@ -115,37 +117,45 @@ def costed(forward: Forward, work: Configs) -> CostedGrid:
             f"the {bad[0].removesuffix('_s')} of this configuration is not a finite number.",
             "a value given with --set, or in the machine file, is too large or too small.",
         )
-    return CostedGrid(Grid(columns, tuple(step.name for step in steps)), base, tuple(steps))
+    return CostedGrid(Grid(columns, tuple(step.name for step in steps)), tuple(base), tuple(steps))
 
 
-def totals(base: Timing, steps: list[TimedStep], *, own_rate: bool = False) -> dict[str, NDArray[Any]]:
+def causes_of(steps: Iterable[TimedStep]) -> dict[str, Times]:
+    """Low, centre and high of steps that err together, added up, by the cause [s]."""
+    timed = ((each.step.cause, each.timing) for each in steps)
+    return added_by_cause((cause, (t.low_s, t.time_s, t.high_s)) for cause, t in timed)
+
+
+def slowdown_band(causes: Mapping[str, Times], local: Mapping[str, Times]) -> tuple[Any, Any]:
+    """Of a pass over the local pass, by what errs together in each (``bands.slowdown_band``)."""
+    nothing = tuple(0.0 * time for time in next(iter(local.values())))
+    apart = bands.sum_band(nothing, *(times for cause, times in causes.items() if cause not in local))
+    return bands.slowdown_band(apart, *((causes.get(cause, nothing), own) for cause, own in local.items()))
+
+
+def totals(
+    base: Sequence[TimedStep], steps: Sequence[TimedStep], *, own_rate: bool = False
+) -> dict[str, NDArray[Any]]:
     """Sum of the steps, its band, and the slowdown with its band (see ``bands.slowdown_band``).
 
     own_rate  the pass gathers from a memory of its own, whose assumed rate errs apart from the baseline's:
               the slowdown then has the kernels' error once, instead of an error that cancels
     """
-    nothing = (np.zeros(base.time_s.shape),) * 3
-    timed = ((each.step.cause, each.timing) for each in steps)
-    causes = added_by_cause((cause, (t.low_s, t.time_s, t.high_s)) for cause, t in timed)
-    kern = causes.pop("kernels", nothing)
-    comm = bands.sum_band(nothing, *causes.values())
-    least, time, most = bands.sum_band(comm, kern)
-    local = (base.low_s, base.time_s, base.high_s)
-    if own_rate:
-        low, high = bands.slowdown_band(kern, nothing, (base.time_s,) * 3)
-    else:
-        low, high = bands.slowdown_band(comm, kern, local)
+    causes, its_causes = causes_of(steps), causes_of(base)
+    least, time, most = bands.sum_band(*causes.values())
+    local = sum_time(base)
+    exact = {"exact": (local, local, local)}
+    low, high = slowdown_band(causes, exact if own_rate else its_causes)
     floor = np.zeros_like(time)
-    rank = base.evidence.copy()
     for step in steps:
         floor = floor + step.timing.floor_s
-        rank = np.maximum(rank, step.timing.evidence)
+    rank = reduce(np.maximum, (step.timing.evidence for step in (*base, *steps)))
     return {
         "time_s": time,
         "low_s": least,
         "high_s": most,
         "floor_time_s": floor,
-        "slowdown": time / base.time_s,
+        "slowdown": time / local,
         "slowdown_low": low,
         "slowdown_high": high,
         "evidence": rank,
@@ -153,7 +163,7 @@ def totals(base: Timing, steps: list[TimedStep], *, own_rate: bool = False) -> d
     }
 
 
-def _main(steps: list[TimedStep], time: Array) -> Codes:
+def _main(steps: Sequence[TimedStep], time: Array) -> Codes:
     """Rank of the weakest evidence that much of the time rests on. Source: ``Evidence.main``"""
     rests: dict[int, Array] = {}
     for step in steps:

@@ -272,6 +272,10 @@ def hosted(answer: Projection, host: str, calibration: str | None = None) -> Hos
     Limits: one local memory, or times that have the host in them already (eager clock) -> BadInputError
     """
     check_clock(answer.setting, host)
+    if answer.forward.training:
+        raise BadInputError(
+            f"--host {host} counts what a host issues of a forward pass alone.", "leave out --host."
+        )
     steps = [STEPS[row.name] for row in answer.steps]
     times = np.array([[row.time_s, row.low_s, row.high_s] for row in answer.steps])
     costs = [host_costs(host, calibration, end) for end in (0, -1, 1)]

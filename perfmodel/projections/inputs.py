@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -63,14 +64,18 @@ class TableGroup:
         """Whether its ids are those that are asked of all tables, without weights."""
         return not self.weight_bytes.any() and set(self.ids) == {None}
 
-    @property
-    def columns(self) -> tuple[Array, ...]:
-        """All numbers."""
-        return self.count, self.rows, self.dim, self.pooling, self.element_bytes, self.weight_bytes
-
     def part(self, span: slice | NDArray[np.int64]) -> TableGroup:
         """The same for some of the configurations."""
-        return TableGroup(self.ids, *(a[span] if a.ndim else a for a in self.columns))
+        return TableGroup(self.ids, *[a[span] if a.ndim else a for a in columns_of(self)])
+
+
+columns_of = attrgetter("count", "rows", "dim", "pooling", "element_bytes", "weight_bytes")
+"""Numbers of a ``TableGroup``."""
+
+
+def all_tables(stacks: Iterable[Array]) -> Array:
+    """Of stacks of tables [T, C], or of equal tables [C], all of them together [C]."""
+    return np.asarray(sum(each.sum(axis=0) if np.ndim(each) > 1 else each for each in stacks))
 
 
 @dataclass(frozen=True)
@@ -97,9 +102,14 @@ class Configs:
         return self.gpus.size
 
     @cached_property
+    def all_rows(self) -> Array:
+        """Rows of all tables together, of each configuration or of all."""
+        return all_tables([group.count * group.rows for group in self.stacked])
+
+    @cached_property
     def table_count(self) -> Array:
         """All tables together, of each configuration or of all."""
-        return np.asarray(sum(group.count for group in self.groups))
+        return all_tables([group.count for group in self.stacked])
 
     def ids_words(self, usual: Distribution) -> str:
         """Names of the distributions of ids; of tables that say none of their own the usual."""
@@ -111,9 +121,9 @@ class Configs:
 
         Limits: one group, or groups of which each configuration has its own values -> as they are
         """
-        if len(self.groups) == 1 or any(np.ndim(group.rows) for group in self.groups):
+        if len(self.groups) == 1 or any([group.rows.ndim for group in self.groups]):
             return self.groups
-        columns = np.array([group.columns for group in self.groups], float)
+        columns = np.array([columns_of(group) for group in self.groups], float)
         ids = [law for group in self.groups for law in group.ids]
         each = max(_STACK // len(self), 1)
         return tuple(

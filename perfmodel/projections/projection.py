@@ -15,10 +15,10 @@ from perfmodel.model import capacity, sharding
 from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.schemes import BY_DOMAIN
 from perfmodel.passes.settings import Setting, clock_of
-from perfmodel.passes.steps import LABELS, StepRow
+from perfmodel.passes.steps import LABELS, StepRow, Times
 from perfmodel.projections.costs import TWO_LEVEL, Forward, GpuLoads, fullest_part
 from perfmodel.projections.fitting import gpu_memory
-from perfmodel.projections.grid import CostedGrid
+from perfmodel.projections.grid import CostedGrid, causes_of
 from perfmodel.projections.inputs import Configs
 from perfmodel.projections.tier_room import tier_bytes, tier_room
 from perfmodel.projections.tiered import misses_words, tier_record
@@ -50,6 +50,7 @@ class GpuCount:
     gpus_per_node: int
     shard_bytes: float
     rows_bytes: float = 0.0  # of a GPU: its part of the tables that are cut, and whole ones
+    optimizer_bytes: float = 0.0  # of a GPU: state of the optimizer
     buffer_bytes: float = 0.0  # of its largest exchange
     fits: bool = True  # whether both are within the usable memory
     tier: str = ""  # below the HBM, that holds all rows: host memory, SSDs
@@ -60,12 +61,13 @@ class GpuCount:
     @property
     def memory_bytes(self) -> float:
         """What a GPU needs."""
-        return self.rows_bytes + self.cache_beside_bytes + self.buffer_bytes
+        return self.rows_bytes + self.optimizer_bytes + self.cache_beside_bytes + self.buffer_bytes
 
     def memory_words(self, form: str = "{}: {}") -> str:
         """``66.3 GB of 68 GB a GPU: rows 65.8 GB, exchange buffers 541 MB``. form  of sum and parts"""
         total, usable = (format_bytes(x, binary=False) for x in (self.memory_bytes, self.usable_bytes))
         named = [("cached rows" if self.tier else "rows", self.rows_bytes)]
+        named += [("optimizer state", self.optimizer_bytes)]
         named += [("state of the cache", self.cache_beside_bytes), ("exchange buffers", self.buffer_bytes)]
         texts = [f"{name} {format_bytes(size, binary=False)}" for name, size in named if size]
         parts = ", ".join(texts) or "no rows, no buffers"
@@ -124,6 +126,7 @@ class Projection:
     totals: dict[str, float]  # the columns of ``project_grid``
     evidence: Evidence
     baseline_evidence: Evidence  # of the time of the same batch in local memory
+    local: dict[str, Times]  # that time [s], by what errs together
     clocks: tuple[Clock, ...]
     calibrations: tuple[str, ...]
     notes: tuple[str, ...]
@@ -229,7 +232,11 @@ def projection_at(forward: Forward, many: Configs, reserve: float, found: Costed
         steps=steps,
         totals=totals,
         evidence=Evidence.from_rank(int(columns["evidence"][at])),
-        baseline_evidence=Evidence.from_rank(int(found.base.evidence[at])),
+        baseline_evidence=Evidence.from_rank(max(int(s.timing.evidence[at]) for s in found.base)),
+        local={
+            cause: (float(low[at]), float(time[at]), float(high[at]))
+            for cause, (low, time, high) in causes_of(found.base).items()
+        },
         clocks=clocks,
         calibrations=setting.links.calibrations,
         notes=(*setting.notes, *_too_much(count, forward, work), *_notes(work, clocks, forward)),
@@ -276,20 +283,21 @@ def _gpu_count(forward: Forward, work: Configs, reserve: float) -> GpuCount:
         rule = "given" if work.given_gpus else alone if gpus <= node else f"whole nodes of {node}"
     size = float(work.table_bytes[0])
     held = gpu_memory(forward, work)
-    rows, buffers = float(held.rows_bytes[0]), float(held.buffer_bytes[0])
+    parts = held.rows_bytes, held.optimizer_bytes, held.buffer_bytes
+    rows, state, buffers = (float(part[0]) for part in parts)
     good = bool(capacity.fits(float(held.total_bytes[0]), work.usable_bytes))
     below: tuple[str, float, float] = ("", 0.0, 0.0)
     if (tier := forward.tier) is not None:
         below = tier.place, tier_bytes(machine, tier), tier_room(machine, tier, reserve)
     counts = (gpus, needed, rule, size, hbm, usable, reserve, node, size / gpus)
-    return GpuCount(*counts, rows, buffers, good, *below, float(held.beside_bytes[0]))
+    return GpuCount(*counts, rows, state, buffers, good, *below, float(held.beside_bytes[0]))
 
 
 def _too_much(count: GpuCount, forward: Forward, work: Configs) -> Iterator[str]:
     """What does not fit, and what would."""
     if count.fits:
         return
-    room = count.usable_bytes - count.rows_bytes - count.cache_beside_bytes
+    room = count.usable_bytes - (count.memory_bytes - count.buffer_bytes)
     batch = int(work.batch[0] * room / count.buffer_bytes) if room > 0 and count.buffer_bytes else 0
     more = replace(work, gpus=work.needed)
     enough = count.needed > count.gpus and capacity.fits(

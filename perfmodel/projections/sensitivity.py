@@ -10,7 +10,7 @@ from perfmodel.errors import NoCalibrationError
 from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.schemes import AUTO, BY_DOMAIN
 from perfmodel.passes.settings import BEST, load_setting
-from perfmodel.passes.steps import CONVERT_IN, CONVERT_OUT, STEPS, StepRow
+from perfmodel.passes.steps import STEPS, StepRow
 from perfmodel.projections.costs import SPARSE, TWO_LEVEL, Forward
 from perfmodel.projections.grid import project_grid
 from perfmodel.projections.inputs import Configs
@@ -260,7 +260,7 @@ def _batch(p: Projection, answered: Answered) -> Iterator[Sensitivity]:
 
 def _appliance(p: Projection) -> Iterator[Change]:
     """One local memory that holds the tables."""
-    if p.forward.memory is not None:
+    if p.forward.memory is not None or p.forward.training:  # rows of such a memory are not updated here
         return
     size, rate = _in_few_digits(float(p.work.table_bytes[0])), p.forward.constant("appliance_bytes_per_s")
     memory = LocalMemory(size, rate)
@@ -347,10 +347,10 @@ def _place(p: Projection) -> str:
 def _experiments(step: StepRow) -> tuple[str, ...]:
     """What to measure for a step: backend:collective, or the kernel (the hand-over counts as one).
 
-    Limits: a conversion of bags, a tier below the HBM -> none, for calibrate has no such kernel
+    Limits: a conversion of bags, what only a backward pass has, a tier below the HBM -> none, for calibrate
+    has no such kernel
     """
-    if step.name in (CONVERT_OUT, CONVERT_IN) or STEPS[step.name].below_hbm:
-        return ()
     if not step.collective:
-        return (f"kernel:{step.name}",)
+        known = STEPS[step.name]
+        return () if known.like or known.sorts_alone or known.below_hbm else (f"kernel:{step.name}",)
     return tuple(f"{step.library}:{c}" for c in step.collective.split(" or "))

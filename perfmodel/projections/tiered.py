@@ -20,7 +20,7 @@ from perfmodel.passes.step_resources import BELOW, Resource
 from perfmodel.passes.tier_loads import law_of, pooled_misses
 from perfmodel.passes.tier_times import PACKET
 from perfmodel.passes.timing import AHEAD
-from perfmodel.projections.inputs import Configs
+from perfmodel.projections.inputs import Configs, columns_of
 from perfmodel.projections.timed import TimedStep, sum_time
 from perfmodel.schema.distributions import Distribution
 from perfmodel.schema.tiers import LFU, SSD, UVM, Tier
@@ -99,7 +99,7 @@ class Tiered:
     def all_asked(self, work: Configs) -> Iterator[AskedRows]:
         """What a GPU of each configuration is asked."""
         shape = work.gpus.shape
-        tables = np.array([[np.broadcast_to(x, shape) for x in group.columns] for group in work.groups])
+        tables = np.array([[np.broadcast_to(x, shape) for x in columns_of(group)] for group in work.groups])
         ids = tuple(law or self.ids for group in work.groups for law in group.ids)
         value = self._value
         sector = self._constant("link_sector_bytes")

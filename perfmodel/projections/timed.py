@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +33,6 @@ class TimedStep:
         return self.step.collective
 
 
-def sum_time(steps: list[TimedStep]) -> Array:
+def sum_time(steps: Iterable[TimedStep]) -> Array:
     """Of steps one after the other [s]."""
     return np.asarray(sum(step.timing.time_s for step in steps))

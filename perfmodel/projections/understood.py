@@ -16,7 +16,7 @@ from perfmodel.passes.schemes import AUTO
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.projections.costs import Forward
 from perfmodel.projections.inputs import DEFAULT_RESERVE, DEFAULTS, Configs
-from perfmodel.question.groups import DEFAULT_MACHINE
+from perfmodel.question.groups import DEFAULT_MACHINE, OBJECTIVES, default_optimizer
 from perfmodel.schema.machine import Machine, list_machines
 from perfmodel.schema.workload import ID_DTYPE_BYTES, PAYLOADS, TableSet
 from perfmodel.units import parse_quantity
@@ -77,6 +77,8 @@ class Understood:
             "local_memory": _memory(memory) if memory and not memory.remote else None,
             "remote_memory": _memory(memory) if memory and memory.remote else None,
             "tier": str(self.forward.tier) if self.forward.tier else None,
+            "objective": OBJECTIVES[self.forward.training],
+            "optimizer": self.forward.optimizer,
         }
 
     def arguments(self, machine: str = "", calibration: str = "", backend: str = "") -> list[str]:
@@ -141,6 +143,10 @@ class Understood:
             yield from (str(forward.memory), memory_text(forward.memory))
         if forward.tier is not None:
             yield from ("--tier", str(forward.tier))
+        if forward.training:
+            yield from ("--objective", OBJECTIVES[1])
+        if forward.optimizer != default_optimizer(training=forward.training):
+            yield from ("--optimizer", forward.optimizer)
 
 
 def understood(

@@ -13,9 +13,13 @@ from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import REDUCTIONS, ROW_WISE, SHARDINGS, SHORT
 from perfmodel.question.spec import CommandOptions, Opt
 from perfmodel.schema import ranges
+from perfmodel.schema.files import unknown_name
 from perfmodel.units import parse_bytes, parse_count, parse_number, parse_time
 
 DEFAULT_MACHINE = resources.DEFAULT_MACHINE
+OBJECTIVES = ("latency", "throughput")
+"""What is asked: the forward pass, or a training step."""
+_ALSO = {"forward": "latency", "inference": "latency", "training": "throughput", "train": "throughput"}
 DEFAULT_BATCH = "1024"
 _TABLE_SUFFIXES = (".csv", ".gz", ".parquet", ".json", ".yaml", ".yml", ".toml")
 RESERVE = "15%"
@@ -93,6 +97,9 @@ Optimizer = Annotated[
         "NAME",
     ),
 ]
+OBJECTIVE = Opt(
+    "latency (or inference): the forward pass; throughput (or training): forward and backward.", "NAME"
+)
 Out = Annotated[Path | None, Opt("File to write.", "FILE")]
 Payload = Annotated[
     str | None, Opt("Type of the bags that are sent: fp32 (default), fp16, bf16 or fp8.", "TYPE")
@@ -137,6 +144,22 @@ TimeLimit = Annotated[
         most="720h",
     ),
 ]
+
+
+def trains(objective: str, what: str = "objective") -> bool:
+    """Whether a pass is forward and backward; other words for the two are known too.
+
+    what  the name of the option. Limits: unknown objective -> BadInputError
+    """
+    known = _ALSO.get(objective, objective)
+    if known not in OBJECTIVES:
+        raise unknown_name(what, objective, (*OBJECTIVES, *_ALSO))
+    return known == OBJECTIVES[1]
+
+
+def default_optimizer(*, training: bool) -> str:
+    """Unasked, training keeps the state of row-wise Adagrad."""
+    return "rowwise-adagrad" if training else "none"
 
 
 def table_count(text: str, option: str = "--tables") -> int:
@@ -277,6 +300,15 @@ class RowWiseOptions(PassOptions):
     reduction: Annotated[
         str, Opt(f"How partial bags are exchanged and summed: {', '.join(REDUCTIONS)}.", "NAME")
     ] = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions(CommandOptions):
+    """The forward pass, or a training step."""
+
+    turn = 2
+    objective: Annotated[str, OBJECTIVE] = OBJECTIVES[0]
+    optimizer: Optimizer = None
 
 
 @dataclass(frozen=True, kw_only=True)

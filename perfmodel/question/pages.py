@@ -18,6 +18,7 @@ from perfmodel.question.groups import (
     NodeOptions,
     RowWiseOptions,
     TableOptions,
+    TrainingOptions,
 )
 from perfmodel.question.spec import Arg, Opt
 
@@ -53,7 +54,7 @@ NumbersOfGpus = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions(
-    NodeOptions, FileOptions, CalibrationOptions, IdOptions, GlobalBatchOptions, TableOptions
+    NodeOptions, TrainingOptions, FileOptions, CalibrationOptions, IdOptions, GlobalBatchOptions, TableOptions
 ):
     """One HTML page that opens from disk with no network: the answer, its figures, their data and sources.
 

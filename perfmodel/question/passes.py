@@ -15,6 +15,7 @@ from perfmodel.question.groups import (
     OneMemoryOptions,
     OutputOptions,
     RowWiseOptions,
+    TrainingOptions,
     page,
 )
 from perfmodel.question.spec import Opt
@@ -39,7 +40,9 @@ def _wait(text: str, option: str) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProjectOptions(OneMemoryOptions, NodeOptions, RowWiseOptions, GlobalBatchOptions, EqualTableOptions):
+class ProjectOptions(
+    OneMemoryOptions, NodeOptions, TrainingOptions, RowWiseOptions, GlobalBatchOptions, EqualTableOptions
+):
     """How much slower is an embedding bag when its tables are spread over many GPUs, and why?
 
     \b
@@ -56,6 +59,7 @@ class ProjectOptions(OneMemoryOptions, NodeOptions, RowWiseOptions, GlobalBatchO
       perfmodel project --table-size 10TB --kernels torch
       perfmodel project --table-size 10TB --host eager
       perfmodel project --table-size 10TB --sharding all
+      perfmodel project --table-size 10TB --objective training --optimizer adam
       perfmodel project --table-size 10TB --report out.html
     """
 
@@ -106,7 +110,7 @@ class CollectiveOptions(OutputOptions, MachineOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepOptions(NodeOptions, RowWiseOptions, GlobalBatchOptions):
+class SweepOptions(NodeOptions, TrainingOptions, RowWiseOptions, GlobalBatchOptions):
     """Project all combinations of the given values: one row each, in SI units.
 
     Lists are separated by commas, ranges double: 1TB..16TB is 1, 2, 4, 8 and 16 TB.
@@ -215,12 +219,11 @@ class AlternativesOptions(OneMemoryOptions, RowWiseOptions, GlobalBatchOptions, 
     ] = None
     objective: Annotated[
         str,
-        Opt(
+        groups.OBJECTIVE.saying(
             "Of several machines, what is planned: latency (or inference), the forward pass; throughput (or "
-            "training), forward and backward.",
-            "NAME",
+            "training), forward and backward."
         ),
-    ] = "latency"
+    ] = groups.OBJECTIVES[0]
     prices: Annotated[
         Path | None, Opt("TOML file of your prices, per machine-hour and TB-month, as below.", "FILE")
     ] = None

@@ -9,14 +9,13 @@ from typing import Annotated
 from perfmodel.effort import DEFAULT_EFFORT
 from perfmodel.passes.schemes import EXCHANGED, SHARDINGS
 from perfmodel.question import groups
-from perfmodel.question.groups import GlobalBatchOptions, PassOptions, page
+from perfmodel.question.groups import GlobalBatchOptions, PassOptions, TrainingOptions, page
 from perfmodel.question.spec import Arg, Opt
 from perfmodel.schema.ranges import MOST_PLANNED_GPUS
 from perfmodel.schema.tiers import HBM, SSD, UVM, UVM_CACHING
 from perfmodel.units import parse_bytes
 
 FORMATS = ("plan", "torchrec")
-OBJECTIVES = ("latency", "throughput")
 JUDGED = ("whole", "steps", "calibrated")
 HOT_ROWS = "hot-rows"
 RULES = (
@@ -27,7 +26,7 @@ RULES = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlanOptions(GlobalBatchOptions, PassOptions):
+class PlanOptions(TrainingOptions, GlobalBatchOptions, PassOptions):
     """Which sharding for which table, what does it cost, and how far is it from the lower bound?
 
     Ctrl-C ends the search and prints the best plan so far; in the first seconds there is none yet.
@@ -60,13 +59,6 @@ class PlanOptions(GlobalBatchOptions, PassOptions):
     ] = None
     report: Annotated[Path | None, page(": what each GPU holds, where the time goes")] = None
     batch: Annotated[str | None, groups.BATCH] = None
-    objective: Annotated[
-        str,
-        Opt(
-            "latency (or inference): the forward pass; throughput (or training): forward and backward.",
-            "NAME",
-        ),
-    ] = OBJECTIVES[0]
     max_hbm: Annotated[
         str | None,
         Opt(
@@ -93,7 +85,6 @@ class PlanOptions(GlobalBatchOptions, PassOptions):
             "TIERS",
         ),
     ] = None
-    optimizer: groups.Optimizer = None
     payload: groups.Payload = None
     dense: Annotated[
         str | None,

@@ -185,7 +185,10 @@ def _items(base: Projection) -> Iterator[tuple[str, str]]:
     yield "batch", f"{format_count(batch)} samples per GPU ({format_count(batch * gpus)} in all)"
     words = work.ids_words(base.forward.ids)
     yield "" if words == UNIFORM.name else _GIVEN, f"{words} ids"
-    yield "", "forward pass without a host"
+    if base.forward.training:
+        yield _GIVEN, f"training step with {base.forward.optimizer}, without dense layers and host"
+    else:
+        yield "", "forward pass without a host"
 
 
 def _rows(rows: float) -> str:

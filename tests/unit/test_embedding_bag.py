@@ -82,14 +82,14 @@ def test_quadrature_limits() -> None:
 def test_slowdown_band_limits() -> None:
     exact = (10.0, 10.0, 10.0)
     none = (0.0, 0.0, 0.0)
-    assert bands.slowdown_band(none, (5, 10, 20), (5, 10, 20)) == (1, 1)
-    assert bands.slowdown_band((30.0, 30.0, 30.0), exact, exact) == (4, 4)
-    assert bands.slowdown_band((20.0, 30.0, 60.0), exact, exact) == (3, 7)
+    assert bands.slowdown_band(none, ((5, 10, 20), (5, 10, 20))) == (1, 1)
+    assert bands.slowdown_band((30.0, 30.0, 30.0), (exact, exact)) == (4, 4)
+    assert bands.slowdown_band((20.0, 30.0, 60.0), (exact, exact)) == (3, 7)
 
 
 def test_slowdown_band_grows_when_the_baseline_is_faster_than_thought() -> None:
     # all kernels twice as fast: communication 30 over a baseline of 5, (30 + 5) / 5 = 7 against 4
-    low, high = bands.slowdown_band((30, 30, 30), (5, 10, 20), (5, 10, 20))
+    low, high = bands.slowdown_band((30, 30, 30), ((5, 10, 20), (5, 10, 20)))
     assert high == 7
     assert low == 2.5
 
@@ -98,8 +98,7 @@ def test_slowdown_band_grows_when_the_baseline_is_faster_than_thought() -> None:
 def test_band_brackets_the_centre(comm: float, comm_factor: float, kernel_factor: float) -> None:
     low, high = bands.slowdown_band(
         (comm / comm_factor, comm, comm * comm_factor),
-        (1 / kernel_factor, 1, kernel_factor),
-        (1 / kernel_factor, 1, kernel_factor),
+        ((1 / kernel_factor, 1, kernel_factor), (1 / kernel_factor, 1, kernel_factor)),
     )
     assert low <= comm + 1 <= high
     assert low >= 0

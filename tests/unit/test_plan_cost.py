@@ -30,10 +30,13 @@ def tables_of(*shapes: tuple[int, int, float], dtype: str = "fp32") -> PlanTable
 MLPERF = PlanTables.load("mlperf-dlrm-dcnv2")
 
 
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
 @pytest.mark.parametrize("gpus", [1, 8, 128])
 @pytest.mark.parametrize("reduction", ["auto", "all_to_all", "two_level", "sparse"])
 @pytest.mark.parametrize("ids", ["uniform", "zipf:1.1", "histogram:fbgemm-t856", "own"])
-def test_a_row_wise_plan_costs_what_a_projection_says(gpus: int, reduction: str, ids: str) -> None:
+def test_a_row_wise_plan_costs_what_a_projection_says(
+    gpus: int, reduction: str, ids: str, objective: str
+) -> None:
     kind = {
         "auto": Exchange.RS,
         "all_to_all": Exchange.RB,
@@ -49,7 +52,11 @@ def test_a_row_wise_plan_costs_what_a_projection_says(gpus: int, reduction: str,
         ]
         known = replace(known, tables=tuple(each))
     tables = PlanTables.of(known, parse_distribution(given))
-    evaluator = Evaluator.on(MACHINE, tables, 1024, gpus)
+    training, optimizer = (
+        objective == "throughput",
+        "rowwise-adagrad" if objective == "throughput" else "none",
+    )
+    evaluator = Evaluator.on(MACHINE, tables, 1024, gpus, training=training, optimizer=optimizer)
     whole, copy = Placement.of(Scheme(kind, gpus), range(gpus)), Placement.of(Scheme(Exchange.DP))
     placements = tuple(whole if rows >= gpus else copy for rows in MLPERF.rows)
     found = evaluator.cost(Plan(tables, placements, gpus, evaluator.domain))
@@ -60,6 +67,7 @@ def test_a_row_wise_plan_costs_what_a_projection_says(gpus: int, reduction: str,
         gpus=gpus,
         reduction=reduction,
         distribution=given,
+        objective=objective,
         overrides={"hbm_bytes": 200e9},
     ).totals
     for name in ("time_s", "low_s", "high_s"):

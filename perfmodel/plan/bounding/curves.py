@@ -38,7 +38,7 @@ def scale_of(evaluator: Evaluator, step: Step, at: int) -> float:
     if step.collective or at == 0:
         return 1.0
     slopes = evaluator.times.slopes(step)
-    return slopes[0] / slopes[at]
+    return slopes[0] / slopes[at] if slopes[at] else 1.0  # 0 of a step that never runs here
 
 
 def rooms_of(evaluator: Evaluator) -> dict[Resource, float]:

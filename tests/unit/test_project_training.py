@@ -1,0 +1,117 @@
+"""A training step in projections: its limits, its memory, and what a person reads."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfmodel.errors import BadInputError
+from perfmodel.model import bands
+from perfmodel.model.exchanges import sort_digits
+from perfmodel.plan import Evaluator, PlanTables, uniform_plan
+from perfmodel.plan.as_projection import evaluator_of
+from perfmodel.plan.leading import leading
+from perfmodel.projections import project, project_one
+
+TRAINING = {"objective": "training"}
+BOX, MODEL = "h100-sxm-ib", "mlperf-dlrm-dcnv2"
+
+
+def test_on_one_gpu_a_training_step_is_the_local_step() -> None:
+    found = project(table_bytes=[1e9, 10e9], gpus=1, batch=[64, 4096], **TRAINING)
+    for name in ("slowdown", "slowdown_low", "slowdown_high", "slowdown_light"):
+        assert found[name].tolist() == [1, 1]
+    assert (found["time_s"] > project(table_bytes=[1e9, 10e9], gpus=1, batch=[64, 4096])["time_s"]).all()
+
+
+def test_the_local_step_is_the_plan_on_one_gpu() -> None:
+    answer = project_one(tables="criteo-kaggle", gpus=8, batch=2048, **TRAINING)
+    tables = PlanTables.load("criteo-kaggle")
+    evaluator = Evaluator.on(BOX, tables, 2048, 1, training=True, optimizer="rowwise-adagrad")
+    alone = evaluator.cost(uniform_plan(tables, "table-wise", 1, 1))
+    low, high = (answer.totals[f"baseline_{end}_s"] for end in ("low", "high"))
+    assert (answer.baseline_time_s, low, high) == pytest.approx((alone.time_s, alone.low_s, alone.high_s))
+    assert set(answer.local) == {"kernels", "sorts"}
+
+
+def test_a_grid_is_its_configurations_one_by_one() -> None:
+    """Tables of other sizes sort other digits of an id, each configuration its own."""
+    sizes, batches = [1e12, 4e12, 20e12], [256, 1024, 4096]
+    found = project(table_bytes=sizes, batch=batches, table_count=4, **TRAINING)
+    for at, (size, batch) in enumerate(zip(sizes, batches, strict=True)):
+        one = project_one(table_bytes=size, batch=batch, table_count=4, **TRAINING)
+        assert found["time_s"][at] == pytest.approx(one.time_s, rel=1e-13)
+        assert found["slowdown_high"][at] == pytest.approx(one.band[1], rel=1e-13)
+        digits = np.ceil(np.log2(size / 128) / 8)
+        assert evaluator_of(one).model.sort_digits == digits == sort_digits(size / 128)
+
+
+def test_digits_that_a_sort_needs() -> None:
+    assert [sort_digits(rows) for rows in (1, 256, 257, 2.0**32, 2.0**32 + 1)] == [1, 1, 2, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "state"), [("none", 0), ("rowwise-adagrad", 4), ("adagrad", 128), ("adam", 256)]
+)
+def test_the_state_of_the_optimizer_takes_memory_beside_the_rows(optimizer: str, state: int) -> None:
+    """Rows of 32 fp32 elements: 128 bytes, and numbers of 4 bytes for each element or row."""
+    count = project_one(table_bytes=10e12, optimizer=optimizer, **TRAINING).gpu_count
+    assert count.optimizer_bytes == pytest.approx(count.rows_bytes * state / 128)
+    assert count.fits and count.gpus % 8 == 0
+    fewer = project_one(table_bytes=10e12, optimizer=optimizer, gpus=count.gpus - 8, **TRAINING)
+    assert not fewer.gpu_count.fits
+    filled = project_one(gpus=16, optimizer=optimizer, **TRAINING).gpu_count
+    assert filled.memory_bytes == pytest.approx(filled.usable_bytes, rel=1e-3)
+
+
+def test_causes_that_the_local_pass_has_too_move_both_sides() -> None:
+    none, exact = (0.0, 0.0, 0.0), (10.0, 10.0, 10.0)
+    kernels, sorts = ((5.0, 10.0, 20.0),) * 2, ((2.0, 4.0, 8.0),) * 2
+    assert bands.slowdown_band(none, kernels, sorts) == (1, 1)
+    assert bands.slowdown_band((28.0,) * 3, (exact, exact), sorts) == pytest.approx((46 / 18, 40 / 12))
+    assert bands.slowdown_band((28.0,) * 3, kernels) == pytest.approx(
+        bands.slowdown_band((28.0,) * 3, kernels, (none, none))
+    )
+
+
+def test_every_way_to_shard_is_compared_as_a_training_step() -> None:
+    found = leading(project_one(tables=MODEL, gpus=16, **TRAINING))
+    assert found.best and all("update_rows" in {s.name for s in each.answer.steps} for each in found.best)
+    planned = found.planned_answer
+    assert planned is not None and planned.time_s < found.answer.time_s
+    assert "update_rows" in {step.name for step in planned.steps}
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"tier": "uvm"}, "--tier uvm"),
+        ({"local_memory": (20e12, 3e12)}, "one memory"),
+        ({"objective": "trainin"}, "did you mean training"),
+        ({"optimizer": "adamm"}, "did you mean adam"),
+    ],
+)
+def test_what_is_refused(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        project_one(table_bytes=10e12, **{**TRAINING, **options})
+    assert named in str(caught.value)
+
+
+def test_on_the_command_line(cli: Any) -> None:
+    words = ("project", "--table-size", "1TB", "--objective", "training", "--optimizer", "adam")
+    made = cli(*words)
+    text = " ".join(made.out.split())
+    assert made.code == 0 and "training step with adam, without dense layers and host" in text
+    assert "update rows" in text and len(made.out.splitlines()) <= 32
+    document = json.loads(cli(*words, "--json").out)
+    assert (document["objective"], document["optimizer"]) == ("throughput", "adam")
+    shown = cli(*words, "--sharding", "row-wise").out
+    again = shown[shown.index("perfmodel explain") :].split("\n")[0]
+    assert again.endswith("--objective throughput --optimizer adam")
+    refused = cli(*words, "--host", "eager")
+    assert refused.code == 2 and "leave out --host" in refused.err
+    rows = cli("sweep", *words[1:], "--csv").out.splitlines()
+    assert "tier,objective,optimizer" in rows[0] and "hbm,throughput,adam" in rows[1]
