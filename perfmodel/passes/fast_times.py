@@ -24,7 +24,7 @@ _LEAST, _BIG, _BESIDE = 2.0**-60, 2.0**50, 2.0**20
 
 
 @dataclass(frozen=True)
-class Side:
+class KernelSide:
     """A memory or a device that a kernel waits for.
 
         t = floor + max_k(slope_k x_k)        [s]
@@ -79,17 +79,17 @@ class FastTimes(PassTimes):
         """Of a kernel the seconds for a byte of each of its resources."""
         return tuple(slope for side in self._sides(step) for slope in side.slopes)
 
-    def _sides(self, step: Step) -> list[Side]:
+    def _sides(self, step: Step) -> list[KernelSide]:
         """What a kernel waits for at the same time: the slowest counts."""
         return [self._side(step, tuple(map(int, side))) for side in step.sides]
 
-    def _side(self, step: Step, resources: tuple[int, ...]) -> Side:
+    def _side(self, step: Step, resources: tuple[int, ...]) -> KernelSide:
         """From ``exact`` at little of all resources, and at much of each beside some of the others."""
         loads = np.zeros((len(resources) + 1, max((*step.resources, *self.groups)) + 1))
         loads[0, resources] = _LEAST
         loads[1:, resources] = np.where(np.eye(len(resources)), _BIG, _BESIDE)
         floor, *times = self.exact(step, loads).time_s.tolist()
-        return Side(resources, tuple((time - floor) / (_BIG - _LEAST) for time in times), floor)
+        return KernelSide(resources, tuple((time - floor) / (_BIG - _LEAST) for time in times), floor)
 
     @cached_property
     def _fast(self) -> dict[str, TimeOf]:
@@ -131,11 +131,11 @@ class FastTimes(PassTimes):
         return lambda most: curve(np.maximum(most[..., sizes[0]], most[..., sizes[1]]))
 
 
-def _of_kernel(sides: list[Side], launch: float, *, always: bool) -> TimeOf:
+def _of_kernel(sides: list[KernelSide], launch: float, *, always: bool) -> TimeOf:
     """launch  that is counted by itself;  always  whether the kernel runs with nothing to do"""
     first, *others = sides
 
-    def of_side(side: Side, most: Array, *, runs: bool) -> Array:
+    def of_side(side: KernelSide, most: Array, *, runs: bool) -> Array:
         columns = zip(side.resources, side.slopes, strict=True)
         resource, slope = next(columns)
         time = most[..., resource] * slope
