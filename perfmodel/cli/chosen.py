@@ -13,7 +13,7 @@ from perfmodel.collectives.choose import choose_calibration
 from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
 from perfmodel.question.groups import DEFAULT_MACHINE
 from perfmodel.schema.calibration import Calibration, list_calibrations, load_calibration
-from perfmodel.schema.evidence import Backend, Clock
+from perfmodel.schema.evidence import LAW_BACKENDS, Backend, Clock
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine, beside_shipped, doubted_values, list_machines, load_machine
 from perfmodel.schema.ranges import MOST_GPUS
@@ -27,7 +27,7 @@ from perfmodel.schema.run_folders import (
 from perfmodel.units import format_bytes, format_count
 
 _ACCEPTED = "accepted"
-_SHIPPED_LIBRARIES = ("nccl", "nvshmem")
+_SHIPPED_LIBRARIES = tuple(map(str, LAW_BACKENDS))
 
 
 def apply_settings(machine: Machine, settings: list[str] | None) -> Machine:

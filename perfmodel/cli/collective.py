@@ -29,7 +29,7 @@ from perfmodel.passes.settings import of_its_file
 from perfmodel.question.passes import CollectiveOptions
 from perfmodel.report.collective_text import collective_text
 from perfmodel.report.projection_text import origin
-from perfmodel.schema.evidence import COLLECTIVES
+from perfmodel.schema.evidence import COLLECTIVES, RING_BACKENDS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,14 +99,14 @@ def questions(ops: list[str], sizes: list[str], gpus: list[str], per_node: int) 
 
 
 def check_alignment(frame: pd.DataFrame, library: str) -> None:
-    """NCCL rounds what goes to one peer down to 16 bytes: below that a call sends nothing."""
-    least = _NCCL_ALIGNMENT_BYTES if library == "nccl" else 1
+    """NCCL and RCCL round what goes to one peer down to 16 bytes: below that a call sends nothing."""
+    least = _NCCL_ALIGNMENT_BYTES if library in RING_BACKENDS else 1
     split = frame[frame["collective"].isin(_PER_PEER) & (frame["gpus"] > 1)]
     short = split[split["payload_bytes"] < least * split["gpus"]]
     if len(short):
         worst = short.iloc[int((short["payload_bytes"] / short["gpus"]).to_numpy().argmin())]
         size, ranks, most = int(worst["payload_bytes"]), int(worst["gpus"]), int(split["gpus"].max())
-        limit = f"NCCL's {least} B alignment" if library == "nccl" else "one byte"
+        limit = f"{library.upper()}'s {least} B alignment" if library in RING_BACKENDS else "one byte"
         raise BadInputError(
             f"{size} B over {ranks} ranks is {size / ranks:.3g} B per peer, below {limit}: "
             "it would time an empty call.",

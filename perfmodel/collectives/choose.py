@@ -35,7 +35,8 @@ def choose_calibration(machine: Machine, backend: Backend, clock: Clock | None) 
     raise NoCalibrationError(
         f"nothing of any evidence class for {asked} on {machine.name}; "
         f"calibrations: {', '.join(known) or 'none'}.",
-        "use --backend nccl, another --machine, or fit one from logs: perfmodel import LOG…"
+        f"use --backend {machine.ring_backend}, another --machine, or fit one from logs: "
+        "perfmodel import LOG…"
         if backend in LAW_BACKENDS
         else own_run,
     )

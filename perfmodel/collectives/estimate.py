@@ -60,17 +60,20 @@ class CollectiveModel:
     @staticmethod
     def load(
         machine: Machine,
-        backend: str = "nccl",
+        backend: str | None = None,
         clock: str | None = None,
         calibration: str | Path | None = None,
     ) -> CollectiveModel:
         """The shipped calibration for this machine, or the one that is named or lies at a path.
 
+        backend  None: the machine's default
+
         Prefers the calibration marked as preferred, then the newest version; ``clock`` narrows the choice.
         Raises BadInputError for an unknown backend or clock, or a file whose laws another version of this
         program fitted, NoCalibrationError when nothing fits.
         """
-        library = Backend(_member([str(item) for item in Backend], backend, "backend"))
+        asked = backend or machine.default_backend
+        library = Backend(_member([str(item) for item in Backend], asked, "backend"))
         wanted = None if clock is None else Clock(_member([str(item) for item in Clock], clock, "clock"))
         if calibration is None:
             chosen, borrowed = choose_calibration(machine, library, wanted)
@@ -197,7 +200,7 @@ class Models:
 def predict_collectives(
     frame: pd.DataFrame | Mapping[str, Any],
     machine: str | Path | Machine = "h100-sxm-ib",
-    backend: str = "nccl",
+    backend: str | None = None,
     clock: str | None = None,
     calibration: str | Path | None = None,
     overrides: Mapping[str, float | str] | None = None,
@@ -205,7 +208,7 @@ def predict_collectives(
     """Predict many collectives at once.
 
     frame    columns collective, payload_bytes, gpus and optionally gpus_per_node (default: the machine's)
-    machine  a shipped name, the path of a TOML file, or a Machine
+    machine  a shipped name, the path of a TOML file, or a Machine;  backend  None: its default
     Returns the frame with time_s, low_s, high_s (95 % interval), algbw_bytes_per_s, busbw_bytes_per_s,
     evidence and clock added; same rows, same order. Raises BadInputError for a missing column, an unknown
     collective, or a size below one byte per peer, and NoCalibrationError if there is no calibration.

@@ -117,7 +117,7 @@ def carried_share(machine: Machine, calibration: Calibration, group: Group) -> F
     priors = load_priors()
     if group.domains == 1 or not rests_on_others(calibration):
         return _everywhere(priors.uncertainty.carry_fraction)
-    network = priors.network.get(str(machine.links.network))
+    network = priors.network.get(machine.network_priors)
     return by_size((network and network.carried) or priors.clusters.carried)
 
 
@@ -134,14 +134,14 @@ def by_size(at_three_sizes: Sequence[float], payload_bytes: Floats = GRID_BYTES)
 def law_log_sd(machine: Machine, payload_bytes: Floats) -> Floats:
     """How far the law is from any cluster, beside its unknowns: standard deviation of ln t at each size."""
     priors = load_priors()
-    network = priors.network.get(str(machine.links.network))
+    network = priors.network.get(machine.network_priors)
     return by_size((network and network.law_log_sd) or priors.clusters.law_log_sd, payload_bytes)
 
 
 def growth_log_sd(machine: Machine, payload_bytes: Floats) -> Floats:
     """What each doubling of the GPUs beyond those measured adds: standard deviation of ln t at each size."""
     priors = load_priors()
-    network = priors.network.get(str(machine.links.network))
+    network = priors.network.get(machine.network_priors)
     log_sd = (network and network.growth_log_sd) or priors.growth.log_sd
     return np.interp(np.log2(payload_bytes), np.log2(priors.growth.at_bytes), log_sd)
 
@@ -296,7 +296,7 @@ def from_law(
             f"({calibration.calibration_id}; anchored: G = {', '.join(map(str, anchored)) or 'none'}).",
             "ask for one of these, measure on more ranks, or use a shipped machine."
             if calibration.backend not in LAW_BACKENDS
-            else "use --backend nccl, or another --calibration.",
+            else f"use --backend {machine.ring_backend}, or another --calibration.",
         )
     priors = load_priors()
     steps = step_constants(machine, priors)
@@ -323,7 +323,7 @@ def from_law(
     across, about = group.domains > 1, _everywhere(max(law.residual_log_sd, noise.sample_log_sd))
     other = cluster_log_sd(calibration, across=across)
     if across and rests_on_others(calibration):
-        learned = priors.learned_of(law.law, str(machine.links.network))
+        learned = priors.learned_of(law.law, machine.network_priors)
         measured_gpus = np.maximum(measured_gpus, by_size(learned.gpus if learned else [1.0]))
         about, other = law_log_sd(machine, GRID_BYTES), np.zeros(GRID_BYTES.size)
     farther = np.log2(np.maximum(group.gpus / np.maximum(measured_gpus, 2), 1.0))

@@ -33,7 +33,7 @@ def step_constants(machine: Machine, priors: Priors) -> StepConstants:
     """NCCL's constants for this machine's links: NVLink or PCIe inside, its kind of network across."""
     nccl = priors.nccl
     nvlink = machine.nvlink_domain_gpus > 1
-    network = priors.network.get(str(machine.links.network))
+    network = priors.network.get(machine.network_priors)
     ring_step = (network and network.ring_step_s) or nccl.network_ring_step_s
     tree_step = (network and network.tree_step_s) or nccl.network_tree_step_s
     return StepConstants(

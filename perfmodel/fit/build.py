@@ -14,7 +14,7 @@ from perfmodel.fit.curves import CurveFit, fit_curve, leave_one_out, local_sprea
 from perfmodel.fit.links import RING_TREE_COLLECTIVES, Cell, fit_law, rounded
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import UNKNOWN_VERSION, Calibration, Curve, Law
-from perfmodel.schema.evidence import COLLECTIVES, LAW_BACKENDS, Backend, Clock
+from perfmodel.schema.evidence import COLLECTIVES, LAW_BACKENDS, RING_BACKENDS, Backend, Clock
 from perfmodel.schema.intervals import Interval
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.priors import Priors, load_priors
@@ -187,17 +187,19 @@ def by_law(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
 def _laws(
     cells: Sequence[Cell], machine: Machine, identity: Identity, like: Calibration | None, priors: Priors
 ) -> list[Law]:
-    """NCCL: one ring and tree law, one for the all-to-all. NVSHMEM: one pairwise law a collective.
+    """NCCL, RCCL: one ring and tree law, one for the all-to-all. NVSHMEM: one pairwise law a collective.
 
     Other libraries have none: nothing is known of them beyond the measured cells. Of a cluster like this, the
-    network is what all clusters on its kind of network have in common, whatever the measured one has.
+    network is what all clusters on its kind of network have in common, whatever the measured one has; of
+    RCCL one cluster is known, and its law is fitted to all of it.
     """
     if identity.backend not in LAW_BACKENDS:
         return []
     own = (machine.name, identity.backend, identity.clock)
     same = like if like and (like.machine, like.backend, like.clock) == own else None
-    if identity.backend is Backend.NCCL:
-        known = [c for c in cells if identity.this_cluster or c.group.domains == 1]
+    if identity.backend in RING_BACKENDS:
+        rests_on_others = identity.backend is Backend.NCCL and not identity.this_cluster
+        known = [c for c in cells if not rests_on_others or c.group.domains == 1]
         laws: list[Law] = []
         for law, names in (("pairwise", ["all_to_all"]), ("ring_tree", sorted(RING_TREE_COLLECTIVES))):
             start = same.law(names[0]) if same else None

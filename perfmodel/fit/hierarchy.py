@@ -40,7 +40,7 @@ class ClusterCells:
     @property
     def network(self) -> str:
         """Its kind of network."""
-        return str(self.machine.links.network)
+        return self.machine.network_priors
 
 
 def learn(

@@ -53,7 +53,7 @@ def prior_of(law: str, machine: Machine, priors: Priors) -> Believed:
 
     Limits: a network that no cluster is known of -> NCCL's own constants, and the line rate of the card
     """
-    return believed(law, machine, priors.known_of(law, str(machine.links.network)))
+    return believed(law, machine, priors.known_of(law, machine.network_priors))
 
 
 def believed(law: str, machine: Machine, beliefs: Mapping[str, Belief]) -> Believed:

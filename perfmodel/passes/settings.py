@@ -319,16 +319,16 @@ def _best(
             f"--calibration {calibration} is one library; --backend best compares two.",
             f"use --backend {load_calibration(calibration).backend} with it, or leave --calibration out.",
         )
-    nccl = _library(machine, Backend.NCCL, clock, None, assumed, models)
+    nccl = _library(machine, machine.ring_backend, clock, None, assumed, models)
     try:
         nvshmem = _library(machine, Backend.NVSHMEM, str(nccl.times.clock), None, assumed, models)
         return Faster(nccl, nvshmem), ()
     except NoCalibrationError as error:
         if clock is not None:
-            return nccl, (f"best is NCCL alone: {error.message}",)
+            return nccl, (f"best is {nccl.name.upper()} alone: {error.message}",)
     try:
         nvshmem = _library(machine, Backend.NVSHMEM, None, None, assumed, models)
     except NoCalibrationError as error:
-        return nccl, (f"best is NCCL alone: {error.message}",)
+        return nccl, (f"best is {nccl.name.upper()} alone: {error.message}",)
     clocks = f"NCCL on the {nccl.times.clock} clock, NVSHMEM on the {nvshmem.times.clock} clock"
     return Faster(nccl, nvshmem), (f"the two libraries are compared across clocks: {clocks}",)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from calibrate.machine.identity import Host
     from calibrate.operations import Availability
 
-GPU_LIBRARIES = ("nccl", "nvshmem", "symmetric_memory")
+GPU_LIBRARIES = ("nccl", "rccl", "nvshmem", "symmetric_memory")
 CPU_LIBRARIES = ("mpi", "gloo", "shmem")
 _KERNELS = "torch"
 

@@ -83,7 +83,7 @@ def _free_name() -> str:
     return next(name for name in names if not Path(name).exists())
 
 
-_TESTS = ("nccl", "nvshmem")
+_TESTS = ("nccl", "rccl", "nvshmem")
 _KERNEL_WORDS = {"handover": "from kernels to collectives and back"}
 
 

@@ -70,6 +70,7 @@ class Backend(StrEnum):
     """Communication library."""
 
     NCCL = "nccl"
+    RCCL = "rccl"  # AMD's NCCL
     NVSHMEM = "nvshmem"
     SYMMETRIC_MEMORY = "symmetric_memory"  # PyTorch's one-shot and two-shot kernels
     MPI = "mpi"
@@ -77,7 +78,10 @@ class Backend(StrEnum):
     SHMEM = "shmem"  # one-sided puts through the shared memory of one machine
 
 
-LAW_BACKENDS = (Backend.NCCL, Backend.NVSHMEM)
+RING_BACKENDS = (Backend.NCCL, Backend.RCCL)
+"""Libraries that choose among rings and trees; their all-to-all is a send and a receive for each peer."""
+
+LAW_BACKENDS = (*RING_BACKENDS, Backend.NVSHMEM)
 """Libraries whose times follow known laws of the links; the others are known where they were measured."""
 
 

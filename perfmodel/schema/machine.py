@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from perfmodel import resources, units
 from perfmodel.errors import BadInputError
-from perfmodel.schema.evidence import Backend, Clock, Evidence
+from perfmodel.schema.evidence import RING_BACKENDS, Backend, Clock, Evidence
 from perfmodel.schema.files import invalid_fields, looks_like_path, unknown_name
 from perfmodel.schema.gate import read_toml
 from perfmodel.schema.limits import limits_of
@@ -173,6 +173,16 @@ class Machine(BaseModel):
         A DGX: the node's. An NVL72 (18 trays of 4): 18 times the tray's, up to its domain.
         """
         return gpus_per_node if gpus_per_node > self.gpus_per_node else gpus_per_node * self.nodes_per_domain
+
+    @property
+    def network_priors(self) -> str:
+        """Whose section of the priors describes its collectives: of its kind of network, or of RCCL."""
+        return str(Backend.RCCL if self.ring_backend is Backend.RCCL else self.links.network)
+
+    @property
+    def ring_backend(self) -> Backend:
+        """The library of its vendor: RCCL if that is its default, else NCCL."""
+        return self.defaults.backend if self.defaults.backend in RING_BACKENDS else Backend.NCCL
 
     @property
     def default_backend(self) -> str:

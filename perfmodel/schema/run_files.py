@@ -33,7 +33,7 @@ _LONGEST_HEADER = 2**20
 _FEWEST_VISITS = 3
 """Visits from which on a point that is still under way counts, as a noisy one."""
 _FLAGS = {Status.OK: "ok", Status.NOISY: "noisy", Status.THROTTLED: "throttled"}
-_IN_PLACE = {"all_reduce": ("gloo", "nccl")}
+_IN_PLACE = {"all_reduce": ("gloo", "nccl", "rccl")}
 """What PyTorch's process groups do in the caller's buffer."""
 
 

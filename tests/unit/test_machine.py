@@ -30,6 +30,7 @@ SHIPPED = {
     "h200-sxm-ib",
     "h200-sxm-roce",
     "l40s-pcie",
+    "mi355x-roce",
     "rtx-pro-6000-pcie",
 }
 

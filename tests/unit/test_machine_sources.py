@@ -13,6 +13,7 @@ import pytest
 from perfmodel import resources
 from perfmodel.errors import BadInputError
 from perfmodel.schema.constants import load_scenario_file
+from perfmodel.schema.evidence import Backend
 from perfmodel.schema.machine import list_machines, load_machine
 from perfmodel.validate.measured import shipped_samples
 from perfmodel.validate.verdicts import load_claims
@@ -66,7 +67,11 @@ def test_kernel_constants_are_the_middle_of_what_was_published(name: str) -> Non
         ("bucketize_floor_s", math.sqrt(few * many) * floor * 1e-6, math.hypot(floor_sd, kernels_sd)),
     ):
         assert machine.value(key) == pytest.approx(value, rel=0.02), key
-        assert machine.quantity(key).log_sd == pytest.approx(log_sd, abs=0.01), key
+        stated = machine.quantity(key).log_sd
+        if machine.ring_backend is Backend.NCCL:
+            assert stated == pytest.approx(log_sd, abs=0.01), key
+        else:  # of other GPUs than these
+            assert stated is not None and stated > log_sd + 0.1, key
 
 
 def test_scenario_says_what_was_chosen_to_agree_with_the_paper() -> None:

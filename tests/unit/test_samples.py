@@ -99,7 +99,7 @@ def test_filters(shipped: pd.DataFrame) -> None:
     assert len(nvshmem) == len(shipped.query("backend == 'nvshmem' and machine == 'h200-sxm-ib'"))
     assert load_samples(machine="no-such-machine").empty
     with pytest.raises(BadInputError, match="not known"):
-        load_samples(backend="rccl")
+        load_samples(backend="hccl")
 
 
 def test_types(shipped: pd.DataFrame) -> None:
@@ -123,7 +123,7 @@ def test_types(shipped: pd.DataFrame) -> None:
         ("nodes", "-1"),
         ("gpus", "9"),
         ("collective", "alltoall"),
-        ("backend", "rccl"),
+        ("backend", "hccl"),
         ("clock", "wall"),
         ("in_place", "maybe"),
         ("source_id", ""),

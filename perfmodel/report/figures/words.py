@@ -11,6 +11,7 @@ from perfmodel.units import format_bytes, format_fraction, format_ratio
 
 _LIBRARIES = {
     "nccl": "NCCL",
+    "rccl": "RCCL",
     "nvshmem": "NVSHMEM",
     "mpi": "MPI",
     "gloo": "Gloo",

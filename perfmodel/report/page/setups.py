@@ -15,7 +15,7 @@ from perfmodel.passes.schemes import AUTO, REDUCTIONS, ROW_WISE, over_all
 from perfmodel.passes.settings import BEST, CLUSTER, Setting, load_setting
 from perfmodel.report.figures.words import library_name
 from perfmodel.report.page.parts import Selector
-from perfmodel.schema.evidence import Backend
+from perfmodel.schema.evidence import LAW_BACKENDS, Backend
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.prices import Prices
 from perfmodel.schema.ranges import MOST_GPUS
@@ -228,7 +228,7 @@ def _with_another(wanted: Wanted) -> tuple[Machine, ...]:
 def libraries(machine: Machine) -> list[Curves]:
     """Libraries and clocks of the shipped calibrations that a machine has or borrows."""
     found = []
-    for backend, clock in itertools.product((Backend.NCCL, Backend.NVSHMEM), CLOCK_ORDER):
+    for backend, clock in itertools.product(LAW_BACKENDS, CLOCK_ORDER):
         with contextlib.suppress(NoCalibrationError):
             choose_calibration(machine, backend, clock)
             found.append(Curves(str(backend), str(clock)))
