@@ -147,6 +147,16 @@ def clip(text: str) -> str:
     return line if len(line) <= MAX_TEXT else line[: MAX_TEXT - 1] + "…"
 
 
+def gpu_name(text: str) -> str:
+    """``NVIDIA H200`` -> ``H200``; ``AMD Instinct MI355X`` -> ``MI355X``."""
+    return clip(text).removeprefix("NVIDIA ").removeprefix("AMD ").removeprefix("Instinct ")[:80]
+
+
+def library_of(gpu: str, backend: str) -> str:
+    """``rccl`` for a GPU of AMD, which NCCL cannot use; else ``backend``."""
+    return "rccl" if clip(gpu).startswith("AMD ") else backend
+
+
 def operation_name(text: str) -> str:
     """Our name for ``alltoall_perf``, ``fcollect_device``, ``all_gather`` …; "" for one that is unknown."""
     name = text.strip().lower().rsplit("/", 1)[-1].replace("-", "_")

@@ -21,6 +21,8 @@ from calibrate.importers.logged_rows import (
     Reading,
     UnreadLine,
     clip,
+    gpu_name,
+    library_of,
     operation_name,
 )
 from calibrate.importers.nccl_text import version_from_code
@@ -111,8 +113,9 @@ def _devices(config: dict[str, Any], run: LoggedRun) -> None:
     ranks = sorted(_int(device.get("rank")) for device in devices)
     one_each = ranks == list(range(len(ranks))) and len(ranks) > 1
     run.gpus = len(ranks) if one_each else ranks[-1] + per_process
-    names = {clip(str(device.get("device_info", ""))).removeprefix("NVIDIA ")[:80] for device in devices}
-    run.gpu = sorted(names)[0]
+    described = sorted(str(device.get("device_info", "")) for device in devices)
+    names = {gpu_name(one) for one in described}
+    run.gpu, run.backend = sorted(names)[0], library_of(described[0], run.backend)
     if len(names) > 1:
         run.trouble = f"the ranks run on different GPUs ({'; '.join(sorted(names)[:3])})"
     if len({_int(device.get("group")) for device in devices}) > 1:

@@ -4,6 +4,7 @@
     # Collective test starting: alltoall_perf                              (new)
     # nThread 1 nGpus 1 minBytes 8 maxBytes 1073741824 … graph: 0
     #  Rank  0 Group  0 Pid 50292 on node-1 device  0 [0000:0f:00] NVIDIA H200
+    rccl-tests: Version develop:33cc4df · RCCL version : 2.27.7-HEAD:0d2c4fd             (RCCL, for "NCCL")
     #       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw …
          1048576        262144     float    none      -1    12.34   84.97   74.35       0    12.50   83.89 …
 
@@ -22,6 +23,8 @@ from calibrate.importers.logged_rows import (
     Reading,
     UnreadLine,
     clip,
+    gpu_name,
+    library_of,
     operation_name,
     parse_bytes,
     parse_printed,
@@ -36,7 +39,7 @@ _OPTIONS = re.compile(r"#\s*nThread\s+(\d{1,5})\s+nGpus\s+(\d{1,5})\b")
 _GRAPH = re.compile(r"\bgraph:\s*(\d{1,5})")
 _STARTING = re.compile(r"#\s*Collective test starting:\s*(\S+)")
 _LIBRARY = re.compile(r"nccl-library=(\d{1,7})\b")
-_VERSION = re.compile(r"NCCL version (\d{1,3}(?:\.\d{1,3}){1,3})")
+_VERSION = re.compile(r"\b([NR]CCL) version(?: :)? (\d{1,3}(?:\.\d{1,3}){1,3})|rccl-tests: Version")
 _END = re.compile(r"Avg bus bandwidth|Out of bounds values|test concluded")
 _COMMAND = re.compile(r"\b([a-z_]+_perf)\b")
 _UNTABLED = {
@@ -78,7 +81,7 @@ def read_nccl_text(text: str, file: str) -> Reading:
             states += [state] if state is not states[-1] else []
             continue
         if version := _VERSION.search(line):
-            state.run.library_version = state.run.library_version or version.group(1)
+            _library(version, state.run)
             continue
         if (command := _COMMAND.search(line)) and not stripped[:1].isdigit():
             state.command = command.group(1)
@@ -118,12 +121,19 @@ def _header(line: str, state: _State) -> _State:
     elif rank := _RANK.match(line):
         _rank_line(rank, state)
     elif version := _VERSION.search(line):
-        state.run.library_version = state.run.library_version or version.group(1)
+        _library(version, state.run)
     elif "size" in words and "busbw" in words:
         state.columns = words
     if not state.run.operation_text and state.command:
         state.run.operation_text = state.command
     return state
+
+
+def _library(match: re.Match[str], run: LoggedRun) -> None:
+    """Which library it is and its version: rccl-tests are nccl-tests with lines of their own."""
+    run.library_version = run.library_version or match.group(2) or ""
+    if match.group(1) != "NCCL":
+        run.backend = "rccl"
 
 
 def _rank_line(match: re.Match[str], state: _State) -> None:
@@ -133,7 +143,7 @@ def _rank_line(match: re.Match[str], state: _State) -> None:
     state.rank_lines += 1
     run.hosts[int(rank)] = host
     run.devices.append((host, bus))
-    gpu = clip(name).removeprefix("NVIDIA ")[:80]
+    gpu, run.backend = gpu_name(name), library_of(name, run.backend)
     if run.gpu and gpu and run.gpu != gpu:
         run.trouble = f"the ranks run on different GPUs ({run.gpu}; {gpu})"
     run.gpu = run.gpu or gpu

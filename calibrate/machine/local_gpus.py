@@ -231,8 +231,8 @@ def _text(value: str | bytes) -> str:
 
 
 def _by_torch() -> list[LocalGpu]:
-    """Names by torch, only where a device file says that there is an NVIDIA GPU: torch is slow to import."""
-    if not os.path.exists("/dev/nvidiactl"):
+    """Names by torch, only where a device file says that there is a GPU: torch is slow to import."""
+    if not any(map(os.path.exists, ("/dev/nvidiactl", "/dev/kfd"))):  # of NVIDIA, of AMD
         return []
     try:
         import torch

@@ -203,7 +203,7 @@ def _ways(world: World) -> Iterator[tuple[str, str]]:
         known = world.providers.get(name)
         return known is not None and known.usable
 
-    for backend in ("mpi", "gloo", "shmem") if world.device == "cpu" else ("nccl",):
+    for backend in ("mpi", "gloo", "shmem") if world.device == "cpu" else ("nccl", "rccl"):
         ours = usable("torch") and usable(backend)
         if ours and {"all_to_all", "reduce_scatter"} <= set(world.providers[backend].operations):
             yield backend, "exchange"

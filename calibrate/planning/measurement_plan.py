@@ -17,7 +17,7 @@ from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.runs import Point, PointKind
 
-BACKENDS = ("nccl", "nvshmem", "symmetric_memory", "mpi", "shmem", "gloo")
+BACKENDS = ("nccl", "rccl", "nvshmem", "symmetric_memory", "mpi", "shmem", "gloo")
 """Libraries of collectives that can be calibrated, in the order of a plan."""
 
 _CARRIER = {
@@ -182,7 +182,8 @@ def _backends(
                 )
         wanted = named
     else:
-        wanted = list(preset.backends[world.device])
+        amd = _why_not(world.providers.get("rccl"), "rccl") is None
+        wanted = ["rccl"] if amd else list(preset.backends[world.device])
     if world.ranks == 1:
         left_out.append(NotMeasured("collectives", "one rank exchanges nothing"))
         return []

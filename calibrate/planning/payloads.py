@@ -13,7 +13,7 @@ SMALLEST_BYTES = 128
 SIZE_STEP = 2
 """Each payload of a plan is this many times the one before: protocols change between neighbours."""
 ELEMENT_BYTES = 4  # fp32
-ALIGNMENT_BYTES = {"nccl": 16, "nvshmem": 16, "symmetric_memory": 16}
+ALIGNMENT_BYTES = {"nccl": 16, "rccl": 16, "nvshmem": 16, "symmetric_memory": 16}
 """Bytes a peer below which a library sends nothing, or refuses."""
 
 _SPLIT = ("all_to_all", "reduce_scatter", "all_gather")  # a payload is one part for each rank

@@ -19,6 +19,7 @@ from perfmodel.errors import BadInputError
 
 COLLECTIVE_PROVIDERS = {
     "nccl": "calibrate.providers.nccl:Nccl",
+    "rccl": "calibrate.providers.rccl:Rccl",
     "nvshmem": "calibrate.providers.nvshmem:Nvshmem",
     "symmetric_memory": "calibrate.providers.symmetric_memory:SymmetricMemory",
     "mpi": "calibrate.providers.mpi:Mpi",
@@ -40,7 +41,7 @@ PROVIDERS = {
 _KERNELS = "import torch, cupy; from cuda.bindings import nvrtc; nvrtc.nvrtcVersion()"
 _TORCH = ("import torch", install_torch)
 IMPORTS: Mapping[str, tuple[str, Callable[[], str]]] = {
-    **dict.fromkeys(("nccl", "gloo", "torch", "exchange"), _TORCH),
+    **dict.fromkeys(("nccl", "rccl", "gloo", "torch", "exchange"), _TORCH),
     "symmetric_memory": ("import torch.distributed._symmetric_memory", install_torch),
     "nvshmem": ("import torch, nvshmem.core", install_nvshmem),
     "mpi": ("import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI", install_mpi),

@@ -28,12 +28,20 @@ def torch_with_cuda(operations: tuple[str, ...]) -> Availability:
     """Whether PyTorch is installed with CUDA, and whether there is a GPU; no CUDA context is made."""
     if not find_gpus():  # nothing that could be installed would help
         return Availability(False, "there is no NVIDIA GPU here")
-    if importlib.util.find_spec("torch") is None:
+    version = torch_version()
+    if not version:
         return Availability(False, "torch is not installed", install_torch())
-    version = importlib.metadata.version("torch")
     if version.endswith("+cpu"):
         return Availability(False, f"torch {version} is built without CUDA", install_torch())
+    if "rocm" in version:
+        return Availability(False, f"torch {version} is built for ROCm: use rccl")
     return Availability(True, version=f"torch {version}", clocks=CLOCKS, operations=operations)
+
+
+def torch_version() -> str:
+    """Of the package, with the build that it names: ``2.8.0+rocm6.4``. Limits: not installed -> empty"""
+    known = importlib.util.find_spec("torch") is not None
+    return importlib.metadata.version("torch") if known else ""
 
 
 class DeviceOperation:

@@ -37,8 +37,8 @@ _PART_OF = {"cpu": {"shmem": "numpy", "gloo": "torch"}, "cuda": {"symmetric_memo
 def library_versions(place: Place) -> dict[str, str]:
     """Versions of the libraries that are installed for a rank's device, by name; none is opened.
 
-    ``torch``, ``numpy``, ``torchrec``, ``fbgemm``, ``nvshmem``: of the package; ``mpi``, ``nccl``: of the
-    library that is loaded; ``gloo``, ``shmem``, ``symmetric_memory``: of the package that brings them.
+    ``torch``, ``numpy``, ``torchrec``, ``fbgemm``, ``nvshmem``: of the package; ``mpi``, ``nccl``, ``rccl``:
+    of the library that is loaded; ``gloo``, ``shmem``, ``symmetric_memory``: of the package that brings them.
     Limits: not installed -> left out; MPI is asked by the first rank of each node alone
     """
     device = place.device
@@ -46,7 +46,7 @@ def library_versions(place: Place) -> dict[str, str]:
     for name, package in _PART_OF[device].items():
         found[name] = f"{package} {found[package]}" if found[package] else ""
     if device == "cuda":
-        found["nccl"] = nccl_version()
+        found["rccl" if "rocm" in found["torch"] else "nccl"] = nccl_version()
     elif place.local_rank == 0:
         found["mpi"] = mpi_version()
     return {name: version for name, version in found.items() if version}
@@ -84,7 +84,7 @@ def mpi_version() -> str:
 
 
 def nccl_version() -> str:
-    """``2.29.7``: the NCCL that PyTorch loads. Limits: a PyTorch without NCCL -> empty"""
+    """``2.29.7``: the NCCL or RCCL that PyTorch loads. Limits: a PyTorch without -> empty"""
     import torch
 
     try:
