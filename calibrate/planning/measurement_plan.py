@@ -31,7 +31,7 @@ LEAST_NOISE = 1e-4
 MOST_A_CORE = 64
 """Ranks for each core or GPU of a node beyond which not even a functional check starts."""
 
-_ONE_NODE = ("shmem", "symmetric_memory")  # shared memory and NVLink end at the node
+_ONE_NODE = ("shmem", "symmetric_memory")  # shared memory and the scale-up link end at the node
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ def touches_links(machine: Machine) -> bool:
 
 
 def inside_rate(machine: Machine) -> float:
-    """Datasheet rate of the links inside a domain [bytes/s]: NVLink where there is a domain, else PCIe."""
+    """Datasheet rate of the links inside a domain [bytes/s]: the scale-up link, else PCIe."""
     return machine.value("nvlink_bytes_per_s" if machine.nvlink_domain_gpus > 1 else "pcie_bytes_per_s")
 
 

@@ -30,7 +30,7 @@ def curve_time(curve: Curve, payload_bytes: Floats) -> Floats:
 
 
 def step_constants(machine: Machine, priors: Priors) -> StepConstants:
-    """NCCL's constants for this machine's links: NVLink or PCIe inside, its kind of network across."""
+    """NCCL's constants for this machine's links: scale-up link or PCIe inside, its kind of network across."""
     nccl = priors.nccl
     nvlink = machine.nvlink_domain_gpus > 1
     network = priors.network.get(machine.network_priors)

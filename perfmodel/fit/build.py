@@ -220,7 +220,7 @@ def _laws(
 
 
 def _informs(cell: Cell, cells: Sequence[Cell]) -> bool:
-    """Pairs of GPUs use fewer NVLink channels than a ring of more: left out where larger groups exist."""
+    """Pairs of GPUs use fewer channels than a ring of more: left out where larger groups exist."""
     larger = any(c.collective == cell.collective and c.group.gpus > 2 for c in cells)
     return cell.time_s.size >= _FEWEST_SIZES and (cell.group.gpus > 2 or not larger)
 

@@ -141,7 +141,7 @@ def _of_the_host(run: Run, memory_bytes: float | None) -> Iterator[tuple[str, _V
     for key, value, why in (
         ("gpus_per_node", _per_node(run), "ranks that ran on each host"),
         ("nvlink_domain_gpus", 1, "ranks meet in the memory of their host"),
-        ("nvlink_bytes_per_s", 0, "there is no NVLink"),
+        ("nvlink_bytes_per_s", 0, "there is no scale-up link"),
     ):
         yield key, _Value(value, source, why, measured)
     yield "sm_count", _Value(1, source, "one rank is one core", assumed)

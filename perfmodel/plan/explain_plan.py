@@ -55,7 +55,8 @@ def explain_plan_step(evaluator: Evaluator, plan: Plan, cost: StepCost, name: st
     Limits: as ``passes.explanation.find_step``
     """
     node = evaluator.basis.gpus_per_node or evaluator.setting.machine.gpus_per_node
-    words = f"GPUs: {evaluator.gpus} of the plan, in NVLink domains of {evaluator.domain}"
+    link = evaluator.setting.machine.links.scale_up
+    words = f"GPUs: {evaluator.gpus} of the plan, in {link} domains of {evaluator.domain}"
     whole = Pass(
         evaluator.setting,
         cost.rows,

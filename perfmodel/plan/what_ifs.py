@@ -149,7 +149,8 @@ def _asked(q: PlanQuestion, answer: Planned) -> Iterator[tuple[str, str, str, Pl
     if e.domain < e.gpus and q.machine.nvlink_domain_gpus > 1 and e.setting.scenario == CLUSTER:
         used = q.costs.get("gpus_per_node") or q.machine.gpus_per_node
         wide = -(-q.gpus // used) * q.machine.gpus_per_node  # whole nodes; of each domain as many are used
-        words = f"NVLink domain {format_count(q.machine.nvlink_domain_gpus)} → {format_count(wide)} GPUs"
+        words = f"{q.machine.links.scale_up} domain {format_count(q.machine.nvlink_domain_gpus)}"
+        words += f" → {format_count(wide)} GPUs"
         if wide != q.gpus:
             words += f", {format_count(e.domain)} → {format_count(q.gpus)} of them in use"
         key = f"nvlink_domain_gpus={wide}"

@@ -178,18 +178,19 @@ def _exchanges(p: Projection) -> Iterator[Change]:
 
 
 def _hardware(p: Projection) -> Iterator[Change]:
-    """Twice the network, twice NVLink, and one NVLink domain for all."""
+    """Twice the network, twice the scale-up link, and one domain of it for all."""
     machine, domain = p.setting.machine, int(p.forward.domain(p.work.gpus)[0])
     several = domain < p.gpus and not p.setting.one_domain
     if several:
         yield from _doubled(p, "NIC", "nic_bytes_per_s")
     if machine.nvlink_domain_gpus == 1:
         return
-    yield from _doubled(p, "NVLink", "nvlink_bytes_per_s")
+    link = machine.links.scale_up
+    yield from _doubled(p, link, "nvlink_bytes_per_s")
     if several:
         nodes = -(-p.gpus // p.gpu_count.gpus_per_node)
         wide = nodes * machine.gpus_per_node
-        label = f"NVLink domain {domain} → {p.gpus} GPUs"
+        label = f"{link} domain {domain} → {p.gpus} GPUs"
         yield from _changed(p, label, {"nvlink_domain_gpus": wide}, f"nvlink_domain_gpus={wide}")
 
 
@@ -340,8 +341,8 @@ def _place(p: Projection) -> str:
     if p.gpus <= node:
         return "one node"
     if p.setting.one_domain or domain >= p.gpus:
-        return f"{p.gpus} GPUs of one NVLink domain (or as many as there are)"
-    return "≥ 2 nodes" if domain <= node else "≥ 2 NVLink domains"
+        return f"{p.gpus} GPUs of one {p.setting.machine.links.scale_up} domain (or as many as there are)"
+    return "≥ 2 nodes" if domain <= node else f"≥ 2 {p.setting.machine.links.scale_up} domains"
 
 
 def _experiments(step: StepRow) -> tuple[str, ...]:

@@ -318,7 +318,8 @@ def _hour_of(one: Alternative, currency: str) -> str:
     if one.hour.gpus is not None:
         times = format_count(one.hour.units(one.machines, machine.gpus_per_node))
         return f"{words}, paid {times}× for {counted(one.gpus_paid, 'GPU')}"
-    domain = f" ({machine.nodes_per_domain} are an NVLink domain of {machine.nvlink_domain_gpus})"
+    link = machine.links.scale_up
+    domain = f" ({machine.nodes_per_domain} are an {link} domain of {machine.nvlink_domain_gpus})"
     more = domain if machine.nodes_per_domain > 1 else ""
     return f"{words}, of a machine of {counted(machine.gpus_per_node, 'GPU')}{more}"
 

@@ -170,7 +170,7 @@ def _domain(item: Calibration, machine: Machine | None) -> str:
         return f"{counted(item.domain_gpus, 'rank')} in a domain"
     wide = machine.nvlink_domain_gpus > 1
     return (
-        f"{item.domain_gpus} GPUs in an NVLink domain"
+        f"{item.domain_gpus} GPUs in an {machine.links.scale_up} domain"
         if wide
         else f"{item.domain_gpus} GPUs over PCIe in a node"
     )

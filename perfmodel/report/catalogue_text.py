@@ -20,10 +20,10 @@ _MOST_TABLE_ROWS = 40
 _MACHINES = (
     Column("machine", lambda machine: machine.name, left=True),
     Column("GPUs/node", lambda machine: str(machine.gpus_per_node), goes=2),
-    Column("NVLink domain", lambda machine: _domain(machine, str(machine.nvlink_domain_gpus), "none")),
+    Column("scale-up domain", lambda machine: _domain(machine, str(machine.nvlink_domain_gpus), "none")),
     Column("HBM", lambda machine: format_bytes(machine.value("hbm_bytes"), binary=False)),
     Column("HBM rate", lambda machine: str(machine.quantity("hbm_bytes_per_s")), goes=1),
-    Column("NVLink/GPU", lambda machine: _domain(machine, str(machine.quantity("nvlink_bytes_per_s")), "-")),
+    Column("link/GPU", lambda machine: _domain(machine, str(machine.quantity("nvlink_bytes_per_s")), "-")),
     Column("NIC/GPU", lambda machine: str(machine.quantity("nic_bytes_per_s"))),
 )
 

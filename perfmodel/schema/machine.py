@@ -61,10 +61,14 @@ class Defaults(BaseModel):
 
 
 class Links(BaseModel):
-    """What connects the GPUs, in words: which constants a prediction starts from, and whose it may borrow."""
+    """What connects the GPUs, in words: which constants a prediction starts from, and whose it may borrow.
+
+    scale_up   what the link of a domain is called: NVLink, xGMI
+    """
 
     model_config = _FROZEN
 
+    scale_up: Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9 -]{0,19}$")] = "NVLink"
     network: Literal["infiniband", "efa", "slingshot", "roce", "ethernet", "none"] = "infiniband"
     nvls: bool = Field(default=False, strict=True)
     like: str = ""
@@ -159,12 +163,12 @@ class Machine(BaseModel):
 
     @property
     def nvlink_domain_gpus(self) -> int:
-        """GPUs that reach each other over NVLink; 1 when there is no NVLink."""
+        """GPUs that reach each other over a scale-up link (NVLink, xGMI); 1 where there is none."""
         return self.count("nvlink_domain_gpus")
 
     @property
     def nodes_per_domain(self) -> int:
-        """Nodes that one NVLink domain spans: 18 compute trays of 4 in an NVL72, else 1."""
+        """Nodes that one scale-up domain spans: 18 compute trays of 4 in an NVL72, else 1."""
         return max(1, self.nvlink_domain_gpus // self.gpus_per_node)
 
     def domain_gpus_of(self, gpus_per_node: int) -> int:
@@ -230,7 +234,8 @@ class Machine(BaseModel):
         ends_at_node = 1 < self.nvlink_domain_gpus == self.gpus_per_node
         if not ends_at_node:
             return None
-        return node.model_copy(update={"why": "the NVLink domain of this machine is one node"})
+        why = f"the {self.links.scale_up} domain of this machine is one node"
+        return node.model_copy(update={"why": why})
 
 
 def _check_quantity(key: str, quantity: Quantity) -> None:
@@ -243,13 +248,13 @@ def _check_quantity(key: str, quantity: Quantity) -> None:
 
 
 def _check_domain(machine: Machine) -> None:
-    domain, node = machine.nvlink_domain_gpus, machine.gpus_per_node
+    domain, node, link = machine.nvlink_domain_gpus, machine.gpus_per_node, machine.links.scale_up
     if domain > 1 and machine.value("nvlink_bytes_per_s") == 0:
-        raise ValueError(f"an NVLink domain of {domain} GPUs needs nvlink_bytes_per_s above 0")
+        raise ValueError(f"an {link} domain of {domain} GPUs needs nvlink_bytes_per_s above 0")
     if 1 < domain < node:
         raise ValueError(
-            f"an NVLink domain of {domain} GPUs inside nodes of {node} is not modelled: give gpus_per_node "
-            f"{domain} as well, or nvlink_domain_gpus 1 for no NVLink"
+            f"an {link} domain of {domain} GPUs inside nodes of {node} is not modelled: give gpus_per_node "
+            f"{domain} as well, or nvlink_domain_gpus 1 for no {link}"
         )
     if domain % node and node % domain:
         raise ValueError(f"nvlink_domain_gpus {domain} does not fit nodes of {node} GPUs")

@@ -128,7 +128,7 @@ class TorchRecTopology(BaseModel):
 class TorchRecPlan(BaseModel):
     """A whole file.
 
-    gpus  ranks;  gpus_per_node  of one operating system;  domain_gpus  that NVLink joins;  batch  of one rank
+    gpus  ranks;  gpus_per_node  of one system;  domain_gpus  of a scale-up domain;  batch  of one rank
     """
 
     model_config = _STRICT

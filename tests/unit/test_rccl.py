@@ -156,3 +156,13 @@ def test_the_version_of_a_rocm_build_is_rccls(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(versions, "nccl_version", lambda: "2.27.7")
     found = versions.library_versions(Place(rank=0, ranks=2, local_rank=0, local_ranks=2, device="cuda"))
     assert found == {"rccl": "2.27.7", "torch": "2.8.0+rocm6.4", "symmetric_memory": "torch 2.8.0+rocm6.4"}
+
+
+@pytest.mark.parametrize(("machine", "link"), [(MACHINE, "xGMI"), ("h100-sxm-ib", "NVLink")])
+def test_answers_call_the_scale_up_link_by_its_name(cli: Any, machine: str, link: str) -> None:
+    projected = cli("project", "--machine", machine, "--table-size", "10TB").out
+    planned = cli("plan", "--machine", machine, "--model", "criteo-kaggle", "--gpus", "16").out
+    shown = cli("show", CollectiveModel.load(load_machine(machine)).calibration_id).out
+    assert f" {link} domain 8 → " in projected and f"16, {link} domains of 8" in planned
+    assert f"8 GPUs in an {link} domain" in shown
+    assert machine != MACHINE or "NVLink" not in projected + shown

@@ -128,7 +128,7 @@ def test_key_columns_stay_on_a_narrow_terminal(
         (("calibrations",), ("calibration", "clock", "LOO p50/p90")),
         (("show", "latest", "--samples"), ("collective", "G", "variant", "size", "median")),
         (("validate", "--run", "latest"), ("pass", "B", "T", "L", "D", "measured", "error", "band")),
-        (("machines",), ("machine", "HBM", "NVLink/GPU", "NIC/GPU")),
+        (("machines",), ("machine", "HBM", "link/GPU", "NIC/GPU")),
         (("models",), ("model", "tables", "rows", "bytes", "dim")),
         (
             ("collective", "--op", "all_to_all", "--size", "1MiB", "--gpus", "128"),

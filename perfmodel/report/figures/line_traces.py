@@ -195,13 +195,13 @@ _NEAR_LEFT = 0.25
 
 
 def full(asked: Projection) -> Iterator[tuple[int, str]]:
-    """GPUs that fill a node, and an NVLink domain where that is another."""
+    """GPUs that fill a node, and a scale-up domain where that is another."""
     count, domain = asked.gpu_count, asked.setting.machine.nvlink_domain_gpus
     node = count.gpus_per_node
     if node > 1:
         yield node, f"node of {node} ends "
     if domain not in (1, node) and not asked.setting.one_domain:
-        yield domain, f"NVLink domain of {domain} ends "
+        yield domain, f"{asked.setting.machine.links.scale_up} domain of {domain} ends "
 
 
 def source(asked: Projection, rows: Sequence[Row]) -> str:

@@ -123,7 +123,7 @@ def _bounds(answer: Planned) -> str:
 
 def _gpus(answer: Planned, capped: bool) -> str:
     e, total = answer.evaluator, answer.found.memory.total_bytes
-    domains = f" in NVLink domains of {e.domain}" if 1 < e.domain < e.gpus else ""
+    domains = f" in {e.setting.machine.links.scale_up} domains of {e.domain}" if 1 < e.domain < e.gpus else ""
     size, full, limit = (
         format_bytes(value, binary=False)
         for value in (e.tables.total_bytes, float(total.max()), answer.found.limit_bytes)
