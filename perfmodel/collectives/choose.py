@@ -16,7 +16,8 @@ def version_key(version: str) -> tuple[int, ...]:
 def choose_calibration(machine: Machine, backend: Backend, clock: Clock | None) -> tuple[Calibration, bool]:
     """The calibration for a machine and whether it is borrowed from the machine that it is like.
 
-    The preferred one first, then the newest version. Raises NoCalibrationError with what there is.
+    The preferred one first, then the newest version. The library of a vendor borrows that of the other one's.
+    Raises NoCalibrationError with what there is.
     """
     own = _matching(machine.name, backend, clock)
     if own:
@@ -25,7 +26,8 @@ def choose_calibration(machine: Machine, backend: Backend, clock: Clock | None) 
     like = machine.links.like
     while like and like not in seen and like in list_machines():
         seen.add(like)
-        borrowed = _matching(like, backend, clock)
+        vendors = backend is machine.ring_backend
+        borrowed = _matching(like, load_machine(like).ring_backend if vendors else backend, clock)
         if borrowed:
             return borrowed[0], True
         like = load_machine(like).links.like

@@ -28,7 +28,7 @@ from perfmodel.collectives.spreads import (
 from perfmodel.model.collectives import speed_of_light_time
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Calibration, Curve, Law
-from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.evidence import RING_BACKENDS, Evidence
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.priors import load_priors
 
@@ -152,6 +152,10 @@ def _finish(
         weakest, unseen = Evidence.TRANSFERRED.rank, load_priors().uncertainty.unseen_log_sd
         log_sd = np.hypot(log_sd, unseen)
         doubts.append(Doubt("another machine's measurements", np.full(GRID_BYTES.size, unseen)))
+        if calibration.backend is not machine.ring_backend and calibration.backend in RING_BACKENDS:
+            other = load_priors().uncertainty.other_library_log_sd
+            log_sd = np.hypot(log_sd, other)
+            doubts.append(Doubt("another library's measurements", np.full(GRID_BYTES.size, other)))
     if touches_links(machine):
         weakest = Evidence.ASSUMED.rank
     found = inside_bound(calibration, collective, group) if curve is None else None

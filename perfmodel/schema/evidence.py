@@ -71,6 +71,7 @@ class Backend(StrEnum):
 
     NCCL = "nccl"
     RCCL = "rccl"  # AMD's NCCL
+    HCCL = "hccl"  # Intel's, of Gaudi: never measured here
     NVSHMEM = "nvshmem"
     SYMMETRIC_MEMORY = "symmetric_memory"  # PyTorch's one-shot and two-shot kernels
     MPI = "mpi"
@@ -78,8 +79,8 @@ class Backend(StrEnum):
     SHMEM = "shmem"  # one-sided puts through the shared memory of one machine
 
 
-RING_BACKENDS = (Backend.NCCL, Backend.RCCL)
-"""Libraries that choose among rings and trees; their all-to-all is a send and a receive for each peer."""
+RING_BACKENDS = (Backend.NCCL, Backend.RCCL, Backend.HCCL)
+"""Libraries of a vendor: rings and trees, or what moves as many bytes; an all-to-all sends to each peer."""
 
 LAW_BACKENDS = (*RING_BACKENDS, Backend.NVSHMEM)
 """Libraries whose times follow known laws of the links; the others are known where they were measured."""

@@ -20,6 +20,7 @@ from perfmodel.schema.gate import read_toml
 from perfmodel.schema.limits import limits_of
 from perfmodel.schema.machine_keys import ALL_KEYS, KEYS, TIER_KEYS
 from perfmodel.schema.memory_rates import MEMORY_RATE, above_memory, copied, scaled
+from perfmodel.schema.not_modelled import refuse_other_shapes
 
 OVERRIDE_SOURCE = "--set"
 _FOLDER = "machines"
@@ -180,12 +181,12 @@ class Machine(BaseModel):
 
     @property
     def network_priors(self) -> str:
-        """Whose section of the priors describes its collectives: of its kind of network, or of RCCL."""
-        return str(Backend.RCCL if self.ring_backend is Backend.RCCL else self.links.network)
+        """Whose section of the priors describes its collectives: its network's; without NCCL, RCCL's."""
+        return str(self.links.network if self.ring_backend is Backend.NCCL else Backend.RCCL)
 
     @property
     def ring_backend(self) -> Backend:
-        """The library of its vendor: RCCL if that is its default, else NCCL."""
+        """The library of its vendor: its default, if that is one, else NCCL."""
         return self.defaults.backend if self.defaults.backend in RING_BACKENDS else Backend.NCCL
 
     @property
@@ -293,6 +294,7 @@ def load_machine(name_or_path: str | Path) -> Machine:
         return read_machine(Path(text))
     found = _shipped(text)
     if found is None:
+        refuse_other_shapes(text)
         raise unknown_name("machine", text, list_machines(), resources.DEFAULT_MACHINE)
     return found
 

@@ -133,6 +133,7 @@ class Uncertainty(BaseModel):
     sample_log_sd: Positive
     effective_points: Positive
     unseen_log_sd: Positive
+    other_library_log_sd: Positive
     no_group_inside_log_sd: Positive
     no_group_across_log_sd: Positive
     card_log_sd: Positive

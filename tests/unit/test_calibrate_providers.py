@@ -42,8 +42,8 @@ def test_every_provider_says_whether_it_runs_here() -> None:
             assert providers.load(name).name == name
         if found.usable:
             assert found.clocks and found.operations and found.version
-    with pytest.raises(BadInputError, match="unknown provider 'hccl'"):
-        providers.availability("hccl")
+    with pytest.raises(BadInputError, match="unknown provider 'oneccl'"):
+        providers.availability("oneccl")
 
 
 def test_a_library_without_its_call_is_no_provider() -> None:

@@ -93,7 +93,7 @@ def test_what_ifs_change_the_numbers_and_show_as_assumed(cli: Any) -> None:
         (("--gpus", "0"), ("--gpus 0", "zero")),
         (("--gpus", "2.5"), ("whole number",)),
         (("--table-size", "1TB", "--machine", "h100"), ("h100-sxm-ib",)),
-        (("--table-size", "1TB", "--backend", "hccl"), ("hccl", "nccl")),
+        (("--table-size", "1TB", "--backend", "oneccl"), ("oneccl", "nccl")),
         (("--table-size", "1TB", "--clock", "wall"), ("wall", "stream")),
         (("--table-size", "1TB", "--scenario", "dream"), ("dream", "nvlink-everywhere")),
         (("--table-size", "1TB", "--dtype", "fp12"), ("fp12", "fp16")),

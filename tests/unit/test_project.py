@@ -228,7 +228,7 @@ def test_bad_input_is_refused(values: dict[str, Any], message: str) -> None:
 
 
 def test_names_that_do_not_exist_are_refused() -> None:
-    for values in ({"machine": "h100-sxm"}, {"backend": "hccl"}, {"scenario": "elsewhere"}):
+    for values in ({"machine": "h100-sxm"}, {"backend": "oneccl"}, {"scenario": "elsewhere"}):
         with pytest.raises(BadInputError, match="known"):
             perfmodel.project(gpus=8, **values)
 

@@ -12,6 +12,7 @@ from perfmodel.units import format_bytes, format_fraction, format_ratio
 _LIBRARIES = {
     "nccl": "NCCL",
     "rccl": "RCCL",
+    "hccl": "HCCL",
     "nvshmem": "NVSHMEM",
     "mpi": "MPI",
     "gloo": "Gloo",
