@@ -49,6 +49,7 @@ class Chromium:
         self._number, self._session = 0, ""
         self.said: list[str] = []
         self.asked: list[str] = []
+        self._shown: tuple[Path, int] | None = None
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
@@ -99,11 +100,18 @@ class Chromium:
                   mobile=width < 600)  # fmt: skip
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
+        self._shown = None
         self.call("Page.navigate", url="about:blank")
         self.said.clear()
         self.asked.clear()
         self.call("Page.navigate", url=path.resolve().as_uri())
         self.wait(ready)
+        self._shown = None if dark else (path, width)
+
+    def show(self, path: Path, width: int) -> None:
+        """The page as the last test left it, where that was this page at this width; else it is opened."""
+        if self._shown != (path, width):
+            self.open(path, width)
 
     def left_for(self) -> set[str]:
         """Addresses that the page asked for, its own among them; not those of data inside it."""

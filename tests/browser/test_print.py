@@ -38,43 +38,45 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return folder / "page.html"
 
 
-@pytest.mark.parametrize("paper", PAPERS)
-def test_no_figure_is_clipped_on_paper(browser: Chromium, page: Path, paper: str) -> None:
+def test_no_figure_is_clipped_on_paper(browser: Chromium, page: Path) -> None:
     """Laid out as on paper: all figures and tables within its width, and a figure no higher than a page.
 
     Only the claims of papers may be: their rows go on over pages.
     """
-    width, height = (round(PIXELS * (inches - 2 * MARGIN_IN)) for inches in PAPERS[paper])
     browser.open(page, 1280)
     browser.run("dispatchEvent(new Event('beforeprint'))")
     browser.wait("[...document.querySelectorAll('.plot')].every(p => p.querySelector('.main-svg'))")
     try:
-        browser.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
-                     mobile=False)  # fmt: skip
         browser.call("Emulation.setEmulatedMedia", media="print")
-        box = "e.getBoundingClientRect()"
-        reach = f"e => [e.closest('section').id, {box}.right, {box}.height]"
-        drawn = browser.run(f"[...document.querySelectorAll('.plot .main-svg, .wide > table')].map({reach})")
-        assert len(drawn) > 3 and not [each for each in drawn if each[1] > width + 1]
-        assert not [each for each in drawn if each[2] > height and each[0] != "block-claims"]
-        assert browser.run("document.documentElement.scrollWidth") <= width
-        first = browser.run("document.getElementById('headline').getBoundingClientRect().height")
-        assert first <= height  # the first page is one page
+        for inches in PAPERS.values():
+            width, height = (round(PIXELS * (side - 2 * MARGIN_IN)) for side in inches)
+            browser.call("Emulation.setDeviceMetricsOverride", width=width, height=height,
+                         deviceScaleFactor=1, mobile=False)  # fmt: skip
+            box = "e.getBoundingClientRect()"
+            reach = f"e => [e.closest('section').id, {box}.right, {box}.height]"
+            drawn = browser.run(
+                f"[...document.querySelectorAll('.plot .main-svg, .wide > table')].map({reach})"
+            )
+            assert len(drawn) > 3 and not [each for each in drawn if each[1] > width + 1]
+            assert not [each for each in drawn if each[2] > height and each[0] != "block-claims"]
+            assert browser.run("document.documentElement.scrollWidth") <= width
+            first = browser.run("document.getElementById('headline').getBoundingClientRect().height")
+            assert first <= height  # the first page is one page
     finally:
         browser.call("Emulation.setEmulatedMedia", media="")
     assert browser.said == []
 
 
-@pytest.mark.parametrize("paper", PAPERS)
-def test_figures_are_as_they_were_after_printing(browser: Chromium, page: Path, paper: str) -> None:
+def test_figures_are_as_they_were_after_printing(browser: Chromium, page: Path) -> None:
     browser.open(page, 1280)
     width = "document.querySelector('#views .main-svg').getBoundingClientRect().width"
     shown = browser.run(width)
-    content = printed(browser, paper)
-    assert len(re.findall(rb"/Type\s*/Page\b", content)) >= 3
-    assert len(drawing(content)) > 10_000  # of vectors, not of a blank page
-    browser.wait(f"Math.abs({width} - {shown}) < 1")
-    assert browser.run("document.querySelectorAll('.main-svg[viewBox]').length") == 0
+    for paper in PAPERS:
+        content = printed(browser, paper)
+        assert len(re.findall(rb"/Type\s*/Page\b", content)) >= 3
+        assert len(drawing(content)) > 10_000  # of vectors, not of a blank page
+        browser.wait(f"Math.abs({width} - {shown}) < 1")
+        assert browser.run("document.querySelectorAll('.main-svg[viewBox]').length") == 0
     assert browser.said == []
 
 
