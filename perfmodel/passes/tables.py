@@ -105,7 +105,7 @@ class PlanTables(TableShapes):
         laws, law = laws_of(ids)
         return replace(self, laws=laws, law=law)
 
-    @property
+    @cached_property
     def ids(self) -> tuple[Distribution, ...]:
         """The distribution of each table."""
         return tuple(self.laws[at] for at in self.law.tolist())
