@@ -16,7 +16,7 @@ from perfmodel.model.look_ups import Gather, LookUps
 from perfmodel.passes.allowed_tiers import Below
 from perfmodel.passes.basis import Of
 from perfmodel.passes.exchange_sets import ExchangeSets
-from perfmodel.passes.schemes import PARTIAL, Exchange
+from perfmodel.passes.schemes import PARTIAL, Exchange, sends_rows
 from perfmodel.passes.skew import AllLookUps
 from perfmodel.passes.tables import TableShapes
 
@@ -103,7 +103,7 @@ class TableCut:
         self.id_bytes = _of(model.id_bytes, t)
         self.beside = _of(len(tables) if model.beside is None else model.beside, t)
         self.E, self.D, self.w = tables.rows[t], tables.dim[t], tables.element_bytes[t]
-        self.dp, self.ub = kind == Exchange.DP, kind == Exchange.UB
+        self.dp, self.ub = kind == Exchange.DP, sends_rows(kind)
         self.sparse, self.two = kind == Exchange.SPARSE, kind == Exchange.TWO_LEVEL
         self.hot_L, self.distinct = np.zeros(t.shape), np.array(tables.pooling[t])
         self.U = np.array(model.unique[t]) if self.ub.any() else np.zeros(t.shape)  # no other asks for it

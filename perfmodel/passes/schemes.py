@@ -119,6 +119,11 @@ def over_all(exchange: Any) -> Any:
     return exchange == Exchange.RS
 
 
+def sends_rows(exchange: Any) -> Any:
+    """Whether rows travel, not bags or their parts; one code or an array."""
+    return exchange == Exchange.UB
+
+
 def asks_once(exchange: Any) -> Any:
     """Whether a rank asks for a row once, however many of its samples need it; one code or an array."""
     return exchange == Exchange.UB

@@ -17,7 +17,7 @@ from perfmodel.passes.letters import LETTERS
 from perfmodel.passes.loads import ShardLoads
 from perfmodel.passes.placement import Plan
 from perfmodel.passes.recorded_words import recorded_quantity
-from perfmodel.passes.schemes import Exchange
+from perfmodel.passes.schemes import Exchange, sends_rows
 from perfmodel.passes.step_equations import BY_DOMAIN, EVERY_RANK, GATHERS, MEANINGS, bytes_of, whole_of
 from perfmodel.passes.step_resources import Resource
 
@@ -118,7 +118,7 @@ class Busiest:
         if whole_of(self.resource) in (_R.IDS_SENT, _R.IDS_RECEIVED) and self.evaluator.model.sets:
             return plain
         alone = self.resource in _WITHOUT_WEIGHTS or (
-            self.kind == Exchange.UB and self.resource == _R.GATHER_DRAM
+            sends_rows(self.kind) and self.resource == _R.GATHER_DRAM
         )
         return plain if alone else float(self.cut.ids[0])
 
@@ -175,7 +175,7 @@ class Busiest:
             n, bags, width = B * L, U, values["D"] * values["w"]
         elif resource == _R.POOL_DRAM or kind == Exchange.DP:
             n, bags = B * L, B
-        elif kind == Exchange.UB:
+        elif sends_rows(kind):
             n = bags = float(ex.requested_rows(G, U, r))
             width = whole * float(e.tables.element_bytes[self.table])
         else:
