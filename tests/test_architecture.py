@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -140,3 +142,21 @@ def test_files_that_contributing_names_are_there(place: str) -> None:
 def test_tests_and_names_that_contributing_says_will_tell_are_there() -> None:
     told = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", CONTRIBUTING)
     assert len(told) > 5 and all(name in names(file) for file, name in told)
+
+
+def test_the_patch_of_a_new_exchange_applies_and_its_own_test_passes(tmp_path: Path) -> None:
+    patch = re.findall(r"```diff\n(.*?)```", PAGE, flags=re.DOTALL)[0]
+    files = re.findall(r"^\+\+\+ b/(\S+)$", patch, flags=re.MULTILINE)
+    assert sum(file.startswith("perfmodel/") for file in files) <= 5
+    for folder in ("perfmodel", "data", "kernels", "pyproject.toml"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    (tmp_path / "perfmodel").unlink()
+    shutil.copytree(ROOT / "perfmodel", tmp_path / "perfmodel")
+    (tmp_path / "tests/unit").mkdir(parents=True)
+    (tested,) = [file for file in files if file.startswith("tests/")]
+    shutil.copy(ROOT / tested, tmp_path / tested)
+    subprocess.run(["git", "apply", "-"], input=patch.encode(), cwd=tmp_path, check=True)
+    words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", tested, "-k", "row_for_each_look_up"]
+    known = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    made = subprocess.run(words, cwd=tmp_path, env=known, capture_output=True, text=True)
+    assert made.returncode == 0, made.stdout
