@@ -50,4 +50,5 @@ def _question(search: Search) -> tuple[Any, ...]:
         (tables.names, o.gpus, o.domain, search.evaluator.setting.machine.name),
         (search.limit_bytes, search.budget.effort_s, search.restricted),
         (str(search.random.bit_generator.state), Search._near),
+        None if search.first is None else search.first.tobytes(),
     )

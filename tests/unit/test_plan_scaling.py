@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from searches import searched_once
 
 from perfmodel.effort import EFFORTS, Deadline
 from perfmodel.plan import PlanTables
@@ -29,6 +31,12 @@ from perfmodel.schema.distributions import UNIFORM
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet
 from perfmodel.units import format_time
+
+
+@pytest.fixture
+def once() -> Iterator[None]:
+    with searched_once():
+        yield
 
 
 def question(model: str = "criteo-kaggle", gpus: int = 16, **more: Any) -> PlanQuestion:
@@ -116,7 +124,7 @@ def test_a_number_of_gpus_begins_with_the_schemes_before(monkeypatch: pytest.Mon
 
 def test_the_table_is_that_of_the_plans_one_by_one() -> None:
     """Each row again by itself, and every number from the plan alone."""
-    asked = question(effort_s=0.5)
+    asked = question(effort_s=0.2)
     found = scale(asked, [16, 2, 4])
     assert [point.gpus for point in found.points] == [2, 4, 16]
     rates = []
@@ -196,6 +204,7 @@ def test_ctrl_c_ends_all_searches_and_keeps_what_is_planned() -> None:
     assert not scale(asked, [8, 16], stop_at(32)).stopped
 
 
+@pytest.mark.usefixtures("once")
 def test_a_screen_a_document_and_csv(cli: Any) -> None:
     words = ("plan", "--model", "criteo-kaggle", "--gpus", "2,4,16", "--effort", "quick")
     screen = cli(*words)
@@ -220,7 +229,7 @@ def test_a_screen_a_document_and_csv(cli: Any) -> None:
 @pytest.mark.parametrize("training", [False, True])
 def test_what_ifs_are_planned_anew(training: bool) -> None:
     """Never slower than the same plan there, never below the bound there, and the options give them."""
-    asked = question("mlperf-dlrm-dcnv2", 16, effort_s=0.5, training=training, most_bytes=20e9, reserve=0)
+    asked = question("mlperf-dlrm-dcnv2", 16, effort_s=0.1, training=training, most_bytes=20e9, reserve=0)
     answer = asked.answer()
     found = {each.name: each for each in what_ifs(asked, answer, Deadline(None))}
     assert list(found)[-5:] == ["cards", "nvlink-domain", "memory", "payload", "batch"]
@@ -313,7 +322,7 @@ def test_a_larger_domain_holds_all_gpus_where_some_of_each_node_are_used() -> No
 @pytest.mark.parametrize("training", [False, True])
 def test_what_ifs_without_time_are_left_out(training: bool) -> None:
     """What nobody planned has no time: a plan with the change may take much less than this one does."""
-    asked = question("mlperf-dlrm-dcnv2", 16, effort_s=0.5, training=training)
+    asked = question("mlperf-dlrm-dcnv2", 16, effort_s=0.1, training=training)
     answer = asked.answer()
     found = what_ifs(asked, answer, Deadline(0.0))
     assert [each.name for each in found][-5:] == ["cards", "nvlink-domain", "memory", "payload", "batch"]
@@ -378,6 +387,7 @@ def test_a_batch_that_the_plan_has_no_room_for_is_planned_with_fewer_copies() ->
     assert found["batch"].time_s is not None and found["batch"].samples_per_s is not None
 
 
+@pytest.mark.usefixtures("once")
 def test_the_plan_says_which_pass_and_what_would_change_it(cli: Any) -> None:
     words = ("plan", "--model", "criteo-kaggle", "--gpus", "16", "--effort", "quick")
     out = cli(*words, "--objective", "throughput").out
