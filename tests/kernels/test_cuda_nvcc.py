@@ -6,6 +6,7 @@ import importlib.util
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -18,18 +19,14 @@ from calibrate.cuda import bucketize, one_core, partial_bags, row_wise_exchange,
 from calibrate.cuda.kernel import Kernel
 from perfmodel.resources import kernels_path
 
-EXCHANGE = row_wise_exchange.kernels("fp32", "int64", row_wise_exchange.row_access(128, "fp32", 16))
-KERNELS = {
-    "gather_pool": [*variants()[::3], *others()],  # NVRTC compiles all of them
-    "one_core": one_core.kernels(),
-    "bucketize": bucketize.kernels(),
-    "partial_bags": partial_bags.kernels(),
-    "unique": unique.kernels(),
-    "exchange": list(EXCHANGE.values()),
-    "exchange_nvshmem": [
-        Kernel(row_wise_exchange.SOURCE_NVSHMEM, kernel.name) for kernel in EXCHANGE.values()
-    ],
-}
+EXCHANGE = row_wise_exchange.kernels("fp32", "int64", row_wise_exchange.row_access(128, "fp32", 16)).values()
+KERNELS = [
+    *variants()[::3],  # NVRTC compiles all of them
+    *others(),
+    *(kernel for family in (one_core, bucketize, partial_bags, unique) for kernel in family.kernels()),
+    *EXCHANGE,
+]
+OVER_NVSHMEM = [Kernel(row_wise_exchange.SOURCE_NVSHMEM, kernel.name) for kernel in EXCHANGE]
 
 
 def nvshmem_headers() -> list[str]:
@@ -38,52 +35,34 @@ def nvshmem_headers() -> list[str]:
     return [f"-I{Path(one, 'nvshmem', 'include')}" for one in folders if Path(one, "nvshmem").is_dir()]
 
 
+def compiled(kernels: Sequence[Kernel], folder: Path, headers: Sequence[str] = ()) -> str:
+    """What nvcc says of one file with the sources of these kernels; the kernels are in what it makes."""
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        pytest.skip("NOT COMPILED with nvcc: it is not installed")
+    unit, made = folder / "unit.cu", folder / "unit.cubin"
+    sources = [f'#include "{name}"' for name in sorted({kernel.source for kernel in kernels})]
+    entries = [f"auto entry_{at} = &{kernel.name};" for at, kernel in enumerate(kernels)]
+    unit.write_text("\n".join([*sources, *entries, ""]))
+    options = ["-std=c++17", "-arch=sm_90", "-cubin", "-rdc=true", "-Xptxas=-v", f"-I{kernels_path()}"]
+    line = [nvcc, *options, *headers, str(unit), "-o", str(made)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    names = {kernel.name.removeprefix("pm::").split("<")[0] for kernel in kernels}
+    assert all(name.encode() in made.read_bytes() for name in names)
+    return done.stderr
+
+
 def test_nvcc_compiles_all_sources_side_by_side(tmp_path: Path) -> None:
     """Who takes them as a library may want several in one file."""
-    nvcc = shutil.which("nvcc")
-    if nvcc is None:
-        pytest.skip("NOT COMPILED with nvcc: it is not installed")
-    unit = tmp_path / "unit.cu"
-    files = sorted(path.name for path in kernels_path().glob("*.cu") if path.name != "exchange_nvshmem.cu")
-    unit.write_text("".join(f'#include "{name}"\n' for name in files))
-    line = [
-        nvcc,
-        "-std=c++17",
-        "-arch=sm_90",
-        "-cubin",
-        f"-I{kernels_path()}",
-        str(unit),
-        "-o",
-        str(tmp_path / "made"),
-    ]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
+    sources = {path.name for path in kernels_path().glob("*.cu")}
+    assert {kernel.source for kernel in KERNELS} == sources - {row_wise_exchange.SOURCE_NVSHMEM}
+    assert set(re.findall(r"(\d+) bytes spill stores", compiled(KERNELS, tmp_path))) == {"0"}
 
 
-@pytest.mark.parametrize("family", KERNELS)
-def test_nvcc_compiles_it(family: str, tmp_path: Path) -> None:
-    nvcc = shutil.which("nvcc")
-    if nvcc is None:
-        pytest.skip("NOT COMPILED with nvcc: it is not installed")
-    headers = nvshmem_headers() if family == "exchange_nvshmem" else []
-    if family == "exchange_nvshmem" and not headers:
+def test_nvcc_compiles_the_exchange_over_nvshmem(tmp_path: Path) -> None:
+    """The library's own functions spill some bytes."""
+    headers = nvshmem_headers()
+    if not headers:
         pytest.skip("NOT COMPILED with nvcc: NVSHMEM's headers are not installed")
-    unit, made = tmp_path / "unit.cu", tmp_path / "unit.cubin"
-    entries = [f"auto entry_{at} = &{kernel.name};" for at, kernel in enumerate(KERNELS[family])]
-    unit.write_text("\n".join([f'#include "{KERNELS[family][0].source}"', *entries, ""]))
-    options = [
-        "-std=c++17",
-        "-arch=sm_90",
-        "-cubin",
-        "-rdc=true",
-        "-Xptxas=-v",
-        f"-I{kernels_path()}",
-        *headers,
-    ]
-    line = [nvcc, *options, str(unit), "-o", str(made)]
-    done = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
-    if family != "exchange_nvshmem":  # the library's own functions spill some bytes
-        assert set(re.findall(r"(\d+) bytes spill stores", done.stderr)) == {"0"}
-    names = {kernel.name.removeprefix("pm::").split("<")[0] for kernel in KERNELS[family]}
-    assert all(name.encode() in made.read_bytes() for name in names)
+    compiled(OVER_NVSHMEM, tmp_path, headers)
