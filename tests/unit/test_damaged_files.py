@@ -11,7 +11,7 @@ import pytest
 from fault_inputs import all_readers, failures, tried
 
 READERS = all_readers()
-TRIES = 1300
+TRIES = 500
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
