@@ -33,6 +33,14 @@ settings.register_profile("same", derandomize=True, deadline=None, suppress_heal
 settings.register_profile("random", settings.get_profile("same"), derandomize=False)
 settings.load_profile("same")
 
+CLAIMS = {
+    "test_accuracy_of_shipped",
+    "test_claims",
+    "test_cli_answers",
+    "test_dlrm",
+    "test_figures_validation",
+}
+"""Files that ask what the model says to the claims of papers: one worker works it out."""
 MOST_WORKERS = 8
 """Each imports torch: more take more memory than they save time."""
 RANKS = {
@@ -40,7 +48,7 @@ RANKS = {
     "test_gpu_rehearsal", "test_host_time", "test_in_torchrec", "test_one_sided_exchange", "test_providers",
     "test_rank_alone", "test_team", "test_team_launchers", "test_torchrec", "test_torchrec_plan",
 }  # fmt: skip
-"""Files that start real ranks, each with a core of its own: one worker runs them, one after the other."""
+"""Files that start real ranks, each with a core of its own."""
 CPU_S, MOST_BYTES = 50, 4 * 2**30
 """Of one test: processor time after which it hangs, and the peak of the memory of its process."""
 STARTED_CPU_S = 500
@@ -70,15 +78,19 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """A file is run by one worker, in the usual order; all with ranks by one, all with a browser by one."""
+    """A file is run by one worker, in the usual order, and so are all files that wait for each other.
+
+    Ranks and the browser are processes that take the cores of other workers: they are never there at once.
+    """
     from xdist.scheduler import LoadFileScheduling
 
     class Files(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.split("::", 1)[0]
-            if path.startswith("tests/browser/"):
-                return "browser"
-            return "ranks" if Path(path).stem in RANKS or path.startswith("tests/gpu/") else path
+            stem = Path(path).stem
+            if stem in RANKS or path.startswith(("tests/browser/", "tests/gpu/")):
+                return "processes"
+            return "claims" if stem in CLAIMS else path
 
     config.option.loadscopereorder = False
     return Files(config, log)
