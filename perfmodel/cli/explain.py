@@ -16,16 +16,16 @@ HELP = """The equation of one number with your numbers in it, each with unit, so
 
 Takes the options of project (default: --table-size 10TB), those of plan with --plan FILE, those of
 collective for a collective, of load for load and of alternatives for those: perfmodel explain load --help.
-Without --sharding a step is of row-wise.
+Without --sharding a step is of the sharding that project leads with.
 
 \b
 Examples
-  perfmodel explain reduce-scatter
+  perfmodel explain all-to-all-rows
+  perfmodel explain reduce-scatter --sharding row-wise
   perfmodel explain slowdown --table-size 10TB
   perfmodel explain gather --table-size 10TB --dim 128
   perfmodel explain all-to-all-ids --gpus 16 --machine h200-sxm-ib --json
-  perfmodel explain all-to-all-rows --sharding ub
-  perfmodel explain convert-out --payload fp16
+  perfmodel explain convert-out --payload fp16 --sharding grid
   perfmodel explain fetch-rows --tier uvm-caching:10% --alpha 1.05
   perfmodel explain gather --remote-memory 10TB@3TB/s,shared:16,latency:3us
   perfmodel explain collective --op all_to_all --size 1GiB --gpus 128
@@ -34,7 +34,7 @@ Examples
   perfmodel explain alternatives --table-size 10TB
 """
 _STEP = (
-    "A step of perfmodel project: reduce-scatter, gather, all-to-all-ids … With --plan, a step of that plan. "
+    "A step of perfmodel project: all-to-all-rows, gather, bucketize … With --plan, a step of that plan. "
     "Or slowdown, for how the steps make it up; collective, for one collective; load, for a service; "
     "alternatives, for that comparison."
 )

@@ -9,7 +9,6 @@ import typer
 from perfmodel.cli.load_answer import LoadAnswer, answered
 from perfmodel.cli.output import emit_cited, emit_json
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.report.load_explanation_text import load_explanation_text
 from perfmodel.service.explanation import explain_load
 
@@ -40,6 +39,6 @@ def _of_step(typed: TypedLine, asked: LoadAnswer, batch: int, step: str) -> str:
         return ""
     beside = asked.question.local_memory or asked.planned
     gpus = [] if beside else ["--gpus", str(asked.answer.question.served.gpus)]
-    sharding = [] if way in ("", ROW_WISE) else ["--sharding", way]
+    sharding = ["--sharding", way] if way else []
     more = [step, "--batch", str(batch), *gpus, *sharding]
     return typed.text(without=(*_SERVICE, "step", "batch", "gpus", "sharding", "as_json"), more=more)

@@ -14,7 +14,7 @@ from perfmodel.cli.plan_made_for import as_made, ids_as_made
 from perfmodel.cli.plan_options import below_of, is_training, numbers_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.plan import Evaluator, PlanTables
-from perfmodel.plan.explain_plan import explain_plan_step
+from perfmodel.plan.explain_step import explain_plan_step
 from perfmodel.plan.for_torchrec.files import read_any_plan
 from perfmodel.plan.made_for import MadeFor
 from perfmodel.question.groups import OBJECTIVES, default_optimizer

@@ -1,4 +1,4 @@
-"""``perfmodel explain STEP``: the equation of a step of a projection, or of its slowdown."""
+"""``perfmodel explain STEP``: the equation of a step of ``project``, or of its slowdown."""
 
 from __future__ import annotations
 
@@ -9,28 +9,27 @@ from perfmodel.cli.question import question_of
 from perfmodel.cli.suggest import Typed, answerable
 from perfmodel.cli.workload import ALL, checked_sharding
 from perfmodel.errors import BadInputError
-from perfmodel.passes.explanation import Explanation
+from perfmodel.passes.schemes import ROW_WISE, way_named
+from perfmodel.plan.as_projection import projection_of
 from perfmodel.projections import Projection
 from perfmodel.projections.explain_slowdown import WHOLE, explain_slowdown
-from perfmodel.projections.explain_step import explain_step
 from perfmodel.report.explanation_text import explanation_text, number_text
 from perfmodel.report.projection_text import headline
 from perfmodel.report.terminal import paragraph
 
 _DEFAULT_TABLE_SIZE = "10TB"
-_ROW_WISE = "A step of the row-wise pass, as project has it. --plan FILE: a step of that plan."
+_OTHERS = "--sharding NAME: of another, --plan FILE: of a plan."
 
 
 def explain_the_step(context: typer.Context) -> None:
     """A step of the answer of ``perfmodel project``, or all of them together.
 
-    Limits: no such step -> BadInputError with those that there are
+    Limits: no such step -> BadInputError with those that there are, or the sharding that has it
     """
     asked = dict(context.params)
     step, as_json = asked["step"], asked["as_json"]
     names = ("sharding", "reduction", "local_memory", "tier", "remote_memory")
-    way = checked_sharding(*(asked[name] for name in names))
-    if way == ALL:
+    if checked_sharding(*(asked[name] for name in names)) == ALL:
         raise BadInputError(
             "--sharding all has the steps of many shardings.", "name one of them, e.g. --sharding table-wise"
         )
@@ -39,44 +38,39 @@ def explain_the_step(context: typer.Context) -> None:
     typed = Typed.of(asked["machine"], asked["calibration"], asked["backend"])
     question = question_of(asked)
     question.check_gpus()
+    from perfmodel.cli.shardings import advising_enough, explain_way, shown_of
 
-    words, whole = ("perfmodel", "explain", step), step.strip().lower() in WHOLE
+    whole = step.strip().lower() in WHOLE
+    way = None if asked["sharding"] is None else way_named(asked["sharding"])
+    words = ("perfmodel", "explain", step, *(("--sharding", way) if way else ()))
 
     def instead() -> str:
-        check = explain_slowdown if whole else lambda answer: explain_step(answer, step)
+        def check(answer: Projection) -> None:
+            base, shown = shown_of(answer, question, way, typed.line)
+            if not whole:
+                explain_way(base, shown, step, typed.line)
+
         return answerable(words, typed, question, check)
 
-    with question.advised(instead):
-        answer = question.answer()
+    with question.advised(instead), advising_enough(question):
+        base, shown = shown_of(question.answer(), question, way, typed.line)
         if whole:
-            _emit_whole(answer, way, typed, as_json)
+            _emit_whole(shown.answer or base, shown.way, as_json)
             return
-        found = explain_step(answer, step) if way is None else _of_way(answer, way, step, typed)
+        found = explain_way(base, shown, step, typed.line)
     if as_json:
-        emit_json("explain", **found.to_dict())
+        emit_json("explain", sharding=shown.way, **found.to_dict())
         return
 
-    first = "" if way is not None else f"{paragraph(_ROW_WISE)}\n"
+    first = "" if way else f"{paragraph(f'A step of {shown.way}, as project has it. {_OTHERS}')}\n"
     emit_cited(f"{first}{explanation_text(found)}")
 
 
-def _emit_whole(base: Projection, way: str | None, typed: Typed, as_json: bool) -> None:
-    """How the steps make up the slowdown, of row-wise or of another way."""
-    answer, numbers = base, explain_slowdown(base)
-    if way is not None:
-        from perfmodel.cli.shardings import one_way
-        from perfmodel.plan.as_projection import projection_of
-
-        answer = one_way(base, way, typed.line).answer or base
-        numbers = explain_slowdown(answer, *[projection_of] * 3) if answer is not base else numbers
+def _emit_whole(answer: Projection, way: str, as_json: bool) -> None:
+    """How the steps make up the slowdown."""
+    numbers = explain_slowdown(answer, *([] if way == ROW_WISE else [projection_of] * 3))
     if as_json:
         title, *_ = headline(answer).split("  ")
         emit_json("explain", title=title, numbers=[each.to_dict() for each in numbers])
         return
     emit("\n\n".join([headline(answer), *map(number_text, numbers)]))
-
-
-def _of_way(answer: Projection, way: str, step: str, typed: Typed) -> Explanation:
-    from perfmodel.cli.shardings import explain_way
-
-    return explain_way(answer, way, step, typed.line)

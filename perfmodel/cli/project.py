@@ -15,6 +15,7 @@ from perfmodel.cli.question import question_of
 from perfmodel.cli.suggest import Typed, answerable
 from perfmodel.cli.workload import ALL, checked_sharding
 from perfmodel.errors import BadInputError
+from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.plan.leading import leads
 from perfmodel.projections import Projection
 from perfmodel.projections.hosted import EAGER, Hosted, hosted
@@ -60,6 +61,7 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
         print_leading,
         print_one,
         row_wise_cut,
+        with_sharding,
     )
 
     out = Output(as_json, as_csv, file, typed.line, host)
@@ -81,6 +83,7 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
         emit(answer.to_frame().to_csv(index=False))
         return
 
+    named = answer if sharding is None else with_sharding(answer, ROW_WISE)
     changes = sensitivities(answer)
     experiment = next_experiment(answer) if answer.forward.memory is None else None
     others = tuple(other_kernels(answer)) if answer.forward.memory is None else ()
@@ -103,7 +106,7 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
             experiment,
             typed.machine,
             file,
-            lambda w: typed.line(w, answer),
+            lambda w: typed.line(w, named),
             others,
             issued,
             ahead,

@@ -11,16 +11,20 @@ from perfmodel.cli.output import emit, emit_json, is_verbose, note, warn
 from perfmodel.cli.project_record import project_record
 from perfmodel.cli.workload import ALL
 from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.passes.explanation import NoSuchStepError, find_step
 from perfmodel.passes.schemes import ROW_WISE, WAYS, exchange_named
 from perfmodel.plan.as_projection import Compared, compared, evaluator_of, undecided
-from perfmodel.plan.explain_plan import explain_alike_step
+from perfmodel.plan.explain_step import explain_alike_step, explain_step
 from perfmodel.plan.leading import (
     AT_MOST,
+    MOST_COMPARED,
     Leading,
     leading,
     leading_on_enough,
     leading_with_host,
+    leads,
     on_enough,
+    table_count,
 )
 from perfmodel.plan.sizes import by_size
 from perfmodel.projections.hosted import Hosted, hosted
@@ -118,21 +122,16 @@ def _fits(found: Sequence[Compared]) -> bool:
     return any(each.answer is not None and each.fits for each in found)
 
 
-def one_way(base: Projection, way: str, again: Again) -> Compared:
-    """The answer of one way. Limits: it is not possible -> BadInputError: why, and the line that compares"""
-    return possible(base, next(compared(base, [way])), again)
-
-
 def possible(base: Projection, found: Compared, again: Again) -> Compared:
-    """One way of ``base``. Limits: as ``one_way``"""
+    """One way of ``base``. Limits: it is not possible -> BadInputError: why, and the line that compares"""
     way = found.way
     if found.answer is None:
-        line = again(("perfmodel", "project"), _with_sharding(base, ALL))
+        line = again(("perfmodel", "project"), with_sharding(base, ALL))
         raise BadInputError(f"{way} is not possible: {found.why}.", f"what is possible:\n  {line}")
     return found
 
 
-def _with_sharding(base: Projection, way: str) -> Projection:
+def with_sharding(base: Projection, way: str) -> Projection:
     """The same question with a sharding, for a line that asks it."""
     asked = base.question
     return replace(base, question=replace(asked, sharding=way) if asked else None)
@@ -185,7 +184,7 @@ def print_leading(found: Leading, out: Output, machine: str) -> None:
         ways = beside_words(found, out.with_host(found.base))
         emit(projection_text(answer, *more, host=issued, ways=ways))
     else:
-        emit(leading_text(found, out.calibration_file))
+        emit(leading_text(found, out.calibration_file, lambda words: out.again(words, found.base)))
     for line in answer.notes:
         warn(line)
 
@@ -197,11 +196,52 @@ def _again(out: Output, answer: Projection) -> Callable[[Sequence[str]], str]:
     return lambda words: out.again(words, answer)
 
 
-def explain_way(base: Projection, way: str, step: str, again: Again) -> Explanation:
-    """A step of one way, explained; ``again`` as in ``one_way``."""
-    found = one_way(base, way, again)
-    assert found.answer is not None and found.alike is not None
-    return explain_alike_step(found.answer, evaluator_of(base), found.alike, step)
+def shown_of(
+    base: Projection, question: Question, way: str | None, again: Again
+) -> tuple[Projection, Compared]:
+    """The row-wise answer and the way that ``project`` shows: the one that was named, else what leads.
+
+    again  as in ``possible``
+    """
+    row_wise = Compared(ROW_WISE, None, base, base.gpu_count.memory_bytes)
+    if way is None and leads(base):
+        found = lead_of(base, question, Output(False, False, None, again))
+        return (found.base, found.best[0]) if found.best else (base, row_wise)
+    if way in (None, ROW_WISE):
+        return base, row_wise
+    base, (one,) = with_fitting(base, question, [way])
+    return base, possible(base, one, again)
+
+
+def explain_way(base: Projection, shown: Compared, step: str, again: Again) -> Explanation:
+    """A step of a way, explained.
+
+    base, again  its row-wise answer, and as in ``possible``
+    Limits: the step is of other ways alone -> BadInputError that names one
+    """
+    try:
+        find_step((shown.answer or base).steps, step)
+    except NoSuchStepError:
+        other = next(_that_have(base, step), None)
+        if other is None:
+            raise
+        line = again(("perfmodel", "explain", step), with_sharding(base, other))
+        message = f"{step!r} is not a step of {shown.way}, by which project answers this."
+        raise BadInputError(message, f"{other} has it:\n  {line}") from None
+    if shown.alike is None or shown.way == ROW_WISE:
+        return explain_step(base, step)
+    return explain_alike_step(shown.answer or base, evaluator_of(base), shown.alike, step)
+
+
+def _that_have(base: Projection, step: str) -> Iterator[str]:
+    """Ways of which a name means a step, row-wise first. Limits: a pass that is not compared -> none"""
+    if not leads(base) or table_count(base) > MOST_COMPARED:
+        return
+    for way in (ROW_WISE, *(each for each in WAYS if each != ROW_WISE)):
+        for found in compared(base, [way]):
+            with contextlib.suppress(BadInputError):
+                if found.answer is not None and find_step(found.answer.steps, step):
+                    yield way
 
 
 def row_wise_cut(base: Projection) -> dict[str, Any]:
@@ -259,8 +299,8 @@ def print_all(base: Projection, question: Question, out: Output) -> None:
             calibrations=list(base.calibrations),
         )
         return
-    best = fastest(found, hosts).answer
-    assert best is not None
+    first = fastest(found, hosts)
+    best = with_sharding(first.answer or base, first.way)
     emit(shardings_text(base, found, sizes, out.calibration_file, lambda w: out.again(w, best), hosts))
 
 

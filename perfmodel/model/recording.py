@@ -67,10 +67,13 @@ class Recorded:
         return Recorded(value, self.unit, form, (self, other), SUM, SUM)
 
     def __add__(self, other: Number) -> Recorded:
-        return self._alike(_checked(other), "{0} + {1}", self.value + float(other))
+        if not isinstance(_checked(other), Recorded) and other == 0:
+            return self
+        return self._alike(other, "{0} + {1}", self.value + float(other))
 
     def __radd__(self, other: Number) -> Recorded:
-        return replace(self.__add__(other), operands=(other, self))
+        made = self.__add__(other)
+        return made if made is self else replace(made, operands=(other, self))
 
     def __sub__(self, other: Number) -> Recorded:
         made = self._alike(_checked(other), "{0} - {1}", self.value - float(other))

@@ -28,11 +28,11 @@ from perfmodel.passes.steps import (
     BACKWARD,
     FORWARD,
     HANDOVER,
-    LABELS,
     STEPS,
     Step,
     StepRow,
     by_cause,
+    step_label,
     with_tiers,
 )
 from perfmodel.passes.tables import PlanTables
@@ -318,7 +318,7 @@ class Evaluator:
         size, mean, rank = sizes
         return StepRow(
             name=step.name,
-            label=LABELS[step.name],
+            label=step_label(step.name),
             collective=step.collective,
             library=library,
             payload_bytes=size,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.library import Faster
 from perfmodel.errors import BadInputError
-from perfmodel.model import collectives, kernels
-from perfmodel.model.recording import BYTES, SECONDS, Recorded, geometric_mean, named
+from perfmodel.model import collectives, kernels, tiers
+from perfmodel.model.recording import BYTES, BYTES_PER_S, SECONDS, Recorded, geometric_mean, named
+from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.collective_parts import collective_parts
 from perfmodel.passes.equations import Equation
 from perfmodel.passes.handover import Handover
@@ -18,26 +20,59 @@ from perfmodel.passes.letters import LETTERS
 from perfmodel.passes.one_domain import OneDomain, beyond_one_domain
 from perfmodel.passes.recorded_words import recorded_parts, recorded_quantity
 from perfmodel.passes.settings import Setting
-from perfmodel.passes.steps import ACROSS, BACKWARD, HANDOVER, INSIDE, LABELS, STEPS, StepRow
+from perfmodel.passes.steps import ACROSS, BACKWARD, HANDOVER, INSIDE, STEPS, StepRow
 from perfmodel.passes.terms import Term, TimeParts
 from perfmodel.schema.machine_keys import KEYS
 from perfmodel.units import counted, format_time
 
-ALIASES = {
-    "hand_over": "handover",
-    "gather": "gather_pool",
-    "pool": "gather_pool",
-    "lookup": "gather_pool",
-    "permute": "bucketize",
-    "splits": "all_to_all_splits",
-    "lengths": "all_to_all_lengths",
-    "ids": "all_to_all_ids",
-    "indices": "all_to_all_ids",
+PLAN, PROJECTION = "plan", "projection"
+"""What has the steps that are explained."""
+GATHER = "gather_pool"
+_ACROSS = ("reduce_scatter_across", "all_to_all_across")
+_ROWS = ("all_to_all_rows",)
+ALIASES: dict[str, tuple[str, ...]] = {
+    "gather": (GATHER, "gather_host"),
+    "lookup": (GATHER, "gather_host"),
+    "pool": (GATHER,),
+    "permute": ("bucketize",),
+    "splits": ("all_to_all_splits",),
+    "lengths": ("all_to_all_lengths",),
+    "ids": ("all_to_all_ids",),
+    "rows": _ROWS,
+    "requests": ("all_to_all_requests",),
+    "inside": ("reduce_scatter_inside",),
+    "across": _ACROSS,
+    "bags": (*_ACROSS, *_ROWS, "reduce_scatter_bags", "all_to_all_bags", "all_to_all_sparse_bags"),
+    "gradients": ("all_to_all_gradients", "all_gather_gradients", "all_to_all_row_gradients"),
+    **{
+        old: (name,)
+        for name, words in {
+            "bucketize": "bucketize_indices",
+            "all_to_all_ids": "indices all_to_all_indices",
+            "deduplicate": "deduplicate_indices",
+            "all_to_all_rows": "all_to_all_unique_rows",
+            "all_to_all_sparse_bags": "all_to_all_non_empty_bags",
+            "all_to_all_across": "all_to_all_across_domains",
+            "reduce_scatter_inside": "reduce_scatter_inside_a_domain",
+            "reduce_scatter_across": "reduce_scatter_across_domains",
+            "convert_out": "convert_bags_to_send",
+            "convert_in": "convert_bags_that_came",
+            "handover": "hand_over waits_between_steps",
+            "cache_lookup": "find_rows_in_the_cache",
+            "fetch_rows": "misses_over_the_link",
+            "ssd_lookup": "find_rows_in_the_cache_of_ssds",
+            "read_ssd": "misses_from_ssds",
+            "write_ssd": "evicted_rows_to_ssds",
+            "gather_host": "gather_pool_host_memory",
+            "update_host": "update_rows_in_host_memory",
+        }.items()
+        for old in words.split()
+    },
 }
-"""Other names of steps; beside them every step has its own name, its label, and any part of its name from the
+"""Other names of steps, short ones and those that they had before: of several steps the first that there is.
+Beside them every step has its own name, its label (``steps.step_label``), and any part of its name from the
 start that no other step shares. ``bags`` is the exchange of bags, whatever does it."""
 _SHORTEST = 3
-_OF_BAGS = ("reduce_scatter_bags", "all_to_all_bags", "all_to_all_sparse_bags")
 _KERNEL_KEYS = {
     "bucketize": {"t0": "bucketize_floor_s", "rate": "bucketize_bytes_per_s"},
     "gather_pool": {
@@ -67,6 +102,7 @@ class Pass:
     gpus_words  how the number of GPUs came about
     digits  of an id that the sort of the backward needs [-]; without an evaluator nothing is sorted
     local_time_s  the same batch from local memory [s]; None where nothing is compared with it
+    memory  that a gather reads, if not the HBM;  bare_bytes  of the gather that cross a network to it
     """
 
     setting: Setting
@@ -77,6 +113,8 @@ class Pass:
     gpus_words: str
     local_time_s: float | None = None
     digits: float = 0.0
+    memory: LocalMemory | None = None
+    bare_bytes: float = 0.0
 
     def ranks(self, step: StepRow) -> tuple[int, int]:
         """Ranks of the step's group, and how many of them are in a node."""
@@ -215,11 +253,38 @@ def _kernel(whole: Pass, step: StepRow, passed_bytes: float, launches: int) -> T
         return recorded_parts(named("t", time, ""), kernels.stream_kernel_time)
     dram = Recorded(step.payload_bytes, BYTES, symbol="dram_bytes", meaning="S: what misses the L2 cache")
     passed = Recorded(passed_bytes, BYTES, symbol="l2_bytes", meaning="all that passes the L2 cache")
-    time = kernels.gather_pool_time(dram, passed, floor, known["dram_rate"], known["l2_rate"])
+    memory = whole.memory
+    rate = known["dram_rate"] if memory is None else _memory_rate(whole.setting, memory)
+    time = kernels.gather_pool_time(dram, passed, floor, rate, known["l2_rate"])
+    functions: tuple[Callable[..., Any], ...] = (kernels.gather_pool_time,)
+    if memory is not None and memory.remote:
+        time, functions = _far(whole, memory, time, floor), (tiers.remote_time, *functions)
     beside = [known[symbol] for symbol in known if symbol not in ("t0", "dram_rate", "l2_rate")]
     local = whole.local_time_s
     words = [] if local is None else [f"the same batch from local memory: {format_time(local)}"]
-    return recorded_parts(named("t", time, ""), kernels.gather_pool_time, beside=beside, words=words)
+    return recorded_parts(named("t", time, ""), *functions, beside=beside, words=words)
+
+
+def _memory_rate(setting: Setting, memory: LocalMemory) -> Recorded:
+    """What a gather reaches of a memory in place of the HBM."""
+    stated = Recorded(
+        memory.bytes_per_s, BYTES_PER_S, symbol="R", meaning="rate of the memory", source=str(memory)
+    )
+    sharers = Recorded(float(memory.sharers), symbol="n_shared", meaning="GPUs that share the memory")
+    gather = _constant(setting, "gather_rate", "gather_bytes_per_s")
+    reached = gather / _constant(setting, "hbm_rate", "hbm_bytes_per_s")
+    why = "stated for a GPU, times the part that a gather reaches of the HBM's"
+    return cast("Recorded", named("dram_rate", stated / sharers * reached, why))
+
+
+def _far(whole: Pass, memory: LocalMemory, time: Recorded, floor: Recorded) -> Any:
+    """The time of a gather, if its memory is over the network."""
+    meaning = "rows, ids and bags, each once: what the card carries"
+    bare = Recorded(whole.bare_bytes, BYTES, symbol="x", meaning=meaning)
+    reads = "from a read over the network to its data"
+    latency = Recorded(memory.latency_s, SECONDS, symbol="lambda", meaning=reads, source=str(memory))
+    near = named("t_memory", time, "of the same gather beside the GPU")
+    return tiers.remote_time(near, floor, bare, _constant(whole.setting, "C", "nic_bytes_per_s"), latency)
 
 
 def _sort(whole: Pass, memory: Recorded, *, alone: bool) -> dict[str, Recorded]:
@@ -316,27 +381,32 @@ def _collective_of(step: StepRow) -> str:
 _TRAINED = {step.name for step in BACKWARD} | {"update_host", "write_ssd"}
 
 
-def find_step(steps: tuple[StepRow, ...], name: str, what: str = "projection") -> StepRow:
+class NoSuchStepError(BadInputError):
+    """No step of a pass is meant."""
+
+
+def meant_steps(name: str) -> tuple[str, ...]:
+    """Names of the steps that a user may mean, as they are or by an alias; the first that there is counts."""
+    wanted = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    return ALIASES.get(wanted, (wanted,))
+
+
+def find_step(steps: tuple[StepRow, ...], name: str, what: str = PROJECTION) -> StepRow:
     """The step that a user means: its name, its label, an alias, or the start of one name alone.
 
-    Limits: '' and names of no step -> BadInputError with the steps; of several -> BadInputError with those
+    Limits: '' and names of no step -> NoSuchStepError with the steps; of several -> BadInputError with those
     """
-    wanted = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-    known = {step.name: step for step in steps}
-    labels = {re.sub(r"[^a-z0-9]+", "_", label.lower()).strip("_"): key for key, label in LABELS.items()}
-    wanted = labels.get(wanted, ALIASES.get(wanted, wanted))
-    if wanted in known:
-        return known[wanted]
-    bags = next((step for step in steps if step.name in _OF_BAGS), None)
-    if bags is not None and wanted == "bags":
-        return bags
-    found = [s for s in steps if s.name.startswith(wanted)] if len(wanted) >= _SHORTEST else []
+    known, meant = {step.name: step for step in steps}, meant_steps(name)
+    row = next((known[each] for each in meant if each in known), None)
+    if row is not None:
+        return row
+    found = [s for s in steps if s.name.startswith(meant[0])] if len(meant[0]) >= _SHORTEST else []
     if len(found) == 1:
         return found[0]
     listed = ", ".join(step.name.replace("_", "-") for step in found or steps)
     if found:
         raise BadInputError(f"{name!r} means several steps of this {what}.", f"one of: {listed}.")
-    whole = "; slowdown: how they add up" if what == "projection" else ""
-    if what == "plan" and wanted in _TRAINED and not known.keys() & _TRAINED:
+    whole = "; slowdown: how they add up" if what == PROJECTION else ""
+    if what == PLAN and not {*meant}.isdisjoint(_TRAINED) and not known.keys() & _TRAINED:
         whole = "; the backward pass has others: --objective throughput"
-    raise BadInputError(f"{name!r} is not a step of this {what}.", f"its steps: {listed}{whole}.")
+    raise NoSuchStepError(f"{name!r} is not a step of this {what}.", f"its steps: {listed}{whole}.")

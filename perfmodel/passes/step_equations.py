@@ -34,10 +34,10 @@ _SHOWN = (
     *("digits", "place_bytes"),
 )
 GATHERED = {
-    "n": "rows looked up",
+    "n": "rows looked up by this GPU: of a shard for everybody's samples",
     "r": "bytes of one of them that miss the L2 cache: sectors, row_access_bytes at least",
     "id": "bytes of an id, with its weight where it has one",
-    "bags": "bags (of unique rows: rows) written",
+    "bags": "bags, or parts of bags, written; of unique rows the rows",
     "o": "bytes of one of them; forward times bag_factor",
 }
 MEANINGS = {**{letter: LETTERS[letter].meaning for letter in _SHOWN}, **GATHERED}

@@ -235,55 +235,32 @@ STEPS: dict[str, Step] = {
     step.name: step for step in (*by_type((*FORWARD, WEIGHTS, *BACKWARD)), *BELOW_HBM, Step(HANDOVER, ()))
 }
 """All steps by name."""
-LABELS = {
-    "bucketize": "bucketize indices",
-    "all_to_all_splits": "all-to-all (splits)",
-    "all_to_all_lengths": "all-to-all (lengths)",
-    "all_to_all_ids": "all-to-all (indices)",
-    "all_to_all_weights": "all-to-all (weights)",
+
+
+def step_label(name: str) -> str:
+    """``all-to-all (bags)`` of ``all_to_all_bags``: what people read, and may type for it.
+
+    Limits: with every run of other signs than letters and digits as one line, it is the name again
+    """
+    own = STEPS[name].sharding if name in STEPS else ""
+    if own:
+        return f"{step_label(STEPS[name].whole)[:-1]}, {own.replace('_', '-')})"
+    for collective in ("all_to_all", "reduce_scatter", "all_gather", "all_reduce"):
+        if name.startswith(f"{collective}_"):
+            words = name.removeprefix(f"{collective}_").replace("_", " ")
+            return f"{collective.replace('_', '-')} ({words})"
+    return _WRITTEN.get(name, name.replace("_", " "))
+
+
+_WRITTEN = {
     "gather_pool": "gather + pool",
-    "cache_lookup": "find rows in the cache",
-    "fetch_rows": "misses over the link",
-    "ssd_lookup": "find rows in the cache of SSDs",
-    "read_ssd": "misses from SSDs",
-    "write_ssd": "evicted rows to SSDs",
-    "gather_host": "gather + pool (host memory)",
-    "update_host": "update rows in host memory",
-    "reduce_scatter_bags": "reduce-scatter (bags)",
-    "all_to_all_bags": "all-to-all (bags)",
-    "reduce_scatter_inside": "reduce-scatter (inside a domain)",
-    "reduce_scatter_across": "reduce-scatter (across domains)",
-    "local_sum": "local sum",
-    "deduplicate": "deduplicate indices",
-    "all_to_all_request_splits": "all-to-all (request splits)",
-    "all_to_all_requests": "all-to-all (requests)",
-    "all_to_all_rows": "all-to-all (unique rows)",
-    "pool_unique_rows": "pool unique rows",
-    "all_to_all_across": "all-to-all (across domains)",
-    "all_to_all_sparse_bags": "all-to-all (non-empty bags)",
-    "convert_out": "convert bags to send",
-    "convert_in": "convert bags that came",
-    HANDOVER: "waits between steps",
-    "convert_gradients_out": "convert gradients to send",
-    "all_to_all_gradients": "all-to-all (gradients)",
-    "all_to_all_sparse_gradients": "all-to-all (gradients of non-empty bags)",
-    "all_to_all_gradients_across": "all-to-all (gradients across domains)",
-    "all_gather_across": "all-gather (across domains)",
-    "all_gather_inside": "all-gather (inside a domain)",
-    "all_gather_gradients": "all-gather (gradients)",
-    "convert_gradients_in": "convert gradients that came",
-    "accumulate_row_gradients": "add up gradients by row",
-    "all_to_all_row_gradients": "all-to-all (gradients of unique rows)",
-    "sort_lookups": "sort look-ups by row",
-    "all_reduce_copies": "all-reduce (gradients of copies)",
-    "update_rows": "update rows",
+    "gather_host": "gather (host)",
+    "update_host": "update (host)",
+    "ssd_lookup": "SSD lookup",
+    "read_ssd": "read SSD",
+    "write_ssd": "write SSD",
 }
-LABELS |= {
-    step.name: f"{LABELS[step.whole][:-1]}, {step.sharding.replace('_', '-')})"
-    for step in STEPS.values()
-    if step.sharding
-}
-"""What people read, by the name of a step."""
+"""Labels that have more than the words of a name."""
 
 Times = tuple[Any, Any, Any]
 """Low, centre and high [s]: numbers, or arrays of one shape."""

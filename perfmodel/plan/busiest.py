@@ -1,61 +1,94 @@
-"""A resource of a plan on its busiest rank: the table that has the most of it, and letters of its bytes."""
+"""A resource on the busiest rank of a pass: the table that has the most of it, and letters of its bytes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 
 from perfmodel.model import embedding_bag as eb
 from perfmodel.model import exchanges as ex
-from perfmodel.model.recording import BYTES, PLAIN, Recorded
+from perfmodel.model.recording import BYTES, PLAIN, Number, Recorded
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.cut import TableCut
 from perfmodel.passes.letters import LETTERS
-from perfmodel.passes.loads import ShardLoads
+from perfmodel.passes.loads import even_loads
 from perfmodel.passes.placement import Plan
 from perfmodel.passes.recorded_words import recorded_quantity
 from perfmodel.passes.schemes import Exchange, sends_rows
+from perfmodel.passes.settings import Setting
 from perfmodel.passes.step_equations import BY_DOMAIN, EVERY_RANK, GATHERS, MEANINGS, bytes_of, whole_of
 from perfmodel.passes.step_resources import Resource
+from perfmodel.projections.projection import Projection
 
 _R = Resource
 
 
 @dataclass(frozen=True, eq=False)
+class RankTables:
+    """Bytes of every resource that tables have on one rank.
+
+    names   of the tables;  count  [T] tables that are like each;  shards  [T] of each on the rank
+    loads   [T, K] bytes;  everywhere  [T, K] those of them that every rank has
+    cut     the quantities of the scheme of a table, by its index
+    """
+
+    setting: Setting
+    names: Sequence[str]
+    count: Any
+    shards: Any
+    loads: Any
+    everywhere: Any
+    cut: Callable[[int], TableCut]
+
+    @staticmethod
+    def of_plan(evaluator: Evaluator, plan: Plan, rank: int) -> RankTables:
+        """Every table of a plan by itself."""
+        some = np.arange(len(evaluator.tables))
+        each = evaluator.shard_loads(some, *plan.schemes)
+        tables, ranks = plan.shards
+        held = np.bincount(tables[ranks == rank], minlength=some.size)
+
+        def cut(t: int) -> TableCut:
+            scheme = plan.placements[t].scheme
+            parts = (np.array([float(x)]) for x in (scheme.row_parts, scheme.col_parts, scheme.hot_rows))
+            return TableCut(evaluator.model, np.array([t]), np.array([scheme.kind]), *parts)
+
+        loads = each.own * held[:, np.newaxis] + each.everywhere
+        one = np.ones(some.size)
+        return RankTables(evaluator.setting, evaluator.tables.names, one, held, loads, each.everywhere, cut)
+
+    @staticmethod
+    def of_rows(answer: Projection) -> RankTables:
+        """Equal tables of a row-wise projection together, by the name of the first."""
+        forward, work = answer.forward, answer.work
+        kind = forward.kinds(work)
+        cuts = [forward.cut(work, group, kind) for group in work.groups]
+        count = np.array([float(number.flat[0]) for _, number in cuts])
+        names = [f"table_{first:.0f}" for first in np.cumsum(count) - count]
+        loads = np.concatenate([even_loads(cut, number) for cut, number in cuts])
+        one = np.ones(count.size)
+        return RankTables(answer.setting, names, count, one, loads, loads, lambda at: cuts[at][0])
+
+
+@dataclass(frozen=True, eq=False)
 class Busiest:
-    """A resource of a plan on its busiest rank, and the table that has the most of it there.
+    """A resource on a rank, and the table that has the most of it there.
 
     shards  of that table on the rank, at most those that the equation counts one by one: 0 of one whose
             hot rows alone are there
     """
 
-    evaluator: Evaluator
-    plan: Plan
+    tables: RankTables
     resource: Resource
-    rank: int
-
-    @cached_property
-    def _loads(self) -> ShardLoads:
-        plan, t = self.plan, np.arange(len(self.evaluator.tables))
-        return self.evaluator.shard_loads(t, *plan.schemes)
-
-    @cached_property
-    def _held(self) -> Any:
-        """[T] shards of each table on the rank."""
-        tables, ranks = self.plan.shards
-        return np.bincount(tables[ranks == self.rank], minlength=len(self.evaluator.tables))
-
-    def of(self, resource: Resource) -> Any:
-        """[T] bytes of a resource on the rank, by table."""
-        return self._loads.own[:, resource] * self._held + self._loads.everywhere[:, resource]
 
     @cached_property
     def by_table(self) -> Any:
         """[T] bytes of the resource on the rank."""
-        return self.of(self.resource)
+        return self.tables.loads[:, self.resource]
 
     @cached_property
     def table(self) -> int:
@@ -63,29 +96,45 @@ class Busiest:
         return int(np.argmax(self.by_table))
 
     @property
+    def alike(self) -> int:
+        """Tables like it, each with as much."""
+        return int(self.tables.count[self.table])
+
+    @property
+    def table_count(self) -> int:
+        """Tables that have some of it there."""
+        return int(np.sum(self.tables.count[self.by_table > 0]))
+
+    @property
+    def table_bytes(self) -> float:
+        """Of it, on the rank."""
+        return float(self.by_table[self.table]) / self.alike
+
+    @property
     def kind(self) -> Exchange:
         """How it is exchanged."""
-        return self.plan.placements[self.table].scheme.kind
+        return Exchange(int(self.cut.kind[0]))
 
     @property
     def shards(self) -> int:
         """Of the table on the rank; 1 of what every rank has of it."""
         everywhere = whole_of(self.resource) in EVERY_RANK or self.kind == Exchange.DP
-        return 1 if everywhere or self.resource == _R.COPIED_GRADIENTS else int(self._held[self.table])
+        return (
+            1 if everywhere or self.resource == _R.COPIED_GRADIENTS else int(self.tables.shards[self.table])
+        )
 
     @cached_property
     def cut(self) -> TableCut:
         """The quantities of the table's scheme."""
-        t, scheme = np.array([self.table]), self.plan.placements[self.table].scheme
-        parts = (np.array([float(x)]) for x in (scheme.row_parts, scheme.col_parts, scheme.hot_rows))
-        return TableCut(self.evaluator.model, t, np.array([scheme.kind]), *parts)
+        return self.tables.cut(self.table)
 
     @cached_property
     def hot_bytes(self) -> float:
         """What the copies of the table's hot rows add to the equation of its parts."""
-        cut, whole = self.cut, float(self._loads.everywhere[self.table, self.resource])
+        cut = self.cut
         if not cut.hot[0] or self.kind == Exchange.DP:
             return 0.0
+        whole = float(self.tables.everywhere[self.table, self.resource])
         if self.resource == _R.BUCKETIZE:
             return float(eb.ids_bytes(cut.B * cut.hot_L[0], cut.ids[0]))
         if self.resource == _R.LOCAL_SUM:
@@ -107,27 +156,35 @@ class Busiest:
     @property
     def shard_bytes(self) -> float:
         """What the equation of a shard, or of the table on every rank, gives."""
-        return (float(self.by_table[self.table]) - self.hot_bytes) / max(self.shards, 1)
+        return (self.table_bytes - self.hot_bytes) / max(self.shards, 1)
 
     @property
     def id_bytes(self) -> float:
         """Of one id; with the weight of its row, where that goes along; of a weight in its own exchange."""
-        plain = float(self.evaluator.model.id_bytes)
+        plain, weighted = _first(self.cut.id_bytes), _first(self.cut.ids)
         if whole_of(self.resource) in (_R.WEIGHTS_SENT, _R.WEIGHTS_RECEIVED):
-            return float(self.cut.ids[0]) - plain
-        if whole_of(self.resource) in (_R.IDS_SENT, _R.IDS_RECEIVED) and self.evaluator.model.sets:
+            return weighted - plain
+        if whole_of(self.resource) in (_R.IDS_SENT, _R.IDS_RECEIVED) and self.cut.model.sets:
             return plain
         alone = self.resource in _WITHOUT_WEIGHTS or (
             sends_rows(self.kind) and self.resource == _R.GATHER_DRAM
         )
-        return plain if alone else float(self.cut.ids[0])
+        return plain if alone else weighted
 
     def recorded(self) -> Recorded:
         """What the table has of it on the rank: the equation of a shard times its shards, with hot rows."""
         values = self.values()
-        number: Recorded = bytes_of(self.resource).asked(
-            lambda letter: software(self.evaluator, letter) or given(letter, values[letter])
-        )
+
+        @cache
+        def letter(name: str) -> Number:
+            if name in values and values[name] == _WITHOUT.get(name):
+                return values[name]
+            own = name == "v" and self.cut.v != self.cut.pooled
+            own |= name == "w" and whole_of(self.resource) in _AS_STORED
+            constant = None if own else software(self.tables.setting, name)
+            return constant or given(name, values[name])
+
+        number: Recorded = bytes_of(self.resource).asked(letter)
         if self.shards > 1:
             number = given("shards", self.shards, "shards of the table on this GPU") * number
         if not self.hot_bytes:
@@ -137,24 +194,25 @@ class Busiest:
 
     def values(self) -> dict[str, float]:
         """Every letter of the equations but constants of the software."""
-        e, t, cut = self.evaluator, self.table, self.cut
-        resource, kind, constant = whole_of(self.resource), self.kind, e.basis.constant
-        r, c, elements, v = float(cut.r[0]), float(cut.c[0]), float(cut.elements[0]), cut.v
-        L, D, q, index = (float(x[0]) for x in (cut.L, cut.D, cut.q, cut.index))
+        cut, resource, kind = self.cut, whole_of(self.resource), self.kind
+        G, g, B, r, c, elements = map(_first, (cut.G, cut.g, cut.B, cut.r, cut.c, cut.elements))
+        L, D, q, index, w = map(_first, (cut.L, cut.D, cut.q, cut.index, cut.w))
+        holders, copies = r * c, c
         if resource == _R.DEDUPLICATE:
             L += float(cut.hot_L[0])
-        if resource == _R.CONVERT_IN and r == e.gpus and kind in (Exchange.RS, Exchange.TWO_LEVEL):
+        if resource == _R.CONVERT_IN and r == G and kind in (Exchange.RS, Exchange.TWO_LEVEL):
             r = 1.0  # summed by reduce-scatters over all
         elif kind == Exchange.TWO_LEVEL and resource in BY_DOMAIN:
-            r = max(r / e.domain, 1.0)
-        stored = resource in (_R.ROWS_SENT, _R.ROWS_RECEIVED)
-        pooled, B = constant("pooled_element_bytes"), float(cut.B)
+            r = max(r / g, 1.0)
+        if not index and resource != _R.REQUESTS_SENT:
+            c = 1.0  # of bags it counts their positions
+        stored = w if resource in _STORED else _first(cut.gradient)
         known = {
-            "G": float(cut.G), "B": B, "L": L, "D": D, "U": float(cut.U[0]),
-            "domains": e.gpus / e.domain, "parts": r, "columns": c, "q": q, "elements": elements, "v": v,
-            "w": float(e.tables.element_bytes[t]) if stored else pooled,
-            "id_bytes": self.id_bytes, "index_bytes": index, "holders": r * c, "copies": c,
-            "digits": self.id_bytes if resource == _R.DEDUPLICATE else e.model.sort_digits,
+            "G": G, "B": B, "L": L, "D": D, "U": float(cut.U[0]),
+            "domains": G / g, "parts": r, "columns": c, "q": q, "elements": elements, "v": cut.v,
+            "w": stored if resource in _AS_STORED else cut.pooled,
+            "id_bytes": self.id_bytes, "index_bytes": index, "holders": holders, "copies": copies,
+            "digits": self.id_bytes if resource == _R.DEDUPLICATE else cut.model.sort_digits,
             "E": float(cut.E[0] if kind == Exchange.DP else cut.hot[0]),
         }  # fmt: skip
         if resource in GATHERS:
@@ -165,10 +223,10 @@ class Busiest:
 
     def _gathered(self, values: dict[str, float]) -> dict[str, float]:
         """Rows looked up, bags (or rows) written, and bytes of one: a row's are what is left of all bytes."""
-        e, kind, resource = self.evaluator, self.kind, self.resource
+        model, kind, resource = self.cut.model, self.kind, self.resource
         G, B, L, U, r = (values[name] for name in ("G", "B", "L", "U", "parts"))
         whole = values["D"] if resource == _R.POOL_DRAM else values["elements"]
-        width = whole * values["w"] + e.basis.constant("offset_bytes")
+        width = whole * values["w"] + model.constant("offset_bytes")
         if resource == _R.UPDATE_DRAM:
             n, bags, width = self._updated
         elif resource == _R.ACCUMULATE_DRAM:
@@ -177,18 +235,18 @@ class Busiest:
             n, bags = B * L, B
         elif sends_rows(kind):
             n = bags = float(ex.requested_rows(G, U, r))
-            width = whole * float(e.tables.element_bytes[self.table])
+            width = whole * _first(self.cut.w)
         else:
             n, bags = float(ex.shard_lookups(G, B, L, r)), G * B * values["q"]
         if resource not in (_R.UPDATE_DRAM, _R.ACCUMULATE_DRAM):
-            width *= e.setting.machine.value("bag_factor")
+            width *= model.machine_value("bag_factor")
         row = (self.shard_bytes - bags * width) / n - self.id_bytes
         return {"n": n, "r": row, "id": self.id_bytes, "bags": bags, "o": width}
 
     @cached_property
     def _updated(self) -> tuple[float, float, float]:
         """Look-ups whose gradients are read, rows that are updated, and bytes of the update of one."""
-        training = self.evaluator.model.training
+        training = self.cut.model.training
         assert training is not None  # the step is of a backward pass
         read, touched, row = self.cut.updated(training)
         return float(read[0]), float(touched[0]), float(row[0])
@@ -200,13 +258,23 @@ def given(letter: str, value: float, meaning: str = "") -> Recorded:
     return Recorded(value, unit, symbol=letter, meaning=meaning or MEANINGS.get(letter, ""))
 
 
-def software(evaluator: Evaluator, letter: str) -> Recorded | None:
-    """A constant of TorchRec's messages or of a sort. Limits: any other letter -> None"""
-    if letter not in ("fields", "value_bytes", "length_bytes", "place_bytes"):
+def software(setting: Setting, letter: str) -> Recorded | None:
+    """A constant of TorchRec's messages, of pooling or of a sort. Limits: any other letter -> None"""
+    if letter not in LETTERS or not LETTERS[letter].key:
         return None
-    quantity = evaluator.setting.constants.quantity(LETTERS[letter].key)
+    quantity = setting.constants.quantity(LETTERS[letter].key)
     return recorded_quantity(letter, quantity, LETTERS[letter].meaning)
 
 
+def _first(value: Any) -> float:
+    """Of a number, or of an array with that of one table."""
+    return float(np.asarray(value).flat[0])
+
+
 _BYTES_EACH = ("r", "id", "o", "x")
+_WITHOUT = {"q": 1.0, "copies": 1.0, "columns": 1.0, "index_bytes": 0.0}
+"""Letters that an equation does not have where they change nothing."""
+_STORED = (_R.ROWS_SENT, _R.ROWS_RECEIVED)
+_AS_STORED = (*_STORED, _R.COPIED_GRADIENTS)
+"""In whose bytes w is not that of a pooled element in any case: rows, and gradients of copies."""
 _WITHOUT_WEIGHTS = (_R.DEDUPLICATE, _R.REQUESTS_SENT, _R.REQUESTS_RECEIVED, _R.SORT)

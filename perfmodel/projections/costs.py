@@ -93,9 +93,9 @@ class Forward(PassBasis):
 
     def cuts(self, work: Configs, kind: Codes) -> Iterator[tuple[TableCut, Array]]:
         """Stacks of tables cut over all GPUs, and how many there are of each [..., C]."""
-        return (self._cut(work, stack, kind) for stack in work.stacked)
+        return (self.cut(work, stack, kind) for stack in work.stacked)
 
-    def _cut(self, work: Configs, t: TableGroup, kind: Codes) -> tuple[TableCut, Array]:
+    def cut(self, work: Configs, t: TableGroup, kind: Codes) -> tuple[TableCut, Array]:
         """Equal tables, or a stack of those, cut over all GPUs; how many there are of each.
 
         One with fewer rows than GPUs is on every GPU, without exchange.

@@ -15,7 +15,7 @@ from perfmodel.model import capacity, sharding
 from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.schemes import BY_DOMAIN
 from perfmodel.passes.settings import Setting, clock_of
-from perfmodel.passes.steps import LABELS, StepRow, Times
+from perfmodel.passes.steps import StepRow, Times, step_label
 from perfmodel.projections.costs import TWO_LEVEL, Forward, GpuLoads, fullest_part
 from perfmodel.projections.fitting import gpu_memory
 from perfmodel.projections.grid import CostedGrid, causes_of
@@ -254,7 +254,7 @@ def _rows(forward: Forward, steps: Iterable[TimedStep], at: int, total_s: float)
         library = t.library_names[int(t.library[at])]
         yield StepRow(
             name=step.name,
-            label=LABELS[step.name],
+            label=step_label(step.name),
             collective=step.collective,
             library=library,
             payload_bytes=float(step.payload_bytes[at]),

@@ -12,8 +12,8 @@ from perfmodel.projections.comparison import samples_per_s
 from perfmodel.projections.hosted import Hosted
 from perfmodel.projections.inputs import DEFAULTS
 from perfmodel.report.experiment_text import experiment_text, run_line
-from perfmodel.report.projection_text import provenance, short_label, step_table
-from perfmodel.report.terminal import paragraph, table, unbroken
+from perfmodel.report.projection_text import Again, explain_words, provenance, step_table
+from perfmodel.report.terminal import page_width, paragraph, table, unbroken
 from perfmodel.schema.distributions import UNIFORM
 from perfmodel.schema.workload import DTYPE_BYTES
 from perfmodel.units import (
@@ -33,8 +33,8 @@ _MANY_ROWS = 1e7
 _GIVEN = "given"
 
 
-def leading_text(found: Leading, calibration_file: str | None) -> str:
-    """At most 25 lines at the default."""
+def leading_text(found: Leading, calibration_file: str | None, again: Again) -> str:
+    """At most 25 lines at the default. again  as in ``projection_text``"""
     answer, base = found.answer, found.base
     lines = [beside_words(found), planned_words(found), question_words(base)]
     lines += [gpu_words(answer)] if found.best else []
@@ -46,8 +46,18 @@ def leading_text(found: Leading, calibration_file: str | None) -> str:
         rows = [[f" {label}", times, unbroken(option)] for label, times, option in change_rows(found)]
         parts.append(table(CHANGED, rows, left=(0, 2), indent=0))
     parts += [text] if (text := measure_text(found, calibration_file)) else []
-    parts.append(provenance(answer, calibration_file, "more: -v, --sharding all"))
+    parts.append(f"{provenance(answer, calibration_file, brief=True)}\n{more_words(found, again)}")
     return "\n\n".join(parts)
+
+
+def more_words(found: Leading, again: Again) -> str:
+    """What asks for more, in one line: where the command that explains the longest step fits it, whole."""
+    more = "More: -v, --sharding all"
+    if not found.best:
+        return more
+    words = explain_words(found.answer)
+    line = f"{more}, {again(words)}"
+    return line if len(line) <= page_width() else f"{more}, {' '.join(words)} and the same options"
 
 
 def headline(found: Leading) -> str:
@@ -114,7 +124,7 @@ def limit_words(answer: Projection) -> str:
     longest = max(answer.steps, key=lambda step: step.time_s)
     return (
         f"Exchanges between GPUs take {format_fraction(of_links)} of the time ({format_fraction(latency)} is "
-        f"their latency); the longest step is {short_label(longest)}, {format_fraction(longest.share)}."
+        f"their latency); the longest step is {longest.label}, {format_fraction(longest.share)}."
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.passes.steps import LABELS
+from perfmodel.passes.steps import step_label
 from perfmodel.report.terminal import paragraph, table
 from perfmodel.report.validation_text import verdicts_text
 from perfmodel.units import format_fraction, format_number, format_time
@@ -29,13 +29,11 @@ def own_run_text(passes: pd.DataFrame, steps: pd.DataFrame, verdicts: Sequence[V
     ]
     if len(steps):
         named = [
-            [LABELS[row["step"]], str(row["n"]), format_fraction(row["share"]), _signed(row["error"])]
+            [step_label(row["step"]), str(row["n"]), format_fraction(row["share"]), _signed(row["error"])]
             for row in steps.to_dict("records")
         ]
         parts.append(
-            paragraph(
-                "Steps of our own passes: share of the time, and error without waits between steps (medians)"
-            )
+            paragraph("Steps of our own passes: share of the time, and error without the handover (medians)")
             + "\n"
             + table(["step", "n", "share", "error"], named)
         )

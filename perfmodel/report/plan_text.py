@@ -20,7 +20,7 @@ from perfmodel.plan.what_ifs import WhatIf
 from perfmodel.report.bound_text import bound_words, cut_words, listed_fact
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.projection_text import band, origin
-from perfmodel.report.step_words import ahead_words, beside_words, label
+from perfmodel.report.step_words import ahead_words, beside_words
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table, unbroken
 from perfmodel.report.training_text import whole_text
 from perfmodel.report.what_if_text import pass_line, what_if_lines
@@ -280,7 +280,7 @@ def steps(answer: Planned) -> str:
     """The steps with the busiest rank and its imbalance."""
     cost = answer.found.cost
     columns = (
-        Column("step", label, left=True),
+        Column("step", lambda row: row.label, left=True),
         Column("bytes", lambda row: format_bytes(row.payload_bytes), goes=3),
         Column("busiest", lambda row: str(row.rank) if row.imbalance > 1.0005 else "all"),
         Column("to mean", lambda row: format_ratio(row.imbalance), goes=2),
@@ -298,7 +298,7 @@ def longest(cost: StepCost) -> tuple[str, str]:
     """The longest step, or all that are as long as far as is shown: their names, and `` each`` of several."""
     first = cost.limiting
     words = format_time(first.time_s)
-    names = [label(row) for row in cost.rows if format_time(row.time_s) == words]
+    names = [row.label for row in cost.rows if format_time(row.time_s) == words]
     if len(names) == 1:
         return names[0], ""
     return f"{', '.join(names[:-1])} and {names[-1]}", " each"

@@ -9,7 +9,6 @@ from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.passes.settings import is_published
 from perfmodel.passes.steps import StepRow
 from perfmodel.projections import Projection
-from perfmodel.projections.comparison import Difference
 from perfmodel.projections.hosted import Hosted
 from perfmodel.projections.ids_ahead import IdsAhead
 from perfmodel.projections.kernel_choice import OtherKernels
@@ -39,6 +38,8 @@ from perfmodel.units import (
     format_time,
 )
 
+Again = Callable[[Sequence[str]], str]
+"""The line that asks another command the same question."""
 _WEAK = Evidence.EXTRAPOLATED.rank
 
 
@@ -48,7 +49,7 @@ def projection_text(
     experiment: NextExperiment | None,
     machine: str = "",
     calibration_file: str | None = None,
-    again: Callable[[Sequence[str]], str] | None = None,
+    again: Again = shlex.join,
     others: Sequence[OtherKernels] = (),
     host: Hosted | None = None,
     ahead: IdsAhead | None = None,
@@ -207,14 +208,9 @@ def step_columns(answer: Projection, *, brief: bool = False) -> tuple[Column, ..
     )
 
 
-def short_label(step: StepRow | Difference) -> str:
-    """The step's name as tables have it."""
-    return step.label.replace(" a domain)", ")").replace(" domains)", ")")
-
-
 def _label(answer: Projection, step: StepRow) -> str:
     """The step's name; with backend ``best`` also which exchange and which library won."""
-    label = short_label(step)
+    label = step.label
     if answer.setting.backend == "best" and step.collective:
         label = label.replace(")", f", {step.library})")
     return label
@@ -262,7 +258,7 @@ def change_table(answer: Projection, changes: Sequence[Sensitivity], *, alone: b
     return table([title, "slowdown", ""], rows, left=(0, 2), indent=0)
 
 
-ANOTHER = "measured on another cluster of this kind"
+ANOTHER, ANOTHER_BRIEFLY = "measured on another cluster of this kind", "of another cluster"
 """What is said of a shipped calibration: its bands have the spread between clusters in them."""
 
 
@@ -286,23 +282,21 @@ def lacking(answer: Projection) -> str:
     )
 
 
-def footer(
-    answer: Projection,
-    calibration_file: str | None = None,
-    again: Callable[[Sequence[str]], str] | None = None,
-) -> str:
-    """Where the numbers come from, and the command that explains the longest collective of this very pass."""
+def explain_words(answer: Projection) -> list[str]:
+    """The command that explains the longest step."""
+    longest = max(answer.steps, key=lambda step: step.time_s)
+    return ["perfmodel", "explain", longest.name.replace("_", "-")]
+
+
+def footer(answer: Projection, calibration_file: str | None = None, again: Again = shlex.join) -> str:
+    """Where the numbers come from, and the command that explains the longest step of this very pass."""
     text = provenance(answer, calibration_file)
-    step = max((s for s in answer.steps if s.collective), key=lambda s: s.time_s, default=None)
-    if step is None:
-        return text
-    words = ["perfmodel", "explain", step.name.replace("_", "-")]
-    line = again(words) if again is not None else shlex.join(words)
-    return f"{text}\n{paragraph('The equation behind the longest exchange:')}\n{command_lines(line)}"
+    line = command_lines(again(explain_words(answer)))
+    return f"{text}\n{paragraph('The equation behind the longest step:')}\n{line}"
 
 
-def provenance(answer: Projection, calibration_file: str | None = None, more: str = "") -> str:
-    """Machine with what is assumed of it, clock and calibration. more  words after them"""
+def provenance(answer: Projection, calibration_file: str | None = None, *, brief: bool = False) -> str:
+    """Machine with what is assumed of it, clock and calibration. brief  in one line, where that is enough"""
     machine, memory = answer.setting.machine, answer.forward.memory
     parts = [f"Machine {machine.name}"]
     assumed = [f"{k} = {machine.quantity(k)}" for k in sorted(machine.overrides)]
@@ -319,7 +313,8 @@ def provenance(answer: Projection, calibration_file: str | None = None, more: st
     if answer.setting.scenario != "cluster":
         parts.append(f"scenario {answer.setting.scenario}")
     parts.append("clock " + ", ".join(str(clock) for clock in answer.clocks))
-    shipped = f", {ANOTHER}" if calibration_file is None and answer.gpus > 1 else ""
+    another = ANOTHER_BRIEFLY if brief else ANOTHER
+    shipped = f", {another}" if calibration_file is None and answer.gpus > 1 else ""
     parts.append("calibration " + ", ".join(dict.fromkeys(answer.calibrations)) + shipped)
-    text = paragraph(" · ".join([*parts, *([more] if more else [])]))
+    text = paragraph(" · ".join(parts))
     return text + (f"\nCalibration file {calibration_file}{lacking(answer)}" if calibration_file else "")

@@ -6,9 +6,9 @@ import csv
 import io
 from collections.abc import Callable
 
+from perfmodel.passes.steps import step_label
 from perfmodel.plan.scaling import HALF, NEARLY_ALL, ROUGH, ScalePoint, Scaling
 from perfmodel.report.bound_text import LOOSE, listed_words
-from perfmodel.report.step_words import step_label
 from perfmodel.report.terminal import command_lines, paragraph, table, unbroken
 from perfmodel.report.what_if_text import pass_line
 from perfmodel.schema.files import cell

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from perfmodel.projections import Projection
 from perfmodel.projections.hosted import Hosted
 from perfmodel.report.columns import Column, columns_record, columns_text
 from perfmodel.report.host_text import HOST_WORDS
-from perfmodel.report.projection_text import footer, gpu_line, short_label
+from perfmodel.report.projection_text import Again, footer, gpu_line
 from perfmodel.report.terminal import paragraph, table
 from perfmodel.units import format_bytes, format_count, format_fraction, format_ratio, format_time
 
@@ -22,7 +23,7 @@ def shardings_text(
     found: Sequence[Compared],
     sizes: Sequence[Size],
     calibration_file: str | None = None,
-    again: Callable[[Sequence[str]], str] | None = None,
+    again: Again = shlex.join,
     hosts: Mapping[str, Hosted] | None = None,
 ) -> str:
     """The whole screen; ``base`` is the row-wise projection of the same question.
@@ -146,7 +147,7 @@ def _memory(each: Compared) -> str:
 
 def _longest(each: Compared) -> str:
     longest = each.limiting
-    return "" if longest is None else f"{short_label(longest)} {format_fraction(longest.share)}"
+    return "" if longest is None else f"{longest.label} {format_fraction(longest.share)}"
 
 
 _WAY = {"sharding": lambda each: each.way, "exchange": lambda each: each.exchange}

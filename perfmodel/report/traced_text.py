@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from perfmodel.passes.steps import step_label
 from perfmodel.report.projection_text import band
-from perfmodel.report.step_words import step_label
 from perfmodel.report.terminal import facts, paragraph, sides, table
 from perfmodel.units import counted, format_bytes, format_fraction, format_ratio, format_time
 from perfmodel.validate.traced.causes import Cause, Reason

@@ -14,7 +14,7 @@ from perfmodel.model import schedule
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.placement import Plan
 from perfmodel.passes.schemes import ROW_WISE, WAYS
-from perfmodel.passes.steps import LABELS, STEPS
+from perfmodel.passes.steps import STEPS, step_label
 from perfmodel.projections import Forward, prepare
 from perfmodel.projections.grid import costed
 from perfmodel.projections.hosted import host_costs, with_host
@@ -44,7 +44,7 @@ class ServedStep:
     @property
     def label(self) -> str:
         """What people read."""
-        return LABELS[self.name]
+        return step_label(self.name)
 
 
 @dataclass(frozen=True, eq=False)

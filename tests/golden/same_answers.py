@@ -65,14 +65,14 @@ collective --op all_gather --size 1GiB --gpus 64 --set nic_bytes_per_s=100GB/s -
 collective --op all --size 64KiB --gpus 8 --machine h200-sxm-ib --backend nvshmem --json
 collective --op all_reduce --size 1MiB..64MiB --gpus 16,72 --machine gb200-nvl72 --json
 collective --op all_to_all --size 64 --gpus 8
-explain reduce-scatter
-explain reduce-scatter --json
-explain gather --table-size 10TB --dim 128 --json
-explain all-to-all-ids --gpus 16 --machine h200-sxm-ib --json
-explain all-to-all-rows --sharding ub --json
-explain convert-out --payload fp16 --json
-explain bucketize
-explain slowdown
+explain reduce-scatter --sharding row-wise
+explain reduce-scatter --sharding row-wise --json
+explain gather --table-size 10TB --dim 128 --sharding row-wise --json
+explain all-to-all-ids --gpus 16 --machine h200-sxm-ib --sharding row-wise --json
+explain all-to-all-rows --json
+explain convert-out --payload fp16 --sharding row-wise --json
+explain bucketize --sharding row-wise
+explain slowdown --sharding row-wise
 explain alternatives --table-size 10TB
 explain rows --table-size 10TB --sharding ub
 explain gather --table-size 10TB --tier uvm-caching:10% --alpha 1.05

@@ -191,21 +191,23 @@ def test_a_message_below_the_alignment_of_the_library_is_refused(cli: Any) -> No
     "step", ["reduce-scatter", "all-to-all-ids", "gather", "bucketize", "reduce_scatter_bags"]
 )
 def test_explain_shows_equation_numbers_and_sources(cli: Any, step: str) -> None:
-    outcome = cli("explain", step)
+    outcome = cli("explain", step, "--sharding", "row-wise")
     assert outcome.code == 0, outcome.err
     for part in ("\nTime\n", "\nBytes S\n", "meaning and source", "\nWorking\n", "evidence"):
         assert part in outcome.out
     assert max(len(line) for line in outcome.out.splitlines()) <= WIDTH
-    answer = json.loads(cli("explain", step, "--json").out)
+    answer = json.loads(cli("explain", step, "--sharding", "row-wise", "--json").out)
     assert answer["terms"][0]["symbol"] == "S"
     assert all(term["text"] for term in answer["terms"])
 
 
 def test_explain_works_in_a_measured_cell_a_scenario_and_with_the_other_library(cli: Any) -> None:
-    measured = cli("explain", "reduce-scatter", "--gpus", "8").out
+    row_wise = ("--sharding", "row-wise")
+    measured = cli("explain", "reduce-scatter", "--gpus", "8", *row_wise).out
     assert "measured" in measured and "alpha" in measured
-    assert "extra_peer_s" in cli("explain", "reduce-scatter", "--scenario", "nvlink-everywhere").out
-    best = cli("explain", "all-to-all-ids", "--machine", "h200-sxm-ib", "--backend", "best")
+    assumed = cli("explain", "reduce-scatter", "--scenario", "nvlink-everywhere", *row_wise).out
+    assert "extra_peer_s" in assumed
+    best = cli("explain", "all-to-all-ids", "--machine", "h200-sxm-ib", "--backend", "best", *row_wise)
     assert best.code == 0, best.err
     is_an_error(cli("explain", "teleport"), 2, "teleport", "gather-pool")
 

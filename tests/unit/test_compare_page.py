@@ -130,7 +130,7 @@ def test_the_table_has_every_step_and_the_batch() -> None:
     gather = next(row for row in rows if row[0] == "gather + pool")
     assert gather[1] == gather[2] and gather[3:] == ("", "", "the same")
     lonely = Pair(one(SLOW, table_bytes=10e12), one(SLOW, table_bytes=1e9), "a", "b")
-    assert next(row for row in step_table(lonely) if row[0] == "bucketize indices")[2] == "–"
+    assert next(row for row in step_table(lonely) if row[0] == "bucketize")[2] == "–"
 
 
 @pytest.fixture(scope="module")

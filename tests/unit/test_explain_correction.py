@@ -86,7 +86,7 @@ def test_no_part_of_a_correction_is_left_unsaid(machine: str, overrides: dict[st
 
 def test_what_was_not_measured_is_not_said_to_be(cli: Any) -> None:
     """Ten nodes were measured from 32 MiB on; 19 MiB on 152 GPUs is 10 MiB of theirs."""
-    done = cli("explain", "reduce-scatter-bags", "--table-size", "10TB")
+    done = cli("explain", "reduce-scatter-bags", "--table-size", "10TB", "--sharding", "row-wise")
     text = " ".join(done.out.split())
     assert "80 GPUs (10 domains of 8), measured from 32.0 MiB to 16.0 GiB (xxrjun_c01_multi10)" in text
     assert "19 MiB × 80/152 = 10 MiB, the same S/G, is outside: 32.0 MiB is the nearest" in text
@@ -114,7 +114,7 @@ def test_a_cited_section_is_a_heading_of_the_page() -> None:
 
 @pytest.mark.parametrize("step", ["gather", "ids", "reduce-scatter-bags"])
 def test_explain_cites_no_file_of_a_checkout(step: str, cli: Any) -> None:
-    out = cli("explain", step, "--table-size", "10TB").out
+    out = cli("explain", step, "--table-size", "10TB", "--sharding", "row-wise").out
     assert 'The model, "' in out and "docs/" not in out
 
 

@@ -49,7 +49,7 @@ def test_the_numbers_are_those_of_project(cli: Any, name: str, question: str) ->
 
 def test_the_screen_begins_with_the_headline(cli: Any) -> None:
     headline = cli("project", *_TABLES.split(), "--sharding", "row-wise").out.split("\n\n")[0]
-    screen = cli("explain", "slowdown").out
+    screen = cli("explain", "slowdown", "--sharding", "row-wise").out
     first, second = screen.split("\n\n")[:2]
     assert headline.startswith(first)  # and one line more, of the host
     assert len(first.splitlines()) == 3
@@ -62,7 +62,7 @@ def test_the_screen_begins_with_the_headline(cli: Any) -> None:
 def test_the_exact_function_is_named(cli: Any) -> None:
     """Of row-wise the projection's; of another sharding that of a plan."""
     words = ("explain", "slowdown", "--model", "criteo-kaggle", "--gpus", "8")
-    assert "perfmodel.projections.grid.totals" in cli(*words).out
+    assert "perfmodel.projections.grid.totals" in cli(*words, "--sharding", "row-wise").out
     other = cli(*words, "--sharding", "table-wise").out
     assert "perfmodel.plan.as_projection.projection_of" in other and "project.grid" not in other
 

@@ -15,8 +15,8 @@ _TIME = r"[\d.]+ (?:ns|µs|ms|s)"
 _ROUNDED = 0.015  # three digits of each operand
 
 ASKED = {
-    "a step": ("reduce-scatter",),
-    "a step of skewed bytes": ("reduce-scatter", "--gpus", "200", "--batch", "512"),
+    "a step": ("reduce-scatter", "--sharding", "row-wise"),
+    "a step of skewed bytes": ("reduce-scatter", "--gpus", "200", "--batch", "512", "--sharding", "row-wise"),
     "a gather": ("collective", "--op", "all_gather", "--size", "3MiB", "--gpus", "96"),
     "close protocols": ("collective", "--op", "reduce_scatter", "--size", "10MiB", "--gpus", "128"),
 }

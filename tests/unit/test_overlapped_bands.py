@@ -9,7 +9,7 @@ from perfmodel.passes.allowed_tiers import Below
 from perfmodel.passes.cost import StepCost
 from perfmodel.passes.schemes import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
-from perfmodel.plan.explain_plan import explain_plan_step
+from perfmodel.plan.explain_step import explain_plan_step
 from perfmodel.plan.limiting import limiting
 from perfmodel.plan.outcome import Planned, given_outcome
 from perfmodel.plan.question import PlanQuestion

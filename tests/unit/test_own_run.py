@@ -20,8 +20,8 @@ from perfmodel.fit.implementations import fit_each, fit_kernels
 from perfmodel.fit.runs import fit_run
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.settings import load_setting
+from perfmodel.plan.explain_step import explain_step
 from perfmodel.projections import project_one
-from perfmodel.projections.explain_step import explain_step
 from perfmodel.report.calibration_text import calibration_text
 from perfmodel.schema.calibration import Calibration, read_calibration, save_calibration
 from perfmodel.schema.evidence import Clock, Evidence
@@ -219,7 +219,7 @@ def test_a_projection_takes_them(folder: Path) -> None:
     assert steps["bucketize"].time_s == pytest.approx(1.5 * (20e-6 + 24_576 / 1e9), rel=1e-3)
     # four exchanges 1.5 us colder, 3 + 1 + 2 + 4 us in a pass, 5 us between the steps
     assert steps["handover"].time_s == pytest.approx(4 * 1.5e-6 + 10e-6 + 5e-6, rel=0.02)
-    assert steps["handover"].label == "waits between steps"
+    assert steps["handover"].label == "handover"
     assert {step.clock for step in answer.steps} == {Clock.EAGER}
     assert steps["gather_pool"].evidence is Evidence.INTERPOLATED
     assert sum(step.time_s for step in answer.steps) == pytest.approx(answer.time_s)

@@ -13,9 +13,8 @@ from test_shardings import value_of
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import Exchange
-from perfmodel.passes.steps import LABELS, STEPS
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, write_plan
-from perfmodel.plan.explain_plan import explain_plan_step
+from perfmodel.plan.explain_step import explain_plan_step
 from perfmodel.schema.distributions import UNIFORM, zipf
 from perfmodel.schema.workload import Table, TableSet
 from perfmodel.units import parse_bytes
@@ -147,7 +146,7 @@ def test_the_line_that_a_plan_prints_explains_its_longest_step(
         rf"^ {re.escape(text.split(' on 6 GPUs')[0])} .* {time[1]} ", out, re.M
     )
     assert run(["explain", "gather", "--model", "two.csv", "--gpus", "6"]) == 0
-    assert capsys.readouterr().out.startswith("A step of the row-wise pass")
+    assert capsys.readouterr().out.startswith("A step of row-wise, as project has it.")
 
 
 def test_options_of_one_kind_of_explanation_are_refused_by_the_others(
@@ -172,7 +171,3 @@ def test_options_of_one_kind_of_explanation_are_refused_by_the_others(
     ):
         assert run(["explain", *words]) == BadInputError.exit_code
         assert said in capsys.readouterr().err, words
-
-
-def test_every_step_has_a_label() -> None:
-    assert LABELS.keys() == STEPS.keys()

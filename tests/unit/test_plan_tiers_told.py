@@ -16,9 +16,9 @@ from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.step_equations import BELOW_MEANINGS, MEANINGS, bytes_equation
 from perfmodel.passes.step_resources import Resource
-from perfmodel.passes.steps import BELOW_HBM
+from perfmodel.passes.steps import BELOW_HBM, step_label
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, write_plan
-from perfmodel.plan.explain_plan import explain_plan_step
+from perfmodel.plan.explain_step import explain_plan_step
 from perfmodel.report.explanation_text import explanation_text
 from perfmodel.schema.tiers import IN_HBM, parse_tier
 from perfmodel.schema.workload import Table, TableSet
@@ -55,7 +55,7 @@ def test_the_hidden_gather_is_explained_and_no_host_step_of_a_plan_without_one()
         hidden = explain_plan_step(evaluator, plan, cost, name)
         assert hidden.step.name == "gather_pool"
         assert hidden.step.time_s == pytest.approx(whole.beside_s, rel=1e-12)
-        assert "hidden behind gather + pool (host memory)" in " ".join(hidden.working)
+        assert "hidden behind gather (host)" in " ".join(hidden.working)
         assert hidden.step.payload_bytes == evaluator.loads(plan).most[Resource.GATHER_DRAM]
     cached, other = plan_of(tables(), "uvm-caching:10%")
     with pytest.raises(BadInputError, match="'gather-host' is not a step of this plan"):
@@ -80,7 +80,7 @@ def test_the_page_says_where_the_tables_are_and_how_to_explain_the_plan(saved: P
     assert "tables: 1 in HBM, 1 in host memory (uvm); host memory in use 256 MB" in page
     assert "a GPU holds 1 shard and reads 1 shard in host memory (uvm)." in page
     assert "perfmodel explain gather-host --plan p.json --model two.csv" in page
-    assert re.search(r"gather \+ pool \(host memory\)</th>.*?<td>m row</td></tr>", page)
+    assert re.search(r"gather \(host\)</th>.*?<td>m row</td></tr>", page)
 
 
 def test_a_plan_and_a_tier_are_rejected_by_all_in_the_same_words(
@@ -117,7 +117,7 @@ def test_every_letter_of_the_bytes_is_in_the_list_of_terms(tier: str, name: str)
     assert letters - words <= known
     assert "``" not in explanation_text(found)
     if name != "gather-host":
-        assert f"({name})" in found.title
+        assert found.title.startswith(step_label(name.replace("-", "_")))
 
 
 def test_tables_of_two_data_types_and_tiers_have_a_launch_each_in_torchrec() -> None:

@@ -23,7 +23,7 @@ from perfmodel.plan import (
 )
 from perfmodel.plan.choices.node_memory import within_nodes
 from perfmodel.plan.choices.options import options_of
-from perfmodel.plan.explain_tier_step import explain_tier_step
+from perfmodel.plan.explain_step import explain_plan_step
 from perfmodel.plan.for_torchrec.files import plan_of
 from perfmodel.plan.for_torchrec.runnable import torchrec_plan
 from perfmodel.plan.outcome import given_outcome
@@ -156,10 +156,11 @@ def test_every_step_of_ssds_is_explained_to_its_time() -> None:
     tables = two_tables("zipf:1.05")
     plan = placed(tables, "ssd:5%", "uvm-caching:5%")
     evaluator = on_two(tables, "uvm-caching", "ssd", training=True, optimizer="rowwise-adagrad")
-    for row in evaluator.cost(plan).rows:
+    cost = evaluator.cost(plan)
+    for row in cost.rows:
         if row.name not in ("ssd_lookup", "read_ssd", "write_ssd"):
             continue
-        found = explain_tier_step(evaluator, plan, row)
+        found = explain_plan_step(evaluator, plan, cost, row.name)
         text = "\n".join(found.time.working)
         assert f"S = {format_bytes(row.payload_bytes)} on rank 0: 1 table there, long" in text
         assert ("share one cache" in text) and "5 %" in text

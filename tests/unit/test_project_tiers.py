@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from perfmodel.errors import BadInputError
+from perfmodel.plan.explain_step import explain_step
 from perfmodel.projections import Projection, project, project_one
-from perfmodel.projections.explain_step import explain_step
 from perfmodel.projections.sensitivity import sensitivities
 from perfmodel.schema.tiers import parse_tier
 

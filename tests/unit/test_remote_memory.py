@@ -8,8 +8,8 @@ import pytest
 
 from perfmodel.errors import BadInputError
 from perfmodel.model.tiers import remote_time, shared_rate
+from perfmodel.plan.explain_step import explain_step
 from perfmodel.projections import Projection, project_one
-from perfmodel.projections.explain_step import explain_step
 
 TB = 1e12
 FAR = "10TB@3TB/s,shared:16,latency:3us"

@@ -24,7 +24,6 @@ from perfmodel.report.figures.plan_steps import steps
 from perfmodel.report.figures.timeline import EXPOSED, HIDDEN, KERNEL, timeline
 from perfmodel.report.page.plan_page import provenance
 from perfmodel.report.plan_text import limits, longest
-from perfmodel.report.step_words import step_label
 from perfmodel.units import format_fraction, format_time
 
 GPUS = 128
@@ -82,7 +81,7 @@ def test_steps_that_take_as_long_are_all_named(answer: Planned) -> None:
     first = replace(cost.rows[0], time_s=cost.time_s)
     second = replace(cost.rows[1], time_s=cost.time_s * (1 - 1e-6))
     tied = replace(cost, rows=(first, second, *cost.rows[2:]))
-    one, two = step_label(first.name), step_label(second.name)
+    one, two = first.label, second.label
     assert longest(tied) == (f"{one} and {two}", " each")
     found = replace(answer, found=replace(answer.found, cost=tied))
     assert f"{one} and {two} take " in limits(found) and "100 % of it each" in limits(found)

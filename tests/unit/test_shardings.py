@@ -24,7 +24,7 @@ from perfmodel.passes.schemes import WAYS, Exchange, way_named
 from perfmodel.passes.settings import load_setting
 from perfmodel.plan import Evaluator, PlanTables, leading
 from perfmodel.plan.as_projection import compared, evaluator_of, projection_of, winner
-from perfmodel.plan.explain_plan import explain_alike_step
+from perfmodel.plan.explain_step import explain_alike_step
 from perfmodel.plan.sizes import by_size
 from perfmodel.projections import Projection, project_one
 from perfmodel.schema.intervals import Interval
@@ -425,7 +425,7 @@ def test_skew_finds_rows_in_the_cache(capsys: pytest.CaptureFixture[str]) -> Non
 def test_explain_knows_shardings(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", "rows", "--sharding", "ub"]) == 0
     assert "G × U / parts × elements × w" in capsys.readouterr().out
-    for name, way, step in (("across", "grid", "all-to-all (across"), ("bags", "sparse", "non-empty bags")):
+    for name, way, step in (("across", "grid", "all-to-all (across"), ("bags", "sparse", "sparse bags")):
         assert run(["explain", name, "--sharding", way, "--reserve", "0"]) == 0
         assert step in capsys.readouterr().out
     assert run(["explain", "rows", "--sharding", "all"]) == 2

@@ -55,7 +55,7 @@ def pasted(text: str) -> list[list[str]]:
         ("project --table-size 10TB --calibration latest", "--table-size 27GB --gpus 4 --calibration latest"),
         ("project --gpus 8 --batch 64 --calibration latest", "--gpus 4 --batch 64 --calibration latest"),
         ("project --table-size 10TB --calibration latest --backend mpi", "--backend mpi"),
-        ("explain reduce-scatter --calibration latest", "reduce-scatter --table-size 27GB --gpus 4"),
+        ("explain reduce-scatter --sharding row-wise --calibration latest", "--table-size 27GB --gpus 4"),
         ("project --table-size 10TB --reserve 50% --calibration latest", "--table-size 16GB --gpus 4"),
     ],
 )
@@ -113,7 +113,7 @@ def test_the_equation_behind_it_is_asked_as_it_was_typed(folder: Path, cli: Any)
     for named in ("latest", str(folder)):
         shown = cli("project", *words, "--calibration", named, "--sharding", "row-wise")
         line = pasted(shown.out.replace(" \\\n", " "))[-1]
-        assert line[:2] == ["explain", "all-to-all-ids"] and line[-1] == named
+        assert line[:2] == ["explain", "gather-pool"] and line[-1] == named
         assert cli(*line).code == 0
 
 

@@ -96,7 +96,7 @@ def test_a_step_at_more_than_twice_its_prediction_is_far_whatever_its_band(
     line = next(each for each in found.lines if each.name == "bucketize")
     assert line.predicted.holds(line.own_s) and found.inside
     assert line.far is far and (found.far == (line,)) is far and found.agrees is not far
-    said = "inside its band, but bucketize indices takes more than 2.00× its prediction."
+    said = "inside its band, but bucketize takes more than 2.00× its prediction."
     assert headline_words(found).endswith(said) is far
     assert (". far: in the band" in " ".join(traced_text(found).split())) is far and bool(line.reasons) is far
     assert compared(question, slower, judged="calibrated").far == ()  # nobody timed it

@@ -14,7 +14,7 @@ from perfmodel.report.figures.block import Block, Missing, Switch
 from perfmodel.report.figures.registry import BREAKDOWN
 from perfmodel.report.figures.stacked_bars import in_shares, in_time, stacked_bars
 from perfmodel.report.figures.words import size_words
-from perfmodel.report.projection_text import band, short_label
+from perfmodel.report.projection_text import band
 from perfmodel.schema.evidence import Evidence
 from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_time
 
@@ -51,7 +51,7 @@ def stacked(
     return stacked_bars(
         [(label, cells(answer)) for label, answer in zip(labels, shown, strict=True)],
         COLUMNS,
-        lambda _, cell: short_label(cell.step),
+        lambda _, cell: cell.step.label,
         views if in_shares_first else views[::-1],
         bargap=0.25,
         meta={"min_width": 680},
@@ -121,7 +121,7 @@ def _title(shown: Sequence[Projection]) -> str:
         if _longest(answer).name != longest.name:
             break
         first = answer
-    step, share = short_label(longest), format_fraction(longest.share)
+    step, share = longest.label, format_fraction(longest.share)
     if first is not shown[0]:
         where = f"From {format_count(first.gpus)} GPUs on,"
     elif len(shown) > 1:

@@ -22,7 +22,7 @@ from perfmodel.report.figures.line_traces import (
 from perfmodel.report.figures.marks import rule, scatter, whiskers
 from perfmodel.report.figures.registry import COMPARED_STEPS, COMPARED_TIME
 from perfmodel.report.figures.words import hover, interval_end, sentence, size_words
-from perfmodel.report.projection_text import band, short_label
+from perfmodel.report.projection_text import band
 from perfmodel.units import counted, format_count, format_fraction, format_ratio, format_time
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def steps(pair: Pair) -> Block | Missing:
     labels = [f"{label}<br>{counted(p.gpus, 'GPU')}<br>{format_time(p.time_s)}" for _, label, p in pair.sides]
     figure, switches = stacked(answers, labels, "GPUs, and time of a batch", in_shares_first=False)
     longest = [max(answer.steps, key=lambda step: step.time_s) for answer in answers]
-    a, b = (f"{short_label(step)} ({format_fraction(step.share)} of its time)" for step in longest)
+    a, b = (f"{step.label} ({format_fraction(step.share)} of its time)" for step in longest)
     title = f"For {pair.size} the longest step of A is the {a}, that of B the {b}."
     how = "Each bar is one batch; its segments are the steps, the first at the bottom."
     rows = tuple({"side": letter, **row} for letter, _, p in pair.sides for row in step_rows(p))

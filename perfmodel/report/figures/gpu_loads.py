@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.passes.steps import step_label
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Switch
 from perfmodel.report.figures.gpu_columns import (
@@ -26,7 +27,6 @@ from perfmodel.report.figures.placements import GpuPiece
 from perfmodel.report.figures.registry import BALANCE, MEMORY
 from perfmodel.report.figures.stacked_bars import part_colour, pattern
 from perfmodel.report.figures.words import hover, size_words
-from perfmodel.report.step_words import step_label
 from perfmodel.units import counted, format_count, format_fraction, format_ratio, format_time
 
 Floats = NDArray[np.float64]

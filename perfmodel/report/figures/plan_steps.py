@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfmodel.passes.cost import StepCost
-from perfmodel.passes.steps import StepRow
+from perfmodel.passes.steps import StepRow, step_label
 from perfmodel.passes.training import is_communication
 from perfmodel.report.columns import Column, attributes
 from perfmodel.report.figures import style
@@ -15,7 +15,6 @@ from perfmodel.report.figures.registry import STEPS
 from perfmodel.report.figures.stacked_bars import Heights, in_shares, part_rows, stacked_bars
 from perfmodel.report.plan_text import longest
 from perfmodel.report.projection_text import band
-from perfmodel.report.step_words import step_label
 from perfmodel.units import format_bytes, format_fraction, format_time
 
 

@@ -15,7 +15,6 @@ from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.marks import heat_cells
 from perfmodel.report.figures.registry import SHARDINGS
 from perfmodel.report.figures.words import hover, library_name, size_words
-from perfmodel.report.projection_text import short_label
 from perfmodel.schema.evidence import Evidence
 from perfmodel.units import counted, format_count, format_fraction, format_ratio, format_time
 
@@ -131,7 +130,7 @@ def _hover(size: Size, each: Compared) -> str:
             *head,
             f"{format_ratio(answer.slowdown)}, band {format_ratio(low)} – {format_ratio(high)}",
             f"{format_time(answer.time_s)} per batch; {held}",
-            f"longest: {short_label(longest)}, {format_fraction(longest.share)}",
+            f"longest: {longest.label}, {format_fraction(longest.share)}",
             f"evidence: {answer.evidence}",
         ]
     )

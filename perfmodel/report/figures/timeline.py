@@ -8,6 +8,7 @@ from typing import Any
 
 from perfmodel.model.pipeline import in_line
 from perfmodel.model.schedule import NETWORK, Schedule, Steady, alone, steady
+from perfmodel.passes.steps import step_label
 from perfmodel.passes.training import WholeStep, is_communication
 from perfmodel.report.columns import Column, attributes, columns_record
 from perfmodel.report.figures import style
@@ -16,7 +17,6 @@ from perfmodel.report.figures.gpu_columns import Shown, source, time_unit
 from perfmodel.report.figures.registry import TIMELINE
 from perfmodel.report.figures.time_bars import Bar, seen_rows, time_bars
 from perfmodel.report.figures.words import hover
-from perfmodel.report.step_words import step_label
 from perfmodel.units import format_fraction, format_time
 
 KERNEL, HIDDEN, EXPOSED = "kernels", "communication beside kernels", "exposed communication"

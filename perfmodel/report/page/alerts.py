@@ -14,7 +14,6 @@ from perfmodel.passes.steps import StepRow
 from perfmodel.projections import Projection
 from perfmodel.report.doubts import neighbour_doubts
 from perfmodel.report.figures.words import collective_name, library_name
-from perfmodel.report.projection_text import short_label
 from perfmodel.schema.calibration import (
     Calibration,
     list_calibrations,
@@ -175,7 +174,7 @@ def _unknown(asked: Projection | None, item: Calibration, folder: Path | None) -
             continue
         names = ", ".join(dict.fromkeys(collective_name(c.collective) for c in vague))
         steps = [s for s in _steps(asked) if s.collective in {c.collective for c in vague}]
-        labels = ", ".join(short_label(step) for step in steps)
+        labels = ", ".join(step.label for step in steps)
         size = "smaller" if word == "floor" else "larger"
         text = (
             f"The {word} of {names} is unknown (half its interval is more than the value): {labels} "

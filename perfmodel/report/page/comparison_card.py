@@ -17,7 +17,7 @@ from perfmodel.report.figures.compare import Pair
 from perfmodel.report.figures.words import interval_end
 from perfmodel.report.page.parts import Card
 from perfmodel.report.page.question_card import question_card
-from perfmodel.report.projection_text import band, short_label
+from perfmodel.report.projection_text import band
 from perfmodel.units import counted, format_fraction, format_per_second, format_ratio, format_time
 
 _ALIKE = 1.005
@@ -35,7 +35,7 @@ def finding(pair: Pair) -> str:
     faster = format_ratio(max(ratio, 1 / ratio))
     spent = f"{format_time(winner.time_s)} instead of {format_time(loser.time_s)}"
     step, share = largest(differences(pair.a, pair.b), batch.saved_s)
-    name = short_label(step)
+    name = step.label
     what = "all of it" if share >= 1 else f"{format_fraction(share)} of it"
     if batch.verdict is DifferenceVerdict.CANNOT_SAY:
         parts = " and ".join(f"{letter} {format_time(answer.time_s)}" for letter, _, answer in pair.sides)
@@ -77,8 +77,8 @@ def _row(one: Difference) -> tuple[str, ...]:
     low, middle, high = one.band
     times = (format_time(span[1]) if span[1] else "–" for span in (one.a, one.b))
     if one.verdict is DifferenceVerdict.SAME:
-        return (short_label(one), *times, "", "", str(one.verdict))
-    return (short_label(one), *times, _signed(middle), f"{_signed(low)} to {_signed(high)}", str(one.verdict))
+        return (one.label, *times, "", "", str(one.verdict))
+    return (one.label, *times, _signed(middle), f"{_signed(low)} to {_signed(high)}", str(one.verdict))
 
 
 def _signed(value_s: float) -> str:

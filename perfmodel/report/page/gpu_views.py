@@ -21,7 +21,7 @@ from perfmodel.report.page.lines import Lines
 from perfmodel.report.page.parts import View
 from perfmodel.report.page.setups import Setup
 from perfmodel.report.page.views import Across, ViewsAsked
-from perfmodel.report.projection_text import band, short_label
+from perfmodel.report.projection_text import band
 from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_ratio, format_time
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _scaling(answer: Projection) -> tuple[str, ...]:
         samples_words(rate),
         samples_words(rate / answer.gpus),
         format_bytes(count.memory_bytes, binary=False) + ("" if count.fits else ": does not fit"),
-        f"{short_label(longest)}, {format_fraction(longest.share)}",
+        f"{longest.label}, {format_fraction(longest.share)}",
     )
 
 

@@ -23,7 +23,6 @@ from perfmodel.report.page.question_card import evidence_bar
 from perfmodel.report.page.sources import code, folded, named, table, values, versions
 from perfmodel.report.plan_text import compared_with, kept_words
 from perfmodel.report.projection_text import band
-from perfmodel.report.step_words import step_label
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
 from perfmodel.schema.tiers import IN_HBM, PLACED
 from perfmodel.units import (
@@ -171,7 +170,7 @@ def _alert(answer: Planned) -> str:
         return ""
     rows = [row for row in answer.found.cost.rows if row.evidence == Evidence.ASSUMED]
     rows.sort(key=lambda row: -row.time_s)
-    names = ", ".join(step_label(row.name) for row in rows[:3])
+    names = ", ".join(row.label for row in rows[:3])
     more = f" and {len(rows) - 3} more" if len(rows) > 3 else ""
     return (
         f"{format_fraction(share)} of the time rests on something assumed: {names}{more}. To measure it, run "
@@ -246,8 +245,7 @@ def _equations(answer: Planned, asked: Sequence[str], explain: str) -> str:
             value.replace(" ", "\u00a0")
             for value in (format_time(row.time_s), format_bytes(row.payload_bytes))
         )
-        typed = f" ({row.name.replace('_', '-')})" if row.name in _NAMED else ""
-        rows.append((step_label(row.name) + typed, *numbers, where, row.limit, str(row.evidence), text))
+        rows.append((row.label, *numbers, where, row.limit, str(row.evidence), text))
     head = (
         "step",
         "time",
@@ -271,10 +269,6 @@ def _equations(answer: Planned, asked: Sequence[str], explain: str) -> str:
         f"{how}{kept}: <code>{escape(explain or explain_line(answer, asked))}</code></p>"
         f"{table(head, rows)}<p class='how'>{escape(letters)}</p>",
     )
-
-
-_NAMED = ("cache_lookup", "fetch_rows", "ssd_lookup", "read_ssd", "write_ssd")
-"""Steps whose label does not say what ``perfmodel explain`` calls them."""
 
 
 def explain_line(answer: Planned, asked: Sequence[str] = ()) -> str:

@@ -10,12 +10,10 @@ from perfmodel.errors import PerfmodelError
 from perfmodel.passes.alike import Alike, best_alike
 from perfmodel.passes.explanation import Explanation
 from perfmodel.plan.as_projection import evaluator_of
-from perfmodel.plan.explain_plan import explain_alike_step
+from perfmodel.plan.explain_step import explain_alike_step, explain_step
 from perfmodel.projections import Projection
-from perfmodel.projections.explain_step import explain_step
 from perfmodel.report.explanation_text import explanation_text
 from perfmodel.report.page.sources import code, folded, named, values, versions
-from perfmodel.report.projection_text import short_label
 from perfmodel.units import format_fraction, format_time
 
 
@@ -49,7 +47,7 @@ def equations(answer: Projection) -> Iterator[str]:
             text = explanation_text(explain(step.name))
         except PerfmodelError as error:
             text = error.message
-        title = f"{short_label(step)}: {format_time(step.time_s)}, {format_fraction(step.share)} of the time"
+        title = f"{step.label}: {format_time(step.time_s)}, {format_fraction(step.share)} of the time"
         yield folded(f"Equation of {title}", f"<div class='wide'><pre>{escape(text)}</pre></div>")
 
 

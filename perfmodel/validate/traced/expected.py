@@ -13,7 +13,7 @@ from perfmodel.passes.cost import Evaluator, StepCost
 from perfmodel.passes.loads import Loads
 from perfmodel.passes.placement import Plan
 from perfmodel.passes.schemes import OF_TORCHREC, ROW_WISE, SHARDINGS, TABLE_ROW_WISE, TABLE_WISE
-from perfmodel.passes.steps import ALL, BACKWARD, INSIDE, LABELS, STEPS, Step, StepRow
+from perfmodel.passes.steps import ALL, BACKWARD, INSIDE, STEPS, Step, StepRow, step_label
 from perfmodel.schema.traces import KernelFamily
 
 Array = NDArray[np.float64]
@@ -223,4 +223,4 @@ def _order(evaluator: Evaluator, plan: Plan, names: Sequence[str]) -> dict[str, 
 
 def label_of(name: str) -> str:
     """What people read, of a step or of a family of kernels."""
-    return LABELS.get(name, name.replace("_", " "))
+    return step_label(name)

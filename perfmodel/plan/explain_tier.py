@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,29 +14,34 @@ from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.equations import Equation, equation_of
 from perfmodel.passes.explanation import Explanation
 from perfmodel.passes.recorded_words import recorded_parts, recorded_quantity
-from perfmodel.passes.steps import StepRow
+from perfmodel.passes.step_resources import Resource
+from perfmodel.passes.steps import BELOW_HBM, StepRow
 from perfmodel.passes.terms import Term, TimeParts, plain_term
-from perfmodel.passes.tier_times import PACKET
-from perfmodel.projections.projection import Projection
-from perfmodel.projections.tiered import GATHER_HOST, READ_SSD, AskedRows, Tiered
+from perfmodel.passes.tier_times import PACKET, TierTimes
 from perfmodel.schema.machine_keys import ALL_KEYS
 from perfmodel.schema.tiers import LFU, Tier
 from perfmodel.units import counted, format_time
+
+GATHER_HOST, UPDATE_HOST, READ_SSD, WRITE_SSD = "gather_host", "update_host", "read_ssd", "write_ssd"
+_LOOK_UPS = ("cache_lookup", "ssd_lookup")
+OF_SSDS = ("ssd_lookup", READ_SSD, WRITE_SSD)
+_COUNTED = {step.name: step.counted for step in BELOW_HBM}
 
 
 @dataclass(frozen=True)
 class Reader:
     """Who reads a tier.
 
-    basis  constants and machine;  gpus  of the pass;  sharers  GPUs of a node that read at once
-    tier   of the rows, and the policy of the cache
+    basis  constants and machine;  gpus  of the pass;  id_bytes  of an id
+    tier   of the rows, and the policy of the cache;  loads  [K] bytes of the GPU that waits longest
     both   rate of the link while as many rows cross the other way, over that of one way [-]
     """
 
     basis: PassBasis
     gpus: int
-    sharers: float
+    id_bytes: float
     tier: Tier
+    loads: Any
     both: float = 1.0
 
     def machine(self, symbol: str, key: str) -> Recorded:
@@ -51,38 +56,38 @@ class Reader:
 
     def shared(self, what: str) -> Recorded:
         """GPUs of a node that read, or write, at once."""
-        return Recorded(self.sharers, symbol="g", meaning=f"GPUs of a node that {what} at once")
+        sharers = float(TierTimes(self.basis).sharers(float(self.gpus)))
+        return Recorded(sharers, symbol="g", meaning=f"GPUs of a node that {what} at once")
+
+    def moved(self, step: str) -> float:
+        """Bytes that cross the link in a step, or of the ids that are looked for."""
+        return float(self.loads[_COUNTED[step]])
+
+    def on_the_wire(self, step: str) -> float:
+        """Bytes that cross with the headers of their packets."""
+        return float(self.loads[_COUNTED[step] + 1])
 
 
-def explain_tier(answer: Projection, step: StepRow, tier: Tier) -> Explanation:
-    """Of one of ``steps.BELOW_HBM``."""
-    asked = Tiered(answer.forward, tier, answer.forward.ids).asked(answer.work, 0)
-    sharers = float(min(answer.gpus, answer.gpu_count.gpus_per_node))
-    return explain_asked(Reader(answer.forward, answer.gpus, sharers, tier), step, asked)
-
-
-def explain_asked(reader: Reader, step: StepRow, asked: AskedRows) -> Explanation:
-    """Of one of ``steps.BELOW_HBM``, whoever asks. asked  of the GPU that waits longest"""
-    machine = reader.basis.setting.machine.name
-    name = "" if step.name in (GATHER_HOST, UPDATE_HOST) else f" ({step.name.replace('_', '-')})"
-    title = f"{step.label}{name} on {counted(reader.gpus, 'GPU')} of {machine}"
+def explain_tier(reader: Reader, step: StepRow, words: Sequence[str] = ()) -> Explanation:
+    """Of one of ``steps.BELOW_HBM``. words  that follow the working"""
+    title = f"{step.label} on {counted(reader.gpus, 'GPU')} of {reader.basis.setting.machine.name}"
     bytes_of, letters = _bytes(step, reader.tier.policy == LFU)
     if step.name in _LOOK_UPS:
-        time = _looked(reader, step, asked)
+        time = _looked(reader, step)
     elif step.name == READ_SSD:
-        time = _read(reader, step, asked)
+        time = _read(reader, step)
     elif step.name == WRITE_SSD:
         time = _written(reader, step)
     else:
-        time = _crossing(reader, step, asked)
-    known = {"id": step.payload_bytes / asked.distinct} if asked.distinct else {}
+        time = _crossing(reader, step)
     meant = tuple(
-        plain_term(each, known[each], _OF_BYTES[each])
-        if each in known
+        plain_term(each, reader.id_bytes, _OF_BYTES[each])
+        if each == "id"
         else Term(each, None, "varies", "", "", _OF_BYTES[each])
         for each in letters.split()
     )
-    return Explanation(step, title, bytes_of, replace(time, terms=(*time.terms, *meant)), reader.gpus)
+    both = replace(time, terms=(*time.terms, *meant), working=(*time.working, *words))
+    return Explanation(step, title, bytes_of, both, reader.gpus)
 
 
 def _bytes(step: StepRow, lfu: bool) -> tuple[Equation, str]:
@@ -133,21 +138,19 @@ _OF_BYTES = {
 }
 """Letters of the bytes; what has no value here differs by table and row."""
 
-UPDATE_HOST, WRITE_SSD = "update_host", "write_ssd"
-_LOOK_UPS = ("cache_lookup", "ssd_lookup")
 
-
-def _looked(reader: Reader, step: StepRow, asked: AskedRows) -> TimeParts:
-    rows = Recorded(asked.distinct, symbol="u", meaning="different rows of a GPU's batch")
+def _looked(reader: Reader, step: StepRow) -> TimeParts:
+    distinct = reader.moved(step.name) / reader.id_bytes
+    rows = Recorded(distinct, symbol="u", meaning="different rows of a GPU's batch")
     floor, each = reader.constant("t0", "cache_floor_s"), reader.constant("c", "cache_row_s")
     time = named("t", tiers.cache_lookup_time(rows, floor, each), "")
     return recorded_parts(time, tiers.cache_lookup_time, words=_prefetched(reader, step))
 
 
-def _crossing(reader: Reader, step: StepRow, asked: AskedRows) -> TimeParts:
-    size = asked.in_place_bytes if step.name == GATHER_HOST else asked.missed_bytes
+def _crossing(reader: Reader, step: StepRow) -> TimeParts:
+    size, sent = reader.moved(step.name), reader.on_the_wire(step.name)
     x = Recorded(size, BYTES, symbol="x", meaning="S: rows that cross the link, whole sectors")
-    wire = Recorded(asked.wire_bytes, BYTES, symbol="x_wire", meaning="the same with the headers of packets")
+    wire = Recorded(sent, BYTES, symbol="x_wire", meaning="the same with the headers of packets")
     link, memory = reader.machine("C", "host_link_bytes_per_s"), reader.machine("M", "host_bytes_per_s")
     packets, latency = (
         reader.constant("f", "link_packet_fraction"),
@@ -167,13 +170,14 @@ def _crossing(reader: Reader, step: StepRow, asked: AskedRows) -> TimeParts:
     return recorded_parts(named("t", time, ""), *functions, beside=beside, words=words)
 
 
-def _read(reader: Reader, step: StepRow, asked: AskedRows) -> TimeParts:
-    blocks = "blocks that are read: rows that the cache has not"
+def _read(reader: Reader, step: StepRow) -> TimeParts:
+    meaning = "blocks that are read: rows that the cache has not"
     latency = reader.machine("lambda", "ssd_latency_s")
     queue = reader.machine("IOPS", "ssd_reads_per_s"), reader.machine("Q", "ssd_queue_depth"), latency
     size = reader.machine("rate", "ssd_bytes_per_s"), reader.machine("a", "ssd_block_bytes")
     reads = named("N", tiers.ssd_reads_per_s(*queue, *size) / reader.shared("read"), "reads of a GPU")
-    time = tiers.ssd_time(Recorded(asked.blocks, symbol="n", meaning=blocks), reads, latency)
+    blocks = Recorded(reader.loads[Resource.SSD_READ] / size[1].value, symbol="n", meaning=meaning)
+    time = tiers.ssd_time(blocks, reads, latency)
     words = ("rows cross the link beside the reads", *_prefetched(reader, step))
     return recorded_parts(named("t", time, ""), tiers.ssd_time, tiers.ssd_reads_per_s, words=words)
 

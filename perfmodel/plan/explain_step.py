@@ -1,0 +1,310 @@
+"""One step of a pass, explained: the bytes of the busiest GPU's largest table, and the time of all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from perfmodel.model.recording import named
+from perfmodel.passes.alike import Alike
+from perfmodel.passes.allowed_tiers import CACHED, IN_PLACE, ON_SSD
+from perfmodel.passes.cost import Evaluator, StepCost
+from perfmodel.passes.equations import Equation
+from perfmodel.passes.explanation import (
+    GATHER,
+    PLAN,
+    PROJECTION,
+    Explanation,
+    Pass,
+    Payload,
+    explained,
+    find_step,
+    meant_steps,
+)
+from perfmodel.passes.placement import Plan
+from perfmodel.passes.recorded_words import letters_text, recorded_terms, working_lines
+from perfmodel.passes.step_equations import EVERY_RANK, GATHERS, SPLITS, bytes_of, whole_of
+from perfmodel.passes.steps import STEPS, Step, StepRow
+from perfmodel.passes.terms import Term
+from perfmodel.plan.busiest import Busiest, RankTables, given, software
+from perfmodel.plan.explain_tier import GATHER_HOST, OF_SSDS, UPDATE_HOST, Reader, explain_tier
+from perfmodel.projections.projection import Projection
+from perfmodel.schema.tiers import LFU, SSD, UVM, UVM_CACHING, Tier
+from perfmodel.units import counted, format_bytes, format_time
+
+_EVEN = 1.0005
+"""Busiest over mean below which all GPUs have as much."""
+_NAMED = 5
+"""Tables that are named one by one."""
+
+
+def explain_step(answer: Projection, name: str) -> Explanation:
+    """The step of a row-wise projection that ``name`` means. Limits: as ``explanation.find_step``"""
+    return _explain(_Rows(_pass_of(answer), PROJECTION, answer), name)
+
+
+def explain_alike_step(answer: Projection, evaluator: Evaluator, found: Alike, name: str) -> Explanation:
+    """The step of another sharding that ``name`` means. Limits: as ``explanation.find_step``"""
+    whole = replace(_pass_of(answer), digits=evaluator.model.sort_digits)
+    return _explain(_Planned(whole, PROJECTION, evaluator, found.plan), name)
+
+
+def explain_plan_step(evaluator: Evaluator, plan: Plan, cost: StepCost, name: str) -> Explanation:
+    """The step of a plan that ``name`` means, and which tables have the most of it where it is busiest.
+
+    Limits: as ``explanation.find_step``
+    """
+    node = evaluator.basis.gpus_per_node or evaluator.setting.machine.gpus_per_node
+    link = evaluator.setting.machine.links.scale_up
+    words = f"GPUs: {evaluator.gpus} of the plan, in {link} domains of {evaluator.domain}"
+    whole = Pass(
+        evaluator.setting,
+        cost.rows,
+        evaluator.gpus,
+        evaluator.domain,
+        node,
+        words,
+        digits=evaluator.model.sort_digits,
+    )
+    return _explain(_Planned(whole, PLAN, evaluator, plan), name)
+
+
+def _pass_of(answer: Projection) -> Pass:
+    forward = answer.forward
+    return Pass(
+        answer.setting,
+        answer.steps,
+        answer.gpus,
+        int(forward.domain(answer.work.gpus)[0]),
+        answer.gpu_count.gpus_per_node,
+        f"GPUs: {answer.gpu_count}",
+        answer.baseline_time_s,
+        memory=forward.memory,
+        bare_bytes=float(answer.loads.bare_bytes[0]),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """A row-wise pass of which all ranks have as much. what  it is: a projection"""
+
+    whole: Pass
+    what: str
+    answer: Projection
+
+    def step(self, name: str) -> tuple[StepRow, tuple[str, ...]]:
+        """The step that a name means, and what is said of it."""
+        return find_step(self.whole.steps, name, self.what), ()
+
+    def kind(self, name: str) -> Step:
+        """What a step is."""
+        return STEPS[name]
+
+    def loads(self, rank: int) -> Any:
+        """[K] bytes on a rank."""
+        return self.answer.loads.most[rank]
+
+    def tables(self, rank: int) -> RankTables:
+        """Bytes on a rank by table."""
+        return RankTables.of_rows(self.answer)
+
+    def launches(self, step: Step) -> int:
+        """Of a kernel."""
+        return 1
+
+    def below(self, row: StepRow) -> Explanation:
+        """A step of the tier."""
+        forward, work = self.answer.forward, self.answer.work
+        assert forward.tier is not None
+        ids = float(work.id_bytes[0])
+        return explain_tier(Reader(forward, self.whole.gpus, ids, forward.tier, self.loads(row.rank)), row)
+
+    def words(self, step: Step) -> Iterator[str]:
+        """What else is said of a step."""
+        yield from ()
+
+
+@dataclass(frozen=True, eq=False)
+class _Planned:
+    """A pass of which every rank holds what a plan gives it. what  it is: a projection, or a plan"""
+
+    whole: Pass
+    what: str
+    evaluator: Evaluator
+    plan: Plan
+
+    def step(self, name: str) -> tuple[StepRow, tuple[str, ...]]:
+        """The step that a name means, and what is said of it: a gather may hide that of another memory."""
+        longer = next((row for row in self.whole.steps if row.beside), None)
+        meant = meant_steps(name)[0]
+        if longer is None or meant == longer.name or meant not in (GATHER_HOST, GATHER):
+            return find_step(self.whole.steps, name, self.what), ()
+        if longer.name == GATHER:
+            return longer, ()
+        hidden = self.evaluator.hbm_gather(self.evaluator.loads(self.plan))
+        return hidden, (f"hidden behind {longer.label}, which takes {format_time(longer.time_s)}",)
+
+    def kind(self, name: str) -> Step:
+        """What a step is."""
+        return self.evaluator.steps_by_name.get(name, STEPS[name])
+
+    def loads(self, rank: int) -> Any:
+        """[K] bytes on a rank."""
+        return self.evaluator.loads(self.plan).values[:, rank]
+
+    def tables(self, rank: int) -> RankTables:
+        """Bytes on a rank by table."""
+        return RankTables.of_plan(self.evaluator, self.plan, rank)
+
+    def launches(self, step: Step) -> int:
+        """Of a kernel: one for each group of tables that TorchRec looks up by itself."""
+        e = self.evaluator
+        return int(e.times.launches(e.loads(self.plan).most)) if step.grouped else 1
+
+    def below(self, row: StepRow) -> Explanation:
+        """A step of tiers, on the GPU that waits longest."""
+        e, below = self.evaluator, self.evaluator.model.below
+        assert below is not None
+        in_place = row.name == GATHER_HOST
+        tier = Tier(SSD if row.name in OF_SSDS else UVM_CACHING, None, below.policy, below.prefetch)
+        if in_place and not (below.policy == LFU and below.shares):
+            tier = Tier(UVM, 0.0)
+        both = 1.0 if in_place or not e.times.training else e.times.both_ways
+        reader = Reader(e.basis, e.gpus, e.model.id_bytes, tier, self.loads(row.rank), both)
+        return explain_tier(reader, row, tuple(self._whose(row, lfu=below.policy == LFU)))
+
+    def _whose(self, row: StepRow, *, lfu: bool) -> Iterator[str]:
+        """Whose rows they are, and what they share."""
+        tables, ranks = self.plan.shards
+        kinds = [IN_PLACE] if row.name == GATHER_HOST else [ON_SSD if row.name in OF_SSDS else CACHED]
+        if row.name == UPDATE_HOST or (lfu and IN_PLACE in kinds):  # LFU takes in no row
+            kinds = [IN_PLACE, CACHED]
+        held = np.bincount(tables[ranks == row.rank], minlength=len(self.plan.tables)) > 0
+        some = np.flatnonzero(held & np.isin(self.plan.tier_codes, kinds))
+        names = ", ".join(self.plan.tables.names[t] for t in some[:_NAMED])
+        names += " ..." if some.size > _NAMED else ""
+        size = format_bytes(float(self.loads(row.rank)[STEPS[row.name].counted]))
+        yield f"S = {size} on rank {row.rank}: {counted(some.size, 'table')} there{names and ', '}{names}"
+        if row.name not in (GATHER_HOST, UPDATE_HOST):
+            shares = sorted({100 * float(self.plan.cached_shares[t]) for t in some})
+            listed = ", ".join(f"{share:g}" for share in shares)
+            yield f"they share one cache, of the mean of their shares of rows: {listed} %"
+
+    def words(self, step: Step) -> Iterator[str]:
+        """Which sets of exchanges and launches TorchRec runs."""
+        yield from _sets_words(self.evaluator, self.plan, self.whole, step)
+        yield from _launch_words(self.evaluator, self.plan, step)
+
+
+def _explain(of: _Rows | _Planned, name: str) -> Explanation:
+    step, words = of.step(name)
+    kind, whole = of.kind(step.name), of.whole
+    if kind.below_hbm:
+        return _with_beside(of.below(step))
+    if not kind.resources:
+        return explained(whole, step, Payload(Equation("0", "", ""), ()))
+    apart = (*words, *of.words(kind))
+    if kind.splits:
+        size = SPLITS.asked(lambda letter: software(whole.setting, letter) or given(letter, whole.gpus))
+        made = (term for term in recorded_terms(size) if term.symbol != "G")
+        terms = (*_head(whole, step), *made)
+        working = (*working_lines(named("S", size, "")), *apart)
+        return explained(whole, step, Payload(Equation.of(SPLITS.law, SPLITS.text), terms, working))
+    loads = of.loads(step.rank)  # the time is taken at DRAM of a gather, else the larger of sent and received
+    resource = kind.resources[0] if kind.gathers else max(kind.resources, key=lambda each: float(loads[each]))
+    busiest = Busiest(of.tables(step.rank), resource)
+    number, count = busiest.recorded(), busiest.table_count
+    symbol, table = "S", ""
+    if busiest.alike == count > 1:
+        number = given("T", count, "tables, each with as much") * number
+    equation = Equation.of(bytes_of(resource).law, letters_text(number))
+    if count > busiest.alike:
+        table = busiest.tables.names[busiest.table]
+        equation = replace(equation, text=f"sum over the {count} tables there of ( {equation.text} )")
+        symbol = f"S({table})"
+    number = named(symbol, number, "")
+    own = (term for term in recorded_terms(number) if term.symbol not in (symbol, "G"))
+    made = (replace(term, meaning=f"{term.meaning}, of {table}" if table else term.meaning) for term in own)
+    whole_terms = tuple(_passed(busiest)) if resource in GATHERS else ()
+    terms = (*_head(whole, step), *made, *whole_terms)
+    like = kind.alike if not step.collective else ""
+    everywhere = whole_of(resource) in EVERY_RANK or step.imbalance < _EVEN
+    where = "every GPU" if everywhere else f"rank {step.rank}"
+    which = _which_words(busiest) if of.what == PLAN else ()
+    working = (_sum_words(busiest, where), *working_lines(number), *which, *apart)
+    return _with_beside(explained(whole, step, Payload(equation, terms, working, like, of.launches(kind))))
+
+
+def _sets_words(evaluator: Evaluator, plan: Plan, whole: Pass, step: Step) -> Iterator[str]:
+    """Which other sets of exchanges TorchRec runs, beside that of which this step is one."""
+    sets = evaluator.model.sets
+    if sets is None or not step.collective:
+        return
+    sizes = sets.tables_of(plan)
+    listed = ", ".join(f"{name.replace('_', '-')} ({count})" for name, count in sizes.items())
+    alike = [row for row in whole.steps if (STEPS[row.name].whole or row.name) == (step.whole or step.name)]
+    total = format_time(sum(row.time_s for row in alike))
+    yield f"TorchRec runs a set of exchanges for each sharding type in use: tables of {listed}"
+    if len(alike) > 1:
+        yield f"time of this exchange in all {len(alike)} sets: sum over s of t(S_s) = {total}"
+
+
+def _launch_words(evaluator: Evaluator, plan: Plan, step: Step) -> Iterator[str]:
+    """Which groups of tables TorchRec looks up by themselves."""
+    groups = evaluator.model.groups
+    if groups is None or not step.grouped:
+        return
+    listed = ", ".join(f"{name} ({count})" for name, count in groups.tables_of(plan).items())
+    yield f"TorchRec launches this kernel once for each sharding type, data type and kernel in use: {listed}"
+
+
+def _head(whole: Pass, step: StepRow) -> Iterator[Term]:
+    size = step.payload_bytes
+    yield Term("S", size, format_bytes(size), "", "", "bytes of the busiest GPU in this step")
+    yield Term("G", whole.gpus, str(whole.gpus), "", "", whole.gpus_words)
+
+
+def _passed(busiest: Busiest) -> Iterator[Term]:
+    """What the time of a gather is taken at: the bytes of all tables on the rank."""
+    whole = float(busiest.by_table.sum())
+    yield Term("dram_bytes", whole, format_bytes(whole), "", "", "S: what misses the L2 cache")
+    passed = float(busiest.tables.loads[:, busiest.resource + 1].sum())
+    yield Term(
+        "l2_bytes", passed, format_bytes(passed), "", "", "all that passes the L2 cache, of all tables"
+    )
+
+
+def _sum_words(busiest: Busiest, where: str) -> str:
+    """How the bytes of one table become S."""
+    each, count, k = busiest.by_table, busiest.table_count, busiest.shards
+    total, own = format_bytes(float(each.sum())), format_bytes(busiest.table_bytes)
+    several = f", {k} shards of it" if k > 1 else ""
+    if count == busiest.alike:
+        return f"S = {total} on {where}{several}"
+    name = busiest.tables.names[busiest.table]
+    return f"S = {total} on {where}: {count} tables, the equation for {name}: {own}{several}"
+
+
+def _which_words(busiest: Busiest) -> Iterator[str]:
+    """The tables with the most of it on the busiest GPU."""
+    each, names = busiest.by_table, busiest.tables.names
+    order = [t for t in np.argsort(-each, kind="stable").tolist() if each[t] > 0]
+    shown = [f"{names[t]} {format_bytes(float(each[t]))}" for t in order[:_NAMED]]
+    others = len(order) - len(shown)
+    more = f" and {others} more" if others else ""
+    yield f"tables there: {', '.join(shown)}{more}"
+
+
+def _with_beside(found: Explanation) -> Explanation:
+    """With the side of a gather from two memories that this one hides."""
+    row = found.step
+    if not row.beside:
+        return found
+    words = (
+        f"{row.beside} takes {format_time(row.beside_s)} beside it: the step is the maximum of both, "
+        "the ends of its band are those of both bands"
+    )
+    return replace(found, time=replace(found.time, working=(*found.time.working, words)))
