@@ -212,7 +212,7 @@ class Busiest:
             "domains": G / g, "parts": r, "columns": c, "q": q, "elements": elements, "v": cut.v,
             "w": stored if resource in _AS_STORED else cut.pooled,
             "id_bytes": self.id_bytes, "index_bytes": index, "holders": holders, "copies": copies,
-            "digits": self.id_bytes if resource == _R.DEDUPLICATE else cut.model.sort_digits,
+            "digits": self.id_bytes if resource == _R.DEDUPLICATE else _first(cut.model.sort_digits),
             "E": float(cut.E[0] if kind == Exchange.DP else cut.hot[0]),
         }  # fmt: skip
         if resource in GATHERS:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.model.exchanges import sort_digits
 from perfmodel.model.recording import named
 from perfmodel.passes.alike import Alike
 from perfmodel.passes.allowed_tiers import CACHED, IN_PLACE, ON_SSD
@@ -48,8 +49,7 @@ def explain_step(answer: Projection, name: str) -> Explanation:
 
 def explain_alike_step(answer: Projection, evaluator: Evaluator, found: Alike, name: str) -> Explanation:
     """The step of another sharding that ``name`` means. Limits: as ``explanation.find_step``"""
-    whole = replace(_pass_of(answer), digits=evaluator.model.sort_digits)
-    return _explain(_Planned(whole, PROJECTION, evaluator, found.plan), name)
+    return _explain(_Planned(_pass_of(answer), PROJECTION, evaluator, found.plan), name)
 
 
 def explain_plan_step(evaluator: Evaluator, plan: Plan, cost: StepCost, name: str) -> Explanation:
@@ -82,6 +82,7 @@ def _pass_of(answer: Projection) -> Pass:
         answer.gpu_count.gpus_per_node,
         f"GPUs: {answer.gpu_count}",
         answer.baseline_time_s,
+        digits=float(sort_digits(answer.work.all_rows).flat[0]),
         memory=forward.memory,
         bare_bytes=float(answer.loads.bare_bytes[0]),
     )

@@ -161,7 +161,6 @@ def test_options_of_one_kind_of_explanation_are_refused_by_the_others(
         (["collective", "--op", "all_to_all", "--size", "1GiB,2GiB", "--gpus", "8"], "these are 2"),
         (["collective", "--op", "all_to_all", "--size", "1GiB", "--gpus", "1"], "sends nothing"),
         (["gather", "--op", "all_to_all"], "--op says nothing about a step of project"),
-        (["gather", "--objective", "latency"], "an option of perfmodel explain STEP --plan FILE"),
         (["gather", "--plan", "plan.json"], "for the tables of 'one', which are not known here"),
         (["gather", "--plan", "plan.json", "--dim", "3"], "--dim says nothing about a plan"),
         (["gather", "--plan=plan.json", "--tier", "uvm"], "--tier says nothing about a plan"),

@@ -109,8 +109,10 @@ def test_on_the_command_line(cli: Any) -> None:
     document = json.loads(cli(*words, "--json").out)
     assert (document["objective"], document["optimizer"]) == ("throughput", "adam")
     shown = cli(*words, "--sharding", "row-wise").out
-    again = shown[shown.index("perfmodel explain") :].split("\n")[0]
-    assert again.endswith("--objective throughput --optimizer adam")
+    again = " ".join(shown[shown.index("perfmodel explain") :].split())
+    assert "--objective throughput --optimizer adam" in again
+    for step in ("sort-lookups", "update-rows", "all-gather-gradients"):
+        assert cli("explain", step, *words[1:], "--sharding", "row-wise").code == 0
     refused = cli(*words, "--host", "eager")
     assert refused.code == 2 and "leave out --host" in refused.err
     rows = cli("sweep", *words[1:], "--csv").out.splitlines()
