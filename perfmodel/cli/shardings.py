@@ -11,8 +11,8 @@ from perfmodel.cli.output import emit, emit_json, is_verbose, note, warn
 from perfmodel.cli.project_record import project_record
 from perfmodel.cli.workload import ALL
 from perfmodel.errors import BadInputError, NoCalibrationError
-from perfmodel.passes.explanation import NoSuchStepError, find_step
 from perfmodel.passes.schemes import ROW_WISE, WAYS, exchange_named
+from perfmodel.passes.step_names import NoSuchStepError, find_step
 from perfmodel.plan.as_projection import Compared, compared, evaluator_of, undecided
 from perfmodel.plan.explain_step import explain_alike_step, explain_step
 from perfmodel.plan.leading import (
@@ -37,7 +37,7 @@ from perfmodel.units import format_count
 
 if TYPE_CHECKING:
     from perfmodel.cli.question import Question
-    from perfmodel.passes.explanation import Explanation
+    from perfmodel.passes.step_names import Explanation
     from perfmodel.projections import Projection
 
     Again = Callable[[Sequence[str], Projection], str]  # the line that asks a command for an answer again

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -20,59 +19,11 @@ from perfmodel.passes.letters import LETTERS
 from perfmodel.passes.one_domain import OneDomain, beyond_one_domain
 from perfmodel.passes.recorded_words import recorded_parts, recorded_quantity
 from perfmodel.passes.settings import Setting
-from perfmodel.passes.steps import ACROSS, BACKWARD, HANDOVER, INSIDE, STEPS, StepRow
+from perfmodel.passes.steps import ACROSS, HANDOVER, INSIDE, STEPS, StepRow
 from perfmodel.passes.terms import Term, TimeParts
 from perfmodel.schema.machine_keys import KEYS
 from perfmodel.units import counted, format_time
 
-PLAN, PROJECTION = "plan", "projection"
-"""What has the steps that are explained."""
-GATHER = "gather_pool"
-_ACROSS = ("reduce_scatter_across", "all_to_all_across")
-_ROWS = ("all_to_all_rows",)
-ALIASES: dict[str, tuple[str, ...]] = {
-    "gather": (GATHER, "gather_host"),
-    "lookup": (GATHER, "gather_host"),
-    "pool": (GATHER,),
-    "permute": ("bucketize",),
-    "splits": ("all_to_all_splits",),
-    "lengths": ("all_to_all_lengths",),
-    "ids": ("all_to_all_ids",),
-    "rows": _ROWS,
-    "requests": ("all_to_all_requests",),
-    "inside": ("reduce_scatter_inside",),
-    "across": _ACROSS,
-    "bags": (*_ACROSS, *_ROWS, "reduce_scatter_bags", "all_to_all_bags", "all_to_all_sparse_bags"),
-    "gradients": ("all_to_all_gradients", "all_gather_gradients", "all_to_all_row_gradients"),
-    **{
-        old: (name,)
-        for name, words in {
-            "bucketize": "bucketize_indices",
-            "all_to_all_ids": "indices all_to_all_indices",
-            "deduplicate": "deduplicate_indices",
-            "all_to_all_rows": "all_to_all_unique_rows",
-            "all_to_all_sparse_bags": "all_to_all_non_empty_bags",
-            "all_to_all_across": "all_to_all_across_domains",
-            "reduce_scatter_inside": "reduce_scatter_inside_a_domain",
-            "reduce_scatter_across": "reduce_scatter_across_domains",
-            "convert_out": "convert_bags_to_send",
-            "convert_in": "convert_bags_that_came",
-            "handover": "hand_over waits_between_steps",
-            "cache_lookup": "find_rows_in_the_cache",
-            "fetch_rows": "misses_over_the_link",
-            "ssd_lookup": "find_rows_in_the_cache_of_ssds",
-            "read_ssd": "misses_from_ssds",
-            "write_ssd": "evicted_rows_to_ssds",
-            "gather_host": "gather_pool_host_memory",
-            "update_host": "update_rows_in_host_memory",
-        }.items()
-        for old in words.split()
-    },
-}
-"""Other names of steps, short ones and those that they had before: of several steps the first that there is.
-Beside them every step has its own name, its label (``steps.step_label``), and any part of its name from the
-start that no other step shares. ``bags`` is the exchange of bags, whatever does it."""
-_SHORTEST = 3
 _KERNEL_KEYS = {
     "bucketize": {"t0": "bucketize_floor_s", "rate": "bucketize_bytes_per_s"},
     "gather_pool": {
@@ -376,37 +327,3 @@ def _unknown(times: object) -> Any:
 def _collective_of(step: StepRow) -> str:
     """The collective that a step runs; of the two that ``best`` chooses from, the first."""
     return step.collective.split(" or ")[0]
-
-
-_TRAINED = {step.name for step in BACKWARD} | {"update_host", "write_ssd"}
-
-
-class NoSuchStepError(BadInputError):
-    """No step of a pass is meant."""
-
-
-def meant_steps(name: str) -> tuple[str, ...]:
-    """Names of the steps that a user may mean, as they are or by an alias; the first that there is counts."""
-    wanted = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-    return ALIASES.get(wanted, (wanted,))
-
-
-def find_step(steps: tuple[StepRow, ...], name: str, what: str = PROJECTION) -> StepRow:
-    """The step that a user means: its name, its label, an alias, or the start of one name alone.
-
-    Limits: '' and names of no step -> NoSuchStepError with the steps; of several -> BadInputError with those
-    """
-    known, meant = {step.name: step for step in steps}, meant_steps(name)
-    row = next((known[each] for each in meant if each in known), None)
-    if row is not None:
-        return row
-    found = [s for s in steps if s.name.startswith(meant[0])] if len(meant[0]) >= _SHORTEST else []
-    if len(found) == 1:
-        return found[0]
-    listed = ", ".join(step.name.replace("_", "-") for step in found or steps)
-    if found:
-        raise BadInputError(f"{name!r} means several steps of this {what}.", f"one of: {listed}.")
-    whole = "; slowdown: how they add up" if what == PROJECTION else ""
-    if what == PLAN and not {*meant}.isdisjoint(_TRAINED) and not known.keys() & _TRAINED:
-        whole = "; the backward pass has others: --objective throughput"
-    raise NoSuchStepError(f"{name!r} is not a step of this {what}.", f"its steps: {listed}{whole}.")

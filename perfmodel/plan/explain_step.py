@@ -14,20 +14,11 @@ from perfmodel.passes.alike import Alike
 from perfmodel.passes.allowed_tiers import CACHED, IN_PLACE, ON_SSD
 from perfmodel.passes.cost import Evaluator, StepCost
 from perfmodel.passes.equations import Equation
-from perfmodel.passes.explanation import (
-    GATHER,
-    PLAN,
-    PROJECTION,
-    Explanation,
-    Pass,
-    Payload,
-    explained,
-    find_step,
-    meant_steps,
-)
+from perfmodel.passes.explanation import Explanation, Pass, Payload, explained
 from perfmodel.passes.placement import Plan
 from perfmodel.passes.recorded_words import letters_text, recorded_terms, working_lines
 from perfmodel.passes.step_equations import EVERY_RANK, GATHERS, SPLITS, bytes_of, whole_of
+from perfmodel.passes.step_names import GATHER, PLAN, PROJECTION, find_step, meant_steps
 from perfmodel.passes.steps import STEPS, Step, StepRow
 from perfmodel.passes.terms import Term
 from perfmodel.plan.busiest import Busiest, RankTables, given, software
@@ -43,19 +34,19 @@ _NAMED = 5
 
 
 def explain_step(answer: Projection, name: str) -> Explanation:
-    """The step of a row-wise projection that ``name`` means. Limits: as ``explanation.find_step``"""
+    """The step of a row-wise projection that ``name`` means. Limits: as ``find_step``"""
     return _explain(_Rows(_pass_of(answer), PROJECTION, answer), name)
 
 
 def explain_alike_step(answer: Projection, evaluator: Evaluator, found: Alike, name: str) -> Explanation:
-    """The step of another sharding that ``name`` means. Limits: as ``explanation.find_step``"""
+    """The step of another sharding that ``name`` means. Limits: as ``find_step``"""
     return _explain(_Planned(_pass_of(answer), PROJECTION, evaluator, found.plan), name)
 
 
 def explain_plan_step(evaluator: Evaluator, plan: Plan, cost: StepCost, name: str) -> Explanation:
     """The step of a plan that ``name`` means, and which tables have the most of it where it is busiest.
 
-    Limits: as ``explanation.find_step``
+    Limits: as ``find_step``
     """
     node = evaluator.basis.gpus_per_node or evaluator.setting.machine.gpus_per_node
     link = evaluator.setting.machine.links.scale_up

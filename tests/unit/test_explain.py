@@ -10,7 +10,7 @@ import pytest
 
 from perfmodel.errors import BadInputError
 from perfmodel.passes.equations import equation_of, source_of
-from perfmodel.passes.explanation import ALIASES, find_step
+from perfmodel.passes.step_names import ALIASES, find_step
 from perfmodel.passes.steps import STEPS, step_label
 from perfmodel.plan.explain_step import explain_step
 from perfmodel.projections import project_one

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfmodel.passes.explanation import find_step
+from perfmodel.passes.step_names import find_step
 from perfmodel.plan.explain_step import explain_step
 from perfmodel.projections import project_one
 
