@@ -88,7 +88,7 @@ def _sharded(question: Question, way: str, serve: Served) -> ServiceLoad:
     return sharded_load(
         way,
         question.answer(),
-        lambda gpus, batch: replace(question, batch=batch).on_gpus(gpus),
+        lambda gpus, batch: replace(question, batch=batch, total=None).on_gpus(gpus),
         partial(projected_pass, question.keywords("gpus", "batch")),
         serve,
     )

@@ -13,6 +13,7 @@ from perfmodel.cli.chosen import advice, calibration_of, check_gpus, library_of,
 from perfmodel.cli.ids import ids_of
 from perfmodel.cli.options import split_values
 from perfmodel.cli.workload import (
+    equal_share,
     local_memory_of,
     remote_memory_of,
     reserve_of,
@@ -63,10 +64,12 @@ class Question:
     tier: str | Tier | None = None
     objective: str = OBJECTIVES[0]
     optimizer: str | None = None
+    total: int | None = None  # samples of all GPUs together, of which ``batch`` is the part of each
 
     def keywords(self, *without: str) -> dict[str, Any]:
         """Of ``perfmodel.project``: all that was said, but not what is named here."""
-        found = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in without}
+        names = [field.name for field in fields(self) if field.name not in ("total", *without)]
+        found = {name: getattr(self, name) for name in names}
         return {name: value for name, value in found.items() if value is not None}
 
     def answer(self) -> Projection:
@@ -74,8 +77,9 @@ class Question:
         return project_one(**self.keywords())
 
     def on_gpus(self, gpus: int) -> Projection:
-        """The answer on so many GPUs."""
-        return replace(self, gpus=gpus).answer()
+        """The answer on so many GPUs. Limits: ``total`` is no whole number for each -> BadInputError"""
+        batch = self.batch if self.total is None else equal_share(self.total, gpus)
+        return replace(self, gpus=gpus, batch=batch).answer()
 
     def setting(self) -> Setting:
         """The machine with curves of its library. Limits: none are known -> NoCalibrationError"""
@@ -140,7 +144,8 @@ def _of_all_gpus(question: Question, typed: Mapping[str, Any], copied: bool) -> 
     node = question.gpus_per_node or question.machine.gpus_per_node
     copies = int(copies_in_machine(gpus, node, whole=not copied))
     pinned = gpus if more < gpus else question.gpus  # fewer would have larger parts of the batch
-    return replace(question, batch=share_of(typed, gpus * copies), gpus=pinned)
+    total = parse_count(typed["global_batch"]) if copies == 1 else None
+    return replace(question, batch=share_of(typed, gpus * copies), gpus=pinned, total=total)
 
 
 def _needed(question: Question, batch: int) -> int:

@@ -66,14 +66,14 @@ class Output:
 def with_fitting(
     base: Projection, question: Question, ways: Sequence[str] = tuple(WAYS)
 ) -> tuple[Projection, list[Compared]]:
-    """The ways on the GPUs of ``base``, or on the fewest whole nodes that one fits, which is said."""
-    found = on_enough(base, question.on_gpus, lambda each: list(compared(each, ways)), _fits)
+    """The ways on the fewest GPUs that one fits; which is said if row-wise needs fewer."""
+    found = on_enough(base, question.on_gpus, lambda each: list(compared(each, ways)), _fits, ways)
     _say_more(base, found[0], "no sharding fits" if len(ways) > 1 else f"{ways[0]} does not fit")
     return found
 
 
 def lead_of(base: Projection, question: Question, out: Output) -> Leading:
-    """The best way on the GPUs of ``base``, or on the fewest whole nodes that one fits, which is said.
+    """The best way on the fewest GPUs that one fits; which is said if those of ``base`` are fewer.
 
     With the host of ``out``, if any. Where tables fit the GPUs that were given in no way: how many would do.
     """
@@ -112,11 +112,8 @@ def enough_gpus(question: Question) -> str:
 
 
 def _say_more(base: Projection, found: Projection, which: str) -> None:
-    if found.gpus != base.gpus:
-        note(
-            f"{which} {base.gpus} GPUs, as many as the rows need: planned on {found.gpus}, the fewest "
-            "whole nodes."
-        )
+    if found.gpus > base.gpus:
+        note(f"{which} {base.gpus} GPUs: planned on {found.gpus}, the fewest that it fits.")
 
 
 def _fits(found: Sequence[Compared]) -> bool:

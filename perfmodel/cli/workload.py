@@ -29,11 +29,18 @@ def workload_values(typed: Mapping[str, Any]) -> dict[str, Any]:
 def share_of(typed: Mapping[str, Any], gpus: int) -> int:
     """Samples that each GPU gets of ``--global-batch``.
 
-    Limits: no whole number -> BadInputError with the nearest that is; ``--batch`` too -> BadInputError
+    Limits: as ``equal_share``; ``--batch`` too -> BadInputError
     """
     if typed.get("batch") is not None:
         raise BadInputError("--batch and --global-batch cannot be combined.", "leave one of them out.")
-    total = parse_count(typed["global_batch"], "--global-batch")
+    return equal_share(parse_count(typed["global_batch"], "--global-batch"), gpus)
+
+
+def equal_share(total: int, gpus: int) -> int:
+    """Samples of each GPU of ``--global-batch``.
+
+    Limits: no whole number -> BadInputError with the nearest that is
+    """
     if total % gpus:
         near = sorted({max(total // gpus, 1) * gpus, (total // gpus + 1) * gpus})
         raise BadInputError(

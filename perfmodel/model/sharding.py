@@ -37,6 +37,18 @@ def whole_nodes(n: ArrayLike, g: ArrayLike) -> Array:
     return np.where(needed <= node, needed, np.ceil(needed / node) * node)
 
 
+def allowed_gpus(n: int, m: int, g: int) -> list[int]:
+    """Numbers of GPUs that one can have, from n to m: any inside one node, whole nodes beyond.
+
+        n, n + 1, ... g, 2 g, 3 g, ...                                        [-]
+
+    n, m   least and most GPUs [-];  g  GPUs of one node [-]
+    Source: as ``whole_nodes``
+    Limits: m < n -> none;  n > g -> multiples of g alone;  each is its own ``whole_nodes``
+    """
+    return [*range(n, min(g, m + 1)), *range(-(-max(n, g) // g) * g, m + 1, g)]
+
+
 def rows_per_table(table_bytes: ArrayLike, T: ArrayLike, D: ArrayLike, w: ArrayLike) -> Array:
     """Rows of each of T equal tables that fill table_bytes together.
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from perfmodel.errors import NoCalibrationError, PerfmodelError
 from perfmodel.passes.cost import Evaluator, StepCost
 from perfmodel.passes.loads import ShardLoads
-from perfmodel.passes.memory import PlanMemory
+from perfmodel.passes.memory import PlanMemory, buffer_bytes
 from perfmodel.passes.placement import COPY, Placement, Plan, Scheme, check_scheme
 from perfmodel.passes.schemes import TABLE_ROW_WISE, WAYS, RowParts, copied, exchanges_of, over_all
 from perfmodel.passes.tables import PlanTables
@@ -181,23 +181,76 @@ def schemes_here(evaluator: Evaluator, ways: Iterable[str]) -> dict[str, list[Sc
 
 def spread_evenly(evaluator: Evaluator, schemes: Sequence[Scheme]) -> dict[Scheme, Even]:
     """Each of some schemes with its shards spread evenly."""
+    found = dict[Scheme, Even]()
+    for even in _evenly(evaluator, schemes):
+        shard = even.shard
+        times = evaluator.exact_times(np.maximum(even.mean, shard.own.max(axis=1)) + even.everywhere)
+        for k, scheme in enumerate(even.schemes):
+            loads = ShardLoads(shard.own[k], shard.everywhere[k])
+            found[scheme] = Even(float(times[k]), float(even.held_bytes[k]), loads)
+    return found
+
+
+def may_fit(evaluator: Evaluator, ways: Iterable[str], usable_bytes: float) -> bool:
+    """Whether some scheme leaves room for its rows, optimizer state and exchange buffers on every rank.
+
+        max over ranks of (rows + buffers(loads)) >= mean rows + buffers(mean loads)
+                                                  >= k (smallest shard) + buffers(k (least loads))
+
+    k  ceil(N / G): of N shards of all tables some rank has so many
+    Source: buffers are the largest of some sums of loads, so they are convex in the loads (Jensen)
+    Limits: False -> no plan of these ways fits;  equal tables -> exact
+    """
+    schemes = [scheme for some in schemes_here(evaluator, ways).values() for scheme in some]
+    room = usable_bytes * (1 + _ROUNDING)
+    for even in _evenly(evaluator, schemes):
+        ranks = (even.mean, even.held_bytes), (even.most, even.most_bytes)
+        needed = [held + buffer_bytes((own + even.everywhere).T, evaluator.times) for own, held in ranks]
+        if np.any(np.max(needed, axis=0) <= room):
+            return True
+    return False
+
+
+@dataclass(frozen=True, eq=False)
+class _Evenly:
+    """Some schemes with their shards spread evenly.
+
+    shard       loads of a shard of each kind of table [S, Q, K];  everywhere  of copies [S, K]
+    mean, most  loads of the mean rank, and least ones of that with the most shards, without copies [S, K]
+    held_bytes, most_bytes  rows and optimizer state of the two, with copies [S]
+    """
+
+    schemes: Sequence[Scheme]
+    shard: ShardLoads
+    everywhere: Array
+    mean: Array
+    most: Array
+    held_bytes: Array
+    most_bytes: Array
+
+
+def _evenly(evaluator: Evaluator, schemes: Sequence[Scheme]) -> Iterator[_Evenly]:
+    """As many schemes at a time as memory allows."""
     sample, _, count = evaluator.tables.kinds
-    each, found = max(_AT_ONCE // sample.size, 1), dict[Scheme, Even]()
+    each = max(_AT_ONCE // sample.size, 1)
     for at in range(0, len(schemes), each):
         some = schemes[at : at + each]
         cut = (_columns(_cuts(evaluator.tables, scheme)) for scheme in some)
         kinds, r, c = (np.stack(x) for x in zip(*cut, strict=True))
-        shard = evaluator.shard_loads(sample, kinds, r, c)  # [schemes, kinds of table, K]
-        parts, whole = r * c * count, copied(kinds)
-        mean = np.einsum("sqk,sq->sk", shard.own, np.where(whole, 0, parts)) / evaluator.gpus
+        shard = evaluator.shard_loads(sample, kinds, r, c)
+        whole = copied(kinds)
+        parts = np.where(whole, 0, r * c * count)
         everywhere = np.einsum("sqk,q->sk", shard.everywhere, count)
-        times = evaluator.exact_times(np.maximum(mean, shard.own.max(axis=1)) + everywhere)
         one = np.sum(evaluator.shard_memory(sample, r, c), axis=0)
-        held = (np.where(whole, evaluator.gpus * count, parts) * one).sum(axis=1) / evaluator.gpus
-        for k, scheme in enumerate(some):
-            loads = ShardLoads(shard.own[k], shard.everywhere[k])
-            found[scheme] = Even(float(times[k]), float(held[k]), loads)
-    return found
+        copies = (np.where(whole, count, 0) * one).sum(axis=1)
+        mean = np.einsum("sqk,sq->sk", shard.own, parts) / evaluator.gpus
+        held = copies + (parts * one).sum(axis=1) / evaluator.gpus
+        shards = np.ceil(parts.sum(axis=1) / evaluator.gpus)
+        least = np.where(whole[..., np.newaxis], np.inf, shard.own).min(axis=1)
+        least = np.where(shards[:, np.newaxis] > 0, least, 0)
+        smallest = np.where(shards > 0, np.where(whole, np.inf, one).min(axis=1), 0)
+        most, most_held = shards[:, np.newaxis] * least, copies + shards * smallest
+        yield _Evenly(some, shard, everywhere, mean, most, held, most_held)
 
 
 def _cuts(tables: PlanTables, scheme: Scheme) -> list[Scheme]:

@@ -214,11 +214,13 @@ def projection_of(base: Projection, evaluator: Evaluator, found: Alike) -> Proje
         "memory_bytes": float(found.memory.total_bytes[held]),
         "buffer_bytes": float(found.memory.buffer_bytes[held]),
         "fits": 1.0,
+        "gpus_needed": float(min(base.gpu_count.needed, base.gpus)),
     }
     parts = found.memory.rows_bytes, found.memory.optimizer_bytes, found.memory.buffer_bytes
     rows, state, buffers = (float(part[held]) for part in parts)
     count = replace(
         base.gpu_count,
+        needed=min(base.gpu_count.needed, base.gpus),
         rows_bytes=rows,
         optimizer_bytes=state,
         cache_beside_bytes=0.0,

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
 
 from perfmodel.effort import EFFORTS
 from perfmodel.errors import BadInputError, NoCalibrationError
-from perfmodel.passes.alike import best_alike, least_times
+from perfmodel.model import sharding
+from perfmodel.passes.alike import best_alike, least_times, may_fit
 from perfmodel.passes.schemes import AUTO, ROW_WISE, WAYS, copied
 from perfmodel.plan.as_projection import (
     Compared,
     compared,
     compared_way,
+    evaluator_for,
     evaluator_of,
     planned_projection,
     tables_of,
@@ -23,6 +27,7 @@ from perfmodel.plan.as_projection import (
 )
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.searched import searched_plan
+from perfmodel.projections import project_one
 from perfmodel.projections.grid import costed
 from perfmodel.projections.hosted import hosted
 from perfmodel.projections.projection import Projection, projections
@@ -138,10 +143,21 @@ def leads(base: Projection) -> bool:
     return base.gpus > 1 and forward.memory is None and forward.tier is None and forward.reduction == AUTO
 
 
+def on_fewest(options: Mapping[str, Any]) -> Projection:
+    """Row-wise on the GPUs that a question has, or on the fewest that the best way fits.
+
+    options  of ``project_one``
+    """
+    base = project_one(**options)
+    if not leads(base):
+        return base
+    return leading_on_enough(base, lambda gpus: project_one(**{**options, "gpus": gpus})).base
+
+
 def leading_on_enough(
     base: Projection, on_gpus: Callable[[int], Projection], of: Callable[[Projection], Leading] | None = None
 ) -> Leading:
-    """The best way on the GPUs of ``base``, or on the fewest whole nodes that one fits (``on_enough``).
+    """The best way on the fewest GPUs that one fits (``on_enough``); on those of ``base`` if they were given.
 
     of  finds it for a number of GPUs; None: ``leading``
     """
@@ -155,40 +171,52 @@ def on_enough(
     on_gpus: Callable[[int], Projection],
     on: Callable[[Projection], T],
     fits: Callable[[T], bool],
+    ways: Sequence[str] = RUN,
 ) -> tuple[Projection, T]:
-    """What there is on the GPUs of ``base``, or on the fewest nodes that something fits.
+    """What there is on the smallest number of GPUs that something fits: any in a node, or whole nodes.
 
+    base     row-wise, on as many GPUs as it needs: others may fit fewer, for they have smaller buffers
     on_gpus  the same question with a number of GPUs;  on  what there is for a projection
-    Limits: GPUs were given, or none fits up to ``AT_MOST`` times as many, or nobody measured so many -> on
-    those of ``base``
+    ways     that it is about: numbers on which none can fit (``alike.may_fit``) are passed over
+    Limits: GPUs were given, or none fits up to ``AT_MOST`` times as many -> on those of ``base``;  nobody
+    measured so many, or they cannot be asked -> passed over
     """
     first = on(base)
-    if base.work.given_gpus or fits(first):
+    if base.work.given_gpus or base.gpus == 1:
         return base, first
 
-    def with_gpus(gpus: int) -> tuple[Projection, T] | None:
+    def with_gpus(gpus: int, like: Projection) -> tuple[Projection, T] | None:
         try:
-            more = _fewest(on_gpus(gpus))
-            there = on(more)
-        except NoCalibrationError:
+            if not _may_fit(like, gpus, ways):
+                return None
+            there = on(more := _fewest(on_gpus(gpus)))
+        except (BadInputError, NoCalibrationError):  # fewer rows than GPUs, or a batch that they do not share
             return None
         return (more, there) if fits(there) else None
 
-    node, few = base.gpu_count.gpus_per_node, base.gpus
-    many, found = few, None
+    count = base.gpu_count
+    node, many, found = count.gpus_per_node, base.gpus, (base, first) if fits(first) else None
     while found is None and many < AT_MOST * base.gpus:
-        few, many = many, node * math.ceil(max(many * _MORE, many + node) / node)
-        found = with_gpus(many)
-    while found is not None and many - few > node:
-        middle = node * ((few + many) // node // 2)
-        fewer = with_gpus(middle)
-        few, many, found = (middle, many, found) if fewer is None else (few, middle, fewer)
-    return found or (base, first)
+        many = node * math.ceil(max(many * _MORE, many + node) / node)
+        found = with_gpus(many, base)
+    if found is None:
+        return base, first
+    fewer = sharding.allowed_gpus(count.for_rows, many - 1, node)
+    return next((less for gpus in fewer if (less := with_gpus(gpus, found[0]))), found)
+
+
+def _may_fit(like: Projection, gpus: int, ways: Sequence[str]) -> bool:
+    """``alike.may_fit`` on so many GPUs, with the batch of ``like``."""
+    work = replace(like.work, gpus=np.full_like(like.work.gpus, gpus))
+    tables = tables_of(work, "the tables", like.forward.ids)
+    return may_fit(evaluator_for(like.forward, work, 0, tables), ways, like.gpu_count.usable_bytes)
 
 
 def _fewest(answer: Projection) -> Projection:
     """With the words of how its number of GPUs came about: nobody gave it."""
-    return replace(answer, gpu_count=replace(answer.gpu_count, rule="the fewest whole nodes that it fits"))
+    which = "whole nodes that it fits" if answer.gpus > answer.gpu_count.gpus_per_node else "that it fits"
+    count = replace(answer.gpu_count, needed=answer.gpus, rule=f"the fewest {which}")
+    return replace(answer, gpu_count=count, totals=answer.totals | {"gpus_needed": float(answer.gpus)})
 
 
 def leading(base: Projection) -> Leading:

@@ -41,7 +41,7 @@ class GpuCount:
     """How the number of GPUs came about; sizes in bytes, ``reserve`` a share of the memory."""
 
     gpus: int
-    needed: int  # table bytes over usable memory, rounded up
+    needed: int  # the fewest for row-wise with its buffers; fewer where another sharding fits fewer
     rule: str  # in words
     table_bytes: float
     hbm_bytes: float
@@ -63,6 +63,11 @@ class GpuCount:
         """What a GPU needs."""
         return self.rows_bytes + self.optimizer_bytes + self.cache_beside_bytes + self.buffer_bytes
 
+    @property
+    def for_rows(self) -> int:
+        """GPUs that the rows alone need: no sharding fits fewer."""
+        return int(sharding.gpus_needed(self.table_bytes, self.usable_bytes, 0.0))
+
     def memory_words(self, form: str = "{}: {}") -> str:
         """``66.3 GB of 68 GB a GPU: rows 65.8 GB, exchange buffers 541 MB``. form  of sum and parts"""
         total, usable = (format_bytes(x, binary=False) for x in (self.memory_bytes, self.usable_bytes))
@@ -76,7 +81,7 @@ class GpuCount:
     def __str__(self) -> str:
         room = self.usable_bytes
         size, usable = (format_bytes(x, binary=False) for x in (self.table_bytes, room))
-        alone = sharding.whole_nodes(sharding.gpus_needed(self.table_bytes, room, 0.0), self.gpus_per_node)
+        alone = sharding.whole_nodes(self.for_rows, self.gpus_per_node)
         if self.tier:
             return self._of_nodes(size)
         if self.fits and alone < self.gpus:
@@ -84,8 +89,8 @@ class GpuCount:
             usable = f"({usable} − {format_bytes(self.buffer_bytes, binary=False)} of buffers)"
         ratio = self.table_bytes / room
         if self.rule == "given":
-            where, least = counted(self.gpus, "GPU"), format_count(self.needed)
-            return f"{size} over {where} as given (at least {least} needed)"
+            where, least = counted(self.gpus, "GPU"), format_count(self.for_rows)
+            return f"{size} over {where} as given (the rows alone need {least})"
         if self.gpus == 1:
             return f"{size} ÷ {usable} = {ratio:.3g}  →  1 ({self.rule})"
         times = format_count(ratio) if ratio >= _MANY else f"{ratio:.4g}"

@@ -37,10 +37,10 @@ from perfmodel.units import (
 )
 
 PAID = (
-    "GPU-hours, energy and cost are per 10⁹ samples and of whole machines: every GPU of a machine is paid, "
-    "whether it works or not. Energy is at most: each machine at the highest power of its datasheet, without "
-    "network switches and cooling; - where no datasheet says it. A GPU-hour of one machine may cost more "
-    "than of another."
+    "GPU-h: hours of all GPUs that are paid for 10⁹ samples; every GPU of a machine (of a rack, where the "
+    "price is of racks) is paid, whether it works or not. kWh ≤: their energy at most, each machine at "
+    "the highest power of its datasheet, without network switches and cooling; - where no datasheet says it. "
+    "A GPU-hour of one machine may cost more than of another."
 )
 HYPOTHETICAL = "A memory that holds all rows is a hypothetical device: it is left out of the ranking."
 _RATE_OF = {
@@ -91,11 +91,16 @@ def headlines(found: Sequence[Alternative], currency: str = "", by: Criterion = 
     lines = [_winner_words(known, each, "" if at else size, currency) for at, each in enumerate(asked)]
     equal, each_gpu = best.equal, format_count(best.equal.of_gpu)
     step = "training step" if best.training else "batch"
-    held = f"Held alike is the {step} of a GPU: {each_gpu} samples"
+    ids = f"ids {base.work.ids_words(base.forward.ids)}."
+    held = f"Held alike is the {step} of a GPU: {each_gpu} samples, {ids}"
     if equal.total is not None:
         held = f"Held alike is the {step} of all GPUs together: {format_count(equal.total)} samples"
-        held += f" ({each_gpu} per GPU {equal.where})"
-    return [*lines, f"{held}, ids {base.work.ids_words(base.forward.ids)}.", *_held_otherwise(known, asked)]
+        held += f" ({each_gpu} per GPU {equal.where}), {ids}"
+    if any(each.answer and each.samples % each.gpus for each in known):
+        held += (
+            " Where GPUs cannot share it evenly, batch/GPU is that of the fullest GPU, which sets the time."
+        )
+    return [*lines, held, *_held_otherwise(known, asked)]
 
 
 def _held_otherwise(known: list[Alternative], asked: Sequence[Criterion]) -> list[str]:
@@ -113,7 +118,8 @@ def _held_otherwise(known: list[Alternative], asked: Sequence[Criterion]) -> lis
     if equal.total is not None:
         held = f"{format_count(equal.total)} samples on all GPUs together"
     words = " ".join(_winner_words(other, by, "", "") for by in changed)
-    return [f"With {held} instead, on the same GPUs and with the same caches: {words[:1].lower()}{words[1:]}"]
+    words = words if words[1:2].isupper() else f"{words[:1].lower()}{words[1:]}"  # GB200 stays
+    return [f"With {held} instead, on the same GPUs and with the same caches: {words}"]
 
 
 @dataclass(frozen=True)
@@ -180,7 +186,8 @@ def columns_of(currency: str) -> tuple[Column, ...]:
         Column("alternative", lambda each: each.label, left=True),
         Column("GPUs", lambda each: format_count(each.gpus)),
         Column("paid", lambda each: format_count(each.gpus_paid)),
-        Column("time/batch", lambda each: format_time(each.time_s)),
+        Column("batch/GPU", lambda each: format_count(each.batch), goes=4),
+        Column("time", lambda each: format_time(each.time_s)),
         Column("95 % band", lambda e: band(e.answer.totals["low_s"], e.answer.totals["high_s"]), goes=1),
         Column("samples/s", lambda each: rate_text(each.samples_per_s), goes=2),
         Column("GPU-h", lambda each: format_number(each.gpu_hours)),

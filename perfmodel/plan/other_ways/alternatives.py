@@ -11,6 +11,7 @@ from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.model import serving_cost
 from perfmodel.passes import schemes
 from perfmodel.plan.as_projection import compared, undecided, winner
+from perfmodel.plan.leading import on_fewest
 from perfmodel.plan.other_ways.below_hbm import (
     CACHED,
     FROM_SSD,
@@ -82,11 +83,15 @@ def alternatives(
     Limits: a question that the row-wise pass cannot have, for another reason than room -> its error
     """
     asked = read_once({**options, "machine": options.get("machine", DEFAULT_MACHINE)})
-    base, refused = _base(asked)
+    row_wise, refused = _base(asked)
+    base = row_wise if refused else on_fewest(asked)
     equal = EqualBatch.of(equal_batch, base)
+    if row_wise.gpus != base.gpus:
+        row_wise = _shared(asked, equal)
     size, rate = float(base.work.table_bytes[0]), base.forward.constant("appliance_bytes_per_s")
     stated = {ONE_MEMORY: memory or (size, rate), **({REMOTE: remote} if remote else {})}
-    alone, most = _as_needed(asked), MostGpus(int(asked.get("gpus") or base.gpus), bool(asked.get("gpus")))
+    alone = _as_needed(asked)
+    most = MostGpus(int(asked.get("gpus") or row_wise.gpus), bool(asked.get("gpus")))
     reasons = "as asked" if asked.get("gpus") else "as many as hold the tables in HBM"
     tried = partial(_tried, base.setting.machine, equal)
 
@@ -96,7 +101,7 @@ def alternatives(
         return [Chosen(*find(), reasons)]
 
     found = [
-        *tried(ROW_WISE, lambda: in_hbm(lambda: (_row_wise(base), base))),
+        *tried(ROW_WISE, lambda: in_hbm(lambda: (_row_wise(row_wise), row_wise))),
         *tried(BEST, lambda: in_hbm(lambda: _planned(base, best_plan))),
         *tried(HOST, lambda: chosen_below(alone, equal, (IN_PLACE, CACHED), most)),
         *(tried(BEST_HOST, lambda: _in_both(alone, equal, best_plan, base, most)) if best_plan else []),
@@ -140,6 +145,12 @@ def _base(asked: Mapping[str, Any]) -> tuple[Projection, PerfmodelError | None]:
         if asked.get("gpus") is None:
             raise
         return project_one(**_as_needed(asked)), error
+
+
+def _shared(asked: Mapping[str, Any], equal: EqualBatch) -> Projection:
+    """Row-wise with its part of the batch, on as many GPUs as it needs then."""
+    gpus = fewest_gpus(asked, equal)
+    return project_one(**{**asked, "gpus": gpus, "batch": equal.on(gpus)})
 
 
 def _row_wise(base: Projection) -> str:
@@ -320,9 +331,10 @@ def held_otherwise(found: list[Alternative]) -> list[Alternative]:
     """All on the same GPUs with the other batch held: that of a GPU where it was that of all, and that of all
     where it was that of a GPU. Without plans of rows below the HBM, which would be others.
 
-    Limits: several machines, each with a plan of its own, or no row-wise answer -> none
+    Limits: several machines, each with a plan of its own, or no answer in HBM -> none
     """
-    base = next((each for each in found if each.name == ROW_WISE), None)
+    in_hbm = [each for each in found if each.name in IN_HBM and each.answer]
+    base = next((each for each in in_hbm if each.name == BEST), in_hbm[0] if in_hbm else None)
     if base is None or base.answer is None or base.equal is None:
         return []
     other = EqualBatch.of(GLOBAL if base.equal.total is None else PER_GPU, base.answer)

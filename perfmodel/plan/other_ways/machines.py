@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfmodel.errors import BadInputError, PerfmodelError
-from perfmodel.model import serving_cost
+from perfmodel.model import serving_cost, sharding
+from perfmodel.plan.leading import on_fewest
 from perfmodel.plan.other_ways.alternatives import Planner, priced
 from perfmodel.plan.other_ways.one_alternative import Alternative, EqualBatch, copies_of
 from perfmodel.projections import Projection, project_one
@@ -16,8 +16,7 @@ from perfmodel.schema.prices import Prices
 
 AS_ASKED, HELD = "as asked", "as many as hold the tables in HBM"
 _AT_MOST = 4
-"""Times the GPUs that row-wise needs, up to which more are tried where no plan fits and nobody gave them."""
-_MORE = 1.25
+"""Times the GPUs that the best sharding of all tables alike needs, up to which more are tried."""
 
 
 def on_machines(
@@ -37,7 +36,7 @@ def on_machines(
     for options, plan in asked:
         name = options["machine"].name
         try:
-            base = project_one(**options)
+            base = on_fewest(options)
             equal = equal or EqualBatch.of(equal_batch, base, f"of {name}")
             (what, answer), why = _planned(options, plan, base, equal)
         except PerfmodelError as error:
@@ -55,18 +54,19 @@ def on_machines(
 def _planned(
     options: Mapping[str, Any], plan: Planner, base: Projection, equal: EqualBatch
 ) -> tuple[tuple[str, Projection], str]:
-    """A plan for its part of the batch, and why on so many GPUs; on more where none fits as many.
+    """A plan for its part of the batch on the fewest GPUs that it fits, and why on so many.
 
-    base  row-wise, on as many GPUs as the rows need
+    base  row-wise, on the GPUs that were given, or on as many as the best sharding needs
     """
-    gpus, node, given = base.gpus, base.gpu_count.gpus_per_node, options.get("gpus") is not None
-    while True:
+    count, given = base.gpu_count, options.get("gpus") is not None
+    node, most = count.gpus_per_node, _AT_MOST * max(base.gpus, count.gpus_per_node)
+    refused: BadInputError | None = None
+    for gpus in [base.gpus] if given else sharding.allowed_gpus(count.for_rows, most, node):
         copies = int(serving_cost.copies_in_machine(gpus, node, whole=False))
-        base = project_one(**{**options, "gpus": gpus, "batch": equal.on(gpus * copies)})
         try:
-            return plan(base, (), 1.0), AS_ASKED if given else HELD
-        except BadInputError:
-            more = node * math.ceil(max(gpus * _MORE, gpus + 1) / node) if gpus >= node else gpus + 1
-            if given or more > _AT_MOST * max(base.gpu_count.needed, node):
-                raise
-            gpus = more
+            its = project_one(**{**options, "gpus": gpus, "batch": equal.on(gpus * copies)})
+            return plan(its, (), 1.0), AS_ASKED if given else HELD
+        except BadInputError as error:
+            refused = error
+    assert refused is not None  # of the most GPUs
+    raise refused

@@ -143,8 +143,12 @@ class Alternative:
 
     @property
     def gpus_paid(self) -> int:
-        """All of the machines in use, whether they work or not."""
-        return self.machines * self.answer.setting.machine.gpus_per_node if self.answer else 0
+        """All of the machines in use, or of the racks that a price is of, whether they work or not."""
+        if self.answer is None:
+            return 0
+        node = self.answer.setting.machine.gpus_per_node
+        together = (self.hour.gpus if self.hour else None) or node
+        return together * (self.hour or HourPrice(0.0)).units(self.machines, node)
 
     @property
     def gpu_hours(self) -> float:

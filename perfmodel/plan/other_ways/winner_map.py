@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -13,17 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import PerfmodelError
-from perfmodel.model import serving_cost
-from perfmodel.passes.alike import Alike, Impossible, best_alike, least_times
+from perfmodel.model import serving_cost, sharding
+from perfmodel.passes.alike import Alike, Impossible, best_alike, least_times, may_fit
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.schemes import AUTO
 from perfmodel.passes.settings import Setting
+from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.as_projection import evaluator_for, projection_of, tables_of
 from perfmodel.plan.other_ways.alternatives import ROW_WISE, machines_of
 from perfmodel.plan.other_ways.below_hbm import ALL_ROWS, gpus_of_node, loaded
 from perfmodel.plan.other_ways.map_cells import CUTS, WAYS, Crossing, MapCell, crossing_batch_of, crossing_of
 from perfmodel.plan.other_ways.one_alternative import EqualBatch
-from perfmodel.projections import Configs, Forward, prepare
+from perfmodel.projections import Configs, Forward, prepare, project_one
 from perfmodel.projections.grid import costed
 from perfmodel.projections.inputs import DEFAULT_RESERVE
 from perfmodel.projections.projection import Projection, projection_at
@@ -232,7 +234,7 @@ def _cell(ids: str, size: float, batch: int, at: int, columns: Mapping[str, _Col
 def _with_cuts(
     cells: list[MapCell], asked: dict[str, Any], equal: Sequence[EqualBatch], cuts: list[str]
 ) -> list[MapCell]:
-    """With the other shardings that may win, or come close, each on the GPUs of row-wise."""
+    """With the other shardings that may win, or come close, on the fewest GPUs that one fits."""
     if not cuts or (asked.get("reduction") or AUTO) != AUTO:
         return cells
     try:
@@ -240,20 +242,47 @@ def _with_cuts(
         tables = tables_of(work, "the tables", forward.ids)
     except PerfmodelError:  # too many tables to deal, or no number of GPUs that holds them
         return cells
-    paid = _paid(forward, work.gpus * copies, equal)
     row_wise = _priced(forward, work, copies, equal, asked).answer
-    return [
-        _with_cuts_at(
-            cell,
-            evaluator_for(forward, work, at, tables),
-            float(work.usable_bytes),
-            cuts,
-            int(copies[at]),
-            float(paid[at]),
-            partial(row_wise, at),
+    found = []
+    for at, cell in enumerate(cells):
+        answer, evaluator = partial(row_wise, at), evaluator_for(forward, work, at, tables)
+        evaluators = partial(_evaluator, forward, work.part(slice(at, at + 1)), tables, equal[at])
+        gpus = _fewest(work.part(slice(at, at + 1)), gpus_of_node(asked), evaluators)
+        if gpus < evaluator.gpus:
+            own = {name: value for name, value in asked.items() if name != "setting"}
+            fewer = project_one(**{**own, "gpus": gpus, "batch": equal[at].on(gpus)})
+            answer, evaluator = partial(_same, fewer), evaluators(gpus)
+        paid = float(_paid(forward, np.array([float(evaluator.gpus * copies[at])]), equal)[0])
+        found.append(
+            _with_cuts_at(cell, evaluator, float(work.usable_bytes), cuts, int(copies[at]), paid, answer)
         )
-        for at, cell in enumerate(cells)
+    return found
+
+
+def _evaluator(
+    forward: Forward, work: Configs, tables: PlanTables, equal: EqualBatch, gpus: int
+) -> Evaluator:
+    one = replace(work, gpus=np.array([float(gpus)]), batch=np.array([float(equal.on(gpus))]))
+    return evaluator_for(forward, one, 0, tables)
+
+
+def _fewest(work: Configs, node: int, on: Callable[[int], Evaluator]) -> int:
+    """Nodes on which a sharding seems to fit (``alike.may_fit``), by bisection.
+
+    work  row-wise on as many GPUs as it needs, often more: it needs room for its buffers
+    Limits: one node -> as row-wise
+    """
+    many, usable = int(work.gpus[0]), float(work.usable_bytes)
+    numbers = sharding.allowed_gpus(int(sharding.gpus_needed(work.table_bytes[0], usable, 0.0)), many, node)
+    if many <= node:
+        return many
+    return numbers[
+        bisect.bisect_left(numbers, True, key=lambda n: n == many or may_fit(on(n), CUTS.values(), usable))
     ]
+
+
+def _same(answer: Projection) -> Projection:
+    return answer
 
 
 def _with_cuts_at(
@@ -267,7 +296,7 @@ def _with_cuts_at(
 ) -> MapCell:
     """A sharding is dealt to GPUs unless even a perfect deal of it costs ``LIKELY`` times the winner.
 
-    copies, paid  of the GPUs of row-wise;  row_wise  its answer
+    copies, paid  of these GPUs;  row_wise  its answer on them
     """
     times, gpus, cost, answers = dict(cell.times), dict(cell.gpus), dict(cell.cost), dict(cell.answers)
     ways = {CUTS[words]: words for words in cuts}

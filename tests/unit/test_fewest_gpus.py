@@ -1,0 +1,124 @@
+"""The GPUs that tables need: a brute force over all numbers that one can have."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfmodel.effort import EFFORTS
+from perfmodel.errors import BadInputError
+from perfmodel.model.sharding import allowed_gpus, gpus_needed, whole_nodes
+from perfmodel.passes.alike import may_fit
+from perfmodel.plan.as_projection import compared, evaluator_of, planned_projection, tables_of
+from perfmodel.plan.leading import RUN, leading_on_enough, on_enough, on_fewest
+from perfmodel.plan.other_ways.machines import on_machines
+from perfmodel.plan.searched import searched_plan
+from perfmodel.projections import Projection, project_one
+from perfmodel.schema.machine import load_machine
+
+TABLES = str(Path(__file__).parent / "cases" / "400-tables.csv")
+MANY = {"table_bytes": 10e12, "table_count": 300, "dim": 128, "pooling": 20, "machine": "h200-sxm-ib"}
+ASKED: tuple[dict[str, Any], ...] = (
+    MANY,
+    MANY | {"batch": 8192},
+    {"table_bytes": 4e12, "table_count": 40, "batch": 16384, "dim": 64},  # parts in powers of two leave gaps
+    {"table_bytes": 300e9, "table_count": 9, "batch": 20_000, "dim": 256},  # inside a node
+    {"table_bytes": 3e12, "table_count": 150, "dim": 64, "machine": "gb200-nvl72", "batch": 60_000},
+    {"tables": TABLES, "machine": "h200-sxm-ib", "batch": 4096},
+    {"tables": "mlperf-dlrm-dcnv2", "batch": 300_000},
+)
+
+
+def test_limits_of_allowed_gpus() -> None:
+    assert allowed_gpus(3, 30, 8) == [3, 4, 5, 6, 7, 8, 16, 24]
+    assert allowed_gpus(9, 30, 8) == [16, 24] and allowed_gpus(9, 8, 8) == []
+    assert allowed_gpus(1, 3, 8) == [1, 2, 3] and allowed_gpus(5, 8, 4) == [8]
+    for node in (1, 4, 8):
+        assert [n for n in range(1, 40) if whole_nodes(n, node) == n] == allowed_gpus(1, 39, node)
+
+
+def fits(base: Projection, ways: tuple[str, ...] = RUN) -> bool:
+    return any(each.answer is not None and each.fits for each in compared(base, ways))
+
+
+def brute_force(asked: dict[str, Any], base: Projection, ways: tuple[str, ...] = RUN) -> int | None:
+    """The smallest number that one of the ways fits, of all that one can have up to four times as many."""
+    count = base.gpu_count
+    least = int(gpus_needed(count.table_bytes, count.usable_bytes, 0.0))
+    for gpus in allowed_gpus(least, 4 * base.gpus, count.gpus_per_node):
+        if fits(project_one(**asked, gpus=gpus), ways):
+            return gpus
+    return None
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_the_best_way_is_on_the_fewest_gpus(asked: dict[str, Any]) -> None:
+    base = project_one(**asked)
+    found = on_fewest(asked)
+    assert found.gpus == brute_force(asked, base)
+    assert found.gpu_count.needed <= found.gpus and found.totals["gpus_needed"] <= found.gpus
+    given = leading_on_enough(project_one(**asked, gpus=found.gpus), lambda gpus: pytest.fail(str(gpus)))
+    assert given.best and given.answer.gpu_count.needed <= found.gpus
+
+
+@pytest.mark.parametrize("way", ["column-wise", "row-wise", "grid", "table-row-wise"])
+@pytest.mark.parametrize("asked", ASKED[1:5])
+def test_a_way_that_is_asked_for_is_on_the_fewest_gpus(asked: dict[str, Any], way: str) -> None:
+    base = project_one(**asked)
+    found, good = on_enough(
+        base, lambda gpus: project_one(**asked, gpus=gpus), partial(fits, ways=(way,)), bool, (way,)
+    )
+    assert (found.gpus if good else None) == brute_force(asked, base, (way,))
+
+
+@pytest.mark.parametrize("asked", ASKED)
+def test_numbers_that_are_passed_over_fit_nothing(asked: dict[str, Any]) -> None:
+    base = project_one(**asked)
+    count, out = base.gpu_count, 0
+    for gpus in allowed_gpus(count.for_rows, 2 * base.gpus, count.gpus_per_node)[:8]:
+        more = project_one(**asked, gpus=gpus)
+        for way in RUN:
+            if not may_fit(evaluator_of(more), [way], count.usable_bytes):
+                out += 1
+                assert not fits(more, (way,)), (gpus, way)
+    assert out
+
+
+@pytest.mark.parametrize("tier", ["uvm", "uvm-caching:20%", "ssd:5%", "ssd:60%"])
+@pytest.mark.parametrize("asked", [MANY | {"batch": 4096}, ASKED[3], ASKED[5]])
+def test_rows_below_the_hbm_are_on_the_fewest_gpus(asked: dict[str, Any], tier: str) -> None:
+    """Row-wise alone: the nodes whose host memory or SSDs hold the rows, and whose HBM the rest."""
+
+    def fits(gpus: int) -> bool:
+        try:
+            return project_one(**asked, tier=tier, gpus=gpus).gpu_count.fits
+        except BadInputError:
+            return False
+
+    node = load_machine(asked.get("machine", "h100-sxm-ib")).gpus_per_node
+    whole = next((gpus for gpus in allowed_gpus(1, 400, node) if fits(gpus)), None)
+    if whole is None:
+        with pytest.raises(BadInputError, match="above the"):
+            project_one(**asked, tier=tier)
+    else:
+        assert project_one(**asked, tier=tier).gpus == whole
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_machine_beside_others_takes_the_fewest_gpus_that_a_plan_fits(training: bool) -> None:
+    """Of training also the optimizer's state."""
+    options: dict[str, Any] = {**ASKED[2], "batch": 65536, "machine": load_machine("h100-sxm-ib")}
+
+    def plan(base: Projection, *_: Any) -> tuple[str, Projection]:
+        tables = tables_of(base.work, "tables")
+        return "", planned_projection(base, searched_plan(base, tables, EFFORTS["quick"], training=training))
+
+    (found,) = on_machines([(options, plan)], equal_batch="per-gpu", training=training)
+    base = project_one(**options)
+    for gpus in allowed_gpus(base.gpu_count.for_rows, found.gpus - 1, base.gpu_count.gpus_per_node):
+        with pytest.raises(BadInputError):
+            plan(project_one(**{**options, "gpus": gpus}))
+    assert found.gpus == {False: 64, True: 72}[training]
