@@ -1,7 +1,8 @@
-"""One line on a terminal while a command works and shows nothing else."""
+"""What a command does while it works and shows nothing else: a line on a terminal, lines in a pipe."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -11,35 +12,35 @@ from perfmodel.cli.output import before_writing, on_terminal
 from perfmodel.effort import listeners
 
 _FIRST_S, _EVERY_S = 2.0, 0.5
+_PLAIN_S = 15.0
+"""In a pipe or a file the first line; each next one after twice the time."""
 
 
 class WaitingLine:
     """What runs and for how long, from the second second on: ``validate   7 s   12 of 40 claims``.
 
     How much is done is said where the work tells it (``effort.each_of``). What the command prints takes its
-    place, and progress of the command's own ends it.
+    place, and progress of the command's own ends it. In a pipe: a line after 15 s, 30 s, 60 s ...
     """
 
     def __init__(self, what: str) -> None:
-        self._what, self._began = what, time.monotonic()
-        self._next_s = self._began + _FIRST_S
+        self._what, self._began, self._live = what, time.monotonic(), on_terminal()
+        self._next_s = self._began + (_FIRST_S if self._live else _PLAIN_S)
         self._done = ""
         self._shown, self._ended, self._lock = "", threading.Event(), threading.Lock()
 
     def __enter__(self) -> WaitingLine:
-        if on_terminal():
-            before_writing.append(self._hide)
-            listeners.append(self._tell)
-            threading.Thread(target=self._draw, daemon=True).start()
+        before_writing.append(self._hide)
+        listeners.append(self._tell)
+        threading.Thread(target=self._draw, daemon=True).start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        if self._hide in before_writing:
-            self._hide(progress=True)
-            before_writing.remove(self._hide)
-            listeners.remove(self._tell)
+        self._hide(progress=True)
+        before_writing.remove(self._hide)
+        listeners.remove(self._tell)
 
     def _tell(self, done: str) -> None:
         """So much is done."""
@@ -63,5 +64,12 @@ class WaitingLine:
         while not self._ended.wait(min(_FIRST_S, _EVERY_S)):
             with self._lock:
                 now = time.monotonic()
-                if now >= self._next_s and not self._ended.is_set():
-                    self._rewrite(f"{self._what}   {now - self._began:.0f} s{self._done}")
+                if now < self._next_s or self._ended.is_set():
+                    continue
+                text = f"{self._what}   {now - self._began:.0f} s{self._done}"
+                if self._live:
+                    self._rewrite(text)
+                else:
+                    self._next_s = now + (now - self._began)
+                    with contextlib.suppress(AttributeError, OSError, ValueError):  # nobody reads stderr
+                        print(text, file=sys.stderr, flush=True)

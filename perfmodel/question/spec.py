@@ -86,9 +86,10 @@ class Declared:
         return value
 
     def checked(self, typed: Any) -> Any:
-        """As it was typed. Limits: an empty text, or one of the values outside the range -> BadInputError
+        """As it was typed; read here, before anything is loaded that computes.
 
-        What cannot be read is left to who answers: that knows what else it may be meant to be.
+        Limits: an empty text, or a value that cannot be read or is outside the range -> BadInputError;  several
+        values where one is asked for -> who answers knows what else they may be meant to be
         """
         words = self.words
         for text in typed if isinstance(typed, (list, tuple)) else [typed]:
@@ -100,7 +101,9 @@ class Declared:
                 try:
                     value = words.read(part.strip(), self.flag)
                 except BadInputError:
-                    continue
+                    if _SEPARATED.search(part) or not part.strip():
+                        continue
+                    raise
                 self._check(words, value, part)
         return words.check(typed) if isinstance(words, Opt) and words.check else typed
 

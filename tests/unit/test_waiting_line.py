@@ -82,8 +82,23 @@ def test_progress_of_the_command_ends_it(terminal: io.StringIO, monkeypatch: pyt
             assert drawn(terminal) == before
 
 
-def test_nobody_is_told_where_there_is_no_terminal(terminal: io.StringIO, monkeypatch: Any) -> None:
+def test_a_short_command_says_nothing_in_a_pipe(terminal: io.StringIO, monkeypatch: Any) -> None:
     monkeypatch.setattr(waiting_line, "on_terminal", lambda: False)
     with contextlib.redirect_stderr(terminal), WaitingLine("validate"):
         a_moment()
     assert terminal.getvalue() == ""
+
+
+def test_a_long_command_says_in_a_pipe_that_it_works(terminal: io.StringIO, monkeypatch: Any) -> None:
+    """Plain lines, less and less often, also after something was printed."""
+    monkeypatch.setattr(waiting_line, "on_terminal", lambda: False)
+    monkeypatch.setattr(waiting_line, "_PLAIN_S", 0.01)
+    with contextlib.redirect_stderr(terminal), WaitingLine("plan"):
+        until(lambda: terminal.getvalue().count("\n") > 1)
+        output.note("machine: x")
+        before = terminal.getvalue().count("\n")
+        until(lambda: terminal.getvalue().count("\n") > before)
+    lines = terminal.getvalue().splitlines()
+    assert (
+        all(re.fullmatch(r"plan   \d+ s|machine: x", line) for line in lines) and output.before_writing == []
+    )
