@@ -38,7 +38,6 @@ from perfmodel.units import format_count
 
 if TYPE_CHECKING:
     from perfmodel.cli.question import Question
-    from perfmodel.passes.step_names import Explanation
     from perfmodel.projections import Projection
 
     Again = Callable[[Sequence[str], Projection], str]  # the line that asks a command for an answer again

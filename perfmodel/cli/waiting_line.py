@@ -12,20 +12,22 @@ from perfmodel.cli.output import before_writing, on_terminal
 from perfmodel.effort import listeners
 
 _FIRST_S, _EVERY_S = 2.0, 0.5
-_PLAIN_S = 15.0
-"""In a pipe or a file the first line; each next one after twice the time."""
+_PLAIN_S = 10.0
+"""Of CPU time before the first line in a pipe or a file, each next one after twice as much: a command says as
+much on a busy machine."""
 
 
 class WaitingLine:
     """What runs and for how long, from the second second on: ``validate   7 s   12 of 40 claims``.
 
     How much is done is said where the work tells it (``effort.each_of``). What the command prints takes its
-    place, and progress of the command's own ends it. In a pipe: a line after 15 s, 30 s, 60 s ...
+    place, and progress of the command's own ends it. In a pipe: a line after 10, 20, 40 ... seconds of work.
     """
 
     def __init__(self, what: str) -> None:
         self._what, self._began, self._live = what, time.monotonic(), on_terminal()
-        self._next_s = self._began + (_FIRST_S if self._live else _PLAIN_S)
+        self._next_s = self._began + _FIRST_S
+        self._worked_s, self._next_work_s = time.process_time(), _PLAIN_S
         self._done = ""
         self._shown, self._ended, self._lock = "", threading.Event(), threading.Lock()
 
@@ -64,12 +66,14 @@ class WaitingLine:
         while not self._ended.wait(min(_FIRST_S, _EVERY_S)):
             with self._lock:
                 now = time.monotonic()
-                if now < self._next_s or self._ended.is_set():
+                work_s = time.process_time() - self._worked_s
+                due = now >= self._next_s if self._live else work_s >= self._next_work_s
+                if not due or self._ended.is_set():
                     continue
                 text = f"{self._what}   {now - self._began:.0f} s{self._done}"
                 if self._live:
                     self._rewrite(text)
                 else:
-                    self._next_s = now + (now - self._began)
+                    self._next_work_s = 2 * work_s
                     with contextlib.suppress(AttributeError, OSError, ValueError):  # nobody reads stderr
                         print(text, file=sys.stderr, flush=True)

@@ -88,7 +88,7 @@ class Declared:
     def checked(self, typed: Any) -> Any:
         """As it was typed; read here, before anything is loaded that computes.
 
-        Limits: an empty text, or a value that cannot be read or is outside the range -> BadInputError;  several
+        Limits: an empty text, or a value that cannot be read or is outside the range -> BadInputError;  some
         values where one is asked for -> who answers knows what else they may be meant to be
         """
         words = self.words

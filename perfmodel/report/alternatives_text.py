@@ -285,10 +285,19 @@ def condition(each: Alternative, best: Alternative, by: Criterion = GPU_HOURS) -
         return ""
     step, times, goal = need.step, format_ratio(need.factor), f"{format_time(need.target_s)} per batch: "
     if need.alone:
-        return f"{goal}{step.label} {times} faster{_as_rate(each, step, need.factor)}"
+        limit = _beyond([step], need.factor)
+        return f"{goal}{step.label} {times} faster{_as_rate(each, step, need.factor)}{limit}"
     what = "all exchanges together" if all(row.collective for row in need.steps) else "all steps"
     why = f"no single step is enough: without {step.label} ({format_time(step.time_s)}) the rest still takes"
-    return f"{goal}{what} {times} faster; {why} {format_time(need.rest_s)}"
+    return f"{goal}{what} {times} faster{_beyond(need.steps, need.factor)}; {why} {format_time(need.rest_s)}"
+
+
+def _beyond(steps: Sequence[StepRow], factor: float) -> str:
+    """That no bandwidth makes steps so much faster. Limits: their latency alone is shorter -> "" """
+    latency = sum(step.floor_s for step in steps)
+    if latency * factor <= sum(step.time_s for step in steps):
+        return ""
+    return f", which no bandwidth reaches: their latency alone is {format_time(latency)}"
 
 
 def _least_rate(each: Alternative, rate: float) -> str:

@@ -34,7 +34,7 @@ def experiment_text(experiment: NextExperiment, machine: str, run: str = "", *, 
     shares = [format_fraction(share) for share in (experiment.share, experiment.band_share)]
     first = f"{shares[0]} of the time rests on {numbers} not measured here, and {shares[1]} of the band."
     if brief:
-        first = f"{shares[1]} of the band rests on {numbers} not measured here."
+        first = f"{shares[1]} of the band rests on {numbers} not measured on your machine."
     them = "them" if count > 1 else "it"
     links = [name.split(":") for name in experiment.only if not name.startswith("kernel:")]
     if not links:

@@ -63,7 +63,7 @@ def sharding_words(answer: ServiceLoad) -> str:
     if choice is None:
         return f"sharded {name} ({'; '.join(who)})"
     who += ["used here"] * bool(choice.near)
-    where = f"for {counted(choice.samples, 'sample')} on each GPU"
+    where = f"for {counted(choice.samples, 'sample')} on each GPU, about the batch at this load"
     first = f"{name} ({'; '.join(who)}), {format_time(choice.time_s)} {where}"
     beside = ""
     if choice.row_wise_s is not None and ROW_WISE not in dict(choice.near):
@@ -102,8 +102,9 @@ def band_words(answer: ServiceLoad) -> str:
     if answer.question.qps is None or answer.question.replicas is not None:
         low, high = (answer.replicas * each for each in (answer.low_per_s, answer.high_per_s))
         return f"band {rate(low).partition('request')[0].strip()} – {rate(high)} carried"
-    fewest = "" if answer.fewest == answer.most else f"{format_count(answer.fewest)} – "
-    return f"band {fewest}{counted(int(answer.most), 'GPU')}"
+    if answer.fewest == answer.most:
+        return "as many in all of the band"
+    return f"band {format_count(answer.fewest)} – {counted(int(answer.most), 'GPU')}"
 
 
 def unsure(answer: ServiceLoad) -> list[str]:

@@ -96,12 +96,22 @@ def chosen_by(answer: ServiceLoad) -> str:
 
 
 def choice_words(answer: ServiceLoad) -> str:
-    """What the batch, the wait and the overlap are the best of."""
-    if answer.question.qps is None:
-        return "of all that were tried, what carries the most within the limit"
+    """What was chosen, of what was not given, and by what; its p99 is in no row of the table of batches."""
+    q = answer.question
+    free = [
+        name
+        for name, given in (("batch", q.batch), ("wait", q.wait_s), ("overlap", q.overlap))
+        if given is None
+    ]
+    if not free:
+        return "nothing: batch, wait and overlap are as given"
+    what = " and ".join([", ".join(free[:-1]), free[-1]] if len(free) > 1 else free)
+    if q.qps is None:
+        return f"{what}, by what carries the most within the limit"
     return (
-        "of all that were tried, the fewest GPUs in the longer simulation; of those, the lowest p99 at this "
-        "load; of what is within 5 % of that, the most load"
+        f"{what}, by the fewest GPUs in the longer simulation; of those, by the lowest p99 at this load, "
+        "which the table of batches does not have; of what is within 5 % of that, by the most load, which it "
+        "has"
     )
 
 
@@ -207,7 +217,9 @@ def closed_forms(answer: ServiceLoad) -> str:
     inside = answer.asked.to_dict()["requests_inside"]
     many = format_count(inside) if inside >= _FEW else format_number(inside)
     words = (
-        f"The pass alone takes {format_time(answer.least_s)} at its p99, slowest ranks included. {many} "
+        f"A request that comes alone takes {format_time(answer.least_s)} at its own p99, slowest ranks "
+        "included. That is no sum of the pass and the slowest above, which are means over the requests near "
+        f"the p99 of all. {many} "
         "requests are inside on average (Little's law). The equation behind each number: perfmodel explain "
         "load, with the same options."
     )

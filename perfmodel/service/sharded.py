@@ -15,7 +15,7 @@ from perfmodel.plan.for_torchrec.runnable import why_not
 from perfmodel.plan.leading import Leading
 from perfmodel.projections import Projection
 from perfmodel.service.served import TORCHREC, ServedPass, planned_pass
-from perfmodel.units import format_count
+from perfmodel.units import counted
 
 PLANNED = "planned table by table"
 BATCHES: tuple[int, ...] = tuple(2**power for power in range(17))
@@ -65,6 +65,6 @@ def _served(base: Projection, plan: Plan, way: str) -> ServedPass:
         return evaluator_for(base.forward, work, 0, tables)
 
     served = planned_pass(evaluator, plan, base.gpu_count.usable_bytes, BATCHES)
-    name, size = way or PLANNED, format_count(int(base.work.batch[0]))
+    name, size = way or PLANNED, counted(int(base.work.batch[0]), "sample")
     who = WAYS[way].runs if way else runs(plan)
-    return replace(served, way=way, runs=who, sharding=f"{name}, chosen for {size} samples per GPU")
+    return replace(served, way=way, runs=who, sharding=f"{name}, chosen for {size} per GPU")
