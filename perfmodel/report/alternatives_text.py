@@ -333,7 +333,7 @@ def _hour_of(one: Alternative, currency: str) -> str:
     machine, words = one.answer.setting.machine, f"{one.machine} {one.hour.words(currency)}"
     if one.hour.gpus is not None:
         times = format_count(one.hour.units(one.machines, machine.gpus_per_node))
-        return f"{words}, paid {times}× for {counted(one.gpus_paid, 'GPU')}"
+        return f"{words}, paid {times}× for {counted(one.gpus, 'GPU')}"
     link = machine.links.scale_up
     domain = f" ({machine.nodes_per_domain} are an {link} domain of {machine.nvlink_domain_gpus})"
     more = domain if machine.nodes_per_domain > 1 else ""
