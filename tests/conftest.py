@@ -24,6 +24,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: threads of two wo
 import pytest
 from cli_calls import Outcome
 from hypothesis import HealthCheck, settings
+from searches import searched_once
 
 from perfmodel.cli import run
 from perfmodel.effort import EFFORTS
@@ -34,12 +35,8 @@ settings.register_profile("random", settings.get_profile("same"), derandomize=Fa
 settings.load_profile("same")
 
 CLAIMS = {
-    "test_accuracy_of_shipped",
-    "test_claims",
-    "test_cli_answers",
-    "test_dlrm",
-    "test_figures_validation",
-}
+    "test_accuracy_of_shipped", "test_claims", "test_cli_answers", "test_dlrm", "test_figures_validation"
+}  # fmt: skip
 """Files that ask what the model says to the claims of papers: one worker works it out."""
 MOST_WORKERS = 8
 """Each imports torch: more take more memory than they save time."""
@@ -49,6 +46,7 @@ RANKS = {
     "test_rank_alone", "test_team", "test_team_launchers", "test_torchrec", "test_torchrec_plan",
 }  # fmt: skip
 """Files that start real ranks, each with a core of its own."""
+SEARCHED: dict[Any, Any] = {}
 CPU_S, MOST_BYTES = 50, 4 * 2**30
 """Of one test: processor time after which it hangs, and the peak of the memory of its process."""
 STARTED_CPU_S = 500
@@ -212,6 +210,13 @@ def kernel_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "kernel_home"
     home.mkdir(exist_ok=True)
     return home
+
+
+@pytest.fixture
+def once() -> Iterator[None]:
+    """Plans need not be the best, and what was searched for in a test before is not searched for again."""
+    with searched_once(SEARCHED):
+        yield
 
 
 @pytest.fixture

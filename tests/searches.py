@@ -14,22 +14,21 @@ from perfmodel.plan.searching.search import Search
 
 
 @contextmanager
-def searched_once(kept: dict[Any, Any] | None = None) -> Iterator[None]:
+def searched_once(kept: dict[Any, Any]) -> Iterator[None]:
     """A second search of the same question, with the same seed and effort, gives the first one's plan; a
     search of the command line has little effort.
 
-    kept  the answers so far, for the next time
+    kept  the answers so far
     """
-    found: dict[Any, Any] = {} if kept is None else kept
     run = Search.run
 
     def known(search: Search) -> Any:
         question = _question(search)
-        if question not in found:
+        if question not in kept:
             answer = run(search)
             assert search.best is not None
-            found[question] = answer, search.best.copy()
-        answer, best = found[question]
+            kept[question] = answer, search.best.copy()
+        answer, best = kept[question]
         search.best = best.copy()
         return answer
 

@@ -27,7 +27,6 @@ from typing import Any
 import pytest
 import yaml
 from oracles.simulated_team import SimulatedTeam, TrueCurve
-from searches import searched_once
 
 import perfmodel
 from calibrate import providers
@@ -38,7 +37,6 @@ from perfmodel.validate import accuracy
 ROOT = Path(__file__).resolve().parents[1]
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 PAGES = [ROOT / "README.md", CONTRIBUTING, *sorted((ROOT / "docs").glob("*.md"))]
-SEARCHED: dict[Any, Any] = {}
 MAPS: dict[str, Any] = {}
 _BLOCK = re.compile(r"(?P<before>[^\n]*)\n```(?P<kind>console|sh)\n(?P<body>.*?)\n```", re.DOTALL)
 
@@ -81,6 +79,7 @@ def mapped_once(winners: Callable[..., Any]) -> Callable[..., Any]:
     return known
 
 
+@pytest.mark.usefixtures("once")
 @pytest.mark.parametrize(("page", "command"), commands() or [pytest.param("", "", marks=pytest.mark.skip)])
 def test_command_succeeds(
     page: str,
@@ -98,8 +97,7 @@ def test_command_succeeds(
     if (ROOT / "docs" / "examples").is_dir():
         shutil.copytree(ROOT / "docs" / "examples", tmp_path / "docs" / "examples")
     words = shlex.split(command.split(" | ")[0].split(" > ")[0])
-    with searched_once(SEARCHED):
-        code = run(words[1:])
+    code = run(words[1:])
     captured = capsys.readouterr()
     assert code == 0, f"{page}: {command}\n{captured.err}"
     assert captured.out or "--out" in words

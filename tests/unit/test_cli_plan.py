@@ -6,13 +6,11 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli_calls import planned as asked
-from searches import searched_once
 
 from perfmodel.plan import PlanTables, plan_record, read_plan, uniform_plan
 from perfmodel.plan.searching.search import Search
@@ -22,10 +20,7 @@ from perfmodel.schema.torchrec_plan import read_torchrec_plan
 TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000000,64,5,other\n"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _once() -> Iterator[None]:
-    with searched_once():
-        yield
+pytestmark = pytest.mark.usefixtures("once")
 
 
 @pytest.fixture

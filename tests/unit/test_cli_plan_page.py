@@ -7,14 +7,12 @@ import io
 import json
 import re
 import shlex
-from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli_calls import planned as asked
-from searches import searched_once
 
 from perfmodel.cli import run
 from perfmodel.plan.searching.search import Search
@@ -24,10 +22,7 @@ TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000000,64,
 FITS = ("--gpus", "16", "--max-hbm", "300MB", "--effort", "quick")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _once() -> Iterator[None]:
-    with searched_once():
-        yield
+pytestmark = pytest.mark.usefixtures("once")
 
 
 @pytest.fixture

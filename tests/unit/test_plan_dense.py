@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from searches import searched_once
 
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
@@ -26,10 +24,7 @@ H100 = "h100-sxm-ib"
 FLOOR, RATE = (load_machine(H100).value(name) for name in ("launch_floor_s", "local_sum_bytes_per_s"))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _once() -> Iterator[None]:
-    with searched_once():
-        yield
+pytestmark = pytest.mark.usefixtures("once")
 
 
 def test_operations_are_read_and_written() -> None:

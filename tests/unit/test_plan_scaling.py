@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
@@ -13,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from searches import searched_once
 
 from perfmodel.effort import EFFORTS, Deadline
 from perfmodel.plan import PlanTables
@@ -31,12 +29,6 @@ from perfmodel.schema.distributions import UNIFORM
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet
 from perfmodel.units import format_time
-
-
-@pytest.fixture
-def once() -> Iterator[None]:
-    with searched_once():
-        yield
 
 
 def question(model: str = "criteo-kaggle", gpus: int = 16, **more: Any) -> PlanQuestion:
