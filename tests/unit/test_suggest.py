@@ -113,7 +113,7 @@ def test_the_equation_behind_it_is_asked_as_it_was_typed(folder: Path, cli: Any)
     for named in ("latest", str(folder)):
         shown = cli("project", *words, "--calibration", named, "--sharding", "row-wise")
         line = pasted(shown.out.replace(" \\\n", " "))[-1]
-        assert line[:2] == ["explain", "gather-pool"] and line[-1] == named
+        assert line[:2] == ["explain", "gather-pool"] and line[-3:] == [named, "--sharding", "row-wise"]
         assert cli(*line).code == 0
 
 
