@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import NoCalibrationError, PerfmodelError
-from perfmodel.passes.cost import Evaluator, StepCost
+from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.loads import ShardLoads
 from perfmodel.passes.memory import PlanMemory, buffer_bytes
 from perfmodel.passes.placement import COPY, Placement, Plan, Scheme, check_scheme
 from perfmodel.passes.schemes import TABLE_ROW_WISE, WAYS, RowParts, copied, exchanges_of, over_all
+from perfmodel.passes.steps import StepCost
 from perfmodel.passes.tables import PlanTables
 from perfmodel.units import format_bytes
 

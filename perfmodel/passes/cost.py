@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from perfmodel.passes.steps import (
     HANDOVER,
     STEPS,
     Step,
+    StepCost,
     StepRow,
     by_cause,
     step_label,
@@ -43,26 +44,6 @@ from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.workload import id_dtype_bytes
 
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class StepCost:
-    """A pass: its steps one after the other, and their sum with its band.
-
-    ahead_s  of what brings rows for the next batch beside all of them (``prefetch``) [s]
-    """
-
-    rows: tuple[StepRow, ...]
-    time_s: float
-    low_s: float
-    high_s: float
-    evidence: Evidence
-    ahead_s: float = 0.0
-
-    @property
-    def limiting(self) -> StepRow:
-        """The longest step."""
-        return max(self.rows, key=lambda row: row.time_s)
 
 
 class Evaluator:
@@ -396,4 +377,4 @@ class Evaluator:
         return self.memories.ranks(plan, loads or self.loads(plan), self.times)
 
 
-__all__ = ["Evaluator", "PlanMemory", "Resource", "StepCost"]
+__all__ = ["Evaluator", "PlanMemory", "Resource"]

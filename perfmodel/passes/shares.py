@@ -8,10 +8,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.passes.cost import Evaluator, StepCost
+from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.loads import Loads, Resource
 from perfmodel.passes.placement import Plan
-from perfmodel.passes.steps import Step
+from perfmodel.passes.steps import Step, StepCost
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -262,6 +262,14 @@ _WRITTEN = {
 }
 """Labels that have more than the words of a name."""
 
+
+def evidence_shares(rows: Iterable[StepRow]) -> dict[Evidence, float]:
+    """Share of the time of each evidence class that a pass rests on, strongest first."""
+    steps = list(rows)
+    shares = {e: sum(row.share for row in steps if row.evidence is e) for e in Evidence}
+    return {e: share for e, share in shares.items() if share > 0}
+
+
 Times = tuple[Any, Any, Any]
 """Low, centre and high [s]: numbers, or arrays of one shape."""
 
@@ -329,3 +337,28 @@ class StepRow:
         words = {"clock": str(self.clock), "evidence": str(self.evidence)}
         left_out = {"mean_bytes", "rank", *(() if self.beside else ("beside", "beside_s"))}
         return {k: v for k, v in (vars(self) | words).items() if k not in left_out}
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """A pass: its steps one after the other, and their sum with its band.
+
+    ahead_s  of what brings rows for the next batch beside all of them (``prefetch``) [s]
+    """
+
+    rows: tuple[StepRow, ...]
+    time_s: float
+    low_s: float
+    high_s: float
+    evidence: Evidence
+    ahead_s: float = 0.0
+
+    @property
+    def main_evidence(self) -> Evidence:
+        """The weakest evidence class that accounts for a large share of the time (``Evidence.main``)."""
+        return Evidence.main(evidence_shares(self.rows))
+
+    @property
+    def limiting(self) -> StepRow:
+        """The longest step."""
+        return max(self.rows, key=lambda row: row.time_s)

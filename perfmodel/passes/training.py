@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from perfmodel.model import bands
 from perfmodel.model.pipeline import Parts, forward_overlapped, in_line, overlapped
 from perfmodel.model.schedule import Steady, alone, steady
-from perfmodel.passes.cost import Evaluator, StepCost
+from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.dense import PARTS as DENSE_PARTS
 from perfmodel.passes.dense import Dense, DenseTime
 from perfmodel.passes.loads import Loads
 from perfmodel.passes.placement import Plan
-from perfmodel.passes.steps import SPLITS, STEPS, StepRow
+from perfmodel.passes.steps import SPLITS, STEPS, StepCost, StepRow
 
 Array = NDArray[np.float64]
 

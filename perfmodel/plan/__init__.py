@@ -1,6 +1,6 @@
 """Plans: which rank holds which part of which table, what a step of it costs, and what limits it."""
 
-from perfmodel.passes.cost import Evaluator, StepCost
+from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.loads import RESOURCES, Loads, ShardLoads
 from perfmodel.passes.memory import PlanMemory
 from perfmodel.passes.placement import (
@@ -10,6 +10,7 @@ from perfmodel.passes.placement import (
     uniform_plan,
 )
 from perfmodel.passes.schemes import SHARDINGS
+from perfmodel.passes.steps import StepCost
 from perfmodel.passes.tables import PlanTables
 from perfmodel.plan.files import plan_from, plan_record, read_plan, write_plan
 

@@ -12,14 +12,14 @@ from perfmodel.model.exchanges import sort_digits
 from perfmodel.model.recording import named
 from perfmodel.passes.alike import Alike
 from perfmodel.passes.allowed_tiers import CACHED, IN_PLACE, ON_SSD
-from perfmodel.passes.cost import Evaluator, StepCost
+from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.equations import Equation
 from perfmodel.passes.explanation import Explanation, Pass, Payload, explained
 from perfmodel.passes.placement import Plan
 from perfmodel.passes.recorded_words import letters_text, recorded_terms, working_lines
 from perfmodel.passes.step_equations import EVERY_RANK, GATHERS, SPLITS, bytes_of, whole_of
 from perfmodel.passes.step_names import GATHER, PLAN, PROJECTION, find_step, meant_steps
-from perfmodel.passes.steps import STEPS, Step, StepRow
+from perfmodel.passes.steps import STEPS, Step, StepCost, StepRow
 from perfmodel.passes.terms import Term
 from perfmodel.plan.busiest import Busiest, RankTables, given, software
 from perfmodel.plan.explain_tier import GATHER_HOST, OF_SSDS, UPDATE_HOST, Reader, explain_tier

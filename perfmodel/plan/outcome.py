@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from perfmodel.effort import Budget
 from perfmodel.errors import BadInputError
-from perfmodel.passes.cost import Evaluator, StepCost
+from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.exchange_sets import ExchangeSets
 from perfmodel.passes.placement import WHOLE, Plan, Scheme, uniform_plan
 from perfmodel.passes.schemes import ROW_WISE, SHARDINGS, TABLE_WISE
-from perfmodel.passes.steps import StepRow
+from perfmodel.passes.steps import StepCost, StepRow
 from perfmodel.plan.bounding.bound import (
     LISTED,
     LISTED_SCHEMES,

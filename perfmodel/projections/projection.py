@@ -15,7 +15,7 @@ from perfmodel.model import capacity, sharding
 from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.schemes import BY_DOMAIN
 from perfmodel.passes.settings import Setting, clock_of
-from perfmodel.passes.steps import StepRow, Times, step_label
+from perfmodel.passes.steps import StepRow, Times, evidence_shares, step_label
 from perfmodel.projections.costs import TWO_LEVEL, Forward, GpuLoads, fullest_part
 from perfmodel.projections.fitting import gpu_memory
 from perfmodel.projections.grid import CostedGrid, causes_of
@@ -171,8 +171,7 @@ class Projection:
 
     def evidence_shares(self) -> dict[Evidence, float]:
         """Share of the time of each evidence class, strongest first."""
-        shares = {e: sum(s.share for s in self.steps if s.evidence is e) for e in Evidence}
-        return {e: share for e, share in shares.items() if share > 0}
+        return evidence_shares(self.steps)
 
     @property
     def main_evidence(self) -> Evidence:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.passes.cost import StepCost
 from perfmodel.passes.placement import COPY, Scheme
 from perfmodel.passes.schemes import EXCHANGED
+from perfmodel.passes.steps import StepCost
 from perfmodel.passes.training import WholeStep
 from perfmodel.plan.limiting import limiting
 from perfmodel.plan.listed import table_records

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from perfmodel.passes.cost import StepCost
-from perfmodel.passes.steps import StepRow
+from perfmodel.passes.steps import StepCost, StepRow
 from perfmodel.units import format_time
 
 

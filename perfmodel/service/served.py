@@ -220,7 +220,7 @@ def planned_pass(
         for key in ("time_s", "low_s", "high_s", "payload_bytes")
     )
     served = tuple(_served(name, seen[name].collective, seen[name].is_kernel) for name in order)
-    evidence = tuple(cost.evidence for cost in costs)
+    evidence = tuple(cost.main_evidence for cost in costs)
     sizes = np.asarray(batches, dtype=np.float64)
     last, away = evaluator_of(batches[0]), bool(plan.tier_codes.any())
     found = ServedPass(plan.gpus, sizes, served, time, low, high, evidence, np.asarray(fits))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from perfmodel.passes.allowed_tiers import Below
-from perfmodel.passes.cost import StepCost
 from perfmodel.passes.schemes import Exchange
+from perfmodel.passes.steps import StepCost
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.explain_step import explain_plan_step
 from perfmodel.plan.limiting import limiting

@@ -43,6 +43,7 @@ def test_the_pass_is_that_of_the_projection_of_the_way(way: str) -> None:
         served = sharded_pass(base, way)
         assert one.answer is not None
         assert served.total(batch) == pytest.approx(one.answer.time_s)
+        assert served.evidence_at(batch) is one.answer.main_evidence
         assert (served.way, served.gpus) == (way, 8)
 
 

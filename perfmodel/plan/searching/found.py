@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfmodel.passes.cost import StepCost
 from perfmodel.passes.memory import PlanMemory
 from perfmodel.passes.placement import Plan
+from perfmodel.passes.steps import StepCost
 
 STOPPED = ("bound", "no improvement", "effort", "time-limit", "interrupt", "given")
 """Why a search ended; ``given``: there was none, and ``bound_s`` is 0."""

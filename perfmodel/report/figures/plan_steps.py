@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from perfmodel.passes.cost import StepCost
-from perfmodel.passes.steps import StepRow, step_label
+from perfmodel.passes.steps import StepCost, StepRow, step_label
 from perfmodel.passes.training import is_communication
 from perfmodel.report.columns import Column, attributes
 from perfmodel.report.figures import style

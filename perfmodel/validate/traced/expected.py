@@ -9,11 +9,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.passes.cost import Evaluator, StepCost
+from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.loads import Loads
 from perfmodel.passes.placement import Plan
 from perfmodel.passes.schemes import OF_TORCHREC, ROW_WISE, SHARDINGS, TABLE_ROW_WISE, TABLE_WISE
-from perfmodel.passes.steps import ALL, BACKWARD, INSIDE, STEPS, Step, StepRow, step_label
+from perfmodel.passes.steps import ALL, BACKWARD, INSIDE, STEPS, Step, StepCost, StepRow, step_label
 from perfmodel.schema.traces import KernelFamily
 
 Array = NDArray[np.float64]
