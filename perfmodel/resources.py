@@ -77,6 +77,8 @@ def out_of_memory(error: BaseException) -> NoHardwareError | None:
     """``error`` in words where it means that memory ran out, with the limit that did it; else None."""
     text = " ".join(str(error).split())
     no_room = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    # C code that gets no memory, not even for an exception, where there is a limit to reach
+    no_room |= isinstance(error, SystemError) and address_space_bytes() < float("inf")
     if not (no_room or isinstance(error, MemoryError) or any(words in text for words in _NO_ROOM)):
         return None
     said = f" ({text})" if text else ""

@@ -54,10 +54,10 @@ def more_words(found: Leading, again: Again) -> str:
     """What asks for more, in one line: where the command that explains the longest step fits it, whole."""
     more = "More: -v, --sharding all"
     if not found.best:
-        return more
+        return paragraph(more)
     words = explain_words(found.answer)
     line = f"{more}, {again(words)}"
-    return line if len(line) <= page_width() else f"{more}, {' '.join(words)} and the same options"
+    return line if len(line) <= page_width() else paragraph(f"{more}, {' '.join(words)} and the same options")
 
 
 def headline(found: Leading) -> str:

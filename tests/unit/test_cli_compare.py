@@ -241,5 +241,5 @@ def test_the_steps_of_a_narrow_table_break_between_words(
     monkeypatch.setenv("COLUMNS", "60")
     text = called(*four).out
     assert max(map(len, text.splitlines())) <= 60
-    for whole in ("all-to-all", "bucketize", "(gradients", "reduce-", "look-ups", "Left out at 60 columns"):
+    for whole in ("all-to-all", "bucketize", "(gradients", "reduce-", "lookups", "Left out at 60 columns"):
         assert f" {whole}" in text

@@ -53,7 +53,7 @@ def test_the_command_of_the_longest_step_is_on_the_screen_and_runs(cli: Any) -> 
     [
         ("reduce-scatter --table-size 10TB", "row-wise"),
         ("reduce-scatter-inside --table-size 10TB --gpus 152", "row-wise-two-level"),
-        (f"rows {MANY}", "row-wise-ub"),
+        (f"rows {MANY} --gpus 128", "row-wise-ub"),
         ("deduplicate --table-size 10TB --sharding row-wise", "row-wise-ub"),
     ],
 )

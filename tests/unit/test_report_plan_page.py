@@ -249,7 +249,7 @@ def test_sentences_change_with_the_data(answer: Planned, shown: Shown) -> None:
     first = replace(cost.rows[0], time_s=100 * cost.time_s)
     changed = replace(cost, rows=(first, *cost.rows[1:]))
     one = Shown(replace(answer, found=replace(answer.found, cost=changed)), shown.shares)
-    assert steps(one).title.startswith("Bucketize indices takes the largest")
+    assert steps(one).title.startswith("Bucketize takes the largest")
     assert not steps(shown).title.startswith("Bucketize")
 
 
