@@ -92,7 +92,8 @@ def _read(
         what = "one memory" if below is None else f"--tier {below}"
         raise BadInputError(
             f"a training step with all rows in {what} is not modelled here.",
-            "leave it out, or plan it: perfmodel plan --objective training --tier uvm,uvm-caching.",
+            "leave it out; a plan of a set of tables may have tiers: perfmodel plan --model NAME --objective "
+            "training --tier uvm,uvm-caching.",
         )
     kept = optimizer or default_optimizer(training=training)
     forward = Forward(chosen, gpus_per_node, payload, way, memory, ids, below, training, kept)

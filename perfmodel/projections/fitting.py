@@ -101,10 +101,14 @@ def sized(forward: Forward, work: Configs, node: int) -> Configs:
     node  GPUs of a node
     ``needed`` becomes the fewest that fit, where any do; where nobody gave a number of GPUs, that many whole
     nodes are taken. Tables that fill the memory leave room for the buffers.
-    Limits: no number fits -> as many as the rows alone need
+    Limits: no number fits -> as many as the rows and the optimizer's state alone need
     """
     if work.filled:
         return _filled(forward, work)
+    if any(forward.state):
+        kept = work.gpus * gpu_memory(forward, work).kept_bytes
+        with_state = np.ceil(kept / work.usable_bytes * (1 - 2 * np.finfo(np.float64).eps))
+        work = replace(work, needed=np.maximum(work.needed, with_state))
     needed = fewest(forward, work, node)
     if work.given_gpus:
         return replace(work, needed=needed)

@@ -51,6 +51,7 @@ class GpuCount:
     shard_bytes: float
     rows_bytes: float = 0.0  # of a GPU: its part of the tables that are cut, and whole ones
     optimizer_bytes: float = 0.0  # of a GPU: state of the optimizer
+    state_bytes: float = 0.0  # of the optimizer, of all tables
     buffer_bytes: float = 0.0  # of its largest exchange
     fits: bool = True  # whether both are within the usable memory
     tier: str = ""  # below the HBM, that holds all rows: host memory, SSDs
@@ -65,8 +66,8 @@ class GpuCount:
 
     @property
     def for_rows(self) -> int:
-        """GPUs that the rows alone need: no sharding fits fewer."""
-        return int(sharding.gpus_needed(self.table_bytes, self.usable_bytes, 0.0))
+        """GPUs that the rows and the optimizer's state alone need: no sharding fits fewer."""
+        return int(sharding.gpus_needed(self.table_bytes + self.state_bytes, self.usable_bytes, 0.0))
 
     def memory_words(self, form: str = "{}: {}") -> str:
         """``66.3 GB of 68 GB a GPU: rows 65.8 GB, exchange buffers 541 MB``. form  of sum and parts"""
@@ -79,15 +80,16 @@ class GpuCount:
         return form.format(f"{total} of {usable} per GPU", parts)
 
     def __str__(self) -> str:
-        room = self.usable_bytes
-        size, usable = (format_bytes(x, binary=False) for x in (self.table_bytes, room))
+        room, sizes = self.usable_bytes, (self.table_bytes, self.state_bytes, self.usable_bytes)
+        size, state, usable = (format_bytes(x, binary=False) for x in sizes)
+        size = f"({size} + {state} of optimizer state)" if self.state_bytes else size
         alone = sharding.whole_nodes(self.for_rows, self.gpus_per_node)
         if self.tier:
             return self._of_nodes(size)
         if self.fits and alone < self.gpus:
             room = max(room - self.buffer_bytes, 1.0)
             usable = f"({usable} − {format_bytes(self.buffer_bytes, binary=False)} of buffers)"
-        ratio = self.table_bytes / room
+        ratio = (self.table_bytes + self.state_bytes) / room
         if self.rule == "given":
             where, least = counted(self.gpus, "GPU"), format_count(self.for_rows)
             return f"{size} over {where} as given (the rows alone need {least})"
@@ -294,7 +296,9 @@ def _gpu_count(forward: Forward, work: Configs, reserve: float) -> GpuCount:
     if (tier := forward.tier) is not None:
         below = tier.place, tier_bytes(machine, tier), tier_room(machine, tier, reserve)
     counts = (gpus, needed, rule, size, hbm, usable, reserve, node, size / gpus)
-    return GpuCount(*counts, rows, state, buffers, good, *below, float(held.beside_bytes[0]))
+    per_element, per_row = forward.state
+    every = float(sum((t.count * t.rows * (t.dim * per_element + per_row)).flat[0] for t in work.groups))
+    return GpuCount(*counts, rows, state, every, buffers, good, *below, float(held.beside_bytes[0]))
 
 
 def _too_much(count: GpuCount, forward: Forward, work: Configs) -> Iterator[str]:

@@ -63,6 +63,11 @@ def test_the_state_of_the_optimizer_takes_memory_beside_the_rows(optimizer: str,
     assert count.fits and count.gpus % 8 == 0
     fewer = project_one(table_bytes=10e12, optimizer=optimizer, gpus=count.gpus - 8, **TRAINING)
     assert not fewer.gpu_count.fits
+    all_bytes = 10e12 * (1 + state / 128)
+    assert count.needed == count.for_rows == np.ceil(all_bytes / count.usable_bytes)
+    assert project(table_bytes=[10e12], optimizer=optimizer, **TRAINING)["gpus_needed"][0] == count.needed
+    assert f"{all_bytes / count.usable_bytes:.4g}" in str(count)
+    assert ("of optimizer state" in str(count)) == bool(state)
     filled = project_one(gpus=16, optimizer=optimizer, **TRAINING).gpu_count
     assert filled.memory_bytes == pytest.approx(filled.usable_bytes, rel=1e-3)
 
