@@ -65,14 +65,14 @@ class Output:
 def with_fitting(
     base: Projection, question: Question, ways: Sequence[str] = tuple(WAYS)
 ) -> tuple[Projection, list[Compared]]:
-    """The ways on the fewest GPUs that one fits; which is said if row-wise needs fewer."""
+    """The ways, on the fewest GPUs that any of them fits. A note says so where row-wise needs fewer."""
     found = on_enough(base, question.on_gpus, lambda each: list(compared(each, ways)), _fits, ways)
     _say_more(base, found[0], "no sharding fits" if len(ways) > 1 else f"{ways[0]} does not fit")
     return found
 
 
 def lead_of(base: Projection, question: Question, out: Output) -> Leading:
-    """The best way on the fewest GPUs that one fits; which is said if those of ``base`` are fewer.
+    """The best way, on the fewest GPUs that any way fits. A note says so where ``base`` has fewer.
 
     With the host of ``out``, if any. Where tables fit the GPUs that were given in no way: how many would do.
     """

@@ -157,7 +157,7 @@ def on_fewest(options: Mapping[str, Any]) -> Projection:
 def leading_on_enough(
     base: Projection, on_gpus: Callable[[int], Projection], of: Callable[[Projection], Leading] | None = None
 ) -> Leading:
-    """The best way on the fewest GPUs that one fits (``on_enough``); on those of ``base`` if they were given.
+    """The best way, on the fewest GPUs that any way fits (``on_enough``), or on the GPUs that were given.
 
     of  finds it for a number of GPUs; None: ``leading``
     """

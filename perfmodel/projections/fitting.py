@@ -106,9 +106,8 @@ def sized(forward: Forward, work: Configs, node: int) -> Configs:
     if work.filled:
         return _filled(forward, work)
     if any(forward.state):
-        kept = work.gpus * gpu_memory(forward, work).kept_bytes
-        with_state = np.ceil(kept / work.usable_bytes * (1 - 2 * np.finfo(np.float64).eps))
-        work = replace(work, needed=np.maximum(work.needed, with_state))
+        alone = gpu_memory(forward, replace(work, gpus=np.ones_like(work.gpus))).kept_bytes
+        work = replace(work, needed=sharding.gpus_needed(alone, np.float64(work.usable_bytes), 0.0))
     needed = fewest(forward, work, node)
     if work.given_gpus:
         return replace(work, needed=needed)

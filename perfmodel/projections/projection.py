@@ -296,8 +296,7 @@ def _gpu_count(forward: Forward, work: Configs, reserve: float) -> GpuCount:
     if (tier := forward.tier) is not None:
         below = tier.place, tier_bytes(machine, tier), tier_room(machine, tier, reserve)
     counts = (gpus, needed, rule, size, hbm, usable, reserve, node, size / gpus)
-    per_element, per_row = forward.state
-    every = float(sum((t.count * t.rows * (t.dim * per_element + per_row)).flat[0] for t in work.groups))
+    every = float(gpu_memory(forward, replace(work, gpus=np.ones_like(work.gpus))).optimizer_bytes[0])
     return GpuCount(*counts, rows, state, every, buffers, good, *below, float(held.beside_bytes[0]))
 
 

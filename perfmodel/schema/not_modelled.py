@@ -14,7 +14,7 @@ _TORUS = (
 _KINDS = (
     (r"(google-)?tpu|ironwood|v[2-7][ep](-|$)", "a TPU", _TORUS),
     (
-        r"(aws-)?(trn|trainium|inferentia|inf)\d?",
+        r"(aws-)?(trn\d|inf\d|trainium|inferentia)",
         "Trainium",
         "the chips of an instance form a torus, and an UltraServer adds a level between instances",
     ),

@@ -61,3 +61,9 @@ def test_what_the_vendor_measured_is_inside_the_band() -> None:
     seen = 2**28 * 2 * 7 / 8 / 513e9
     assert found.low_s[0] < seen < found.high_s[0]
     assert found.time_s[0] == pytest.approx(seen, rel=0.35)
+
+
+def test_a_name_that_begins_alike_is_only_unknown() -> None:
+    with pytest.raises(BadInputError) as caught:
+        load_machine("infra-h100")
+    assert "Trainium" not in str(caught.value)

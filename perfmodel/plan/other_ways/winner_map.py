@@ -234,7 +234,7 @@ def _cell(ids: str, size: float, batch: int, at: int, columns: Mapping[str, _Col
 def _with_cuts(
     cells: list[MapCell], asked: dict[str, Any], equal: Sequence[EqualBatch], cuts: list[str]
 ) -> list[MapCell]:
-    """With the other shardings that may win, or come close, on the fewest GPUs that one fits."""
+    """With the other shardings that may win, or come close, on the fewest GPUs that any of them fits."""
     if not cuts or (asked.get("reduction") or AUTO) != AUTO:
         return cells
     try:
