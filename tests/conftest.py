@@ -2,7 +2,7 @@
 
 Property tests draw the same examples each time, so that a change is judged by the same tests as the one
 before it; ``pytest -m hypothesis --hypothesis-profile=random`` draws new ones. No test reads a clock: one
-that hangs is ended by its processor time, and one that takes too much memory fails by the peak.
+that hangs is ended by its processor time, and one that takes too much memory fails by what it added.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ RANKS = {
 """Files that start real ranks, each with a core of its own."""
 SEARCHED: dict[Any, Any] = {}
 CPU_S, MOST_BYTES = 50, 4 * 2**30
-"""Of one test: processor time after which it hangs, and the peak of the memory of its process."""
+"""Of one test: processor time after which it hangs, and the memory that it may add to its process."""
 STARTED_CPU_S = 500
 """Of a process that a test starts: a browser serves many tests."""
 
@@ -107,7 +107,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 def _limited(name: str) -> Generator[None, object, object]:
     """A part of a test within its limits."""
     before = resource.getrlimit(resource.RLIMIT_CPU)
-    used = resource.getrusage(resource.RUSAGE_SELF)
+    used, resident_kib = resource.getrusage(resource.RUSAGE_SELF), _resident_kib()
 
     def hangs(*_: object) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, before)
@@ -121,9 +121,14 @@ def _limited(name: str) -> Generator[None, object, object]:
         resource.setrlimit(resource.RLIMIT_CPU, before)
         signal.signal(signal.SIGXCPU, handler)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    if used.ru_maxrss < peak > MOST_BYTES / 1024:
-        pytest.fail(f"{name} took the memory of its process to {peak / 2**20:.1f} GiB")
+    if used.ru_maxrss < peak > resident_kib + MOST_BYTES / 1024:
+        pytest.fail(f"{name} took {(peak - resident_kib) / 2**20:.1f} GiB of memory")
     return answer
+
+
+def _resident_kib() -> float:
+    """Memory of this process now: the tests before left it."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1024
 
 
 def _end_after(cpu_s: int) -> None:

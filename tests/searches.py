@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -39,15 +40,18 @@ def searched_once(kept: dict[Any, Any]) -> Iterator[None]:
         yield
 
 
-def _question(search: Search) -> tuple[Any, ...]:
-    """All that a search depends on: what there is to choose, what loads take, and how it looks."""
+def _question(search: Search) -> str:
+    """Of all that a search depends on: what there is to choose, what loads take, and how it looks."""
     o, tables = search.options, search.evaluator.tables
     arrays = [value for _, value in sorted(vars(o).items()) if isinstance(value, np.ndarray)]
     loads = 10.0 ** np.arange(0, 13, 3)[:, np.newaxis] * np.ones(o.average.shape[1])
-    return (
-        *(value.tobytes() for value in (*arrays, search.evaluator.step_times(loads))),
+    rest = (
         (tables.names, o.gpus, o.domain, search.evaluator.setting.machine.name),
         (search.limit_bytes, search.budget.effort_s, search.restricted),
         (str(search.random.bit_generator.state), Search._near),
         None if search.first is None else search.first.tobytes(),
     )
+    digest = sha256(repr(rest).encode())  # arrays of many options would fill the memory of a worker
+    for array in (*arrays, search.evaluator.step_times(loads)):
+        digest.update(f"{array.shape}{array.dtype}".encode() + array.tobytes())
+    return digest.hexdigest()
