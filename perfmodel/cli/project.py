@@ -88,7 +88,7 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
     experiment = next_experiment(answer) if answer.forward.memory is None else None
     others = tuple(other_kernels(answer)) if answer.forward.memory is None else ()
     issued = None if host is None else hosted(answer, host, file)
-    ahead = ids_ahead(answer) if answer.forward.memory is None else None
+    ahead = ids_ahead(answer.steps) if answer.forward.memory is None else None
     if as_json:
         emit_json(
             "project",

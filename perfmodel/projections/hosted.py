@@ -14,7 +14,7 @@ from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model import bands
 from perfmodel.model.issuing import host_time, issued_ends
 from perfmodel.passes.settings import Setting
-from perfmodel.passes.steps import SPLITS, STEPS, Step
+from perfmodel.passes.steps import SPLITS, STEPS, Step, StepRow
 from perfmodel.projections.projection import Projection
 from perfmodel.schema.calibration import load_calibration
 from perfmodel.schema.constants import load_service_constants
@@ -211,12 +211,11 @@ class HostedStep:
 
 
 @dataclass(frozen=True, eq=False)
-class Hosted:
-    """A projection with the host.
+class Issued:
+    """Steps with the host that issues them.
 
-    time_s, low_s, high_s  of a batch;  baseline_time_s  of the same batch in local memory, with its host
-    slowdown_low, slowdown_high  95 % band of the ratio of the two
-    host_s  that the host works in a pass;  device_s  that the device does
+    time_s, low_s, high_s  of a batch [s]
+    host_ends_s, device_ends_s  the batch at both ends of the interval of the host's costs, and of the steps'
     """
 
     costs: HostCosts
@@ -224,18 +223,12 @@ class Hosted:
     time_s: float
     low_s: float
     high_s: float
-    baseline_time_s: float
-    slowdown_low: float
-    slowdown_high: float
-
-    @property
-    def slowdown(self) -> float:
-        """Time over that in local memory, both with the host."""
-        return self.time_s / self.baseline_time_s
+    host_ends_s: tuple[float, float]
+    device_ends_s: tuple[float, float]
 
     @property
     def host_s(self) -> float:
-        """Work of the host."""
+        """Work of the host in a pass."""
         return sum(step.host_s for step in self.steps)
 
     @property
@@ -250,11 +243,10 @@ class Hosted:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, for JSON."""
-        times = ("time_s", "low_s", "high_s", "baseline_time_s")
-        names = (*times, "slowdown", "slowdown_low", "slowdown_high", "host_s", "device_s", "idle_s")
         return {
             "mode": self.costs.mode,
-            **{name: getattr(self, name) for name in names},
+            **{name: getattr(self, name) for name in ("time_s", "low_s", "high_s")},
+            **{name: getattr(self, name) for name in ("host_s", "device_s", "idle_s")},
             "call_s": self.costs.call_s,
             "operator_s": self.costs.operator_s,
             "launch_s": self.costs.launch_s,
@@ -265,37 +257,71 @@ class Hosted:
         }
 
 
-def hosted(answer: Projection, host: str, calibration: str | None = None) -> Hosted:
-    """A projection with the host that issues it.
+@dataclass(frozen=True, eq=False)
+class Hosted(Issued):
+    """A projection with the host.
 
-    host, calibration  as in ``host_costs``
-    Limits: one local memory, or times that have the host in them already (eager clock) -> BadInputError
+    baseline_time_s  of the same batch in local memory, with its host [s]
+    slowdown_low, slowdown_high  95 % band of the ratio of the two [-]
     """
-    check_clock(answer.setting, host)
-    if answer.forward.training:
-        raise BadInputError(
-            f"--host {host} counts what a host issues of a forward pass alone.", "leave out --host."
-        )
-    steps = [STEPS[row.name] for row in answer.steps]
-    times = np.array([[row.time_s, row.low_s, row.high_s] for row in answer.steps])
-    costs = [host_costs(host, calibration, end) for end in (0, -1, 1)]
-    shown, total = with_host(costs[0], steps, times[:, 0])
-    ends = [float(with_host(one, steps, times[:, 0])[1]) for one in costs[1:]]
-    own = [float(with_host(costs[0], steps, times[:, at])[1]) for at in (1, 2)]
+
+    baseline_time_s: float
+    slowdown_low: float
+    slowdown_high: float
+
+    @property
+    def slowdown(self) -> float:
+        """Time over that in local memory, both with the host."""
+        return self.time_s / self.baseline_time_s
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words, for JSON."""
+        names = ("baseline_time_s", "slowdown", "slowdown_low", "slowdown_high")
+        return super().to_dict() | {name: getattr(self, name) for name in names}
+
+
+def issued(
+    setting: Setting,
+    rows: Sequence[StepRow],
+    host: str,
+    calibration: str | None = None,
+    training: bool = False,
+) -> Issued:
+    """Steps of a pass with the host that issues them.
+
+    host, calibration  as in ``host_costs``;  training  whether it is a training step
+    Limits: a training step, or times that have the host in them already (eager clock) -> BadInputError
+    """
+    check_pass(host, training)
+    check_clock(setting, host)
+    steps = [STEPS[row.name] for row in rows]
+    times = np.array([[row.time_s, row.low_s, row.high_s] for row in rows])
+    costs, low_costs, high_costs = (host_costs(host, calibration, end) for end in (0, -1, 1))
+    shown, total = with_host(costs, steps, times[:, 0])
+    of_host = [float(with_host(one, steps, times[:, 0])[1]) for one in (low_costs, high_costs)]
+    of_device = [float(with_host(costs, steps, times[:, at])[1]) for at in (1, 2)]
     centre = float(total)
-    low = centre - float(bands.quadrature(centre - ends[0], centre - own[0]))
-    high = centre + float(bands.quadrature(ends[1] - centre, own[1] - centre))
-    issue = costs[0].of(steps)
-    rows = tuple(
+    low = centre - float(bands.quadrature(centre - of_host[0], centre - of_device[0]))
+    high = centre + float(bands.quadrature(of_host[1] - centre, of_device[1] - centre))
+    of_rows = zip(rows, costs.of(steps), shown, strict=True)
+    found = tuple(
         HostedStep(row.name, row.label, row.time_s, float(h), _idle(float(t), row.time_s))
-        for row, h, t in zip(answer.steps, issue, shown, strict=True)
+        for row, h, t in of_rows
     )
+    return Issued(costs, found, centre, low, high, (of_host[0], of_host[1]), (of_device[0], of_device[1]))
+
+
+def hosted(answer: Projection, host: str, calibration: str | None = None) -> Hosted:
+    """A projection with the host that issues it. host, calibration, limits  as in ``issued``"""
+    found = issued(answer.setting, answer.steps, host, calibration, answer.forward.training)
     base = answer.baseline_time_s
-    local = costs[0].local_s + base
-    of_host = [end / (cost.local_s + base) for end, cost in zip(ends, costs[1:], strict=True)]
-    of_base = [centre / (costs[0].local_s + answer.totals[f"baseline_{end}_s"]) for end in ("low", "high")]
-    ratios = _ratio_band(centre / local, of_host, [end / local for end in own], of_base)
-    return Hosted(costs[0], rows, centre, low, high, local, *ratios)
+    centre, local = found.time_s, found.costs.local_s + base
+    at_ends = [host_costs(host, calibration, end).local_s + base for end in (-1, 1)]
+    of_host = [end / local_end for end, local_end in zip(found.host_ends_s, at_ends, strict=True)]
+    of_base = [centre / (found.costs.local_s + answer.totals[f"baseline_{end}_s"]) for end in ("low", "high")]
+    of_device = [end / local for end in found.device_ends_s]
+    ratios = _ratio_band(centre / local, of_host, of_device, of_base)
+    return Hosted(**vars(found), baseline_time_s=local, slowdown_low=ratios[0], slowdown_high=ratios[1])
 
 
 def _ratio_band(centre: float, *changed: Sequence[float]) -> tuple[float, float]:
@@ -331,6 +357,15 @@ def with_host(costs: HostCosts, steps: Sequence[Step], device: ArrayLike) -> tup
     ends, issued = issued_ends(np.where(alone > 0, issue, 0.0), alone, _waits(steps))
     ends[-1] = np.maximum(ends[-1], issued[-1])
     return np.diff(ends, axis=0, prepend=0.0), ends[-1]
+
+
+def check_pass(host: str, training: bool) -> None:
+    """Refuse a pass whose calls were not counted. Limits: a training step, or an unknown mode -> an error"""
+    split_host(host)
+    if training:
+        raise BadInputError(
+            f"--host {host} counts what a host issues of a forward pass alone.", "leave out --host."
+        )
 
 
 def check_clock(setting: Setting, host: str) -> None:

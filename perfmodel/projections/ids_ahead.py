@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from perfmodel.model.schedule import COMPUTE, NETWORK, Task, steady
-from perfmodel.projections.projection import Projection
+from perfmodel.passes.steps import StepRow
 
 _NEXT = "next "
 
@@ -30,11 +31,14 @@ class IdsAhead:
         return vars(self)
 
 
-def ids_ahead(answer: Projection) -> IdsAhead | None:
-    """Of a projection. Limits: no ids are exchanged, or no look-up follows them -> None"""
-    names = [row.name for row in answer.steps]
+def ids_ahead(steps: Sequence[StepRow]) -> IdsAhead | None:
+    """Of the steps of a pass, one after the other.
+
+    Limits: no ids are exchanged, or no look-up follows them -> None
+    """
+    names = [row.name for row in steps]
     first = names.index("gather_pool") if "gather_pool" in names else 0
-    before, after = answer.steps[:first], answer.steps[first:]
+    before, after = steps[:first], steps[first:]
     if not any(row.collective for row in before):
         return None
     tasks: list[Task] = []

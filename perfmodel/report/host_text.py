@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from perfmodel.passes.schemes import ROW_WISE
-from perfmodel.projections.hosted import Hosted
+from perfmodel.projections.hosted import Hosted, Issued
 from perfmodel.projections.ids_ahead import IdsAhead
-from perfmodel.report.terminal import facts, paragraph, sides, table
+from perfmodel.report.terminal import paragraph, sides, table
 from perfmodel.schema.evidence import Evidence
 from perfmodel.units import counted, format_fraction, format_ratio, format_time
 
 _INDENT = 5
+_ALONE = "The device alone:"
 HOST_WORDS = {"eager": "an eager host", "compiled": "a compiled pass", "graph": "CUDA graphs"}
 
 
@@ -40,12 +41,24 @@ def host_headline(found: Hosted, gpus: int, way: str, below: str = "", ways: str
         first = f"{format_time(found.time_s)} per batch with {what}: nothing is sharded."
     compared = gpus > 1 or bool(below)
     instead = f" ({times}), instead of {format_time(found.baseline_time_s)}" if compared else ""
-    second = (
-        f"     {format_time(found.time_s)} per batch{instead}; the host works {format_time(found.host_s)} of "
-        f"that, and the device waits {format_time(found.idle_s)} for it"
-    )
+    second = f"     {format_time(found.time_s)} per batch{instead}; {_works(found)}"
     chosen = f"{paragraph(ways, _INDENT)}\n" if ways else ""
-    return f"{sides(first, band)}\n{paragraph(second)}\n{chosen}The device alone:"
+    return f"{sides(first, band)}\n{paragraph(second)}\n{chosen}{_ALONE}"
+
+
+def issued_lines(found: Issued) -> str:
+    """The pass of a plan with the host; the plan without it follows."""
+    what = HOST_WORDS[found.costs.mode]
+    first = f"With {what} {format_time(found.time_s)} per batch."
+    band = f"band {format_time(found.low_s)} – {format_time(found.high_s)}"
+    return f"{sides(first, band)}\n{paragraph(f'     {_works(found)}')}\n{_ALONE}"
+
+
+def _works(found: Issued) -> str:
+    return (
+        f"the host works {format_time(found.host_s)} of that, and the device waits "
+        f"{format_time(found.idle_s)} for it"
+    )
 
 
 def beside_line(found: Hosted) -> str:
@@ -55,8 +68,11 @@ def beside_line(found: Hosted) -> str:
     return paragraph(f"     this is the device alone; with {HOST_WORDS[mode]} {with_host} (--host {mode})")
 
 
-def host_table(found: Hosted, way: str) -> str:
-    """Each step: what the host takes to issue it, and how long the device waits. way  the sharding"""
+def host_table(found: Issued, way: str = "") -> str:
+    """Each step: what the host takes to issue it, and how long the device waits.
+
+    way  the sharding; "" for a plan of several
+    """
     rows = [
         [
             step.label,
@@ -88,11 +104,11 @@ def host_table(found: Hosted, way: str) -> str:
     return f"{table(headers, [*rows, total], left=(0, 4))}\n{paragraph(said)}"
 
 
-def ahead_line(found: IdsAhead) -> str:
+def ahead_fact(found: IdsAhead) -> tuple[str, str]:
     """What the ids of the next batch would hide."""
     share = format_fraction(found.hidden_s / (found.step_s + found.hidden_s))
     text = (
         f"sending them during this batch, as TorchRec's pipelines do, hides "
         f"{format_time(found.hidden_s)} ({share}), and up to {format_time(found.ids_s)} behind dense layers"
     )
-    return facts([("Next ids", text)])
+    return "Next ids", text

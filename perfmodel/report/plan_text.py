@@ -17,8 +17,11 @@ from perfmodel.plan.limiting import limiting
 from perfmodel.plan.listed import table_records
 from perfmodel.plan.outcome import AlikeTables, Baseline, Planned
 from perfmodel.plan.what_ifs import WhatIf
+from perfmodel.projections.hosted import Issued
+from perfmodel.projections.ids_ahead import IdsAhead
 from perfmodel.report.bound_text import bound_words, cut_words, listed_fact
 from perfmodel.report.columns import Column, columns_text
+from perfmodel.report.host_text import ahead_fact, host_table, issued_lines
 from perfmodel.report.projection_text import band, origin
 from perfmodel.report.step_words import ahead_words, beside_words
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table, unbroken
@@ -50,6 +53,8 @@ def plan_text(
     other_pass: str = "",
     changes: Sequence[WhatIf] = (),
     equation: str = "",
+    host: Issued | None = None,
+    ahead: IdsAhead | None = None,
 ) -> str:
     """The whole screen; ``again`` is the line that keeps this plan in a file, if it is not kept yet.
 
@@ -57,10 +62,14 @@ def plan_text(
     capped  whether the memory was said with ``--max-hbm``
     other_pass  the line that plans the other pass;  changes  that were planned besides
     equation  the line that explains the longest step
+    host, ahead  with the host that issues the pass; what ids that are sent a batch ahead would hide
     """
     parts = [pass_line(answer.training, other_pass)] if other_pass else []
-    parts += [headline(answer), gpu_lines(answer, capped), placements(answer), steps(answer), limits(answer)]
+    parts.append(f"{issued_lines(host)}\n{headline(answer)}" if host is not None else headline(answer))
+    parts += [gpu_lines(answer, capped), placements(answer), steps(answer), limits(answer, ahead)]
     parts.append(what_if_lines(changes, answer))
+    if host is not None:
+        parts.append(host_table(host))
     if whole is not None:
         parts.append(whole_text(whole, answer.evaluator.batch * answer.evaluator.gpus))
     parts.append(footer(answer, calibration_file))
@@ -304,8 +313,8 @@ def longest(cost: StepCost) -> tuple[str, str]:
     return f"{', '.join(names[:-1])} and {names[-1]}", " each"
 
 
-def limits(answer: Planned) -> str:
-    """What the time goes to, and whether balance or memory stands in the way."""
+def limits(answer: Planned, ahead: IdsAhead | None = None) -> str:
+    """What the time goes to, whether balance or memory stands in the way, and what ids sent ahead hide."""
     cost, memory = answer.found.cost, answer.found.memory
     row = cost.limiting
     names, each = longest(cost)
@@ -324,7 +333,7 @@ def limits(answer: Planned) -> str:
     full = float(memory.total_bytes.max()) / answer.found.limit_bytes
     if full > 0.9:
         text += f"; memory is {format_fraction(full)} full: more of it would {_more_memory(answer)}"
-    return facts([("Limits", text + ".")])
+    return facts([("Limits", text + "."), *([ahead_fact(ahead)] if ahead else [])])
 
 
 def _more_memory(answer: Planned) -> str:

@@ -15,7 +15,7 @@ from perfmodel.projections.kernel_choice import OtherKernels
 from perfmodel.projections.sensitivity import NextExperiment, Sensitivity
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.experiment_text import experiment_text, run_line
-from perfmodel.report.host_text import ahead_line, beside_line, host_headline, host_table
+from perfmodel.report.host_text import ahead_fact, beside_line, host_headline, host_table
 from perfmodel.report.terminal import (
     command_lines,
     facts,
@@ -76,7 +76,7 @@ def projection_text(
         parts[-1] += f"\n{kernel_lines(answer, others)}"
     if answer.steps:
         parts.append(step_table(answer))
-        parts[-1] += f"\n{ahead_line(ahead)}" if ahead is not None else ""
+        parts[-1] += f"\n{facts([ahead_fact(ahead)])}" if ahead is not None else ""
     if host is not None:
         parts.append(host_table(host, _way(answer)))
     if answer.crossovers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -146,7 +147,7 @@ def test_a_served_pass_with_its_host() -> None:
 
 def test_ids_sent_ahead_hide_what_does_not_share_the_links() -> None:
     answer = project_one(table_bytes=10e12, batch=4096, table_count=8)
-    found = ids_ahead(answer)
+    found = ids_ahead(answer.steps)
     assert found is not None
     rows = {row.name: row.time_s for row in answer.steps}
     links = sum(row.time_s for row in answer.steps if row.collective)
@@ -155,7 +156,7 @@ def test_ids_sent_ahead_hide_what_does_not_share_the_links() -> None:
     assert found.step_s >= links * (1 - 1e-9)
     assert found.hidden_s == pytest.approx(answer.time_s - found.step_s)
     assert 0 < found.hidden_s <= kernels * (1 + 1e-9)
-    assert ids_ahead(project_one(table_bytes=10e9)) is None  # one GPU
+    assert ids_ahead(project_one(table_bytes=10e9).steps) is None  # one GPU
 
 
 def test_the_screen_and_the_document(cli: Any) -> None:
@@ -175,6 +176,25 @@ def test_the_screen_and_the_document(cli: Any) -> None:
     assert found["host"]["mode"] == "compiled" and found["host"]["time_s"] > found["time_s"]
     assert found["ids_ahead"]["hidden_s"] > 0
     assert json.loads(cli(*row_wise).out)["host"] is None
+
+
+def test_a_plan_with_its_host(cli: Any, once: None, tmp_path: Path) -> None:
+    """A plan of row-wise tables alone is a projection: the same steps, the same host."""
+    tables = tmp_path / "tables.csv"
+    tables.write_text("name,rows,dim,pooling\n" + "".join(f"t{n},32000000,128,20\n" for n in range(4)))
+    of_tables = ("--model", str(tables), "--gpus", "16", "--host", "eager")
+    asked = ("plan", *of_tables, "--effort", "quick", "--only", "row-wise,reduced")
+    found = json.loads(cli(*asked, "--json").out)
+    whole = json.loads(cli("project", *of_tables, "--sharding", "row-wise", "--json").out)
+    for name in ("host_s", "idle_s", "device_s", "time_s", "low_s", "high_s"):
+        assert found["host"][name] == pytest.approx(whole["host"][name], rel=1e-9), name
+    assert found["ids_ahead"] == pytest.approx(whole["ids_ahead"], rel=1e-9)
+    text = cli(*asked).out
+    assert re.search(r"^With an eager host .* per batch\. +band ", text, re.M) and "The device alone:" in text
+    assert re.search(r"^Next ids  ", text, re.M)
+    refused = cli(*asked, "--objective", "throughput")
+    assert refused.code == 2 and "of a forward pass alone" in refused.err
+    assert cli("plan", "--model", str(tables), "--gpus", "16,32", "--host", "eager").code == 2
 
 
 def test_what_the_host_does_before_the_first_exchange_is_counted_in_every_pass() -> None:
