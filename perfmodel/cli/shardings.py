@@ -28,6 +28,7 @@ from perfmodel.plan.leading import (
     table_count,
 )
 from perfmodel.plan.sizes import by_size
+from perfmodel.plan.swept import any_fits
 from perfmodel.projections.hosted import Hosted, hosted
 from perfmodel.projections.inputs import TooFewGpusError
 from perfmodel.report.columns import columns_record
@@ -66,7 +67,7 @@ def with_fitting(
     base: Projection, question: Question, ways: Sequence[str] = tuple(WAYS)
 ) -> tuple[Projection, list[Compared]]:
     """The ways, on the fewest GPUs that any of them fits. A note says so where row-wise needs fewer."""
-    found = on_enough(base, question.on_gpus, lambda each: list(compared(each, ways)), _fits, ways)
+    found = on_enough(base, question.on_gpus, lambda each: list(compared(each, ways)), any_fits, ways)
     _say_more(base, found[0], "no sharding fits" if len(ways) > 1 else f"{ways[0]} does not fit")
     return found
 
@@ -113,10 +114,6 @@ def enough_gpus(question: Question) -> str:
 def _say_more(base: Projection, found: Projection, which: str) -> None:
     if found.gpus > base.gpus:
         note(f"{which} {base.gpus} GPUs: planned on {found.gpus}, the fewest that it fits.")
-
-
-def _fits(found: Sequence[Compared]) -> bool:
-    return any(each.answer is not None and each.fits for each in found)
 
 
 def possible(base: Projection, found: Compared, again: Again) -> Compared:

@@ -23,12 +23,16 @@ from perfmodel.cli.options import (
 from perfmodel.cli.output import ProgressBar, check_target, emit, emit_json, note, warn
 from perfmodel.cli.question import Question, on_machines, question_of
 from perfmodel.cli.workload import (
+    ALL,
     check_model,
+    checked_sharding,
     share_of,
 )
 from perfmodel.errors import BadInputError
 from perfmodel.model.sharding import gpus_needed
-from perfmodel.projections import feasible_below, project
+from perfmodel.passes.schemes import ROW_WISE, WAYS
+from perfmodel.plan.swept import MOST_COMPARED, are_compared, swept
+from perfmodel.projections import feasible_below
 from perfmodel.projections.grids import GRIDS, feasible, product
 from perfmodel.projections.inputs import DEFAULTS
 from perfmodel.question.groups import default_optimizer, trains
@@ -40,7 +44,7 @@ from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.tiers import HBM, parse_tiers
 from perfmodel.schema.whole_files import write_whole
 from perfmodel.schema.workload import TableSet
-from perfmodel.units import parse_number
+from perfmodel.units import format_count, parse_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,9 +79,11 @@ def sweep(context: typer.Context, options: SweepOptions) -> None:
     questions = on_machines(question, context.params)
     tiers = parse_tiers(split_values(options.tier, "--tier")) if options.tier else [None]
     questions = [replace(one, tier=below) for one in questions for below in tiers]
+    ways = _ways(options)
     for one in questions:
         one.check_gpus(*axes.get("table_bytes", []))
-    _check_count(axes, len(what) * len(questions))
+    asked = sum(are_compared(ways, one.keywords()) for one in questions)
+    _check_count(axes, len(what) * len(questions), len(what) * asked)
     columns = product(**axes)
     if options.global_batch is not None:
         if "gpus" not in columns:
@@ -85,8 +91,19 @@ def sweep(context: typer.Context, options: SweepOptions) -> None:
         if options.grid is not None:
             raise BadInputError("--grid and --global-batch cannot be combined.", "a grid has its batches.")
         columns["batch"] = np.array([float(share_of(context.params, int(g))) for g in columns["gpus"]])
-    frame = _run(columns, what, questions)
-    _deliver(frame, options.out, as_json=options.as_json, as_csv=options.as_csv)
+    frame = _run(columns, what, questions, ways)
+    how = "each with the fastest sharding that fits it" if ways is None else f"sharded {ways[0]}"
+    how = how if ways is None or len(ways) == 1 else "each with every sharding that it allows"
+    _deliver(frame, how, options.out, as_json=options.as_json, as_csv=options.as_csv)
+
+
+def _ways(options: SweepOptions) -> tuple[str, ...] | None:
+    """The shardings that were named; None: what leads each configuration."""
+    tier = None if options.tier is None else ",".join(options.tier)
+    way = checked_sharding(options.sharding, options.reduction, tier=tier)
+    if way == ALL:
+        return tuple(WAYS)
+    return None if options.sharding is None else (way or ROW_WISE,)
 
 
 def _models(typed: list[str]) -> list[str]:
@@ -129,23 +146,36 @@ def _axes(grid: str | None, given: dict[str, list[str]], of_models: bool) -> dic
     return axes
 
 
-def _check_count(axes: dict[str, list[float]], times: int) -> None:
-    """Limits: more configurations than ``_MOST`` -> BadInputError"""
-    total = math.prod(len(values) for values in axes.values()) * times
-    if total > _MOST:
-        raise BadInputError(f"{_count(total)} are too many at once (at most {_MOST}).", "split the grid.")
+def _check_count(axes: dict[str, list[float]], times: int, compared: int) -> None:
+    """times, compared  what there is of each point of the axes, and of these with shardings to compare
+
+    Limits: more configurations than ``_MOST``, or more to compare than ``MOST_COMPARED`` -> BadInputError
+    """
+    points = math.prod(len(values) for values in axes.values())
+    if points * times > _MOST:
+        raise BadInputError(
+            f"{_count(points * times)} are too many at once (at most {_MOST}).", "split the grid."
+        )
+    if points * compared > MOST_COMPARED:
+        raise BadInputError(
+            f"shardings are compared for at most {format_count(MOST_COMPARED)} configurations, "
+            f"and these are {format_count(points * compared)}.",
+            f"split the grid, or give --sharding {ROW_WISE}, which takes {format_count(_MOST)} at once.",
+        )
 
 
 def _run(
-    columns: dict[str, NDArray[np.float64]], what: Sequence[str | TableSet], questions: list[Question]
+    columns: dict[str, NDArray[np.float64]],
+    what: Sequence[str | TableSet],
+    questions: list[Question],
+    ways: Sequence[str] | None,
 ) -> pd.DataFrame:
-    """what  element types of equal tables, or sets of tables"""
+    """what  element types of equal tables, or sets of tables;  ways  as in ``swept``"""
     points = len(next(iter(columns.values())))
     total = points * len(what) * len(questions)
     bar = ProgressBar(total, _count(total))
-    frames, constants = [], []
+    frames, constants, answered = [], [], 0
     for question in questions:
-        machine, options = question.machine, question.keywords("machine")
         with question.advised():
             same = _constants(question)
             for each in what:
@@ -154,15 +184,20 @@ def _run(
                 for start in range(0, points, _CHUNK):
                     part = {name: column[start : start + _CHUNK] for name, column in columns.items()}
                     kept = _possible(part, question, each)
-                    bar.advance(kept.size)
+                    bar.advance(int(kept.size - kept.sum()))
                     if not kept.any():
                         continue
                     part = {name: column[kept] for name, column in part.items()}
-                    frames.append(project(part, machine, **own, **options))
-                    constants.append({**same, **word, "clock": str(frames[-1]["clock"].iloc[0])})
+                    frame = swept(part, ways, bar.advance, {**question.keywords(), **own})
+                    answered += frame.index.nunique()
+                    if len(frame):
+                        frames.append(frame.reset_index(drop=True))
+                        constants.append({**same, **word, "clock": str(frame["clock"].iloc[0])})
     bar.close()
-    left_out = total - sum(map(len, frames))
+    left_out = total - answered
     why = "tables that do not fit the GPUs, or have fewer rows than there are GPUs"
+    if ways is not None and tuple(ways) != (ROW_WISE,):
+        why += ", or do not allow the sharding"
     if any(question.tier for question in questions):
         why += ", or a tier or a cache without room for them"
     if not frames:
@@ -271,7 +306,8 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(model=frame["model"].cat.rename_categories(cell))
 
 
-def _deliver(frame: pd.DataFrame, out: Path | None, *, as_json: bool, as_csv: bool) -> None:
+def _deliver(frame: pd.DataFrame, how: str, out: Path | None, *, as_json: bool, as_csv: bool) -> None:
+    """how  the configurations are sharded, in words"""
     if out is not None:
         if out.suffix.lower() == ".csv":
             write_whole(out, lambda path: _write_csv(_named(frame), path))
@@ -289,4 +325,4 @@ def _deliver(frame: pd.DataFrame, out: Path | None, *, as_json: bool, as_csv: bo
         words = {name: str for name in frame.columns if frame[name].dtype.kind not in "iufb"}
         emit_json("sweep", rows=frame.astype(words).to_dict(orient="records"))
     else:
-        emit(sweep_text(frame))
+        emit(sweep_text(frame, how))

@@ -113,11 +113,12 @@ class CollectiveOptions(OutputOptions, MachineOptions):
 class SweepOptions(NodeOptions, TrainingOptions, RowWiseOptions, GlobalBatchOptions):
     """Project all combinations of the given values: one row each, in SI units.
 
+    Each has the sharding that project leads with, the fastest that fits; --sharding row-wise takes millions.
     Lists are separated by commas, ranges double: 1TB..16TB is 1, 2, 4, 8 and 16 TB.
 
     \b
     Examples
-      perfmodel sweep --grid paper-1 --out paper-1.csv
+      perfmodel sweep --grid paper-1 --sharding row-wise --out paper-1.csv
       perfmodel sweep --grid paper-2 --gpus 128 --scenario nvlink-everywhere --csv
       perfmodel sweep --table-size 1TB..64TB --batch 128..4096 --dim 32,128 --out sweep.parquet
       perfmodel sweep --gpus 16,128 --machine h100-sxm-ib,gb200-nvl72 --csv
@@ -145,6 +146,7 @@ class SweepOptions(NodeOptions, TrainingOptions, RowWiseOptions, GlobalBatchOpti
     pooling: Annotated[Texts, groups.POOLING.saying("Rows summed per bag.", several=True)] = None
     dim: Annotated[Texts, groups.DIM.saying("Elements per row.", several=True)] = None
     dtype: Annotated[Texts, Opt("fp64, fp32 (default), fp16, bf16, fp8, int8.", "TYPE")] = None
+    sharding: groups.BestSharding = None
     machine: Annotated[
         Texts,
         Opt(

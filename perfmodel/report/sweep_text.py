@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perfmodel.passes.schemes import ROW_WISE
 from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import paragraph, table
 from perfmodel.units import (
@@ -32,6 +31,7 @@ _CONFIGURATION = (
     "pooling",
     "dim",
     "dtype",
+    "sharding",
 )
 
 
@@ -39,9 +39,10 @@ _TIME = ("time_s", "time of a batch", format_time, ("Fastest", "Slowest"))
 _SLOWDOWN = ("slowdown", "slowdown", format_ratio, ("Least slowed", "Most slowed"))
 
 
-def sweep_text(frame: pd.DataFrame) -> str:
+def sweep_text(frame: pd.DataFrame, how: str) -> str:
     """The range and the configurations at its two ends: of several machines by time, of one by slowdown.
 
+    how  they are sharded, in words
     A slowdown is against one GPU of the same machine, so it ranks no machines.
     """
     kept = frame[frame["fits"]] if frame["fits"].any() else frame
@@ -52,7 +53,7 @@ def sweep_text(frame: pd.DataFrame) -> str:
     low, high = (form(float(ordered[key].iloc[i])) for i in (0, -1))
     middle = form(float(ordered[key].median()))
     of = "" if by_time else " the time of one GPU with all rows"
-    head = f"{counted(len(kept), 'configuration')}, sharded {ROW_WISE}: {what} {low} to {high}{of}, "
+    head = f"{counted(len(kept), 'configuration')}, {how}: {what} {low} to {high}{of}, "
     head += f"median {middle}."
     if len(kept) < len(frame):
         left = len(frame) - len(kept)
@@ -70,7 +71,7 @@ def sweep_text(frame: pd.DataFrame) -> str:
 
 
 def _differs(frame: pd.DataFrame, name: str) -> bool:
-    return name == "gpus" or frame[name].nunique() > 1
+    return name in ("gpus", "sharding") or frame[name].nunique() > 1
 
 
 def _rows(frame: pd.DataFrame, varying: list[str], by_time: bool) -> str:

@@ -78,7 +78,7 @@ explain rows --table-size 10TB --sharding ub
 explain gather --table-size 10TB --tier uvm-caching:10% --alpha 1.05
 chip explain L1 --chip ascend-910 --rows 2000 --dim 128 --batch 4096 --pooling 4 --json
 chip explain GM-UB --chip h100-sxm --rows 2000 --dim 64 --batch 1024 --pooling 8
-sweep --grid paper-1 --csv
+sweep --grid paper-1 --sharding row-wise --csv
 sweep --grid paper-2 --gpus 128 --scenario nvlink-everywhere --csv
 sweep --table-size 1TB..64TB --batch 128..4096 --dim 32,128 --json
 sweep --table-size 1TB..8TB --tier hbm,uvm,uvm-caching:1% --alpha 1.05 --csv

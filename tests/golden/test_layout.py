@@ -22,7 +22,7 @@ SCREENS = {
     "project_row_wise": ["project", "--table-size", "10TB", "--sharding", "row-wise"],
     "project_fits": ["project", "--table-size", "10GB"],
     "collective": ["collective", "--op", "all", "--size", "1MiB", "--gpus", "128"],
-    "sweep": ["sweep", "--grid", "paper-1"],
+    "sweep": ["sweep", "--table-size", "1TB..8TB", "--batch", "128,1024"],
     "plan": [
         "plan",
         "--model",

@@ -81,7 +81,7 @@ def test_bars_of_the_tornado_are_the_swings(asked: Projection) -> None:
 
 def test_the_value_in_the_sentence_follows_the_machine() -> None:
     pcie = block(tornado(project_one(table_bytes=10e12, reserve=0, machine="l40s-pcie")))
-    assert pcie.title.startswith("PCIe of one GPU")
+    assert pcie.title.startswith("Of row-wise shards, PCIe of one GPU")
 
 
 def test_values_around_what_was_asked() -> None:
@@ -131,6 +131,22 @@ def test_the_sentence_is_of_the_picture_that_is_shown(asked: Projection) -> None
     assert found.title == found.switches[0].title != found.switches[1].title
     frames[1].loc[0, "slowdown"] = 999.0
     assert "999× (tables 1, dim 16)" in block(heat_map(asked, frames)).switches[1].title
+
+
+def test_a_plane_of_a_training_step_has_its_time() -> None:
+    step = project_one(table_bytes=10e12, objective="training", optimizer="adam")
+    frame = plane(step, *PLANES[0])
+    (own,) = frame[(frame["batch"] == 1024) & (frame["pooling"] == 32)]["slowdown"]
+    assert own == pytest.approx(step.slowdown)
+
+
+def test_pictures_of_row_wise_shards_say_so(asked: Projection) -> None:
+    below = project_one(table_bytes=10e12, tier="uvm")
+    for figure in (tornado, heat_map):
+        shown = block(figure(asked))
+        titles = [shown.title, *(switch.title or shown.title for switch in shown.switches)]
+        assert all("row-wise" in title for title in titles)
+        assert "row-wise" not in block(figure(below)).title
 
 
 def test_cells_that_cannot_be_are_empty() -> None:

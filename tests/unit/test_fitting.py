@@ -115,7 +115,17 @@ def test_nothing_that_does_not_fit_is_advised() -> None:
 
 
 def test_a_sweep_has_the_memory_of_a_gpu_and_marks_what_does_not_fit(cli: Any) -> None:
-    words = ("sweep", "--table-size", "1TB", "--batch", "1024,8388608", "--gpus", "64")
+    words = (
+        "sweep",
+        "--table-size",
+        "1TB",
+        "--batch",
+        "1024,8388608",
+        "--gpus",
+        "64",
+        "--sharding",
+        "row-wise",
+    )
     done: Outcome = cli(*words, "--json")
     rows = json.loads(done.out)["rows"]
     assert [row["fits"] for row in rows] == [True, False]

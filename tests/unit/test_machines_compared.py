@@ -233,8 +233,8 @@ def test_explain_has_the_money_of_a_rack(cli: Any, tmp_path: Path) -> None:
 
 
 def test_a_sweep_of_machines_is_sorted_by_time_and_one_of_a_machine_by_slowdown(cli: Any) -> None:
-    """A100 takes longer than H100 and is slowed less: one of its GPUs takes longer too."""
-    words = ("sweep", "--table-size", "10TB", "--machine")
+    """Row-wise, A100 takes longer than H100 and is slowed less: one of its GPUs takes longer too."""
+    words = ("sweep", "--table-size", "10TB", "--sharding", "row-wise", "--machine")
     text = cli(*words, "gb200-nvl72,a100-sxm-ib,h100-sxm-ib").out
     frame = rows_of_sweep(cli, *words, "gb200-nvl72,a100-sxm-ib,h100-sxm-ib")
     by_time = sorted(frame, key=lambda row: row["time_s"])

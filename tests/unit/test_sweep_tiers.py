@@ -20,7 +20,9 @@ TB = 1e12
 
 def test_tiers_are_an_axis_and_each_row_is_a_projection(cli: Any) -> None:
     words = ("sweep", "--table-size", "1TB,2TB", "--tier", "hbm,uvm,uvm-caching:1%,lfu", "--alpha", "1.05")
+    words += ("--reduction", "reduce-scatter")  # row-wise
     rows = json.loads(cli(*words, "--json").out)["rows"]
+    assert {row["sharding"] for row in rows} == {"row-wise"}
     tiers = ["hbm", "hbm", "uvm", "uvm", "uvm-caching:1%,lfu", "uvm-caching:1%,lfu"]
     assert [row["tier"] for row in rows] == tiers
     assert {row["distribution"] for row in rows} == {"zipf:1.05"}

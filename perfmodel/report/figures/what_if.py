@@ -10,6 +10,7 @@ import numpy as np
 
 from perfmodel.projections import Projection, feasible_below, grids, project
 from perfmodel.projections.sensitivity import Sensitivity, Swing, sensitivities, swings
+from perfmodel.question.groups import OBJECTIVES
 from perfmodel.report.columns import Column, attributes, columns_record
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
@@ -89,7 +90,7 @@ def tornado(asked: Projection) -> Block | Missing:
     top, kind = found[0], ALL_KEYS[found[0].key]
     return TORNADO.block(
         sentence(
-            f"{kind.meaning} ({format_quantity(top.value, kind.unit)}, {top.evidence}) "
+            f"{_of_shards(asked)}{kind.meaning} ({format_quantity(top.value, kind.unit)}, {top.evidence}) "
             f"changes the slowdown most: {format_ratio(top.halved)} if halved, {format_ratio(top.doubled)} "
             "if doubled"
         ),
@@ -99,6 +100,11 @@ def tornado(asked: Projection) -> Block | Missing:
         _source(asked, "one value is changed at a time"),
         tuple(_swing_row(swing, asked.slowdown) for swing in found),
     )
+
+
+def _of_shards(asked: Projection) -> str:
+    """Whose slowdown it is, for the page leads with another sharding's. Limits: rows below the HBM -> "" """
+    return "of row-wise shards, " if asked.forward.tier is None else ""
 
 
 def _changes_title(before: float, found: Sequence[Sensitivity]) -> str:
@@ -209,7 +215,8 @@ def plane(asked: Projection, across: str, up: str) -> pd.DataFrame:
     known: dict[str, Any] = {"dtype": dtype, "reserve": reserve, "gpus_per_node": forward.gpus_per_node}
     options = {
         **known, "setting": asked.setting, "reduction": forward.reduction, "payload": forward.payload,
-        "distribution": forward.ids, "tier": forward.tier,
+        "distribution": forward.ids, "tier": forward.tier, "optimizer": forward.optimizer,
+        "objective": OBJECTIVES[forward.training],
     }  # fmt: skip
     if forward.tier is None:
         kept = grids.feasible(columns, machine, **known)
@@ -258,7 +265,7 @@ def heat_map(asked: Projection, frames: Sequence[pd.DataFrame] = ()) -> Block | 
             " × ".join(_NAMES[name] for name in names),
             {"visible": [other == names for other in _PLANES]},
             _axes(names, frame, asked),
-            _heat_title(frame, names),
+            _heat_title(asked, frame, names),
         )
         for names, frame in zip(_PLANES, frames, strict=True)
     ]
@@ -331,7 +338,7 @@ def _cell_text(cell: dict[Any, Any] | None, names: tuple[str, str]) -> str:
     )
 
 
-def _heat_title(frame: pd.DataFrame, names: tuple[str, str]) -> str:
+def _heat_title(asked: Projection, frame: pd.DataFrame, names: tuple[str, str]) -> str:
     """Of one picture: its least and its most slowed cell."""
     cells = frame.sort_values("slowdown", kind="stable").to_dict("records")
 
@@ -340,7 +347,8 @@ def _heat_title(frame: pd.DataFrame, names: tuple[str, str]) -> str:
         return f"{format_ratio(float(cell['slowdown']))} ({where})"
 
     return sentence(
-        f"for tables of the same size, the slowdown goes from {words(cells[0])} to {words(cells[-1])}"
+        f"{_of_shards(asked)}for tables of the same size, the slowdown goes from {words(cells[0])} "
+        f"to {words(cells[-1])}"
     )
 
 

@@ -1,0 +1,112 @@
+"""Shardings of ``perfmodel sweep``: each row is what ``project`` leads with, or a sharding that was named."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfmodel.passes.schemes import ROW_WISE, WAYS
+
+TRAINING = ("--table-size", "10TB", "--objective", "training")
+SHARDINGS = (None, None, ROW_WISE, "row-wise-ub", "table-wise", "grid", "data-parallel")
+SAME = ("gpus", "gpus_needed", "time_s", "low_s", "high_s", "slowdown", "slowdown_low", "slowdown_high")
+QUESTIONS = st.fixed_dictionaries(
+    {
+        "--table-size": st.sampled_from(["20GB", "300GB", "1TB", "1.2TB", "10TB"]),
+        "--batch": st.sampled_from(["64", "1024", "65536"]),
+        "--dim": st.sampled_from(["4", "128"]),
+    },
+    optional={
+        "--tables": st.sampled_from(["3", "64"]),
+        "--pooling": st.sampled_from(["1", "100"]),
+        "--gpus": st.sampled_from(["1", "8", "20", "24"]),
+        "--dtype": st.just("fp16"),
+        "--objective": st.just("training"),
+        "--alpha": st.just("1.05"),
+        "--reserve": st.just("0"),
+        "--reduction": st.just("two-level"),
+        "--machine": st.sampled_from(["gb200-nvl72", "a100-sxm-ib"]),
+    },
+)
+
+
+@settings(max_examples=25)
+@given(question=QUESTIONS, sharding=st.sampled_from(SHARDINGS))
+def test_one_configuration_is_the_headline_of_project(cli: Any, question: Any, sharding: Any) -> None:
+    if sharding is not None:
+        question = question | {"--sharding": sharding}
+    words = [word for pair in question.items() for word in pair]
+    alone, swept = cli("project", *words, "--json"), cli("sweep", *words, "--json")
+    if alone.code and not swept.code:
+        assert [row["fits"] for row in json.loads(swept.out)["rows"]] == [False]
+        return
+    assert swept.code == alone.code
+    if alone.code:
+        return
+    answer, (row,) = json.loads(alone.out), json.loads(swept.out)["rows"]
+    assert {name: row[name] for name in SAME} == pytest.approx({name: answer[name] for name in SAME})
+    fits = answer["gpu_count"]["fits"]
+    assert (row["fits"], row["evidence"]) == (fits, answer["evidence"])
+    assert row["sharding"] == answer.get("sharding", ROW_WISE) or (fits, row["sharding"]) == (
+        False,
+        ROW_WISE,
+    )
+
+
+def test_the_default_is_what_project_leads_with(cli: Any, tmp_path: Path) -> None:
+    """10 TB of training: unique rows take 10.1x where row-wise takes 26.2x."""
+    (row,) = csv.DictReader(io.StringIO(cli("sweep", *TRAINING, "--csv").out))
+    assert (row["sharding"], round(float(row["slowdown"]), 1)) == ("row-wise-ub", 10.1)
+    (row,) = csv.DictReader(io.StringIO(cli("sweep", *TRAINING, "--sharding", "row-wise", "--csv").out))
+    assert (row["sharding"], round(float(row["slowdown"]), 1)) == (ROW_WISE, 26.2)
+    import pandas as pd
+
+    file = tmp_path / "sweep.parquet"
+    assert cli("sweep", *TRAINING, "--out", str(file)).code == 0
+    assert list(pd.read_parquet(file)["sharding"]) == ["row-wise-ub"]
+
+
+def test_a_screen_says_which_sharding_each_row_has(cli: Any) -> None:
+    screen = cli("sweep", "--table-size", "1TB,10TB").out
+    assert "each with the fastest sharding that fits it" in " ".join(screen.split())
+    rows = [line.split() for line in screen.splitlines() if line.startswith((" 1 TB", " 10 TB"))]
+    assert {(*row[:2], row[3]) for row in rows} == {
+        ("1", "TB", "row-wise-two-level"),
+        ("10", "TB", "row-wise-ub"),
+    }
+
+
+def test_all_is_a_row_for_each_sharding_that_is_possible(cli: Any) -> None:
+    rows = json.loads(cli("sweep", "--table-size", "1TB,2TB", "--sharding", "all", "--json").out)["rows"]
+    for size in (1e12, 2e12):
+        ways = [row["sharding"] for row in rows if row["table_bytes"] == size]
+        assert ways == [way for way in WAYS if way in ways] and {"column-wise", ROW_WISE} <= set(ways)
+    left = cli("sweep", "--table-size", "20GB,1TB", "--gpus", "16", "--sharding", "table-wise", "--csv")
+    (row,) = csv.DictReader(io.StringIO(left.out))
+    assert float(row["table_bytes"]) == 2e10
+    assert "1 of 2 configurations left out" in left.err and "do not allow the sharding" in left.err
+
+
+def test_more_than_can_be_compared_are_refused_and_row_wise_is_not(cli: Any) -> None:
+    words = (
+        "sweep",
+        "--table-size",
+        "1TB..64TB",
+        "--batch",
+        "1..65536",
+        "--dim",
+        "16..512",
+        "--pooling",
+        "1,2,3",
+    )
+    refused = cli(*words, "--csv")
+    assert refused.code == 2 and "--sharding row-wise" in refused.err and "2 142" in refused.err
+    done = cli(*words, "--sharding", "row-wise", "--csv")
+    assert len(done.out.splitlines()) == 1 + 7 * 17 * 6 * 3
