@@ -240,7 +240,15 @@ def projection_of(base: Projection, evaluator: Evaluator, found: Alike) -> Proje
         crossovers=(),
         question=replace(base.question, sharding=found.way) if base.question else None,
         shards=f"{found.way}: {shards_text(found)}" if base.gpus > 1 else "",
+        fullest_part=_fullest_part(evaluator, found),
     )
+
+
+def _fullest_part(evaluator: Evaluator, found: Alike) -> float:
+    """``Evaluator.fullest_part`` of the table in whose row parts look-ups are least even."""
+    schemes = zip(evaluator.tables.kinds[1].tolist(), found.plan.placements, strict=True)
+    tables = {(kind, each.scheme): table for table, (kind, each) in enumerate(schemes)}
+    return max(evaluator.fullest_part(table, scheme) for (_, scheme), table in tables.items())
 
 
 def planned_projection(base: Projection, found: Planned) -> Projection:

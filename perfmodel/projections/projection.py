@@ -140,6 +140,20 @@ class Projection:
     crossovers: tuple[Crossover, ...]
     question: Understood | None = None
     shards: str = ""  # of a sharding other than row-wise: what a GPU holds
+    fullest_part: float = 1.0  # ids of the GPU with the hottest row of a table, over those of the mean GPU
+
+    @property
+    def uneven(self) -> str:
+        """That the GPU with the hottest row has more to do than these times count; "" where it is little."""
+        if self.fullest_part < _UNEVEN:
+            return ""
+        more = format_ratio(self.fullest_part)
+        return f"the GPU with the hottest row gets {more} the ids of the mean GPU, whose times these are"
+
+    @property
+    def every_note(self) -> tuple[str, ...]:
+        """The notes and ``uneven``, for an answer that has no line of its own for it."""
+        return (*self.notes, *([self.uneven] if self.uneven else []))
 
     @property
     def loads(self) -> GpuLoads:
@@ -207,7 +221,8 @@ class Projection:
             "calibrations": list(self.calibrations),
             "steps": [step.to_dict() for step in self.steps],
             "crossovers": [vars(c) | {"clocks": [str(x) for x in c.clocks]} for c in self.crossovers],
-            "notes": list(self.notes),
+            "fullest_part": self.fullest_part,
+            "notes": list(self.every_note),
         }
 
 
@@ -247,6 +262,7 @@ def projection_at(forward: Forward, many: Configs, reserve: float, found: Costed
         calibrations=setting.links.calibrations,
         notes=(*setting.notes, *_too_much(count, forward, work), *_notes(work, clocks, forward)),
         crossovers=tuple(_crossovers(setting, forward, steps, int(work.gpus[0]))),
+        fullest_part=fullest_part(forward, work) if forward.memory is None else 1.0,
     )
 
 
@@ -333,12 +349,6 @@ def _notes(work: Configs, clocks: tuple[Clock, ...], forward: Forward) -> Iterat
     if forward.reduction == TWO_LEVEL and gpus > 1 and (domain in (1, gpus) or gpus % domain):
         why = f"all {gpus:.0f} GPUs are in one domain" if domain == gpus else f"domains of {domain:.0f} GPUs"
         yield f"{why}: the {BY_DOMAIN} exchange is a flat reduce-scatter here"
-    fullest = fullest_part(forward, work) if forward.memory is None else 1.0
-    if fullest >= _UNEVEN:
-        yield (
-            f"the GPU with the hottest row of a table gets {format_ratio(fullest)} the ids of the mean one, "
-            "whose times these are: all would wait for it; perfmodel plan copies hot rows"
-        )
     if work.filled and forward.memory is None:
         size = format_bytes(float(work.table_bytes[0]), binary=False)
         yield f"no table size is given: the tables are assumed to fill the memory, {size}"

@@ -38,6 +38,7 @@ def leading_text(found: Leading, calibration_file: str | None, again: Again) -> 
     answer, base = found.answer, found.base
     lines = [beside_words(found), planned_words(found), question_words(base)]
     lines += [gpu_words(answer)] if found.best else []
+    lines += [answer.uneven]
     below = [paragraph(line, _INDENT) for line in lines if line]
     parts = ["\n".join([paragraph(headline(found)), *below])]
     if found.best:

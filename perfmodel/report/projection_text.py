@@ -72,6 +72,8 @@ def projection_text(
         parts[0] = f"{host_headline(host, answer.gpus, _way(answer), below, ways)}\n{parts[0]}"
     elif beside is not None:
         parts[0] += f"\n{beside_line(beside)}"
+    if answer.uneven:
+        parts[0] += f"\n{paragraph(answer.uneven, 5)}"
     if answer.gpus > 1:
         parts[-1] += f"\n{kernel_lines(answer, others)}"
     if answer.steps:

@@ -36,10 +36,23 @@ def test_a_grid_that_loses_an_axis_says_so(cli: Any) -> None:
 def test_the_shard_with_the_hottest_row_is_told() -> None:
     """All look-ups of 16 GPUs ask for one row: its owner gets 16 times the mean."""
     p = project_one(table_bytes=1e12, distribution="one-row")
-    (said,) = [note for note in p.notes if "hottest row" in note]
-    assert p.gpus == 16 and "16.0× the ids of the mean one" in said
-    assert not any("hottest" in note for note in project_one(table_bytes=1e12).notes)
-    assert not any("hottest" in note for note in project_one(table_bytes=1e9, distribution="one-row").notes)
+    (said,) = [note for note in p.every_note if "hottest row" in note]
+    assert p.gpus == 16 and "16.0× the ids of the mean GPU" in said
+    assert not project_one(table_bytes=1e12).uneven
+    assert not project_one(table_bytes=1e9, distribution="one-row").uneven
+
+
+def test_the_answer_itself_says_how_uneven_skewed_ids_are(cli: Any) -> None:
+    """Row-wise, its screen and its document; unique rows are asked for once, so none is hottest."""
+    words = ("project", "--table-size", "10TB", "--alpha", "1.05")
+    done = cli(*words, "--sharding", "row-wise")
+    (line,) = [line for line in done.out.splitlines() if "hottest row" in line]
+    said = json.loads(cli(*words, "--sharding", "row-wise", "--json").out)
+    assert f"gets {said['fullest_part']:.1f}× the ids of the mean GPU" in line
+    assert "hottest" not in done.err and any("hottest" in note for note in said["notes"])
+    assert json.loads(cli(*words, "--json").out)["fullest_part"] == 1
+    leads = cli("project", "--table-size", "1TB", "--alpha", "1.05").out  # two-level
+    assert len([line for line in leads.splitlines() if "hottest row gets" in line]) == 1
 
 
 def test_columns_that_a_narrow_page_leaves_out_are_named(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:

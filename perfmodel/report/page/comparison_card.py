@@ -107,5 +107,5 @@ def _notes(pair: Pair) -> list[str]:
     if clocks[0] != clocks[1]:
         notes.append(f"the times have different clocks: A {clocks[0]}, B {clocks[1]}")
     for letter, _, answer in pair.sides:
-        notes += [f"{letter}: {note}" for note in answer.notes]
+        notes += [f"{letter}: {note}" for note in answer.every_note]
     return notes

@@ -64,7 +64,7 @@ def leading_card(found: Leading, *, whole: bool, prices: Prices | None = None) -
         _sentence(planned_words(found)) if whole else "",
         alert=unwrapped(measure_text(found, _own_file(answer))),
         evidence=evidence_bar(answer.evidence_shares()),
-        notes=list(answer.notes),
+        notes=list(answer.every_note),
         question=question_words(found.base),
         findings=findings if found.best else findings[1:] if found.changes else [],
     )

@@ -40,7 +40,7 @@ def question_card(answer: Projection) -> Card:
         "; ".join(filter(None, [str(count), answer.shards, _memory(answer)])),
         evidence_bar(answer.evidence_shares()),
         _alert(answer),
-        list(answer.notes),
+        list(answer.every_note),
     )
 
 
