@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -15,6 +16,8 @@ from perfmodel.cli.plan_options import check_page
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.question.passes import LoadOptions
 from perfmodel.report.load_text import load_text
+
+_OF_OUTPUT = ("report", "force", "as_json", "as_csv")
 
 
 def load(context: typer.Context, options: LoadOptions) -> None:
@@ -32,7 +35,9 @@ def load(context: typer.Context, options: LoadOptions) -> None:
         known = {**answer.to_dict(), "cost": cost, "calibration_file": file}
         emit_json("load", machine=setting.machine.name, host=options.host, **known)
     else:
-        emit(load_text(answer, asked.hourly, setting, file, options.host))
+        explained = replace(TypedLine.of(context), command=("perfmodel", "explain", "load"))
+        explain = explained.text(without=_OF_OUTPUT)
+        emit(load_text(answer, asked.hourly, setting, explain, file, options.host))
         for line in setting.notes:
             warn(line)
 
@@ -44,7 +49,7 @@ def _write_page(context: typer.Context, asked: LoadAnswer, path: Path) -> None:
     from perfmodel.report.page.load_page import load_page
 
     line = TypedLine.of(context)
-    command = line.text(without=["report", "force", "as_json", "as_csv"], more=["--report", path.name])
+    command = line.text(without=_OF_OUTPUT, more=["--report", path.name])
     doubts = alerts(None, asked.question.calibration)
     write(load_page(asked.answer, asked.hourly, asked.setting, command, doubts), path, "html")
     note(f"wrote {path}")

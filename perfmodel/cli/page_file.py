@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,8 +43,8 @@ def format_of(out: Path | None, typed: str | None, option: str = "--out") -> str
         if named in PICTURES:
             raise BadInputError(
                 f"{option} {out}: a page is not {ending.removeprefix('.').upper()}.",
-                "its name must end in .html or .md; for one picture, with the same options, e.g. "
-                f"perfmodel figure slowdown --out {out}; perfmodel figure lists the others.",
+                "its name must end in .html or .md; perfmodel figure lists pictures and draws one, e.g.\n"
+                f"  {shlex.join(['perfmodel', 'figure', 'slowdown', '--out', str(out)])}",
             )
         if named is None:
             folder = "; --format svg --out FOLDER is a folder of pictures" if option == "--out" else ""

@@ -13,7 +13,7 @@ from perfmodel.projections.hosted import Hosted
 from perfmodel.projections.inputs import DEFAULTS
 from perfmodel.report.experiment_text import experiment_text, run_line
 from perfmodel.report.projection_text import Again, explain_words, provenance, step_table
-from perfmodel.report.terminal import page_width, paragraph, table, unbroken
+from perfmodel.report.terminal import command_lines, page_width, paragraph, table, unbroken
 from perfmodel.schema.distributions import UNIFORM
 from perfmodel.schema.workload import DTYPE_BYTES
 from perfmodel.units import (
@@ -52,13 +52,15 @@ def leading_text(found: Leading, calibration_file: str | None, again: Again) -> 
 
 
 def more_words(found: Leading, again: Again) -> str:
-    """What asks for more, in one line: where the command that explains the longest step fits it, whole."""
+    """What asks for more, with the command that explains the longest step: in one line where it fits it."""
     more = "More: -v, --sharding all"
     if not found.best:
         return paragraph(more)
-    words = explain_words(found.answer)
-    line = f"{more}, {again(words)}"
-    return line if len(line) <= page_width() else paragraph(f"{more}, {' '.join(words)} and the same options")
+    command = again(explain_words(found.answer))
+    line = f"{more}, {command}"
+    return (
+        line if len(line) <= page_width() else f"{more}, and for the longest step\n{command_lines(command)}"
+    )
 
 
 def headline(found: Leading) -> str:

@@ -7,7 +7,7 @@ from perfmodel.projections.hosted import host_costs
 from perfmodel.report.columns import Column, columns_text
 from perfmodel.report.hourly_text import hourly_words
 from perfmodel.report.load_headline import headline, rate, uncertain, unsure
-from perfmodel.report.terminal import facts, paragraph, table, unbroken
+from perfmodel.report.terminal import command_lines, facts, paragraph, table, unbroken
 from perfmodel.schema.evidence import Evidence
 from perfmodel.service.closed_forms import ABOUT, AT_LEAST, AT_MOST, EQUAL, ClosedForm
 from perfmodel.service.events import WAITS
@@ -53,12 +53,14 @@ def load_text(
     answer: ServiceLoad,
     hourly: HourlyCost,
     setting: Setting,
+    explain: str,
     calibration_file: str | None = None,
     host: str | None = None,
 ) -> str:
     """The whole screen.
 
     hourly  what an hour takes;  calibration_file  the user's own;  host  whose time is in the pass
+    explain  the command that explains these numbers
     """
     parts = [
         headline(answer),
@@ -68,7 +70,7 @@ def load_text(
         load_table(answer),
         made_of(answer.asked),
         batch_table(answer),
-        closed_forms(answer),
+        closed_forms(answer, explain),
         footer(answer, setting, calibration_file, host),
     ]
     return "\n\n".join(parts)
@@ -210,8 +212,8 @@ def _per_s(per_s: float) -> str:
     return rate(per_s).partition("request")[0].strip()
 
 
-def closed_forms(answer: ServiceLoad) -> str:
-    """What holds without a simulation, beside what it finds."""
+def closed_forms(answer: ServiceLoad, explain: str) -> str:
+    """What holds without a simulation, beside what it finds. explain  as in ``load_text``"""
     who = "a replica" if answer.replicas > 1 else "the service"
     first = f"Closed forms beside the simulation of {who}, at {rate(answer.asked.load_per_s)}"
     inside = answer.asked.to_dict()["requests_inside"]
@@ -220,11 +222,10 @@ def closed_forms(answer: ServiceLoad) -> str:
         f"A request that comes alone takes {format_time(answer.least_s)} at its own p99, slowest ranks "
         "included. That is no sum of the pass and the slowest above, which are means over the requests near "
         f"the p99 of all. {many} "
-        "requests are inside on average (Little's law). The equation behind each number: perfmodel explain "
-        "load, with the same options."
+        "requests are inside on average (Little's law). The equation behind each number:"
     )
     shown = table(["", *CLOSED_HEAD], closed_rows(answer), left=(0,))
-    return f"{paragraph(first)}\n{shown}\n{paragraph(words)}"
+    return f"{paragraph(first)}\n{shown}\n{paragraph(words)}\n{command_lines(explain)}"
 
 
 _FEW = 10  # requests, of which a part is said too

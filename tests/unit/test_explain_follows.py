@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +17,9 @@ MANY = "--table-size 10TB --tables 300 --dim 128 --pooling 20 --machine h200-sxm
 
 
 def pasted(text: str) -> list[str]:
-    """The words of the last command in a text."""
-    line = next(line for line in reversed(text.splitlines()) if "perfmodel explain" in line)
+    """The words of the last command in a text, which may go on over lines."""
+    lines = text.replace(" \\\n", "").splitlines()
+    line = next(line for line in reversed(lines) if "perfmodel explain" in line)
     return shlex.split(line[line.index("perfmodel explain") :])[1:]
 
 
@@ -38,14 +40,25 @@ def test_every_step_that_project_prints_is_explained_with_its_numbers(cli: Any, 
 
 
 def test_the_command_of_the_longest_step_is_on_the_screen_and_runs(cli: Any) -> None:
-    for options in ("--table-size 10TB", "--table-size 10TB --sharding row-wise", "--table-size 60GB"):
+    for options in ("--table-size 10TB", "--table-size 10TB --sharding row-wise", "--table-size 60GB", MANY):
         shown = cli("project", *options.split())
         steps = json.loads(cli("project", *options.split(), "--json").out)["steps"]
         longest = max(steps, key=lambda step: step["time_s"])
         words = pasted(shown.out)
         assert words[1] == longest["name"].replace("_", "-")
         assert json.loads(cli(*words, "--json").out)["step"] == longest
-    assert cli("project", *MANY.split()).out.splitlines()[-1].endswith("and the same options")
+
+
+def test_a_load_prints_the_command_that_explains_it(cli: Any, tmp_path: Path) -> None:
+    """Quoted: the file of tables has a space in its name."""
+    tables = tmp_path / "my tables.csv"
+    tables.write_text("rows,dim,pooling\n100000,64,20\n", encoding="utf-8")
+    options = ("--model", str(tables), "--gpus", "8", "--qps", "10k", "--p99", "10ms", "--requests", "10000")
+    shown = cli("load", *options)
+    assert "the same options" not in shown.out
+    words = pasted(shown.out)
+    assert words[:2] == ["explain", "load"] and sorted(words[2:]) == sorted(options)
+    assert cli(*words).code == 0
 
 
 @pytest.mark.parametrize(
