@@ -122,7 +122,7 @@ def build_table(
         )
     group = Group.of(gpus, machine.domain_gpus_of(gpus_per_node))
     law = calibration.law(collective)
-    measured_on = load_machine(calibration.machine) if borrowed else machine
+    measured_on = load_machine(calibration.machine) if borrowed else machine.unchanged()
     curve = calibration.curve(collective, gpus, group.domain_gpus)
     if curve is not None:
         spread = from_curve(curve, calibration)

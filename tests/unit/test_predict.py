@@ -12,9 +12,11 @@ import perfmodel
 from perfmodel.collectives import corrections, grid, spreads
 from perfmodel.collectives.choose import choose_calibration, version_key
 from perfmodel.collectives.estimate import CollectiveModel
+from perfmodel.collectives.stored import step_constants
 from perfmodel.collectives.time_tables import _latency_share
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model.collectives import speed_of_light_time
+from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock, Evidence
@@ -381,6 +383,18 @@ def test_smoothing_is_a_bell_of_three_widths() -> None:
     reach = np.abs(away) <= int(3 * width)
     np.testing.assert_allclose(found[reach] / found[middle], np.exp(-0.5 * (away[reach] / width) ** 2))
     assert not found[~reach].any() and reach.sum() > 2 * width
+
+
+def test_steps_of_other_links_are_counted_once() -> None:
+    """Without NVLink the law starts from the machine that was measured, and its steps change after that."""
+    machine, group, size = load_machine("h100-sxm-ib"), Group.of(16, 8), grid.GRID_BYTES
+    model = CollectiveModel.load(machine.with_overrides({"nvlink_domain_gpus": 1, "pcie_bytes_per_s": 450e9}))
+    law = model.calibration.law("reduce_scatter")
+    assert law is not None and not model.borrowed
+    stages = model.table("reduce_scatter", 16, 8).stages
+    steps = step_constants(machine, load_priors())
+    first = LINK_LAWS[law.law].time_at(np.log(np.array(law.values)), steps, "reduce_scatter", group, size)
+    np.testing.assert_allclose(stages[0].log_time, np.log(first), atol=1e-12)
 
 
 @pytest.mark.parametrize(("share", "code"), [(0.52, 1), (0.48, 2)])
