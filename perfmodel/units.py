@@ -148,14 +148,14 @@ def parse_count(text: str, name: str = "", *, allow_zero: bool = False) -> int:
 
 
 def parse_ratio(text: str, name: str = "", *, allow_zero: bool = False) -> float:
-    """A ratio: ``1.55``, ``62.8×``, ``62.8x`` or ``85 %``.
+    """A ratio: ``1.55``, ``62.8×``, ``62.8x``, ``2:1`` or ``85 %``.
 
     Limits: 85 % -> 0.85; 1.55× -> 1.55; negative, any other unit -> BadInputError
     """
     parts = _split(text, name, "a ratio", "1.55 or 85%", zero=allow_zero)
     if parts.unit == "%":
         return parts.number / 100
-    if parts.unit not in ("", "×", "x"):
+    if parts.unit not in ("", "×", "x", ":1"):
         raise BadInputError(f"{parts.subject}: {parts.unit!r} is not a ratio.", "write 1.55 or 85%.")
     return parts.number
 

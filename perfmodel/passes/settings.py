@@ -143,9 +143,9 @@ def of_its_file(machine: Machine) -> tuple[str, ...]:
     keys = sorted(machine.overrides - set(machine.what_ifs))
     if not keys:
         return ()
+    before = machine.unchanged()
     words = ", ".join(
-        f"{key} {machine.quantity(key)} and not "
-        f"{machine.quantity(key).model_copy(update={'value': machine.original(key)})}"
+        f"{key} {machine.quantity(key)} and not {before.quantity(key) if before.knows(key) else 'stated'}"
         for key in keys
     )
     return (

@@ -18,7 +18,7 @@ from perfmodel.schema.evidence import RING_BACKENDS, Backend, Clock, Evidence
 from perfmodel.schema.files import invalid_fields, looks_like_path, unknown_name
 from perfmodel.schema.gate import read_toml
 from perfmodel.schema.limits import limits_of
-from perfmodel.schema.machine_keys import ALL_KEYS, KEYS, TIER_KEYS
+from perfmodel.schema.machine_keys import ALL_KEYS, FABRIC_KEYS, KEYS
 from perfmodel.schema.memory_rates import MEMORY_RATE, above_memory, copied, scaled
 from perfmodel.schema.not_modelled import refuse_other_shapes
 
@@ -103,6 +103,7 @@ class Machine(BaseModel):
         if unknown := [key for key in self.accepted if key not in ALL_KEYS]:
             raise ValueError(f"accepted: {', '.join(unknown)}: not a machine value")
         _check_domain(self)
+        _check_fabric(self)
         return self
 
     def doubts(self) -> dict[str, str]:
@@ -120,7 +121,7 @@ class Machine(BaseModel):
             raise unknown_name("machine value", key, ALL_KEYS)
         if key not in self.values:
             raise BadInputError(
-                f"machine {self.name} does not say its {key}: {TIER_KEYS[key].meaning}.",
+                f"machine {self.name} does not say its {key}: {ALL_KEYS[key].meaning}.",
                 f"give it: --set {key}=…, or in a machine file.",
             )
         return self.values[key]
@@ -261,6 +262,24 @@ def _check_domain(machine: Machine) -> None:
         raise ValueError(f"nvlink_domain_gpus {domain} does not fit nodes of {node} GPUs")
 
 
+def _check_fabric(machine: Machine) -> None:
+    given = [key for key in FABRIC_KEYS if key in machine.values]
+    if given and "pod_nodes" not in given:
+        raise ValueError(f"{given[0]} needs pod_nodes: {FABRIC_KEYS['pod_nodes'].meaning}")
+    if "spine_oversubscription" in given and "spine_nodes" not in given:
+        raise ValueError(f"spine_oversubscription needs spine_nodes: {FABRIC_KEYS['spine_nodes'].meaning}")
+    if "spine_nodes" in given and machine.count("spine_nodes") % machine.count("pod_nodes"):
+        raise ValueError(
+            f"spine_nodes {machine.count('spine_nodes')} is no multiple of pod_nodes "
+            f"{machine.count('pod_nodes')}: a spine joins whole pods"
+        )
+    if "rails" in given and machine.gpus_per_node % machine.count("rails"):
+        raise ValueError(
+            f"rails {machine.count('rails')} does not divide the {machine.gpus_per_node} GPUs of a node: "
+            "a rail has as many cards of each node as the others"
+        )
+
+
 def doubted_values(where: str, doubted: Mapping[str, str], how: str) -> BadInputError:
     """The question about values that are far from anything sold; ``how`` accepts them."""
     lines = "\n".join(f"{where}{key}: {text}" for key, text in doubted.items())
@@ -320,9 +339,11 @@ def beside_shipped(machine: Machine) -> Machine:
         for key, quantity in shipped.values.items()
         if machine.knows(key) and not math.isclose(quantity.value, machine.value(key), rel_tol=_SAME)
     }
-    if not originals:
+    fabric = [key for key in FABRIC_KEYS if machine.knows(key) and not shipped.knows(key)]
+    if not originals and not fabric:
         return machine
-    return machine.model_copy(update={"overrides": frozenset(originals), "originals": originals})
+    changed = frozenset([*originals, *fabric])
+    return machine.model_copy(update={"overrides": changed, "originals": originals})
 
 
 _SAME = 1e-9

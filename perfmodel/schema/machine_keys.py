@@ -77,5 +77,15 @@ TIER_KEYS: dict[str, ValueKey] = {
 }
 """What a machine may also say: memory below the HBM, and power. A question that needs one says so."""
 
-ALL_KEYS = {**KEYS, **TIER_KEYS}
-"""Both."""
+FABRIC_KEYS: dict[str, ValueKey] = {
+    "pod_nodes": ValueKey("count", False, "nodes under one leaf or pod, inside which nothing is shared"),
+    "oversubscription": ValueKey("ratio", False, "cards of a pod over its links up, in bytes per second"),
+    "spine_nodes": ValueKey("count", False, "nodes under one spine, where a core joins several"),
+    "spine_oversubscription": ValueKey("ratio", False, "the same of a spine and its links to the core"),
+    "rails": ValueKey("count", False, "leaves of a pod, each for the cards of one index; 1 = one for all"),
+    "switch_hop_s": ValueKey("s", True, "what a switch more on the way of a message takes"),
+}
+"""What a machine may say of the switches above its cards; without ``pod_nodes`` none of them is a limit."""
+
+ALL_KEYS = {**KEYS, **TIER_KEYS, **FABRIC_KEYS}
+"""All of them."""
