@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import numpy.typing as npt
 
 from perfmodel.collectives.stored import step_constants
+from perfmodel.model.fabric import Fabric
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Law
+from perfmodel.schema.evidence import Backend, Evidence
 from perfmodel.schema.machine import Machine
+from perfmodel.schema.machine_keys import FABRIC_KEYS
 from perfmodel.schema.priors import load_priors
 
 Floats = npt.NDArray[np.float64]
@@ -23,6 +28,8 @@ _LINK_KEYS = (
     "nvlink_domain_gpus",
 )
 _STEP = 0.02
+_FELT = 1e-3
+"""Of a time: less is not printed."""
 
 
 def touches_links(machine: Machine) -> bool:
@@ -73,7 +80,13 @@ def scaled_unknowns(log_unknowns: Floats, law: Law, machine: Machine, measured_o
 
 
 def rate_shift(
-    machine: Machine, measured_on: Machine, law: Law, collective: str, group: Group, payload_bytes: Floats
+    machine: Machine,
+    measured_on: Machine,
+    law: Law,
+    backend: Backend,
+    collective: str,
+    group: Group,
+    payload_bytes: Floats,
 ) -> Floats:
     """Change of ln t that the law sees from the machine that was measured to this one.
 
@@ -82,22 +95,69 @@ def rate_shift(
     priors = load_priors()
     before = np.log(np.array(law.values))
     after = scaled_unknowns(before, law, machine, measured_on)
-    own, theirs = step_constants(machine, priors), step_constants(measured_on, priors)
+    own, theirs = (step_constants(each, priors, backend) for each in (machine, measured_on))
     time_at = LINK_LAWS[law.law].time_at
     new = time_at(after, own, collective, group, payload_bytes)
     old = time_at(before, theirs, collective, group, payload_bytes)
     return np.asarray(np.log(new / old))
 
 
+@dataclass(frozen=True)
+class AbovePods:
+    """What the switches above the pods do to the times of a group, on the same sizes.
+
+    slower  whether they do anything;  share  - d ln t / d ln rate of the links up [-]
+    log_sd  of ln t: what is not known of these links;  rank  of the weakest evidence of what is said of them
+    """
+
+    slower: npt.NDArray[np.bool_]
+    share: Floats
+    log_sd: Floats
+    rank: int
+
+
+def above_pods(
+    machine: Machine, law: Law, backend: Backend, collective: str, group: Group, payload_bytes: Floats
+) -> AbovePods | None:
+    """By the law with and without them, and with links up that are worse by what is not known of them.
+
+    A ratio of 1 is what measured clusters have: how flows share such links is in their spread.
+    Limits: one pod and no rail to change -> None;  a ratio of 1 -> log_sd 0
+    """
+    priors = load_priors()
+    steps, log_sd = step_constants(machine, priors, backend), _paths_log_sd(machine)
+    fabric = steps.fabric
+    if not fabric.crossed_by_pairs(group.domains):
+        return None
+    unknowns = scaled_unknowns(np.log(np.array(law.values)), law, machine, machine.unchanged())
+
+    def log_time(other: Fabric) -> Floats:
+        of_it = replace(steps, fabric=other)
+        return np.log(LINK_LAWS[law.law].time_at(unknowns, of_it, collective, group, payload_bytes))
+
+    narrow = np.exp(log_sd)
+    levels = [replace(each, ratio=each.ratio * narrow) if each.ratio > 1 else each for each in fabric.levels]
+    worse = log_time(replace(fabric, levels=tuple(levels))) - log_time(fabric)
+    said = (machine.quantity(key).evidence for key in FABRIC_KEYS if machine.knows(key))
+    slower = log_time(fabric) - log_time(Fabric()) > _FELT
+    return AbovePods(slower, worse / log_sd, worse, Evidence.weakest(said).rank)
+
+
+def _paths_log_sd(machine: Machine) -> float:
+    """What the machine's file says of its links up, else what is believed of any."""
+    said = machine.quantity("oversubscription").log_sd if machine.knows("oversubscription") else None
+    return said or load_priors().uncertainty.paths_log_sd
+
+
 def rate_shares(
-    machine: Machine, law: Law, collective: str, group: Group, payload_bytes: Floats
+    machine: Machine, law: Law, backend: Backend, collective: str, group: Group, payload_bytes: Floats
 ) -> dict[str, Floats]:
     """- d ln t / d ln rate for the rates inside a domain, across domains, and of the slow protocol.
 
     1 where the time is all bytes over that rate, 0 where the rate does not matter; the rest is latency.
     """
     measured_on = machine.unchanged()
-    steps = step_constants(machine, load_priors())
+    steps = step_constants(machine, load_priors(), backend)
     centre = scaled_unknowns(np.log(np.array(law.values)), law, machine, measured_on)
     shares, link_law = {}, LINK_LAWS[law.law]
     for kind in ("inside", "across", "protocol"):

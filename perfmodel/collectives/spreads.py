@@ -299,7 +299,7 @@ def from_law(
             else f"use --backend {machine.ring_backend}, or another --calibration.",
         )
     priors = load_priors()
-    steps = step_constants(machine, priors)
+    steps = step_constants(machine, priors, calibration.backend)
     unknowns, link_law = np.log(np.array(law.values)), LINK_LAWS[law.law]
     noise = priors.uncertainty
 

@@ -13,7 +13,15 @@ import numpy.typing as npt
 
 from perfmodel.collectives.corrections import Correction
 from perfmodel.collectives.grid import GRID_BYTES, GRID_LOG2, PER_OCTAVE
-from perfmodel.collectives.rates import across_rate, inside_rate, rate_shares, rate_shift, touches_links
+from perfmodel.collectives.rates import (
+    AbovePods,
+    above_pods,
+    across_rate,
+    inside_rate,
+    rate_shares,
+    rate_shift,
+    touches_links,
+)
 from perfmodel.collectives.spreads import (
     Doubt,
     Spread,
@@ -25,10 +33,11 @@ from perfmodel.collectives.spreads import (
     inside_bound,
     stack_rank,
 )
+from perfmodel.collectives.stored import fabric_of
 from perfmodel.model.collectives import speed_of_light_time
 from perfmodel.model.unknowns import Group
 from perfmodel.schema.calibration import Calibration, Curve, Law
-from perfmodel.schema.evidence import RING_BACKENDS, Evidence
+from perfmodel.schema.evidence import RING_BACKENDS, Backend, Evidence
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.priors import load_priors
 
@@ -42,6 +51,7 @@ LIMITS = (
     "network latency",
     "NIC rate",
     "protocol rate",
+    "rate above the pods",
 )
 _Z95 = 1.96
 _SHORTEST_S = 1e-12
@@ -132,11 +142,12 @@ def build_table(
         spread = between_cells(calibration, collective, group) or from_law(
             measured_on, calibration, law, collective, group
         )
-    return _finish(machine, calibration, borrowed, law, collective, group, spread, curve)
+    return _finish(machine, measured_on, calibration, borrowed, law, collective, group, spread, curve)
 
 
 def _finish(
     machine: Machine,
+    measured_on: Machine,
     calibration: Calibration,
     borrowed: bool,
     law: Law | None,
@@ -159,31 +170,41 @@ def _finish(
     if touches_links(machine):
         weakest = Evidence.ASSUMED.rank
     found = inside_bound(calibration, collective, group) if curve is None else None
-    if weakest and law is not None:
-        measured_on = load_machine(calibration.machine) if borrowed else machine.unchanged()
-        log_time = log_time + rate_shift(machine, measured_on, law, collective, group, GRID_BYTES)
+    backend, moved = calibration.backend, False
+    above = above_pods(machine, law, backend, collective, group, GRID_BYTES) if law is not None else None
+    if above is not None:
+        moved = fabric_of(machine, backend) != fabric_of(measured_on, backend)
+    if (weakest or moved) and law is not None:
+        log_time = log_time + rate_shift(machine, measured_on, law, backend, collective, group, GRID_BYTES)
         stages.append(Stage("links of this machine for those that were measured", rate_shift, log_time))
         if found is not None:
             size, bound = found
             inside = Group.of(group.domain_gpus, group.domain_gpus)
-            found = size, bound + rate_shift(machine, measured_on, law, collective, inside, size)
+            found = size, bound + rate_shift(machine, measured_on, law, backend, collective, inside, size)
     if found is not None:
         log_time = np.maximum(log_time, found[1])
         stages.append(Stage("at least what the ranks of one domain need", inside_bound, log_time))
+    evidence = np.maximum(spread.evidence, weakest)
+    anchors = np.array(curve.anchor_bytes) if curve else np.empty(0)
+    if above is not None and (moved or curve is None):  # else these ranks were measured over them
+        anchors = anchors[~above.slower[_place(anchors)[0]]]
+        evidence = np.where(above.slower, np.maximum(evidence, above.rank), evidence)
+        log_sd = np.hypot(log_sd, above.log_sd)
+        doubts.append(Doubt("how flows share the links above the pods", above.log_sd))
     log_least = np.log(np.maximum(speed_of_light(machine, collective, group), _SHORTEST_S))
     log_time = np.maximum.accumulate(np.maximum(log_time, log_least))
     stages.append(Stage("at least the speed of light, or a smaller message", speed_of_light_time, log_time))
     low = np.maximum.accumulate(np.maximum(log_time - _Z95 * log_sd, log_least))
-    share, limit = _latency_share(machine, law, collective, group, log_time)
+    share, limit = _latency_share(machine, law, backend, collective, group, log_time, above)
     return TimeTable(
         log_time,
         np.minimum(low, log_time),
         np.maximum.accumulate(log_time + _Z95 * log_sd),
         float(np.exp(log_time[0])),
         share,
-        np.maximum(spread.evidence, weakest).astype(np.int8),
+        evidence.astype(np.int8),
         limit,
-        np.array(curve.anchor_bytes) if curve else np.empty(0),
+        anchors,
         max(stack_rank(curve, calibration), weakest) if curve else 0,
         spread.basis,
         tuple(stages),
@@ -203,7 +224,13 @@ def speed_of_light(machine: Machine, collective: str, group: Group) -> Floats:
 
 
 def _latency_share(
-    machine: Machine, law: Law | None, collective: str, group: Group, log_time: Floats
+    machine: Machine,
+    law: Law | None,
+    backend: Backend,
+    collective: str,
+    group: Group,
+    log_time: Floats,
+    above: AbovePods | None,
 ) -> tuple[Floats, Codes]:
     """Share of the time at each size that no link rate would shorten, and what the time rests on most.
 
@@ -215,8 +242,9 @@ def _latency_share(
         share = np.exp(log_time[0] - log_time)
         codes = np.where(share < 0.5, 2, 1) + (2 if across else 0)
         return share, np.asarray(codes, np.int8)
-    shares = rate_shares(machine, law, collective, group, GRID_BYTES)
+    shares = rate_shares(machine, law, backend, collective, group, GRID_BYTES)
     latency = np.clip(1 - sum(shares.values()), 0, 1)
-    columns = np.stack([latency, shares["inside"], shares["across"], shares["protocol"]])
-    names = np.array([3 if across else 1, 2, 4, 5], np.int8)
+    up = np.zeros(GRID_BYTES.size) if above is None else above.share  # a part of what crosses the cards
+    columns = np.stack([latency, shares["inside"], shares["across"] - up, shares["protocol"], up])
+    names = np.array([3 if across else 1, 2, 4, 5, 6], np.int8)
     return np.asarray(latency), np.asarray(names[columns.argmax(axis=0)], np.int8)

@@ -7,15 +7,16 @@ Each law is written once, as ordinary arithmetic. With floats or arrays it compu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from perfmodel.model import collectives as parts
+from perfmodel.model import fabric as above
 from perfmodel.model.collectives import PROTOCOLS
 from perfmodel.model.curves import join_power
-from perfmodel.model.recording import Number, larger, named
+from perfmodel.model.recording import Number, ceil_ratio, larger, named, smaller
 from perfmodel.model.unknowns import PAIRWISE, RING_TREE, Group, StepConstants, Unknown, Unknowns
 
 Floats = npt.NDArray[np.float64]
@@ -115,6 +116,7 @@ def ring(
         constant = nccl.ring_network_s if group.domain_gpus > 1 else nccl.tree_network_s
         crossing = named("network_k", u[f"{key}_network_ratio"] * constant[protocol], "a step across")
         hops = hops + named("n", network_steps, "steps across domains") * crossing
+    hops = hops + _switches(nccl, group, lambda pods: parts.ring_steps(collective, group.gpus, pods)[1])
     return Candidate(
         f"ring {protocol}",
         named("base_k", u[f"{key}_base_ratio"] * nccl.ring_base_s[protocol], "launch and first step"),
@@ -148,9 +150,11 @@ def tree(
         across = u[f"{key}_network_ratio"] * nccl.tree_network_s[protocol]
         depth = named("depth", parts.tree_depth(group.domains), "levels of the tree between domains")
         hops = hops + depth * named("network_k", across, "a step across")
+        hops = hops + _switches(nccl, group, parts.tree_depth)
     shape = (group.gpus, group.smallest_domain_gpus, group.domains, nccl.rate_sharpness)
     rate = parts.tree_bus_bandwidth(u["link_bytes_per_s"], u["nic_bytes_per_s"], *shape)
     rate = named("B_tree", rate, "rate of the trees' links") * u["tree_fraction"]
+    rate = _tree_rate_above(rate, u, nccl, group)
     choice = u["tree_choice_ratio"]
     return Candidate(
         f"tree {protocol}",
@@ -201,13 +205,14 @@ def nvls(u: Unknowns, nccl: StepConstants, collective: str, group: Group, protoc
         )
     depth = named("depth", parts.tree_depth(group.domains), "levels of the tree between domains")
     crossing = named("network_k", u["nvls_tree_ratio"] * nccl.nvls_tree_step_s, "a step across")
-    hops = 2 * depth * crossing
+    hops = 2 * depth * crossing + 2 * _switches(nccl, group, parts.tree_depth)
     of_chunk = nccl.nvls_channel_bytes / nccl.nvls_tree_chunk_bytes
     rate = named("B_switch", rate / (1 + of_chunk), "bus bandwidth inside one domain, in the tree's chunks")
     shape = (group.gpus, group.smallest_domain_gpus, group.domains, sharp)
     rate = parts.tree_bus_bandwidth(rate, u["nic_bytes_per_s"], *shape)
     if group.domains > 2:
         rate = rate * u["nvls_tree_fraction"]
+    rate = _tree_rate_above(rate, u, nccl, group)
     return Candidate(
         "NVLS",
         base,
@@ -229,11 +234,15 @@ def pat(u: Unknowns, nccl: StepConstants, collective: str, group: Group, protoco
     """
     step, ratio = nccl.ring_network_s["Simple"], u["simple_network_ratio"]
     hops = parts.pat_hops(group.domains, step, nccl.pat_overlap, nccl.pat_rank_s) * ratio
+    hops = hops + _switches(nccl, group, parts.tree_depth)
+    rate = _ring_rate(u, nccl, group) * nccl.pat_fraction
+    wire = parts.bus_factor(collective, group.gpus)
+    rate = _rate_above(rate, u, nccl, group, lambda pod: above.pat_crossings(group.domains, pod) / wire)
     return Candidate(
         "PAT",
         named("base_k", u["simple_base_ratio"] * nccl.pat_base_s, "launch and first step"),
         named("hops_k", hops, "dependent steps of one chunk together"),
-        named("bandwidth_k", _ring_rate(u, nccl, group) * nccl.pat_fraction, "bus bandwidth of k"),
+        named("bandwidth_k", rate, "bus bandwidth of k"),
         1.0,
         u["simple_choice_ratio"],
         pat,
@@ -244,7 +253,46 @@ def _ring_rate(u: Unknowns, nccl: StepConstants, group: Group) -> Number:
     """``collectives.ring_bus_bandwidth``: the domain that is filled last has the fewest cards."""
     shape = (group.smallest_domain_gpus, group.domains, nccl.rate_sharpness)
     rate = parts.ring_bus_bandwidth(u["link_bytes_per_s"], u["nic_bytes_per_s"], *shape)
-    return named("B_ring", rate, "rate of the ring's links")
+    return named("B_ring", _rate_above(rate, u, nccl, group), "rate of the ring's links")
+
+
+def _rate_above(
+    rate: Number,
+    u: Unknowns,
+    nccl: StepConstants,
+    group: Group,
+    copies: Callable[[Number], Number] | None = None,
+) -> Number:
+    """A bus bandwidth, or what the links above the pods leave of it (``fabric.uplink_rate``).
+
+    copies  bytes that a pod sends up over those of a ring's edge, by its domains;  None: those of a ring
+    Limits: one pod, or no ratio above 1 -> the rate
+    """
+    for level in nccl.fabric.crossed(group.domains):
+        if level.ratio > 1:
+            up = above.uplink_rate(u["nic_bytes_per_s"], group.domain_gpus, level.domains, level.ratio)
+            up = named(f"B_{level.name}", up, f"rate of the links above a {level.name}")
+            rate = smaller(rate, up if copies is None else up / copies(level.domains))
+    return rate
+
+
+def _tree_rate_above(rate: Number, u: Unknowns, nccl: StepConstants, group: Group) -> Number:
+    """``_rate_above`` of trees: a pod sends ``fabric.tree_crossings`` copies of S."""
+    wire = parts.bus_factor("all_reduce", group.gpus)
+    return _rate_above(rate, u, nccl, group, lambda pod: above.tree_crossings(group.domains, pod) / wire)
+
+
+def _switches(nccl: StepConstants, group: Group, crossings: Callable[[Number], Number]) -> Number:
+    """What the switches above the pods add to dependent steps: two more for each crossing of a level.
+
+    crossings  steps that cross, by the number of pods
+    Limits: one pod, or no time for a switch -> 0
+    """
+    added: Number = 0.0
+    for level in nccl.fabric.crossed(group.domains) if nccl.fabric.hop_s > 0 else ():
+        pods = named(f"N_{level.name}", ceil_ratio(group.domains, level.domains), f"{level.name}s")
+        added = 2 * nccl.fabric.hop_s * crossings(pods) + added
+    return added
 
 
 def _part(u: Unknowns, nccl: StepConstants, group: Group, protocol: str, ring_rate: Number) -> Number:
@@ -300,7 +348,11 @@ def ring_tree_choice(
     found = ring_tree_candidates(u, nccl, collective, group, algorithm)
     factor = named("f", parts.bus_factor(collective, group.gpus), "bus factor: bytes on the wire over S")
     times = [named(f"t({each.name})", each.time_s(payload_bytes * factor), "its time") for each in found]
-    expected = [each.choice * time for each, time in zip(found, times, strict=True)]
+    told = times
+    if nccl.fabric.levels:  # which NCCL's table knows nothing of
+        table = ring_tree_candidates(u, replace(nccl, fabric=above.Fabric()), collective, group, algorithm)
+        told = [each.time_s(payload_bytes * factor) for each in table]
+    expected = [each.choice * time for each, time in zip(found, told, strict=True)]
     shares = parts.chosen_shares(expected, nccl.choice_sharpness)
     return LibraryChoice(found, times, expected, shares)
 
@@ -340,7 +392,10 @@ def pairwise_time(
     Limits: S = 0 -> alpha;  S -> inf -> slope of the bytes term;  increasing in S
     """
     shape = (group.gpus, group.domain_gpus, group.domains)
-    per_peer = (u["launch_s"], u["peer_s"], u["network_s"], u["node_peer_s"], u["remote_peer_s"])
+    network_s = u["network_s"]
+    if nccl.fabric.hop_s > 0:
+        network_s = network_s + 2 * nccl.fabric.hop_s * len(nccl.fabric.crossed_by_pairs(group.domains))
+    per_peer = (u["launch_s"], u["peer_s"], network_s, u["node_peer_s"], u["remote_peer_s"])
     alpha = parts.pairwise_latency(*per_peer, *shape, nccl.p2p_channels)
     alpha = named("alpha", alpha, "time of an empty message")
     cost = u["link_rendezvous_s"] if group.domains == 1 else u["rendezvous_s"]
@@ -353,6 +408,12 @@ def pairwise_time(
         lonely = parts.pairwise_transfer_time(payload_bytes, copies, *rates, *small, nccl.rate_sharpness)
         full = named("bytes_full", moved, "of the ranks of a full domain")
         moved = larger(full, named("bytes_last", lonely, "of those of the last domain, which has more peers"))
+    for level in nccl.fabric.narrow(group.domains):
+        pod_gpus = named(f"p_{level.name}", level.domains * group.domain_gpus, f"GPUs under a {level.name}")
+        rails = nccl.fabric.rails if level is nccl.fabric.levels[0] else 1
+        up = (u["nic_bytes_per_s"], group.gpus, group.domain_gpus, pod_gpus, level.ratio, rails)
+        crossing = above.crossing_time(payload_bytes, copies, *up)
+        moved = larger(moved, named(f"bytes_{level.name}", crossing, f"on the links above a {level.name}"))
     rho = named("rho", share, "part of r that these messages pay")
     return alpha + cost * rho + named("bytes", moved, "time of the bytes on the slower kind of link")
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from perfmodel.model.collectives import PROTOCOLS, domains_of
+from perfmodel.model.fabric import Fabric
 from perfmodel.model.recording import Number, named
 
 Unknowns = Mapping[str, Number]
@@ -132,6 +133,7 @@ class StepConstants:
     rendezvous_half_bytes: Number = field(metadata=_said("u_half", "u at which half of r shows", _PRIORS))
     p2p_channels: Number = field(metadata=_said("C", "channels: remote domains served side by side", _PRIORS))
     has_nvls: bool = field(metadata=_said("", "whether the switch reduces"))
+    fabric: Fabric = field(default=Fabric(), metadata=_said("", "switches above the cards"))
 
 
 @dataclass(frozen=True)

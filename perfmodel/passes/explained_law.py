@@ -15,8 +15,9 @@ from perfmodel.collectives.rates import scaled_unknowns
 from perfmodel.collectives.stored import step_constants
 from perfmodel.model import collectives
 from perfmodel.model.differences import log_span
+from perfmodel.model.fabric import Fabric, Level
 from perfmodel.model.laws import LINK_LAWS, LibraryChoice, ring_tree_choice, ring_tree_time
-from perfmodel.model.recording import Recorded, named, unit_of
+from perfmodel.model.recording import SECONDS, Recorded, named, unit_of
 from perfmodel.model.unknowns import Group, StepConstants
 from perfmodel.passes.equations import Equation
 from perfmodel.passes.letters import LETTERS
@@ -65,7 +66,7 @@ class ExplainedLaw:
     @property
     def constants(self) -> StepConstants:
         """NCCL's constants for the links of this machine."""
-        return step_constants(self.model.machine, load_priors())
+        return step_constants(self.model.machine, load_priors(), self.model.calibration.backend)
 
     @property
     def taken(self) -> int | None:
@@ -181,7 +182,9 @@ def recorded_constants(constants: StepConstants) -> StepConstants:
     for each in fields(constants):
         value, (symbol, meaning, source) = getattr(constants, each.name), each.metadata["said"]
         given = {"unit": unit_of(each.name), "meaning": meaning, "source": source}
-        if isinstance(value, bool):
+        if isinstance(value, Fabric):
+            found[each.name] = _recorded_fabric(value)
+        elif isinstance(value, bool):
             found[each.name] = value
         elif isinstance(value, Mapping):
             found[each.name] = {
@@ -191,3 +194,17 @@ def recorded_constants(constants: StepConstants) -> StepConstants:
         else:
             found[each.name] = Recorded(float(value), symbol=symbol, **given)
     return StepConstants(**found)
+
+
+def _recorded_fabric(fabric: Fabric) -> Fabric:
+    """The switches above the cards with their letters."""
+    levels = []
+    for each in fabric.levels:
+        under, ratio = f"domains under a {each.name}", f"rate of a {each.name}'s cards over its links up"
+        domains = Recorded(float(each.domains), symbol=f"P_{each.name}", meaning=under)
+        levels.append(
+            Level(each.name, domains, Recorded(float(each.ratio), symbol=f"o_{each.name}", meaning=ratio))
+        )
+    hop = Recorded(float(fabric.hop_s), SECONDS, symbol="h", meaning="what a switch more takes")
+    rails = Recorded(float(fabric.rails), symbol="R", meaning="rails that messages change")
+    return Fabric(tuple(levels), hop, rails)
