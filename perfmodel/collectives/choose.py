@@ -1,4 +1,4 @@
-"""Which calibration to use for a machine, and from whom to borrow when it has none."""
+"""Which calibration a machine uses, and which one it borrows when it has none of its own."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from perfmodel.schema.machine import Machine, list_machines, load_machine
 
 
 def version_key(version: str) -> tuple[int, ...]:
-    """Sort key of a dotted version; words count as nothing. Limits: "2.29.2" > "2.9" > "2"."""
+    """Sort key of a dotted version; parts that are words do not count. Limits: "2.29.2" > "2.9" > "2"."""
     return tuple(int(part) if part.isdigit() else 0 for part in version.replace("-", ".").split("."))
 
 
 def choose_calibration(machine: Machine, backend: Backend, clock: Clock | None) -> tuple[Calibration, bool]:
-    """The calibration for a machine and whether it is borrowed from the machine that it is like.
+    """(calibration, borrowed): the machine's own, else the one of the machine that its file is ``like``.
 
-    The preferred one first, then the newest version. The library of a vendor borrows that of the other one's.
-    Raises NoCalibrationError with what there is.
+    The preferred calibration comes first, then the newest version. NCCL and RCCL borrow each other's.
+    Raises NoCalibrationError, which lists the calibrations that exist.
     """
     own = _matching(machine.name, backend, clock)
     if own:

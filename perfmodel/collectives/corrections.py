@@ -1,4 +1,4 @@
-"""What measured cells say of the law on another number of ranks: a residual at each size, and whose it is."""
+"""How far the law is from measured cells, at each size, and how much of that holds for other rank counts."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _AT_A_SIZE = 2e-3
 
 @dataclass(frozen=True)
 class NearestSize:
-    """What corrects the law at one size: a measured cell, at the nearest of its sizes.
+    """The correction of the law at one size: which measured cell gives it, and at which of its sizes.
 
-    wanted_bytes   the size of that cell that would say it: the same S, in a ring the same S/G
-    size_bytes     the nearest size inside its measured range; measured: whether it is one of the sizes
-    time_s, law_s  of the cell and of the law there
-    octaves        between the two sizes [-];  weight  e^(-octaves / fading octaves) [-]
+    wanted_bytes   the size of that cell that corresponds to this one: the same S, in a ring the same S/G
+    size_bytes     the nearest size inside the cell's measured range;  measured: whether it was timed itself
+    time_s, law_s  time of the cell, and of the law for that cell, at ``size_bytes`` [s]
+    octaves        from ``wanted_bytes`` to ``size_bytes`` [-];  weight  e^(-octaves / fading octaves)
     """
 
     cell: Curve
@@ -42,11 +42,11 @@ class NearestSize:
 
 @dataclass(frozen=True)
 class Correction:
-    """ln of measured over law's time on the grid, carried from the cells that were measured.
+    """ln(measured time / law's time) on the grid of sizes, carried over from measured cells to another group.
 
-    log_residual  averaged over about an octave, and faded away from the measured sizes
-    carried       how much of it is carried (``spreads.carried_share``) [-]
-    gpus          those of the cell at each size, fading to the least that leave a domain
+    log_residual  averaged over about an octave, and faded to 0 away from the measured sizes
+    carried       share of the residual that is carried over (``spreads.carried_share``) [-]
+    gpus          ranks of the cell used at each size, fading to the fewest that leave a domain
     weight        1 at a measured size, falling to 0 away from it
     """
 
@@ -63,7 +63,7 @@ class Correction:
     log_law: Floats
 
     def at(self, payload_bytes: float) -> NearestSize:
-        """Which cell corrects this size, by the nearest size of the grid."""
+        """The measured cell and size that correct a payload of ``payload_bytes``, at the grid's nearest."""
         point = int(np.clip(round(np.log2(payload_bytes) * PER_OCTAVE), 0, GRID_LOG2.size - 1))
         near = int(self.nearest[point])
         cell, size = self.cells[int(self.taken[near])], float(np.exp2(self.sizes_log2[near]))
@@ -81,7 +81,7 @@ class Correction:
 
 
 def nearest_cells(calibration: Calibration, collective: str, group: Group) -> list[Curve]:
-    """Measured cells, the nearest first: of as many GPUs per domain, of several domains for several."""
+    """Measured cells, nearest first, with as many GPUs per domain, and several domains if the group has."""
     several = group.domains > 1
     cells = [
         c for c in calibration.curves if c.collective == collective and (c.gpus > c.domain_gpus) == several
@@ -97,17 +97,17 @@ def nearest_cells(calibration: Calibration, collective: str, group: Group) -> li
 def correction(
     cells: Sequence[Curve], group: Group, law: Callable[[Group], Floats], carried: Floats
 ) -> Correction:
-    """How far measured cells are from the law, carried to another group.
+    """Residual of the law against measured cells, carried over to another group of ranks.
 
         ln corr = carry res,   res = mean( fade ln(t_near / law_near) )     [-]
 
-    corr      factor of the law's time;  carry  ``spreads.carried_share`` [-]
-    t_near    time of the nearest cell that was measured at this size, else at its nearest size [s]
-    law_near  the law's time of that cell there [s]
+    corr      factor on the law's time;  carry  ``spreads.carried_share`` [-]
+    t_near    measured time of the nearest cell at this size, or at the nearest size that it has [s]
+    law_near  the law's time of that cell at that size [s]
     fade      e^(-octaves to the measured sizes / fading_octaves) [-];  mean: over about an octave of sizes
-    cells     from the nearest on: at each size the nearest one that was measured there
-    The residual is averaged since single points scatter. Outside the sizes of all cells it fades, and what
-    was measured with it: the GPUs from those measured to the least that leave a domain, two domains full.
+    cells     nearest first: each size uses the nearest cell that was measured there
+    The residual is averaged because single points scatter. Beyond the measured sizes it fades to 0, and the
+    number of GPUs fades from the measured cell's to the fewest that leave a domain (two full domains).
     Source: docs/model.md#how-a-time-is-found
     """
     empty = np.full(GRID_BYTES.size, np.nan)
@@ -136,9 +136,9 @@ def correction(
 
 
 def same_step_shift(collective: str, reference_gpus: int, gpus: int) -> float:
-    """Octaves between sizes that make the same step of a ring: one step sends S/G.
+    """Octaves between two payloads that give the same bytes per ring step, S/G, on two numbers of ranks.
 
-    A library changes its protocol where latency and bytes of a step balance, so at the same S/G whatever G.
+    NCCL changes protocol where latency and bytes of one step balance, so at the same S/G whatever G is.
     Trees, broadcasts and all-to-alls showed no such shift. Source: docs/model.md#how-a-time-is-found
     """
     ring = collective in ("all_gather", "reduce_scatter")
@@ -146,7 +146,7 @@ def same_step_shift(collective: str, reference_gpus: int, gpus: int) -> float:
 
 
 def smoothed(residual: Floats) -> Floats:
-    """Averaged over about an octave. Limits: a constant -> that constant"""
+    """The residual averaged over about an octave of sizes. Limits: a constant -> that constant"""
     width = load_priors().shape.smoothing_octaves * PER_OCTAVE
     reach = int(3 * width)
     kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) / width) ** 2)

@@ -1,4 +1,4 @@
-"""The door of the room: times of collectives, for a table of questions or for arrays of one collective."""
+"""Entry of the room: times of collectives, for a table of questions or for arrays of one collective."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _PER_PEER = ("all_to_all", "reduce_scatter", "all_gather")
 
 @dataclass(frozen=True)
 class CollectiveEstimate:
-    """Times of many collectives, equal shapes. ``floor_s`` is the part of time_s that is latency.
+    """Times of many collectives, arrays of one shape. ``floor_s`` is the part of ``time_s`` that is latency.
 
-    ``evidence`` holds ranks of ``Evidence``; ``limit`` indexes ``limit_names``: the number it rests on.
+    ``evidence`` is a rank of ``Evidence``; ``limit`` indexes ``limit_names``: what the time depends on most.
     """
 
     time_s: Floats
@@ -64,13 +64,13 @@ class CollectiveModel:
         clock: str | None = None,
         calibration: str | Path | None = None,
     ) -> CollectiveModel:
-        """The shipped calibration for this machine, or the one that is named or lies at a path.
+        """The shipped calibration for this machine, or the named one, or the file at a path.
 
         backend  None: the machine's default
 
-        Prefers the calibration marked as preferred, then the newest version; ``clock`` narrows the choice.
-        Raises BadInputError for an unknown backend or clock, or a file whose laws another version of this
-        program fitted, NoCalibrationError when nothing fits.
+        The preferred calibration is taken first, then the newest version; ``clock`` restricts the choice.
+        Raises BadInputError for an unknown backend or clock, or a file whose laws another version
+        of this program fitted, and NoCalibrationError when no calibration matches.
         """
         asked = backend or machine.default_backend
         library = Backend(_member([str(item) for item in Backend], asked, "backend"))
@@ -96,16 +96,16 @@ class CollectiveModel:
 
     @property
     def calibration_id(self) -> str:
-        """Which calibration the times come from."""
+        """Name of the calibration that the times come from."""
         return self.calibration.calibration_id
 
     @property
     def clock(self) -> Clock:
-        """How its times were taken."""
+        """Clock on which its times were measured."""
         return self.calibration.clock
 
     def table(self, collective: str, gpus: int, gpus_per_node: int) -> TimeTable:
-        """Everything about one group of ranks, for all sizes; built once."""
+        """Times of one group of ranks at every size; built once, then reused."""
         if collective not in COLLECTIVES:
             raise BadInputError(
                 f"unknown collective {collective!r}.", f"known collectives: {', '.join(COLLECTIVES)}."
@@ -152,7 +152,7 @@ class CollectiveModel:
         return out.estimate(shape, self.clock)
 
     def answers(self, frame: pd.DataFrame | Mapping[str, Any]) -> pd.DataFrame:
-        """A table of questions with its answers, as ``predict_collectives`` takes and gives them."""
+        """The table of questions with columns of answers added (see ``predict_collectives``)."""
         frame = _frame(frame)
         names = frame["collective"].astype(str).to_numpy()
         size = _numbers(frame["payload_bytes"], "payload_bytes")
@@ -184,7 +184,7 @@ class CollectiveModel:
 
 
 class Models:
-    """Models loaded for one purpose: those of one machine and calibration share the tables that are built."""
+    """Loaded models, kept for reuse: each machine and calibration is loaded, and its tables built, once."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], CollectiveModel] = {}
@@ -192,7 +192,7 @@ class Models:
     def load(
         self, machine: Machine, backend: str, clock: str | None = None, calibration: str | Path | None = None
     ) -> CollectiveModel:
-        """As ``CollectiveModel.load``; the one of before where it is the same."""
+        """As ``CollectiveModel.load``; returns the model loaded before for the same arguments."""
         model = CollectiveModel.load(machine, backend, clock, calibration)
         return self._known.setdefault((id(model.machine), id(model.calibration)), model)
 
@@ -222,7 +222,7 @@ def predict_collectives(
 
 
 class _Columns:
-    """Result arrays, filled one group of ranks at a time."""
+    """Arrays of results, filled in for one group of ranks at a time."""
 
     def __init__(self, size: int) -> None:
         self.times = [np.empty(size) for _ in range(4)]
@@ -248,7 +248,7 @@ def _member(known: list[str], text: str, what: str) -> str:
 
 
 def _check_laws(calibration: Calibration, name: str | Path) -> None:
-    """Refuse laws with other unknowns than those of this version of the program."""
+    """Refuse laws whose unknowns differ from those that this version of the program has."""
     for law in calibration.laws:
         known = LINK_LAWS[law.law].names
         if tuple(law.names) == known:
@@ -294,7 +294,7 @@ def _check(size: Floats, ranks: Floats, node: Floats) -> None:
 
 
 def _frame(given: Any) -> pd.DataFrame:
-    """The questions, with the columns that they need."""
+    """The questions as a frame, checked to have the columns that are needed."""
     import pandas as pd
 
     try:
@@ -328,7 +328,7 @@ def _numbers(column: pd.Series[Any], name: str) -> Floats:
 
 
 def _check_per_peer(collective: str, size: Floats, ranks: Floats) -> None:
-    """A payload that leaves less than one byte a peer would time an empty call."""
+    """Refuse a payload of less than one byte per peer: it would time an empty call."""
     short = (size < ranks) & (ranks > 1) & (collective in _PER_PEER)
     if short.any():
         i = int(np.argmax(short))

@@ -1,4 +1,4 @@
-"""The sizes at which the times of a group of ranks are held: eight to an octave, from 1 byte on."""
+"""The grid of sizes on which the times of a group of ranks are tabulated: eight per octave, from 1 byte."""
 
 from __future__ import annotations
 

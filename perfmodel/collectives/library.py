@@ -1,4 +1,4 @@
-"""What a projection asks of a communication library: the time of a collective."""
+"""What a projection asks a communication library for: the times of collectives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Codes = NDArray[np.int8]
 
 
 class CollectiveTimes(Protocol):
-    """The part of ``CollectiveModel`` that is needed here; scenarios have it too."""
+    """The methods of ``CollectiveModel`` that a library needs; what-if scenarios provide them too."""
 
     @property
     def clock(self) -> Clock: ...
@@ -35,38 +35,38 @@ class Timing:
     time_s: Array
     low_s: Array
     high_s: Array
-    floor_s: Array  # the part that no faster link or memory would shorten
-    evidence: Codes  # ranks, 0 = strongest
-    limit: Codes  # index into limit_names: what the weakest number is
+    floor_s: Array  # latency: the part that no faster link or memory would shorten
+    evidence: Codes  # ranks of ``Evidence``, 0 = strongest
+    limit: Codes  # index into limit_names: the input with the weakest evidence
     limit_names: tuple[str, ...]
-    library: Codes  # index into library_names: who does the work
+    library: Codes  # index into library_names: the library that runs the collective
     library_names: tuple[str, ...]
 
     def at(self, index: int) -> Timing:
-        """Those of one row, where several sizes of a step were timed together."""
+        """The times of row ``index``, where several sizes of a step were timed together."""
         numbers = (self.time_s, self.low_s, self.high_s, self.floor_s)
         time, low, high, floor = (values[index] for values in numbers)
         evidence, limit, library = (codes[index] for codes in (self.evidence, self.limit, self.library))
         return Timing(time, low, high, floor, evidence, limit, self.limit_names, library, self.library_names)
 
     def where(self, mask: NDArray[np.bool_]) -> Timing:
-        """These times where ``mask`` holds and nothing at all elsewhere."""
+        """These times where ``mask`` holds, and zero elsewhere."""
         return select(mask, self, nothing(self.time_s.shape))
 
 
 def constant(value: int, shape: tuple[int, ...]) -> Codes:
-    """A read-only array of one code."""
+    """A read-only array filled with one code."""
     return np.broadcast_to(np.int8(value), shape)
 
 
 def nothing(shape: tuple[int, ...]) -> Timing:
-    """A step that is not taken."""
+    """Zero times, for a step that is not run."""
     zero, code = np.broadcast_to(np.float64(0), shape), constant(0, shape)
     return Timing(zero, zero, zero, zero, code, code, ("",), code, ("",))
 
 
 def untimed(timing: Timing) -> Timing:
-    """Of a kernel that nobody timed, with another's constants: assumed."""
+    """The same times, marked as assumed: a kernel that nobody timed, with constants of another kernel."""
     return replace(timing, evidence=constant(Evidence.ASSUMED.rank, timing.time_s.shape))
 
 
@@ -94,13 +94,13 @@ _NEARLY = 1 + 1e-12  # two sums of the same numbers
 
 
 def slower(a: Timing, b: Timing) -> Timing:
-    """Of two that run beside each other: the longer, ``b`` where they are as long; arrays of one shape.
+    """The slower of two steps that run side by side, element by element; ``b`` where both take equal time.
 
         low = max(a_low, b_low);  high = max(a_high, b_high);  floor = max(a_floor, b_floor)        [s]
 
-    Source: the maximum rises with both, so the ends of two intervals give the ends of its interval; evidence
-    and limit are those of the longer
-    Limits: a far shorter than b -> b;  equal centres -> the higher ends of both, whichever is named
+    Source: the maximum increases with both, so the ends of the two intervals give the ends of its interval;
+    evidence and limit are taken from the slower step
+    Limits: a far shorter than b -> b;  equal centres -> the higher ends of both, in either order
     """
     longer = select(a.time_s > b.time_s * _NEARLY, a, b)
     floor = np.minimum(np.maximum(a.floor_s, b.floor_s), longer.time_s)
@@ -117,16 +117,16 @@ class Library:
 
     @property
     def clocks(self) -> tuple[Clock, ...]:
-        """The clock of its times."""
+        """The clock of its times, as a tuple of one."""
         return (self.times.clock,)
 
     @property
     def calibrations(self) -> tuple[str, ...]:
-        """The calibration behind its times."""
+        """The calibration behind its times, as a tuple of one."""
         return (self.times.calibration_id,)
 
     def timing(self, collective: str, payload: Array, gpus: Array, gpus_per_node: int | None) -> Timing:
-        """Time of a collective; nothing on one GPU, and nothing where nothing is sent."""
+        """Time of a collective; 0 on one GPU and for an empty payload."""
         per_node = None if gpus_per_node is None else np.asarray(gpus_per_node, dtype=np.float64)
         shape = np.broadcast_shapes(np.shape(payload), np.shape(gpus))
         fill = np.broadcast_to
@@ -148,25 +148,25 @@ class Library:
 
 @dataclass(frozen=True)
 class Faster:
-    """Two libraries of which each collective takes the one that is faster at its size."""
+    """Two libraries: each collective runs on the library that is faster at its size."""
 
     first: Library
     second: Library
 
     @property
     def clocks(self) -> tuple[Clock, ...]:
-        """The clocks of both."""
+        """The clocks of both libraries."""
         return self.first.clocks + self.second.clocks
 
     @property
     def calibrations(self) -> tuple[str, ...]:
-        """The calibrations of both."""
+        """The calibrations of both libraries."""
         return self.first.calibrations + self.second.calibrations
 
     def timing(self, collective: str, payload: Array, gpus: Array, gpus_per_node: int | None) -> Timing:
-        """Time of the faster of the two, element by element; of the one that knows the collective.
+        """Time of the faster library, element by element; if only one knows the collective, its time.
 
-        Limits: neither knows it -> NoCalibrationError of the first
+        Limits: neither library knows the collective -> NoCalibrationError of the first library
         """
         known, refused = [], []
         for library in (self.first, self.second):
@@ -185,21 +185,21 @@ Links = Library | Faster
 
 @dataclass(frozen=True)
 class Crossover:
-    """Where one library overtakes the other for a collective on a number of GPUs."""
+    """The size at which one library overtakes the other, for a collective on a number of GPUs."""
 
     collective: str
     gpus: int
-    small: str  # the faster library below
-    large: str  # the faster library above
-    payload_bytes: float | None  # None: the same library is the faster at every size
+    small: str  # the faster library below the size
+    large: str  # the faster library above it
+    payload_bytes: float | None  # None: one library is faster at every size
     clocks: tuple[Clock, ...]
-    group: str = ""  # which ranks, where they are not all
+    group: str = ""  # which ranks take part, if not all
 
 
 def crossover(
     links: Faster, collective: str, gpus: int, per_node: int | None, sizes: Sequence[float], group: str = ""
 ) -> Crossover | None:
-    """The message size from which on the winner stays the same, between neighbours of ``sizes``.
+    """The message size above which one library stays faster, interpolated between neighbours in ``sizes``.
 
     Limits: one library faster at all sizes -> payload_bytes None and small == large;
             one library does not know the collective -> None

@@ -1,4 +1,4 @@
-"""What-if rates of links: the law's rates scale with them, its latencies do not."""
+"""Link rates of a what-if machine: the law's bandwidths scale with them, its latencies do not."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ _FELT = 1e-3
 
 
 def touches_links(machine: Machine) -> bool:
-    """Whether an override changes what collectives run over."""
+    """Whether an override of the machine changes a link that collectives use."""
     return any(key in machine.overrides for key in _LINK_KEYS)
 
 
 def inside_rate(machine: Machine) -> float:
-    """Datasheet rate of the links inside a domain [bytes/s]: the scale-up link, else PCIe."""
+    """Datasheet rate of the links inside a domain [bytes/s]: scale-up link, or PCIe if there is none."""
     return machine.value("nvlink_bytes_per_s" if machine.nvlink_domain_gpus > 1 else "pcie_bytes_per_s")
 
 
 def card_rate(machine: Machine) -> float:
-    """What the cards of a node give each of its GPUs [bytes/s].
+    """Network bandwidth per GPU that the cards of a node provide [bytes/s].
 
-    Limits: other cards alone -> each GPU's share of them;  as many fewer GPUs too -> unchanged;  a rate that
-    was set -> that
+    Limits: only the cards changed -> each GPU's share of the new ones;  cards and GPUs halved -> same;
+    a rate that was set -> that rate
     """
     rate, changed = machine.value("nic_bytes_per_s"), machine.overrides
     if "nics_per_node" not in changed or "nic_bytes_per_s" in changed:
@@ -58,18 +58,18 @@ def card_rate(machine: Machine) -> float:
 
 
 def across_rate(machine: Machine) -> float:
-    """Rate of one GPU towards other domains [bytes/s]: its share of the cards.
+    """Rate of one GPU to other domains [bytes/s]: its share of the node's network cards.
 
-    An overridden PCIe bounds it. The shipped PCIe does not: a faster card comes with a bus that feeds it.
+    An overridden PCIe rate caps it. The shipped PCIe rate does not: a faster card needs a bus to match.
     """
     card = card_rate(machine)
     return min(card, machine.value("pcie_bytes_per_s")) if "pcie_bytes_per_s" in machine.overrides else card
 
 
 def scaled_unknowns(log_unknowns: Floats, law: Law, machine: Machine, measured_on: Machine) -> Floats:
-    """Unknowns with rates multiplied by this machine's link rates over those of the measured machine.
+    """The law's unknowns with each rate multiplied by this machine's link rate over the measured machine's.
 
-    Floor and bandwidth scale apart: no latency changes. Limits: same rates -> unchanged
+    Latencies do not change. Limits: same rates -> unchanged
     """
     ratios = {
         "inside": inside_rate(machine) / inside_rate(measured_on),
@@ -88,9 +88,9 @@ def rate_shift(
     group: Group,
     payload_bytes: Floats,
 ) -> Floats:
-    """Change of ln t that the law sees from the machine that was measured to this one.
+    """Change of ln t by the law, from the machine that was measured to this machine.
 
-    Limits: the same machine -> 0;  small messages -> change of the steps alone;  large -> of the rates alone
+    Limits: the same machine -> 0;  small messages -> only the steps change;  large -> only the rates change
     """
     priors = load_priors()
     before = np.log(np.array(law.values))
@@ -152,9 +152,9 @@ def _paths_log_sd(machine: Machine) -> float:
 def rate_shares(
     machine: Machine, law: Law, backend: Backend, collective: str, group: Group, payload_bytes: Floats
 ) -> dict[str, Floats]:
-    """- d ln t / d ln rate for the rates inside a domain, across domains, and of the slow protocol.
+    """Elasticities - d ln t / d ln rate, of the rate inside a domain, across them, and of the slow protocol.
 
-    1 where the time is all bytes over that rate, 0 where the rate does not matter; the rest is latency.
+    1 where all the time is bytes over that rate, 0 where the rate has no effect; the rest is latency.
     """
     measured_on = machine.unchanged()
     steps = step_constants(machine, load_priors(), backend)

@@ -1,6 +1,6 @@
 """Where the time of a group of ranks comes from: a measured cell, two cells around it, or the law.
 
-Everything is a logarithm on one grid of sizes, eight to an octave, with a standard deviation and evidence.
+Times are logarithms on one grid of sizes, eight per octave, each with a standard deviation and evidence.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ Codes = npt.NDArray[np.int8]
 
 _SEED, _PAIRS = 35, 48
 _COARSE_BYTES = GRID_BYTES[:: PER_OCTAVE // 2]
-"""Where the doubt of the unknowns is computed: two sizes to an octave."""
+"""Sizes at which the uncertainty of the unknowns is computed: two per octave."""
 ANOTHER_CLUSTER = "another cluster of this kind"
 
 
 @dataclass(frozen=True)
 class Stage:
-    """How a time came about, one step of it: ln t on the grid after it, and the function that makes it so."""
+    """One step in the derivation of a time: ln t on the grid after it, and the function that made it."""
 
     what: str
     function: Callable[..., Any]
@@ -53,10 +53,10 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Spread:
-    """ln t on the grid with its standard deviation, and what it rests on.
+    """ln t on the grid with its standard deviation, and how both were derived.
 
-    stages      the last one is ``log_time``;  doubts  their quadrature is ``log_sd``
-    correction  of a law by measured cells
+    stages      the derivation; the last stage is ``log_time``;  doubts  add in quadrature to ``log_sd``
+    correction  of the law by measured cells, if there is one
     """
 
     log_time: Floats
@@ -69,7 +69,7 @@ class Spread:
 
 
 def from_curve(curve: Curve, calibration: Calibration) -> Spread:
-    """A measured cell: its anchors and curve, with the leave-one-out error near each size."""
+    """The spread of a measured cell: its anchors and curve, with the leave-one-out error near each size."""
     sizes = np.array(curve.anchor_bytes)
     inside = (sizes[0] * 0.999 <= GRID_BYTES) & (sizes[-1] * 1.001 >= GRID_BYTES)
     outside = np.where(sizes[-1] < GRID_BYTES, np.log2(GRID_BYTES / sizes[-1]), 0)
@@ -97,7 +97,7 @@ def from_curve(curve: Curve, calibration: Calibration) -> Spread:
 
 
 def cluster_log_sd(calibration: Calibration, *, across: bool) -> Floats:
-    """How far two clusters of one kind are apart at each size: standard deviation of ln t on the grid.
+    """How much two clusters of one kind differ at each size: standard deviation of ln t on the grid.
 
     Limits: a calibration of the cluster that is asked about -> 0
     """
@@ -108,10 +108,10 @@ def cluster_log_sd(calibration: Calibration, *, across: bool) -> Floats:
 
 
 def carried_share(machine: Machine, calibration: Calibration, group: Group) -> Floats:
-    """How much of what measured cells say of the law is carried to another group, on the grid [-].
+    """Share of the law's residual at measured cells that is carried over to another group, on the grid [-].
 
-    Of one cluster nearly all. Across domains a cluster differs from the law by what is its own, and by what
-    the law misses of every cluster: to another cluster only the second part is carried.
+    On the measured cluster nearly all is carried. Across domains, part of the residual is peculiar to it
+    and part is the law's error on every cluster: only the second part is carried to another cluster.
     Source: best linear prediction, s_law^2 / (s_law^2 + s_cluster^2); docs/model.md#how-a-time-is-found
     """
     priors = load_priors()
@@ -122,17 +122,17 @@ def carried_share(machine: Machine, calibration: Calibration, group: Group) -> F
 
 
 def rests_on_others(calibration: Calibration) -> bool:
-    """Whether its laws have of the network what all clusters say: their unknowns differ as clusters do."""
+    """Whether the network part of its laws is of all clusters, so that its unknowns vary between them."""
     return calibration.backend is Backend.NCCL and not calibration.this_cluster
 
 
 def by_size(at_three_sizes: Sequence[float], payload_bytes: Floats = GRID_BYTES) -> Floats:
-    """A number that is known at three sizes (``Clusters.at_bytes``), at each size."""
+    """A number that is known at three sizes (``Clusters.at_bytes``), interpolated to each size."""
     return np.interp(np.log2(payload_bytes), np.log2(load_priors().clusters.at_bytes), at_three_sizes)
 
 
 def law_log_sd(machine: Machine, payload_bytes: Floats) -> Floats:
-    """How far the law is from any cluster, beside its unknowns: standard deviation of ln t at each size."""
+    """Error of the law on any cluster, besides its unknowns: standard deviation of ln t at each size."""
     priors = load_priors()
     network = priors.network.get(machine.network_priors)
     return by_size((network and network.law_log_sd) or priors.clusters.law_log_sd, payload_bytes)
@@ -147,12 +147,12 @@ def growth_log_sd(machine: Machine, payload_bytes: Floats) -> Floats:
 
 
 def _together(doubts: Sequence[Doubt]) -> Floats:
-    """Standard deviation of all parts."""
+    """Standard deviation of all parts together (quadrature)."""
     return np.asarray(np.sqrt(sum(doubt.log_sd**2 for doubt in doubts)))
 
 
 def _everywhere(log_sd: float) -> Floats:
-    """One number on the grid."""
+    """The same number at every size of the grid."""
     return np.full(GRID_BYTES.size, float(log_sd))
 
 
@@ -163,10 +163,10 @@ def _slope(curve: Curve, left: int) -> float:
 
 
 def reaches_floor(curve: Curve, law: Spread) -> bool:
-    """Whether the smallest measured sizes show the floor, so that the curve may be read below them.
+    """Whether the smallest measured sizes show the latency floor, so that the curve may be used below them.
 
-    A time that hardly rises is no floor yet where the law says that smaller messages take a faster protocol:
-    ten nodes measured from 32 MiB on are flat there, at the pace of another protocol.
+    A flat time is not yet the floor where the law says that smaller messages use a faster protocol: ten
+    nodes that were measured from 32 MiB on are flat there, at the latency of another protocol.
     """
     slope = load_priors().shape.floor_slope
     first = int(np.searchsorted(GRID_BYTES, curve.anchor_bytes[0] * 0.999))
@@ -175,7 +175,7 @@ def reaches_floor(curve: Curve, law: Spread) -> bool:
 
 
 def reaches_bandwidth(curve: Curve) -> bool:
-    """Whether the largest measured sizes show the bandwidth, so that the curve may be read above them."""
+    """Whether the largest measured sizes show the bandwidth, so that the curve may be used above them."""
     return (
         len(curve.anchor_bytes) > 1
         and _slope(curve, len(curve.anchor_bytes) - 2) > 1 - load_priors().shape.floor_slope
@@ -183,7 +183,7 @@ def reaches_bandwidth(curve: Curve) -> bool:
 
 
 def _joined(spread: Spread, law: Spread, edge: int, outside: npt.NDArray[np.bool_]) -> Spread:
-    """A cell that stops short of its floor or bandwidth: beyond its edge the law, joined to it there."""
+    """A cell that ends before its floor or bandwidth: beyond its edge it follows the shifted law."""
     octaves = np.abs(GRID_LOG2 - GRID_LOG2[edge])
     fade = np.exp(-octaves / load_priors().shape.fading_octaves)
     log_time = law.log_time + (spread.log_time[edge] - law.log_time[edge]) * fade
@@ -202,7 +202,7 @@ def _joined(spread: Spread, law: Spread, edge: int, outside: npt.NDArray[np.bool
 
 
 def completed(spread: Spread, curve: Curve, law: Spread) -> Spread:
-    """A measured cell with the law at the ends that it does not reach."""
+    """A measured cell, continued by the law at the ends that its measurements do not reach."""
     first, last = curve.anchor_bytes[0], curve.anchor_bytes[-1]
     if not reaches_floor(curve, law):
         spread = _joined(
@@ -221,10 +221,10 @@ def stack_rank(curve: Curve, calibration: Calibration) -> int:
 
 
 def inside_bound(calibration: Calibration, collective: str, group: Group) -> tuple[Floats, Floats] | None:
-    """Payload of the ranks of one domain for their own part [bytes], and ln of its time; None: not measured.
+    """(payload that stays in one domain [bytes], ln of its time), or None if that was not measured.
 
-    A ring passes all of S through each domain, as it does with one domain only; an all-to-all leaves
-    S (g - 1)/G inside, as much as g ranks with S g/G do. Source: docs/model.md#how-a-time-is-found
+    A ring passes all of S through each domain, as with one domain only; an all-to-all keeps S (g - 1)/G
+    inside, as much as g ranks with S g/G do. Source: docs/model.md#how-a-time-is-found
     """
     cell = calibration.curve(collective, group.domain_gpus, group.domain_gpus)
     if group.domains == 1 or cell is None:
@@ -234,7 +234,7 @@ def inside_bound(calibration: Calibration, collective: str, group: Group) -> tup
 
 
 def between_cells(calibration: Calibration, collective: str, group: Group) -> Spread | None:
-    """Cells with fewer and with more ranks in one domain: ln t linear in G between them.
+    """Interpolation between cells with fewer and with more ranks in one domain: ln t linear in G.
 
     Source: docs/model.md#how-a-time-is-found
     """
@@ -264,31 +264,31 @@ def between_cells(calibration: Calibration, collective: str, group: Group) -> Sp
 
 @lru_cache(maxsize=8)
 def deviates(count: int) -> Floats:
-    """Standard normal numbers, a row a draw, each with its negative: the same ones every time.
+    """Standard normal numbers, one row per draw, each with its negative; the same numbers in every run.
 
-    Where NCCL could take either of two protocols, some draws take one and some the other: the standard
-    deviation of their times has both, where a derivative at the corner would have neither or far too much.
+    Where NCCL could choose either of two protocols, some draws use one and some the other, so the standard
+    deviation of their times covers both; a derivative at the corner would cover one, or far too much.
     """
     half = np.random.default_rng(_SEED).standard_normal((_PAIRS, count))
     return np.concatenate([half, -half])
 
 
 def root_of(covariance: Floats) -> Floats:
-    """A matrix A with A A^T = covariance, which rounding in a file may have left just short of positive."""
+    """A matrix A with A A^T = covariance, which rounding in a file may have made slightly indefinite."""
     values, vectors = np.linalg.eigh(covariance)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
 @lru_cache(maxsize=64)
 def _drawn(covariance: tuple[tuple[float, ...], ...]) -> Floats:
-    """Draws of unknowns less their means, a row a draw."""
+    """Draws of the unknowns minus their means, one row per draw."""
     return np.asarray(deviates(len(covariance)) @ root_of(np.array(covariance)).T)
 
 
 def from_law(
     machine: Machine, calibration: Calibration, law: Law | None, collective: str, group: Group
 ) -> Spread:
-    """The law on the machine that it was fitted on, corrected by the nearest measured cell."""
+    """The law on the machine that it was fitted on, corrected by the nearest measured cells."""
     if law is None:
         anchored = sorted({c.gpus for c in calibration.curves if c.collective == collective})
         raise NoCalibrationError(

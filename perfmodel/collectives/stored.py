@@ -1,4 +1,4 @@
-"""Times of what a calibration holds: a curve through measured sizes, a law with its unknowns."""
+"""Times from what a calibration stores: a curve through measured sizes, or a law with its unknowns."""
 
 from __future__ import annotations
 

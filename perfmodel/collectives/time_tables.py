@@ -1,6 +1,6 @@
 """All sizes of one collective on one group of ranks: time, 95 % interval, floor, evidence.
 
-A table holds the logarithm of the time on a grid of sizes, eight to an octave, so that a million sizes are
+A table holds the logarithm of the time on a grid of sizes, eight per octave, so that a million sizes are
 read in milliseconds. Between grid points ln t is linear in ln S.
 """
 
@@ -59,7 +59,7 @@ _SHORTEST_S = 1e-12
 
 @dataclass(frozen=True)
 class TimeTable:
-    """Grid of one group of ranks; ``basis`` says in words where the times come from."""
+    """Times of one group of ranks on the grid of sizes; ``basis`` says in words where the times come from."""
 
     log_time: Floats
     log_low: Floats
@@ -76,12 +76,12 @@ class TimeTable:
     correction: Correction | None = None
 
     def at(self, column: Floats, payload_bytes: float) -> float:
-        """A column of the grid at one size, between grid points as ``read`` has it."""
+        """A column of the grid at one size, interpolated as in ``read``."""
         left, part = _place(np.array([payload_bytes]))
         return float(_between(column, left, part)[0])
 
     def read(self, payload_bytes: Floats) -> tuple[Floats, Floats, Floats, Floats, Codes, Codes]:
-        """time_s, low_s, high_s, floor_s, evidence, limit of each size."""
+        """(time_s, low_s, high_s, floor_s, evidence, limit) of each size."""
         if self.floor_s == 0:
             zero, code = np.zeros(payload_bytes.shape), np.zeros(payload_bytes.shape, np.int8)
             return zero, zero, zero, zero, code, code
@@ -100,7 +100,7 @@ class TimeTable:
 
 
 def _place(payload_bytes: Floats) -> tuple[npt.NDArray[np.int64], Floats]:
-    """Grid point at or below each size, and how far on it is towards the next."""
+    """Index of the grid point at or below each size, and the fraction of the way to the next point."""
     position = np.clip(np.log2(np.maximum(payload_bytes, 1)) * PER_OCTAVE, 0, GRID_LOG2.size - 1)
     left = np.minimum(position.astype(np.int64), GRID_LOG2.size - 2)
     return left, position - left
@@ -118,11 +118,11 @@ def build_table(
     gpus: int,
     gpus_per_node: int,
 ) -> TimeTable:
-    """Predict one group of ranks at every size.
+    """The time table of one group of ranks, for every size.
 
-    A measured cell if there is one; between measured cells of one domain, their interpolation in G; else the
-    law of the links, corrected by the residual of the nearest measured cell. Raises NoCalibrationError when
-    there is neither cell nor law.
+    A measured cell if there is one; else, between cells of one domain, their interpolation in G; else
+    the law of the links, corrected by the residual of the nearest measured cells. Raises NoCalibrationError
+    when there is neither cell nor law.
     """
     if gpus == 1:
         nothing = np.zeros(GRID_LOG2.size)
@@ -156,7 +156,7 @@ def _finish(
     spread: Spread,
     curve: Curve | None,
 ) -> TimeTable:
-    """Scale rates where they are not those that were measured, bound from below, take the interval."""
+    """The table, with rates scaled to this machine, times bounded from below, and intervals."""
     log_time, log_sd, weakest = spread.log_time, spread.log_sd, 0
     stages, doubts = list(spread.stages), list(spread.doubts)
     if borrowed:
@@ -232,10 +232,10 @@ def _latency_share(
     log_time: Floats,
     above: AbovePods | None,
 ) -> tuple[Floats, Codes]:
-    """Share of the time at each size that no link rate would shorten, and what the time rests on most.
+    """Share of the time at each size that no link rate would shorten, and what the time depends on most.
 
-    By the law, 1 - sum of d ln t / d ln rate, which is latency over time for the protocol in use; without a
-    law, the time of the smallest message over the time.
+    By the law: 1 - sum of |d ln t / d ln rate|, the latency over the time for the protocol in use. Without a
+    law: the time of the smallest message over the time.
     """
     across = group.domains > 1
     if law is None:

@@ -1,1 +1,1 @@
-"""Samples to curves and fabric constants."""
+"""From samples to curves and to the unknowns of laws."""

@@ -1,4 +1,4 @@
-"""Samples of one machine, library and clock to a Calibration: every cell a curve, every collective a law."""
+"""From samples of one machine, library and clock to a Calibration: a curve per cell, a law per collective."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 _FEWEST_SIZES = 3
 _INTEGER_TYPES = ("int8", "uint8")
 FORCED = {"forced_ring": "ring", "forced_tree": "tree"}
-"""Variants of runs in which NCCL_ALGO allowed one algorithm."""
+"""Variants of runs in which NCCL_ALGO allowed one algorithm only."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What a calibration is called and how it was made."""
+    """Name of a calibration, and how it was measured."""
 
     machine: str
     backend: Backend
@@ -45,7 +45,7 @@ class Identity:
 
     @property
     def calibration_id(self) -> str:
-        """``machine/backend-version-clock``; the path of a shipped file below data/calibrations."""
+        """``machine/backend-version-clock``, also the path of a shipped file below data/calibrations."""
         return f"{self.machine}/{self.backend}-{self.library_version or UNKNOWN_VERSION}-{self.clock}"
 
 
@@ -59,8 +59,8 @@ def fit_calibration(
     """Fit one calibration.
 
     samples  columns of ``schema.samples``; each (collective, gpus, domain) cell becomes a curve
-    like     calibration of another cluster of this machine: what the laws start from
-    priors   what is believed before, if not what is shipped
+    like     calibration of another cluster of the same machine, whose laws this fit starts from
+    priors   prior knowledge, instead of the shipped priors
     Raises BadInputError when no sample is of a known collective.
     """
     usable = usable_samples(samples)
@@ -94,16 +94,16 @@ def fit_calibration(
 
 
 def fit_curves(samples: pd.DataFrame, machine: Machine, identity: Identity) -> list[Curve]:
-    """The curves of ``fit_calibration`` alone; none for no usable sample."""
+    """The curves of ``fit_calibration`` alone; an empty list if no sample is usable."""
     usable = usable_samples(samples)
     return [_curve(cell, rows, identity) for cell, rows in _cells(usable, machine)] if len(usable) else []
 
 
 def usable_samples(samples: pd.DataFrame) -> pd.DataFrame:
-    """Rows that a fit may use: known collectives, good flags, floating-point reductions, out of place.
+    """Samples that a fit may use: known collectives, good flags, floating-point reductions, out of place.
 
-    A cell that was timed in place only (the all-reduce of PyTorch) is fitted from that. A noisy point counts:
-    its time was measured, with a wider spread.
+    A cell that was timed in place only (the all-reduce of PyTorch) is fitted from those. A noisy point
+    counts too: its time was measured, with a wider spread.
     """
     reduction = samples["collective"].isin(["all_reduce", "reduce_scatter"])
     whole = samples["datatype"].isin(_INTEGER_TYPES)
@@ -116,7 +116,7 @@ def usable_samples(samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def cells_of(samples: pd.DataFrame, machine: Machine) -> list[Cell]:
-    """The cells of the usable samples."""
+    """The usable samples, grouped into cells."""
     usable = usable_samples(samples)
     return [cell for cell, _ in _cells(usable, machine)] if len(usable) else []
 
@@ -177,7 +177,7 @@ def _curve(cell: Cell, rows: pd.DataFrame, identity: Identity) -> Curve:
 
 
 def by_law(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
-    """The cells that inform each law of NCCL: rings and trees, and the all-to-all."""
+    """The cells that inform each law of NCCL: one law for rings and trees, one for the all-to-all."""
     return {
         "pairwise": [c for c in cells if c.collective == "all_to_all"],
         "ring_tree": [c for c in cells if c.collective in RING_TREE_COLLECTIVES and _informs(c, cells)],
@@ -187,11 +187,11 @@ def by_law(cells: Sequence[Cell]) -> dict[str, list[Cell]]:
 def _laws(
     cells: Sequence[Cell], machine: Machine, identity: Identity, like: Calibration | None, priors: Priors
 ) -> list[Law]:
-    """NCCL, RCCL: one ring and tree law, one for the all-to-all. NVSHMEM: one pairwise law a collective.
+    """The laws of a library. NCCL, RCCL: ring-and-tree law and all-to-all law; NVSHMEM: one per collective.
 
-    Other libraries have none: nothing is known of them beyond the measured cells. Of a cluster like this, the
-    network is what all clusters on its kind of network have in common, whatever the measured one has; of
-    RCCL one cluster is known, and its law is fitted to all of it.
+    Other libraries have no law: only their measured cells are known. For a shipped calibration, the network
+    unknowns are what all clusters on its kind of network have in common, whatever this one measured. Only one
+    cluster with RCCL is known, so its law is fitted to all of its cells.
     """
     if identity.backend not in LAW_BACKENDS:
         return []
@@ -220,7 +220,7 @@ def _laws(
 
 
 def _informs(cell: Cell, cells: Sequence[Cell]) -> bool:
-    """Pairs of GPUs use fewer channels than a ring of more: left out where larger groups exist."""
+    """Whether a cell informs a law: pairs of GPUs, which use fewer channels, only without larger ones."""
     larger = any(c.collective == cell.collective and c.group.gpus > 2 for c in cells)
     return cell.time_s.size >= _FEWEST_SIZES and (cell.group.gpus > 2 or not larger)
 

@@ -1,7 +1,7 @@
-"""What a whole pass does to its steps: cold caches, ranks that arrive apart, the host between two calls.
+"""How a whole pass slows its steps: cold caches, ranks that arrive apart, host time between two calls.
 
-A step in a loop of its own runs with warm caches and ranks that a barrier has put in step. The whole passes
-of a run that are not held out say how much longer the same step takes where it is used.
+A step in a loop of its own runs with warm caches and ranks that a barrier has synchronized. The whole passes
+of a run (without the held-out ones) show how much longer the same step takes where it is used.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 
 OWN_PASS = "exchange"
-"""The implementation whose steps are those of a projection."""
+"""The implementation whose steps are the steps of a projection."""
 
 TIMED_AS = {
     "bucketize": "bucketize",
@@ -35,7 +35,7 @@ TIMED_AS = {
     "gather_pool": "gather_pool",
     "reduce_scatter_bags": "reduce_scatter",
 }
-"""Steps of a projection: the names that our own pass times them under."""
+"""Steps of a projection, with the names under which our own pass times them."""
 
 _COLLECTIVES = {step: step.rsplit("_", 1)[0] for step in TIMED_AS if step.count("_") > 1}
 _ALSO = ("permute",)
@@ -44,14 +44,14 @@ _SHORTEST_S = 1e-9
 
 
 def passes_to_fit(composed: pd.DataFrame, backend: str, clock: str) -> pd.DataFrame:
-    """Whole passes of our own over a library that a fit may use: not held out, not throttled."""
+    """Whole passes of our own over a library that a fit may use: neither held out nor throttled."""
     keep = (composed["implementation"] == OWN_PASS) & (composed["clock"] == clock)
     keep &= ~composed["held_out"].astype(bool) & (composed["flag"] != "throttled")
     return composed[keep & (composed["backend"] == backend)]
 
 
 def step_times(passes: pd.DataFrame, step: str) -> Floats:
-    """Measured times of a step [s]; NaN where it was not timed."""
+    """Measured times of a step [s]; NaN where the step was not timed."""
     column = f"{TIMED_AS.get(step, step)}_time_s"
     if column not in passes.columns:
         return np.full(len(passes), np.nan)
@@ -74,11 +74,11 @@ def payloads(passes: pd.DataFrame) -> dict[str, Floats]:
 
 
 def handovers(calibration: Calibration, passes: pd.DataFrame, machine: Machine) -> dict[str, Interval]:
-    """How much longer each collective step takes in a pass than its curve says, and what is between steps.
+    """Extra time of each collective step in a pass, compared with its curve, and the gap between steps [s].
 
-    Medians over passes with their intervals, from a nanosecond up: to leave out what is not surely above 0
-    would make every projection too short. Limits: fewer than 3 passes, a median of 0 or less, or no curve for
-    the ranks -> the step is left out
+    Medians over passes with their intervals, from 1 ns up: leaving out those that are not significantly above
+    0 would make every projection too short. Limits: fewer than 3 passes, a median of 0 or less, or no curve
+    for the ranks -> the step is left out
     """
     found = {}
     differences = {
@@ -99,7 +99,7 @@ def handovers(calibration: Calibration, passes: pd.DataFrame, machine: Machine) 
 def _alone(
     calibration: Calibration, machine: Machine, passes: pd.DataFrame, step: str, sizes: Floats
 ) -> Floats:
-    """Time of a step's collective by its curve after a kernel, else by its plain one [s]; NaN without one."""
+    """Time of a step's collective by its curve after a kernel, or its plain curve [s]; NaN without any."""
     times = np.full(len(passes), np.nan)
     for i, (gpus, node) in enumerate(zip(passes["gpus"], passes["gpus_per_node"], strict=True)):
         cell = (_COLLECTIVES[step], int(gpus), machine.domain_gpus_of(int(node)))
@@ -110,14 +110,14 @@ def _alone(
 
 
 def median_interval(values: Floats) -> tuple[float, float, float] | None:
-    """Median with the interval between two of the values that holds it in at least 95 of 100 cases.
+    """(low, median, high): the interval between two values that holds the median in at least 95 of 100 cases.
 
-    Source: sign test. Limits: 3 to 5 values -> the least and the largest (75 to 94 of 100);  fewer -> None
+    Source: sign test. Limits: 3 to 5 values -> least and largest value (75 to 94 of 100);  fewer -> None
     """
     if values.size < _FEWEST:
         return None
     ordered = np.sort(values)
-    from scipy.stats import binom  # a third of a second of import that few calls need
+    from scipy.stats import binom  # takes a third of a second to import, and few calls need it
 
     outside = max(0, int(binom.ppf(0.025, values.size, 0.5)) - 1)
     low, high = float(ordered[outside]), float(ordered[values.size - 1 - outside])

@@ -1,4 +1,4 @@
-"""One measured cell to one curve: relative residuals, robust, with intervals and leave-one-out error."""
+"""From one measured cell to one curve: relative residuals, robust, intervals and leave-one-out error."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from perfmodel.model.curves import anchored_time, hockney_time
 Floats = npt.NDArray[np.float64]
 
 KNEE_BOUNDS = (0.3, 10.0)
-"""Allowed sharpness of the knee: below, a curve has no floor or no slope left; above, it is max()."""
+"""Bounds of the knee's sharpness: below, a curve has no floor or slope left; above, it is max()."""
 _FIRST_KNEE = 1.3
-_FARTHEST_LOG = 12.0  # a floor or bandwidth lies within e^12 of those that the samples show
+_FARTHEST_LOG = 12.0  # a floor or bandwidth lies within e^12 of what the samples show
 _FEWEST_POINTS = 3
 
 
 @dataclass(frozen=True)
 class CurveFit:
-    """A fitted cell. ``*_interval`` are 95 % intervals (low, high); leave-one-out errors are relative."""
+    """A fitted curve of a cell. ``*_interval``: 95 % (low, high); leave-one-out errors are relative."""
 
     alpha_s: float
     beta_bytes_per_s: float
@@ -54,8 +54,8 @@ def fit_curve(
 ) -> CurveFit:
     """Fit the generalised Hockney curve to one cell.
 
-    payload_bytes, time_s   equal lengths; repeats of a size are allowed and become their median
-    sharpness               fixes p (1 is the alpha-beta model); fitted when None and >= 4 sizes are there
+    payload_bytes, time_s   arrays of equal length; repeats of a size are allowed and become their median
+    sharpness               fixes p (1 is the alpha-beta model); None fits it if there are >= 4 sizes
     Minimises the soft-l1 loss of ln(t / t_fit) at scale 5 %. Raises BadInputError for empty, non-positive
     or non-finite input.
     """
@@ -88,7 +88,7 @@ def fit_curve(
 def leave_one_out(
     payload_bytes: npt.ArrayLike, time_s: npt.ArrayLike, sharpness: float | None = None, anchored: bool = True
 ) -> Floats:
-    """Relative error of each size when it is left out of the fit: |t_fit / t - 1|, one value a size.
+    """Relative error of each size when it is left out of the fit: |t_fit / t - 1|, one value per size.
 
     anchored   predict from the anchors (as ``CurveFit.time``) or from the bare curve
     Limits: fewer than 4 sizes -> empty
@@ -110,10 +110,10 @@ def leave_one_out(
 
 
 def local_spread(errors: Floats) -> Floats:
-    """Root mean square of leave-one-out errors over each size and its two neighbours on either side.
+    """Root mean square of the leave-one-out errors of each size and its two neighbours on either side.
 
-    errors   relative errors in the order of the sizes, as ``leave_one_out`` gives them
-    Limits: constant errors -> that constant;  one jump -> felt two sizes away, not farther;  empty -> empty
+    errors   relative errors in the order of the sizes, as ``leave_one_out`` returns them
+    Limits: constant errors -> that constant;  one jump -> affects two sizes on either side;  empty -> empty
     """
     reach = 2
     squares = np.pad(errors**2, reach, mode="edge") if errors.size else errors
@@ -158,7 +158,7 @@ def _solve(sizes: Floats, logs: Floats, fixed: float | None) -> Any:
 
 
 def _anchor_spread(sizes: Floats, medians: Floats, raw_sizes: Floats, raw_times: Floats) -> float:
-    """Standard deviation of ln t between repeats of a size and against the isotonic anchors."""
+    """Standard deviation of ln t between repeats of a size, and against the isotonic anchors."""
     raw_sizes, raw_times = raw_sizes.ravel(), raw_times.ravel()
     centre = np.log(medians)[np.searchsorted(sizes, raw_sizes)]
     repeats = np.abs(np.log(raw_times) - centre)

@@ -1,7 +1,7 @@
-"""What clusters on one kind of network have in common: centre and spread of each unknown across domains.
+"""What clusters on one kind of network have in common: mean and spread of each unknown across domains.
 
-Each cluster has unknowns of its own, drawn around the centre of its kind of network. A cluster that nobody
-has measured is another draw: its prior is the centre with the spread.
+A hierarchical model: each cluster's unknowns are drawn around the mean of its kind of network. A cluster
+that nobody has measured is another draw: its prior is that mean with that spread.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Floats = npt.NDArray[np.float64]
 
 ROUNDS = 24
 ROUNDS_FROM_NEAR = 6
-"""Rounds of the fit from nothing, and from what was learned with one cluster more."""
+"""Rounds of the fit when it starts from nothing, and from what was learned with one more cluster."""
 _OF_BELIEF, _OF_BEST_KNOWN = 1.0, 3.0
-"""Weight, in clusters, of the spread before: the believed one, and that of InfiniBand for another network."""
+"""Weight of the prior spread, in clusters: of the belief, and of InfiniBand's spread for another network."""
 _UPPER = 0.975
 
 
 @dataclass(frozen=True)
 class ClusterCells:
-    """A cluster: its machine, and the cells of each law: its own, and its GPUs' inside a domain."""
+    """A cluster: its machine, its cells for each law, and the cells inside a domain of its kind of GPU."""
 
     name: str
     machine: Machine
@@ -39,26 +39,26 @@ class ClusterCells:
 
     @property
     def network(self) -> str:
-        """Its kind of network."""
+        """Name of its kind of network."""
         return self.machine.network_priors
 
 
 def learn(
     clusters: Sequence[ClusterCells], priors: Priors, near: Mapping[str, Mapping[str, Learned]] | None = None
 ) -> dict[str, dict[str, Learned]]:
-    """By network and law: what its clusters say.
+    """What was learned, by network and law, from its clusters.
 
         ln x_c ~ N(mu, tau^2),   mu ~ N(mu_0, s_0^2),   tau^2 ~ scaled inverse chi^2(nu, tau_0^2)
 
-    x_c   an unknown of cluster c, relative to a rate of its machine where the belief is
-    mu_0, s_0  the belief of data/priors/collectives.toml; mu_0 of a network that is not InfiniBand: what was
-               learned of InfiniBand, unless that network has a belief of its own
-    tau_0, nu  s_0 and 1; of a network that is not InfiniBand, the spread of InfiniBand's clusters and 3
-    near  what was learned of all networks, with a cluster more: those of ``clusters`` are learned again
+    x_c   an unknown of cluster c, relative to a rate of its machine if the belief is relative
+    mu_0, s_0  the belief of data/priors/collectives.toml; for another network than InfiniBand, mu_0 is what
+               was learned of InfiniBand, unless that network has a belief of its own
+    tau_0, nu  s_0 and 1; for a network other than InfiniBand, the spread of InfiniBand's clusters and 3
+    near  what was learned of all networks with one more cluster; networks of ``clusters`` are learned again
     Source: D. V. Lindley, A. F. M. Smith, Bayes estimates for the linear model (1972), by the EM algorithm:
             each cluster is fitted under the prior of the others (``links.fit_logs``), then mu and tau follow
-    A cluster more is within 1.96 log_sd of the centre 95 times of 100: the spread of few clusters is little
-    known, so log_sd is wider by the quantile of Student's t with n + nu degrees of freedom.
+    Another cluster is within 1.96 log_sd of the mean in 95 of 100 cases: few clusters say little about
+    their spread, so log_sd is wider by the quantile of Student's t with n + nu degrees of freedom.
     Limits: one cluster, s_0 -> 0 -> the belief;  many -> their mean and standard deviation
     """
     found = {name: dict(laws) for name, laws in (near or {}).items()}
@@ -77,7 +77,7 @@ def learn(
 def _learned(
     law: str, clusters: Sequence[ClusterCells], priors: Priors, first: Learned | None, near: Learned | None
 ) -> Learned:
-    """One law on one network."""
+    """What is learned of one law on one network."""
     network = clusters[0].network
     beliefs, of_all = priors.beliefs(law, network), priors.beliefs(law, BEST_KNOWN)
     own = {one.name: believed(law, one.machine, beliefs) for one in clusters}
@@ -119,7 +119,7 @@ def _learned(
 
 
 def _prior(law: str, own: Believed, shift: Floats, log_sd: Floats) -> Believed:
-    """The prior of a cluster: the common centre across domains, the belief inside."""
+    """The prior of a cluster: the common mean for unknowns across domains, the belief for those inside."""
     network = np.array([unknown.network for unknown in LINK_LAWS[law].unknowns])
     return Believed(own.centre + np.where(network, shift, 0.0), np.where(network, log_sd, own.log_sd))
 
@@ -127,7 +127,7 @@ def _prior(law: str, own: Believed, shift: Floats, log_sd: Floats) -> Believed:
 def _stored(
     law: str, known: Learned, beliefs: Mapping[str, Belief], believed_sd: Floats
 ) -> tuple[Floats, Floats]:
-    """Centre over the beliefs, and spread, of what was learned; of other unknowns the belief."""
+    """(mean relative to the beliefs, spread) as stored: learned where it was learned, else the belief."""
     shift, log_sd = np.zeros(believed_sd.size), believed_sd.copy()
     for i, unknown in enumerate(LINK_LAWS[law].unknowns):
         if unknown.network:
@@ -137,7 +137,7 @@ def _stored(
 
 
 def _largest(law: str, clusters: Sequence[ClusterCells], payload_bytes: float) -> int:
-    """The largest group of several domains that was measured at messages of this size. Limits: none -> 1"""
+    """The largest group of several domains that was measured at about this message size. Limits: none -> 1"""
     groups = [
         cell.group.gpus
         for one in clusters

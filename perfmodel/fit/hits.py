@@ -1,4 +1,4 @@
-"""Part of a kernel cell's look-ups that misses the L2 cache, for the ids that the cell drew."""
+"""Share of a kernel cell's look-ups that miss the L2 cache, for the ids that the cell drew."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 
 _BINS_PER_OCTAVE = 8
-"""Popularities of 10 million rows in 200 numbers; 32 of them an octave change no ratio by 0.1 %."""
+"""10 million rows are 200 popularities; 32 bins per octave would change no ratio by 0.1 %."""
 
 
 def miss_ratios(cells: pd.DataFrame, row_bytes: Floats, cache_bytes: Floats) -> Floats:
-    """Misses of each look-up, for each cell [-].
+    """L2 misses per look-up of each cell [-].
 
         uniform   1 - access.l2_hit_ratio     an empty cache: cells rotate through more rows than it holds
-        zipf:s    caching.miss_ratio(T_c)     a table larger than the cache: the popular rows of the calls
-                                              before are there still
+        zipf:s    caching.miss_ratio(T_c)     a table larger than the cache: popular rows of earlier
+                                              calls are still in it
                   caching.cold_misses / n     a table that fits: cells look up copies of it in turn
         one-row   1 / n
 

@@ -1,4 +1,4 @@
-"""The machine file of a host that is not shipped: what its own run measured, and what had to be assumed."""
+"""The machine file of a host that is not shipped: what its own run measured, and what is assumed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _CACHE_LINE_BYTES = 64
 _ASSUMED_MEMORY_BYTES = 4 * 2**30
 _LARGE_BYTES = 64 * 2**20
-"""A copy of more bytes than this does not fit the caches."""
+"""A copy of more bytes than this does not fit the caches [bytes]."""
 
 
 class _Value(NamedTuple):
@@ -32,15 +32,15 @@ class _Value(NamedTuple):
 
 
 def machine_from_run(run: Run, memory_bytes: float | None = None) -> Machine:
-    """The machine of a run on a host that is not shipped; as ``machine_text`` writes it."""
+    """The machine of a run on a host that no shipped file describes; the same as ``machine_text`` writes."""
     return Machine.model_validate(tomllib.loads(machine_text(run, memory_bytes)))
 
 
 def machine_text(run: Run, memory_bytes: float | None = None) -> str:
-    """TOML of the machine of a run: a rank is a GPU of it, a host a node.
+    """TOML text of a run's machine: each rank counts as a GPU of it, each host as a node.
 
     memory_bytes  memory of one rank, where the caller knows it
-    Every value has its source: this run's kernels and copies where they were timed, else why it is assumed.
+    Every value names its source: this run's kernels and copies if they were timed, else why it is assumed.
     """
     values = _values(run, memory_bytes)
     backend, clock = _defaults(run)
@@ -79,7 +79,7 @@ def _quoted(text: str) -> str:
 
 
 def _per_node(run: Run) -> int:
-    """Most ranks that a node had in any start of the run."""
+    """The largest number of ranks per node in any start of the run."""
     return max([run.header.ranks // run.header.nodes, *(p.gpus_per_node for p in run.points.values())])
 
 
@@ -104,7 +104,7 @@ def _network(run: Run) -> str:
 
 
 def _values(run: Run, memory_bytes: float | None) -> dict[str, _Value]:
-    """Every value of a machine, the later ones over the earlier ones."""
+    """Every value of the machine file; later sources override earlier ones."""
     found = dict(_of_the_host(run, memory_bytes))
     kernels = run.kernel_samples()
     found |= dict(_of_copies(run, kernels))
@@ -168,11 +168,11 @@ _TYPICAL = {
     "bucketize_bytes_per_s": 0.5e9,
     "local_sum_bytes_per_s": 5e9,
 }
-"""Orders of magnitude for what a run left out."""
+"""Orders of magnitude for values that a run did not measure."""
 
 
 def _cache(run: Run) -> _Value:
-    """The cache of one core: its L2, else the largest that the run names."""
+    """The cache of one core: its L2, else the largest cache that the run names."""
     sizes = {
         level: int(size) for level, size in re.findall(r"(L\d) (\d+)", run.header.stack.get("caches", ""))
     }
@@ -185,7 +185,7 @@ def _cache(run: Run) -> _Value:
 
 
 def _of_copies(run: Run, kernels: pd.DataFrame) -> Iterator[tuple[str, _Value]]:
-    """Rates of memory, cache and links: the fastest copies, and for links the fastest collectives too."""
+    """Rates of memory, cache and links from the fastest copies; of links, from collectives too."""
     source, measured = _source(run), Evidence.MEASURED
     seen = run.collective_samples()
     links = (seen["payload_bytes"] / seen["time_s"]).tolist()

@@ -1,4 +1,4 @@
-"""Rounds of Python, operators, kernels and graphs to the times of one of each on the host."""
+"""From timed rounds of host calls to the time of one Python call, operator, kernel launch and graph."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ Floats = NDArray[np.float64]
 
 _NORMAL_95 = 1.959964
 _LEAST_S = 1e-9
-"""Of a launch, where rounds of kernels take no longer than those of other operators."""
+"""Least time of a launch, where rounds of kernels take no longer than rounds of other operators [s]."""
 _SMALL_BYTES = 2**20
-"""Payloads up to which an eager collective of a GPU takes the host's time, whatever its size."""
+"""Payloads up to which an eager collective of a GPU takes the host's time, whatever its size [bytes]."""
 
 
 def fit_host(run: Run) -> IssueTimes | None:
-    """Times of one Python call, operator, launch and graph, and of a collective of NCCL.
+    """Host time of one Python call, one operator, one launch, one graph, and one collective of NCCL.
 
         t = exp(mean of ln(T / n))       a launch: kernels less operators          [s]
 
-    T of rounds of n calls, each after work of the other kinds. The interval spans the rounds of all sizes,
-    from those whose code comes from memory to those whose code is in the caches.
+    T is the time of a round of n calls, each after work of another kind. The interval spans the rounds of all
+    sizes: in the shortest, code comes from memory; in the longest, it is in the caches.
     Limits: no such points -> None
     """
     samples = run.kernel_samples()
@@ -61,13 +61,13 @@ def fit_host(run: Run) -> IssueTimes | None:
 
 
 def _of_one(rows: pd.DataFrame) -> Floats:
-    """Time of one call of each point [s]."""
+    """Time per call at each point [s]."""
     times, calls = (np.asarray(rows[name], dtype=float) for name in ("time_s", "batch"))
     return np.asarray(times / calls)
 
 
 def _eager_collectives(run: Run) -> Iterator[float]:
-    """Eager calls of NCCL, small ones, each the median of its visits [s]."""
+    """Times of small eager calls of NCCL, each the median of its visits [s]."""
     samples = run.collective_samples()
     keep = (samples["backend"] == str(Backend.NCCL)) & (samples["clock"] == str(Clock.EAGER))
     keep &= (samples["payload_bytes"] <= _SMALL_BYTES) & (samples["variant"] == "default")

@@ -1,4 +1,4 @@
-"""Gathers of rows that lie in host memory, and copies over the link, to the constants of ``model.tiers``."""
+"""From gathers of rows in host memory and copies over the link to the constants of ``model.tiers``."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 SECTORS = (32, 64, 128)
-"""Smallest reads over a link that are tried [bytes]: a GPU asks for 32 to 128 of them."""
+"""Smallest reads over a link that the fit tries [bytes]: a GPU asks for 32 to 128 bytes."""
 
 _CLEARLY_BETTER = 1.1
-"""Loss of the fit of one sector over that of a longer one, from which on the longer one is taken."""
+"""A longer sector is taken when the loss of the shorter one is larger by this factor."""
 _FEWEST = 6
 _FARTHEST = 1e3
 _HEADERS = (1.0, 500.0)
-"""Bytes of a packet's header."""
+"""Bounds of a packet's header [bytes]."""
 
 _ROWS = (10.0, 1e4)
-"""Bytes that the link could carry while the address of a row is looked up."""
+"""Bounds of the bytes that the link could carry while the address of a row is looked up."""
 
 
 @dataclass(frozen=True)
 class _Cells:
-    """Gathers. n  rows of a call;  row  bytes of one;  time_s  measured;  large  1 in the largest tables"""
+    """Gathers. n  rows of a call;  row  bytes of a row;  time_s  measured;  large  1 in the largest tables"""
 
     n: Floats
     row: Floats
@@ -47,25 +47,25 @@ class _Cells:
     large: Floats
 
     def part(self, kept: NDArray[np.bool_]) -> _Cells:
-        """Some of them."""
+        """The cells that ``kept`` selects."""
         return _Cells(self.n[kept], self.row[kept], self.time_s[kept], self.large[kept])
 
 
 def fit_host_tier(run: Run, machine: Machine, launch_floor_s: float | None = None) -> HostTier | None:
-    """Link rate, latency, header and sector of a run's gathers from host memory; rates of its copies.
+    """Link rate, latency, header and sector from a run's gathers from host memory; rates of its copies.
 
         t = t_0 + lambda + n b / R,   R = p b / b_wire                          [s]
         b = sector ceil(row / sector),   b_wire = max(b + h ceil(b / a), m)
 
-    n rows of a call; p is f C of ``tiers.row_rate``; a, the longest read, is not fitted; b_wire of the
-    largest tables is m at least, in smaller ones addresses are at hand. p, m, h and t_0 + lambda are fitted
-    for each of ``SECTORS``, relative residuals, soft-l1 loss; the shortest that is not clearly worse is
-    taken. Where m does not show it is that of the shortest row. Tables are large: no row is asked for twice
-    while it is under way.
-    A header that the rows do not tell, as where all are multiples of the longest read, is the shipped one.
-    machine         where the run does not tell the floor of a launch, its value is taken off t_0 + lambda
-    launch_floor_s  t_0, of gathers from HBM of the same run
-    Limits: fewer than 6 gathers -> None;  t_0 + lambda below t_0 -> the latency is untold
+    n rows per call; p is f C of ``tiers.row_rate``; a, the longest read, is not fitted. m counts for the
+    largest tables only: in smaller tables addresses are cached. p, m, h and t_0 + lambda are fitted for each
+    of ``SECTORS`` (relative residuals, soft-l1 loss), and the shortest sector that is not clearly worse is
+    taken. Where m has no effect, it is set to the shortest row's. Tables are large: no row is asked for twice
+    while it is under way. If the rows do not determine the header (all are multiples of the longest read),
+    the shipped header is used.
+    machine         its launch floor is subtracted from t_0 + lambda where the run did not measure one
+    launch_floor_s  t_0, of gathers from HBM in the same run [s]
+    Limits: fewer than 6 gathers -> None;  t_0 + lambda below t_0 -> no latency
     """
     samples = run.kernel_samples()
     good = samples[(samples["clock"] == str(Clock.STREAM)) & (samples["flag"] != "throttled")]
@@ -123,13 +123,13 @@ def _cells(gathers: pd.DataFrame) -> _Cells:
 
 
 def _wire(row: Any, sector: float, header: float, least: Any) -> Floats:
-    """``tiers.wire_bytes`` of whole sectors."""
+    """``tiers.wire_bytes`` of rows rounded up to whole sectors."""
     moved, request = kernels.sector_rounded(row, sector), load_kernel_constants().value("link_request_bytes")
     return np.asarray(np.maximum(tiers.wire_bytes(moved, request, header, 0.0), least))
 
 
 def _time(cells: _Cells, sector: float, q: Floats) -> Floats:
-    """``fit_host_tier``'s equation. q  t_0 + lambda, p, m and h"""
+    """The equation of ``fit_host_tier`` [s]. q  parameters t_0 + lambda, p, m and h"""
     moved = kernels.sector_rounded(cells.row, sector)
     wire = _wire(cells.row, sector, float(q[3]), float(q[2]) * cells.large)
     rate = tiers.row_rate(q[1], 1.0, moved, wire, np.inf, 1.0)
@@ -188,7 +188,7 @@ def _less(whole: Interval, part_s: float) -> Interval | None:
 
 
 def _copy_rate(copies: pd.DataFrame) -> Interval | None:
-    """Rate of copies, t = t_0 + x / R. Limits: fewer than 3 sizes -> None"""
+    """Rate of copies by t = t_0 + x / R. Limits: fewer than 3 sizes -> None"""
     size, time_s = (np.asarray(copies[name], dtype=float) for name in ("payload_bytes", "time_s"))
     if np.unique(size).size < len(("t_0", "R")) + 1:
         return None

@@ -1,4 +1,4 @@
-"""Kernels of libraries that were timed in one run: the constants of each, those taken unasked first."""
+"""Kernel constants of each library that was timed in one run; the default library comes first."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _OF_THE_PASS = ("torch", "fbgemm", "perfmodel")
-"""Kernels of our own pass, which is timed step by step: the first of these that was timed alone too."""
+"""Order in which kernels are taken for our own pass: the first of these that was timed alone too."""
 
 _KEYS: dict[KernelStep, tuple[str, ...]] = {
     "bucketize": ("bucketize_floor_s", "bucketize_bytes_per_s"),
     "local_sum": ("local_sum_bytes_per_s",),
 }
-"""Constants of steps that a library may lack."""
+"""Constants of steps that a library may not have."""
 
 
 def fit_kernels(samples: pd.DataFrame, machine: Machine, clock: Clock) -> KernelConstants | None:
-    """The first of ``fit_each``. Limits: none -> None"""
+    """The first result of ``fit_each``. Limits: none -> None"""
     return next(iter(fit_each(samples, machine, clock)), None)
 
 
@@ -33,11 +33,11 @@ def fit_each(
 ) -> list[KernelConstants]:
     """Constants of each implementation that was timed at one clock, in the order of ``IMPLEMENTATIONS``.
 
-    samples  ``Run.kernel_samples``; used are those of uniform ids that are not held out and not throttled, on
-             the most ranks at once
-    passes   whole passes that a fit may use (``passes_to_fit``); kernels of other implementations than that
-             of the passes are taken to be slowed as much there. A step that only the kernels of the pass have
-             is theirs for all.
+    samples  ``Run.kernel_samples``; the fit uses uniform ids, neither held out nor throttled, on the largest
+             number of ranks
+    passes   whole passes that a fit may use (``passes_to_fit``); kernels of implementations that ran no pass
+             are taken to be slowed as much as those that did. A step that only the kernels of the pass have
+             is used for all implementations.
     Limits: too few samples of all kernels of an implementation -> it is left out
     """
     rows = usable(samples, clock)
@@ -60,7 +60,7 @@ def fit_each(
 
 
 def _completed(one: KernelConstants, other: KernelConstants) -> KernelConstants:
-    """With the steps that it lacks of another implementation."""
+    """The constants of ``one``; steps that it lacks come from ``other``."""
     lacking = [step for step in _KEYS if step in other.fits and step not in one.fits]
     keys = [key for step in lacking for key in _KEYS[step]]
     return one.model_copy(
@@ -76,5 +76,5 @@ def _completed(one: KernelConstants, other: KernelConstants) -> KernelConstants:
 
 
 def _place(order: Sequence[str]) -> Callable[[str], tuple[int, str]]:
-    """For sorting names: those of ``order`` in it, others after them."""
+    """Sort key for names: in the order of ``order``, then all others."""
     return lambda name: (order.index(name) if name in order else len(order), name)

@@ -1,4 +1,4 @@
-"""Kernel samples to the constants of the kernel model, with the bytes that a projection counts."""
+"""From kernel samples to the constants of the kernel model, with the bytes that a projection counts."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _STEPS: dict[str, KernelStep] = {
     "bucketize": "bucketize",
     "partial_sum": "local_sum",
 }
-"""Kernel cells by operation: the step of a projection that they tell about."""
+"""Step of a projection that each kernel operation informs."""
 _ROW_BYTES = (8.0, 4096.0)
 _BAG_FACTORS = (0.1, 50.0)
 """Bounds of ``row_access_bytes`` and of ``bag_factor``."""
 _FARTHEST = 1e3
-"""A floor or rate lies within this factor of those that the samples show."""
+"""A floor or rate lies within this factor of what the samples show."""
 _AT_BOUND = 1e-3
 _CLEARLY_WORSE = 1.1
-"""Loss of a fit over that of a better one from which on its samples speak against it."""
+"""Samples contradict a fit whose loss exceeds that of a better fit by this factor."""
 _FEWEST_PASSES = 3
 _FACTORS = (float(np.log(0.5)), float(np.log(20.0)))
 _SHORTEST_S = 1e-9
@@ -47,10 +47,10 @@ _SHORTEST_S = 1e-9
 
 @dataclass(frozen=True)
 class _Problem:
-    """One kernel: ``time`` of the parameters (natural units) for some of its samples, and their times.
+    """Fit of one kernel: ``time`` as a function of the parameters (natural units), and measured times.
 
-    keys, start, bounds   one a parameter
-    moved_bytes           bytes that the model counts, of the parameters
+    keys, start, bounds   one per parameter
+    moved_bytes           bytes that the model counts, as a function of the parameters
     """
 
     keys: tuple[str, ...]
@@ -69,19 +69,19 @@ def fit_implementation(
     passes: pd.DataFrame | None,
     known_in_pass: Mapping[KernelStep, InPass],
 ) -> KernelConstants | None:
-    """Constants of the kernel model of one implementation from its samples (``usable``) on the same ranks.
+    """Constants of the kernel model for one implementation, from its ``usable`` samples on the same ranks.
 
-    Relative residuals, soft-l1 loss. The floor of the local sum is that of the gather, as in a projection.
-    passes   whole passes over these very kernels: they say by which factor the same kernel is slower there,
-             in caches that another step has left (``in_pass``);  known_in_pass  else: that of other kernels
-    A constant that the samples do not tell (an interval wider than the value itself) is left to the machine
-    file too (``untold``), unless its value there fits clearly worse.
-    Limits: fewer samples of a kernel than constants + 1 -> its constants are left to the machine file;
+    Relative residuals, soft-l1 loss. The local sum has the floor of the gather, as in a projection.
+    passes   whole passes over these very kernels: they give the factor by which a kernel is slower there, in
+             caches that another step has left (``in_pass``);  known_in_pass  that of other kernels
+    A constant that the samples do not determine (interval wider than its value) stays as in the machine file
+    (``untold``), unless the machine file's value fits clearly worse.
+    Limits: fewer samples of a kernel than constants + 1 -> its constants stay the machine file's;
     of all kernels -> None
     """
     constants = load_kernel_constants()
     found: dict[str, Interval] = {}
-    alone: dict[str, float] = {}  # in loops of one kernel
+    alone: dict[str, float] = {}  # times in loops of one kernel
     fits: dict[KernelStep, KernelFit] = {}
     in_pass: dict[KernelStep, InPass] = {}
     errors, bounds, untold = [np.empty(0)], list[str](), list[str]()
@@ -120,10 +120,10 @@ def fit_implementation(
 
 
 def gather_times(cells: pd.DataFrame, machine: Machine, known: KernelConstants) -> Floats:
-    """Times of gather cells by fitted constants, in loops of one kernel [s].
+    """Times of gather cells by fitted constants, for a kernel in a loop of its own [s].
 
     cells  rows of ``Run.kernel_samples``, of any distribution of ids
-    known  of ``fit_implementation``, to which no passes were given
+    known  result of ``fit_implementation`` without passes
     """
     problem = _gather(cells, machine, load_kernel_constants())
     values = [known.values[key].value if key in known.values else machine.value(key) for key in problem.keys]
@@ -131,7 +131,7 @@ def gather_times(cells: pd.DataFrame, machine: Machine, known: KernelConstants) 
 
 
 def usable(samples: pd.DataFrame, clock: Clock) -> pd.DataFrame:
-    """Samples that a fit may use."""
+    """Samples that a fit may use, at one clock."""
     keep = (samples["clock"] == str(clock)) & (samples["distribution"] == "uniform")
     keep &= ~samples["held_out"].astype(bool) & (samples["flag"] != "throttled")
     keep &= samples["operation"].isin(list(_STEPS))
@@ -163,7 +163,7 @@ def _lookups(cells: pd.DataFrame) -> Floats:
 
 
 def _stream(cells: pd.DataFrame, moved: Floats, floor: str, rate: str, fixed: float | None) -> _Problem:
-    """``stream_kernel_time``; the floor is ``fixed`` or a parameter."""
+    """The fit of ``stream_kernel_time``; the floor is ``fixed``, or a parameter if that is None."""
     times = cells["time_s"].to_numpy(float)
 
     def time(q: Floats, rows: npt.NDArray[np.bool_]) -> Floats:
@@ -176,14 +176,14 @@ def _stream(cells: pd.DataFrame, moved: Floats, floor: str, rate: str, fixed: fl
 
 
 def _floor_and_rate(times: Floats, moved: Floats, floor: str, rate: str) -> tuple[Any, Any, Any]:
-    """Keys, first guesses and bounds of a floor and a rate."""
+    """Keys, first guesses and bounds for a floor and a rate."""
     least, fastest = float(times.min()), float((moved / times).max())
     bounds = tuple((value / _FARTHEST, value * _FARTHEST) for value in (least, fastest))
     return (floor, rate), (least / 2, fastest), bounds
 
 
 def _gather(cells: pd.DataFrame, machine: Machine, constants: Constants) -> _Problem:
-    """``gather_pool_time`` of one shard of the tables, with what a short row and a bag take."""
+    """The fit of ``gather_pool_time`` for one shard of the tables, with the costs of short rows and bags."""
     times = cells["time_s"].to_numpy(float)
     dim, tables = cells["dim"].to_numpy(float), cells["tables"].to_numpy(float)
     row = dim * np.array([float(dtype_bytes(name)) for name in cells["dtype"]])
@@ -226,7 +226,7 @@ def _solution(problem: _Problem, rows: npt.NDArray[np.bool_], start: Sequence[fl
 
 
 def _best(problem: _Problem) -> Any:
-    """The better of two starts: the maximum of two roofs has a fold between them."""
+    """The better solution from two starts: the maximum of two roofs has a kink between them."""
     everything = np.ones(problem.time_s.size, bool)
     starts = [list(problem.start), list(problem.start)]
     if "l2_bytes_per_s" in problem.keys:
@@ -236,9 +236,9 @@ def _best(problem: _Problem) -> Any:
 
 
 def _told(problem: _Problem, solution: Any, machine: Machine) -> tuple[_Problem, Any, list[str]]:
-    """The fit without the constants that its samples do not tell, and those: they stay the machine's.
+    """The fit without the constants that its samples do not determine; these keep the machine's values.
 
-    Limits: a fit with the machine's values that is clearly worse -> all are kept, those with wide intervals
+    Limits: a fit with the machine's values is clearly worse -> all constants are kept, with wide intervals
     """
     wide = half_widths(solution)
     unseen = [key for key, half in zip(problem.keys, wide, strict=True) if np.sinh(half) >= 1.0]
@@ -253,7 +253,7 @@ def _told(problem: _Problem, solution: Any, machine: Machine) -> tuple[_Problem,
 
 
 def _fixed(problem: _Problem, values: Mapping[str, float]) -> _Problem:
-    """The problem with some of its parameters known."""
+    """The problem with some of its parameters fixed at known values."""
     kept = [i for i, key in enumerate(problem.keys) if key not in values]
 
     def all_of(q: Floats) -> Floats:
@@ -272,7 +272,7 @@ def _fixed(problem: _Problem, values: Mapping[str, float]) -> _Problem:
 
 
 def _fitted(problem: _Problem, solution: Any, there: InPass | None) -> tuple[dict[str, Interval], list[str]]:
-    """Constants with their intervals, as they are in a pass; and those at a bound."""
+    """Constants with their intervals, as they are in a pass, and the names of constants at a bound."""
     found, at_bound = {}, []
     factor, more_s = (there.factor, there.more_s) if there else (1.0, 0.0)
     for key, q, wide, limits in zip(
@@ -296,9 +296,9 @@ def _in_pass(
     solution: Floats,
     problem: _Problem,
 ) -> InPass | None:
-    """How a whole pass slows the kernel: cold caches by a factor, threads of a library by a constant.
+    """How a whole pass slows the kernel: a factor for cold caches, a constant for threads of a library.
 
-    Limits: fewer than 3 passes -> None;  3 -> a factor alone
+    Limits: fewer than 3 passes -> None;  3 -> only a factor
     """
     if passes is None or passes.empty:
         return None
@@ -330,7 +330,7 @@ def _in_pass(
 
 
 def _left_out(problem: _Problem, solution: Any) -> Floats:
-    """ln(t_fit / t) of each sample, fitted to all others."""
+    """Leave-one-out errors ln(t_fit / t): each sample predicted by a fit to all others."""
     start = [float(value) for value in np.exp(solution.x)]
     errors = np.empty(problem.time_s.size)
     for i in range(errors.size):
@@ -352,7 +352,7 @@ def _summary(moved: Floats, left_out: Floats, there: InPass | None) -> KernelFit
 
 
 def _log_sd(errors: Floats) -> float:
-    """Root mean square: an outlier is an error that a projection makes too."""
+    """Root mean square, outliers included: a projection makes such errors too."""
     return rounded(float(np.sqrt(np.mean(errors**2))), 3)
 
 

@@ -1,4 +1,4 @@
-"""Measured cells of one machine to the unknowns of a law: least squares under a prior."""
+"""From measured cells of one machine to the unknowns of a law: least squares under a prior."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ RING_TREE_COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "broadcas
 _VARIANCE_DECIMALS = 5
 _CARD = "nic_bytes_per_s"
 _STEP = 1e-5
-"""Of a logarithm, to both sides: the difference quotient of a law, exact to about 1e-10."""
+"""Step of a logarithm, to both sides, for the difference quotient of a law: exact to about 1e-10."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Medians of one collective on one group of ranks.
+    """Median times of one collective on one group of ranks.
 
-    algorithm  the only one that the library was allowed ("ring", "tree"); "" where it chose itself
+    algorithm  the only algorithm that the library was allowed ("ring", "tree"); "" if it chose by itself
     """
 
     collective: str
@@ -42,32 +42,32 @@ class Cell:
 
 @dataclass(frozen=True)
 class Believed:
-    """What is believed of the logarithms of a law's unknowns before any sample: centre and spread."""
+    """Prior of the logarithms of a law's unknowns, before any sample: mean and spread."""
 
     centre: Floats
     log_sd: Floats
 
 
 def prior_of(law: str, machine: Machine, priors: Priors) -> Believed:
-    """What is believed of a cluster of this machine: of its network, what other clusters say of that fabric.
+    """Prior for a cluster of this machine; its network part comes from other clusters on that fabric.
 
-    Limits: a network that no cluster is known of -> NCCL's own constants, and the line rate of the card
+    Limits: no cluster on its network is known -> NCCL's own constants, and the line rate of the card
     """
     return believed(law, machine, priors.known_of(law, machine.network_priors))
 
 
 def believed(law: str, machine: Machine, beliefs: Mapping[str, Belief]) -> Believed:
-    """Beliefs of a law's unknowns, with the rates of a machine."""
+    """Prior of a law's unknowns from the beliefs, with the rates of a machine."""
     ordered = [beliefs[name] for name in LINK_LAWS[law].names]
     centre = [np.log(belief.value * _scale(belief, machine)) for belief in ordered]
     return Believed(np.array(centre), np.array([belief.log_sd for belief in ordered]))
 
 
 def like_cluster(law: str, like: Law, prior: Believed) -> Believed:
-    """The prior of another cluster of the very machine that ``like`` was fitted on, at its clock.
+    """Prior for another cluster of the same machine as ``like`` was fitted on, at the same clock.
 
-    Its values become the centre. The network's spread is its own, that of clusters of one fabric; the rest
-    keeps the wider one of ``prior``, because a library's version changes it.
+    Its mean is the values of ``like``. Network unknowns spread as clusters of one fabric do; all others keep
+    the wider spread of ``prior``, because they change with the library's version.
     """
     network = np.array([unknown.network for unknown in LINK_LAWS[law].unknowns])
     own = np.sqrt(np.diag(np.array(like.log_covariance)))
@@ -92,11 +92,11 @@ def fit_logs(
     prior: Believed,
     start: Floats | None = None,
 ) -> Fitted:
-    """The unknowns of a law from cells, as the most probable values under the prior.
+    """The unknowns of a law from cells: their most probable values under the prior.
 
     Residuals are relative (ln t), robust (soft l1) and weighted so that a curve counts as
-    ``effective_points`` points however many sizes it has. All derivatives come from one evaluation of the law
-    for each cell, whose unknowns are columns.
+    ``effective_points`` points however many sizes it has. One evaluation of the law per cell gives all
+    derivatives: the unknowns vary along its columns.
     Limits: no cells -> the prior itself
     """
     steps, noise = step_constants(machine, priors), priors.uncertainty
@@ -114,7 +114,7 @@ def fit_logs(
     )
 
     def raw(logs: Floats) -> Floats:
-        """One row a set of unknowns, one column a point."""
+        """Unknowns from their logarithms: one row per set of unknowns, one column per point."""
         parts = [np.empty((logs.shape[0], 0))]
         for cell in cells:
             time_s = LINK_LAWS[law].time_at(
@@ -144,10 +144,10 @@ def fit_logs(
 
 
 def known_card(law: str, prior: Believed, other: Law, machine: Machine, priors: Priors) -> Believed:
-    """The prior where another law of this cluster has seen its cards: they are as fast for this one.
+    """The prior, given that another law of this cluster has measured its cards: they are as fast for this.
 
-    As much faster than believed, because an exchange of many peers reaches less of a card than a ring.
-    Limits: the other saw one domain only -> prior
+    The ratio to the belief is carried over, not the rate: an exchange of many peers reaches less of a card.
+    Limits: the other law saw one domain only -> prior
     """
     if other.fitted_domains == 1:
         return prior
@@ -166,10 +166,10 @@ def fit_law(
     like: Law | None = None,
     other: Law | None = None,
 ) -> Law:
-    """A law of a machine as a calibration stores it (``fit_logs``).
+    """A fitted law of a machine, as a calibration stores it (``fit_logs``).
 
-    like   the law of another cluster of this very machine, at this clock (``like_cluster``)
-    other  the other law of this cluster, which was fitted before (``known_card``)
+    like   the law of another cluster of the same machine, at the same clock (``like_cluster``)
+    other  the other law of this cluster, fitted before (``known_card``)
     """
     prior = prior_of(law, machine, priors)
     if like is not None:
@@ -192,7 +192,7 @@ def fit_law(
 
 
 def rounded(value: float, digits: int = 4) -> float:
-    """A number cut to significant digits, so that files are the same on every machine."""
+    """A number rounded to significant digits, so that files are the same on every machine."""
     return float(f"{value:.{digits}g}")
 
 

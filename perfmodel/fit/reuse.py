@@ -1,9 +1,9 @@
 """Popularity of the rows of a table from how often a trace asked for each of them.
 
-A count is not a popularity. Of rows that are asked for once in a trace on average, e^-1 are not in it, and
-as many that look like rows of one look-up are there once by chance; taking counts for popularities repeats
-the chance: drawn anew, such a trace has 15 to 27 % fewer distinct rows than the published ones have. So rates
-are looked for whose counts, by chance, are those of the trace; rows that it does not have are among them.
+A count is not a popularity. Of rows with an expected count of 1 in a trace, e^-1 do not appear in it, and
+as many appear once by chance and look like rarer or more frequent rows. Popularities equal to counts would
+repeat that chance: a trace drawn from them has 15 to 27 % fewer distinct rows than the published ones. So
+the fit seeks rates whose random counts match the trace; rows that the trace lacks are among them.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[np.float64]
 
 LOWEST_RATE = 0.25
-"""Look-ups of the rarest rows in the whole trace, on average: rarer ones cannot be told from none."""
+"""Expected look-ups of the rarest rows in the whole trace; rarer rows cannot be told from absent ones."""
 _HIGHEST_RATE = 2.0**17
 _RATES_PER_OCTAVE = 4
-_ROUNDED = 0.0005  # of published shares
+_ROUNDED = 0.0005  # rounding of published shares
 _RELATIVE = 0.01
 _LEAST_SHARE = 1e-6
 _EVEN = 0.1
-"""Cost of look-ups that all ask for rows of one rate, in errors of a published share: hardly anything."""
+"""Weight of the evenness term, in errors of a published share: hardly any."""
 
 
 @dataclass(frozen=True)
 class Reuse:
-    """Counts of a trace.
+    """Counts of a trace, by bucket.
 
-    low, high   of each bucket: rows that were asked for more than ``low`` times, up to ``high``, arrays [b]
-    row_share, lookup_share   of the trace's distinct rows, and of its look-ups, in each bucket [-]
-    lookups     N of the trace;  unique  U, its distinct rows
+    low, high   bounds of each bucket: rows that were asked for more than ``low``, at most ``high`` times [b]
+    row_share, lookup_share   share of the trace's distinct rows, and of its look-ups, in each bucket [-]
+    lookups     N, look-ups of the trace;  unique  U, its distinct rows
     """
 
     low: Array
@@ -45,19 +45,19 @@ class Reuse:
 
 @dataclass(frozen=True)
 class Rates:
-    """What the trace was drawn from: ``rows`` [n] rows of a table that are asked for ``rate`` [n] times."""
+    """Rates that a trace was drawn from: ``rows`` [n] rows have an expected count of ``rate`` [n] each."""
 
     rate: Array
     rows: Array
 
     @property
     def table_rows(self) -> float:
-        """Rows of the table, those among them that the trace does not have [rows]."""
+        """Rows of the table, including rows that the trace does not contain [rows]."""
         return float(self.rows.sum())
 
     @property
     def unique(self) -> float:
-        """U, distinct rows of such a trace: sum of rows (1 - e^-rate) [rows]."""
+        """U, expected distinct rows of such a trace: sum of rows (1 - e^-rate) [rows]."""
         return float(np.sum(self.rows * -np.expm1(-self.rate)))
 
     def shares(self) -> tuple[Array, Array]:
@@ -68,11 +68,11 @@ class Rates:
 
 
 def counted_rates(reuse: Reuse) -> Rates:
-    """Counts taken for popularities, without chance: what ``rates_of`` is compared with.
+    """Popularities equal to counts, ignoring chance: the baseline for ``rates_of``.
 
         rate = a_b N / (r_b U) of r_b U rows                                  [-]
 
-    Limits: buckets of rounded-off rows are left out;  its ``unique`` is below U
+    Limits: buckets rounded to no rows are left out;  its ``unique`` is below U
     """
     used = (reuse.row_share > 0) & (reuse.lookup_share > 0)
     rows = reuse.row_share[used] * reuse.unique
@@ -80,16 +80,16 @@ def counted_rates(reuse: Reuse) -> Rates:
 
 
 def rates_of(reuse: Reuse) -> Rates:
-    """Rates whose Poisson counts fall into the buckets as the trace's did.
+    """Rates whose Poisson counts fall into the buckets as the trace's counts do.
 
         min over y >= 0:  sum_b ((P rows - r U) / (U e))^2 + ((Q rows - a N) / (N e))^2 + 0.01 sum y^2
-        y = rows rate / N, share of the look-ups that each rate has
-        P = chance that a count of this rate is in b,   Q = mean look-ups that it then brings
+        y = rows rate / N, share of the look-ups at each rate
+        P = chance that a count at this rate is in bucket b,   Q = mean look-ups from such counts
         e = 0.0005 + 0.01 share: how well a published share is known
 
-    There are more rates than shares, so many answers fit alike: without the last term rounding chooses
-    among them. With it the sum is strictly convex, so that one answer is the least on every machine, and it
-    moves little when the shares do: of those that fit, the one whose look-ups are spread most evenly.
+    There are more rates than shares, so many answers fit equally well: without the last term rounding would
+    choose among them. With it the sum is strictly convex: the minimum is unique on every machine, and moves
+    little when the shares do. Of the answers that fit, it is the one with the most even look-ups.
     Source: derived; Fisher, Corbet, Williams (1943) have counts of species as mixed Poisson variables; the
             last term: Tikhonov (1963). Four rates an octave, from ``LOWEST_RATE``. Bounded-variable least
             squares (Stark, Parker 1995): scipy's ``nnls`` stops short of the least (scipy issue 25389)
@@ -105,7 +105,7 @@ def rates_of(reuse: Reuse) -> Rates:
 
 
 def fit_system(reuse: Reuse) -> tuple[Array, Array, Array]:
-    """(rates [n], matrix [2 b + n, n], right side [2 b + n]) of the least squares of ``rates_of``."""
+    """(rates [n], matrix [2 b + n, n], right side [2 b + n]) of the least squares in ``rates_of``."""
     octaves = np.log2(_HIGHEST_RATE / LOWEST_RATE)
     rate = LOWEST_RATE * 2.0 ** (np.arange(octaves * _RATES_PER_OCTAVE) / _RATES_PER_OCTAVE)
     inside = (_chance(reuse.high, rate) - _chance(reuse.low, rate)) * reuse.lookups / rate
@@ -122,7 +122,7 @@ def fit_system(reuse: Reuse) -> tuple[Array, Array, Array]:
 
 
 def _chance(count: ArrayLike, rate: Array) -> Array:
-    """Chance that a Poisson variable is at most ``count`` [b, n]; 0 below 0, 1 of infinitely many."""
+    """Chance that a Poisson variable is at most ``count`` [b, n]; 0 for counts below 0, 1 for infinite."""
     from scipy.special import pdtr
 
     most = np.asarray(count, dtype=np.float64)[:, np.newaxis]

@@ -1,4 +1,4 @@
-"""Robust least squares of relative residuals, and 95 % intervals that hold the truth with few samples."""
+"""Robust least squares of relative residuals, and 95 % intervals that stay valid with few samples."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from scipy.special import stdtrit
 Floats = npt.NDArray[np.float64]
 
 LOG_SCALE = 0.05
-"""Residual of ln t from which on a sample counts less: 5 %."""
+"""Residual of ln t above which a sample counts less: 5 %."""
 WIDEST_LOG = 20.0
-"""An interval of e^20 says that the samples do not tell."""
+"""An interval of e^20 means that the samples do not determine a parameter."""
 
 
 def solve(
     residual: Callable[[Floats], Floats], start: Sequence[float], bounds: Sequence[tuple[float, float]]
 ) -> Any:
-    """Parameters of least soft-l1 loss of a residual of ln t, as ``scipy.optimize.least_squares`` gives them.
+    """Parameters of least soft-l1 loss of a residual of ln t; the result of ``scipy.optimize.least_squares``.
 
-    start, bounds   one value and one (low, high) a parameter; a start outside is moved inside
+    start, bounds   one value and one (low, high) per parameter; a start outside is moved inside
     """
     lower, upper = (np.array(side, float) for side in zip(*bounds, strict=True))
     inside = np.clip(start, lower + 1e-9, upper - 1e-9)
@@ -49,7 +49,7 @@ def half_widths(solution: Any) -> list[float]:
         return [float(np.log(4.0))] * parameters
     z = (solution.fun / LOG_SCALE) ** 2
     slope = (1 + z) ** -1.5
-    plain = solution.jac / np.sqrt(slope)[:, np.newaxis]  # scipy gives sqrt(psi') X
+    plain = solution.jac / np.sqrt(slope)[:, np.newaxis]  # scipy returns sqrt(psi') X
     scatter = float(np.sum(solution.fun**2 / (1 + z))) / free / float(slope.mean()) ** 2
     few = 1 + parameters / points * float(slope.var()) / float(slope.mean()) ** 2
     information = plain.T @ plain + 1e-9 * np.eye(parameters)

@@ -1,4 +1,4 @@
-"""A run to its calibrations: one for each library and clock that was measured."""
+"""From a run to its calibrations: one for each library and clock that was measured."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def fit_run(run: Run, machine: Machine, planned: Iterable[Point] = ()) -> list[C
     """Calibrations of a run, the preferred one first.
 
     A calibration is complete when every point of its library and clock that was begun or planned has ended,
-    whatever else the run holds.
+    whatever else the run measured.
 
-    machine   whose cells these are: the shipped one that the run names, or ``machine_from_run``
+    machine   the machine of these cells: the shipped one that the run names, or ``machine_from_run``
     planned   points that were to be measured, begun or not
     Limits: kernels alone (one GPU) -> the shipped calibration of the machine with these kernels;
     nothing, or kernels of a machine that is not shipped -> NoCalibrationError
@@ -79,7 +79,7 @@ def fit_run(run: Run, machine: Machine, planned: Iterable[Point] = ()) -> list[C
 
 
 def _kernels_alone(run: Run, machine: Machine, complete: bool) -> Calibration:
-    """The shipped collectives of the machine with the run's own kernels."""
+    """The shipped collectives of the machine, with the run's own kernels."""
     shipped = _shipped(machine, machine.defaults.backend)
     kernels = _kernels(run, machine, shipped.backend, shipped.clock) if shipped else {}
     host = _host(run, machine, kernels)
@@ -103,7 +103,7 @@ def _kernels_alone(run: Run, machine: Machine, complete: bool) -> Calibration:
 def _in_use(
     calibration: Calibration, after: pd.DataFrame, run: Run, machine: Machine, identity: Identity
 ) -> Calibration:
-    """The calibration with what a whole pass does to its collectives."""
+    """The calibration, with the extra time of its collectives in a whole pass (``context.handovers``)."""
     more = fit_curves(after, machine, identity)
     calibration = calibration.model_copy(update={"after_kernel": more})
     passes = passes_to_fit(run.composed_samples(), str(identity.backend), str(identity.clock))
@@ -111,7 +111,7 @@ def _in_use(
 
 
 def calibration_file_name(calibration: Calibration) -> str:
-    """Name of its file in the folder of its run: ``mpi-5.0.11-eager.json``."""
+    """Name of the calibration's file in the folder of its run: ``mpi-5.0.11-eager.json``."""
     return calibration.calibration_id.rsplit("/", 1)[-1] + ".json"
 
 
@@ -128,7 +128,7 @@ def _parts(key: object) -> tuple[object, ...]:
 
 
 def _checked(run: Run, backend: Backend, clock: Clock) -> bool:
-    """Whether every visit behind the curves compared elements, and found none wrong."""
+    """Whether every visit behind the curves checked its results, and none was wrong."""
     visits = [
         visit
         for point, of_it, _ in run.usable(PointKind.COLLECTIVE)
@@ -139,9 +139,9 @@ def _checked(run: Run, backend: Backend, clock: Clock) -> bool:
 
 
 def _kernels(run: Run, machine: Machine, backend: Backend, clock: Clock) -> dict[str, Any]:
-    """Kernels at the clock of the collectives, as they are in passes over the library; else at another.
+    """Kernel constants at the clock of the collectives, as in passes over the library; else at another clock.
 
-    The fields of a calibration; none where nothing was fitted.
+    Returns fields of a calibration; none where nothing was fitted.
     """
     samples, composed = run.kernel_samples(), run.composed_samples()
     machine, reported = _with_reported(machine, run)
@@ -154,9 +154,9 @@ def _kernels(run: Run, machine: Machine, backend: Backend, clock: Clock) -> dict
 
 
 def _host(run: Run, machine: Machine, kernels: dict[str, Any]) -> dict[str, Any]:
-    """What the run tells of the host: fields of a calibration, None where it timed nothing of them.
+    """What the run says of the host: fields of a calibration, None for those that it did not time.
 
-    kernels  of ``_kernels``: the floor of a gather from HBM, of our own kernels where those were timed
+    kernels  result of ``_kernels``: its floor of a gather from HBM, of our own kernels if they were timed
     """
     fitted = [kernels["kernels"], *kernels["more_kernels"]] if kernels else []
     floors = {
@@ -172,7 +172,7 @@ _OWN_KERNELS = "perfmodel"
 
 
 def _with_reported(machine: Machine, run: Run) -> tuple[Machine, dict[str, Interval]]:
-    """The machine with the L2 cache that its GPU reported, and that value; a file may say another size."""
+    """The machine with the L2 size that its GPU reported, and that value; the machine file may differ."""
     size = float(run.header.stack.get(GPU_L2) or 0)
     if not size:
         return machine, {}
@@ -183,7 +183,7 @@ def _with_reported(machine: Machine, run: Run) -> tuple[Machine, dict[str, Inter
 
 
 def _shipped(machine: Machine, backend: Backend) -> Calibration | None:
-    """What is shipped for this machine and library: where its laws start."""
+    """The shipped calibration of this machine and library, from which its laws start."""
     if backend not in LAW_BACKENDS:
         return None
     ids = [name for name in list_calibrations(machine.name) if name.split("/")[1].startswith(f"{backend}-")]

@@ -28,7 +28,7 @@ _STRICT = ConfigDict(frozen=True, extra="forbid")
 
 
 class Selection(BaseModel):
-    """Samples by source, and optionally by variant, collective, nodes and smallest size."""
+    """A selection of samples: by source, and optionally by variant, collective, nodes and smallest size."""
 
     model_config = _STRICT
 
@@ -41,7 +41,7 @@ class Selection(BaseModel):
     rank: Annotated[int, Field(ge=0)] = 0
 
     def rows(self, samples: pd.DataFrame) -> pd.DataFrame:
-        """The selected rows."""
+        """The rows that it selects."""
         keep = samples["source_id"].isin(self.sources) & (samples["payload_bytes"] >= self.smallest_bytes)
         keep &= samples["nodes"] >= self.smallest_nodes
         if self.variants:
@@ -68,7 +68,7 @@ class Entry(BaseModel):
 
     @property
     def is_first(self) -> bool:
-        """Whether other calibrations of its machine start from it."""
+        """Whether other calibrations of its machine start from this one."""
         return self.preferred and self.backend is Backend.NCCL
 
     def rows(self, samples: pd.DataFrame) -> pd.DataFrame:
@@ -77,9 +77,9 @@ class Entry(BaseModel):
 
 
 class ClusterEntry(BaseModel):
-    """A cluster that says what its kind of network is like.
+    """A cluster that informs the prior of its kind of network.
 
-    machine, network, values  the machine that it is, its kind of network if that is another, other values
+    machine, network, values  its machine; its kind of network, if another; values that override the machine's
     """
 
     model_config = _STRICT
@@ -98,12 +98,12 @@ class ClusterEntry(BaseModel):
 
     @property
     def sources(self) -> set[str]:
-        """Of its samples."""
+        """Sources of its samples."""
         return {source for selection in self.cells for source in selection.sources}
 
 
 class ShippedFits(BaseModel):
-    """The whole plan."""
+    """The whole plan of shipped calibrations."""
 
     model_config = _STRICT
 
@@ -113,7 +113,7 @@ class ShippedFits(BaseModel):
 
 @lru_cache(maxsize=1)
 def load_plan() -> ShippedFits:
-    """The shipped plan."""
+    """The shipped plan, read from its file."""
     path = resources.data_path("calibrations", "plan.toml")
     try:
         return ShippedFits.model_validate(read_toml(path, "calibration plan"))
@@ -122,9 +122,9 @@ def load_plan() -> ShippedFits:
 
 
 def cluster_cells(samples: pd.DataFrame, without: Collection[str] = ()) -> list[ClusterCells]:
-    """Every cluster of the plan with its cells, and those inside a domain that its GPUs are known by.
+    """Every cluster of the plan with its cells, and with cells inside a domain from the same kind of GPU.
 
-    without  sources that are left out, and with them the clusters that have no other
+    without  sources to leave out; clusters with no other source are left out too
     """
     rows = samples[(samples["backend"] == str(Backend.NCCL)) & ~samples["source_id"].isin(list(without))]
     inside: dict[str, list[Cell]] = {}
@@ -155,10 +155,10 @@ def fit_entry(
 ) -> Calibration:
     """Fit one entry of the plan.
 
-    without_nodes  leaves out samples of so many nodes or more, to predict them (held-out tests)
-    like           another calibration of this machine, whose law this one starts from
-    priors         what is believed before, if not what is shipped
-    this_cluster   as the operator of this very cluster would fit it
+    without_nodes  leaves out samples of this many nodes or more, to predict them (held-out tests)
+    like           another calibration of this machine, whose laws this fit starts from
+    priors         prior knowledge, instead of the shipped priors
+    this_cluster   fits as the operator of this very cluster would
     """
     own = samples[samples["backend"] == str(entry.backend)]
     if without_nodes is not None:
@@ -180,7 +180,7 @@ def fit_entry(
 def rebuild(folder: Path) -> Iterator[tuple[str, Calibration]]:
     """Learn from all clusters, fit and write every shipped calibration below ``folder``.
 
-    Yields each calibration as it is written; what was learned is written beside ``folder``, first.
+    Yields each calibration as it is written; what was learned of networks is written first.
     """
     samples = load_samples(None)
     learned = learn(cluster_cells(samples), load_priors())
@@ -196,7 +196,7 @@ def rebuild(folder: Path) -> Iterator[tuple[str, Calibration]]:
 
 
 def _first_of_each_cell(selections: list[tuple[int, pd.DataFrame]]) -> pd.DataFrame:
-    """Rows of each (collective, gpus, GPUs per node) from the selections of the lowest rank that has any."""
+    """Rows of each (collective, gpus, GPUs per node), from the lowest-ranked selection that has any."""
     import pandas as pd
 
     key = ["collective", "gpus", "gpus_per_node"]

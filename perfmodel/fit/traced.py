@@ -1,4 +1,4 @@
-"""A calibration from samples of traces: few sizes, not thousands, and bands as wide as the waits inside."""
+"""A calibration from samples of traces: few sizes, and bands as wide as the waits that the times include."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_SIZES = 48
-"""Of one collective on one number of ranks: production messages have as many sizes as there are batches."""
+"""Most sizes of one collective on one number of ranks: in production every batch may have its own size."""
 
 _BINS_PER_OCTAVE = 8
 _ROUNDED = 1e-5  # anchors have six digits
@@ -31,11 +31,11 @@ def fit_traced(
     widened: Mapping[tuple[str, int], float],
     kernels: pd.DataFrame | None = None,
 ) -> Calibration:
-    """``fit_calibration`` of traced samples.
+    """``fit_calibration`` for samples from traces.
 
-    kernels  look-ups and bucketizations in the columns of ``Run.kernel_samples``
-    widened  by (collective, ranks): standard deviation of ln t that the samples' waits add to the band
-    Limits: none widened and few sizes -> ``fit_calibration``
+    kernels  look-ups and bucketizations, in the columns of ``Run.kernel_samples``
+    widened  by (collective, ranks): standard deviation of ln t that waits in the samples add to the band
+    Limits: nothing widened and few sizes -> ``fit_calibration``
     """
     found = fit_calibration(fewer_sizes(samples), machine, identity, like=like)
     curves = [
@@ -58,9 +58,9 @@ def fit_traced(
 
 
 def is_fitted_to(calibration: Calibration, samples: pd.DataFrame) -> bool:
-    """Whether a calibration was made from these very samples: most medians of a size are its anchors.
+    """Whether a calibration was fitted to these very samples: most median times of a size are its anchors.
 
-    Names of files do not count: a copy of a trace is the same trace.
+    File names do not count: a copy of a trace is the same trace.
     Limits: no sample, or a calibration of another clock -> False
     """
     rows = samples[samples["clock"] == str(calibration.clock)]
@@ -78,9 +78,9 @@ def is_fitted_to(calibration: Calibration, samples: pd.DataFrame) -> bool:
 
 
 def fewer_sizes(samples: pd.DataFrame) -> pd.DataFrame:
-    """Samples whose sizes within an eighth of an octave are called by their median, where there are many.
+    """Samples where sizes within an eighth of an octave are replaced by their median, if there are many.
 
-    Limits: at most ``MOST_SIZES`` sizes of a collective, ranks and nodes -> those as they are
+    Limits: at most ``MOST_SIZES`` sizes per collective, ranks and nodes -> unchanged
     """
     cells = ["collective", "gpus", "gpus_per_node"]
     many = samples.groupby(cells)["payload_bytes"].transform("nunique") > MOST_SIZES

@@ -1,4 +1,4 @@
-"""Which rows a batch touches: unique rows, rows that stay in the L2 cache, shards that a bag reaches."""
+"""Which rows a batch touches: distinct rows, rows that stay in the L2 cache, shards that a bag reaches."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def unique_rows_uniform(E: ArrayLike, n: ArrayLike) -> Array:
 
 
 def zipf_popularity(E: float, s: float, bins_per_octave: int) -> tuple[Array, Array]:
-    """Probability of one draw of a row, and how many rows have it, for E rows under Zipf's law.
+    """(probability of a row per draw, rows with that probability), by bin, for E rows under Zipf's law.
 
         p_v = v^-s / sum_u u^-s                                               [-]
 
     E      rows of the table [rows], >= 1 (whole part taken);  s  skew [-], 0 = uniform
-    bins_per_octave  ranks up to that number are apart; above it every doubling of the rank is cut into that
-                     many bins, each standing for its rows at their geometric mean rank
+    bins_per_octave  ranks up to this number have a bin each; above it every doubling of the rank is cut into
+                     this many bins, each standing for its rows at their geometric mean rank
     Returns two arrays [bins]: p and the rows of each bin; sum of their product is 1.
     Source: p(v) ~ v^-s as in EMBark (RecSys 2024) and cuEmbed's benchmark
     Limits: s = 0 -> all p = 1/E;  E = 1 -> p = 1
@@ -58,15 +58,15 @@ def zipf_popularity(E: float, s: float, bins_per_octave: int) -> tuple[Array, Ar
 
 
 def fixed_bags_popularity(E: float, s: float, L: float, bins_per_octave: int) -> tuple[Array, Array]:
-    """Probability of one look-up of a row, and how many rows have it, where each of E values under Zipf's law
-    has a fixed bag of L rows by chance.
+    """(probability of a row per look-up, rows with that probability), by bin, where each of E values under
+    Zipf's law has a fixed bag of L random rows.
 
         p = q_v / L + (1 - sum_{u <= E/L} q_u) / E,   v = ceil(rank / L)                 [-]
 
     E  rows, and values [-];  s  skew of the values [-];  L  rows of a bag [-], >= 1
-    Rows of the E/L most popular values are apart; those of all others fall on all rows alike. A bag that
-    comes again asks for the same rows, so among n bags as many are distinct as among n L draws of p; that
-    bags have rows in common is left out, which makes U distinct rows up to U/(2 E) too many.
+    Rows of the E/L most popular values have bins of their own; rows of all others are uniform. A bag that
+    recurs asks for the same rows, so n bags have as many distinct rows as n L draws of p. Rows shared between
+    bags are neglected, which makes U distinct rows up to U/(2 E) too many.
     Source: derived; the multi-hot ids of mlcommons/training, recommendation_v2 (facebookresearch/dlrm,
     multi_hot.py: an id's bag is itself and L - 1 uniform ones, drawn once)
     Limits: L = 1 -> Zipf's law of the rows;  s = 0 -> all p = 1/E

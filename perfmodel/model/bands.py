@@ -43,19 +43,19 @@ Times = tuple[ArrayLike, ArrayLike, ArrayLike]
 
 
 def slowdown_band(C: Times, *shared: tuple[Times, Times]) -> tuple[Array, Array]:
-    """Interval of the slowdown s = (C + sum K_i) / sum b_i from (low, centre, high) of each part.
+    """Interval of the slowdown s = (C + sum K_i) / sum b_i, from (low, centre, high) of each part.
 
         low  = s - sqrt(((C - C_low)/b)^2  + sum_i (s - (t + K_i,high - K_i)/(b + b_i,high - b_i))^2)     [-]
         high = s + sqrt(((C_high - C)/b)^2 + sum_i ((t + K_i,low - K_i)/(b + b_i,low - b_i) - s)^2)
         t = C + sum K_i,   b = sum b_i
 
-    C      all that the local pass has not: communication, whose steps share one cause (one library on one
-           fabric), so their lows and highs were added before, and what errs apart by ``sum_band``
-    shared  K_i, b_i  what errs together in both: the kernels of the sharded pass, and of the local one (the
-           baseline); of a training step their sorts of ids too
+    C      what only the sharded pass has: communication. Its steps share one cause of error (one library, one
+           fabric), so their ends were added before; independent errors are combined by ``sum_band``
+    shared  (K_i, b_i), pairs with one common error: kernels of the sharded pass, and of the local pass (the
+            baseline); in a training step also their sorts of ids
     The same kernel model gives K and b, so its error moves both at once: were all kernels faster than
     thought (K_low, b_low), the unchanged communication would weigh more and the slowdown would be higher.
-    Causes are separate: the shifts of s combine in quadrature.
+    The causes are independent: the shifts of s combine in quadrature.
     Source: first-order propagation about the centre, group by group
     Limits: no communication and K = b -> low = high = 1;  no errors -> low = high = s;
             exact kernels -> (C_low + K)/b and (C_high + K)/b

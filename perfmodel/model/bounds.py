@@ -34,7 +34,7 @@ def sharded_floor_time(
         min(t, max(local, gather_bytes / memory_rate) + links)                [s]
 
     t             modelled time of the pass [s];  local  time of the same batch in local memory [s]
-    gather_bytes  what the gather must read and write, no penalty for short rows [bytes]
+    gather_bytes  bytes that the gather must read and write, without a penalty for short rows [bytes]
     memory_rate   rate of the memory, the larger of datasheet and achieved [bytes/s]
     links         sum of the floors of the collectives [s]
     Source: a rank of the sharded pass reads as many rows as the local look-up and writes no fewer bags

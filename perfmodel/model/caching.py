@@ -1,8 +1,8 @@
 """Rows that a cache misses, for ids of any popularity: the characteristic time of an LRU cache.
 
-A row stays in a cache of X rows until X other rows were asked for. After T draws, U(T) different rows were
-asked for; the T_c with U(T_c) = X is about how long a row stays, whichever row it is. So a draw of a row of
-probability p misses with (1 - p)^T_c.
+A row stays in a cache of X rows until X other rows have been asked for. T draws ask for U(T) distinct rows;
+so T_c with U(T_c) = X is about how long any row stays in the cache. A draw of a row with probability p then
+misses with chance (1 - p)^T_c.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _array(value: ArrayLike) -> Array:
 
 
 def characteristic_draws(p: ArrayLike, rows: ArrayLike, X: ArrayLike) -> Array:
-    """Draws after which X different rows were asked for: how long a row stays in a cache of X rows.
+    """Draws that ask for X distinct rows: how long a row stays in a cache of X rows.
 
         T_c with U(T_c) = X                                                   [draws]
 
@@ -43,7 +43,7 @@ def characteristic_draws(p: ArrayLike, rows: ArrayLike, X: ArrayLike) -> Array:
 
 
 def miss_ratio(p: ArrayLike, rows: ArrayLike, T: ArrayLike) -> Array:
-    """Chance that a draw finds its row gone, in a cache that has seen many draws of the same popularity.
+    """Chance that a draw misses, in a cache that has already seen many draws of the same popularity.
 
         m = sum over bins of rows p (1 - p)^T_c                               [-]
 
@@ -58,13 +58,13 @@ def miss_ratio(p: ArrayLike, rows: ArrayLike, T: ArrayLike) -> Array:
 
 
 def cold_misses(p: ArrayLike, rows: ArrayLike, n: ArrayLike, X: ArrayLike) -> Array:
-    """Misses of n draws into a cache of X rows that is empty at first.
+    """Misses of n draws in a cache of X rows that is empty at first.
 
         U(n)                         if n <= T_c  (nothing that was asked for has left yet)
         max(U(n), X + (n - T_c) m)   if n > T_c  (every row is missed once)   [rows]
 
     p, rows   as in ``access.unique_rows``;  n  draws [-]; it and X broadcast
-    X         rows that the cache holds [rows]: none, or at least one
+    X         rows that the cache holds [rows]: 0, or at least 1
     Source: Che et al. (2002) for m and T_c; Lin et al., arXiv 2201.07821 has X for T_c
     Limits: X = 0 -> n;  X >= all rows -> U(n);  n = 1 -> 1
     """

@@ -1,4 +1,4 @@
-"""Whether tables and their exchanges fit the memory of a GPU: for projections and for plans alike."""
+"""Whether tables and exchange buffers fit the memory of a GPU, for projections and for plans."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def usable_bytes(hbm_bytes: ArrayLike, reserve: ArrayLike) -> Array:
 
         U = hbm_bytes (1 - reserve)                                           [bytes]
 
-    hbm_bytes  memory of one GPU [bytes];  reserve  part kept for CUDA, NCCL and dense layers [-], 0 <= r < 1
+    hbm_bytes  memory of one GPU [bytes];  reserve  share kept for CUDA, NCCL and dense layers [-], 0 <= r < 1
     Source: TorchRec's planner keeps 15 % (HeuristicalStorageReservation); the part is ours to choose
     Limits: reserve = 0 -> hbm_bytes;  80 GB, 15 % -> 68 GB
     """
@@ -35,7 +35,7 @@ def usable_host_bytes(host_bytes: ArrayLike, reserve: ArrayLike) -> Array:
 
 
 def buffer_bytes(*exchanges: tuple[ArrayLike, ArrayLike]) -> Array:
-    """Send and receive buffer of the largest exchange: buffers are handed back when an exchange is done.
+    """Send and receive buffer of the largest exchange: an exchange's buffers are freed when it is done.
 
         b = max over exchanges of (sent + received)                           [bytes]
 
@@ -55,13 +55,13 @@ def buffer_bytes(*exchanges: tuple[ArrayLike, ArrayLike]) -> Array:
 def cache_bytes(
     X: ArrayLike, slot: ArrayLike, per_slot: ArrayLike, E: ArrayLike, per_row: ArrayLike
 ) -> Array:
-    """HBM that a cache of rows of host memory or SSDs needs, with what it keeps of its slots and tables.
+    """HBM that a cache of rows needs, for its slots and for its bookkeeping per slot and per row.
 
         C = X (b + s) + E e                                                   [bytes]
 
-    X     slots [rows];  slot  b, of the widest row that may be in one [bytes]
+    X     slots [rows];  slot  b, bytes of the widest row that a slot may hold [bytes]
     E     rows of the cached tables, in the cache or not [rows]
-    per_slot, per_row  s, e: which row a slot has, when it was used last; of which table a row is [bytes]
+    per_slot, per_row  s, e: a slot's row and its time of last use; the table of a row [bytes]
     Source: FBGEMM 1.8, ``_apply_cache_state``; TorchRec 1.8, ``_calculate_cache_aux_state_sizes``, has it too
     Limits: X = 0 -> E e;  s = e = 0 -> the rows alone
     """
@@ -71,7 +71,7 @@ def cache_bytes(
 
 
 def fits(needed_bytes: ArrayLike, usable: ArrayLike) -> NDArray[np.bool_]:
-    """Whether a GPU holds what it needs; what fills it but for rounding still fits.
+    """Whether a GPU holds what it needs, with a tolerance for rounding.
 
         needed <= U (1 + sqrt(eps))                                           [-]
 

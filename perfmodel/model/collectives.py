@@ -1,4 +1,4 @@
-"""Collectives at any scale: steps times per-step constants, bytes times per-link rates.
+"""Collectives at any scale: steps times constants per step, bytes times link rates.
 
 Two laws. **Ring and tree** (NCCL's all-gather, reduce-scatter, all-reduce, broadcast): NCCL's own tuning
 model, whose constants are refitted per machine. **Pairwise** (all-to-all of any library, and every
@@ -35,7 +35,7 @@ PROTOCOLS = ("LL", "LL128", "Simple")
 
 
 def bus_factor(collective: str, gpus: Number) -> Number:
-    """Bytes that a rank puts on the wire, per payload byte: what turns algorithm into bus bandwidth.
+    """Bytes on the wire per payload byte: the factor from algorithm bandwidth to bus bandwidth.
 
         all_reduce 2 (G-1)/G;   all_gather, reduce_scatter, all_to_all (G-1)/G;   broadcast 1        [-]
 
@@ -126,7 +126,7 @@ def pipelined_time(base_s: Number, hops_s: Number, bytes_s: Number, sharpness: N
 
         t = base + (hops^q + bytes^q)^(1/q)                                                  [s]
 
-    hops   what the dependent hops of one chunk take together;  bytes  what the bytes take at full rate [s]
+    hops   time of the dependent hops of one chunk together;  bytes  time of all bytes at full rate [s]
     q      1 where a slice is received whole before it is sent on (Simple, trees): the two add up;
            larger where lines are sent on as they come (LL128): the longer one counts
     Source: NVIDIA/nccl src/device/prims_simple.h, prims_ll128.h; benchmarks/ring_simulation.py
@@ -138,7 +138,7 @@ def pipelined_time(base_s: Number, hops_s: Number, bytes_s: Number, sharpness: N
 
 
 def chosen_shares(expected_s: Sequence[Number], sharpness: Number) -> list[Number]:
-    """Share of each candidate in the time: 1 for the least expected time, with rounded corners.
+    """Weight of each candidate in the time: 1 for the least expected time, blended near ties.
 
         share_k = e_k^-n_choice / sum_j e_j^-n_choice                                         [-]
 
@@ -225,14 +225,14 @@ def channels_in_use(wire_bytes: Number, half_bytes: Number) -> Number:
 
 
 def small_chunks(wire_bytes: Number, growing_bytes: Number) -> Number:
-    """What chunks add to the time of NVLS' bytes, as a part of that time.
+    """Extra time due to small chunks, relative to the time of NVLS' bytes.
 
         x = (1 + n / n_grow)^(-3/7)                                                          [-]
 
-    n       bytes on the wire;  n_grow  those of 64 KiB for each pair of a channel and a GPU
+    n       bytes on the wire;  n_grow  bytes on the wire at 64 KiB for each pair of a channel and a GPU
     A pair moves its bytes in chunks of 16 KiB up to 64 KiB, of 32 KiB up to 512 KiB, of 64 KiB up to 8 MiB,
-    and of 128 KiB above: chunks grow eightfold while bytes grow 128-fold, hence 3/7. A chunk costs what 16
-    KiB do.
+    and of 128 KiB above: chunks grow eightfold while bytes grow 128-fold, hence 3/7. The overhead of a chunk
+    is the time of 16 KiB.
     Source: NVIDIA/nccl src/enqueue.cc (chunks of NCCL_ALGO_NVLS); docs/model.md#all-reduce-across-domains
     Limits: n = 0 -> 1, half the rate;  n -> inf -> 0;  n (1 + x) increases with n
     """
@@ -257,8 +257,8 @@ def pairwise_latency(
         R = ceil((N - 1) / C)
 
     a0  launch;  a1  per peer inside the domain;  a2  per post to a remote peer [s]
-    c   once for leaving the domain;  b  per peer of one remote domain: they share a connection [s]
-    C   channels: as many remote domains are served side by side, the others wait for the next round
+    c   paid once for leaving the domain;  b  per peer of one remote domain, which share a connection [s]
+    C   channels: this many remote domains are served side by side, the others wait for the next round
     g   GPUs per domain (G where one domain holds all)
     Source: docs/model.md#all-to-all; NVIDIA/nccl src/enqueue.cc (addP2pToPlan), src/transport/net.cc
     Limits: G = 1 -> a0;  N = 1 -> a0 + a1 (G-1);  2 <= N <= C + 1: slope a2 in G;  b = 0, C -> inf: c once
@@ -272,7 +272,7 @@ def pairwise_latency(
 
 
 def rendezvous_share(payload_bytes: Number, gpus: int, half_bytes: Number) -> Number:
-    """Share of the rendezvous cost that a message to one peer pays: none when tiny, all when large.
+    """Share of the rendezvous cost that a message to one peer pays: 0 for tiny messages, 1 for large ones.
 
         rho = u / (u + u_half),    u = S / G                                                [-]
 

@@ -1,6 +1,6 @@
-"""A core that gathers rows through a cache of its own, which is empty at first: time, rate, who waits last.
+"""A core that gathers rows through its own cache, which is empty at first: rate, time, last waits.
 
-What the cores of a chip share is in ``model.one_chip``.
+``model.one_chip`` has what the cores of a chip share.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ def _array(value: ArrayLike) -> Array:
 
 
 def passed_rate(rate: ArrayLike, out: ArrayLike, passed: ArrayLike) -> Array:
-    """Rate of rows that a core gathers through a cache of its own, and what that does not have from outside.
+    """Rate at which a core gathers rows through its own cache, limited by the cache or by its misses.
 
         BW = min(BW_1, BW_out / m)                                            [bytes/s]
 
-    rate  BW_1, of its cache [bytes/s];  out  BW_out, from outside [bytes/s]
-    passed  m, share of the look-ups that its cache does not have [-]
+    rate  BW_1, rate of its cache [bytes/s];  out  BW_out, rate from outside the core [bytes/s]
+    passed  m, share of the look-ups that miss its cache [-]
     Source: definition: a row that its cache has does not wait for one that comes from outside
     Limits: m = 0 -> BW_1;  m = 1 -> min(BW_1, BW_out)
     """
@@ -46,16 +46,16 @@ def cold_gather_time(
     in_flight: Number,
     peak: Number,
 ) -> Number:
-    """Time of one core to gather rows through a cache of its own that is empty at first.
+    """Time of one core to gather rows through its own cache, which is empty at first.
 
         t = max(l_1 + max(n - 2k, 0) s + l_0 + d, l_max + (n - 1) row / BW)                 n > k     [s]
         t = l_max + (n - 1) row / BW                                                        n <= k
         s = max(((n - k - u) l_0 + u l_u) / (n - k) / k, row / BW)
 
     n, row, in_flight k, peak BW  as in ``one_chip.gather_time``
-    first      l_1, mean latency of the first k rows, slowest  l_max, of the slowest of them [s]
-    near       l_0, of a row of the core's cache, missed  l_u, of one that it does not have [s]
-    misses     u, of the look-ups after the first k [-];  d  as of ``last_wait``, of the last look-ups
+    first      l_1, mean latency of the first k rows;  slowest  l_max, latency of the slowest of them [s]
+    near       l_0, latency of a row in the core's cache;  missed  l_u, of a row that misses it [s]
+    misses     u, misses among the look-ups after the first k [-];  d  ``last_wait`` of the last look-ups
     Source: the first k look-ups find nothing, or wait for a row that is on its way; the others as by Little's
             law, one every s; k of them begin at once, and the last ones are waited for
     Limits: all miss, l_1 = l_u -> ``one_chip.gather_time``;  u = 0, n -> inf -> n l_0 / k, or n row / BW
@@ -75,12 +75,12 @@ def cold_gather_time(
 
 @over_arrays
 def last_wait(more: Number, chance: Number, window: Number, each: Number) -> Number:
-    """How much longer than the last of some look-ups it takes until all are there, as some take longer.
+    """Delay of the last of some look-ups to complete, when a share of them is slower than the rest.
 
         d = l (1 - e^-x) - W s (1 - (1 + x) e^-x) / x,   x = q W              [s]
 
-    more  l, longer than the others [s];  chance  q, of a look-up to do so [-];  each  s, between two [s]
-    window  W, look-ups at the end that may count: no more than l / s, or than there are [-]
+    more  l, extra time of a slow look-up [s];  chance  q, that a look-up is slow [-]
+    each  s, time between look-ups [s];  window  W, last look-ups that may matter: at most l / s, or all
     Source: the last slow one is i look-ups before the end with q e^(-q i): mean of l - i s where i <= W
     Limits: q = 0 -> 0;  W = l / s, x -> inf -> l
     """
@@ -92,18 +92,18 @@ def last_wait(more: Number, chance: Number, window: Number, each: Number) -> Num
 def unique_of_pieces(p: Array, rows: Array, draws: Array) -> Array:
     """Distinct rows of each of P pieces: sum of rows (1 - (1 - p)^draws), as ``access.unique_rows``.
 
-    p  of a row of each bin, [bins];  rows  of a piece in each bin, [P, bins];  draws  of a piece, [P]
+    p  probability of a row in each bin [bins];  rows  of each piece [P, bins];  draws  of each piece [P]
     """
     return np.asarray(np.sum(rows * -np.expm1(draws[:, np.newaxis] * np.log1p(-p)), axis=1))
 
 
 def stays_in_core(p: Array, rows: Array, draws: Array, held: Array) -> Array:
-    """T_c of each of P pieces: U(T_c) = rows held [draws]; inf where ``draws`` do not fill it.
+    """Draws after which each of P pieces fills the cache, T_c with U(T_c) = rows held; inf if they never do.
 
-    p  of a row of each bin, [bins];  rows  of a piece in each bin, [P, bins]
-    draws  look-ups of the table, [P];  held  rows that the cache has room for, [P]
-    Newton's method for log U over log T, which is concave: it comes from below and does not pass.
-    Limits: less than a row held -> 0
+    p  probability of a row in each bin [bins];  rows  of a piece in each bin [P, bins]
+    draws  look-ups of each piece [P];  held  rows of each piece that the cache has space for [P]
+    Newton's method for log U over log T, which is concave: iterates rise from below and do not overshoot.
+    Limits: less than one row held -> 0
     """
     falls = np.log1p(-p)
     out = np.where(unique_of_pieces(p, rows, draws) <= held, np.inf, 0.0)

@@ -1,7 +1,7 @@
 """The curve family: how the time of one measured cell depends on its size.
 
-One cell is one (library, collective, GPUs, GPUs per node, clock). Floor and bandwidth are separate
-parameters and nothing ever scales both at once.
+A cell is one (library, collective, GPUs, GPUs per node, clock). Floor and bandwidth are separate parameters,
+and nothing ever scales both at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from perfmodel.model.recording import POWER, Number, maximum, minimum, operation
 
 Floats = npt.NDArray[np.float64]
 
-_LEAST = float(np.finfo(float).tiny)  # for 0 / 0, which is 0
+_LEAST = float(np.finfo(float).tiny)  # so that 0 / 0 gives 0
 
 
 def hockney_time(
@@ -57,7 +57,7 @@ def anchored_time(
     anchor_bytes: Floats,
     anchor_times_s: Floats,
 ) -> Floats:
-    """Time of a cell from its measured anchors inside the measured range and from its curve outside.
+    """Time of a cell: interpolated between measured anchors inside their range, its curve outside.
 
         between anchors i and i+1:   ln t = ln t_i + w (ln t_{i+1} - ln t_i),
                                      w = (c(S) - c(S_i)) / (c(S_{i+1}) - c(S_i)),   c = ln hockney_time

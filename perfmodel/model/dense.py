@@ -8,11 +8,11 @@ from itertools import pairwise
 from typing import Protocol
 
 BACKWARD = 2.0
-"""Operations of the backward pass over those of the forward: gradients of inputs, and of weights."""
+"""Operations of the backward pass relative to the forward pass: gradients of inputs, and of weights."""
 
 
 MASTER_BYTES = 4.0
-"""Bytes of a weight that an optimizer updates: fp32, also where gradients are halves."""
+"""Bytes of a weight that an optimizer updates: fp32, even where gradients are halves."""
 
 
 def update_bytes(weights: float, gradient_bytes: float, state_bytes: float) -> float:
@@ -30,11 +30,11 @@ def update_bytes(weights: float, gradient_bytes: float, state_bytes: float) -> f
 
 
 def mlp_macs(widths: Sequence[float]) -> float:
-    """Multiply-adds of a chain of fully connected layers for one sample; also its weights.
+    """Multiply-adds of a chain of fully connected layers for one sample; also their number of weights.
 
         sum over layers of in out                                             [-]
 
-    widths  of the input and of every layer [-]
+    widths  width of the input and of every layer [-]
     Source: definition; biases left out
     Limits: one width -> 0;  13, 512 -> 6656
     """
@@ -42,7 +42,7 @@ def mlp_macs(widths: Sequence[float]) -> float:
 
 
 def cross_macs(width: float, rank: float, layers: int) -> float:
-    """Multiply-adds of low-rank cross layers for one sample; also their weights.
+    """Multiply-adds of low-rank cross layers for one sample, which is also their number of weights.
 
         layers 2 width rank                                                   [-]
 
@@ -59,14 +59,14 @@ HALF_BYTES = 2.0
 
 @dataclass(frozen=True)
 class DenseKernel:
-    """What one kernel of the dense layers does: operations [FLOP] and bytes read and written [bytes]."""
+    """Work of one kernel of the dense layers: operations [FLOP] and bytes read and written [bytes]."""
 
     flops: float
     moved_bytes: float
 
 
 def product(m: float, k: float, n: float) -> DenseKernel:
-    """A product of m x k by k x n elements.
+    """Work of the product of an m x k by a k x n matrix.
 
         2 m k n [FLOP];   2 (m k + k n + m n) [bytes]
 
@@ -79,12 +79,12 @@ def product(m: float, k: float, n: float) -> DenseKernel:
 def kernels_time(
     kernels: Iterable[DenseKernel], rate: float, share: float, bytes_per_s: float, floor_s: float
 ) -> float:
-    """Time of kernels one after the other, each bound by arithmetic or by memory.
+    """Time of kernels that run one after the other, each bound by arithmetic or by memory.
 
         t = sum over kernels of  floor + max(flops / (rate share), bytes / bytes_per_s)   [s]
 
     rate  of the GPU in half precision, from its datasheet [FLOP/s];  share  of it that products reach [-]
-    bytes_per_s  streamed from and to memory;  floor_s  from one kernel to the next, however small
+    bytes_per_s  rate of the memory;  floor_s  least time per kernel, however small it is
     Source: roofline (Williams et al., CACM 2009) with the floor of the other kernels (docs/model.md#kernels)
     Limits: no kernels -> 0;  rows -> 0: floors and weights alone;  no floor, no bytes -> flops / (rate share)
     """
@@ -93,7 +93,7 @@ def kernels_time(
 
 @dataclass(frozen=True)
 class Passes:
-    """Kernels of the dense layers for one batch, in the parts of a step."""
+    """Kernels of the dense layers for one batch, by part of a training step."""
 
     bottom: tuple[DenseKernel, ...]
     bottom_backward: tuple[DenseKernel, ...]
@@ -104,9 +104,9 @@ class Passes:
 def chain(
     rows: float, shapes: Iterable[tuple[float, float]]
 ) -> tuple[tuple[DenseKernel, ...], tuple[DenseKernel, ...]]:
-    """Products of layers of (inputs, outputs) for ``rows`` samples: forward, and backward.
+    """(forward, backward): products of layers of (inputs, outputs) for ``rows`` samples.
 
-    Backward each layer has two: gradients of its inputs, and of its weights.
+    Each layer has two backward products: gradients of its inputs, and of its weights.
     Limits: no layers -> none
     """
     shapes = tuple(shapes)
@@ -116,21 +116,21 @@ def chain(
 
 
 class Layers(Protocol):
-    """Dense layers before the embeddings are needed (bottom) and after (top), for one sample."""
+    """Dense layers that run before the embeddings are needed (bottom) and after (top), for one sample."""
 
     def bottom_flops(self) -> float:
-        """Forward [FLOP]."""
+        """Operations of the bottom layers, forward [FLOP]."""
 
     def top_flops(self, embedding_elements: float) -> float:
-        """Forward, on all embeddings of a sample [FLOP]."""
+        """Operations of the top layers, forward, on all embeddings of a sample [FLOP]."""
 
     def weights(self, embedding_elements: float) -> float:
-        """Weights whose gradients are reduced [-]."""
+        """Number of weights, whose gradients are reduced [-]."""
 
 
 @dataclass(frozen=True)
 class GivenFlops:
-    """Dense layers of which only the operations are known, all of them after the embeddings.
+    """Dense layers of which only the operations are known; all of them run after the embeddings.
 
         weights = flops / 2                                                   [-]
 
@@ -141,15 +141,15 @@ class GivenFlops:
     flops: float
 
     def bottom_flops(self) -> float:
-        """None: nothing runs before the embeddings are there."""
+        """0: nothing runs before the embeddings are there."""
         return 0.0
 
     def top_flops(self, embedding_elements: float) -> float:
-        """All of them."""
+        """All operations."""
         return self.flops
 
     def weights(self, embedding_elements: float) -> float:
-        """One for each multiply-add."""
+        """One weight per multiply-add."""
         return self.flops / 2
 
 
@@ -157,7 +157,7 @@ class GivenFlops:
 class DenseModel:
     """Bottom MLP, cross layers over all embeddings, top MLP.
 
-    bottom  widths from the dense features on;  top  widths after the cross layers;  rank, layers  of those
+    bottom  widths from the dense features on;  top  widths after the cross layers;  rank, layers  of these
     """
 
     bottom: tuple[int, ...]
@@ -166,26 +166,26 @@ class DenseModel:
     layers: int
 
     def width(self, embedding_elements: float) -> float:
-        """Elements of the concatenation for one sample."""
+        """Elements of the concatenated embeddings and bottom output, for one sample."""
         return embedding_elements + self.bottom[-1]
 
     def bottom_flops(self) -> float:
-        """Forward, one sample: two for each multiply-add [FLOP]."""
+        """Operations of the bottom MLP, forward, for one sample: two per multiply-add [FLOP]."""
         return 2 * mlp_macs(self.bottom)
 
     def top_flops(self, embedding_elements: float) -> float:
-        """Cross layers and top MLP, forward, one sample [FLOP]."""
+        """Operations of cross layers and top MLP, forward, for one sample [FLOP]."""
         width = self.width(embedding_elements)
         return 2 * (cross_macs(width, self.rank, self.layers) + mlp_macs((width, *self.top)))
 
     def weights(self, embedding_elements: float) -> float:
-        """Weights whose gradients are reduced [-]."""
+        """Number of weights, whose gradients are reduced [-]."""
         return (self.bottom_flops() + self.top_flops(embedding_elements)) / 2
 
     def passes(self, embedding_elements: float, rows: float) -> Passes:
         """The products of every layer for ``rows`` samples.
 
-        What else the cross layers do, element by element, is taken as part of their products.
+        Element-wise work of the cross layers is counted as part of their products.
         Limits: no cross layers -> products of the MLPs
         """
         width = self.width(embedding_elements)

@@ -1,4 +1,4 @@
-"""Two times with their bands: their difference, their ratio, and whether they can be told apart."""
+"""Two times with their bands: their difference, their ratio, and whether they differ significantly."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 from perfmodel.model.bands import Array, quadrature
 
 Span = tuple[ArrayLike, ArrayLike, ArrayLike]
-"""Low end, middle and high end of a time [s]."""
+"""(low, middle, high) of a time [s]."""
 
 
 def difference_band(A: Span, B: Span) -> tuple[Array, Array, Array]:
-    """Interval of A - B when their errors are independent.
+    """Interval of A - B when their errors are independent: (low, difference, high).
 
         low  = (A - B) - hypot(A - A_low, B_high - B)                         [s]
         high = (A - B) + hypot(A_high - A, B - B_low)
@@ -29,7 +29,7 @@ def difference_band(A: Span, B: Span) -> tuple[Array, Array, Array]:
 
 
 def shared_difference_band(A: Mapping[str, Span], B: Mapping[str, Span]) -> tuple[Array, Array, Array]:
-    """Interval of A - B, sums of parts by their cause of error, where a cause that both have moves both.
+    """Interval of A - B, sums of parts by cause of error; a cause that both have shifts both together.
 
         low  = (A - B) - hypot(over causes c of both: max(down_A - down_B, up_B - up_A, 0);
                                sum of down_A, of causes of A alone;  sum of up_B, of causes of B alone)   [s]
@@ -61,7 +61,7 @@ def shared_difference_band(A: Mapping[str, Span], B: Mapping[str, Span]) -> tupl
 
 
 def ratio_band(A: Span, B: Span) -> tuple[Array, Array, Array]:
-    """Interval of A / B when their errors are independent: every r for which that of A - r B holds 0.
+    """Interval of A / B when their errors are independent: every r for which the interval of A - r B holds 0.
 
         low  = A / B (1 - u^2) / (1 + sqrt(u^2 + v^2 - u^2 v^2))               [-]
                with u = (A - A_low) / A and v = (B_high - B) / B
@@ -83,7 +83,7 @@ def ratio_band(A: Span, B: Span) -> tuple[Array, Array, Array]:
 
 
 def apart(A: Span, B: Span) -> NDArray[np.int8]:
-    """Which of two times is the smaller beyond the interval of their difference: -1 for A, 1 for B, else 0.
+    """Which of two times is significantly smaller: -1 for A, 1 for B, 0 if their difference may be 0.
 
     A, B   (low, middle, high) [s]
     Source: var(A - B) = var A + var B - 2 cov(A, B): a cause that both share, as the same assumed constant,
@@ -96,7 +96,7 @@ def apart(A: Span, B: Span) -> NDArray[np.int8]:
 
 
 def log_span(value: ArrayLike, log_sd: ArrayLike) -> tuple[Array, Array, Array]:
-    """95 % interval of a value whose logarithm is normal: value exp(-+ 1.96 log_sd), the value in the middle.
+    """95 % interval (low, value, high) of a value whose logarithm is normal: value exp(-+ 1.96 log_sd).
 
     value   above 0;  log_sd  standard deviation of its logarithm [-]
     Source: quantiles of the normal distribution

@@ -1,10 +1,10 @@
-"""Bytes of each step of one row-wise sharded forward pass, per rank, as TorchRec sends them.
+"""Bytes of each step of a row-wise sharded forward pass, per rank, as TorchRec sends them.
 
-Order of the steps: bucketize the ids by owner; exchange splits, lengths and ids (three all-to-alls); gather
-the rows that this rank owns for everybody's samples into one partial bag per sample of every rank;
+Steps in order: bucketize the ids by owner; exchange splits, lengths and ids (three all-to-alls); gather
+the rows that this rank owns, for the samples of all ranks, into one partial bag per sample;
 reduce-scatter the partial bags. B samples per GPU, T tables, L rows summed per bag, D elements per row,
-w bytes per element, G ranks. Ids are taken as spread evenly over the shards: a rank looks up B T L rows
-whatever G is. All functions take arrays and broadcast; B T, B T L and B T D may be sums over unlike tables.
+w bytes per element, G ranks. Ids are assumed uniform over the shards: a rank looks up B T L rows for any G.
+All functions take arrays and broadcast; B T, B T L and B T D may be sums over unequal tables.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from perfmodel.model.recording import Number
 
 
 def splits_bytes(G: Number, fields: Number, value_bytes: Number) -> Number:
-    """Send buffer of the splits all-to-all: how much every peer will get.
+    """Send buffer of the splits all-to-all: how much each peer will receive.
 
         fields value_bytes G                                                  [bytes]
 
@@ -78,7 +78,7 @@ def bucketize_bytes(
 
 
 def local_sum_bytes(G: Number, elements: Number, pooled_bytes: Number) -> Number:
-    """Bytes that summing G received partial bags moves: G read, one written.
+    """Bytes that summing G received partial bags moves: G are read, one is written.
 
         (G + 1) (B T D) w                                                     [bytes]
 

@@ -1,11 +1,11 @@
-"""Bytes that one shard of a table costs its rank, and every rank, for each way of splitting and exchanging.
+"""Bytes that a shard of a table costs its rank, and every rank, for each way of splitting and exchanging.
 
-A table is cut into r row parts and c column parts: r c shards, each on one rank. What comes back from the
-look-up travels in one of six ways (``passes.schemes.Exchange``). Two kinds of load follow: what the *holder*
-of a shard does for all samples, and what *every rank* does for its own because the table is sharded so.
+A table is cut into r row parts and c column parts: r c shards, each on one rank. The results of a look-up
+return in one of six ways (``passes.schemes.Exchange``). There are two kinds of load: what the *holder* of a
+shard does for the samples of all ranks, and what *every rank* does for its own samples.
 
     exchange    to the holders                 back                                    local sum
-    dp          nothing: a copy everywhere     nothing                                 -
+dp          nothing: replicated            nothing                                 -
     rb          lengths, ids                   partial bags, all-to-all                of r bags, r > 1
     rs          lengths, ids; r = G, c = 1     partial bags, reduce-scatter over G     -
     sparse      lengths, ids                   non-empty partial bags, all-to-all      of G q bags, r > 1
@@ -16,11 +16,11 @@ of a shard does for all samples, and what *every rank* does for its own because 
 
 B samples per rank, L rows summed per bag, E rows, D elements of a row, w bytes of a stored element, v bytes
 of a pooled element as it is sent, G ranks, N domains of g ranks, q chance that a bag has a row in a row part,
-U distinct rows among one rank's B L look-ups. Ids are spread evenly over the row parts. All functions take
-arrays and broadcast. With r = G, c = 1 they are those of ``embedding_bag``; with r = 1 those of ``messages``.
+U distinct rows among one rank's B L look-ups. Ids are assumed uniform over the row parts. All functions take
+arrays and broadcast. For r = G, c = 1 they equal ``embedding_bag``; for r = 1 they equal ``messages``.
 
-Backward, gradients travel as the bags did, the other way: an all-to-all sends what it received, and an
-all-gather (its size is the receive buffer) stands for a reduce-scatter (its size is the send buffer). The
+Backward, gradients take the way of the bags in reverse: an all-to-all sends what it received before, and an
+all-gather (its size is the receive buffer) replaces a reduce-scatter (its size is the send buffer). The
 bytes are the same.
 """
 
@@ -56,9 +56,9 @@ def filled_share(r: ArrayLike, L: ArrayLike, tail: ArrayLike = 1) -> Array:
 
         q = 1 - (1 - tail/r)^L                                                [-]
 
-    r  row parts [-];  L  rows of a bag that differ [-]
-    tail  share of the look-ups that ask for rows of the parts [-]; the others ask for hot rows, which are not
-          in them
+    r  row parts [-];  L  distinct rows of a bag [-]
+    tail  share of the look-ups that ask for rows in the parts [-]; the others ask for hot rows, which are
+          replicated
     Source: tail = 1: ``access.shards_touched(r, L)`` / r. Rows are in parts by chance, so that a row that a
             bag has twice is in one part: with skewed ids L is the rows that differ
     Limits: tail = 1: r = 1 -> 1, L = 1 -> 1/r, L -> inf -> 1, r -> inf -> L/r;  tail = 0 -> 0;
@@ -91,18 +91,18 @@ def holder_lengths_bytes(G: Number, B: Number, length_bytes: Number) -> Number:
 
 
 def bag_bytes(elements: Number, v: Number, index_bytes: Number = 0) -> Number:
-    """Bytes of one bag on the wire: its elements and, in a sparse exchange, its position.
+    """Bytes of one bag on the wire: its elements and, in a sparse exchange, its index.
 
         elements v + index_bytes                                              [bytes]
 
-    elements  of the holder's columns [-];  v  bytes of a sent element [bytes];  index_bytes  position [bytes]
+    elements  columns that the holder has [-];  v  bytes of a sent element;  index_bytes  bytes of the index
     Limits: index_bytes = 0 -> a dense exchange's;  D = 32, v = 4, index 4 -> 132
     """
     return elements * v + index_bytes
 
 
 def bags_sent_bytes(G: Number, B: Number, q: Number, bag: Number) -> Number:
-    """Bags that the holder of a shard sends (its own share included, as in every send buffer).
+    """Bags that the holder of a shard sends (with its own share, as in every send buffer).
 
         G B q bag                                                             [bytes]
 
@@ -121,14 +121,14 @@ def bags_received_bytes(
 
         B r q (D v + c index_bytes)                                           [bytes]
 
-    B, r, q, D, v, c, index_bytes   as above; all c column parts of a bag arrive, each with its position
+    B, r, q, D, v, c, index_bytes   as above; all c column parts of a bag arrive, each with its index
     Limits: r = 1 -> B D v;  r = G, q = 1 -> G B D v, what a holder sends;  q = 1/r -> one bag per sample
     """
     return B * r * q * (D * v + c * index_bytes)
 
 
 def bag_sum_bytes(B: Number, received: Number, D: Number, w: Number) -> Number:
-    """Bytes that adding up received partial bags moves: all read, whole bags written.
+    """Bytes that adding up received partial bags moves: all are read, whole bags are written.
 
         received + B D w                                                      [bytes]
 
@@ -141,12 +141,12 @@ def bag_sum_bytes(B: Number, received: Number, D: Number, w: Number) -> Number:
 
 
 def convert_bytes(bags: Number, elements: Number, v: Number, w: Number) -> Number:
-    """Bytes that changing the precision of bags moves: each element read in one and written in the other.
+    """Bytes that changing the precision of bags moves: each element is read in one and written in the other.
 
         bags elements (v + w)                                                 [bytes]
 
-    bags  that are sent, or that came [-];  elements  of each [-]
-    v  bytes of a sent element, w of a pooled one [bytes]
+    bags  bags that are sent or received [-];  elements  of each bag [-]
+    v  bytes of a sent element;  w  bytes of a pooled element [bytes]
     Source: derived; before an exchange the holder converts what it sends, after it every rank what came
     Limits: elements = 0 -> 0;  fp32 as fp16 -> 6 bytes an element
     """
@@ -154,7 +154,7 @@ def convert_bytes(bags: Number, elements: Number, v: Number, w: Number) -> Numbe
 
 
 def across_bytes(B: Number, domains: Number, elements: Number, v: Number) -> Number:
-    """Bags summed inside a domain that each of its ranks sends across: to its place in all N domains.
+    """Bags, reduced inside a domain, that each rank sends across: to the same place in all N domains.
 
         N B elements v                                                        [bytes]
 
@@ -178,7 +178,7 @@ def row_request_bytes(U: Number, c: Number, id_bytes: Number) -> Number:
 
 
 def requested_rows(G: Number, U: Number, r: Number) -> Number:
-    """Rows that the holder of a shard reads and sends: those that each rank asked for.
+    """Rows that the holder of a shard reads and sends: the distinct rows that each rank asks for.
 
         G U / r                                                               [rows]
 
@@ -190,7 +190,7 @@ def requested_rows(G: Number, U: Number, r: Number) -> Number:
 
 
 def sort_bytes(lookups: Number, digits: Number, id_bytes: Number, place_bytes: Number) -> Number:
-    """Bytes that a radix sort of ids with their places moves, to deduplicate them or to add up gradients.
+    """Bytes that a radix sort of ids with their positions moves, to deduplicate ids or add up gradients.
 
         n [id + 2 digits (id + place)]                                        [bytes]
 
@@ -203,7 +203,7 @@ def sort_bytes(lookups: Number, digits: Number, id_bytes: Number, place_bytes: N
 
 
 def sort_digits(E: Number) -> Number:
-    """Digits of 8 bits by which FBGEMM's backward sorts ids: those that the rows of all tables have.
+    """Digits of 8 bits in which FBGEMM's backward pass sorts ids: enough to number the rows of all tables.
 
         ceil(log2(E) / 8)                                                     [-]
 
@@ -233,7 +233,7 @@ def shard_bytes(
         ceil(E / r) [elements (w + per_element) + per_row]                    [bytes]
 
     E  rows;  r  row parts;  elements  ``part_elements`` [-];  w  bytes of a stored element [bytes]
-    per_element, per_row  state of the optimizer for each element, for each row of a shard [bytes]:
+    per_element, per_row  optimizer state for each element, and for each row of a shard [bytes]:
         none 0, 0;  row-wise Adagrad 0, 4;  Adagrad 4, 0;  Adam 8, 0
     Source: FBGEMM's fused optimizers keep fp32 state
     Limits: r = E, one element, no state -> w
@@ -243,7 +243,7 @@ def shard_bytes(
 
 
 def update_row_bytes(elements: ArrayLike, w: ArrayLike, per_element: ArrayLike, per_row: ArrayLike) -> Array:
-    """Bytes that updating one row of a shard moves: it and its optimizer's state, read and written.
+    """Bytes that updating one row of a shard moves: the row and its optimizer state, read and written.
 
         2 [elements (w + per_element) + per_row]                              [bytes]
 
@@ -255,7 +255,7 @@ def update_row_bytes(elements: ArrayLike, w: ArrayLike, per_element: ArrayLike, 
 
 
 def touched_rows(U: ArrayLike, r: ArrayLike) -> Array:
-    """Distinct rows of a shard that the batches of all ranks touch: those whose update it runs.
+    """Distinct rows of a shard that the batches of all ranks touch: the rows that it updates.
 
         U_G / r                                                               [rows]
 
@@ -267,7 +267,7 @@ def touched_rows(U: ArrayLike, r: ArrayLike) -> Array:
 
 
 def copied_gradient_bytes(E: Number, D: Number, v: Number) -> Number:
-    """All-reduce of a table that is on every rank: the gradient of all its rows.
+    """Send buffer of the all-reduce of a replicated table: the gradient of all its rows.
 
         E D v                                                                 [bytes]
 

@@ -1,4 +1,4 @@
-"""The host: how long it takes to issue the work of a device, and which of the two is slower."""
+"""The host: how long it takes to issue the work of a device, and whether host or device is slower."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def host_time(
     collectives: ArrayLike,
     each: tuple[float, float, float, float],
 ) -> Array:
-    """Time in which the host issues some work.
+    """Host time to issue some work.
 
         h = n_p t_p + n_o t_o + n_l t_l + n_c t_c                             [s]
 
-    calls        n_p, calls of Python functions, but for those inside an operator or a collective [-]
-    operators    n_o, calls of the framework's operators, views and annotations too [-]
-    launches     n_l, kernels of them [-];  collectives  n_c, collectives of them [-]
-    each         t_p, t_o, t_l and t_c: of a call, an operator, a launch and a collective on the host [s]
+    calls        n_p, calls of Python functions, except those inside an operator or a collective [-]
+    operators    n_o, calls of the framework's operators, including views and annotations [-]
+    launches     n_l, kernels launched [-];  collectives  n_c, collectives called [-]
+    each         (t_p, t_o, t_l, t_c): host time of one call, operator, launch and collective [s]
     Source: each is work of one thread, so times add; counts by benchmarks/host_time.py
     Limits: nothing -> 0;  only operators -> n_o t_o
     """
@@ -38,9 +38,9 @@ def issued_ends(host: ArrayLike, device: ArrayLike, waits: Sequence[bool]) -> tu
         H_k = (E_(k-1) if the host waits for step k-1, else H_(k-1)) + h_k    [s]
         E_k = max(E_(k-1), H_k) + d_k                                         [s]
 
-    host    h of each step [s], shape [S, ...];  device  d [s], the same
-    waits   of each step, whether the host reads its result before it goes on, as that of an exchange of sizes
-    Returns E and H, shape [S, ...]; the pass ends at the later of their last ones.
+    host    h, host time of each step [s], shape [S, ...];  device  d, device time [s], same shape
+    waits   per step: whether the host reads its result before it goes on (an exchange of sizes)
+    Returns (E, H), each [S, ...]; the pass ends at the later of their last entries.
     Source: an asynchronous stream (CUDA): the host runs ahead until it waits
     Limits: no host -> E sums d;  no device -> E = H sums h;  it waits for every step -> E sums h + d;
             it never waits -> at least the larger of the two sums, at most both together

@@ -21,7 +21,7 @@ def _array(value: ArrayLike) -> Array:
 
 
 def sector_rounded(x: ArrayLike, sector: ArrayLike) -> Array:
-    """Bytes that DRAM moves to deliver x contiguous bytes that start on a sector.
+    """Bytes that DRAM moves to deliver x contiguous bytes that begin at a sector.
 
         ceil(x / sector) sector                                               [bytes]
 
@@ -33,12 +33,12 @@ def sector_rounded(x: ArrayLike, sector: ArrayLike) -> Array:
 
 
 def row_bytes(b: ArrayLike, sector: float, least: float) -> Array:
-    """Bytes that reading one row takes.
+    """Bytes that reading one row moves.
 
         max(ceil(b / sector) sector, least)        0 for b = 0                [bytes]
 
     b  bytes of one row [bytes];  sector  bytes of one DRAM sector [bytes]
-    least  of a short row: a line of the cache, however few of its sectors are wanted [bytes]
+    least  bytes that a short row moves: a cache line, however few of its sectors are needed [bytes]
     Source: sectors by Lin et al., arXiv 2201.07821; the least is fitted to look-ups on an H200, where our
             kernel and torch's take 131 and 151 bytes (data/measurements/kernels)
     Limits: b = 0 -> 0;  b <= least -> least;  least = 0 -> sectors
@@ -54,8 +54,8 @@ def gather_bytes(n: Number, r: Number, id_bytes: Number, bags: Number, o: Number
 
     n         rows looked up [-];  r  bytes moved for one row [bytes] (``row_bytes``, misses included)
     id_bytes  id, bytes of one id [bytes]
-    bags      bags written [-];  o  of one bag: the pooled row and its offset, times what a byte of them costs
-              over one that is read [bytes]
+    bags      bags written [-];  o  bytes of one bag (pooled row and offset), weighted by the cost of a byte
+              written over a byte read [bytes]
     Source: FBGEMM's split table-batched embedding forward; SCIENCE form B T L (phi D w + 8) + bags (D w + 8)
     Limits: n = 0 -> bags o;  bags = 0 -> n (r + id)
     """
@@ -63,7 +63,7 @@ def gather_bytes(n: Number, r: Number, id_bytes: Number, bags: Number, o: Number
 
 
 class GatherTraffic(NamedTuple):
-    """Bytes of a gather: through DRAM, through the L2, and through DRAM if short rows took what they have."""
+    """Bytes of a gather: through DRAM; through the L2; through DRAM without the penalty of short rows."""
 
     dram_bytes: Array
     l2_bytes: Array
@@ -71,12 +71,12 @@ class GatherTraffic(NamedTuple):
 
 
 def uniform_misses(E: ArrayLike, draws: ArrayLike, row: ArrayLike, cache: ArrayLike) -> Array:
-    """Part of the look-ups of a gather with uniform ids that misses the L2 cache.
+    """Share of the look-ups of a gather with uniform ids that misses the L2 cache.
 
         miss = 1 - ``access.l2_hit_ratio``                                    [-]
 
-    E      rows of one table on this GPU [-];  draws  look-ups that decide its hits in the L2 [-]
-    row    bytes of one row [bytes];  cache  bytes of the L2 for one table [bytes]
+    E      rows of one table on this GPU [-];  draws  look-ups that determine its L2 hits [-]
+    row    bytes of one row [bytes];  cache  bytes of the L2 available to one table [bytes]
     Source: Lin et al., arXiv 2201.07821
     Limits: cache = 0 -> 1;  E = 1 -> 1/draws
     """
@@ -85,7 +85,7 @@ def uniform_misses(E: ArrayLike, draws: ArrayLike, row: ArrayLike, cache: ArrayL
 
 
 def misses_of_all(miss: ArrayLike, E: ArrayLike, n: ArrayLike) -> Array:
-    """Misses where it is certain that every row is read: gradients of bags, each by all rows of its bag.
+    """Share of misses where every row is certainly read, as gradients of bags are.
 
         m = max(miss, E / n), at most 1                                       [-]
 
@@ -106,11 +106,11 @@ def traffic_of_misses(
     bags: ArrayLike,
     o: ArrayLike,
 ) -> GatherTraffic:
-    """Bytes that a gather from equal tables moves (``gather_bytes``), part of its look-ups missing the L2.
+    """Bytes that a gather from equal tables moves (``gather_bytes``) when a share of its look-ups misses L2.
 
         dram = gather_bytes(n, s miss),   l2 = gather_bytes(n, s),   bare = gather_bytes(n, row miss)
 
-    miss      part of the look-ups that misses [-]: ``uniform_misses``; of skewed ids ``look_ups``
+    miss      share of the look-ups that misses L2 [-]: ``uniform_misses``; for skewed ids ``look_ups``
     n         rows looked up, all tables together [-];  row  bytes of one row [bytes]
     least, sector  s = ``row_bytes`` (row, sector, least) [bytes]
     id_bytes, bags, o   as in ``gather_bytes``
@@ -128,7 +128,7 @@ def traffic_of_misses(
 def gather_pool_time(
     dram_bytes: Number, l2_bytes: Number, t0: Number, dram_rate: Number, l2_rate: Number
 ) -> Number:
-    """Gather and pool: launch floor, then the slower of DRAM and L2.
+    """Time of gather and pool: launch floor, then the slower of DRAM and L2.
 
         t = t0 + max(dram_bytes / dram_rate, l2_bytes / l2_rate)              [s]
 
@@ -142,7 +142,7 @@ def gather_pool_time(
 
 
 def stream_kernel_time(x: Number, t0: Number, rate: Number) -> Number:
-    """A kernel that streams x bytes: bucketize, local sum, sort.
+    """Time of a kernel that streams x bytes: bucketize, local sum, sort.
 
         t = t0 + x / rate                                                     [s]
 
@@ -154,11 +154,11 @@ def stream_kernel_time(x: Number, t0: Number, rate: Number) -> Number:
 
 
 def sort_floor(t0: Number, t1: Number, digits: Number) -> Number:
-    """Time of a radix sort of few ids with their places, and of the lengths of the runs of equal ids.
+    """Time of a radix sort of a few ids with their positions, and of the run-length encoding after it.
 
         t0 + t1 digits                                                        [s]
 
-    t0  counting the digits, and the runs [s];  t1  one digit more: a kernel that waits for its own blocks [s]
+    t0  counting the digits, and run lengths [s];  t1  per digit: a kernel that waits for its own blocks [s]
     digits  of 8 bits that are sorted [-]
     Source: Onesweep, arXiv 2206.01784 (CUB's radix sort): a kernel for each digit
     Limits: no digits -> t0
@@ -167,7 +167,7 @@ def sort_floor(t0: Number, t1: Number, digits: Number) -> Number:
 
 
 def error_factor(e: float, z: float) -> float:
-    """Factor that spans an interval around a time whose mean absolute relative error is e.
+    """Factor k of the interval [t / k, t k] around a time t whose mean absolute relative error is e.
 
         k = exp(z sqrt(pi/2) e);   interval [t / k, t k]                      [-]
 
@@ -180,11 +180,11 @@ def error_factor(e: float, z: float) -> float:
 
 
 def wider_factor(k: ArrayLike, log_sd: ArrayLike, z: float) -> Array:
-    """Factor of an interval whose time also has constants of another spread, independent of the first.
+    """Factor of an interval, widened by an independent error: the spread of the constants.
 
         k' = exp(sqrt(ln(k)^2 + (z log_sd)^2))                                [-]
 
-    k       factor of the interval without them [-], >= 1;  z  normal quantile of both intervals [-]
+    k       factor without that error [-], >= 1;  z  normal quantile of both intervals [-]
     log_sd  standard deviation of ln(time) from the constants [-], array of any shape
     Source: variances of independent terms add
     Limits: log_sd = 0 -> k;  k = 1 -> exp(z log_sd)

@@ -1,7 +1,7 @@
-"""The two laws of collectives as functions of their unknowns: what a fit adjusts and a prediction reads.
+"""The two laws of collectives as functions of their unknowns, which a fit adjusts and a prediction reads.
 
-Each law is written once, as ordinary arithmetic. With floats or arrays it computes; with recorded numbers
-(``recording``) the same lines say how a time came about.
+Each law is written once, as ordinary arithmetic. Floats or arrays give a time; recorded numbers
+(``recording``) give the derivation of the time as well.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Candidate:
-    """One (algorithm, protocol) that NCCL could choose.
+    """An (algorithm, protocol) pair that NCCL could choose.
 
-    base_s, hops_s      launch, and what the dependent steps of one chunk take together [s]
+    base_s, hops_s      launch, and the dependent steps of one chunk together [s]
     bus_bytes_per_s     bus bandwidth [bytes/s]
     sharpness           how far hops and bytes overlap (``collectives.pipelined_time``)
-    choice              time that NCCL expects over the one it gets [-]: it takes the least expected
-    law                 the function that made it
+    choice              time that NCCL expects over the real time [-]: it chooses the least expected time
+    law                 the function that made the candidate
     """
 
     name: str
@@ -47,18 +47,18 @@ class Candidate:
         return float(self.base_s + self.hops_s)
 
     def time_s(self, wire_bytes: Number) -> Number:
-        """``collectives.pipelined_time`` of so many bytes on the wire (S f) [s]."""
+        """Time with this many bytes on the wire (S f), by ``collectives.pipelined_time`` [s]."""
         moved = wire_bytes / self.bus_bytes_per_s
         return parts.pipelined_time(self.base_s, self.hops_s, moved, self.sharpness)
 
 
 @dataclass(frozen=True)
 class InSwitch(Candidate):
-    """NVLS inside one domain: channels take part one by one, and small chunks cost as much as their bytes.
+    """NVLS inside one domain: channels join one by one, and small chunks cost as much as their bytes.
 
-    channels_s           what all channels together cost (``collectives.channels_in_use``) [s]
-    channels_half_bytes  bytes on the wire at which half of them take part [bytes]
-    growing_bytes        bytes on the wire from which chunks grow (``collectives.small_chunks``) [bytes]
+    channels_s           cost of all channels together (``collectives.channels_in_use``) [s]
+    channels_half_bytes  bytes on the wire at which half of the channels are in use [bytes]
+    growing_bytes        bytes on the wire above which chunks grow (``collectives.small_chunks``) [bytes]
     """
 
     channels_s: Number
@@ -74,7 +74,7 @@ class InSwitch(Candidate):
 
 @dataclass(frozen=True)
 class LibraryChoice:
-    """What NCCL chooses from at some sizes: times, its own expectations [s], and shares of the mean [-]."""
+    """NCCL's candidates at some sizes: times, NCCL's expectations [s], and weights in the mean [-]."""
 
     candidates: tuple[Candidate, ...]
     times_s: Sequence[Number]
@@ -83,7 +83,7 @@ class LibraryChoice:
 
     @property
     def time_s(self) -> Number:
-        """The mean, which is the time of the candidate with the least expectation but near a corner [s]."""
+        """The weighted mean: the time of the candidate with the least expectation, except near a tie [s]."""
         products = [share * time for share, time in zip(self.shares, self.times_s, strict=True)]
         return sum(products[1:], products[0])
 
@@ -97,9 +97,9 @@ def ring(
 
     m, n  ``collectives.ring_steps`` inside domains and across them
     base, inside and network are NCCL's constants of the protocol, each times its unknown ratio. In a ring
-    over several domains a step inside costs at least the network overhead, because the ring turns at the
-    pace of its proxies; with one rank per node a crossing of a ring costs what one of a tree does, as NCCL's
-    table has it.
+    over several domains a step inside costs at least the network overhead, because the ring runs at the
+    pace of its network proxies. With one rank per node a crossing costs as much in a ring as in a tree, as in
+    NCCL's table.
     Source: NVIDIA/nccl src/graph/tuning.cc, src/device/all_gather.h; docs/model.md#rings
     Limits: N = 1 -> no network term;  G = 2, one domain -> base + inside (all_reduce 2 inside)
     """
@@ -135,8 +135,8 @@ def tree(
 
         hops_k = 2 ( (g - 1) inside_k + depth(N) network_k )                                 [s]
 
-    Over libfabric hops and bytes are joined with q = 1/2 in Simple, (sqrt(hops) + sqrt(bytes))^2: a rank
-    forwards a chunk after it has received all of it, and this is the time with chunks of the best size.
+    Over libfabric, hops and bytes are joined with q = 1/2 in Simple, (sqrt(hops) + sqrt(bytes))^2: a rank
+    forwards a chunk only after it has received all of it; the time assumes chunks of the best size.
     Source: NVIDIA/nccl src/graph/tuning.cc, src/device/all_reduce.h, src/enqueue.cc (calcCollChunking);
             docs/model.md#trees-forward-chunks
     Limits: N = 1 -> no network term;  g = 1 -> no inside term
@@ -172,13 +172,13 @@ def tree(
 
 
 def nvls(u: Unknowns, nccl: StepConstants, collective: str, group: Group, protocol: str = "") -> Candidate:
-    """An all-reduce in the switch, and a tree between switches.
+    """An all-reduce in the switch inside a domain, and a tree between the switches of several domains.
 
         hops_k = 2 depth(N) network_k                                                        [s]
 
-    The floor inside one domain is the same for any number of GPUs; sizes above it are ``InSwitch``. Trees
-    between switches reach a fraction of their rate from three domains on, as NCCL's own table has it; they
-    forward chunks (``tree``).
+    The floor inside one domain is the same for any number of GPUs; above it see ``InSwitch``. From three
+    domains on, trees between switches reach a fraction of their rate, as in NCCL's own table; they
+    forward chunks (see ``tree``).
     Source: NVIDIA/nccl src/graph/tuning.cc (perChMaxNVLSTree), src/device/all_reduce.h; docs/model.md#rings
     Limits: N = 1 -> no network term, and the bandwidth is ``collectives.nvls_bus_bandwidth``
     """
@@ -250,7 +250,7 @@ def pat(u: Unknowns, nccl: StepConstants, collective: str, group: Group, protoco
 
 
 def _ring_rate(u: Unknowns, nccl: StepConstants, group: Group) -> Number:
-    """``collectives.ring_bus_bandwidth``: the domain that is filled last has the fewest cards."""
+    """``collectives.ring_bus_bandwidth`` with the cards of the domain filled last: it has the fewest."""
     shape = (group.smallest_domain_gpus, group.domains, nccl.rate_sharpness)
     rate = parts.ring_bus_bandwidth(u["link_bytes_per_s"], u["nic_bytes_per_s"], *shape)
     return named("B_ring", _rate_above(rate, u, nccl, group), "rate of the ring's links")
@@ -296,9 +296,9 @@ def _switches(nccl: StepConstants, group: Group, crossings: Callable[[Number], N
 
 
 def _part(u: Unknowns, nccl: StepConstants, group: Group, protocol: str, ring_rate: Number) -> Number:
-    """The part of its links' rate that a protocol reaches: LL and LL128 carry flags, Simple carries none.
+    """Fraction of the link rate that a protocol reaches: LL and LL128 send flags, Simple does not.
 
-    Across domains LL has a rate of its own, whatever the cards: it waits for each line of 8 bytes.
+    Across domains LL has its own rate, for any cards: it waits for each line of 8 bytes.
     Source: NVIDIA/nccl src/graph/tuning.cc (busBw per protocol)
     Limits: Simple -> 1;  LL, one domain -> ``ll_fraction``
     """
@@ -317,9 +317,9 @@ def _part(u: Unknowns, nccl: StepConstants, group: Group, protocol: str, ring_ra
 def ring_tree_candidates(
     u: Unknowns, nccl: StepConstants, collective: str, group: Group, algorithm: str = ""
 ) -> tuple[Candidate, ...]:
-    """What each (algorithm, protocol) takes on a group of ranks, in the order of NCCL's table.
+    """The candidates of a group of ranks, one per (algorithm, protocol), in the order of NCCL's table.
 
-    algorithm  "ring" or "tree": the only one that NCCL_ALGO allows;  "" all of them
+    algorithm  "ring" or "tree": the only algorithm that NCCL_ALGO allows;  "" allows all
     Source: NVIDIA/nccl src/graph/tuning.cc (PAT: from 2.23, only with one rank per node)
     Limits: broadcast -> rings;  N = G -> PAT for all_gather and reduce_scatter;  all_reduce -> trees, and
             NVLS where the switch has it
@@ -344,7 +344,7 @@ def ring_tree_choice(
     payload_bytes: Number,
     algorithm: str = "",
 ) -> LibraryChoice:
-    """The candidates at some sizes, and how much each has of the law's time."""
+    """The candidates at some sizes, with their weights in the law's time."""
     found = ring_tree_candidates(u, nccl, collective, group, algorithm)
     factor = named("f", parts.bus_factor(collective, group.gpus), "bus factor: bytes on the wire over S")
     times = [named(f"t({each.name})", each.time_s(payload_bytes * factor), "its time") for each in found]
@@ -365,13 +365,13 @@ def ring_tree_time(
     payload_bytes: Number,
     algorithm: str = "",
 ) -> Number:
-    """Time of a ring-or-tree collective: that of the (algorithm, protocol) that NCCL takes.
+    """Time of a ring-or-tree collective: the time of the (algorithm, protocol) that NCCL chooses.
 
         t(S) = base_k + ( hops_k^q + (S f / bandwidth_k)^q )^(1/q)                           [s]
 
     S  payload_bytes [bytes], any shape;  f  ``bus_factor``;  q  how far hops and bytes overlap
-    k  the candidate with the least c_k t_k: NCCL takes what its own table says is the fastest, and c_k is
-       what that table expects over what it gets. The corners are rounded (``collectives.chosen_shares``)
+    k  the candidate with the least c_k t_k: NCCL chooses the fastest by its own table; c_k is the time that
+       the table expects over the real time. Choices blend near a tie (``collectives.chosen_shares``)
     Source: NVIDIA/nccl src/graph/tuning.cc (ncclTopoGetAlgoTime); docs/model.md#rings
     Limits: S = 0 -> base + hops of one candidate;  S -> inf -> its bus bandwidth;  all c = 1 -> the cheapest
     """
@@ -381,13 +381,13 @@ def ring_tree_time(
 def pairwise_time(
     u: Unknowns, nccl: StepConstants, collective: str, group: Group, payload_bytes: Number
 ) -> Number:
-    """Time of a pairwise exchange: floor, rendezvous and bytes add up.
+    """Time of a pairwise exchange: the sum of floor, rendezvous and bytes.
 
         t(S) = alpha(G, g) + r rho(S/G) + bytes(S, G, g)                                     [s]
 
     alpha  ``pairwise_latency``;  rho  ``rendezvous_share``;  bytes  ``pairwise_transfer_time``
     r      rendezvous cost, one constant inside a domain and one across
-    A last domain with fewer ranks has more remote peers: the larger of both domains' bytes counts
+    A last domain with fewer ranks has more remote peers, so the larger of both domains' bytes counts
     Source: docs/model.md#all-to-all
     Limits: S = 0 -> alpha;  S -> inf -> slope of the bytes term;  increasing in S
     """
@@ -420,14 +420,14 @@ def pairwise_time(
 
 @dataclass(frozen=True)
 class LinkLaw:
-    """A law: its unknowns in the order of calibrations, and its time [s]."""
+    """A law: its unknowns in the order of a calibration, and its time [s]."""
 
     unknowns: tuple[Unknown, ...]
     time: Callable[..., Number]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of its unknowns."""
+        """Names of its unknowns."""
         return tuple(each.name for each in self.unknowns)
 
     def time_at(
@@ -439,10 +439,10 @@ class LinkLaw:
         payload_bytes: Floats,
         algorithm: str = "",
     ) -> Floats:
-        """Time of logarithms of the unknowns, so that they stay positive and their errors are relative.
+        """Time as a function of the unknowns' logarithms, which keep unknowns positive and errors relative.
 
-        logs       one set of unknowns, or a set a row: then the times are a row each [s]
-        algorithm  the only one that the ring and tree law may take ("ring", "tree")
+        logs       one set of unknowns, or one set per row; then the times have one row per set [s]
+        algorithm  "ring" or "tree": the only algorithm that the ring and tree law may choose; "" any
         """
         only = (algorithm,) if algorithm else ()
         values: Unknowns

@@ -1,6 +1,6 @@
-"""Look-ups of a table whose ids are skewed, or whose hot rows are on every rank: what a pass needs of them.
+"""Look-ups of a table with skewed ids or replicated hot rows: shares, distinct rows and misses for a pass.
 
-The h hot rows of a table, its most popular ones, get a share H(h) of the look-ups; all others are its tail.
+The h most popular rows of a table, its hot rows, get a share H(h) of the look-ups; all others are its tail.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ Array = NDArray[np.float64]
 
 
 class Gather(IntEnum):
-    """From what rows are gathered."""
+    """The set of rows that a gather reads."""
 
-    SHARD = 0  # the rows of a row part, for the samples of all ranks
-    COPY = 1  # the whole table, for one rank's samples; of ub: those of its rows that came
-    REQUESTS = 2  # of ub: the rows of a row part that ranks asked for, each rank once
-    HOT = 3  # the copy of the hot rows, for one rank's samples
+    SHARD = 0  # rows of a row part, for the samples of all ranks
+    COPY = 1  # the whole table, for one rank's samples; in exchange ub, the rows that were sent to it
+    REQUESTS = 2  # exchange ub: rows of a row part that ranks asked for, once per rank
+    HOT = 3  # the replica of the hot rows, for one rank's samples
 
 
 class LookUps:
-    """Look-ups of one table by G ranks of B samples each.
+    """Look-ups of one table by G ranks with B samples each.
 
-    ids  of its look-ups;  rows  E;  pooling  L, rows of a bag;  batch  B;  gpus  G
-    ``hot`` is everywhere h, rows that every rank has a copy of; what is said is of the tail then.
-    Rows are spread over row parts by chance: each part has its share of the rows of each popularity, and so
-    on average 1/r of the look-ups, of the distinct rows and of the misses in caches that hold X rows each:
-    those of the whole tail in a cache of r X rows.
-    Limits: the part with the hottest row has p_1 of the look-ups more than that; hot = 0 -> the whole table
+    ids  distribution of the ids;  rows  E;  pooling  L, rows of a bag;  batch  B;  gpus  G
+    ``hot`` is h everywhere, the number of hot rows, replicated on every rank; results are for the tail.
+    Rows are spread over row parts at random: each part has its share of the rows of each popularity, and so
+    on average 1/r of the look-ups, of the distinct rows and of the misses: in caches of X rows each they
+    miss as the whole tail does in one cache of r X rows.
+    Limits: the part with the hottest row has p_1 more look-ups than that; hot = 0 -> the whole table
     """
 
     def __init__(self, ids: Distribution, rows: float, pooling: float, batch: float, gpus: float) -> None:
@@ -46,7 +46,7 @@ class LookUps:
         self._heads: tuple[float, ...] = ()
 
     def prepare(self, heads: Iterable[float]) -> None:
-        """Make these numbers of hot rows quick to ask for."""
+        """Tabulate these numbers of hot rows in advance, so that they are quick to look up."""
         wanted = tuple(sorted({*self._heads, *(h for h in heads if h > 0)}))
         if wanted != self._heads:
             self._heads = wanted
@@ -55,16 +55,16 @@ class LookUps:
 
     @cached_property
     def whole(self) -> Popularity:
-        """Of the table's rows among look-ups."""
+        """Popularity of the table's rows among look-ups."""
         return popularity(self.ids, self.rows, self._heads)
 
     @cached_property
     def requested(self) -> Popularity:
-        """Of the rows among those that ranks ask for, each rank once."""
+        """Popularity of the rows among requests, where each rank asks for a row once."""
         return _requested(self.ids, self.rows, self._heads, self.mine)
 
     def _at(self, hot: float) -> int:
-        """The first part of the tail."""
+        """Index of the first part of the tail."""
         if not hot:
             return 0
         if hot not in self._heads:
@@ -82,11 +82,11 @@ class LookUps:
         return self.whole.unique(draws, tail)
 
     def distinct_in_bag(self, hot: float) -> float:
-        """Distinct rows of the tail in one bag, over the share of look-ups that ask for the tail [rows].
+        """Distinct rows of the tail in a bag, over the share of look-ups that ask for the tail [rows].
 
             U(L) / (1 - H)                                                    [rows]
 
-        With it for L, ``exchanges.filled_share`` counts a row once that a bag has twice.
+        Used in place of L, it makes ``exchanges.filled_share`` count a row once that occurs twice in a bag.
         Limits: no row twice -> L;  all look-ups hot -> L
         """
         rest = 1 - self.hot_share(hot)
@@ -95,11 +95,11 @@ class LookUps:
         return min(self.whole.unique(self.pooling, slice(self._at(hot), None)) / rest, self.pooling)
 
     def fullest(self, hot: float, r: float) -> float:
-        """Look-ups of the row part that has the hottest row, over those of the mean part.
+        """Look-ups of the row part with the hottest row, relative to the mean part.
 
             1 + (r - 1) p_1 / (1 - H)                                         [-]
 
-        p_1 is of the hottest row that is in a part. Loads are those of the mean part: they leave this out.
+        p_1 is for the hottest row of the tail. Loads elsewhere are of the mean part, without this factor.
         Source: p_1 of the tail's 1 - H on one part, the rest spread evenly
         Limits: r = 1 -> 1;  uniform ids of many rows -> 1;  one row -> r;  all look-ups hot -> 1
         """
@@ -110,7 +110,7 @@ class LookUps:
     def miss(self, gather: Gather, hot: float, X: ArrayLike) -> Array:
         """Share of the look-ups of a gather that miss a cache.
 
-        X  rows that the caches hold [rows], any shape: r X of ``SHARD`` and ``REQUESTS``
+        X  rows that the caches hold together [rows], any shape: r X for ``SHARD`` and ``REQUESTS``
         Limits: X = 0 -> 1;  no look-ups -> 0
         """
         at = self._at(hot)
@@ -130,7 +130,7 @@ class LookUps:
 
 
 _FEW = 8
-"""Numbers of rows in caches whose misses are kept: a pass of other exchanges asks for the same."""
+"""Cache sizes whose misses are kept: passes with other exchanges ask for the same sizes."""
 
 
 @lru_cache(maxsize=2**17)
@@ -142,7 +142,7 @@ def _misses(
 
 @lru_cache(maxsize=2048)
 def _requested(ids: Distribution, rows: float, heads: tuple[float, ...], mine: float) -> Popularity:
-    """Of the rows among those that ranks of ``mine`` look-ups ask for, each rank once: p = q/U."""
+    """Popularity of rows among requests of ranks with ``mine`` look-ups each, once per rank: p = q/U."""
     whole = popularity(ids, rows, heads)
     q = access.touched_fraction(whole.p, mine)
     return Popularity(q / np.sum(q * whole.rows), whole.rows, whole.starts)

@@ -1,7 +1,7 @@
 """Bytes of every message of a pooled look-up, for each way of sharding tables, per rank and forward pass.
 
-One sharding decides three things about a table: how many ranks hear of each bag, how many get each id, and
-what comes back.
+The sharding of a table decides three things: how many ranks get the length of each bag, how many get each
+id, and what is sent back.
 
     sharding         lengths go to   each id goes to   back
     table-wise       1 rank          1 rank            whole bags of the own tables to all G ranks
@@ -12,8 +12,8 @@ what comes back.
 
 B samples per rank, T tables, L rows summed per bag, D elements per row, G ranks, N nodes of g ranks, k column
 shards of a table. Every size is the send buffer of one rank. Splits are ``embedding_bag.splits_bytes``: 3
-int64 a peer (bags, ids, samples), 4 with weighted ids. Bags are fp32, whatever the rows are stored in. All
-functions take arrays and broadcast; B T, B T L and B D may be sums over unlike tables.
+int64 per peer (bags, ids, samples), 4 with weighted ids. Bags are fp32, whatever the storage precision. All
+functions take arrays and broadcast; B T, B T L and B D may be sums over unequal tables.
 Source of all: TorchRec 1.8, every collective of one of 8 and of 128 ranks logged
 (tests/integration/test_message_sizes.py asserts equality).
 """
@@ -24,7 +24,7 @@ from perfmodel.model.recording import Number
 
 
 def routed_lengths_bytes(holders: Number, bags: Number, length_bytes: Number) -> Number:
-    """Send buffer of the lengths all-to-all: a length of each bag for every rank with part of its table.
+    """Send buffer of the lengths all-to-all: each bag's length goes to every rank with part of its table.
 
         holders (B T) length_bytes                                            [bytes]
 
@@ -37,7 +37,7 @@ def routed_lengths_bytes(holders: Number, bags: Number, length_bytes: Number) ->
 
 
 def routed_ids_bytes(copies: Number, lookups: Number, id_bytes: Number) -> Number:
-    """Send buffer of the ids all-to-all: each id for every rank that holds columns of its row.
+    """Send buffer of the ids all-to-all: each id goes to every rank that holds columns of its row.
 
         copies (B T L) id_bytes                                               [bytes]
 

@@ -1,7 +1,7 @@
-"""What the cores of one chip share, and what a core waits for: channels, cache, latency, partial bags.
+"""What the cores of a chip share, and what a core waits for: channels, cache, latency, partial bags.
 
-The ways to look a table up on one core are in ``model.one_core``; rates there are those of a core, here also
-those of all cores together.
+``model.one_core`` has the ways in which one core looks a table up; rates there are per core, here also for
+all cores together.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from perfmodel.model.recording import Number, larger, named, over_arrays, where
 Array = NDArray[np.float64]
 
 _FAR, _POINTS = 6.0, 400
-"""Of the sum over normal numbers: standard deviations to either side, and points."""
+"""Integration over normal numbers: standard deviations to either side, and points."""
 
-_MANY_BALLS = 1e3  # a bin: their number is normal
+_MANY_BALLS = 1e3  # per bin: above, the number of balls in a bin is taken as normal
 
 
 def _array(value: ArrayLike) -> Array:
@@ -28,7 +28,7 @@ def _array(value: ArrayLike) -> Array:
 
 
 def read_bytes(row: ArrayLike, access: ArrayLike) -> Array:
-    """Bytes that one row takes from global memory, which gives whole accesses.
+    """Bytes that one row takes from global memory, which delivers whole accesses.
 
         x = a ceil(row / a)                                                   [bytes]
 
@@ -41,11 +41,11 @@ def read_bytes(row: ArrayLike, access: ArrayLike) -> Array:
 
 
 def issued_rate(row: ArrayLike, rate: ArrayLike, issue: ArrayLike) -> Array:
-    """Rate of rows that a core asks for one after the other.
+    """Rate at which a core copies rows that it requests one after the other.
 
         BW(row) = min(BW, row / i)                                            [bytes/s]
 
-    row  bytes of one row [bytes];  rate  BW, of long reads [bytes/s];  issue  i, to ask for one row [s]
+    row  bytes of one row [bytes];  rate  BW, of long reads [bytes/s];  issue  i, time to request a row [s]
     Source: definition: asking for the next row and copying this one overlap
     Limits: i = 0 -> BW;  row -> inf -> BW
     """
@@ -54,12 +54,12 @@ def issued_rate(row: ArrayLike, rate: ArrayLike, issue: ArrayLike) -> Array:
 
 
 def row_latency(row: ArrayLike, first_byte: ArrayLike, *rates: ArrayLike) -> Array:
-    """Time from a row's request to its last byte, where nobody else is served.
+    """Time from a row's request to its last byte, without contention.
 
         t = t_0 + sum of row / BW                                             [s]
 
     row  bytes of one row [bytes];  first_byte  t_0 [s]
-    rates  BW of what it passes whole, one after the other: a cache slice, a channel [bytes/s]
+    rates  BW of each stage that it passes whole, one after the other: a cache slice, a channel [bytes/s]
     Source: definition
     Limits: row -> 0 -> t_0
     """
@@ -70,13 +70,13 @@ def row_latency(row: ArrayLike, first_byte: ArrayLike, *rates: ArrayLike) -> Arr
 def gather_time(
     n: Number, row: Number, latency: Number, slowest: Number, in_flight: Number, peak: Number
 ) -> Number:
-    """Time of one core to gather rows, some of which are on their way at once.
+    """Time of one core to gather rows, several of which are in flight at once.
 
         t = max(n l / k, l_max + (n - 1) row / BW)   if n > 0                 [s]
 
-    n  look-ups [-];  row  bytes of one row [bytes];  latency  l, of one row, mean [s]
-    slowest    l_max, of the slowest of the rows that are on their way at once [s]
-    in_flight  k, rows requested and not yet there [-];  peak  BW, what the core can take [bytes/s]
+    n  look-ups [-];  row  bytes of one row [bytes];  latency  l, mean latency of a row [s]
+    slowest    l_max, latency of the slowest of the rows in flight at once [s]
+    in_flight  k, rows requested and not yet there [-];  peak  BW, most that the core can receive [bytes/s]
     Source: Little's law, or one row after the other; and the first rows are waited for
     Limits: n = 0 -> 0;  n = 1 -> l_max;  k = 1, l = l_max -> n l;
             n -> inf -> n row / BW, or n l / k
@@ -91,9 +91,9 @@ def slowest_row(latency: Sequence[ArrayLike], share: Sequence[ArrayLike], rows: 
 
         l = sum over places i of l_i (F_i^n - F_(i-1)^n),   F_i = h_1 + ... + h_i       [s]
 
-    latency  l_i of a row of each place, nearest first: caches, memory [s]
-    share    h_i, of the rows that are there [-], all but that of the last place: it has the others
-    rows     n, that are on their way at once [-]
+    latency  l_i of a row in each place, nearest place first: caches, memory [s]
+    share    h_i, share of the rows in each place but the last, which has all others [-]
+    rows     n, rows in flight at once [-]
     Source: elementary probability: the slowest of n is no farther than i where all are
     Limits: n = 1 -> the mean;  h_1 = 1 -> l_1;  n -> inf -> the last, unless nothing is there
     """
@@ -111,12 +111,12 @@ def gather_variance(
     share: Sequence[ArrayLike],
     in_flight: ArrayLike,
 ) -> Array:
-    """Variance of the time to gather rows, where latency decides it.
+    """Variance of the time to gather rows, where latency determines it.
 
         v = n [sum over pairs i, j of h_i h_j (l_j - l_i)^2 + (1 - f) l^2] / k^2,  l = sum of h_i l_i    [s^2]
 
     n, in_flight  as in ``gather_time``, n the mean;  latency, share  as in ``slowest_row``
-    part  f, of the look-ups that fall into the part of the table [-]
+    part  f, share of the table's look-ups that fall into this part [-]
     Source: a binomial number of independent rows; k of them share the time
     Limits: f = 1, one place has all -> 0;  one latency l -> n (1 - f) (l / k)^2
     """
@@ -130,17 +130,17 @@ def gather_variance(
 
 
 def _summed(share: Sequence[ArrayLike]) -> list[Array]:
-    """Sums of the first shares, no more than 1."""
+    """Cumulative sums of the shares, at most 1."""
     return [np.minimum(sum((_array(a) for a in share[: at + 1]), _array(0.0)), 1) for at in range(len(share))]
 
 
 def copies_read(copies: ArrayLike, kept: ArrayLike) -> Array:
-    """Copies that are read from memory, of those that slices of a batch make of the same rows; others hit.
+    """Copies of a row that are read from memory, of k that slices of a batch make; the others hit the cache.
 
         r = 1 - (1 - f)^k + k (1 - f)^k                                       [-]
 
-    copies  k, of the same rows at any times of the batch [-], >= 1
-    kept    f, how long what was copied stays in the cache, as a share of the batch [-]; above 1: all of it
+    copies  k, copies of the same rows at random times of the batch [-], >= 1
+    kept    f, how long a copied row stays in the cache, as a share of the batch [-]; above 1: all of it
     Source: of k times in a batch that are drawn evenly, those with no other one up to f before them
     Limits: k = 1 -> 1;  f = 0 (no cache) -> k;  f = 1 -> 1
     """
@@ -150,7 +150,7 @@ def copies_read(copies: ArrayLike, kept: ArrayLike) -> Array:
 
 
 def most_of(count: float) -> float:
-    """How far the largest of several normal numbers is above their mean, in standard deviations.
+    """Expected maximum of n standard normal numbers, in standard deviations above the mean.
 
         z = Phi^-1((n - 3/8) / (n + 1/4))                                     [-]
 
@@ -162,7 +162,7 @@ def most_of(count: float) -> float:
 
 
 def slowest_core(mean: ArrayLike, variance: ArrayLike) -> float:
-    """Time until the last of several cores is ready, whose times vary.
+    """Expected time until the last of several cores is ready, when their times vary.
 
         t = max m + integral over x > max m of 1 - prod Phi((x - m) / s)
                   - integral over x < max m of prod Phi((x - m) / s)          [s]
@@ -184,23 +184,23 @@ def slowest_core(mean: ArrayLike, variance: ArrayLike) -> float:
     middle = (edges[1:] + edges[:-1]) / 2
     above = 1 - np.exp(np.sum(_log_normal((middle[:, np.newaxis] - m) / s), axis=1))
     summed = float(edges[0] + np.sum(above) * (edges[1] - edges[0]))
-    return max(top, summed)  # the mean of a maximum is no less than the maximum of means; a grid may be
+    return max(top, summed)  # the mean of a maximum is no less; a sum over a grid may be
 
 
 def _log_normal(x: Array) -> Array:
-    """Logarithm of the share of normal numbers below x."""
+    """Logarithm of the normal distribution function at x."""
     from scipy.special import log_ndtr
 
     return np.asarray(log_ndtr(x))
 
 
 def hottest_share(top: ArrayLike, rows: ArrayLike, parts: ArrayLike) -> Array:
-    """Share of the look-ups that goes to the part of the memory, or of the table, that holds the hottest row.
+    """Share of the look-ups that goes to the part (of memory or table) with the hottest row.
 
         q = p + (1 - p) (ceil(m / C) - 1) / (m - 1)                           [-]
 
     top  p, share of the hottest row [-];  rows  m, of the table [-]
-    parts  C, channels, slices or chunks that rows are dealt to in turn [-]
+    parts  C, channels, slices or chunks to which rows are dealt in turn [-]
     Source: rows of any popularity at any place: ceil(m / C) - 1 of the m - 1 others are with the hottest one
     Limits: p = 1 -> 1;  C = 1 -> 1;  p = 1/m, m a multiple of C -> 1/C;  m <= C -> p;
             m -> inf -> p + (1 - p) / C
@@ -211,7 +211,7 @@ def hottest_share(top: ArrayLike, rows: ArrayLike, parts: ArrayLike) -> Array:
 
 
 def uneven(spread: ArrayLike, parts: ArrayLike, cubes: float = 0.0) -> Array:
-    """Bytes of the fullest of several parts beyond an even share, where requests are dealt at random.
+    """Expected bytes of the fullest of several parts above the mean, where requests are dealt at random.
 
         x = z(C) sqrt(s_2 / C)                                s_3 = 0, or J / C is large           [bytes]
         x = w (M(J, C) - J / C),   w = min(s_3 / s_2, sqrt(s_2)),   J = s_2 / w^2                  [bytes]
@@ -236,7 +236,7 @@ def uneven(spread: ArrayLike, parts: ArrayLike, cubes: float = 0.0) -> Array:
 
 
 def most_balls(balls: float, bins: float) -> float:
-    """How many of several balls, each of which falls into any bin, are in the fullest one.
+    """Expected number of balls in the fullest bin, when each ball falls into a random bin.
 
         M = 1 + sum over j >= 1 of 1 - F(j)^C,   F of Poisson with a mean of J / C               [-]
 
@@ -252,7 +252,7 @@ def most_balls(balls: float, bins: float) -> float:
 
 
 def touched_bags(bags: ArrayLike, pooling: ArrayLike, share: ArrayLike) -> Array:
-    """Bags that have at least one look-up in a part of the rows.
+    """Bags that have at least one look-up in a given part of the rows.
 
         b (1 - (1 - f)^L)                                                     [-]
 
@@ -268,7 +268,7 @@ def touched_bags(bags: ArrayLike, pooling: ArrayLike, share: ArrayLike) -> Array
 def chunk_times(
     stream: Number, gather: Number, chunks: Number, hottest: Number, latency: Number, scan: Number = 0
 ) -> Number:
-    """One pass of a table past two buffers that take turns, one chunk of which has more look-ups.
+    """Time of one pass over a table with double buffering, when one chunk has more look-ups than the others.
 
         t = l + s + f(e + q g) + (c - 2) f(e + r) + e + r,   r = (1 - q) g / (c - 1)      c > 1    [s]
         t = l + s + e + g                                                                 c = 1
@@ -276,7 +276,7 @@ def chunk_times(
 
     stream  s, of one chunk alone [s];  gather  g, of all chunks alone [s];  chunks  c [-], >= 1
     hottest  q, share of the look-ups in the hottest chunk [-];  latency  l, of a copy [s]
-    scan  e, to find the ids of a chunk among those of the pass [s]
+    scan  e, time to find the ids of a chunk among all ids of the pass [s]
     Source: pipeline of two stages; a buffer is filled, waited for and looked up, and there are two of them
     Limits: q = 1/c, l = e = 0 -> s + (c - 1) max(s, g/c) + g/c;  q = 1 -> nothing of g overlaps but one chunk
     """
@@ -292,14 +292,14 @@ def chunk_times(
 
 
 def chip_time(wait: ArrayLike, core: ArrayLike, even: ArrayLike, fullest: ArrayLike) -> Array:
-    """Time of work that all cores do side by side, in steps that all of them are at together.
+    """Time of work that all cores do side by side, in steps with a common start.
 
         t = max(sum of max(core, wait + even), sum of wait + fullest)         [s]
 
-    wait     of each step, until what is shared has something to do [s], shape [..., steps]
-    core     of each step, of its busiest core if it were alone, waiting included [s]
-    even     of each step, bytes over rate of memory, cache, or what has the hottest row: the longest [s]
-    fullest  of all steps, bytes over rate of the channel or slice to which chance deals most [s]
+    wait     per step, until the shared resource has work [s], shape [..., steps]
+    core     per step, time of its busiest core if it were alone, with its waits [s]
+    even     per step, bytes over rate of memory, cache, or the part with the hottest row: the longest [s]
+    fullest  over all steps, bytes over rate of the channel or slice that gets most by chance [s]
     Source: definition: what is busiest decides; no core waits for others between steps, and chance picks
             another channel in the next one
     Limits: one of them far above the others -> that one;  several alike -> up to their sum is possible
@@ -310,11 +310,11 @@ def chip_time(wait: ArrayLike, core: ArrayLike, even: ArrayLike, fullest: ArrayL
 
 
 def queue_waits(arrive: ArrayLike, service: ArrayLike) -> Array:
-    """Waits of those who come to one queue, first come first served.
+    """Waiting time of each arrival at one queue, first come first served.
 
         w_j = d_j - s_j - a_j,   d_j = max(a_j, d_(j-1)) + s_j                [s]
 
-    arrive  a, when each one comes [s];  service  s, how long each one takes [s]; arrays of one shape
+    arrive  a, time of each arrival [s];  service  s, its service time [s]; arrays of one shape
     Source: Lindley (1952)
     Limits: one -> 0;  all at once -> the sum of those before;  far apart -> 0
     """
@@ -328,12 +328,12 @@ def queue_waits(arrive: ArrayLike, service: ArrayLike) -> Array:
 
 
 def staggered_time(steps: ArrayLike, core: ArrayLike, late: ArrayLike) -> Array:
-    """Time until the last core is ready where a row that each asks for once lets them go on one by one.
+    """Time until the last core is ready, where a row that all cores ask for releases them one by one.
 
         t = max over steps s of (sum of steps before s + late_s + sum of core after s),  late_s > 0       [s]
 
-    steps  time of each step as in ``chip_time``, that queue left out [s];  core  of a core that is alone [s]
-    late   of each step, for the last core in that queue [s]; 0: it has none
+    steps  time of each step as in ``chip_time``, without that queue [s];  core  of a core that is alone [s]
+    late   per step, queueing time of the last core [s]; 0: the step has no such queue
     Source: flow shop: all jobs up to the longest station, all of them there, and the last one after it
     Limits: no queue -> 0;  the last step has it -> all before, and it
     """
@@ -344,16 +344,16 @@ def staggered_time(steps: ArrayLike, core: ArrayLike, late: ArrayLike) -> Array:
 
 
 def in_order_time(steps: ArrayLike, hottest: ArrayLike, wait: ArrayLike, fullest: ArrayLike) -> Array:
-    """Time of tables that all cores go through in one order, none of which waits for the others in between.
+    """Time of tables that all cores process in one order, without waiting for each other in between.
 
         t = max(steps + hottest, wait + fullest)                              [s]
 
-    steps    sum over the steps of all tables of max(core, wait + even), hottest parts left out [s]
-    hottest  how much longer the part with the hottest row of a table takes than its step does otherwise, of
-             the table where that is most [s];  wait, fullest  as in ``chip_time``, over all tables [s]
+    steps    sum over the steps of all tables of max(core, wait + even), without hottest parts [s]
+    hottest  largest excess over a table's step of the time of the part with its hottest row, over all
+             tables [s];  wait, fullest  as in ``chip_time``, over all tables [s]
     Source: flow shop of equal jobs: the sum of one job's times, and the longest station once for every other
             job; the stations are hottest parts, the jobs cores
-    Limits: hottest = 0 -> steps;  one table -> about ``chip_time``. Where cores arrive at a hottest part
-            together, other tables wait too, and it is up to half too short (benchmarks/one_chip.py)
+    Limits: hottest = 0 -> steps;  one table -> about ``chip_time``. Where cores reach a hottest part
+            together, other tables wait too, and the time is up to half too short (benchmarks/one_chip.py)
     """
     return np.asarray(np.maximum(_array(steps) + _array(hottest), _array(wait) + _array(fullest)))

@@ -1,12 +1,12 @@
-"""Four ways to look a table up on one core that has a memory of its own: what they move, and least times.
+"""Four ways to look up a table on a core with its own memory: bytes moved, and least times.
 
     GM     rows are gathered from global memory, several at a time
     L1     the table is copied into the core's memory once, and gathered there
-    GM-UB  the table streams, in chunks, past bags that stay in the core's memory
-    L1-UB  the same, with h of its rows kept in the core's memory
+GM-UB  the table streams, in chunks, past bags that stay in the core's memory
+L1-UB  as GM-UB, with h of the table's rows kept in the core's memory
 
-m rows of one table, n look-ups (bags times look-ups of a bag), row bytes of one row; every rate is that of
-one core. What all four pay, ids read and bags written, is ``ids_and_bags_time``.
+m rows of a table, n look-ups (bags times look-ups per bag), row bytes per row; every rate is per core.
+``ids_and_bags_time`` is paid by all four: reading ids and writing bags.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def gm_time(n: Number, row: Number, gm_rate: Number) -> Number:
 
 
 def passes(bags: ArrayLike, at_once: ArrayLike) -> Array:
-    """Times that a table streams past.
+    """Number of times that a table streams past.
 
         p = ceil(bags / at_once)                                              [-]
 
-    bags  bags in all [-];  at_once  bags whose sums the core's memory holds [-]
+    bags  all bags [-];  at_once  bags whose sums fit the core's memory [-]
     Source: definition
     Limits: bags = 0 -> 0;  at_once >= bags -> 1
     """
@@ -57,14 +57,14 @@ def passes_time(
     latency: ArrayLike,
     scan: ArrayLike,
 ) -> Array:
-    """Least time of passes past a table, some rows of which stay.
+    """Least time of several passes over a table, some of whose rows stay in the core's memory.
 
         t = kept + p l + c e + max(copied, g)                                 [s]
 
     p  passes, each of which waits for its ids [-];  latency  l, of ids [s]
-    chunks  c, parts in which rows are looked up, those that stay as one [-];  scan  e, of all ids once [s]
-    kept    copies of the rows that stay, 0 where they stay from batch to batch [s]
-    copied  of rows that do not stay, in all passes [s];  gather  g, of all look-ups [s]
+    chunks  c, parts in which rows are looked up (resident rows: one part) [-];  scan  e, of all ids once [s]
+    kept    time to copy the resident rows; 0 if they stay from batch to batch [s]
+    copied  time to copy all other rows, in all passes [s];  gather  g, of all look-ups [s]
     Source: every part scans every id for its own rows; copies of a pass hide behind its look-ups at best
     Limits: all rows stay -> kept + p l + e + g
     """
@@ -88,12 +88,12 @@ def table_bytes(m: ArrayLike, h: ArrayLike, row: ArrayLike, p: ArrayLike = 1) ->
 def ids_and_bags_time(
     n: Number, id_bytes: Number, bags: Number, bag_bytes: Number, gm_rate: Number
 ) -> Number:
-    """What every way pays: ids and offsets read, bags written.
+    """Time that every way pays: reading ids and offsets, writing bags.
 
         t = (n id + bags o) / BW                                              [s]
 
     n  look-ups [-];  id_bytes  id, of one id [bytes]
-    bags  [-];  bag_bytes  o, of one bag and its offset [bytes]
+    bags  number of bags [-];  bag_bytes  o, of one bag and its offset [bytes]
     gm_rate  BW, of global memory, in long accesses [bytes/s]
     Source: definition
     Limits: n = 0 -> bags o / BW

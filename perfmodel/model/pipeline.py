@@ -1,4 +1,4 @@
-"""A training step as tasks on streams: what its parts are, what waits for what, what may overlap."""
+"""A training step as tasks on streams: its parts, their dependencies, and what may overlap."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def dense_time(flops: float, rate: float, efficiency: float) -> float:
         t = flops / (rate efficiency)                                         [s]
 
     flops  floating-point operations [FLOP];  rate  of the GPU, from its datasheet [FLOP/s]
-    efficiency  share of it that is reached [-], above 0
+    efficiency  share of that rate that is reached [-], above 0
     Source: definition
     Limits: no operations -> 0;  efficiency = 1 -> the datasheet's
     """
@@ -23,14 +23,14 @@ def dense_time(flops: float, rate: float, efficiency: float) -> float:
 
 @dataclass(frozen=True)
 class Parts:
-    """Times of the parts of one training step [s]; "dp" of tables that are on every rank.
+    """Times of the parts of one training step [s]; "dp" are replicated (data-parallel) tables.
 
-    bucketize, keys  ids sorted by holder, and sent to them;  lookup, dp_lookup  gathers
-    forward, backward  exchange of bags, of gradients
-    bottom, top  MLPs (the interaction counts as top), forward; ``*_backward`` their gradients
-    update, dp_update  rows and state;  dp_reduce  all-reduce of copied tables
-    dense_reduce, dense_update  all-reduce of the MLPs' gradients, their optimizer
-    pool, unpool  kernels beside the exchanges: sums of partial bags, conversions, gradients added up by row
+    bucketize, keys  sorting ids by holder, and sending them;  lookup, dp_lookup  gathers
+    forward, backward  exchange of bags, and of gradients
+    bottom, top  MLPs (the interaction counts as top), forward; ``*_backward``  their gradients
+    update, dp_update  of rows and optimizer state;  dp_reduce  all-reduce of replicated tables
+    dense_reduce, dense_update  all-reduce of the MLPs' gradients, and their optimizer
+    pool, unpool  kernels around the exchanges: sums of partial bags, conversions, gradients summed by row
     """
 
     keys: float
@@ -53,7 +53,7 @@ class Parts:
 
 
 def overlapped(parts: Parts) -> tuple[Task, ...]:
-    """The pipeline of three streams: tables on one rank (mp), tables on all (dp), the dense model (default).
+    """The pipeline of three streams: sharded tables (mp), replicated tables (dp), the dense model (default).
 
     The bottom MLP and the look-ups of dp run during the forward exchange; the top MLP waits for both; the
     gradient exchange runs during the backward of the bottom MLP and the reduction of dp; the keys of the next
@@ -84,8 +84,8 @@ def overlapped(parts: Parts) -> tuple[Task, ...]:
 
 
 def forward_overlapped(parts: Parts) -> tuple[Task, ...]:
-    """The forward half of one batch alone: its keys come first, the bottom MLP and the look-ups of copies run
-    during its exchange of bags.
+    """The forward half of one batch alone: ids are sent first; the bottom MLP and the look-ups of replicated
+    tables run during the exchange of bags.
 
     Source: the forward tasks of ``overlapped``
     Limits: no communication -> the compute of a forward pass
@@ -104,7 +104,7 @@ def forward_overlapped(parts: Parts) -> tuple[Task, ...]:
 
 
 def in_line(tasks: Sequence[Task]) -> tuple[Task, ...]:
-    """The same tasks on one stream: nothing overlaps, they take their sum."""
+    """The same tasks on one stream, where nothing overlaps and their times add up."""
     return tuple(Task(task.name, "default", task.duration_s, task.after, (), task.device) for task in tasks)
 
 

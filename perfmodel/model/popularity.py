@@ -1,8 +1,8 @@
-"""How often each row of a table is asked for, and what follows: distinct rows, misses of a cache, hot rows.
+"""How often each row of a table is asked for, and the distinct rows, cache misses and hot rows that follow.
 
-Rows are bins of equal popularity, the most popular first. Everything is linear in the bins, so a part of the
-rows (the hot ones, or all others) is asked for as those bins alone are, by the same draws: n draws of the
-table, of which the part gets its share.
+Rows are grouped into bins of equal popularity, most popular first. All results are sums over bins, so a part
+of the rows (the hot rows, or all others) is computed from its own bins with the draws of the whole table:
+of n draws the part gets its share.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from perfmodel.schema.distributions import ONE_ROW, Distribution
 Array = NDArray[np.float64]
 
 BINS_PER_OCTAVE = 16
-"""Ranks of Zipf's law in that many bins a doubling: within 0.02 % of 256 a doubling."""
+"""Bins per doubling of the rank under Zipf's law: results within 0.02 % of 256 bins per doubling."""
 _DRAWS_PER_OCTAVE = 6
 _MOST_DRAWS_LOG2 = 48
-_MOST_KEPT = 64  # numbers of draws whose distinct rows are kept
-_ALL_ASKED = 60.0  # draws for each time that the rarest row is asked for: none is left
+_MOST_KEPT = 64  # numbers of draws whose distinct rows are kept for reuse
+_ALL_ASKED = 60.0  # expected draws of the rarest row after which no row is left out
 
 
 @lru_cache(maxsize=2048)
 def popularity_bins(ids: Distribution, E: float) -> tuple[Array, Array]:
-    """Probability of one draw of a row, and how many rows have it: arrays [bins], the most popular first.
+    """(probability of a row per draw, rows with that probability), arrays [bins], most popular first.
 
-    They are kept, and cannot be written to.
+    The arrays are cached and read-only.
 
         uniform       p = 1/E                                                 [-]
         one-row       p = 1 of one row; the others are never asked for
@@ -56,15 +56,15 @@ def _bins(ids: Distribution, E: float) -> tuple[Array, Array]:
 
 
 def histogram_popularity(E: float, row_share: ArrayLike, lookup_share: ArrayLike) -> tuple[Array, Array]:
-    """Popularity of the rows of a table of E rows from that of another table, by shares.
+    """Popularity of the rows of a table of E rows, scaled from the shares of another table.
 
         rows = r_b E,   p = a_b / (r_b E)                                     [rows], [-]
 
     E             rows of the table [rows], >= 1
     row_share     r_b, share of the rows in each bin [-], > 0;  lookup_share  a_b, of the look-ups [-]
-    The most popular rows are as large a part of the rows here as there, and get as large a part of the
-    look-ups: tables of one model differ in size, not in shape. A bin that would have less than one row
-    here gets a whole one: it takes the most popular rows of the next.
+    Bins keep their share of the rows and of the look-ups: tables of one model differ in size, not in
+    the shape of their popularity. A bin with less than one row gets a whole one: it takes the most popular
+    rows of the next bin.
     Source: derived
     Limits: equal shares -> uniform;  E = 1 -> p = 1;  twice the rows -> half the p
     """
@@ -73,18 +73,18 @@ def histogram_popularity(E: float, row_share: ArrayLike, lookup_share: ArrayLike
     ends = np.cumsum(share[order]) / share.sum() * E
     below = np.cumsum(asked[order]) / asked.sum()
     k = np.arange(ends.size)
-    whole = np.maximum(np.maximum.accumulate(ends - k), 1) + k  # each a row or more after the one before
-    whole = whole[: int(np.searchsorted(whole, E - 1, side="right"))]  # and before the last
+    whole = np.maximum(np.maximum.accumulate(ends - k), 1) + k  # each at least one row after the one before
+    whole = whole[: int(np.searchsorted(whole, E - 1, side="right"))]  # and before the last row
     edges = np.concatenate([[0], whole, [E]])
     rows, got = np.diff(edges), np.diff(np.interp(edges, np.append(0, ends), np.append(0, below)))
     return got[got > 0] / rows[got > 0], rows[got > 0]
 
 
 class Popularity:
-    """Bins of rows in parts, tabulated over numbers of draws: what many options of a plan look up.
+    """Bins of rows grouped in parts, tabulated over numbers of draws: options of a plan look their values up.
 
-    p, rows   as ``popularity_bins`` gives them;  starts  [S] the first bin of each part
-    A method's ``part`` is a slice of the parts.
+    p, rows   as ``popularity_bins`` returns them;  starts  first bin of each part [S]
+    A ``part`` in its methods is a slice of the parts.
     """
 
     def __init__(self, p: ArrayLike, rows: ArrayLike, starts: ArrayLike = (0,)) -> None:
@@ -94,7 +94,7 @@ class Popularity:
         self._logs_of: dict[tuple[int, int], tuple[Array, Array, float, float, float]] = {}
 
     def bins(self, part: slice) -> tuple[Array, Array]:
-        """(p, rows) of a part."""
+        """(p, rows) of the bins of a part."""
         first, last, _ = part.indices(self.starts.size)
         ends = [*self.starts.tolist(), self.p.size]
         return self.p[ends[first] : ends[last]], self.rows[ends[first] : ends[last]]
@@ -116,7 +116,7 @@ class Popularity:
 
     @cached_property
     def _draws(self) -> Array:
-        """Numbers of draws [I], from 1 until no row is left that was not asked for."""
+        """Numbers of draws [I] of the table, from 1 until every row has been asked for."""
         with np.errstate(divide="ignore"):
             most = min(max(np.log2(_ALL_ASKED) - np.log2(self.p.min()), 1.0), _MOST_DRAWS_LOG2)
         return np.asarray(2.0 ** (np.arange(int(most * _DRAWS_PER_OCTAVE) + 2) / _DRAWS_PER_OCTAVE))
@@ -127,7 +127,7 @@ class Popularity:
 
     @cached_property
     def _table(self) -> tuple[Array, Array]:
-        """U and ``caching.miss_ratio`` of every part after each number of draws, both [I, S]."""
+        """(U, ``caching.miss_ratio``) of every part after each number of draws, each [I, S]."""
         with np.errstate(divide="ignore"):
             stays = np.outer(self._draws, np.log1p(-self.p))
         left = np.exp(stays)
@@ -136,7 +136,7 @@ class Popularity:
         return np.add.reduceat(asked, used, axis=1), np.add.reduceat(missing, used, axis=1)
 
     def _of_part(self, part: slice) -> tuple[Array, Array, float, float, float]:
-        """ln asked and ln missing of a part after each number of draws [I]; U(1), its rows, its share."""
+        """(ln asked, ln missing) of a part after each number of draws [I]; U(1), its rows, its share."""
         key = part.indices(self.starts.size)[:2]
         if key not in self._logs_of:
             asked, missing = (values[:, part].sum(axis=1) for values in self._table)
@@ -147,12 +147,12 @@ class Popularity:
         return self._logs_of[key]
 
     def misses(self, n: float, X: ArrayLike, part: slice) -> Array:
-        """Misses among n draws of the table that ask for a row of the part, in a cache of X rows of it.
+        """Misses among n draws of the table that ask for rows of the part, in a cache of X rows for it.
 
             ``caching.cold_misses`` of the part's bins                        [rows]
 
         n   draws of the whole table [-], > 0;  X  rows that the cache holds [rows], any shape
-        Limits: as there, within 0.1 % of the draws (interpolated in the logarithms of draws and rows);
+        Limits: as ``cold_misses``, within 0.1 % of the draws (interpolated in the logs of draws and rows);
                 X below U(1) -> every draw misses
         """
         if not self.bins(part)[1].size:
@@ -170,9 +170,9 @@ class Popularity:
 
 @lru_cache(maxsize=4096)
 def popularity(ids: Distribution, E: float, heads: tuple[float, ...] = ()) -> Popularity:
-    """The rows of a table of E rows, in parts that end after the most popular h, for each of ``heads``.
+    """Popularity of a table of E rows, in parts that end after its h most popular rows, for h in ``heads``.
 
-    heads  numbers of rows [rows], rising, above 0; a part after all rows that are asked for is empty
+    heads  numbers of rows [rows], increasing, above 0; a part after all rows that are asked for is empty
     """
     p, rows = popularity_bins(ids, E)
     ends, at = np.cumsum(rows), np.array(heads, dtype=np.float64)

@@ -1,6 +1,6 @@
-"""Requests that wait, form batches and pass: closed forms at the ends, and the slowest of G ranks.
+"""Requests that wait, form batches and are served: closed forms for limiting cases; the slowest of G ranks.
 
-Between the ends a simulation answers (``perfmodel.service``); these are the limits that it must keep.
+Between these cases a simulation answers (``perfmodel.service``), which must agree with them.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ def mean_wait(rate: Number, t: Number, variance: Number = 0) -> Number:
 
 @over_arrays
 def unlimited_batch_wait(rate: Number, t: Number) -> Number:
-    """Mean time in the queue where each pass takes all that wait, however many, and a free server waits for
-    nobody.
+    """Mean time in the queue where a pass serves all waiting requests, however many, and an idle server
+    starts at once.
 
         W = (lambda t^2 / 2) / (lambda t + exp(-lambda t))                    [s]
 
     rate  lambda, of Poisson arrivals [1/s];  t  time of a pass, the same for any number of requests [s]
-    A pass begins when the one before ends, or, after a pass in which nobody came (exp(-lambda t)), with the
-    next request. So a pass serves lambda t + exp(-lambda t) requests on average; the lambda t that came while
-    another ran waited t / 2 on average, the one that found the server free did not wait.
+    A pass begins when the one before ends or, if nobody came meanwhile (chance exp(-lambda t)), with the
+    next request. So a pass serves lambda t + exp(-lambda t) requests on average: lambda t that came during
+    the pass before and waited t / 2 on average, and those that met an idle server and did not wait.
     Source: derived here (renewal argument); the unlimited case of bulk service (Bailey 1954)
     Limits: rate -> 0 -> 0;  rate -> infinity -> t / 2: latency is at most 1.5 passes on average, 2 at most
     """
@@ -80,14 +80,14 @@ def unlimited_batch_wait(rate: Number, t: Number) -> Number:
 
 @over_arrays
 def unlimited_batch_quantile(rate: Number, t: Number, q: Number) -> Number:
-    """Quantile of the latency where each pass takes all that wait, however many.
+    """Quantile of the latency where a pass serves all waiting requests, however many.
 
         x_q = t + t max(0, 1 - (1 - q) / (1 - p)),   p = exp(-lambda t) / (lambda t + exp(-lambda t))     [s]
 
     rate  lambda, of Poisson arrivals [1/s];  t  time of a pass, the same for any number of requests [s]
-    q     share of the requests that are answered sooner, 0 .. 1 [-]
-    A share p of the requests finds the server free. The others came at any moment of a pass alike: they wait
-    for the rest of it, evenly between 0 and t.
+    q     share of the requests with a lower latency, 0 .. 1 [-]
+    A share p of the requests meets an idle server. The others arrive at uniform moments of a pass and wait
+    for the rest of it, uniform between 0 and t.
     Source: derived here, as ``unlimited_batch_wait``, whose mean it has
     Limits: rate -> 0 -> t;  rate -> infinity -> (1 + q) t;  q = 1 -> 2 t
     """
@@ -100,11 +100,11 @@ def unlimited_batch_quantile(rate: Number, t: Number, q: Number) -> Number:
 
 @over_arrays
 def fill_time(B: Number, rate: Number, wait: Number) -> Number:
-    """Longest that a batch is collected on average, had Poisson arrivals come evenly.
+    """Mean time for which a batch is collected, at most, if Poisson arrivals came evenly.
 
         f = min((B - 1) / lambda, w)                                          [s]
 
-    B  requests of a full batch [-];  rate  lambda [1/s];  wait  w, longest that the first request waits [s]
+    B  requests of a full batch [-];  rate  lambda [1/s];  wait  w, longest wait of the first request [s]
     Source: B - 1 further requests come in (B - 1) / lambda on average
     Limits: B = 1 -> 0;  rate -> 0 -> w;  rate -> infinity -> 0
     """
@@ -118,7 +118,7 @@ def light_load_latency(B: Number, wait: Number, t: Number) -> Number:
         s = w + t (B > 1);   t (B = 1)                                        [s]
 
     B  requests of a full batch [-];  wait  w, longest that the first request waits for others [s]
-    t  time of a pass of one request [s]
+    t  time of a pass with one request [s]
     Source: nobody else comes, so the batch is closed when the wait ends
     Limits: w = 0 -> t
     """
@@ -139,7 +139,7 @@ def requests_inside(rate: Number, latency: Number) -> Number:
 
 
 def slowest_delay(scale: ArrayLike, G: ArrayLike) -> Array:
-    """Mean of the largest of G delays that are exponential.
+    """Mean of the largest of G exponential delays.
 
         m = s (1 + 1/2 + ... + 1/G) = s H_G                                   [s]
 
@@ -151,11 +151,11 @@ def slowest_delay(scale: ArrayLike, G: ArrayLike) -> Array:
 
 
 def slowest_quantile(scale: ArrayLike, G: ArrayLike, q: ArrayLike) -> Array:
-    """Quantile of the largest of G delays that are exponential.
+    """Quantile of the largest of G exponential delays.
 
         x_q = -s ln(1 - q^(1/G))                                              [s]
 
-    scale  s, mean delay of one rank [s];  G  ranks [-];  q  share of the cases below it, 0 .. 1 [-]
+    scale  s, mean delay of one rank [s];  G  ranks [-];  q  share of the cases below the quantile, 0 .. 1 [-]
     Source: P(largest <= x) = (1 - exp(-x / s))^G
     Limits: G = 1 -> -s ln(1 - q);  G -> infinity -> s (ln G - ln(-ln q)): Gumbel;  q = 0 -> 0
     """
@@ -165,11 +165,11 @@ def slowest_quantile(scale: ArrayLike, G: ArrayLike, q: ArrayLike) -> Array:
 
 
 def delay_scale(sd: ArrayLike, G: ArrayLike) -> Array:
-    """Mean delay of one rank behind the spread that times of G ranks have.
+    """Mean delay of one rank, from the spread of times that each end with the slowest of G ranks.
 
         s = sd / sqrt(1 + 1/4 + ... + 1/G^2)                                  [s]
 
-    sd  standard deviation of times that each end with the slowest of G ranks [s];  G  ranks [-]
+    sd  standard deviation of those times [s];  G  ranks [-]
     Source: variance of the largest of G exponentials (Renyi 1953), solved for s
     Limits: G = 1 -> sd;  G -> infinity -> sd sqrt(6) / pi
     """

@@ -1,7 +1,7 @@
-"""Numbers that remember how they came about: a law that is evaluated with them explains itself.
+"""Numbers that record how they were computed: a law that is evaluated with them explains itself.
 
-A law is ordinary arithmetic. With floats or arrays it computes; with ``Recorded`` numbers among its arguments
-the same lines give a ``Recorded`` answer, which knows its operands, its unit and the name of each step.
+A law is ordinary arithmetic. Floats or arrays give a number; with ``Recorded`` numbers among its arguments
+the same lines give a ``Recorded`` answer, which has its operands, its unit and the name of each step.
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from typing import Any, NoReturn
 import numpy as np
 
 Number = Any
-"""A float, an array of floats, or a ``Recorded`` number: what a law is written for."""
+"""A float, an array of floats, or a ``Recorded`` number: the arguments and results of a law."""
 Unit = tuple[int, int]
 """Exponents of bytes and of seconds."""
 PLAIN, SECONDS, BYTES, BYTES_PER_S, PER_SECOND = (0, 0), (0, 1), (1, 0), (1, -1), (0, -1)
 _SUFFIXES = (("_bytes_per_s", BYTES_PER_S), ("_bytes", BYTES), ("_s", SECONDS))
 SUM, PRODUCT, POWER, ATOM = range(4)
-"""How tightly an expression holds together: operands that are looser than their place get parentheses."""
+"""Binding strength of an expression: operands that bind less than their place needs get parentheses."""
 
 
 def unit_of(name: str) -> Unit:
-    """The unit that the end of a name says, as house style has it. Limits: no known end -> a plain number"""
+    """The unit that the end of a name states (``_s``, ``_bytes``). Limits: no known end -> a plain number"""
     return next((unit for end, unit in _SUFFIXES if name.endswith(end)), PLAIN)
 
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """A number with its operands.
+    """A number together with the expression that computed it.
 
-    form     how it is written, operands in braces: ``{0} + {1}``; "" of a number that is given
-    tie      how tightly the form holds together;  inner  how tightly its operands have to
-    symbol, meaning       of a number that is given, and of a step that has a name
-    source, evidence, low, high  of a number that is given; low and high of its 95 % interval
+    form     the expression, operands in braces: ``{0} + {1}``; "" for a given number
+    tie      binding strength of the form;  inner  binding strength that its operands need
+    symbol, meaning       of a given number, and of a step with a name
+    source, evidence, low, high  of a given number; low and high of its 95 % interval
     """
 
     value: float
@@ -51,7 +51,7 @@ class Recorded:
     low: float | None = None
     high: float | None = None
 
-    __array_ufunc__ = None  # an array of numbers times this one asks this one, which refuses
+    __array_ufunc__ = None  # numpy then leaves array * Recorded to this class, which refuses it
     ndim = 0
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
@@ -61,7 +61,7 @@ class Recorded:
         return float(self.value)
 
     def _alike(self, other: Number, form: str, value: float) -> Recorded:
-        """A sum or a difference: both operands have one unit, or the other one is 0."""
+        """A sum or a difference: both operands have the same unit, or ``other`` is 0."""
         if isinstance(other, Recorded) and other.unit != self.unit:
             raise TypeError(f"{form}: {self.symbol} and {other.symbol} have different units")
         return Recorded(value, self.unit, form, (self, other), SUM, SUM)
@@ -134,7 +134,7 @@ def _unit(number: object) -> Unit:
 
 
 def _times(first: Number, second: Number) -> Recorded:
-    """A product; once a number is that number."""
+    """The product of two numbers; a factor of 1 is dropped."""
     for one, other in ((first, second), (second, first)):
         if isinstance(other, Recorded) and not isinstance(one, Recorded) and np.ndim(one) == 0 and one == 1:
             return other
@@ -152,7 +152,7 @@ def _over(first: Number, second: Number) -> Recorded:
 
 
 def named(symbol: str, number: Number, meaning: str) -> Number:
-    """A step of a law with a name: of a recorded number it is kept, any other is returned as it is."""
+    """A recorded number with a name for this step of a law; other numbers are returned unchanged."""
     if not isinstance(number, Recorded):
         return number
     if number.symbol:
@@ -161,10 +161,10 @@ def named(symbol: str, number: Number, meaning: str) -> Number:
 
 
 def operation(form: str, alike: int = 0, inner: int = SUM, tie: int = ATOM) -> Callable[..., Any]:
-    """A function that is one printed operation of its arguments.
+    """A function that is recorded as one printed operation on its arguments.
 
-    form   how it is written, arguments in braces by their place
-    alike  that many arguments, the first ones, have one unit, which the result has too (0: it has none)
+    form   the printed operation, with arguments in braces by position
+    alike  number of leading arguments that share one unit, which the result has too (0: a plain number)
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -187,14 +187,14 @@ def operation(form: str, alike: int = 0, inner: int = SUM, tie: int = ATOM) -> C
 
 
 def maximum(first: Number, second: Number) -> Number:
-    """The larger of two, element by element; of two floats without numpy, which takes longer."""
+    """The larger of two, element by element; two floats are compared without numpy, which is slower."""
     if isinstance(first, float) and isinstance(second, float):
         return max(first, second)
     return np.maximum(first, second)
 
 
 def minimum(first: Number, second: Number) -> Number:
-    """The smaller of two, as ``maximum``."""
+    """The smaller of two, element by element; as ``maximum``."""
     if isinstance(first, float) and isinstance(second, float):
         return min(first, second)
     return np.minimum(first, second)
@@ -208,19 +208,19 @@ smaller = operation("min({0}, {1})", alike=2)(minimum)
 
 @operation("ceil({0} / {1})", inner=PRODUCT)
 def ceil_ratio(first: Number, second: Number) -> int:
-    """How many of ``second`` hold ``first``, in whole numbers."""
+    """ceil(first / second): how many of ``second`` hold ``first``."""
     return -int(-first // second)
 
 
 def if_any(x: Number, number: Number) -> Number:
-    """``number`` where there is some ``x``, else 0; of recorded numbers the branch that ran is recorded."""
+    """``number`` where ``x`` is not 0, else 0; for recorded numbers only the branch that ran is recorded."""
     if isinstance(x, Recorded):
         return number if x > 0 else number * 0
     return np.where(np.asarray(x) > 0, number, 0.0)
 
 
 def over_arrays(law: Callable[..., Number]) -> Callable[..., Number]:
-    """A law whose plain numbers are arrays, which divide by 0 and broadcast; recorded numbers stay such."""
+    """The law with plain numbers as arrays, which divide by 0 and broadcast; recorded ones stay recorded."""
 
     @wraps(law)
     def call(*numbers: Number) -> Number:
@@ -233,7 +233,7 @@ def over_arrays(law: Callable[..., Number]) -> Callable[..., Number]:
 
 
 def where(condition: Number, number: Number, other: Number) -> Number:
-    """``np.where``; of recorded numbers the branch that ran."""
+    """``np.where``; for recorded numbers, the branch that ran."""
     if isinstance(number, Recorded):
         return number if condition else other
     return np.where(condition, number, other)
@@ -244,13 +244,13 @@ def _root(first: Number, second: Number) -> Number:
 
 
 geometric_mean = operation("sqrt({0} × {1})", alike=2, inner=PRODUCT)(_root)
-"""Geometric mean of two as a printed operation."""
+"""Geometric mean of two numbers as a printed operation."""
 exponential = operation("exp({0})")(np.exp)
 """``np.exp`` as a printed operation."""
 
 
 def smallest(numbers: Sequence[Number]) -> Number:
-    """The smallest of several, element by element; of recorded numbers that number itself."""
+    """The smallest of several, element by element; of recorded numbers, the smallest itself."""
     if isinstance(numbers[0], Recorded):
         return min(numbers)
     least = numbers[0]
@@ -260,9 +260,9 @@ def smallest(numbers: Sequence[Number]) -> Number:
 
 
 def steps_of(number: Recorded, apart: Sequence[Recorded] = ()) -> list[Recorded]:
-    """What a number is made of and has a name: operands first, each once.
+    """The named steps from which a number was computed: operands first, each once.
 
-    apart  steps that are named, but not followed to their own operands
+    apart  named steps whose own operands are not followed
     """
     found: dict[int, Recorded] = {}
     stop = {id(each) for each in apart}

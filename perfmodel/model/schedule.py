@@ -1,8 +1,8 @@
-"""Overlap of a training step as an explicit schedule: streams, tasks, dependencies, start and end of each.
+"""Overlap in a training step as an explicit schedule: streams, tasks, dependencies, start and end times.
 
-A stream runs its tasks in the order in which they are issued, as CUDA streams do. Tasks of different streams
-run at the same time, unless they name the same device: kernels that each fill the GPU, collectives that each
-fill the links. Batches follow one another; a task may wait for one of the batch before.
+A stream runs its tasks in the order of issue, as CUDA streams do. Tasks of different streams run at the same
+time unless they use the same device: kernels that each fill the GPU, collectives that each fill the links.
+Batches follow one another; a task may wait for a task of the batch before.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 COMPUTE, NETWORK = "compute", "network"
-"""Devices that serve one task at a time; "" shares with nobody."""
+"""Devices that run one task at a time; a task on "" shares no device."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """One piece of work of every batch.
+    """One task of every batch.
 
-    duration_s  time that it takes alone [s];  stream  that it is issued on
-    after       names of tasks of the same batch that must have ended
-    after_previous  names of tasks of the batch before: of the batch that was issued one earlier
+    duration_s  its time when it runs alone [s];  stream  stream on which it is issued
+    after       names of tasks of the same batch that must end before it starts
+    after_previous  the same for tasks of the batch before (issued one earlier)
     device      COMPUTE, NETWORK or "";  a NETWORK task is communication
     """
 
@@ -34,13 +34,13 @@ class Task:
 
     @property
     def communicates(self) -> bool:
-        """Whether it is communication."""
+        """Whether the task is communication."""
         return self.device == NETWORK
 
 
 @dataclass(frozen=True)
 class Span:
-    """A task of one batch with its start and end [s], and what it waited for last (-1: nothing)."""
+    """A task of one batch with its start and end [s], and the span that it waited for last (-1: none)."""
 
     task: Task
     batch: int
@@ -63,7 +63,7 @@ class Schedule:
 
     @property
     def critical(self) -> tuple[int, ...]:
-        """Indices of the spans that the end hangs on, first to last: each begins when the one before ends."""
+        """Indices of the spans on the critical path, first to last: each begins when the one before ends."""
         if not self.spans:
             return ()
         at = max(range(len(self.spans)), key=lambda k: self.spans[k].end_s)
@@ -74,7 +74,7 @@ class Schedule:
         return tuple(reversed(path))
 
     def records(self) -> list[dict[str, Any]]:
-        """The timeline as plain data, one entry a task: what a picture of it needs."""
+        """The timeline as plain data for a figure, one entry per task."""
         critical = set(self.critical)
         return [
             {
@@ -90,9 +90,9 @@ class Schedule:
         ]
 
     def exposed_parts(self) -> list[tuple[int, float, float]]:
-        """(index of the span, start, end [s]) of communication while no compute runs: what a picture hatches.
+        """(index of the span, start, end [s]) of communication while no compute runs: exposed communication.
 
-        Limits: everything on one stream -> every communication, whole;  compute all the time -> none
+        Limits: everything on one stream -> all communication;  compute without a gap -> none
         """
         busy = _union((s.start_s, s.end_s) for s in self.spans if s.task.device == COMPUTE)
         found = []
@@ -111,9 +111,9 @@ class Schedule:
         return found
 
     def exposed_s(self, first_s: float = 0.0, last_s: float | None = None) -> float:
-        """Time in [first_s, last_s] in which only communication runs, or communication and nothing else [s].
+        """Time in [first_s, last_s] during which communication runs and no compute does [s].
 
-        Limits: everything on one stream -> all communication;  compute all the time -> 0;
+        Limits: everything on one stream -> all communication;  compute without a gap -> 0;
                 never more than ``communication_s``
         """
         last_s = self.end_s if last_s is None else last_s
@@ -124,10 +124,10 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Steady:
-    """Consecutive batches once each takes as long as the one before, or one batch alone (``alone``).
+    """Consecutive batches in steady state, or one batch alone (``alone``).
 
-    schedule  of the batches that were simulated
-    first_s, last_s  the part of it that is looked at [s];  batches  that it holds
+    schedule  of the simulated batches
+    first_s, last_s  the part of it that is averaged [s];  batches  in that part
     """
 
     schedule: Schedule
@@ -137,31 +137,31 @@ class Steady:
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        """Tasks of one batch."""
+        """The tasks of one batch."""
         return tuple(span.task for span in self.schedule.spans[: self.schedule.tasks])
 
     @property
     def step_s(self) -> float:
-        """Time from one batch to the next [s]."""
+        """Mean time from one batch to the next [s]."""
         return (self.last_s - self.first_s) / self.batches
 
     @property
     def serial_s(self) -> float:
-        """The sum of all tasks of a batch [s]."""
+        """The sum of the times of all tasks of a batch [s]."""
         return sum(task.duration_s for task in self.tasks)
 
     @property
     def communication_s(self) -> float:
-        """Of one batch, hidden or not [s]."""
+        """Communication time of one batch, hidden or not [s]."""
         return sum(task.duration_s for task in self.tasks if task.communicates)
 
     @property
     def exposed_s(self) -> float:
-        """Of the communication of one batch, what is not hidden behind compute [s]."""
+        """Communication time of one batch that compute does not hide [s]."""
         return min(self.schedule.exposed_s(self.first_s, self.last_s) / self.batches, self.communication_s)
 
     def exposed(self) -> dict[str, float]:
-        """The same of each task that communicates; they add up, for the network serves one at a time."""
+        """Exposed time per batch of each communication task [s]; they add up: one runs at a time."""
         spans = self.schedule.spans
         busy = _union((s.start_s, s.end_s) for s in spans if s.task.device == COMPUTE)
         found = {task.name: 0.0 for task in self.tasks if task.communicates}
@@ -174,7 +174,7 @@ class Steady:
         return found
 
     def on_path(self) -> dict[str, float]:
-        """Time of each task on the critical path, of one batch [s]; they add up to ``step_s``."""
+        """Time per batch of each task on the critical path [s]; they add up to ``step_s``."""
         spans = self.schedule.spans
         found = {task.name: 0.0 for task in self.tasks}
         for at in self.schedule.critical:
@@ -183,7 +183,7 @@ class Steady:
         return found
 
     def timeline(self, batches: int = 3) -> list[dict[str, Any]]:
-        """``Schedule.records`` of some consecutive batches, the first of them 0, its start 0 s."""
+        """``Schedule.records`` of consecutive batches, numbered from 0, the first of which starts at 0 s."""
         count = self.schedule.tasks
         total = len(self.schedule.spans) // count
         batches = min(batches, total)
@@ -198,9 +198,9 @@ class Steady:
 
 
 def schedule(tasks: Sequence[Task], batches: int = 1) -> Schedule:
-    """List schedule: of the tasks next on their streams, the one that can begin first is begun, and so on.
+    """List schedule: of the next tasks of all streams, the one that can start first is started, and so on.
 
-    tasks    of one batch, in the order of issue: each after those that it waits for
+    tasks    of one batch, in the order of issue: each comes after the tasks that it waits for
     Source: CUDA streams; SCIENCE's overlap pipeline (EMBark, HugeCTR)
     Limits: one stream -> the sum of the tasks;  own streams, no dependencies -> the longest task;
             never shorter than the longest chain of dependencies, nor than the work of any stream or device;
@@ -214,10 +214,10 @@ def schedule(tasks: Sequence[Task], batches: int = 1) -> Schedule:
         queues.setdefault(tasks[at % count].stream, []).append(at)
     heads = dict.fromkeys(queues, 0)
     spans: dict[int, Span] = {}
-    last: dict[str, Ended] = {}  # of a stream, the task that it ran last
-    free: dict[str, Ended] = {}  # of a device, the same
-    ready: dict[str, Ended] = {}  # of the next task of a stream, the last of what it waited for
-    begun, ended = [0] * batches, [NOTHING] * batches  # of a batch: how many tasks, the last to end
+    last: dict[str, Ended] = {}  # per stream: the task that it ran last
+    free: dict[str, Ended] = {}  # per device: the task that it ran last
+    ready: dict[str, Ended] = {}  # of the next task of each stream: the last of what it waited for
+    begun, ended = [0] * batches, [NOTHING] * batches  # per batch: tasks begun; the last to end
     while len(spans) < count * batches:
         best: tuple[float, int, int] | None = None
         for stream, queue in queues.items():
@@ -254,16 +254,16 @@ def schedule(tasks: Sequence[Task], batches: int = 1) -> Schedule:
 
 Ended = tuple[float, int]
 NOTHING: Ended = (0.0, -1)
-"""When something ended [s], and its place among the spans: nothing was waited for."""
+"""When something ended [s], and the index of its span; here: nothing to wait for."""
 
 IN_FLIGHT = 2
-"""Batches that are worked on at a time: a third begins when the first has ended."""
+"""Batches in flight at a time: a third begins when the first has ended."""
 
 
 def _needs(task: Task, index: dict[str, int]) -> list[int]:
-    """Spans that must have ended, counted from the first of the batch: those of the one before are below 0.
+    """Offsets of the spans that must have ended, from the batch's first span; negative: the batch before.
 
-    ``IN_FLIGHT`` comes on top.
+    The limit ``IN_FLIGHT`` is applied elsewhere.
     """
     count = len(index)
     return [*(index[name] for name in task.after), *(index[name] - count for name in task.after_previous)]
@@ -286,22 +286,22 @@ _BATCHES = 27
 
 
 def steady(tasks: Sequence[Task], batches: int = _BATCHES) -> Steady:
-    """Time of a step when batches follow one another without end.
+    """The steady state when batches follow one another without end.
 
     The first half of the simulated batches settles, the second half is averaged. Two are in flight at a
     time, so a schedule may repeat every two batches: a whole number of pairs is averaged.
-    Limits: one stream -> the sum of the tasks;  nothing waits for the batch before -> the busiest stream or
-            device, or half a batch's critical path;  never less than either
+    Limits: one stream -> the sum of the tasks;  no wait for the batch before -> the largest of the busiest
+    stream or device, and half a batch's critical path;  never less than either
     """
     found = schedule(tasks, batches)
-    count, last = len(tasks), batches - 1 - IN_FLIGHT  # what follows the last is there
+    count, last = len(tasks), batches - 1 - IN_FLIGHT  # batches after it are simulated too
     first = last - (last - batches // 2 + 1) // IN_FLIGHT * IN_FLIGHT
     ends = [max(span.end_s for span in found.spans[: (batch + 1) * count]) for batch in (first, last)]
     return Steady(found, ends[0], ends[1], last - first)
 
 
 def alone(tasks: Sequence[Task]) -> Steady:
-    """One batch with nothing before or after it. Limits: one stream -> the sum of the tasks"""
+    """The schedule of one batch alone, without others. Limits: one stream -> the sum of the tasks"""
     found = schedule(tasks)
     return Steady(found, 0.0, found.end_s, 1)
 
@@ -310,7 +310,7 @@ Interval = tuple[float, float]
 
 
 def _union(intervals: Iterable[Interval]) -> list[Interval]:
-    """The same times without overlap."""
+    """The union of the intervals, as intervals that do not overlap."""
     merged: list[Interval] = []
     for start, end in sorted(intervals):
         if merged and start <= merged[-1][1]:
@@ -325,5 +325,5 @@ def _length(intervals: Iterable[Interval], first: float, last: float) -> float:
 
 
 def _overlap(one: Iterable[Interval], two: Sequence[Interval], first: float, last: float) -> float:
-    """Time that lies in both."""
+    """Length of the intersection of both within [first, last]."""
     return sum(_length(two, max(start, first), min(end, last)) for start, end in one)

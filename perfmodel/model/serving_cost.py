@@ -1,4 +1,4 @@
-"""What samples take of nodes, energy and money, and what would have to change for them to take less."""
+"""Nodes, energy and money that samples take, and what must change for them to take less."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _array(value: ArrayLike) -> Array:
 
 
 def samples_per_s(S: ArrayLike, t: ArrayLike) -> Array:
-    """Samples a second, batch after batch.
+    """Samples per second, batch after batch.
 
         S / t                                                                 [1/s]
 
@@ -30,12 +30,12 @@ def samples_per_s(S: ArrayLike, t: ArrayLike) -> Array:
 
 
 def hours_paid(t: ArrayLike, S: ArrayLike, N: ArrayLike, n: ArrayLike) -> Array:
-    """GPU-hours or machine-hours that are paid while N samples are processed.
+    """GPU-hours or machine-hours that are paid to process N samples.
 
         N t n / (3600 S)                                                      [h]
 
     t  time of a batch [s];  S  samples of it, of all GPUs [-];  N  samples [-]
-    n  GPUs or machines that are paid, whether they work or not [-]
+    n  GPUs or machines that are paid for, whether they work or not [-]
     Source: N / S batches of t each
     Limits: t = 3600 s, N = S, n = 1 -> 1;  twice the GPUs at half the time -> the same
     """
@@ -43,7 +43,7 @@ def hours_paid(t: ArrayLike, S: ArrayLike, N: ArrayLike, n: ArrayLike) -> Array:
 
 
 def energy_kwh(hours: ArrayLike, power_w: ArrayLike) -> Array:
-    """Energy at most: machines that draw their highest power all the time.
+    """Upper limit of the energy: machines draw their highest power all the time.
 
         h P / 1000                                                            [kWh]
 
@@ -55,12 +55,12 @@ def energy_kwh(hours: ArrayLike, power_w: ArrayLike) -> Array:
 
 
 def copies_in_machine(G: ArrayLike, g: ArrayLike, whole: bool) -> Array:
-    """Replicas that one machine has room for.
+    """Replicas that fit one machine.
 
         k = 1   where a replica has its machines to itself,   max(floor(g / G), 1)   else      [-]
 
     G  GPUs of a replica [-];  g  GPUs of a machine [-]
-    whole  whether rows are in the host memory or on the SSDs of the machines: no other replica has room there
+    whole  whether rows are in the machines' host memory or on their SSDs: then no other replica fits
     Source: counting
     Limits: G >= g -> 1;  G = 1 in HBM -> g
     """
@@ -68,7 +68,7 @@ def copies_in_machine(G: ArrayLike, g: ArrayLike, whole: bool) -> Array:
 
 
 def machines_in_use(R: ArrayLike, G: ArrayLike, g: ArrayLike, whole: bool) -> Array:
-    """Machines that R replicas keep busy, whole ones: who uses one GPU of a machine pays all of it.
+    """Whole machines that R replicas keep busy: a replica on one GPU of a machine pays for the whole machine.
 
         ceil(R / k) ceil(G / g)                                               [-]
 
@@ -81,11 +81,11 @@ def machines_in_use(R: ArrayLike, G: ArrayLike, g: ArrayLike, whole: bool) -> Ar
 
 
 def of_requests(hourly: ArrayLike, rate: ArrayLike, N: ArrayLike) -> Array:
-    """Machine-hours or money of N requests, of what an hour takes.
+    """Machine-hours or money for N requests, from the cost of an hour.
 
         c N / (3600 lambda)                                                   [h or money]
 
-    hourly  c, an hour of the service [h/h or money/h];  rate  lambda, its load [1/s];  N  requests [-]
+    hourly  c, of an hour of the service [h/h or money/h];  rate  lambda, its load [1/s];  N  requests [-]
     Source: N requests take N / lambda seconds
     Limits: lambda = N / 3600 s -> c
     """
@@ -97,7 +97,7 @@ def storage_cost(x: ArrayLike, hours: ArrayLike, price: ArrayLike) -> Array:
 
         (x / 10^12) (h / 730) c                                               [money]
 
-    x  bytes [bytes];  hours  h, how long they are held [h];  price  c, of a TB for a month [money]
+    x  bytes held;  hours  h, for how long [h];  price  c, of a TB for a month [money]
     Source: a month is ``HOURS_PER_MONTH``, a twelfth of 365 days
     Limits: 1 TB for 730 h -> c
     """
@@ -105,12 +105,12 @@ def storage_cost(x: ArrayLike, hours: ArrayLike, price: ArrayLike) -> Array:
 
 
 def speedup_to_match(step: ArrayLike, t: ArrayLike, best: ArrayLike) -> Array:
-    """How much faster one step must be for its pass to take no longer than another.
+    """Factor by which one step must be faster for its pass to take no longer than another pass.
 
         f = s / (t* - (t - s)),   inf where t - s >= t*                       [-]
 
     step  s, time of the step, or the part of it that grows with its bytes [s]
-    t     time of the pass [s];  best  t*, of the other [s]
+    t     time of the pass [s];  best  t*, time of the other pass [s]
     Source: t - s + s/f = t* solved for f: a crossing in closed form, for the time is linear in s
     Limits: t = t* -> 1;  the rest alone takes t* -> inf
     """
@@ -119,11 +119,11 @@ def speedup_to_match(step: ArrayLike, t: ArrayLike, best: ArrayLike) -> Array:
 
 
 def crossing_batch(a: ArrayLike, b: ArrayLike, a2: ArrayLike, b2: ArrayLike) -> Array:
-    """Batch at which two passes take as long, each with a latency and a time per sample.
+    """Batch at which two passes take equal time, each with a latency and a time per sample.
 
         a + b B = a' + b' B  ->  B = (a' - a) / (b - b'),   nan where none is above 0      [-]
 
-    a, b    latency [s] and time per sample of one GPU [s] of the one;  a2, b2  a', b' of the other
+    a, b    latency [s] and time per sample of one GPU [s] of the first pass;  a2, b2  a', b' of the second
     Source: two straight lines
     Limits: b = b' -> nan;  a = a' -> nan (they meet at no batch above 0)
     """

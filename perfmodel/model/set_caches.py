@@ -1,8 +1,8 @@
-"""Rows that a set-associative cache misses, batch after batch: FBGEMM's cache of a share of the rows in HBM.
+"""Rows that a set-associative cache misses, batch after batch: FBGEMM's cache in HBM of some of the rows.
 
 A row's set is drawn by its hash, so the other rows of its set are a Poisson sample of all rows. A batch asks
-for a row once, however often its look-ups have it: first all rows that are there are found and kept, then
-the others are brought in. Tables that share a cache are bins side by side.
+for a row once, however many of its look-ups have it: first all rows that are in the cache are located and
+kept, then the others are brought in. Tables that share a cache are bins side by side.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from perfmodel.model.caching import cold_misses
 Array = NDArray[np.float64]
 
 _MANY_BINS = 2**14
-"""Bins from which on those of nearly one rate are merged. Each bin is evaluated at each gap: 2^14 bins at
-``_GAPS`` gaps are 21 MB of doubles, and each of sixty tables in bins of its own has 250."""
+"""Number of bins above which those of nearly equal rate are merged. Each bin is evaluated at each gap: 2^14
+bins at ``_GAPS`` gaps are 21 MB of doubles, and each of sixty tables with its own bins has 250."""
 _NEAR = 0.01
-"""How near rates are that are merged, in the logarithm: about 1 %. What a bin misses is a smooth function
-of the logarithm of its rate, so a straight line over one such step errs by its square."""
+"""Largest difference of the logarithms of rates that are merged, about 1 %. The misses of a bin are a smooth
+function of the logarithm of its rate, so a straight line over one such step errs by its square."""
 _GAPS = 160
 """Numbers of batches at which the survival of a row is evaluated, evenly in the logarithm, each 1.23 times
 the one before. A row's set fills over a factor of about 1 + 2 / sqrt(W), which is 1.35 for 32 ways."""
 _WHOLE_GAPS = 16
-"""Up to so many batches each gap is evaluated by itself, with the rows that were asked for in one batch with
-the row. Those are less than 1 / 16 of all that were asked for in longer gaps: there half of them count."""
+"""Up to this many batches, every gap is evaluated, with the rows that were asked for in the same batch as the
+row. In longer gaps those are less than 1 / 16 of all rows asked for, and half of them are counted."""
 _MOST_GAPS = 2.0**48
-"""The longest gap. A row that is asked for more rarely than once in so many batches adds nothing."""
-_SAME = 1e-9  # of a chance, or of a number of rows, that does not count
+"""The longest gap. A row that is asked for less than once in so many batches is neglected."""
+_SAME = 1e-9  # a difference of a chance, or of a number of rows, that is negligible
 _LEAST_LOG = -700.0  # of a share: still a double
 
 
 def asked_rate(p: ArrayLike, n: ArrayLike) -> Array:
-    """Rate at which batches ask for a row: in k batches it is asked for with chance 1 - exp(-k a).
+    """Rate at which batches ask for a row: k batches ask for it with chance 1 - exp(-k a).
 
         a = -n ln(1 - p)                                                      [1/batch]
 
@@ -64,7 +64,7 @@ def evicted_chance(others: ArrayLike, sets: ArrayLike, ways: float) -> Array:
 
         P(Poisson(U / S) >= W)                                                [-]
 
-    others  U, other rows of the whole table asked for since the row was [rows], any shape
+    others  U, other rows of the whole table asked for since the row was last asked for [rows], any shape
     sets    S, sets of the cache [-];  ways  W, rows of a set [rows]
     Source: Smith, "A comparative study of set associative memory mapping", IEEE TSE 4 (1978), with the
     binomial number of others in the set in its Poisson limit: a set has a small part of many rows
@@ -74,13 +74,13 @@ def evicted_chance(others: ArrayLike, sets: ArrayLike, ways: float) -> Array:
 
 
 def evicted_between(few: ArrayLike, many: ArrayLike, sets: ArrayLike, ways: float) -> Array:
-    """Chance that a row has left its set, where those asked for in one batch with it leave in any order.
+    """Chance that a row has left its set, where the rows of one batch are evicted in any order.
 
         mean of P(Poisson(u / S) >= W) for u from U_0 to U_1                  [-]
         integral from 0 to x of P(Poisson(t) >= W) dt = x P(Poisson(x) >= W) - W P(Poisson(x) > W)
 
-    few   U_0, other rows asked for in later batches than the row [rows];  many  U_1, those and the ones that
-          its own batch alone asked for: a share of these, anything from 0 to 1, leaves after the row
+    few   U_0, other rows asked for in later batches than the row [rows];  many  U_1, U_0 and rows that only
+          the row's own batch asked for: a uniform share of these, from 0 to 1, is evicted after the row
     sets, ways  as in ``evicted_chance``
     Source: derived; FBGEMM marks all rows of a batch with one time (``lru_cache_insert_kernel``)
     Limits: U_1 -> U_0 -> ``evicted_chance``;  U_0 = U_1 = 0 -> 0
@@ -95,23 +95,23 @@ def evicted_between(few: ArrayLike, many: ArrayLike, sets: ArrayLike, ways: floa
 def lru_batch_misses(
     a: ArrayLike, rows: ArrayLike, sets: float, ways: float, repeat: float = _MOST_GAPS
 ) -> Array:
-    """Rows of each bin that a warm least-recently-used cache of S sets has not when a batch asks for them.
+    """Rows of each bin that miss when a batch asks for them, in a warm least-recently-used cache of S sets.
 
         m = rows q (1 - x),   x = A y / (1 - A (1 - y))                       [rows]
         A = sum over k of P(gap = k) (1 - e_k) / (1 - e_1),   P(gap = k) = q (1 - q)^(k - 1)
         e_k = ``evicted_between``(U(k - 1), U(k)),   q = 1 - exp(-a)
 
-    x  chance that a row is there. It was asked for k batches ago, and was there then, or was brought in: y of
-       the rows that are missed find a place, for a set has W of those that one batch asks for, first those
-       that are there. y fills the cache: the sum of rows x is that of rows A (1 - e_1), min(N, W) rows of a
-       set to which N rows belong
+    x  chance that a row is in the cache. It was asked for k batches ago, and was there or was brought in.
+       A share y of the missed rows gets a place, since a set keeps at most W of the rows that a batch asks
+       for, first those already there. y is solved for a full cache: the sum of rows x equals the sum of rows
+       A (1 - e_1), min(N, W) rows of a set to which N rows belong
     a, rows  as in ``rows_asked``;  sets, ways  S, W of the cache
-    repeat   batches after which the same batches come again: no gap is longer [-]
+    repeat   batches after which the same batches recur: no gap is longer [-]
     Source: derived from the order in FBGEMM: ``lru_cache_find_uncached`` before ``lru_cache_insert_kernel``
     Limits: batches of one draw -> ``caching.miss_ratio`` as W -> inf;  S -> inf -> 0;  S -> 0 -> rows q;
-    no set is asked for more than W rows by one batch -> y = 1, x = A;
-    above ``_MANY_BINS`` bins those of nearly one rate are one, and what lies between follows a straight line
-    in log a: within 2e-5 of all bins
+            no batch asks for more than W rows of a set -> y = 1, x = A;
+            above ``_MANY_BINS`` bins, bins of nearly equal rate are merged, and the others are interpolated
+            linearly in log a: within 2e-5 of all bins
     """
     rate, count = np.asarray(a, dtype=np.float64), np.asarray(rows, dtype=np.float64)
     if rate.size > _MANY_BINS and np.all(np.isfinite(rate) & (rate > 0) & (count > 0)):
@@ -128,7 +128,7 @@ def lru_batch_misses(
 
 
 def _evicted_after(rate: Array, rows: Array, sets: float, ways: float, repeat: float) -> tuple[Array, Array]:
-    """Gaps k [batches], rising from 1, and e_k: whether a row has left when it is asked for again."""
+    """Gaps k [batches], increasing, and e_k: chance that a row is evicted before it is asked for again."""
     longest = min(repeat, _MOST_GAPS)
     gaps = np.unique(np.round(np.geomspace(1, longest, _GAPS)))
     gaps = np.union1d(np.arange(1.0, min(longest, _WHOLE_GAPS) + 1), gaps)
@@ -141,11 +141,11 @@ def _evicted_after(rate: Array, rows: Array, sets: float, ways: float, repeat: f
 
 
 def _absent(leaves: Array, rows: Array, overflow: float) -> Array:
-    """1 - x of each bin: that a row is not there, with the y that fills the cache.
+    """1 - x of each bin, the chance that a row is absent, with the y that fills the cache.
 
         1 - x = (1 - A) / (1 - A (1 - y))                                     [-]
 
-    leaves    1 - A of each bin [-];  overflow  e_1, of the rows of a batch those beyond W in their set [-]
+    leaves    1 - A of each bin [-];  overflow  e_1, share of a batch's rows that exceed W in their set [-]
     Limits: overflow = 0 -> y = 1 -> 1 - A;  rows that every batch asks for do not fit -> e_1 of them
     """
     if overflow <= _SAME:
@@ -166,7 +166,7 @@ def _absent(leaves: Array, rows: Array, overflow: float) -> Array:
 
 
 def _merged(rate: Array, rows: Array) -> tuple[Array, Array]:
-    """Bins of ``_NEAR`` in the logarithm of their rate as one each: mean rate of their rows, and all rows."""
+    """Bins within ``_NEAR`` in log rate, merged: mean rate of their rows, and total rows."""
     where = np.unique(np.floor(np.log(rate) / _NEAR), return_inverse=True)[1]
     there = np.asarray(np.bincount(where, weights=rows), dtype=np.float64)
     return np.bincount(where, weights=rows * rate) / there, there
@@ -178,7 +178,7 @@ def lfu_absent(a: ArrayLike, rows: ArrayLike, sets: float, ways: float) -> Array
         z = integral over the bin of P(Poisson(v / S) >= W) dv                [rows]
         integral from 0 to x of P(Poisson(t) >= W) dt = x P(Poisson(x) >= W) - W P(Poisson(x) > W)
 
-    v  rows that are asked for more often [rows]: a set keeps the W most popular of its own
+    v  rows that are asked for more often [rows]: a set keeps its W most popular rows
     a, rows, sets, ways  as in ``lru_batch_misses``: S sets of W rows
     Source: derived; the counts that decide are those of many batches: then no row takes another's place
     Limits: S W >> rows -> 0;  W -> inf at S W = X -> the rows beyond the X most popular;  S -> 0 -> rows
@@ -192,11 +192,11 @@ def lfu_absent(a: ArrayLike, rows: ArrayLike, sets: float, ways: float) -> Array
 
 
 def lfu_batch_misses(a: ArrayLike, rows: ArrayLike, sets: float, ways: float) -> Array:
-    """Distinct rows of each bin that a batch asks for and a least-frequently-used cache has not.
+    """Distinct rows of each bin that a batch asks for and that miss a least-frequently-used cache.
 
         m = q z,   q = 1 - exp(-a)                                            [rows]
 
-    z  ``lfu_absent``;  a, rows, sets, ways  as there
+    z  ``lfu_absent``;  a, rows, sets, ways  as in ``lfu_absent``
     Source: derived
     Limits: S W >> rows -> 0;  S -> 0 -> rows q
     """
@@ -204,12 +204,12 @@ def lfu_batch_misses(a: ArrayLike, rows: ArrayLike, sets: float, ways: float) ->
 
 
 def lfu_reads(a: ArrayLike, absent: ArrayLike, n: float, X: float) -> float:
-    """Reads over the link of rows that have no place in a cache: every look-up of one, in place.
+    """Reads over the link of rows that have no place in a cache: each look-up reads its row in place.
 
         ``caching.cold_misses`` of z rows at p = 1 - exp(-a / n)              [rows]
 
     a  ``asked_rate`` [1/batch];  absent  z, ``lfu_absent`` of each bin [rows];  n  draws of a batch [-], > 0
-    X  rows that are on their way at once (``tiers.rows_in_flight``): another read of one waits for it [rows]
+    X  rows in flight at once (``tiers.rows_in_flight``): a second read of one of them waits for the first
     Source: FBGEMM 1.8, forward kernels: a look-up whose ``lxu_cache_locations`` says missing reads
             ``uvm_weights``
     Limits: X = 0 -> n sum of z p;  X -> inf -> sum of z q;  z = all rows -> as a table without a cache

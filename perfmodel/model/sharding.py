@@ -1,4 +1,4 @@
-"""How many GPUs a table needs, and what a row shard holds."""
+"""How many GPUs a table needs, and how many rows a table has."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ def gpus_needed(table_bytes: ArrayLike, hbm_bytes: ArrayLike, reserve: ArrayLike
         n = ceil(table_bytes / (hbm_bytes (1 - reserve)))                     [-]
 
     table_bytes  bytes of all tables [bytes];  hbm_bytes  memory of one GPU [bytes]
-    reserve      fraction of the memory kept for everything else [-], 0 <= reserve < 1
+    reserve      fraction of the memory kept free for everything else [-], 0 <= reserve < 1
     Source: arXiv 2512.05831: G = table bytes / HBM bytes
     Limits: table_bytes <= hbm_bytes -> 1;  10 TB over 80 GB -> 125
     """
     usable = np.asarray(hbm_bytes, dtype=np.float64) * (1 - np.asarray(reserve, dtype=np.float64))
     ratio = np.asarray(table_bytes, dtype=np.float64) / usable
-    rounding = 2 * np.finfo(np.float64).eps  # a whole ratio that lands a hair above stays whole
+    rounding = 2 * np.finfo(np.float64).eps  # a ratio just above a whole number counts as whole
     return np.maximum(np.ceil(ratio * (1 - rounding)), 1)
 
 
 def whole_nodes(n: ArrayLike, g: ArrayLike) -> Array:
-    """GPUs allocated for n needed ones: as they are inside one node, whole nodes beyond.
+    """GPUs allocated when n are needed: n inside one node, whole nodes beyond.
 
         G = n if n <= g;   ceil(n / g) g otherwise                            [-]
 
@@ -38,7 +38,7 @@ def whole_nodes(n: ArrayLike, g: ArrayLike) -> Array:
 
 
 def allowed_gpus(n: int, m: int, g: int) -> list[int]:
-    """Numbers of GPUs that one can have, from n to m: any inside one node, whole nodes beyond.
+    """Numbers of GPUs that can be allocated, from n to m: any number inside one node, whole nodes beyond.
 
         n, n + 1, ... g, 2 g, 3 g, ...                                        [-]
 

@@ -1,4 +1,4 @@
-"""Rows below the HBM: host memory over a link, SSDs, and how long a batch waits for them.
+"""Rows below the HBM: host memory over a link, SSDs, and how long a batch waits for its rows.
 
 A GPU reads a row of host memory in place (zero-copy: EmbeddingLocation MANAGED, ``fused_uvm``), or copies it
 into a cache in its HBM once a batch (MANAGED_CACHING, ``fused_uvm_caching``), or has it read from SSDs.
@@ -19,9 +19,9 @@ def _array(value: ArrayLike) -> Array:
 
 
 def rows_in_flight(latency: ArrayLike, R: ArrayLike, row: ArrayLike) -> Array:
-    """Rows that are on their way over a link at any moment: a second read of one of them waits for the first.
+    """Rows in flight over a link at any moment: a second read of one of them waits for the first.
 
-        X = lambda R / b                                                      [rows]
+    X = lambda R / b                                                      [rows]
 
     latency  lambda, from the read to the data [s];  R  rate of the link [bytes/s];  row  b [bytes], > 0
     Source: Little's law. These reads cross the link once: the link's only cache (benchmarks/tiers.py)
@@ -31,13 +31,13 @@ def rows_in_flight(latency: ArrayLike, R: ArrayLike, row: ArrayLike) -> Array:
 
 
 def wire_bytes(row: ArrayLike, request: float, header: float, least: float) -> Array:
-    """Bytes that the link could carry while it brings one row: its packets with headers, or its address.
+    """Link bytes that one row costs: its packets with headers, or its address translation if that is more.
 
         max(b + h ceil(b / a), m)        0 for b = 0                          [bytes]
 
     row  b, bytes of a row, whole sectors [bytes];  request  a, most bytes of one read [bytes]
-    header  h, of one packet [bytes];  least  m, of the shortest row in a large table: each random row is on
-            another page, and its address is looked up [bytes]
+    header  h, bytes of a packet's header;  least  m, cost of the shortest row in a large table, where each
+            random row is on another page whose address must be translated [bytes]
     Source: Min et al., "EMOGI", VLDB 14 (2020): 128-byte reads, headers of 18 bytes on PCIe. On an H200, rows
             of 32 to 256 bytes of a table of 1 GiB take one time, 8.5 ns (data/measurements/kernels)
     Limits: b = 0 -> 0;  m = 0, b = a -> a + h;  m = h = 0 -> b;  m -> inf -> m
@@ -47,13 +47,13 @@ def wire_bytes(row: ArrayLike, request: float, header: float, least: float) -> A
 
 
 def row_rate(C: Number, f: Number, row: Number, wire: Number, M: Number, g: Number) -> Number:
-    """Rate at which one GPU reads rows of host memory while its neighbours do.
+    """Rate at which one GPU reads rows of host memory while all GPUs of its node do so.
 
         R = min(f C b / b_wire, M / g)                                        [bytes/s]
 
-    C     of one GPU's link, one direction [bytes/s];  f  part of it that packets of rows fill [-]
+    C     rate of one GPU's link, one direction [bytes/s];  f  share of it that packets of rows can use [-]
     row   b, bytes of a row [bytes];  wire  b_wire, with headers (``wire_bytes``) [bytes]
-    M     of the host memory of a node [bytes/s];  g  GPUs of the node [-], > 0
+    M     rate of the host memory of a node [bytes/s];  g  GPUs of the node [-], > 0
     Source: derived: the slower of the link and of the GPU's share of the memory behind it
     Limits: M -> inf -> f C b / b_wire;  C -> inf -> M / g
     """
@@ -65,8 +65,8 @@ def shared_rate(R: Number, n: Number, C: Number) -> Number:
 
         r = min(R / n, C)                                                     [bytes/s]
 
-    R  of the memory, or of all parameter servers together [bytes/s];  n  GPUs that share it [-], >= 1
-    C  of one GPU's network, one direction [bytes/s]
+    R  rate of the memory, or of all parameter servers together [bytes/s];  n  GPUs that share it [-], >= 1
+    C  rate of one GPU's network, one direction [bytes/s]
     Source: derived: the slower of the GPU's share of the memory and of its own card
     Limits: n = 1, C -> inf -> R, as beside the GPU;  n -> inf -> R / n;  R -> inf -> C
     """
@@ -74,13 +74,13 @@ def shared_rate(R: Number, n: Number, C: Number) -> Number:
 
 
 def remote_time(t: Number, t0: Number, x: Number, C: Number, latency: Number) -> Number:
-    """Gather from a memory over the network: its reads at the memory, or on their way, and the latency.
+    """Time of a gather from a memory over the network: latency, and the slower of memory and network.
 
         t_remote = lambda + max(t, t0 + x / C)                                [s]
 
-    t   of the same gather beside the GPU, from a memory of rate R / n of n GPUs that share it [s]
-    t0  of a gather with almost nothing to do [s];  x  rows, ids and bags, each once [bytes]
-    C   of one GPU's network, one direction [bytes/s];  latency  lambda, from a read to its data [s]
+    t   of the same gather beside the GPU, from a memory of rate R / n, shared by n GPUs [s]
+    t0  of an almost empty gather [s];  x  rows, ids and bags, each once [bytes]
+    C   rate of one GPU's network, one direction [bytes/s];  latency  lambda, from a read to its data [s]
     Source: alpha-beta model; all reads are independent, so the latency is paid once
     Limits: C -> inf, lambda = 0 -> t;  C -> inf, n = 1 -> as beside the GPU, and lambda
     """
@@ -88,7 +88,7 @@ def remote_time(t: Number, t0: Number, x: Number, C: Number, latency: Number) ->
 
 
 def link_time(x: Number, latency: Number, R: Number) -> Number:
-    """Time to bring x bytes over a link, many reads at once.
+    """Time to bring x bytes over a link by many reads in flight at once.
 
         t = lambda + x / R        0 for x = 0                                 [s]
 
@@ -100,11 +100,11 @@ def link_time(x: Number, latency: Number, R: Number) -> Number:
 
 
 def cache_lookup_time(u: Number, t0: Number, c: Number) -> Number:
-    """Time to find a batch's rows in the cache and to make room for those that are not there.
+    """Time to look up a batch's rows in the cache and to free slots for missing rows.
 
         t = t0 + c u                                                          [s]
 
-    u  distinct rows of the batch [rows];  t0  time with almost none [s];  c  time of one more [s]
+    u  distinct rows of the batch [rows];  t0  time with almost no row [s];  c  time per further row [s]
     Source: FBGEMM's prefetch: sort the ids, keep each once, find its set, choose the row that leaves
     Limits: u = 0 -> t0
     """
@@ -112,7 +112,7 @@ def cache_lookup_time(u: Number, t0: Number, c: Number) -> Number:
 
 
 def exposed_time(t: ArrayLike, other: ArrayLike) -> Array:
-    """What is left to wait for of a prefetch that runs beside the rest of the batch before.
+    """Exposed time of a prefetch that runs beside the rest of the batch before.
 
         max(0, t - t_other)                                                   [s]
 
@@ -128,8 +128,8 @@ def ssd_reads_per_s(iops: Number, depth: Number, latency: Number, rate: Number, 
 
         N = min(IOPS, Q / lambda, rate / a)                                   [1/s]
 
-    iops  of all drives together [1/s];  depth  Q, reads under way [-];  latency  lambda of one [s]
-    rate  bytes per second, all drives [bytes/s];  a  bytes of one read, whole blocks [bytes]
+    iops  of all drives together [1/s];  depth  Q, reads in flight [-];  latency  lambda, of one read [s]
+    rate  of all drives together [bytes/s];  a  bytes of one read, whole blocks [bytes]
     Source: Little's law beside the datasheet's IOPS and rate
     Limits: Q -> 0 -> Q / lambda;  long blocks -> rate / a
     """
@@ -137,7 +137,7 @@ def ssd_reads_per_s(iops: Number, depth: Number, latency: Number, rate: Number, 
 
 
 def ssd_write_time(x: Number, W: Number) -> Number:
-    """Time that SSDs need for updated rows that a cache evicts.
+    """Time that SSDs need to write the updated rows that a cache evicts.
 
         t = x / W                                                             [s]
 
@@ -150,7 +150,7 @@ def ssd_write_time(x: Number, W: Number) -> Number:
 
 
 def ssd_time(n: Number, N: Number, latency: Number) -> Number:
-    """Time to read n rows from SSDs, each by one read.
+    """Time to read n rows from SSDs, one read per row.
 
         t = lambda + n / N        0 for n = 0                                 [s]
 

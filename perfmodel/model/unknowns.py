@@ -1,4 +1,4 @@
-"""What the laws of collectives are asked with: unknowns, the library's constants, the group of ranks."""
+"""The arguments of the laws of collectives: unknowns, the library's constants, the group of ranks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ ByProtocol = Mapping[str, Number]
 
 @dataclass(frozen=True)
 class Unknown:
-    """An unknown of a law, whose unit is the end of its name.
+    """An unknown of a law; the end of its name is its unit.
 
-    network  whether only samples of several domains determine it
-    rate     whose line rate it scales with: of the links ``inside`` a domain, of the cards ``across``, or
-             of a slow ``protocol``, which no line changes;  "" of a latency and of a fraction
-    symbol   its letter in the equations, if that is not its name
+    network  whether only samples across several domains determine it
+    rate     the line rate that it scales with: of links ``inside`` a domain, of cards ``across`` domains, or
+             of a slow ``protocol``, which no line changes;  "" for a latency or a fraction
+    symbol   its letter in the equations, if it differs from its name
     """
 
     name: str
@@ -64,7 +64,7 @@ RING_TREE = (
     Unknown("tree_choice_ratio", "the same of trees, against rings", True),
     Unknown("nvls_choice_ratio", "the same of NVLS, against rings", True),
 )
-"""Unknowns of the ring and tree law, in their order in a calibration."""
+"""Unknowns of the ring and tree law, in the order of a calibration."""
 
 PAIRWISE = (
     Unknown("launch_s", "launch", symbol="a0"),
@@ -78,14 +78,14 @@ PAIRWISE = (
     Unknown("nic_bytes_per_s", "realised rate of one network card", True, "across", symbol="B_nic"),
     Unknown("remote_peer_bytes_per_s", "rate towards a single remote peer", True, "across", symbol="B_peer"),
 )
-"""Unknowns of the pairwise law, in their order in a calibration."""
+"""Unknowns of the pairwise law, in the order of a calibration."""
 
 
 _NCCL, _PRIORS = "NCCL's own constant (src/graph/tuning.cc)", "data/priors"
 
 
 def _said(symbol: str, meaning: str, source: str = _NCCL) -> dict[str, tuple[str, str, str]]:
-    """What an explanation says of a constant; ``{}`` in a symbol is the protocol."""
+    """(symbol, meaning, source) of a constant in an explanation; ``{}`` in a symbol is the protocol."""
     return {"said": (symbol, meaning, source)}
 
 
@@ -151,7 +151,7 @@ class Group:
 
     @property
     def smallest_domain_gpus(self) -> int:
-        """Ranks of the domain that is filled last: its few cards carry what comes from all the others."""
+        """Ranks of the domain that is filled last: its few cards carry the traffic from all other domains."""
         ranks = self.gpus - self.domain_gpus * (self.domains - 1)
         return (
             named("g_last", ranks, "ranks of the domain that is filled last") if self.domains > 1 else ranks
