@@ -1,1 +1,1 @@
-"""A pass: what a plan says of each table, and the loads, the memory and the time of every rank."""
+"""A pass: what a plan specifies for each table, and the loads, memory and time of every rank."""

@@ -1,4 +1,4 @@
-"""Every table sharded alike: the fastest plan of each way to shard that fits, or why none does."""
+"""Uniform plans, every table sharded in the same way: the fastest that fits of each way, or why none does."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from perfmodel.units import format_bytes
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_TRIED = 4  # schemes of a way that fit and are dealt to GPUs
+_TRIED = 4  # schemes of a way that fit and are packed onto GPUs
 _AT_ONCE = 40_000  # shards of tables whose loads are computed together
-_ROUNDING = 1e-6  # row parts are whole rows: the largest has up to a row more
+_ROUNDING = 1e-6  # rows are not divisible: the largest row part has up to one row more
 
 
 def schemes_of(way: str, gpus: int, domain: int, dim: int, library: str = "") -> list[Scheme]:
-    """The schemes that a way stands for: parts by powers of two, and as many as go.
+    """The schemes that belong to a way: numbers of parts by powers of two, and the largest number possible.
 
     gpus  G;  domain  g, ranks of an NVLink domain;  dim  elements of the widest row
-    library  by whose collectives row parts on all GPUs become bags (``exchanges_of``)
+    library  whose collectives reduce row parts on all GPUs to bags (``exchanges_of``)
     Limits: a way that needs more GPUs, domains or columns than there are -> none
     """
     cut = WAYS[way]
@@ -50,7 +50,7 @@ def _powers(least: int, most: int) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class Alike:
-    """The fastest plan of one way. ``scheme`` of the tables that are not copied."""
+    """The fastest plan of one way, with the ``scheme`` of its tables that are not replicated."""
 
     way: str
     scheme: Scheme
@@ -60,14 +60,14 @@ class Alike:
 
     @property
     def copied(self) -> int:
-        """Tables on every rank although the way is another: they have fewer rows than row parts."""
+        """Number of tables that are replicated because they have fewer rows than the way has row parts."""
         copies = sum(p.scheme.copied for p in self.plan.placements)
         return 0 if self.scheme.copied else copies
 
 
 @dataclass(frozen=True)
 class Impossible:
-    """A way that these tables, GPUs and curves do not allow."""
+    """A way that these tables, GPUs and curves do not allow, and why."""
 
     way: str
     why: str
@@ -80,13 +80,13 @@ def best_alike(
     known: Mapping[Scheme, Even] | None = None,
     priced: Mapping[Scheme, Even] | None = None,
 ) -> Alike | Impossible:
-    """All tables sharded in one way: the fastest of its schemes that fits ``usable_bytes`` of each rank.
+    """All tables sharded in one way: the fastest of its schemes that fits ``usable_bytes`` on each rank.
 
-    Of many schemes those four that fit and promise most are dealt out. Rows, optimizer state and exchange
-    buffers count, as in a projection.
-    Tables are dealt largest first, by memory and by work, and the faster of the two plans is taken.
-    known  of all its schemes, where they are known (``spread_evenly``): none is dealt that cannot win
-    priced  the same, for the loads of their shards alone: what is dealt does not change
+    Only the four most promising schemes that fit are packed onto ranks. Rows, optimizer state and exchange
+    buffers count as memory, as in a projection.
+    Tables are packed largest first, once by memory and once by work; the faster of the two plans is returned.
+    known  bounds of all its schemes (``spread_evenly``), if computed before: skips schemes that cannot win
+    priced  the same, used only for the loads of their shards: it skips no scheme
     """
     priced = known or priced
     if WAYS[way].of_domains and evaluator.gpus % evaluator.domain:
@@ -123,7 +123,7 @@ def _promising(
     known: Mapping[Scheme, Even] | None,
     priced: Mapping[Scheme, Even] | None,
 ) -> list[Scheme]:
-    """The schemes of a way, best first by their time with shards spread evenly."""
+    """The schemes of a way, most promising first: by their time when shards are spread evenly."""
     schemes = schemes_here(evaluator, [way])[way]
     if known is None and len(schemes) <= _TRIED:
         return schemes
@@ -133,11 +133,11 @@ def _promising(
 
 @dataclass(frozen=True, eq=False)
 class Even:
-    """A scheme of all tables with its shards spread evenly: no way to deal them takes less of either.
+    """A scheme of all tables with its shards spread evenly: a lower bound on time and memory of any packing.
 
-    time_s  each load is the mean of the ranks, or that of the largest shard if that is more, and more bytes
-            take no less time;  held_bytes  mean rows and optimizer state of a rank
-    shards  loads of a shard of each kind of table [Q, K]
+    time_s  each load is the mean over ranks, or the largest shard's if that is more; times rise with loads
+    held_bytes  mean rows and optimizer state of a rank
+    shards  loads of one shard of each kind of table [Q, K]
     """
 
     time_s: float
@@ -148,10 +148,10 @@ class Even:
 def least_times(
     evaluator: Evaluator, ways: Sequence[str], usable_bytes: float
 ) -> tuple[dict[str, float], dict[Scheme, Even], list[str]]:
-    """A time of each way that none of its plans takes less than [s], what it is known by, and the ways for
-    which no calibration has times: of NVSHMEM nobody measured a reduce-scatter.
+    """(lower bound on the time of each way's plans [s], schemes behind it, ways without a calibration). A way
+    has no calibration where a collective was never measured: the reduce-scatter of NVSHMEM.
 
-    Limits: a way whose rows do not fit, however they are dealt, or that has no scheme here -> no time
+    Limits: a way whose rows do not fit, however they are packed, or that has no scheme here -> no time
     """
     of_way = schemes_here(evaluator, ways)
     known, unknown = dict[Scheme, Even](), list[str]()
@@ -173,7 +173,7 @@ def least_times(
 
 
 def schemes_here(evaluator: Evaluator, ways: Iterable[str]) -> dict[str, list[Scheme]]:
-    """The schemes of each way that may be here."""
+    """The schemes of each way that these tables and GPUs allow."""
     dim, uneven = int(evaluator.tables.dim.max()), evaluator.gpus % evaluator.domain > 0
     kept = [way for way in ways if not (uneven and WAYS[way].of_domains)]
     here = evaluator.gpus, evaluator.domain, dim, evaluator.setting.backend
@@ -181,7 +181,7 @@ def schemes_here(evaluator: Evaluator, ways: Iterable[str]) -> dict[str, list[Sc
 
 
 def spread_evenly(evaluator: Evaluator, schemes: Sequence[Scheme]) -> dict[Scheme, Even]:
-    """Each of some schemes with its shards spread evenly."""
+    """Each scheme with its shards spread evenly."""
     found = dict[Scheme, Even]()
     for even in _evenly(evaluator, schemes):
         shard = even.shard
@@ -193,12 +193,12 @@ def spread_evenly(evaluator: Evaluator, schemes: Sequence[Scheme]) -> dict[Schem
 
 
 def may_fit(evaluator: Evaluator, ways: Iterable[str], usable_bytes: float) -> bool:
-    """Whether some scheme leaves room for its rows, optimizer state and exchange buffers on every rank.
+    """Whether some scheme leaves memory for rows, optimizer state and exchange buffers on every rank.
 
         max over ranks of (rows + buffers(loads)) >= mean rows + buffers(mean loads)
                                                   >= k (smallest shard) + buffers(k (least loads))
 
-    k  ceil(N / G): of N shards of all tables some rank has so many
+    k  ceil(N / G): of the N shards of all tables, some rank has at least k
     Source: buffers are the largest of some sums of loads, so they are convex in the loads (Jensen)
     Limits: False -> no plan of these ways fits;  equal tables -> exact
     """
@@ -216,9 +216,9 @@ def may_fit(evaluator: Evaluator, ways: Iterable[str], usable_bytes: float) -> b
 class _Evenly:
     """Some schemes with their shards spread evenly.
 
-    shard       loads of a shard of each kind of table [S, Q, K];  everywhere  of copies [S, K]
-    mean, most  loads of the mean rank, and least ones of that with the most shards, without copies [S, K]
-    held_bytes, most_bytes  rows and optimizer state of the two, with copies [S]
+    shard       loads of a shard of each kind of table [S, Q, K];  everywhere  loads of replicas [S, K]
+    mean, most  loads of the mean rank, and lower bound for the rank with most shards, without replicas [S, K]
+    held_bytes, most_bytes  rows and optimizer state of these two ranks, with replicas [S]
     """
 
     schemes: Sequence[Scheme]
@@ -231,7 +231,7 @@ class _Evenly:
 
 
 def _evenly(evaluator: Evaluator, schemes: Sequence[Scheme]) -> Iterator[_Evenly]:
-    """As many schemes at a time as memory allows."""
+    """Yields the schemes in chunks, as many at a time as memory allows."""
     sample, _, count = evaluator.tables.kinds
     each = max(_AT_ONCE // sample.size, 1)
     for at in range(0, len(schemes), each):
@@ -261,13 +261,13 @@ def _cuts(tables: PlanTables, scheme: Scheme) -> list[Scheme]:
 
 
 def _columns(cut: list[Scheme]) -> tuple[Ints, Ints, Ints]:
-    """Exchanges, row parts and column parts of schemes."""
+    """(exchanges, row parts, column parts) of the schemes, as arrays."""
     kinds, r, c = zip(*((s.kind, s.row_parts, s.col_parts) for s in cut), strict=True)
     return np.array(kinds), np.array(r), np.array(c)
 
 
 def _nothing_to_cut(evaluator: Evaluator, way: str) -> str:
-    """Why a way has no scheme here."""
+    """Why a way has no scheme for these tables and GPUs."""
     gpus = evaluator.gpus
     if gpus == 1:
         return "there is one GPU"
@@ -277,7 +277,7 @@ def _nothing_to_cut(evaluator: Evaluator, way: str) -> str:
 
 
 def _too_much(evaluator: Evaluator, plan: Plan, usable: float) -> tuple[float, str] | None:
-    """(bytes, why) where a rank has more rows and optimizer state than it may."""
+    """(bytes, why) if a rank has more rows and optimizer state than it may; None if it fits."""
     most = float(np.sum(evaluator.memories.held(plan), axis=0).max())
     if most <= usable * (1 + _ROUNDING):
         return None
@@ -302,7 +302,7 @@ def _too_much(evaluator: Evaluator, plan: Plan, usable: float) -> tuple[float, s
 def _costed(
     evaluator: Evaluator, way: str, scheme: Scheme, usable_bytes: float, shards: ShardLoads | None = None
 ) -> Iterator[Alike | tuple[float, str]]:
-    """Plans of one scheme, tables dealt by their memory and by what their holders do: each with its cost, or
+    """Plans of one scheme, packed by memory and by the work of holders: each with its cost, or
     why it does not fit."""
     tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
     sample, kind_of, _ = tables.kinds
@@ -311,7 +311,7 @@ def _costed(
         check_scheme(tables.names[at], int(tables.rows[at]), int(tables.dim[at]), each, gpus, domain)
     kinds, r, c = _columns(cut)
     weights = [np.sum(evaluator.shard_memory(sample, r, c), axis=0)]
-    if sample.size > 1:  # of equal tables every order is the same
+    if sample.size > 1:  # for equal tables every order is the same
         shards = shards or evaluator.shard_loads(sample, kinds, r, c)
         work = shards.own.sum(axis=1)
         weights += [work] if np.ptp(weights[0]) or np.ptp(work) else []
@@ -333,7 +333,7 @@ def _costed(
 
 
 def _cut(scheme: Scheme, rows: int, dim: int) -> Scheme:
-    """The scheme of one table: copies of what has fewer rows than row parts; no more parts than columns."""
+    """The scheme of one table: replicated if it has fewer rows than row parts; no more parts than columns."""
     if scheme.row_parts > rows:
         return COPY
     return Scheme(scheme.kind, scheme.row_parts, min(scheme.col_parts, dim))
@@ -342,11 +342,11 @@ def _cut(scheme: Scheme, rows: int, dim: int) -> Scheme:
 def _dealt(
     way: str, cut: list[Scheme], kind_of: Ints, weight: Array, gpus: int, domain: int
 ) -> list[Placement]:
-    """Ranks for every table [T], the heaviest shards first, to the ranks (or domains) with the least weight.
+    """Ranks of every table [T]: heaviest shards first, each to the ranks (or domains) with the least weight.
 
-    cut, weight   of each kind of table [Q]
-    Tables of one kind that begin with as much on every rank are dealt in rounds, each like the first. Equal
-    placements are one object.
+    cut, weight   scheme and weight of each kind of table [Q]
+    Tables of one kind that begin with equal weight on every rank are dealt in rounds, each like the first.
+    Equal placements are one object.
     """
     held, placed = np.zeros(gpus), dict[int, Placement]()
     made: dict[tuple[Scheme, bytes], Placement] = {}

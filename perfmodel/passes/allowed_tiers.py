@@ -1,4 +1,4 @@
-"""Which tiers below the HBM a plan may use, and with which caches."""
+"""Which tiers below the HBM a plan may use, with which caches."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from perfmodel.schema.machine import Machine
 from perfmodel.schema.tiers import HBM, IN_HBM, SSD, UVM, UVM_CACHING, Tier
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-"""Shares of a table's rows that its cache may hold, where none is asked for."""
+"""Shares of a table's rows that its cache may hold, if the user gives none."""
 SSD_SHARES = (0.001, 0.002, 0.005, *SHARES)
-"""The same of tables on SSDs, which may be far larger than all HBM."""
+"""The same for tables on SSDs, which may be far larger than all HBM."""
 
 NONE, IN_PLACE, CACHED, ON_SSD = 0, 1, 2, 3
-"""Where a table is, as arrays have it: HBM, host memory read in place, host memory with a cache in HBM, SSDs
+"""Codes of a table's tier in arrays: HBM, host memory read in place, host memory with a cache in HBM, SSDs
 with a cache in HBM."""
 CODES = {HBM: NONE, UVM: IN_PLACE, UVM_CACHING: CACHED, SSD: ON_SSD}
 IN_HOST = (IN_PLACE, CACHED)
@@ -31,13 +31,13 @@ _SSD_KEYS = (
 
 @dataclass(frozen=True)
 class Below:
-    """Tiers that tables may be in beside the HBM.
+    """Tiers besides the HBM that tables may be in.
 
     in_place  whether rows may be read in place
-    shares    of the rows of a table that its cache may hold [-]; none: no caches
-    policy    of all caches;  prefetch  whether all of them are filled while the batch before runs
-    host_reserve  part of the host memory that tables may not use [-]
-    ssd_shares    as ``shares``, of tables on SSDs; none: no SSDs
+    shares    shares of a table's rows that its cache may hold [-]; empty: no caches
+    policy    of all caches;  prefetch  whether caches are filled while the batch before runs
+    host_reserve  share of the host memory that tables may not use [-]
+    ssd_shares    as ``shares``, for tables on SSDs; empty: no SSDs
     """
 
     in_place: bool
@@ -49,7 +49,7 @@ class Below:
 
     @staticmethod
     def of(tiers: Iterable[Tier | None]) -> Below | None:
-        """What ``--tier`` says; None and hbm: no tier below the HBM.
+        """The tiers that ``--tier`` names; None and hbm add no tier below the HBM.
 
         Limits: none below the HBM -> None;  two policies, caches with and without prefetch -> BadInputError
         """
@@ -72,7 +72,7 @@ class Below:
 
     @property
     def way(self) -> tuple[str, bool]:
-        """Policy and prefetch of all caches."""
+        """(policy, prefetch) of all caches."""
         return self.policy, self.prefetch
 
     @property
@@ -87,18 +87,18 @@ class Below:
 
     @staticmethod
     def of_plan(tiers: Iterable[Tier]) -> Below | None:
-        """Those that the tables of a plan are in; None where all are in HBM."""
+        """The tiers that the tables of a plan are in; None if all are in HBM."""
         return Below.of(dict.fromkeys(tiers))
 
     def tiers(self, named: Iterable[Tier] = ()) -> list[tuple[int, float]]:
-        """(code, share of the rows in a cache) of every tier, the HBM first. named  tiers to try too"""
+        """(code, cached share of the rows) of every tier, the HBM first. named  further tiers to include"""
         usual = ((CACHED, self.shares), (ON_SSD, self.ssd_shares))
         every = {(code, share) for code, shares in usual for share in shares}
         every |= {(CODES[tier.kind], tier.cached) for tier in named if tier.cached}
         return [(NONE, 0.0), *([(IN_PLACE, 0.0)] if self.in_place else []), *sorted(every)]
 
     def tier(self, code: int, share: float) -> Tier:
-        """The tier of a table."""
+        """The tier with this code and cached share."""
         return IN_HBM if code == NONE else tier_of(code, share, self.policy, self.prefetch)
 
     def __str__(self) -> str:
@@ -110,21 +110,21 @@ class Below:
 
 
 def _shares(caches: Iterable[Tier], kind: str) -> tuple[float, ...]:
-    """Of the caches of one kind of tier."""
+    """Cached shares of one kind of tier."""
     asked = [tier.cached for tier in caches if tier.kind == kind]
     return tuple(sorted({share for one in asked for share in ((one,) if one else _USUAL[kind])}))
 
 
 def tier_of(code: int, share: float, policy: str, prefetch: bool) -> Tier:
-    """A tier from its code."""
+    """The tier that a code stands for."""
     if code == IN_PLACE:
         return Tier(UVM, 0.0)
     return Tier(SSD if code == ON_SSD else UVM_CACHING, share, policy, prefetch)
 
 
 def check_machine(machine: Machine, below: Below, *, training: bool) -> None:
-    """Limits: a machine that does not say its host memory, or its SSDs where tables may be there
-    -> BadInputError that names the value"""
+    """Limits: a machine without a host memory, or without SSDs where tables may be on them
+    -> BadInputError that names the missing value"""
     host = ("host_bytes", *_HOST_KEYS) if below.host else _HOST_KEYS
     writes = ("ssd_write_bytes_per_s",) if training else ()
     for key in (*host, *((*_SSD_KEYS, *writes) if below.ssd else ())):

@@ -1,4 +1,4 @@
-"""What every step of a pass is computed with: a setting, its kernels, the precision of bags on the wire."""
+"""What every step of a pass is computed from: a setting, its kernels, the precision of bags on the wire."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from perfmodel.schema.workload import payload_element_bytes
 
 Array = NDArray[np.float64]
 Of = Any
-"""A number of all tables or passes, or an array with that of each."""
+"""A number for all tables or passes, or an array with one number for each."""
 Value = Callable[[str], float]
 
 KERNEL_LIBRARY = "kernel"
@@ -30,15 +30,15 @@ _GATHER_KEYS = ("gather_bytes_per_s", "launch_floor_s", "l2_bytes_per_s", "row_a
 
 _SORT_KEYS = ("sort_floor_s", "sort_memory_fraction")
 _UNIQUE = ("hash", "torch_unique")
-"""Ways to find equal ids: a hash table, and a sort as in ``torch.unique``."""
+"""Ways to deduplicate ids: a hash table, and a sort as in ``torch.unique``."""
 
 
 @dataclass(frozen=True)
 class LocalMemory:
-    """The memory that a rank gathers from, when it is not the machine's own.
+    """The memory that a rank gathers from, if it is not the machine's own.
 
-    latency_s  from a read to its data, over the network; 0: beside the GPU
-    sharers    GPUs that read it at once, each its own batch
+    latency_s  from a read to its data, over the network; 0: the memory is beside the GPU
+    sharers    GPUs that read it at once, each for its own batch
     """
 
     capacity_bytes: float
@@ -47,9 +47,9 @@ class LocalMemory:
     sharers: int = 1
 
     def __post_init__(self) -> None:
-        """Limits: a size, a rate or a latency that no memory has -> BadInputError"""
+        """Limits: a size, rate or latency that no memory has -> BadInputError"""
         known = limits_of("machine")
-        size = max(self.capacity_bytes, known["ssd_bytes"].least)  # as small as its tables
+        size = max(self.capacity_bytes, known["ssd_bytes"].least)  # the memory may be as small as its tables
         values = {"size": ("ssd_bytes", size), "rate": ("hbm_bytes_per_s", self.bytes_per_s)}
         values |= {"latency": ("host_latency_s", self.latency_s)} if self.remote else {}
         for name, (key, value) in values.items():
@@ -58,11 +58,11 @@ class LocalMemory:
 
     @property
     def remote(self) -> bool:
-        """Whether it is read over the network: then a read takes time to get there."""
+        """Whether it is read over the network, so that each read has a latency."""
         return self.latency_s > 0
 
     def __str__(self) -> str:
-        """``--remote-memory``, or ``--local-memory``: as what the user gave it."""
+        """The option that set it, ``--remote-memory`` or ``--local-memory``, with the user's value."""
         return "--remote-memory" if self.remote else "--local-memory"
 
 
@@ -70,8 +70,8 @@ class LocalMemory:
 class PassBasis:
     """A setting with how its ranks are used; ``gather_timing`` and ``stream_timing`` time its kernels.
 
-    gpus_per_node  ranks of a node, where they are fewer than the machine's
-    payload        precision of bags on the wire, one of ``PAYLOADS``; None: as they are pooled
+    gpus_per_node  ranks of a node, if fewer than the machine's
+    payload        precision of bags on the wire, one of ``PAYLOADS``; None: the precision of pooling
     """
 
     setting: Setting
@@ -86,13 +86,13 @@ class PassBasis:
         return float(payload_element_bytes(self.payload))
 
     def constant(self, key: str) -> float:
-        """A constant of the software or of the kernel model."""
+        """A constant of the software or of the kernel model, by its key."""
         return self.setting.constants.value(key)
 
     def kernel_factor(self, step: str) -> float:
-        """Half-width of the band of a kernel's time, as a factor: of its own fit, else the published one.
+        """Half-width of a kernel time's band, as a factor: from its own fit, else the published one.
 
-        Without a fit the spread of the machine's constants comes on top (``_spread``).
+        Without a fit, the spread of the machine's constants is added (``_spread``).
         """
         fit = self.kernel_fit(step)
         if fit is None:
@@ -106,31 +106,31 @@ class PassBasis:
     def _spread(
         self, time: Array, floor: Array | float, names: tuple[str, ...], cached: NDArray[np.bool_] | np.bool_
     ) -> Array:
-        """Standard deviation of the logarithm of a kernel's time that its constants' sources leave [-]."""
+        """Standard deviation of ln(kernel time) that comes from the sources of its constants [-]."""
         floor_sd, rate_sd, *l2_sd = (self._log_sd(key) for key in names)
         share = floor / time
         sd = np.where(cached, l2_sd[0], rate_sd) if l2_sd else rate_sd
         return np.hypot(share * floor_sd, (1 - share) * sd)
 
     def _log_sd(self, key: str) -> float:
-        """Spread of a constant's sources; 0 where none is stated."""
+        """Standard deviation of ln(constant) among its sources; 0 where none is stated."""
         if key == _ASSUMED_MEMORY:
-            key = "gather_bytes_per_s"  # its share of the stated rate is that of the machine's own memory
+            key = "gather_bytes_per_s"  # achieved over stated rate, as for the machine's own memory
         return self.setting.machine.quantity(key).log_sd or 0.0
 
     def kernel_fit(self, step: str) -> KernelFit | None:
-        """How well the calibration's constants fit this kernel; None where they are the machine file's."""
+        """How well the calibration's constants fit this kernel; None if they are the machine file's."""
         known = self.setting.kernels
         return known.fits.get(step) if known else None  # type: ignore[call-overload]
 
     @property
     def light_rate(self) -> float:
-        """Rate of the HBM, the larger of datasheet and achieved [bytes/s]."""
+        """Rate of the HBM for lower bounds: the larger of datasheet and achieved rate [bytes/s]."""
         value = self.setting.machine.value
         return max(value("hbm_bytes_per_s"), value("gather_bytes_per_s"))
 
     def domain(self, G: Array) -> Array:
-        """Ranks of one fast domain: an NVLink domain, or a node where there is no NVLink."""
+        """Ranks of one fast domain: an NVLink domain, or a node if there is no NVLink."""
         if self.setting.one_domain:
             return G
         machine = self.setting.machine
@@ -144,14 +144,14 @@ class PassBasis:
         bare: Array | None = None,
         launches: Array | float = 1.0,
     ) -> Timing:
-        """Gather and pool of that many bytes, ``kernels.gather_pool_time``.
+        """Time of a gather and pool of that many bytes, by ``kernels.gather_pool_time``.
 
-        bare  that cross a network;  launches  of the kernel, each of which takes its floor
+        bare  bytes that cross a network;  launches  number of kernels, each with its own launch floor
         """
         value = self.setting.machine.value
         rate = value("gather_bytes_per_s")
         keys: tuple[str, ...] = _GATHER_KEYS
-        if memory is not None:  # the stated rate of the memory compares with the stated rate of the HBM
+        if memory is not None:  # stated rate of the memory compared with the stated rate of the HBM
             rate = rate / value("hbm_bytes_per_s") * memory.bytes_per_s / memory.sharers
             keys = ()
         floor: Array | float = value("launch_floor_s") * launches
@@ -166,24 +166,24 @@ class PassBasis:
         return self._kernel("gather_pool", dram, time, floor, keys, names, cached)
 
     def memory_rate(self, memory: LocalMemory) -> float:
-        """What one GPU gets of it at most, as stated, and as its network card carries [bytes/s]."""
+        """Rate that one GPU gets of that memory at most: the stated rate, and its card's [bytes/s]."""
         card = self.setting.machine.value("nic_bytes_per_s") if memory.remote else np.inf
         return float(tiers.shared_rate(memory.bytes_per_s, memory.sharers, card))
 
     def stream_timing(
         self, step: str, moved: Array, floor: str, rate: str, launches: Array | float = 1.0
     ) -> Timing:
-        """A kernel that streams ``moved`` bytes, with the machine's constants ``floor`` and ``rate``."""
+        """Time of a kernel that streams ``moved`` bytes, with the constants ``floor`` and ``rate``."""
         value = self.setting.machine.value
         floor_s = value(floor) * launches
         time = kernels.stream_kernel_time(moved, floor_s, value(rate))
         return self._kernel(step, moved, time, floor_s, (floor, rate), (floor, rate), np.bool_(False))
 
     def sort_ends(self, digits: Of, *, alone: bool) -> tuple[tuple[Of, float], tuple[Of, float]]:
-        """Floor and rate of the fastest and of the slowest way to find equal ids [s, bytes/s].
+        """(floor, rate) of the fastest and of the slowest way to deduplicate ids [s, bytes/s].
 
-        digits  of an id that the sort of the backward needs;  alone  that sort, as far as its constants are
-                known; else a hash table of our own, and ``torch.unique``: which library a model uses is open
+        digits  of an id in the sort of the backward;  alone  only that sort, with its own constants if they
+                known; else a hash table of our own, and ``torch.unique``: models differ in which they use
         """
         constant, memory = self.constant, self.setting.machine.value("hbm_bytes_per_s")
         if not alone:
@@ -196,13 +196,13 @@ class PassBasis:
         return (floor / wide, rate * wide), (floor * wide, rate / wide)
 
     def sort_middle(self, digits: Of, *, alone: bool) -> tuple[Of, float]:
-        """Floor and rate of a step that finds equal ids: geometric means of both ends."""
+        """(floor, rate) of a step that deduplicates ids: geometric means of both ends."""
         ends = self.sort_ends(digits, alone=alone)
         floor, rate = (geometric_mean(*pair) for pair in zip(*ends, strict=True))
         return floor, float(rate)
 
     def sort_timing(self, moved: Array, digits: Of, launches: Array | float = 1.0, *, alone: bool) -> Timing:
-        """Equal ids of so many bytes (``exchanges.sort_bytes``), with both ends as its band."""
+        """Time to deduplicate ids of so many bytes (``exchanges.sort_bytes``); both ends are its band."""
         ends, middle = self.sort_ends(digits, alone=alone), self.sort_middle(digits, alone=alone)
         floors, rates = zip(*ends, strict=True)
         low, time, high = (
@@ -228,12 +228,12 @@ class PassBasis:
         names: tuple[str, ...],
         cached: NDArray[np.bool_] | np.bool_,
     ) -> Timing:
-        """A kernel's time with the band of the kernel model and the evidence of its weakest constant.
+        """A kernel's time, with the band of the kernel model and the evidence of its weakest constant.
 
-        moved   bytes that it moves: beyond those that were timed, its own constants are extrapolated, and
-                those that the samples do not tell count too
-        keys    constants that it rests on; none: a memory that was assumed
-        names   what it hangs on: the floor; where the bytes take longer the rate, where ``cached`` the second
+        moved   bytes that it moves: above the bytes that were timed, its constants are extrapolated, and
+                constants that the samples do not determine count too
+        keys    constants that the time depends on; empty: a memory that was assumed
+        names   constants that dominate: the floor; where bytes take longer, a rate, the second if ``cached``
         """
         shape, fit = time.shape, self.kernel_fit(step)
         k: Array | float = self.kernel_factor(step)
@@ -251,7 +251,7 @@ class PassBasis:
         return Timing(time, time / k, time * k, floors, rank, limit, names, code, (KERNEL_LIBRARY,))
 
     def _untold(self, key: str) -> bool:
-        """Whether the kernels that were timed do not tell a constant: nothing hangs on it where they were."""
+        """Whether the timed kernels do not determine a constant, so that it had no effect on their times."""
         known = self.setting.kernels
         if known is None or key in self.setting.machine.overrides:
             return False

@@ -1,4 +1,4 @@
-"""One collective, explained: which cell or law its time comes from, with the numbers in it."""
+"""A collective, explained: the measured cell or law that its time comes from, with the numbers in it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from perfmodel.schema.calibration import Curve
 from perfmodel.schema.evidence import Evidence
 from perfmodel.units import format_bytes, format_number, format_rate, format_time
 
-_REST = 0.005  # of a correction, from which on it is said
+_REST = 0.005  # share of a correction above which it is printed
 
 
 def collective_parts(
@@ -36,7 +36,7 @@ def collective_parts(
     evidence: Evidence,
     ranks: str = "G",
 ) -> TimeParts:
-    """``_time_parts`` with the parts of the band."""
+    """The equations and terms of a collective's time, with the parts of its band."""
     asked = model, collective, payload_bytes, gpus, gpus_per_node, time_s, evidence, ranks
     table = model.table(collective, gpus, gpus_per_node)
     return replace(_time_parts(*asked), doubts=tuple(_doubts(table, payload_bytes)))
@@ -59,10 +59,10 @@ def _time_parts(
     evidence: Evidence,
     ranks: str,
 ) -> TimeParts:
-    """Of a measured cell its curve, else the law of the links; ``time_s`` is what was answered [s].
+    """The equations of its measured cell's curve, else of the links' law; ``time_s`` is the answer [s].
 
     ranks  letter of ``gpus`` in the law
-    Limits: cells with fewer and with more ranks of the domain -> the line between them
+    Limits: cells with fewer and with more ranks of the domain -> the interpolation between them
     """
     group = Group.of(gpus, model.machine.domain_gpus_of(gpus_per_node))
     table = model.table(collective, gpus, gpus_per_node)
@@ -80,7 +80,7 @@ def _time_parts(
         return TimeParts(parts, tuple(_curve_terms(curve, evidence)), (fitted, total))
     if any(stage.function is between_cells for stage in table.stages):
         return _between_parts(table, payload_bytes, gpus, total, evidence)
-    assert law is not None  # or there would be no table
+    assert law is not None  # otherwise there would be no table
     case = ExplainedLaw(model, law, collective, group, payload_bytes, time_s, str(evidence), ranks)
     fit = f"fitted to {', '.join(law.sources)}" if law.sources else "the prior alone, no samples"
     equations, terms, working = case.equations, tuple(case.terms()), tuple(case.working(basis))
@@ -100,7 +100,7 @@ def _time_parts(
 def _between_parts(
     table: TimeTable, payload_bytes: float, gpus: int, total: str, evidence: Evidence
 ) -> TimeParts:
-    """The line in G between two measured cells."""
+    """The linear interpolation in G between two measured cells."""
     names = re.findall(r"\d+", table.basis)[:2]
     low, high = (int(name) for name in names)
     stages = {stage.what: table.at(stage.log_time, payload_bytes) for stage in table.stages}

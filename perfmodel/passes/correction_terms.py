@@ -1,4 +1,4 @@
-"""How measured cells correct the law: the cell, the size, both times there, and what is carried."""
+"""How measured cells correct the law: the cell, the size, both times at it, and the share carried over."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def correction_parts(table: TimeTable, payload_bytes: float, group: Group) -> Ti
 
 
 def _ranks(cell: Curve) -> str:
-    """``80 GPUs (10 domains of 8)``."""
+    """The ranks of a cell in words: ``80 GPUs (10 domains of 8)``."""
     domains = Group.of(cell.gpus, cell.domain_gpus).domains
     return (
         f"{cell.gpus} GPUs ({domains} domains of {cell.domain_gpus})" if domains > 1 else f"{cell.gpus} GPUs"

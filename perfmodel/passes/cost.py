@@ -1,4 +1,4 @@
-"""What a plan costs: the time of every step with its band, who is busiest, and the memory of every rank."""
+"""The cost of a plan: the time of every step with its band and busiest rank, and the memory of every rank."""
 
 from __future__ import annotations
 
@@ -47,20 +47,20 @@ Array = NDArray[np.float64]
 
 
 class Evaluator:
-    """Costs plans of some tables on one setting.
+    """Computes the cost of plans for some tables on one setting.
 
     setting        machine, libraries and constants (``passes.settings.load_setting``)
     tables         T tables
     batch          B, samples of one rank [-];  gpus  G ranks [-]
-    gpus_per_node  ranks of a node, where they are fewer than the machine's
-    id_dtype       of the ids;  payload  dtype of bags in exchanges: None as pooled, else one of ``PAYLOADS``
-    optimizer      whose state is kept: a key of ``memory.OPTIMIZERS``
-    training       whether a pass is forward and backward, else forward alone
-    sets           which tables exchange together: all, or those of TorchRec's ``ExchangeSets``, where bags
-                   are all weighted if any are
-    below          tiers that tables may be in beside the HBM; None: all are in HBM
-    Steps run one after the other; every step waits for its busiest rank. Kernels and collectives take the
-    same functions as ``perfmodel.project``: its row-wise pass is one plan here.
+    gpus_per_node  ranks of a node, if fewer than the machine's
+    id_dtype       of the ids;  payload  dtype of bags in exchanges, one of ``PAYLOADS``; None: as pooled
+    optimizer      whose state is in memory: a key of ``memory.OPTIMIZERS``
+    training       whether a pass is forward and backward, or forward alone
+    sets           which tables exchange together: all, or by TorchRec's ``ExchangeSets``, where all bags
+                   are weighted if any bag is
+    below          tiers besides the HBM that tables may be in; None: all are in HBM
+    Steps run one after the other; every step waits for its busiest rank. A projection uses the same
+    functions for kernels and collectives: its row-wise pass is one plan here.
     Limits: unknown names, a batch or a number of GPUs below 1 -> BadInputError
     """
 
@@ -136,7 +136,7 @@ class Evaluator:
 
     @staticmethod
     def on(machine: str | Machine, tables: PlanTables, batch: int, gpus: int, **options: Any) -> Evaluator:
-        """On a machine by name; options: those of ``question.COST_OPTIONS``, training."""
+        """An evaluator on a machine by name; options: ``question.COST_OPTIONS``, training."""
         box = load_machine(machine) if isinstance(machine, str) else machine
         asked = {name: options.pop(name, None) for name in ("clock", "calibration", "kernels")}
         asked["backend"] = options.pop("backend", box.default_backend)
@@ -144,18 +144,18 @@ class Evaluator:
         return Evaluator(load_setting(box, **asked), tables, batch, gpus, **options)
 
     def exchanging(self, sets: ExchangeSets | None) -> Evaluator:
-        """The same but for which tables exchange together."""
+        """The same evaluator with other sets of tables that exchange together."""
         asked: dict[str, Any] = {**self.asked, "sets": sets}
         return Evaluator(self.setting, self.tables, self.batch, self.gpus, **asked)
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The steps of a pass, in order."""
+        """The steps of a pass, in order of execution."""
         return self.times.steps
 
     @property
     def steps_by_name(self) -> dict[str, Step]:
-        """The same by name; a gather that waits for no rows in place is ``gather_pool``."""
+        """The steps by name; a gather without rows read in place is ``gather_pool``."""
         found = {step.name: step for step in self.steps}
         if self.model.below is not None:
             found["gather_pool"] = STEPS["gather_pool"]
@@ -164,8 +164,8 @@ class Evaluator:
     def shard_loads(
         self, table: ArrayLike, kind: ArrayLike, r: ArrayLike, c: ArrayLike, *more: ArrayLike
     ) -> ShardLoads:
-        """``LoadModel.shard_loads``: table indices, ``Exchange`` codes, row and column parts; hot rows, tier
-        and cached share where they are not 0."""
+        """``LoadModel.shard_loads``: table indices, ``Exchange`` codes, row and column parts; also hot rows,
+        rows, tier and cached share, all 0 by default."""
         found = self.model.shard_loads(table, kind, r, c, *more)
         self.work.add(units.LISTED, found.own.size / found.own.shape[-1])
         return found
@@ -173,7 +173,7 @@ class Evaluator:
     def loads(self, plan: Plan, shards: ShardLoads | None = None) -> Loads:
         """Bytes of every resource on every rank.
 
-        shards  of each table, where they are known
+        shards  loads of one shard of each table, if computed before
         Limits: a plan for other GPUs or tables -> BadInputError
         """
         self._check(plan)
@@ -216,10 +216,10 @@ class Evaluator:
         return self.step(self.loads(plan))
 
     def step(self, loads: Loads) -> StepCost:
-        """The time of every step that runs, exactly as a projection takes it, and their sum with its band.
+        """The time of every step that runs, as in a projection, and their sum with its band.
 
-        Source: steps add; bands as in ``project.grid.totals``: collectives have one cause of error, kernels
-        another, sorts of ids a third, a tier below the HBM a fourth; they combine in quadrature
+        Source: steps add up; bands as in ``grid.totals``: collectives share one cause of error, kernels
+        another, sorts of ids a third, tiers below the HBM a fourth; these combine in quadrature
         """
         most = loads.most
         taken = [(step, t) for step in self.steps if (t := self.times.exact(step, most)).time_s[0] > 0]
@@ -229,20 +229,20 @@ class Evaluator:
         rows = self.times.overlapped(rows)
         time = sum(row.time_s for row in rows)
         rows = [replace(row, share=row.time_s / time) for row in rows]
-        one = self.model.below is not None and most[Resource.IN_PLACE] > 0  # whichever gather takes longer
+        one = self.model.below is not None and most[Resource.IN_PLACE] > 0  # the slower of the two gathers
         moved = [replace(r, name="gather_host") if one and r.name == "gather_pool" else r for r in rows]
         low, _, high = bands.sum_band(*by_cause(moved).values())
         weakest = Evidence.weakest(row.evidence for row in rows)
         return StepCost(tuple(rows), time, float(low), float(high), weakest, ahead)
 
     def exact_times(self, most: Array) -> Array:
-        """Times [...] of many passes as ``step`` takes them, from the busiest ranks' loads [..., K]."""
+        """Times [...] of many passes, computed as in ``step``, from the busiest ranks' loads [..., K]."""
         self.work.add(units.EXACT)
         times = [(step, self.times.exact(step, most).time_s) for step in self.steps]
         total = np.asarray(sum(time for _, time in times))
         if self.times.prefetch:
             ahead = np.asarray(sum(time for step, time in times if step.name in AHEAD))
-            total = np.maximum(ahead, total - ahead)  # a hand-over is not hidden: none is measured with tiers
+            total = np.maximum(ahead, total - ahead)  # no hand-over is hidden: none was measured with tiers
         known = self.setting.handover
         if not known.known:
             return total
@@ -251,7 +251,7 @@ class Evaluator:
         return total + known.times(sent)[1]
 
     def hbm_gather(self, loads: Loads) -> StepRow:
-        """The gather from HBM alone, which a gather of rows in place may hide."""
+        """The gather from HBM alone, which may be hidden behind a gather of rows in place."""
         dram, l2 = (loads.most[[resource]] for resource in STEPS["gather_pool"].resources)
         timing = self.times.basis.gather_timing(dram, l2, None, launches=self.times.launches(loads.most))
         return replace(self._row(STEPS["gather_pool"], timing, loads), beside="", beside_s=0.0)
@@ -259,11 +259,11 @@ class Evaluator:
     def _row(self, step: Step, timing: Timing, loads: Loads) -> StepRow:
         each = np.max([loads.of(resource) for resource in step.resources], axis=0)
         if step.name == "gather_host" and timing.limit_names[int(timing.limit[0])] not in (*LINK, *SHARED):
-            step = STEPS["gather_pool"]  # what it reads in place, if anything, takes no longer
+            step = STEPS["gather_pool"]  # the rows that it reads in place take no longer
         if step.below_hbm:
             each = loads.of(step.counted)
             rank = int(np.argmax(each))
-        elif step.gathers:  # the rank that takes longest
+        elif step.gathers:  # the rank with the longest time
             value = self.setting.machine.value
             rates = value("gather_bytes_per_s"), value("l2_bytes_per_s")
             slower = np.max(
@@ -294,7 +294,7 @@ class Evaluator:
         sizes: tuple[float, float, int],
         beside: tuple[str, float] = ("", 0.0),
     ) -> StepRow:
-        """A step with its (own, low, high, floor) times and its (busiest, mean) bytes and busiest rank."""
+        """A step with its (own, low, high, floor) times, its (busiest, mean) bytes and its busiest rank."""
         time, low, high, floor = times
         size, mean, rank = sizes
         return StepRow(
@@ -318,7 +318,7 @@ class Evaluator:
         )
 
     def _handover(self, taken: list[tuple[Step, Timing]], most: Array) -> list[StepRow]:
-        """What a pass adds to its collectives, where a calibration measured it."""
+        """Extra time of collectives in a whole pass, where a calibration measured it."""
         known = self.setting.handover
         if not known.known:
             return []
@@ -336,7 +336,7 @@ class Evaluator:
         return [self._line(STEPS[HANDOVER], self.setting.backend, numbers, evidence, HANDOVER, none)]
 
     def step_times(self, most: Array) -> Array:
-        """Times [...] of many passes from the busiest ranks' loads [..., K]: for a search, without bands.
+        """Times [...] of many passes from the busiest ranks' loads [..., K], without bands: for a search.
 
         Within 0.1 % of ``step(...).time_s``; 100 000 passes in tens of milliseconds.
         """
@@ -344,13 +344,13 @@ class Evaluator:
         return steady(self.times.fast(most))
 
     def parts(self, most: Array) -> dict[str, Array]:
-        """The same for every step by its name (``FastTimes.parts``)."""
+        """The same times by name of each step (``FastTimes.parts``)."""
         return self.times.parts(most)
 
     def shard_memory(
         self, table: ArrayLike, r: ArrayLike, c: ArrayLike, *more: ArrayLike
     ) -> tuple[Array, Array]:
-        """(rows, optimizer's state) of one shard of r x c parts [bytes] (``MemoryModel.shard``)."""
+        """(rows, optimizer state) of one shard of r x c parts [bytes] (``MemoryModel.shard``)."""
         return self.memories.shard(table, r, c, *more)
 
     def hot_share(self, table: int, hot: int) -> float:
@@ -359,9 +359,9 @@ class Evaluator:
         return asked.kinds[int(asked.of[table])].hot_share(hot)
 
     def fullest_part(self, table: int, scheme: Scheme) -> float:
-        """Look-ups of the fullest row part of a table over those of the mean one, which is what is counted.
+        """Look-ups of the fullest row part of a table relative to the mean part, on which loads are based.
 
-        Limits: one row part, or unique rows, which each rank asks for once -> 1
+        Limits: one row part, or unique rows, which each rank requests once -> 1
         """
         if scheme.row_parts == 1 or asks_once(scheme.kind):
             return 1.0
@@ -369,11 +369,11 @@ class Evaluator:
         return asked.kinds[int(asked.of[table])].fullest(scheme.hot_rows, scheme.row_parts)
 
     def copied_memory(self, table: ArrayLike, hot: ArrayLike) -> tuple[Array, Array]:
-        """(rows, optimizer's state) of copies of hot rows [bytes] (``MemoryModel.copies``)."""
+        """(rows, optimizer state) of the replica of hot rows [bytes] (``MemoryModel.copies``)."""
         return self.memories.copies(table, hot)
 
     def memory(self, plan: Plan, loads: Loads | None = None) -> PlanMemory:
-        """Bytes of every rank of a plan; ``loads`` if they are known already."""
+        """Memory of every rank of a plan [bytes]; ``loads`` if computed before."""
         return self.memories.ranks(plan, loads or self.loads(plan), self.times)
 
 

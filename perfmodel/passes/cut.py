@@ -1,4 +1,4 @@
-"""Tables cut in some ways: the quantities that the equations of loads have, as arrays of one shape."""
+"""Tables that are cut in some way: the quantities in the equations of loads, as arrays of one shape."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from perfmodel.passes.tables import TableShapes
 
 Array = NDArray[np.float64]
 Part = tuple[int, float, float, float, float]
-"""A shard of a cache: look-up kind of its table, row parts, share of its rows that the cache is sized for;
-ranks of ``ub``, each of which asks for a row once, else 0; rows of its table on their way at once."""
+"""A shard in a cache: look-up kind of its table, row parts, share of its rows that sizes the cache, number of
+ranks that each request a row once (exchange ``ub``, else 0), and rows of its table in flight at once."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """What the backward pass needs.
+    """What the backward pass needs beyond the forward pass.
 
-    per_element, per_row  state of the optimizer [bytes];  copied  the same two of copies
+    per_element, per_row  optimizer state [bytes];  copied  the same two for replicated tables
     unique_everywhere     U_G, distinct rows that all ranks' samples look up in each table [rows], shape [T]
     """
 
@@ -42,15 +42,15 @@ class Training:
 
 @dataclass(frozen=True)
 class LoadInputs:
-    """Tables on G ranks; ``constant`` and ``machine_value`` give what the equations of loads need.
+    """Tables on G ranks; ``constant`` and ``machine_value`` return values for the equations of loads.
 
-    batch     B, samples of one rank;  gpus  G;  domain  g;  id_bytes  of one id [bytes]: of all tables, or of
-              each [T], where these are of many configurations
+    batch     B, samples of one rank;  gpus  G;  domain  g;  id_bytes  of one id [bytes]: for all tables, or
+              [T] where tables belong to many configurations
     payload_bytes  v, bytes of a pooled element in an exchange
-    beside    tables of the pass, of which each is one: None: T;  all_rows  of those tables: None: of all T
-    The L2 is shared by the shards of a rank. How many those are depends on the whole plan; each is given the
-    share that it has where all tables are cut into as many parts: 1 / max(1, T r c / G); copies of hot rows
-    1 / T, for every rank has those of all tables.
+    beside    tables of the pass that a table belongs to, None: T;  all_rows  their rows, None: of all T
+    The L2 is shared by the shards of a rank. Their number depends on the whole plan; each shard is given the
+    share that it has if all tables are cut into as many parts: 1 / max(1, T r c / G). Replicas of hot rows
+    get 1 / T, because every rank has the hot rows of all tables.
     Limits: every table on every rank -> 1/T;  few shards -> the whole cache
     """
 
@@ -63,36 +63,36 @@ class LoadInputs:
     id_bytes: Of
     payload_bytes: float
     training: Training | None = None
-    sets: ExchangeSets | None = None  # of TorchRec; None: all tables exchange together
-    below: Below | None = None  # tiers that tables may be in beside the HBM
+    sets: ExchangeSets | None = None  # TorchRec's sets; None: all tables exchange together
+    below: Below | None = None  # tiers besides the HBM that tables may be in
     beside: Array | None = None
     all_rows: Array | None = None
 
     @cached_property
     def look_ups(self) -> AllLookUps:
-        """Of all tables."""
+        """Look-ups of all tables."""
         tables = self.tables
         return AllLookUps((tables.laws, tables.law), tables.rows, tables.pooling, self.batch, self.gpus)
 
     @cached_property
     def unique(self) -> Array:
-        """U of each table for the samples of one rank."""
+        """U of each table: distinct rows for the samples of one rank."""
         return self.tables.unique_rows(self.batch)
 
     @cached_property
     def sort_digits(self) -> Of:
-        """Of an id in the sort of the backward."""
+        """Digits of an id in the sort of the backward pass."""
         rows = self.tables.rows.sum() if self.all_rows is None else self.all_rows
         return ex.sort_digits(rows)
 
     @cached_property
     def pools(self) -> dict[tuple[tuple[Part, int], ...], dict[Part, tuple[float, float]]]:
-        """Misses of caches that were priced before, and reads for them."""
+        """Cache for results: misses of caches that were computed before, and link reads for them."""
         return {}
 
 
 class TableCut:
-    """Tables cut in some ways: the quantities of ``model.exchanges`` as arrays of one shape."""
+    """Tables cut in some way: the quantities of ``model.exchanges`` as arrays of one shape."""
 
     def __init__(
         self, model: LoadInputs, t: NDArray[np.int64], kind: NDArray[Any], r: Array, c: Array, hot: Array
@@ -106,7 +106,7 @@ class TableCut:
         self.dp, self.ub = kind == Exchange.DP, sends_rows(kind)
         self.sparse, self.two = kind == Exchange.SPARSE, kind == Exchange.TWO_LEVEL
         self.hot_L, self.distinct = np.zeros(t.shape), np.array(tables.pooling[t])
-        self.U = np.array(model.unique[t]) if self.ub.any() else np.zeros(t.shape)  # no other asks for it
+        self.U = np.array(model.unique[t]) if self.ub.any() else np.zeros(t.shape)  # only ub needs it
         for where, asked, h in self.groups if (hot > 0).any() or (self.ub | self.sparse).any() else ():
             self.hot_L[where] = asked.hot_share(h) * asked.pooling
             if self.ub[where].any():
@@ -115,31 +115,31 @@ class TableCut:
                 self.distinct[where] = asked.distinct_in_bag(h)
         self.L = tables.pooling[t] - self.hot_L  # look-ups of a bag that ask for the tail
         self.v, self.pooled = model.payload_bytes, model.constant("pooled_element_bytes")
-        self.ids = self.id_bytes + tables.weight_bytes[t]  # of an id with the weight of its row
-        self.gradient = self.w if model.sets else self.pooled  # of an element of a copy
+        self.ids = self.id_bytes + tables.weight_bytes[t]  # bytes of an id with the weight of its row
+        self.gradient = self.w if model.sets else self.pooled  # bytes of an element of a replica's gradient
         self.split = np.isin(kind, PARTIAL)  # lengths and ids go to the holders
         self.elements = ex.part_elements(self.D, c)
         self.q = np.where(self.sparse, ex.filled_share(r, self.distinct, self.L / tables.pooling[t]), 1.0)
         self.index = np.where(self.sparse, model.constant("sparse_bag_index_bytes"), 0.0)
         self.lookups = ex.shard_lookups(self.G, self.B, self.L, r)
         parts = np.where(self.dp, self.G, r * c)
-        self.shards = np.maximum(self.beside * parts / self.G, 1)  # that share the L2 of their holder
+        self.shards = np.maximum(self.beside * parts / self.G, 1)  # shards that share the L2 of their holder
         self.domains = np.maximum(r / self.g, 1)  # k, domains that hold row parts of one column
 
     @cached_property
     def groups(self) -> list[tuple[tuple[NDArray[np.int64], ...], LookUps, float]]:
-        """``AllLookUps.groups`` of the tables."""
+        """``AllLookUps.groups`` of these tables."""
         return self.model.look_ups.groups(self.t, self.hot)
 
     @cached_property
     def bags(self) -> Array:
-        """Bags, or parts of bags, that the gather of one shard writes; of unique rows the rows."""
+        """Bags, or parts of bags, that the gather of one shard writes; for unique rows, the rows."""
         asked = ex.requested_rows(self.G, self.U, self.r)
         return np.where(self.dp, self.B, np.where(self.ub, asked, self.G * self.B * self.q))
 
     @cached_property
     def gathered(self) -> kernels.GatherTraffic:
-        """Of the gather of one shard: partial bags of everybody; of a copy bags of one's own samples."""
+        """Bytes of the gather of one shard: partial bags for all ranks; of a replica: its rank's bags."""
         asked = ex.requested_rows(self.G, self.U, self.r)
         n = np.where(self.dp, self.B * self.L, np.where(self.ub, asked, self.lookups))
         bag = self.elements * self.pooled + self.model.constant("offset_bytes")
@@ -148,20 +148,20 @@ class TableCut:
         return self.traffic(self.E / self.r, n, self.elements, self.bags, bag, self.shards, self.w, gather)
 
     def updated(self, training: Training) -> tuple[Array, Array, Array]:
-        """Look-ups whose gradients a holder reads, rows that it updates, and bytes of the update of one."""
+        """(look-ups whose gradients a holder reads, rows that it updates, bytes per updated row)."""
         U = np.array(training.unique_everywhere[self.t])
         for where, asked, h in self.groups:
             U[where] = asked.unique(h, everywhere=True)
         held = np.where(self.ub, ex.requested_rows(self.G, self.U, self.r), self.lookups)
         read = np.where(self.dp, self.B * self.L, held)
-        touched = np.where(self.dp, self.E, ex.touched_rows(U, self.r))  # a copy's gradient has all rows
+        touched = np.where(self.dp, self.E, ex.touched_rows(U, self.r))  # a replica's gradient has all rows
         own = zip(training.copied, (training.per_element, training.per_row), strict=True)
         state = (np.where(self.dp, copied, held) for copied, held in own)
         row = ex.update_row_bytes(self.elements, self.w, *state)
-        return read, touched, row + np.where(self.dp, 2 * self.D * self.gradient, 0)  # written and read
+        return read, touched, row + np.where(self.dp, 2 * self.D * self.gradient, 0)  # gradient of a replica
 
     def sorted(self, lookups: Array, *, backward: bool = False) -> Array:
-        """Bytes that sorting the ids of so many look-ups moves: all of an id, or what the backward needs."""
+        """Bytes of sorting the ids of so many look-ups: all digits of an id, or those of the backward."""
         digits = _of(self.model.sort_digits, self.t) if backward else self.id_bytes
         place = self.model.constant("sort_place_bytes")
         return np.asarray(ex.sort_bytes(lookups, digits, self.id_bytes, place))
@@ -179,7 +179,7 @@ class TableCut:
     ) -> kernels.GatherTraffic:
         """DRAM and L2 bytes of gathering n of E rows of w-byte elements; ``shards`` share the cache.
 
-        gather  ``Gather`` that it is, of each; None: all rows are asked for, and alike, whatever the ids
+        gather  ``Gather`` of each table; None: every row is asked for, equally often
         """
         value, constant = self.model.machine_value, self.model.constant
         row = elements * w
@@ -201,7 +201,7 @@ class TableCut:
 
 
 def _of(value: ArrayLike, t: NDArray[np.int64]) -> Array:
-    """A number of all tables, or that of each."""
+    """A number for all tables, or the entries for tables ``t``."""
     whole = np.asarray(value, dtype=np.float64)
     return whole[t] if whole.ndim else whole
 

@@ -1,4 +1,4 @@
-"""The dense layers beside a plan: by name, as operations or as a time, on the GPU of a machine."""
+"""The dense layers beside a plan, given by name, by operations or by time, on a machine's GPU."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from perfmodel.units import parse_named, parse_ratio, parse_time
 _OPTION = "--dense"
 _HALF_BYTES = 2.0
 FLOPS, SECONDS = (1.0, 1e18), (1e-9, 3600.0)
-"""Of dense layers: operations of a sample forward, and the time of a batch [s]."""
+"""Ranges for dense layers: operations per sample, forward, and time of a batch [s]."""
 
 
 PARTS = ("bottom", "bottom_backward", "top", "top_backward")
-"""Parts of a step that the dense layers take."""
+"""Parts of a step in which dense layers run."""
 
 
 @dataclass(frozen=True)
 class Dense:
-    """Dense layers on some GPU.
+    """Dense layers on a GPU.
 
-    flops_per_s  of the datasheet, at the precision of training
-    efficiency  share of it that products reach; of given operations, that all layers together reach [-]
+    flops_per_s  from the datasheet, at the precision of training
+    efficiency  share of it that products reach; if only operations are given, that all layers reach [-]
     gradient_bytes  of one gradient in the all-reduce [bytes]
-    name  of shipped layers or of a file; "" where operations were given
+    name  of the shipped layers or of the file; "" if operations were given
     error  relative error of the dense time, two standard deviations [-];  evidence  of the efficiency
     """
 
@@ -41,9 +41,9 @@ class Dense:
     evidence: Evidence = Evidence.TRANSFERRED
 
     def times(self, elements: float, batch: float, bytes_per_s: float, floor_s: float) -> dict[str, float]:
-        """Each of ``PARTS`` for ``batch`` samples [s].
+        """Time of each of ``PARTS`` for ``batch`` samples [s].
 
-        bytes_per_s, floor_s  of the GPU's kernels; of given operations, of which no kernel is known, unused
+        bytes_per_s, floor_s  of the GPU's kernels; unused if only operations are given
         """
         if not isinstance(self.model, DenseModel):
             top = dense_time(self.model.top_flops(elements) * batch, self.flops_per_s, self.efficiency)
@@ -53,43 +53,43 @@ class Dense:
         return {part: kernels_time(getattr(found, part), *rates) for part in PARTS}
 
     def reduced_bytes(self, elements: float) -> float:
-        """Gradients of all weights [bytes]."""
+        """Bytes of the gradients of all weights."""
         return self.model.weights(elements) * self.gradient_bytes
 
     def updated_bytes(self, elements: float, state_bytes: float) -> float:
-        """What the optimizer moves, with ``state_bytes`` of every weight [bytes]."""
+        """Bytes that the optimizer reads and writes, with ``state_bytes`` of state per weight."""
         return update_bytes(self.model.weights(elements), self.gradient_bytes, state_bytes)
 
 
 @dataclass(frozen=True)
 class DenseTime:
-    """Dense layers of which only the time is known: of one batch on one GPU, forward and backward [s].
+    """Dense layers of which only the time is known: one batch on one GPU, forward and backward [s].
 
-    error  relative, two standard deviations [-]; 0: nobody said it
+    error  relative, two standard deviations [-]; 0: not given
     """
 
     time_s: float
     error: float = 0.0
 
     def times(self, elements: float, batch: float, bytes_per_s: float, floor_s: float) -> dict[str, float]:
-        """All after the embeddings, a third of it forward, in each of ``PARTS`` [s]."""
+        """Time of each of ``PARTS`` [s]: all of it after the embeddings, a third of it forward."""
         top = self.time_s / (1 + BACKWARD)
         return dict(zip(PARTS, (0.0, 0.0, top, BACKWARD * top), strict=True))
 
     def reduced_bytes(self, elements: float) -> float:
-        """Nothing: weights are not known."""
+        """0: the number of weights is not known."""
         return 0.0
 
     def updated_bytes(self, elements: float, state_bytes: float) -> float:
-        """Nothing either."""
+        """0: the number of weights is not known."""
         return 0.0
 
 
 def dense_of(text: str, machine: str) -> Dense | DenseTime:
-    """What ``--dense`` says: a name, ``mine.toml``, ``32MFLOP`` (a sample, forward), ``3ms`` or
-    ``3ms±10%`` (a batch).
+    """The dense layers that ``--dense`` means: a name, ``mine.toml``, ``32MFLOP`` (per sample, forward),
+    ``3ms`` or ``3ms±10%`` (per batch).
 
-    machine  whose GPU runs them
+    machine  whose GPU runs the layers
     Limits: neither a name, a file nor a number with such a unit, or operations on a machine whose GPU has no
             known rate, or outside ``FLOPS`` or ``SECONDS`` -> BadInputError
     """
@@ -122,13 +122,13 @@ def _check(text: str, value: float, ends: tuple[float, float], limits: str) -> N
 
 
 def from_file(file: DenseFile, machine: str) -> Dense:
-    """Layers of a file on the GPU of a machine."""
+    """The layers of a file on the GPU of a machine."""
     model = DenseModel(file.bottom, file.top, file.rank, file.layers)
     return on_machine(model, machine, file.gradient_bytes, file.name)
 
 
 def on_machine(model: Layers, machine: str, gradient_bytes: float, name: str = "") -> Dense:
-    """Layers at the shipped efficiency of the rate of a machine's GPU."""
+    """The layers on a machine's GPU, at the shipped efficiency."""
     rates = load_rates()
     rate = rates.of(machine)
     if rate is None:

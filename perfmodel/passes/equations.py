@@ -1,6 +1,6 @@
-"""Equations as they are printed: the formula of a docstring, the function that computes it, and its section.
+"""Equations as printed: the formula in a docstring, the function that computes it, its section in the docs.
 
-Text and source are the docstrings of the functions themselves, so they cannot drift from them.
+Text and source are read from the docstrings of the functions that compute, so that they stay in step.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 PAGE = "docs/model.md"
 _PAGE_TITLE = "The model"
 _HEADINGS = {"all-to-all": "All-to-all", "all-reduce-across-domains": "All-reduce across domains"}
-"""Those that have a hyphen of their own."""
+"""Headings with a hyphen of their own."""
 SECTIONS = {
     "perfmodel.collectives": "how-a-time-is-found",
     "perfmodel.model.access": "kernels",
@@ -60,12 +60,12 @@ SECTIONS = {
     "perfmodel.projections": "embedding-bag",
     "perfmodel.service": "what-a-service-sees",
 }
-"""Sections of ``docs/model.md`` by the start of a function's name: the longest that fits."""
+"""Sections of ``docs/model.md`` by the start of a function's name; the longest match counts."""
 
 
 @dataclass(frozen=True)
 class Equation:
-    """An equation that is printed; ``function`` is what is evaluated, ``section`` where it is derived."""
+    """A printed equation; ``function`` computes it, ``section`` derives it."""
 
     text: str
     function: str
@@ -76,24 +76,24 @@ class Equation:
     def of(
         function: Callable[..., Any], text: str | None = None, of: Callable[..., Any] | None = None
     ) -> Equation:
-        """Of a function; ``text`` where the equation has other letters than its docstring.
+        """The equation of a function; ``text`` if it has other letters than the docstring.
 
-        of  whose docstring it is, if not the function's: the class of a method
+        of  object whose docstring has the equation, if not the function: the class of a method
         """
         written = equation_of(of or function) if text is None else text
         return Equation(written, name_of(function), section_of(function), source_of(of or function))
 
     def to_dict(self) -> dict[str, str]:
-        """Plain words, for JSON."""
+        """Plain values for JSON."""
         return {"equation": self.text, "function": self.function, "section": self.section}
 
 
 @dataclass(frozen=True)
 class ExplainedNumber:
-    """One number of an answer.
+    """One number of an answer, with its derivation.
 
-    name  as it is printed;  key  of the same number in ``--json``;  value  in SI units;  text  with unit
-    equation  behind it;  working  with the numbers in it
+    name  as printed;  key  of the same number in ``--json``;  value  in SI units;  text  with unit
+    equation  that gives it;  working  the equation with the numbers filled in
     """
 
     name: str
@@ -104,18 +104,18 @@ class ExplainedNumber:
     working: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words."""
+        """Plain values for JSON."""
         named = {"name": self.name, "key": self.key, "value": self.value}
         return {**named, **self.equation.to_dict(), "working": list(self.working)}
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """``perfmodel.model.curves.hockney_time``: what to import."""
+    """The name by which a function is imported: ``perfmodel.model.curves.hockney_time``."""
     return f"{function.__module__}.{function.__qualname__}"
 
 
 def section_of(function: Callable[..., Any]) -> str:
-    """``docs/model.md#curves``. Limits: a function of no section -> KeyError"""
+    """Section that derives a function: ``docs/model.md#curves``. Limits: no such section -> KeyError"""
     name = name_of(function)
     while name not in SECTIONS:
         name = name.rpartition(".")[0]
@@ -125,9 +125,9 @@ def section_of(function: Callable[..., Any]) -> str:
 
 
 def documented(text: str) -> str:
-    """A text that cites ``docs/model.md#rings`` with the page's title and heading: The model, "Rings".
+    """A text in which ``docs/model.md#rings`` is replaced by the title and heading: The model, "Rings".
 
-    An installed program has no docs folder; title and heading are those of the site and of the file alike.
+    An installed program has no docs folder; the title and heading are on the site and in the file.
     """
 
     def title(found: re.Match[str]) -> str:
@@ -138,7 +138,7 @@ def documented(text: str) -> str:
 
 
 def equation_of(function: Callable[..., Any]) -> str:
-    """The indented formula of a docstring, without its unit."""
+    """The formula of a docstring, that is its first indented lines, without the unit."""
     lines = (inspect.getdoc(function) or "").splitlines()
     indented: list[str] = []
     for line in lines[1:]:
@@ -150,7 +150,7 @@ def equation_of(function: Callable[..., Any]) -> str:
 
 
 def source_of(function: Callable[..., Any]) -> str:
-    """The ``Source:`` of a docstring."""
+    """The text after ``Source:`` in a docstring."""
     lines = (inspect.getdoc(function) or "").splitlines()
     start = next((i for i, line in enumerate(lines) if line.startswith("Source:")), len(lines))
     text: list[str] = []

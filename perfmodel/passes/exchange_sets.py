@@ -1,10 +1,10 @@
-"""Which tables exchange together: all of them, or in TorchRec those of each sharding type by themselves.
+"""Which tables exchange together: all of them, or, as in TorchRec, those of one sharding type.
 
     time of the exchanges = sum over the sharding types s in use of
                             t_splits(8 k G) + t_lengths(S_s) + t_ids(S_s) + t_weights(S_s) + t_bags(S_s)   [s]
 
-    S_s  bytes of the busiest rank in the tables of s alone [bytes];  k G  numbers of a splits exchange [-],
-         one number more of each peer where bags are weighted
+    S_s  bytes of the busiest rank in the tables of type s [bytes];  k G  numbers in a splits exchange [-];
+         k is one more if bags are weighted
 Source: TorchRec 1.8, ``ShardedEmbeddingBagCollection`` makes one input dist, one lookup and one output dist
         for each sharding type; tests/integration/test_torchrec_counts.py counts them in real modules
 """
@@ -35,41 +35,41 @@ from perfmodel.passes.steps import STEPS, WEIGHTS, Step, by_type
 Array = NDArray[np.float64]
 
 _BY_EXCHANGE = {each.exchange: each.torchrec for each in (SHARDINGS[ROW_WISE], SHARDINGS[TABLE_ROW_WISE])}
-"""Types of an exported plan: whole tables and column parts are one type, and so is all that has row parts in
-a domain (``torchrec.sharding_types``)."""
+"""Sharding types in an exported plan: whole tables and column parts are one type; all tables with row parts
+in a domain are another (``torchrec.sharding_types``)."""
 
 
 @dataclass(frozen=True)
 class ExchangeSets:
-    """TorchRec's sets of exchanges.
+    """TorchRec's sets of tables that exchange together.
 
-    types  sharding type of each of T tables, as TorchRec names them, in a plan that somebody made;
-           None: those that an exported plan has, by the exchange of a table
+    types  sharding type of each of T tables, as TorchRec names it, in a plan made elsewhere;
+           None: the types in an exported plan, by the exchange of each table
     """
 
     types: tuple[str, ...] | None = None
 
     @property
     def shardings(self) -> tuple[str, ...]:
-        """Types that may have exchanges of their own."""
+        """Sharding types that may have exchanges of their own."""
         if self.types is None:
             return tuple(_BY_EXCHANGE.values())
         return tuple(name for name in SHARDING_TYPES if name in self.types)
 
     @property
     def width(self) -> int:
-        """K, resources of a pass: those of all tables together, and those of the types."""
+        """K, number of resources of a pass: those of all tables together, then those of the types."""
         own = [resource for name in self.shardings for resource in BY_TYPE[name].values()]
         return max(own, default=Resource.COPIED_LENGTHS) + 1
 
     @cached_property
     def _place(self) -> NDArray[np.int64]:
-        """[T] place of each table's type among ``shardings``, -1 of one that has no exchanges of its own."""
+        """[T] index of each table's type in ``shardings``; -1 if it has no exchanges of its own."""
         places = {name: at for at, name in enumerate(self.shardings)}
         return np.array([places.get(name, -1) for name in self.types or ()], dtype=np.int64)
 
     def spread(self, table: NDArray[np.int64], kind: NDArray[Any], loads: Array) -> Array:
-        """Loads [..., K] of tables that are exchanged so, each where its own set is counted, from those of
+        """Loads [..., K] of tables with these exchanges, each counted in its own set, from the loads of
         all tables together."""
         found = np.moveaxis(np.zeros((self.width, *loads.shape[:-1])), 0, -1)
         found[..., :TOGETHER] = loads[..., :TOGETHER]
@@ -81,7 +81,7 @@ class ExchangeSets:
         return found
 
     def tables_of(self, plan: Plan) -> dict[str, int]:
-        """Sharding types that exchange in a plan, and how many of its tables each has."""
+        """Number of tables of each sharding type that exchanges in a plan."""
         found = Counter(name for name in self.named(plan) if not copied(OF_TORCHREC[name].exchange))
         return dict(sorted(found.items()))
 
@@ -92,9 +92,9 @@ class ExchangeSets:
         return self.types or tuple(names[Exchange(kind)] for kind in plan.kinds.tolist())
 
     def steps(self, steps: tuple[Step, ...], *, weighted: bool) -> tuple[Step, ...]:
-        """The steps of a pass with those of each set; gradients of copies are reduced where they are kept.
+        """The steps of a pass with those of each set; gradients of replicas are reduced where they are kept.
 
-        weighted  whether ids have weights, which are exchanged after them
+        weighted  whether ids have weights, which are exchanged after the ids
         """
         if weighted:
             after = steps.index(STEPS["all_to_all_ids"]) + 1

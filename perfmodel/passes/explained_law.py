@@ -1,4 +1,4 @@
-"""A law of collectives with the user's numbers: it is evaluated with recorded numbers, which say the rest."""
+"""A law of collectives with the user's numbers: it is evaluated with recorded numbers, which explain it."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from perfmodel.units import format_fraction, format_time
 
 _OVERLAP = "overlap of hops and bytes: 1 adds them up"
 _EXACT = 0.005
-_SAID = 5e-4  # of the weight, from which on a candidate is in the mean that is printed
-_ALONE = 0.995  # of the weight of the mean that rounds corners, from which on it is one candidate's time
+_SAID = 5e-4  # weight above which a candidate appears in the printed mean
+_ALONE = 0.995  # weight above which one candidate's time is printed instead of the mean
 
 
 @dataclass(frozen=True)
 class ExplainedLaw:
-    """A law at one size on one group of ranks; ``time_s`` is what was answered, as sure as ``evidence``.
+    """A law at one size for one group of ranks; ``time_s`` is the answer, with its ``evidence``.
 
-    ranks  letter of the group's ranks: another than G where the pass has more of them
+    ranks  letter for the group's ranks; not G if the pass has more ranks
     """
 
     model: CollectiveModel
@@ -52,13 +52,13 @@ class ExplainedLaw:
 
     @cached_property
     def choice(self) -> LibraryChoice | None:
-        """Of rings and trees: what NCCL chooses from, recorded."""
+        """For rings and trees: NCCL's candidates, recorded."""
         law = LINK_LAWS[self.law.law]
         return ring_tree_choice(*self.asked) if law.time is ring_tree_time else None
 
     @cached_property
     def recorded(self) -> Recorded:
-        """The law's time."""
+        """The law's time, recorded."""
         time = self.choice.time_s if self.choice else LINK_LAWS[self.law.law].time(*self.asked)
         found: Recorded = named("law", time, "time by the law")
         return found
@@ -70,12 +70,12 @@ class ExplainedLaw:
 
     @property
     def taken(self) -> int | None:
-        """Which candidate NCCL takes: the least that its own table expects."""
+        """Index of the candidate that NCCL chooses: the least time by its own table."""
         return None if self.choice is None else int(np.argmin([float(e) for e in self.choice.expected_s]))
 
     @property
     def equations(self) -> tuple[Equation, ...]:
-        """The law, and the functions of what it adds up: the working has their equations."""
+        """The law, then the functions of its parts, whose equations appear in the working."""
         law = Equation.of(LINK_LAWS[self.law.law].time)
         if self.choice is not None and self.taken is not None:
             candidate = self.choice.candidates[self.taken].law
@@ -84,12 +84,12 @@ class ExplainedLaw:
         return law, *(Equation.of(part, "") for part in parts)
 
     def terms(self) -> Iterator[Term]:
-        """Every letter of the law at this size, but S and G."""
+        """Every letter of the law at this size, except S and G."""
         found = {term.symbol: term for term in (*self._choice_terms(), *recorded_terms(self.shown))}
         yield from (term for letter, term in found.items() if letter not in ("S", "G"))
 
     def working(self, basis: str) -> Iterator[str]:
-        """The law with its numbers, line by line; the last has the answer and its ``basis``."""
+        """The law with numbers filled in, line by line; the last line has the answer and its ``basis``."""
         yield from working_lines(self.shown)
         if self.choice is not None and self.taken is not None:
             yield from self._choice_words(self.choice, self.taken)
@@ -101,7 +101,7 @@ class ExplainedLaw:
 
     @property
     def shown(self) -> Recorded:
-        """Of rings and trees the time of the candidate that is taken, else of the whole law."""
+        """For rings and trees, the time of the chosen candidate; else the time of the whole law."""
         if self.choice is None or self.taken is None:
             return self.recorded
         found: Recorded = self.choice.times_s[self.taken]
@@ -119,7 +119,7 @@ class ExplainedLaw:
 
     @cached_property
     def _unknowns(self) -> dict[str, Recorded]:
-        """Fitted values with their 95 % intervals, rates scaled to this machine's."""
+        """Fitted values with their 95 % intervals, rates scaled to this machine."""
         machine, calibration = self.model.machine, self.model.calibration
         measured_on = load_machine(calibration.machine) if self.model.borrowed else machine.unchanged()
         logs = scaled_unknowns(np.log(np.array(self.law.values)), self.law, machine, measured_on)
@@ -141,7 +141,7 @@ class ExplainedLaw:
         return found
 
     def _choice_terms(self) -> Iterator[Term]:
-        """Which candidate is taken, and the ratios that NCCL's expectations have."""
+        """Which candidate is chosen, and the ratios of NCCL's expected times."""
         if self.choice is None or self.taken is None:
             return
         names = [each.name for each in self.choice.candidates]
@@ -153,7 +153,7 @@ class ExplainedLaw:
             yield from recorded_terms(number) if isinstance(number, Recorded) else ()
 
     def _choice_words(self, choice: LibraryChoice, k: int) -> Iterator[str]:
-        """Why this candidate is taken, though another may be faster; and the mean that rounds the corner."""
+        """Why this candidate is chosen though another may be faster; and the mean that blends near a tie."""
         names = [each.name for each in choice.candidates]
         times, expected, shares = (
             [float(each) for each in numbers]
@@ -177,7 +177,7 @@ class ExplainedLaw:
 
 
 def recorded_constants(constants: StepConstants) -> StepConstants:
-    """The constants of a machine's links with their letters and sources."""
+    """The constants of a machine's links, with their letters and sources."""
     found: dict[str, Any] = {}
     for each in fields(constants):
         value, (symbol, meaning, source) = getattr(constants, each.name), each.metadata["said"]

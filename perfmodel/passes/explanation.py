@@ -1,4 +1,4 @@
-"""One step of a pass, explained: its equations, the user's numbers in them, and where each comes from."""
+"""One step of a pass, explained: its equations, the user's numbers in them, and their sources."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ _UNIQUE_KEYS = {
 class Pass:
     """A pass whose steps are explained.
 
-    gpus_words  how the number of GPUs came about
-    digits  of an id that the sort of the backward needs [-]; without an evaluator nothing is sorted
-    local_time_s  the same batch from local memory [s]; None where nothing is compared with it
-    memory  that a gather reads, if not the HBM;  bare_bytes  of the gather that cross a network to it
+    gpus_words  how the number of GPUs was determined
+    digits  of an id in the sort of the backward pass [-]; without an evaluator nothing is sorted
+    local_time_s  time of the same batch from local memory [s]; None without such a comparison
+    memory  that a gather reads, if not the HBM;  bare_bytes  of the gather that cross the network to it
     """
 
     setting: Setting
@@ -68,7 +68,7 @@ class Pass:
     bare_bytes: float = 0.0
 
     def ranks(self, step: StepRow) -> tuple[int, int]:
-        """Ranks of the step's group, and how many of them are in a node."""
+        """(ranks of the step's group, how many of them are in one node)."""
         which = STEPS[step.name].ranks
         if which == INSIDE and self.gpus % self.domain_gpus == 0:
             return self.domain_gpus, self.gpus_per_node
@@ -79,9 +79,9 @@ class Pass:
 
 @dataclass(frozen=True)
 class Payload:
-    """The bytes of a step: equation, terms, and how they add up where that needs words.
+    """The bytes of a step: equation, terms, and in words how they add up if that is needed.
 
-    like  the kernel whose constants the step has, if not its own;  launches  of that kernel
+    like  kernel whose constants the step uses, if not its own;  launches  number of kernels
     """
 
     equation: Equation
@@ -92,12 +92,12 @@ class Payload:
 
 
 NOTHING_SENT = Equation("0", "perfmodel.passes.handover.Handover.times", "docs/model.md#in-a-whole-pass")
-"""Bytes of the hand-over."""
+"""Equation of the bytes of the hand-over."""
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """A step with its equations, its terms, and how the terms make its time."""
+    """A step with its equations, its terms, and how the terms give its time."""
 
     step: StepRow
     title: str
@@ -107,31 +107,31 @@ class Explanation:
 
     @property
     def equation(self) -> str:
-        """Of the time, with those of its parts."""
+        """Text of the equation of the time, followed by the equations of its parts."""
         return "\n".join(each.text for each in self.time.equations if each.text)
 
     @property
     def payload_equation(self) -> str:
-        """Of the bytes."""
+        """Text of the equation of the bytes."""
         return self.payload.text
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """Of both."""
+        """Terms of both equations."""
         return self.time.terms
 
     @property
     def working(self) -> tuple[str, ...]:
-        """Both equations with the numbers in them."""
+        """Both equations with the numbers filled in."""
         return self.time.working
 
     @property
     def reference(self) -> str:
-        """Where the equation of the time is from."""
+        """Where the equation of the time comes from."""
         return self.time.reference or self.time.equations[0].source
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words, for JSON."""
+        """Plain values for JSON."""
         first = self.time.equations[0]
         return {
             "step": self.step.to_dict(),
@@ -152,7 +152,7 @@ class Explanation:
 
 
 def explained(whole: Pass, step: StepRow, payload: Payload) -> Explanation:
-    """A step with the equation of its time beside that of its bytes."""
+    """A step with the equations of its time and of its bytes."""
     title = f"{step.label} on {counted(whole.gpus, 'GPU')} of {whole.setting.machine.name}"
     if step.name == HANDOVER:
         return Explanation(step, title, NOTHING_SENT, _handover(whole, step), whole.gpus)
@@ -217,7 +217,7 @@ def _kernel(whole: Pass, step: StepRow, passed_bytes: float, launches: int) -> T
 
 
 def _memory_rate(setting: Setting, memory: LocalMemory) -> Recorded:
-    """What a gather reaches of a memory in place of the HBM."""
+    """Rate at which a gather reads a memory other than the HBM, recorded."""
     stated = Recorded(
         memory.bytes_per_s, BYTES_PER_S, symbol="R", meaning="rate of the memory", source=str(memory)
     )
@@ -229,7 +229,7 @@ def _memory_rate(setting: Setting, memory: LocalMemory) -> Recorded:
 
 
 def _far(whole: Pass, memory: LocalMemory, time: Recorded, floor: Recorded) -> Any:
-    """The time of a gather, if its memory is over the network."""
+    """The time of a gather from a memory over the network; None for any other memory."""
     meaning = "rows, ids and bags, each once: what the card carries"
     bare = Recorded(whole.bare_bytes, BYTES, symbol="x", meaning=meaning)
     reads = "from a read over the network to its data"
@@ -239,7 +239,7 @@ def _far(whole: Pass, memory: LocalMemory, time: Recorded, floor: Recorded) -> A
 
 
 def _sort(whole: Pass, memory: Recorded, *, alone: bool) -> dict[str, Recorded]:
-    """Floor and rate of a step that finds equal ids, as in ``PassBasis.sort_middle``."""
+    """Floor and rate of a step that deduplicates ids, as in ``PassBasis.sort_middle``, recorded."""
     found = {
         symbol: recorded_quantity(symbol, quantity, f"{key}: {quantity.why}")
         for symbol, key in (_SORT_KEYS if alone else _UNIQUE_KEYS).items()
@@ -256,7 +256,7 @@ def _sort(whole: Pass, memory: Recorded, *, alone: bool) -> dict[str, Recorded]:
 
 
 def _constant(setting: Setting, symbol: str, key: str) -> Recorded:
-    """A constant of the machine, with its interval where a calibration has fitted it."""
+    """A constant of the machine, recorded, with its interval if a calibration fitted it."""
     quantity = setting.machine.quantity(key)
     found = recorded_quantity(symbol, quantity, f"{key}: {KEYS[key].meaning}")
     interval = setting.kernels.values.get(key) if setting.kernels is not None else None
@@ -280,7 +280,7 @@ def _communication(whole: Pass, step: StepRow) -> TimeParts:
 
 
 def _one_domain(whole: Pass, step: StepRow, scenario: OneDomain) -> TimeParts:
-    """Of an exchange over more GPUs than were measured in one domain."""
+    """The equations of an exchange over more GPUs than were measured in one domain."""
     per_peer, rate = (scenario.assumed.quantity(key) for key in ("extra_peer_s", "bus_bytes_per_s"))
     collective, gpus, anchor = _collective_of(step), float(whole.gpus), float(scenario.anchor)
     measured, meaning = (
@@ -307,7 +307,7 @@ def _one_domain(whole: Pass, step: StepRow, scenario: OneDomain) -> TimeParts:
 
 
 def _model_of(setting: Setting, step: StepRow) -> tuple[CollectiveModel, OneDomain | None]:
-    """The model that made a step's time, and the scenario around it if there is one."""
+    """The model behind a step's time, and the scenario around it, if any."""
     links = setting.links
     if isinstance(links, Faster):
         links = links.first if links.first.name == step.library else links.second
@@ -325,5 +325,5 @@ def _unknown(times: object) -> Any:
 
 
 def _collective_of(step: StepRow) -> str:
-    """The collective that a step runs; of the two that ``best`` chooses from, the first."""
+    """The collective that a step runs; the first one, if ``best`` may choose between two."""
     return step.collective.split(" or ")[0]

@@ -1,4 +1,4 @@
-"""A curve as straight pieces, read by the bits of a size: for searches that ask it a million times."""
+"""A curve as straight pieces, indexed by the bits of a size, for searches that read it a million times."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _MANTISSA_BITS, _BIAS = 52, 1023
 
 
 class FastCurve:
-    """A curve t(S) as straight pieces, 256 to an octave, read by the bits of S.
+    """A curve t(S) as straight pieces, 256 per octave, indexed by the bits of S.
 
-    S   bytes, any shape; 0 (or less than 2^-20) takes no time, less than 1 as long as 1
-    Source: an octave of IEEE numbers is 2^52 equal steps: the exponent and the first 8 bits name the piece
+    S   bytes, any shape; 0 (or less than 2^-20) gives 0 s, less than 1 byte the time of 1 byte
+    Source: an octave of IEEE numbers is 2^52 equal steps: the exponent and the first 8 bits give the piece
     Limits: at piece boundaries exact; elsewhere within 0.1 % of any curve whose exponent d ln t / d ln S
-            changes by less than 1 within a piece;  above 2^48 -> the last piece goes on
+            changes by less than 1 within a piece;  above 2^48 -> the last piece is extended
     """
 
     def __init__(self, time: Callable[[Array], Array]) -> None:

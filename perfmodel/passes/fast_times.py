@@ -1,4 +1,4 @@
-"""Times of many passes at once, without bands: for searches and bounds."""
+"""Times of many passes at once, without bands, for searches and bounds."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from perfmodel.passes.timing import AHEAD, PassTimes
 Array = NDArray[np.float64]
 TimeOf = Callable[[Array], Array]
 LAUNCHES = "launches_of_group_"
-"""Of the launches of a group of tables, the start of their name among ``FastTimes.parts``."""
+"""Prefix of the launches of each group of tables among the names in ``FastTimes.parts``."""
 _LEAST, _BIG, _BESIDE = 2.0**-60, 2.0**50, 2.0**20
-"""Loads at which a kernel is asked for its floor and its slopes [bytes]."""
+"""Loads at which a kernel is evaluated to derive its floor and its slopes [bytes]."""
 
 
 @dataclass(frozen=True)
 class KernelSide:
-    """A memory or a device that a kernel waits for.
+    """One memory or device that a kernel waits for.
 
         t = floor + max_k(slope_k x_k)        [s]
 
@@ -38,14 +38,14 @@ class KernelSide:
 
 
 class FastTimes(PassTimes):
-    """``PassTimes`` of one number of GPUs, for many passes at once; ``most`` is [..., K], times are [...].
+    """``PassTimes`` on one number of GPUs, for many passes at once; ``most`` is [..., K], times are [...].
 
-    Every step has the time of ``exact``: of a collective at 256 sizes in an octave, on lines between them; of
-    a kernel at a few loads, for it is a floor and the largest of its loads times their slopes.
+    Each step approximates ``exact``: a collective by lines between 256 sizes per octave, a kernel by its
+    floor and the largest of its loads times their slopes.
     """
 
     def fast(self, most: Array) -> Array:
-        """Times of whole passes.
+        """Times of whole passes [s].
 
         Within 0.1 % of the sum of ``exact``; 100 000 passes in tens of milliseconds.
         """
@@ -56,7 +56,7 @@ class FastTimes(PassTimes):
         return np.maximum(total, self.ahead(most)) if self.prefetch else total
 
     def ahead(self, most: Array) -> Array:
-        """Of those, times of what fills the caches; it never falls as loads rise."""
+        """Time of the steps that fill caches [s], contained in those; it never falls as loads rise."""
         total = np.zeros(most.shape[:-1])
         for name in AHEAD:
             if name in self._fast:
@@ -64,27 +64,27 @@ class FastTimes(PassTimes):
         return total
 
     def parts(self, most: Array) -> dict[str, Array]:
-        """The same for every step by its name, each rising with its loads; "handover" is in its steps,
-        and what a pass adds between its steps, if anything, is "between_steps". What is prefetched takes no
-        time here, for it may run beside all the rest."""
+        """Times of every step by name, each rising with its loads. The hand-over is added to its steps, and
+        the part between steps is "between_steps", if there is any. Prefetched steps take no time here,
+        because they may run beside all others."""
         hidden = AHEAD if self.prefetch else ()
         return {name: time(most) * (name not in hidden) for name, time in self._fast.items()}
 
     @cached_property
     def apart(self) -> tuple[Step, ...]:
-        """The launches of each group of tables, as steps that ``fast`` adds by themselves."""
+        """The launches of each group of tables, as steps that ``fast`` adds separately."""
         return tuple(Step(f"{LAUNCHES}{at}", (cast("Any", r),)) for at, r in enumerate(self.groups))
 
     def slopes(self, step: Step) -> tuple[float, ...]:
-        """Of a kernel the seconds for a byte of each of its resources."""
+        """Seconds per byte of each resource of a kernel."""
         return tuple(slope for side in self._sides(step) for slope in side.slopes)
 
     def _sides(self, step: Step) -> list[KernelSide]:
-        """What a kernel waits for at the same time: the slowest counts."""
+        """The memories and devices that a kernel waits for at the same time: the slowest counts."""
         return [self._side(step, tuple(map(int, side))) for side in step.sides]
 
     def _side(self, step: Step, resources: tuple[int, ...]) -> KernelSide:
-        """From ``exact`` at little of all resources, and at much of each beside some of the others."""
+        """One side, from ``exact`` at small loads of all resources, and at large loads of some."""
         loads = np.zeros((len(resources) + 1, max((*step.resources, *self.groups)) + 1))
         loads[0, resources] = _LEAST
         loads[1:, resources] = np.where(np.eye(len(resources)), _BIG, _BESIDE)
@@ -93,7 +93,7 @@ class FastTimes(PassTimes):
 
     @cached_property
     def _fast(self) -> dict[str, TimeOf]:
-        """Of every step its time as a function of the loads."""
+        """For every step, its time as a function of the loads."""
         fast: dict[str, TimeOf] = {}
         launches_s = 0.0
         for step in self.steps:
@@ -132,7 +132,7 @@ class FastTimes(PassTimes):
 
 
 def _of_kernel(sides: list[KernelSide], launch: float, *, always: bool) -> TimeOf:
-    """launch  that is counted by itself;  always  whether the kernel runs with nothing to do"""
+    """launch  floor counted separately;  always  whether the kernel runs even without work"""
     first, *others = sides
 
     def of_side(side: KernelSide, most: Array, *, runs: bool) -> Array:

@@ -1,4 +1,4 @@
-"""What a whole pass adds to its collectives: their caches are cold, their ranks arrive apart."""
+"""What a whole pass adds to its collectives: caches are cold, and ranks arrive at different times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BETWEEN = "between_steps"
 _LIKE = dict.fromkeys(
     ("all_to_all_bags", "all_to_all_sparse_bags", "reduce_scatter_inside"), "reduce_scatter_bags"
 )
-"""Other collectives that run after the gather: they lose what the one that was measured there loses."""
+"""Other collectives that run after the gather: they are delayed as much as the one measured there."""
 _Z95 = 1.96
 
 
@@ -51,7 +51,7 @@ class Handover:
 
     @staticmethod
     def of(calibration: Calibration) -> Handover:
-        """What a calibration knows of it."""
+        """The hand-over that a calibration measured."""
         pairs: dict[str, tuple[tuple[Curve, Curve], ...]] = {}
         for after in calibration.after_kernel:
             alone = calibration.curve(after.collective, after.gpus, after.domain_gpus)
@@ -61,11 +61,11 @@ class Handover:
 
     @property
     def known(self) -> bool:
-        """Whether anything was measured."""
+        """Whether the calibration measured any."""
         return bool(self.pairs or self.constants)
 
     def times(self, steps: Iterable[Sent]) -> tuple[Array, Array, Array, NDArray[np.int8]]:
-        """low, time, high [s] and rank of the evidence, of all collective steps of a pass together."""
+        """(low, time, high [s], rank of the evidence) of all collective steps of a pass together."""
         low, time, high = np.zeros(1), np.zeros(1), np.zeros(1)
         rank, taken = np.zeros(1, np.int8), np.zeros(1, bool)
         for step in steps:
@@ -86,7 +86,7 @@ class Handover:
         return low, time, high, rank.astype(np.int8)
 
     def _colder(self, step: Sent) -> tuple[Array, Array, NDArray[np.int8]]:
-        """Time after a kernel beyond the time alone, its 95 % half-width, and the rank of its evidence."""
+        """(time after a kernel minus time alone, its 95 % half-width, the rank of its evidence)."""
         size, gpus = np.broadcast_arrays(np.asarray(step.payload_bytes, float), np.asarray(step.gpus, float))
         more, error = np.zeros(size.shape), np.zeros(size.shape)
         rank = np.full(size.shape, Evidence.INTERPOLATED.rank, np.int8)

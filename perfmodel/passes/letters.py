@@ -1,4 +1,4 @@
-"""The letters of the equations: what each means, in which unit, and where its value is kept."""
+"""The letters of the equations: meaning, unit, and the key of the value."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Letter(NamedTuple):
-    """A letter of an equation; ``key`` of the constant that it is, "" where it is the user's or follows."""
+    """A letter of an equation; ``key`` names the constant behind it, "" if it is given or derived."""
 
     meaning: str
     unit: str = "1"
@@ -51,4 +51,4 @@ LETTERS: dict[str, Letter] = {
     "beta": Letter("algorithm bandwidth of a large message", "B/s"),
     "p": Letter("sharpness of the knee"),
 }
-"""Every letter once, by its symbol."""
+"""All letters by symbol."""

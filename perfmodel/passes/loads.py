@@ -1,4 +1,4 @@
-"""Loads: for every resource the bytes that each rank sends, receives or moves in one step of a plan.
+"""Loads: bytes of every resource that each rank sends, receives or moves in one step of a plan.
 
 Loads are sums over shards, so moving a shard changes two ranks. A step takes as long as its busiest rank.
 """
@@ -37,19 +37,19 @@ class LoadModel(LoadInputs):
 
     @property
     def width(self) -> int:
-        """K, resources of a pass."""
+        """K, number of resources of a pass."""
         own = self.groups.width if self.groups else TOGETHER
         return own if self.below is None else max(own, BELOW[1])
 
     @cached_property
     def groups(self) -> LookUpGroups | None:
-        """Tables that TorchRec looks up in one launch; None: all that a rank has."""
+        """Tables that TorchRec looks up in one launch; None: one launch for all tables of a rank."""
         ssd = self.below is not None and self.below.ssd
         return LookUpGroups(self.sets, self.tables, ssd) if self.sets else None
 
     @cached_property
     def tiers(self) -> TierLoads | None:
-        """Of tables below the HBM."""
+        """Loads of tables below the HBM."""
         if self.below is None:
             return None
         return TierLoads(self.below, self.constant, self.machine_value, self.training is not None)
@@ -64,14 +64,14 @@ class LoadModel(LoadInputs):
         tier: ArrayLike = 0,
         cached: ArrayLike = 0,
     ) -> ShardLoads:
-        """Loads of shards of tables (indices) cut into r x c parts and exchanged so; all broadcast.
+        """Loads of shards of tables (indices) cut into r x c parts with these exchanges; arguments broadcast.
 
-        hot     h, rows of each table that every rank has a copy of as well
-        tier    code of where they are (``allowed_tiers.CODES``)
-        cached  share of the rows that a cache of their own has in HBM
+        hot     h, rows of each table that are also replicated on every rank
+        tier    code of the tier that the parts are in (``allowed_tiers.CODES``)
+        cached  share of the rows that the table's own cache in HBM holds
 
-        Limits: more parts than rows or columns -> BadInputError, for the equations spread ids evenly over
-        parts;  whatever else a plan checks is not checked here (``placement.check_scheme``)
+        Limits: more parts than rows or columns -> BadInputError, since the equations assume ids uniform over
+        parts;  other checks of a plan are not made here (``placement.check_scheme``)
         """
         t, kinds, rows, cols, head, where, share = np.broadcast_arrays(
             np.asarray(table, dtype=np.int64),
@@ -100,7 +100,7 @@ class LoadModel(LoadInputs):
         return ShardLoads(own, everywhere)
 
     def _spread(self, t: NDArray[np.int64], kind: NDArray[Any], loads: Array) -> Array:
-        """Each where its own set of exchanges is counted."""
+        """The loads, each counted in its own set of exchanges."""
         assert self.sets is not None
         found = self.sets.spread(t, kind, loads)
         if self.tiers is None:
@@ -121,9 +121,9 @@ class LoadModel(LoadInputs):
         check_scheme(self.tables.names[at], rows, dim, scheme, self.gpus, self.domain)
 
     def loads(self, plan: Plan, found: ShardLoads | None = None) -> Loads:
-        """Loads of all ranks: those of each rank's shards, and what every rank has.
+        """Loads of all ranks: each rank's shards, and what every rank has for its own samples.
 
-        found  of a shard of each table [T, K], where they are known
+        found  loads of one shard of each table [T, K], if computed before
         """
         if found is None:
             found = self.shard_loads(np.arange(len(plan.tables)), *plan.schemes)
@@ -142,11 +142,11 @@ def _array(value: ArrayLike) -> Array:
 
 
 def _input(a: TableCut, own: Array, everywhere: Array) -> None:
-    """Lengths, ids and their weights to the holders; the distinct ids of ub, whose weights stay."""
+    """Lengths, ids and their weights go to the holders; exchange ub sends distinct ids and no weights."""
     length, ids, plain = a.model.constant("length_bytes"), a.ids, a.id_bytes
     sent = eb.lengths_bytes(a.r * a.c, a.B, length) * a.split
     ids_sent = eb.ids_bytes(a.c * a.B * a.L, ids) * a.split
-    apart = (ids - plain if a.model.sets else 0 * ids) * a.split  # of a weight that is exchanged by itself
+    apart = (ids - plain if a.model.sets else 0 * ids) * a.split  # bytes of a weight sent on its own
     everywhere[..., Resource.LENGTHS_SENT] = sent
     everywhere[..., Resource.WEIGHTS_SENT] = eb.ids_bytes(a.c * a.B * a.L, apart)
     own[..., Resource.WEIGHTS_RECEIVED] = eb.ids_bytes(a.lookups, apart)
@@ -164,12 +164,12 @@ def _input(a: TableCut, own: Array, everywhere: Array) -> None:
 
 
 def _copied_lengths(a: TableCut) -> Array:
-    """Lengths of the bags that a rank looks up in copies of whole tables."""
+    """Lengths of the bags that a rank looks up in replicas of whole tables."""
     return np.asarray(eb.lengths_bytes(1, a.B, a.model.constant("length_bytes")) * a.dp)
 
 
 def _look_up(a: TableCut, own: Array, everywhere: Array) -> None:
-    """The gather: partial bags of everybody at the holder, bags of one's own where every rank has a copy."""
+    """The gather: partial bags for all ranks at the holder, bags of its own samples from a replica."""
     moved = a.gathered
     for resource, size in ((Resource.GATHER_DRAM, moved.dram_bytes), (Resource.GATHER_L2, moved.l2_bytes)):
         own[..., resource] = size * ~a.dp
@@ -177,7 +177,7 @@ def _look_up(a: TableCut, own: Array, everywhere: Array) -> None:
 
 
 def _look_up_hot(a: TableCut, own: Array, everywhere: Array) -> None:
-    """The gather of hot rows from their copies, and their part of each bag added to the tail's."""
+    """The gather of hot rows from their replicas, and adding their part of each bag to the tail's."""
     hot = a.hot > 0
     if not hot.any():
         return
@@ -188,31 +188,31 @@ def _look_up_hot(a: TableCut, own: Array, everywhere: Array) -> None:
     everywhere[..., Resource.GATHER_L2] += moved.l2_bytes * hot
     whole = ex.bags_received_bytes(a.B, 1, 1, a.D, a.pooled, a.c, 0)
     one = ex.bag_sum_bytes(a.B, 2 * whole, a.D, a.pooled)  # to a bag that is whole
-    added = np.where(a.ub | (a.r == 1), one, whole)  # or to parts that are added up in any case
+    added = np.where(a.ub | (a.r == 1), one, whole)  # or to parts, which are added up anyway
     everywhere[..., Resource.LOCAL_SUM] += added * hot
 
 
 def _unique(a: TableCut, own: Array, everywhere: Array) -> None:
-    """Unique rows, as they are stored, to those who asked; pooled from the buffer in which they arrive."""
+    """Unique rows are sent as stored to the ranks that asked, and pooled there from the receive buffer."""
     if not a.ub.any():
         return
     own[..., Resource.ROWS_SENT] = ex.requested_rows(a.G, a.U, a.r) * a.elements * a.w * a.ub
     everywhere[..., Resource.ROWS_RECEIVED] = a.U * a.D * a.w * a.ub
     bag = a.D * a.pooled + a.model.constant("offset_bytes")
-    bags = np.full(a.U.shape, a.B)  # each row that arrived is read: as from the table, U rows at the least
+    bags = np.full(a.U.shape, a.B)  # each received row is read: at least U rows, as from the table
     moved = a.traffic(a.E, a.B * a.L, a.D, bags, bag, a.beside, a.w, Gather.COPY)
     everywhere[..., Resource.POOL_DRAM] = moved.dram_bytes * a.ub
     everywhere[..., Resource.POOL_L2] = moved.l2_bytes * a.ub
 
 
 def _dense(a: TableCut, own: Array, everywhere: Array) -> None:
-    """Row-wise over all ranks: reduce-scatter."""
+    """Row-wise over all ranks: bags by reduce-scatter."""
     sent = ex.bags_sent_bytes(a.G, a.B, 1, ex.bag_bytes(a.elements, a.v))
     own[..., Resource.REDUCE_SCATTER] = sent * (a.kind == Exchange.RS)
 
 
 def _two_level(a: TableCut, own: Array, everywhere: Array) -> None:
-    """Reduce-scatter in each domain, then across: reduce-scatter from all domains, else all-to-all."""
+    """Reduce-scatter in each domain, then across: reduce-scatter over all domains, else all-to-all."""
     if not a.two.any():
         return
     domains = a.G / a.g
@@ -231,7 +231,7 @@ def _two_level(a: TableCut, own: Array, everywhere: Array) -> None:
 
 
 def _partial(a: TableCut, own: Array, everywhere: Array) -> None:
-    """Bags by all-to-all, all of them or the non-empty ones, and the sum of those that came in parts."""
+    """Bags by all-to-all, all of them or only non-empty bags, and the sum of bags that arrive in parts."""
     dense = a.kind == Exchange.RB
     if not (dense | a.sparse).any():
         return
@@ -247,7 +247,7 @@ def _partial(a: TableCut, own: Array, everywhere: Array) -> None:
 
 
 def _convert(a: TableCut, own: Array, everywhere: Array) -> None:
-    """Bags to the precision of the exchange and back, where it is not that of the pooling."""
+    """Bags are converted to the precision of the exchange and back, if it is not that of pooling."""
     if a.v == a.pooled:
         return
     received = np.where((a.kind == Exchange.RB) | a.sparse, a.r * a.q, 1.0)
@@ -262,10 +262,10 @@ _OF_BAGS = (_dense, _two_level, _partial, _convert)
 
 
 def even_loads(cut: TableCut, count: Array, *, works: bool = True, exchanges: bool = True) -> Array:
-    """The loads [..., K] of every rank of tables [..., C] or [T, C] in as many parts as there are ranks.
+    """Loads [..., K] of every rank for tables [..., C] or [T, C] with as many parts as there are ranks.
 
-    count  tables that are like each;  works  whether look-ups and updates of rows count;  exchanges  whether
-    all else counts
+    count  number of equal tables;  works  whether look-ups and updates of rows count;  exchanges  whether
+    all other loads count
     """
     own, everywhere = (cast("Array", _Columns()) for _ in range(2))
     for fill in (*((_look_up,) if works else ()), *((_input, *_OF_BAGS) if exchanges else ())):
@@ -279,7 +279,7 @@ def even_loads(cut: TableCut, count: Array, *, works: bool = True, exchanges: bo
 
 
 class _Columns(dict[Resource, Array]):
-    """Loads [..., K] of which the columns that nobody fills are not there."""
+    """Loads [..., K] by resource; columns that nothing fills are absent."""
 
     def __setitem__(self, at: Any, column: Array) -> None:
         super().__setitem__(at[-1], column)

@@ -33,9 +33,9 @@ _WHOLE, _COPIED = (SHARDINGS[name].torchrec for name in (TABLE_WISE, DATA_PARALL
 
 @dataclass(frozen=True, eq=False)
 class LookUpGroups:
-    """The groups of tables in TorchRec's sets.
+    """TorchRec's groups of tables that are looked up together.
 
-    Counted are those of a rank that has tables of all groups in use; others launch fewer.
+    Launches are counted for a rank with tables of all groups in use; other ranks launch fewer.
     """
 
     sets: ExchangeSets
@@ -44,35 +44,35 @@ class LookUpGroups:
 
     @cached_property
     def _of_type(self) -> dict[str, int]:
-        """For each sharding type the resource that every rank has of its tables, and of no others."""
+        """For each sharding type, a resource that every rank has for its tables and for no others."""
         found = {_WHOLE: int(Resource.LENGTHS_SENT)}
         found |= {name: int(BY_TYPE[name][Resource.LENGTHS_SENT]) for name in self.sets.shardings}
         return found | {_COPIED: int(Resource.COPIED_LENGTHS)}
 
     @cached_property
     def _code(self) -> NDArray[np.int64]:
-        """[T] of each table's data type."""
+        """[T] code of each table's data type."""
         return np.asarray(np.unique(self.tables.element_bytes, return_inverse=True)[1])
 
     @property
     def _types(self) -> int:
-        """How many data types there are."""
+        """Number of data types."""
         return int(self._code.max()) + 1
 
     @property
     def _several(self) -> int:
-        """How many data types and kernels of them there are, where they are several; else 0."""
+        """Number of (data type, kernel) pairs if there are several, else 0."""
         count = self._types * (2 if self.ssd else 1)
         return count if count > 1 else 0
 
     @property
     def width(self) -> int:
-        """K, resources of a pass: with several data types or kernels, one for each group besides."""
+        """K, number of resources of a pass: with several data types or kernels, one more for each group."""
         return len(Resource) + len(self._of_type) * self._several if self._several else self.sets.width
 
     @property
     def resources(self) -> tuple[int, ...]:
-        """Of each group what every rank has of it where a plan uses it, and nothing where not."""
+        """Resources of the groups: every rank has some of it if a plan uses the group, else 0."""
         if not self._several:
             return tuple(self._of_type.values())
         return tuple(range(len(Resource), self.width))
@@ -80,8 +80,8 @@ class LookUpGroups:
     def spread(
         self, table: NDArray[np.int64], tier: NDArray[np.int64], loads: Array, everywhere: bool
     ) -> Array:
-        """Loads [..., K] of shards, or that every rank has, with room for those of the groups, which every
-        rank has."""
+        """Loads [..., K] of shards, or loads that every rank has, extended by the resources of the groups,
+        which every rank has."""
         if not self._several:
             return loads
         found = np.moveaxis(np.zeros((self.width, *loads.shape[:-1])), 0, -1)
@@ -94,7 +94,7 @@ class LookUpGroups:
         return found
 
     def tables_of(self, plan: Plan) -> dict[str, int]:
-        """The groups that a plan uses, in words, and how many of its tables each has."""
+        """The groups that a plan uses, in words, each with its number of tables."""
         types = self.sets.named(plan)
         bits = 8 * self.tables.element_bytes
         found: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""A machine whose host memory was measured: what a calibration says of it instead of the sourced values."""
+"""A machine whose host memory was measured: the calibration's values instead of the machine file's."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ LINK, FRACTION = "host_link_bytes_per_s", "link_packet_fraction"
 
 
 def with_host_tier(machine: Machine, constants: Constants, own: Calibration) -> tuple[Machine, Constants]:
-    """The machine and the constants with the link, latency, header and sector that a calibration measured.
+    """The machine and the constants, with the measured link rate, latency, header and sector.
 
-    The rate that reads of rows fill is measured as one number, f C of ``tiers.row_rate``: C is that rate, and
-    f is 1. A what-if of the link scales it: f is the measured rate over the machine's own C.
-    Limits: nothing was measured -> both unchanged;  a user's own what-ifs -> stay
+    The rate that reads of rows reach is measured as one number, f C of ``tiers.row_rate``: C is set to that
+    rate and f to 1. For a what-if of the link, f is the measured rate over the machine's own C instead.
+    Limits: nothing was measured -> both unchanged;  a user's own what-ifs -> kept
     """
     tier = own.host_tier
     if tier is None:

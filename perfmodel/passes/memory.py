@@ -28,13 +28,13 @@ OPTIMIZERS: dict[str, tuple[int, int]] = {
     "adagrad": (1, 0),
     "adam": (2, 0),
 }
-"""fp32 numbers of state of each optimizer: for every element, and for every row of a shard (FBGEMM)."""
+"""State of each optimizer as fp32 numbers: (per element, per row of a shard), as in FBGEMM."""
 
 
 def optimizer_state(optimizer: str, number_bytes: float) -> tuple[float, float]:
-    """State of an optimizer for every element, and for every row of a shard [bytes].
+    """State of an optimizer [bytes]: (per element, per row of a shard).
 
-    number_bytes  of one number of it. Limits: unknown optimizer -> BadInputError
+    number_bytes  of one number of the state. Limits: unknown optimizer -> BadInputError
     """
     if optimizer not in OPTIMIZERS:
         raise unknown_name("optimizer", optimizer, OPTIMIZERS)
@@ -44,21 +44,21 @@ def optimizer_state(optimizer: str, number_bytes: float) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class PlanMemory:
-    """Bytes of every rank, [G]: rows, the optimizer's state, the two buffers of the largest exchange; and of
+    """Memory of every rank [G], in bytes: rows, optimizer state, the two buffers of the largest exchange; and
     host memory and SSDs.
 
-    optimizer_bytes  with the gradients of copies, where those are kept from step to step
+    optimizer_bytes  with the gradients of replicas, where those are kept from step to step
     """
 
     rows_bytes: Array
     optimizer_bytes: Array
     buffer_bytes: Array
-    host_bytes: Array | None = None  # of rows in host memory with their optimizer's state
-    ssd_bytes: Array | None = None  # of rows on SSDs
+    host_bytes: Array | None = None  # rows in host memory with their optimizer state
+    ssd_bytes: Array | None = None  # rows on SSDs
 
     @property
     def total_bytes(self) -> Array:
-        """All together, [G]."""
+        """HBM of every rank, all parts together [G]."""
         return self.rows_bytes + self.optimizer_bytes + self.buffer_bytes
 
     @property
@@ -68,16 +68,16 @@ class PlanMemory:
 
     @property
     def ssd(self) -> Array:
-        """Bytes of the SSDs of its node for every rank, [G]."""
+        """Bytes on the SSDs of its node for every rank, [G]."""
         return np.zeros(self.rows_bytes.shape) if self.ssd_bytes is None else self.ssd_bytes
 
     @property
     def below(self) -> Array:
-        """Both of them, [2, G]."""
+        """Host memory and SSDs, [2, G]."""
         return np.stack([self.host, self.ssd])
 
     def check(self, limit_bytes: float) -> None:
-        """Limits: a rank that needs more than ``limit_bytes`` -> BadInputError: which, and by how much"""
+        """Limits: a rank that needs more than ``limit_bytes`` -> BadInputError with rank and excess"""
         total = self.total_bytes
         at, over = int(np.argmax(total)), int(np.sum(total > limit_bytes))
         if not over:
@@ -95,12 +95,12 @@ class PlanMemory:
 
 @dataclass(frozen=True)
 class MemoryModel:
-    """Memory of tables under an optimizer; ``state_bytes`` is one number of its state [bytes].
+    """Memory of tables with an optimizer; ``state_bytes`` is the size of one number of its state [bytes].
 
-    below     tiers that tables may be in beside the HBM: their rows and state are in host memory, or their
-              rows on SSDs and their state in HBM (FBGEMM, ``ssd_state_splits``)
-    torchrec  copies are as TorchRec keeps them: one dense parameter of one dimension, whose optimizer has a
-              state for every element (of rowwise Adagrad: Adagrad's), and whose gradient stays where DDP
+    below     tiers besides the HBM that tables may be in: rows and state are in host memory, or rows on SSDs
+              and state in HBM (FBGEMM, ``ssd_state_splits``)
+    torchrec  replicas are kept as TorchRec does: one dense parameter of one dimension, whose optimizer has
+              state for every element (row-wise Adagrad becomes Adagrad), and whose gradient stays where DDP
               reduces it;  training  whether there are gradients
     Source: TorchRec 1.8, ``BatchedDenseEmbeddingBag`` in ``DistributedDataParallel`` with
             ``gradient_as_bucket_view``
@@ -117,16 +117,16 @@ class MemoryModel:
     cache_state: tuple[float, float] = (0.0, 0.0)  # ``tier_times.cache_state_bytes``
 
     def __post_init__(self) -> None:
-        optimizer_state(self.optimizer, self.state_bytes)  # known
+        optimizer_state(self.optimizer, self.state_bytes)  # raises if unknown
 
     @property
     def state(self) -> tuple[float, float]:
-        """Bytes of the optimizer's state for every element, and for every row of a shard."""
+        """(state per element, state per row of a shard) of the optimizer [bytes]."""
         return optimizer_state(self.optimizer, self.state_bytes)
 
     @property
     def copied_state(self) -> tuple[float, float]:
-        """The same of tables that every rank has a copy of."""
+        """The same for replicated tables."""
         per_element, per_row = self.state
         return (per_element or per_row, 0.0) if self.torchrec else (per_element, per_row)
 
@@ -139,10 +139,10 @@ class MemoryModel:
         tier: ArrayLike = 0,
         cached: ArrayLike = 0,
     ) -> tuple[Array, Array]:
-        """(rows, optimizer's state) of one shard of r x c parts in HBM [bytes]; arrays broadcast (dp: 1 x 1).
+        """(rows, optimizer state) of one shard of r x c parts in HBM [bytes]; arrays broadcast (dp: 1 x 1).
 
-        hot     rows of the table that every rank has a copy of (``copies``): they are not in the parts
-        tier    below the HBM: rows of a cache of its own alone;  cached  share of the rows that it has
+        hot     rows of the table that are replicated (``copies``): they are not in the parts
+        tier    below the HBM, only rows of the table's own cache count;  cached  share of rows in that cache
         """
         t = np.asarray(table, dtype=np.int64)
         rows, state = self._held(t, self.tables.rows[t] - np.asarray(hot), r, c, self.state)
@@ -152,27 +152,27 @@ class MemoryModel:
         own = ex.part_elements(self.tables.dim[t], c) * self.tables.element_bytes[t]
         slot = np.where((code == ON_SSD) | self.below.prefetch, own, self.slot_bytes[t])
         per_slot, per_row = self.cache_state
-        mapped = ex.shard_rows(self.tables.rows[t], r) * (code != ON_SSD)  # which FBGEMM has no map of
+        mapped = ex.shard_rows(self.tables.rows[t], r) * (code != ON_SSD)  # tables without a map in FBGEMM
         cache = capacity.cache_bytes(self.cache_rows(t, r, cached), slot, per_slot, mapped, per_row)
         cache = cache * np.isin(code, WITH_CACHE)
         return np.where(code == 0, rows, cache), np.where(np.isin(code, IN_HOST), 0.0, state)
 
     def state_of(self, table: ArrayLike, r: ArrayLike, c: ArrayLike, tier: ArrayLike) -> Array:
-        """Optimizer's state of one shard below the HBM that is in HBM all the same [bytes]: that of SSDs."""
+        """Optimizer state in HBM of one shard below the HBM [bytes]: only tables on SSDs have it there."""
         t = np.asarray(table, dtype=np.int64)
         _, state = self._held(t, self.tables.rows[t], r, c, self.state)
         return np.where(np.asarray(tier) == ON_SSD, state, 0.0)
 
     def cache_rows(self, table: ArrayLike, r: ArrayLike, cached: ArrayLike) -> Array:
-        """Rows of a cache of one shard's own: whole sets."""
+        """Rows of one shard's own cache: whole sets."""
         held = np.asarray(cached) * self.tables.rows[np.asarray(table)] / np.asarray(r)
         return np.asarray(self.ways * np.ceil(held / self.ways))
 
     @cached_property
     def slot_bytes(self) -> Array:
-        """Of a row of each table's cache [T]: as long as the longest row that may be in it.
+        """Bytes of a slot of each table's cache [T]: as long as the longest row that it may hold.
 
-        Source: TorchRec has caches for each width only where they are prefetched or of rows on SSDs
+        Source: TorchRec has one cache per width only for prefetched tables or rows on SSDs
                 (``tier_loads.cache_keys``)
         """
         tables = self.tables
@@ -180,21 +180,21 @@ class MemoryModel:
         return np.array([row[tables.element_bytes == width].max() for width in tables.element_bytes])
 
     def host(self, table: ArrayLike, r: ArrayLike, c: ArrayLike, tier: ArrayLike) -> Array:
-        """Host memory of one shard with its optimizer's state [bytes]; 0 of a table that is not there."""
+        """Host memory of one shard with its optimizer state [bytes]; 0 for a table that is elsewhere."""
         t = np.asarray(table, dtype=np.int64)
         rows, state = self._held(t, self.tables.rows[t], r, c, self.state)
         return np.where(np.isin(tier, IN_HOST), rows + state, 0.0)
 
     def ssd(self, table: ArrayLike, r: ArrayLike, c: ArrayLike, tier: ArrayLike) -> Array:
-        """SSDs of one shard [bytes]; 0 of a table that is not there."""
+        """Bytes of one shard on SSDs; 0 for a table that is elsewhere."""
         t = np.asarray(table, dtype=np.int64)
         rows, _ = self._held(t, self.tables.rows[t], r, c, self.state)
         return np.where(np.asarray(tier) == ON_SSD, rows, 0.0)
 
     def copies(self, table: ArrayLike, hot: ArrayLike) -> tuple[Array, Array]:
-        """(rows, optimizer's state and kept gradients) of the copy of some rows on every rank [bytes].
+        """(rows, optimizer state and kept gradients) of the replica of some rows on every rank [bytes].
 
-        Limits: 0 rows -> 0;  all rows -> of a table that every rank has
+        Limits: 0 rows -> 0;  all rows -> those of a replicated table
         """
         t = np.asarray(table, dtype=np.int64)
         rows, state = self._held(t, np.asarray(hot, dtype=np.float64), 1, 1, self.copied_state)
@@ -210,7 +210,7 @@ class MemoryModel:
         return held, ex.shard_bytes(rows, r, elements, width, per_element, per_row) - held
 
     def held(self, plan: Plan) -> tuple[Array, Array]:
-        """(rows, optimizer's state) of every rank of a plan [bytes], each [G]."""
+        """(rows, optimizer state) of every rank of a plan [bytes], each [G]."""
         tables, ranks = plan.shards
         whole = np.array([p.ranks.size == 0 for p in plan.placements])
         t, sums = np.arange(len(self.tables)), []
@@ -221,7 +221,7 @@ class MemoryModel:
         return sums[0], sums[1]
 
     def ranks(self, plan: Plan, loads: Loads, times: PassTimes) -> PlanMemory:
-        """Bytes of every rank of a plan with these loads."""
+        """Memory of every rank of a plan with these loads [bytes]."""
         buffers = buffer_bytes(loads.values, times)
         if not plan.tier_codes.any():
             return PlanMemory(*self.held(plan), buffers)

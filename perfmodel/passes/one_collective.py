@@ -1,4 +1,4 @@
-"""``explain collective``: how the time of one collective came about, stage by stage, to what is answered."""
+"""``explain collective``: how the time of one collective is derived, stage by stage."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SAME = 1e-12
 
 @dataclass(frozen=True)
 class TimeStage:
-    """The time after one stage of its making [s]; ``changed`` whether the stage did anything at this size."""
+    """The time after one stage of its derivation [s]; ``changed``: whether it had an effect at this size."""
 
     what: str
     time_s: float
@@ -39,7 +39,7 @@ class TimeStage:
 
 @dataclass(frozen=True)
 class CollectiveExplanation:
-    """A collective with the stages that end in its time, the equation of the first, and its band.
+    """A collective with the stages that lead to its time, the equation of the first stage, and its band.
 
     doubts  parts of the standard deviation of ln t [-], which add in quadrature
     """
@@ -63,28 +63,28 @@ class CollectiveExplanation:
 
     @property
     def title(self) -> str:
-        """What is explained."""
+        """What is explained, as a heading."""
         what = f"{self.collective.replace('_', '-')} of {format_bytes(self.payload_bytes)}"
         return f"{what} on {self.group.gpus} GPUs of {self.model.machine.name}"
 
     @property
     def light(self) -> Equation:
-        """Of the speed of light of the links."""
+        """Equation of the speed-of-light bound of the links."""
         return Equation.of(speed_of_light_time)
 
     @property
     def reference(self) -> str:
-        """Where the equation of the time is from."""
+        """Where the equation of the time comes from."""
         return self.time.reference or self.time.equations[0].source
 
     @property
     def busbw_bytes_per_s(self) -> float:
-        """Bus bandwidth."""
+        """Bus bandwidth of the answer [bytes/s]."""
         factor = float(bus_factor(self.collective, self.group.gpus))
         return self.payload_bytes / self.time_s * factor
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words, for JSON."""
+        """Plain values for JSON."""
         first = self.time.equations[0]
         model = self.model
         return {
@@ -127,9 +127,9 @@ class CollectiveExplanation:
 def explain_collective(
     model: CollectiveModel, collective: str, payload_bytes: float, gpus: int, gpus_per_node: int
 ) -> CollectiveExplanation:
-    """How the time of ``model.estimate`` came about, at one size on one number of ranks.
+    """Derivation of the time that ``model.estimate`` returns, for one size and one number of ranks.
 
-    Limits: one rank -> BadInputError;  otherwise as ``model.estimate``
+    Limits: one rank -> BadInputError;  else as ``model.estimate``
     """
     if gpus == 1:
         raise BadInputError("one GPU sends nothing: 0 s.", "give --gpus 2 or more.")
@@ -182,7 +182,7 @@ def _stages(table: TimeTable, payload_bytes: float) -> Iterator[TimeStage]:
 def _anchor_terms(
     model: CollectiveModel, collective: str, group: Group, payload_bytes: float
 ) -> Iterator[Term]:
-    """The measured sizes beside the one that is asked for, of a cell that was measured."""
+    """The measured sizes next to the requested size, for a measured cell."""
     curve = model.calibration.curve(collective, group.gpus, group.domain_gpus)
     if curve is None:
         return
@@ -195,7 +195,7 @@ def _anchor_terms(
 
 
 def _link_terms(machine: Machine, group: Group) -> Iterator[Term]:
-    """Datasheet rates of the links: what the speed of light is at."""
+    """Datasheet rates of the links, which the speed-of-light bound uses."""
     keys = ["nvlink_bytes_per_s" if machine.nvlink_domain_gpus > 1 else "pcie_bytes_per_s"]
     for key in (*keys, *(["nic_bytes_per_s"] if group.domains > 1 else [])):
         yield quantity_term(key, machine.quantity(key), f"speed of light: {KEYS[key].meaning}")

@@ -1,4 +1,4 @@
-"""Collectives as if all GPUs were in one NVLink domain: what ``--scenario nvlink-everywhere`` assumes."""
+"""Collectives as if all GPUs were in one NVLink domain, as ``--scenario nvlink-everywhere`` assumes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def beyond_one_domain(
     k: Number,
     beta: Number,
 ) -> Number:
-    """Time of a collective on more GPUs than one NVLink domain has, as if they were in one.
+    """Time of a collective on more GPUs than one NVLink domain has, as if all were in one domain.
 
         t = alpha(G0) + (G - G0) a + S f / (k beta)                                 [s]
 
@@ -42,7 +42,7 @@ def beyond_one_domain(
 
 @dataclass(frozen=True)
 class OneDomain:
-    """Collectives if all GPUs were in one NVLink domain, from curves measured on a smaller one.
+    """Collectives if all GPUs were in one NVLink domain, from curves measured on a smaller domain.
 
     Limits: at most ``anchor`` GPUs -> the measured model;  more -> ``beyond_one_domain``
     """
@@ -54,23 +54,23 @@ class OneDomain:
 
     @property
     def clock(self) -> Clock:
-        """That of the measured curves."""
+        """Clock of the measured curves."""
         return self.measured.clock
 
     @property
     def calibration_id(self) -> str:
-        """The measured curves and the scenario."""
+        """Name of the measured calibration with the scenario."""
         return f"{self.measured.calibration_id} + {self.assumed.name}"
 
     def empty_s(self, collective: str, gpus: Any) -> Array:
-        """Measured floor at so many ranks, of one domain at most: one byte a peer [s]."""
+        """Measured floor at so many ranks, at most one domain: the time of one byte per peer [s]."""
         inside = np.minimum(np.asarray(gpus, dtype=np.float64), self.anchor)
         return np.asarray(self.measured.estimate(collective, inside, inside).time_s)
 
     def estimate(
         self, collective: str, payload_bytes: Any, gpus: Any, gpus_per_node: Any = None
     ) -> CollectiveEstimate:
-        """As ``CollectiveModel.estimate``; ``gpus_per_node`` means nothing here."""
+        """As ``CollectiveModel.estimate``; ``gpus_per_node`` is ignored."""
         payload, ranks = np.broadcast_arrays(
             np.asarray(payload_bytes, dtype=np.float64), np.asarray(gpus, dtype=np.float64)
         )

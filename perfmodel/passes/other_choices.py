@@ -1,4 +1,4 @@
-"""What a collective would take with each algorithm and protocol that its library could choose."""
+"""Time of a collective with each algorithm and protocol that its library could choose."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perfmodel.passes.explained_law import ExplainedLaw
 
 @dataclass(frozen=True)
 class ProtocolTimes:
-    """By ``algorithm protocol`` the time of each at one size [s]; taken: that which NCCL takes by the law."""
+    """Times at one size by ``algorithm protocol`` [s]; ``taken``: the pair that NCCL chooses by the law."""
 
     taken: str
     times_s: dict[str, float]
@@ -21,10 +21,10 @@ class ProtocolTimes:
 def choices_at(
     links: Links, collective: str, payload_bytes: float, gpus: int, gpus_per_node: int, time_s: float
 ) -> ProtocolTimes | None:
-    """The law's choices, all scaled by what was answered over the law's own time.
+    """Times of the law's candidates, each multiplied by the answered time over the law's own time.
 
-    time_s  of the collective as it was answered, with the corrections of measured cells [s]
-    Limits: two libraries, no law of rings and trees for this collective -> None
+    time_s  answered time of the collective, with the corrections by measured cells [s]
+    Limits: two libraries, or no law of rings and trees for this collective -> None
     """
     if not isinstance(links, Library) or not isinstance(links.times, CollectiveModel):
         return None

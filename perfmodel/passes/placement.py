@@ -1,4 +1,4 @@
-"""What a plan says: of every table how it is cut, how its rows come back, and which rank holds which part."""
+"""What a plan specifies: for every table its cut, its exchange, and the rank of each part."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ Ranks = NDArray[np.int64]
 
 @dataclass(frozen=True, order=True)
 class Scheme:
-    """How one table is cut and exchanged; which ranks hold the parts is a ``Placement``.
+    """How one table is cut and exchanged; a ``Placement`` adds the ranks that hold the parts.
 
-    kind        ``Exchange`` of what is looked up
+    kind        ``Exchange`` of the looked-up rows or bags
     row_parts   r [-];  col_parts  c [-]
-    hot_rows    h, its most popular rows: every rank has a copy of them, and the parts hold all others [rows]
+    hot_rows    h, its most popular rows, replicated on every rank; the parts hold all others [rows]
     tier        where the parts are: HBM, or host memory or SSDs with a share of their rows cached in HBM
     """
 
@@ -51,7 +51,7 @@ class Scheme:
 
     @property
     def copied(self) -> bool:
-        """Whether the table is on every rank."""
+        """Whether the table is replicated on every rank."""
         return bool(copied(self.kind))
 
     @property
@@ -60,25 +60,25 @@ class Scheme:
         return bool(by_domain(self.kind))
 
     def sharding(self, gpus: int, domain: int, *, inside: bool = False) -> str:
-        """Its name among ``SHARDINGS``. inside  whether all parts are in one NVLink domain"""
+        """Name of the sharding in ``SHARDINGS``. inside  whether all parts are in one NVLink domain"""
         return sharding_of(self.kind, self.row_parts, self.col_parts, gpus, domain, inside=inside)
 
     @property
     def parts(self) -> int:
-        """Shards, r c; 0 of a table that is on every rank."""
+        """Number of shards, r c; 0 for a replicated table."""
         return 0 if self.copied else self.row_parts * self.col_parts
 
     @staticmethod
     def by_rows(gpus: int) -> Scheme:
-        """Rows over all GPUs, with the usual exchange."""
+        """Row-wise over all GPUs, with the usual exchange."""
         return Scheme.named(ROW_WISE, gpus, gpus)
 
     @staticmethod
     def named(name: str, gpus: int, domain: int, row_parts: int = 1, col_parts: int = 1) -> Scheme:
-        """The scheme that one of ``SHARDINGS`` stands for, with its usual exchange.
+        """The scheme that a name of ``SHARDINGS`` stands for, with its usual exchange.
 
         gpus  G;  domain  g, ranks of one NVLink domain (G where one domain holds all)
-        row_parts  used by 3d alone;  col_parts  by column-wise, table-column-wise, grid and 3d
+        row_parts  used by 3d only;  col_parts  used by column-wise, table-column-wise, grid and 3d
         Limits: unknown name -> BadInputError;  one domain -> table-row-wise is row-wise
         """
         if name not in SHARDINGS:
@@ -88,14 +88,14 @@ class Scheme:
 
 
 COPY = Scheme(Exchange.DP)
-"""Of a table that is on every rank."""
+"""Scheme of a replicated table."""
 WHOLE = Scheme(Exchange.RB)
-"""Of a table that is on one rank."""
+"""Scheme of a table that is whole on one rank."""
 
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """One table's scheme and who holds its shards.
+    """A table's scheme and the ranks that hold its shards.
 
     ranks  [r c]: the rank of row part i and column part j is ``ranks[i c + j]``; empty for data-parallel
     """
@@ -105,18 +105,18 @@ class Placement:
 
     @staticmethod
     def of(scheme: Scheme, ranks: Iterable[int] = ()) -> Placement:
-        """From any integers."""
+        """A placement from any integers."""
         return Placement(scheme, np.fromiter(ranks, dtype=np.int64))
 
     def sharding(self, gpus: int, domain: int) -> str:
-        """Its name among ``SHARDINGS``."""
+        """Name of the sharding in ``SHARDINGS``."""
         inside = self.ranks.size > 0 and np.ptp(self.ranks // domain) == 0
         return self.scheme.sharding(gpus, domain, inside=bool(inside))
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Placements of all tables on G ranks, checked when it is made.
+    """Placements of all tables on G ranks, checked on construction.
 
     gpus    G;  domain  g, ranks of one NVLink domain: ranks d g .. d g + g - 1 are domain d
     Limits: more row parts than rows, more column parts than columns, a rank that does not exist or holds two
@@ -141,8 +141,8 @@ class Plan:
                 f"{counted(len(self.tables), 'table')} of {self.tables.model}.",
                 "give one for every table.",
             )
-        checked = set()  # of equal tables that are placed alike, one
-        placed = set[int]()  # of tables that are placed alike, one
+        checked = set()  # one of each kind of equally placed equal tables
+        placed = set[int]()  # one of each kind of equally placed tables
         shapes = zip(self.tables.rows.tolist(), self.tables.dim.tolist(), strict=True)
         for at, (shape, placement) in enumerate(zip(shapes, self.placements, strict=True)):
             if (shape, id(placement)) not in checked:
@@ -182,7 +182,7 @@ class Plan:
             self._check_domains(name, scheme, ranks.reshape(scheme.row_parts, scheme.col_parts))
 
     def _check_domains(self, name: str, scheme: Scheme, ranks: Ranks) -> None:
-        """Every column part fills whole domains: as many ranks in each of its domains as there are."""
+        """Check that each column part fills whole domains: in each of them, all ranks of the domain."""
         for column in ranks.T:
             _, counts = np.unique(column // self.domain, return_counts=True)
             if (counts != self.domain).any():
@@ -209,44 +209,44 @@ class Plan:
 
     @cached_property
     def hot_rows(self) -> Ranks:
-        """Rows of every table that are on every rank as well, shape [T]."""
+        """Rows of every table that are replicated, shape [T]."""
         return np.array([p.scheme.hot_rows for p in self.placements], dtype=np.int64)
 
     @cached_property
     def tier_codes(self) -> Ranks:
-        """Where every table is, shape [T]: 0 for HBM (``allowed_tiers.CODES``)."""
+        """Code of every table's tier, shape [T]: 0 for HBM (``allowed_tiers.CODES``)."""
         return np.array([CODES[p.scheme.tier.kind] for p in self.placements], dtype=np.int64)
 
     @cached_property
     def cached_shares(self) -> NDArray[np.float64]:
-        """Share of the rows of every table that its cache is sized for, shape [T]; 0 without a cache."""
+        """Share of every table's rows that its cache is sized for, shape [T]; 0 without a cache."""
         return np.array([p.scheme.tier.cached or 0.0 for p in self.placements])
 
     @property
     def tiers(self) -> tuple[Tier, ...]:
-        """Where every table is."""
+        """Tier of every table."""
         return tuple(p.scheme.tier for p in self.placements)
 
     @property
     def schemes(self) -> tuple[NDArray[Any], ...]:
-        """Exchange, row and column parts, hot rows, tier and cached share of every table, each [T]."""
+        """(exchange, row parts, column parts, hot rows, tier, cached share) of every table, each [T]."""
         cut = self.kinds, self.row_parts, self.col_parts, self.hot_rows
         return (*cut, self.tier_codes, self.cached_shares) if self.tier_codes.any() else cut
 
     @cached_property
     def shards(self) -> tuple[Ranks, Ranks]:
-        """(table, rank) of every shard that has one holder, shapes [S]."""
+        """(table, rank) of every shard that is not replicated, shapes [S]."""
         sizes = [p.ranks.size for p in self.placements]
         return np.repeat(np.arange(len(sizes)), sizes), np.concatenate([p.ranks for p in self.placements])
 
     def replaced(self, at: int, placement: Placement) -> Plan:
-        """This plan with table ``at`` placed otherwise."""
+        """This plan with another placement for table ``at``."""
         placements = (*self.placements[:at], placement, *self.placements[at + 1 :])
         return Plan(self.tables, placements, self.gpus, self.domain)
 
 
 def check_scheme(name: str, rows: int, dim: int, scheme: Scheme, gpus: int, domain: int) -> None:
-    """Whether a table of that shape can be cut so on that many GPUs; BadInputError says why not."""
+    """Check that a table of that shape can be cut so on that many GPUs; BadInputError says why not."""
     r, c, kind, hot = scheme.row_parts, scheme.col_parts, scheme.kind, scheme.hot_rows
     problem: tuple[str, str] | None = None
     tier = scheme.tier
@@ -290,13 +290,13 @@ def check_scheme(name: str, rows: int, dim: int, scheme: Scheme, gpus: int, doma
 
 
 def uniform_plan(tables: PlanTables, name: str, gpus: int, domain: int, col_parts: int = 1) -> Plan:
-    """Every table sharded alike, tables dealt to GPUs (or domains) in turn; a start, not a good plan.
+    """Every table sharded in the same way, tables dealt to GPUs (or domains) in turn: a start for a search.
 
     name  of ``SHARDINGS``. Tables with fewer rows than row parts are data-parallel, as in a projection.
     Limits: unknown name -> BadInputError
     """
     placements: list[Placement] = []
-    at, again = 0, math.lcm(gpus, max(gpus // domain, 1) * domain)  # turns after which ranks come again
+    at, again = 0, math.lcm(gpus, max(gpus // domain, 1) * domain)  # turns after which the same ranks recur
     usual = Scheme.named(name, gpus, domain, col_parts=col_parts)
     made: dict[tuple[Scheme, int], tuple[Placement, int]] = {}
     for rows in tables.rows.tolist():
@@ -312,7 +312,7 @@ def uniform_plan(tables: PlanTables, name: str, gpus: int, domain: int, col_part
 
 
 def _dealt(name: str, scheme: Scheme, at: int, gpus: int, domain: int) -> tuple[Sequence[int], int]:
-    """Ranks of the next table, and by how much the dealer moves on."""
+    """(ranks of the next table, number of ranks by which the dealer moves on)."""
     count = scheme.parts
     if scheme.by_domain:
         groups = [(at + j) % (gpus // domain) for j in range(scheme.col_parts)]

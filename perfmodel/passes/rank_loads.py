@@ -1,4 +1,4 @@
-"""Loads as numbers: of a shard, of a table on every rank, of all ranks of a plan."""
+"""Loads as arrays: of a shard, of a table on every rank, of all ranks of a plan."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ShardLoads:
-    """What sharding tables in some ways costs; arrays of shape [..., K].
+    """Loads of sharded tables, by table and scheme; arrays of shape [..., K].
 
-    own         of *one shard*, on the rank that holds it
-    everywhere  of the *whole table*, on every rank: what it does for its own samples
+    own         load of *one shard*, on the rank that holds it
+    everywhere  load of the *whole table*, on every rank, for the rank's own samples
     """
 
     own: Array
     everywhere: Array
 
     def at(self, index: NDArray[np.int64]) -> ShardLoads:
-        """Those at some positions."""
+        """The loads at some positions."""
         return ShardLoads(self.own[index], self.everywhere[index])
 
 
@@ -36,14 +36,14 @@ class Loads:
 
     @property
     def most(self) -> Array:
-        """The busiest rank's, shape [K]: what ``Evaluator.step_times`` takes."""
+        """Largest load over ranks, shape [K], as ``Evaluator.step_times`` needs it."""
         return np.asarray(self.values.max(axis=1))
 
     @property
     def mean(self) -> Array:
-        """Mean over ranks, shape [K]: what a perfect balance of the same shards would have."""
+        """Mean load over ranks, shape [K]: the loads if the same shards were perfectly balanced."""
         return np.asarray(self.values.mean(axis=1))
 
     def of(self, resource: Resource) -> Array:
-        """One resource on every rank, shape [G]."""
+        """Load of one resource on every rank, shape [G]."""
         return np.asarray(self.values[resource])

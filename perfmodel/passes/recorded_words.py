@@ -1,4 +1,4 @@
-"""A recorded number in words: each named step with its letters, the numbers in them, and its value."""
+"""A recorded number in words: each named step with its letters, its numbers, and its value."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NAMES = {unit: name for name, unit in _UNITS.items() if unit != BYTES}
 
 
 def recorded_quantity(symbol: str, quantity: Quantity, meaning: str) -> Recorded:
-    """A constant with where it is from."""
+    """A constant as a recorded number, with its source."""
     unit, source, sure = _UNITS.get(quantity.unit, PLAIN), quantity.source, str(quantity.evidence)
     return Recorded(quantity.value, unit, symbol=symbol, meaning=meaning, source=source, evidence=sure)
 
@@ -39,9 +39,9 @@ def recorded_parts(
     beside: Sequence[Recorded] = (),
     words: Sequence[str] = (),
 ) -> TimeParts:
-    """How a time is made: equations of some functions, every letter of its record, and its working.
+    """The derivation of a time: equations of some functions, every letter in its record, and its working.
 
-    beside  constants that are in its operands already, explained too;  words  that follow the working
+    beside  constants already in its operands that are explained too;  words  lines after the working
     """
     terms = {term.symbol: term for each in (number, *beside) for term in recorded_terms(each)}
     made = tuple(term for term in terms.values() if term.symbol != number.symbol)
@@ -49,19 +49,19 @@ def recorded_parts(
 
 
 def letters_text(number: Recorded) -> str:
-    """``m × inside + n × network``: how the number came about, in letters."""
+    """The expression in letters: ``m × inside + n × network``."""
     return _written(number, values=False, top=True)[0]
 
 
 def value_text(number: Recorded) -> str:
-    """``246 µs``: the value with its unit."""
+    """The value with its unit: ``246 µs``."""
     return _text(number, number.value)
 
 
 def working_lines(number: Recorded, apart: Sequence[Recorded] = ()) -> Iterator[str]:
     """``hops = m × inside + n × network = 133 × 1.47 µs + 18 × 2.82 µs = 246 µs``, operands first.
 
-    apart  steps whose own operands are left out
+    apart  steps whose own operands are omitted
     """
     stop = {id(each) for each in apart}
     made = (step for step in steps_of(number, apart) if step.form and id(step) not in stop)
@@ -74,7 +74,7 @@ def _line(step: Recorded) -> str:
 
 
 def recorded_terms(number: Recorded, apart: Sequence[Recorded] = ()) -> Iterator[Term]:
-    """Every letter of ``working_lines``: what is given with its source and interval, and the named steps."""
+    """Every letter in ``working_lines``: given numbers with source and interval, and the named steps."""
     for step in steps_of(number, apart):
         text = value_text(step)
         if step.low is not None and step.high is not None:
@@ -91,7 +91,7 @@ def _text(number: Recorded, value: float) -> str:
 
 
 def _written(number: Number, values: bool, top: bool = False) -> tuple[str, int]:
-    """An expression and how tightly it holds together; a named operand is its letter or its value."""
+    """(expression, its binding strength); a named operand is written as its letter or its value."""
     if not isinstance(number, Recorded):
         return f"{float(number):.4g}", ATOM
     if not number.form or (number.symbol and not top):

@@ -1,7 +1,7 @@
-"""Shardings and exchanges: the one place where each has its names, and what is true of each.
+"""Shardings and exchanges: the only place with their names and properties.
 
-Code elsewhere asks what a scheme has (``copied``, ``by_domain`` ...), not for its name or its code. What it
-costs is in ``model.exchanges``; which GPUs hold which part of a table is in a ``Placement``.
+Other code asks for a property of a scheme (``copied``, ``by_domain`` ...), not for its name or code. Its
+costs are in ``model.exchanges``; a ``Placement`` says which GPUs hold which part of a table.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from perfmodel.schema.files import unknown_name
 
 @dataclass(frozen=True)
 class Facts:
-    """What is true of an exchange.
+    """Properties of an exchange.
 
-    word       on screens, and in rules of what a table may be;  label  the same in a sentence
-    reduction  in ``--reduction``, of partial bags; "": it is none;  also  other names that are read
-    hot        the most popular rows may be on every rank as well
-    torchrec   why TorchRec does not have it; "": it has
+    word       on screens, and in constraints on tables;  label  the same in a sentence
+    reduction  name in ``--reduction``, of partial bags; "": not a reduction;  also  other accepted names
+    hot        whether the most popular rows may be replicated
+    torchrec   why TorchRec does not have it; "" if it has
     """
 
     word: str
@@ -32,7 +32,7 @@ class Facts:
 
 
 class Exchange(IntEnum):
-    """How looked-up rows or bags reach the samples' owners; arrays hold the codes."""
+    """How looked-up rows or bags get to the GPUs of the samples; arrays hold the codes."""
 
     DP = 0
     RB = 1
@@ -43,7 +43,7 @@ class Exchange(IntEnum):
 
     @property
     def facts(self) -> Facts:
-        """What is true of it."""
+        """Properties of this exchange."""
         return _FACTS[self]
 
     @property
@@ -53,7 +53,7 @@ class Exchange(IntEnum):
 
     @property
     def legend(self) -> str:
-        """``bags: bags or their parts go to the samples' GPUs``"""
+        """Line of a legend: ``bags: bags or their parts go to the samples' GPUs``"""
         return f"{self.facts.word}: {self.facts.label}"
 
 
@@ -81,61 +81,61 @@ _FACTS = {
 EXCHANGED = (Exchange.RB, Exchange.SPARSE, Exchange.UB, Exchange.TWO_LEVEL, Exchange.RS)
 """Exchanges in which something is sent, in the order in which they are tried."""
 PARTIAL = tuple(kind for kind in Exchange if kind.facts.reduction)
-"""Exchanges of bags or their parts, of which lengths and ids go to the holders."""
+"""Exchanges of bags or partial bags, for which lengths and ids go to the holders."""
 HOT = tuple(kind for kind in Exchange if kind.facts.hot)
-"""Exchanges of tables whose hot rows may be on every rank as well."""
+"""Exchanges of tables whose hot rows may be replicated."""
 AUTO = "auto"
 REDUCTIONS: dict[str, Exchange | None] = {AUTO: None} | {
     kind.facts.reduction: kind for kind in (Exchange.RS, Exchange.RB, Exchange.TWO_LEVEL, Exchange.SPARSE)
 }
-"""How partial bags of a row-wise pass become bags, by the names of ``--reduction``."""
+"""How a row-wise pass reduces partial bags to bags, by the names of ``--reduction``."""
 
 
 FLAT = Exchange.RS
-"""Of rows over all GPUs, the usual exchange."""
+"""Usual exchange for rows over all GPUs."""
 
 
 def exchanges_of(library: str) -> tuple[Exchange, ...]:
-    """How partial bags of rows over all GPUs may become bags with a library's collectives.
+    """Exchanges with which a library's collectives can reduce row parts on all GPUs to bags.
 
-    NVSHMEM 2.9 has no reduce-scatter; of ``best`` the library, and so the exchange, is chosen by size.
+    NVSHMEM 2.9 has no reduce-scatter; ``best`` chooses the library, and so the exchange, by size.
     """
     known = {"best": (Exchange.RS, Exchange.RB), "nvshmem": (Exchange.RB,)}
     return known.get(library, (Exchange.RS,))
 
 
 def copied(exchange: Any) -> Any:
-    """Whether every rank has the table, of one code or each of an array."""
+    """Whether the table is replicated on every rank; for a code or an array of codes."""
     return exchange == Exchange.DP
 
 
 def by_domain(exchange: Any) -> Any:
-    """Whether row parts fill whole NVLink domains, whose ranks reduce together; one code or an array."""
+    """Whether row parts fill whole NVLink domains that reduce first; for a code or an array of codes."""
     return exchange == Exchange.TWO_LEVEL
 
 
 def over_all(exchange: Any) -> Any:
-    """Whether row parts are on all ranks, which reduce together; one code or an array."""
+    """Whether row parts are on all ranks, which reduce together; for a code or an array of codes."""
     return exchange == Exchange.RS
 
 
 def sends_rows(exchange: Any) -> Any:
-    """Whether rows travel, not bags or their parts; one code or an array."""
+    """Whether rows are sent, not bags or partial bags; for a code or an array of codes."""
     return exchange == Exchange.UB
 
 
 def asks_once(exchange: Any) -> Any:
-    """Whether a rank asks for a row once, however many of its samples need it; one code or an array."""
+    """Whether a rank requests a row once, however many samples need it; for a code or an array of codes."""
     return exchange == Exchange.UB
 
 
 def unfilled(exchange: Any, row_parts: Any) -> Any:
-    """Codes of exchanges; of a table in one row part every bag is full, so sparse bags count as all bags."""
+    """Codes of exchanges, where sparse bags of a table in one row part become all bags: every bag is full."""
     return exchange - (Exchange.SPARSE - Exchange.RB) * ((exchange == Exchange.SPARSE) & (row_parts == 1))
 
 
 def fits(exchange: Exchange, row_parts: int, col_parts: int, gpus: int, domain: int) -> bool:
-    """Whether a table in r x c parts on G GPUs in NVLink domains of g may be exchanged so."""
+    """Whether a table in r x c parts can have this exchange on G GPUs in NVLink domains of g."""
     r, c = row_parts, col_parts
     return {
         Exchange.DP: (r, c) == (1, 1),
@@ -148,12 +148,12 @@ def fits(exchange: Exchange, row_parts: int, col_parts: int, gpus: int, domain: 
 
 
 def exchange_named(text: str) -> Exchange | None:
-    """The exchange that any of its names means, however it is hyphened; None: no name of one."""
+    """The exchange that any of its names means, with any hyphens; None if it is no such name."""
     return _BY_NAME.get(_plain(text).removeprefix("row-wise-"))
 
 
 def usual_reduction(text: str) -> str:
-    """A name of ``--reduction`` as ``REDUCTIONS`` has it; what names none of them stays as it was typed."""
+    """The spelling of a ``--reduction`` in ``REDUCTIONS``; an unknown name is returned as typed."""
     kind = exchange_named(text)
     return (kind.facts.reduction if kind else "") or text
 
@@ -171,7 +171,7 @@ _BY_NAME = {
 
 
 class RowParts(Enum):
-    """How many row parts a sharding has."""
+    """Rule for the number of row parts of a sharding."""
 
     ONE = "one"
     DOMAIN = "one for each GPU of an NVLink domain"
@@ -181,12 +181,12 @@ class RowParts(Enum):
 
 @dataclass(frozen=True)
 class Sharding:
-    """A way to cut a table, as TorchRec and EMBark call it.
+    """A way to cut a table, as TorchRec and EMBark name it.
 
-    label     what it means;  exchange  its usual one;  rows  how many row parts
-    columns   GPUs that column parts may be on: "" where there are none, else gpus, domain, domains or any
-    torchrec  TorchRec's ShardingType; "": none;  also  other names that are read
-    other     who runs it where TorchRec does not; "": nobody has published that
+    label     its meaning;  exchange  its usual exchange;  rows  rule for its row parts
+    columns   where column parts may be: "" for no column parts, else gpus, domain, domains or any
+    torchrec  TorchRec's ShardingType; "": none;  also  other accepted names
+    other     who runs it, if not TorchRec; "": nobody has published that
     """
 
     name: str
@@ -200,7 +200,7 @@ class Sharding:
 
     @property
     def runs(self) -> str:
-        """Who runs it; "": nobody has published that."""
+        """Who runs this sharding; "": nobody has published that."""
         return "TorchRec" if self.torchrec else self.other
 
     @property
@@ -210,15 +210,15 @@ class Sharding:
 
     @property
     def inside(self) -> bool:
-        """Whether column parts are in one NVLink domain."""
+        """Whether all column parts are in one NVLink domain."""
         return self.columns == "domain"
 
     def row_parts(self, gpus: int, domain: int, asked: int = 1) -> int:
-        """r on G GPUs in domains of g. asked  where it may be any"""
+        """r, row parts on G GPUs in domains of g. asked  their number where any is allowed"""
         return {RowParts.ONE: 1, RowParts.DOMAIN: domain, RowParts.ALL: gpus, RowParts.ANY: asked}[self.rows]
 
     def most_columns(self, gpus: int, domain: int) -> int:
-        """Column parts that there are GPUs for, each with the least row parts."""
+        """Largest number of column parts for which there are GPUs, with the fewest row parts."""
         return {"": 1, "gpus": gpus, "domain": domain, "domains": gpus // domain, "any": gpus // 2}[
             self.columns
         ]
@@ -269,12 +269,12 @@ _ROWS_OVER_ALL = {
     Exchange.UB: ("unique rows are sent, and pooled where they arrive", _EMBARK),
 }
 SHARDINGS = {each.name: each for each in _CUTS}
-"""Ways to cut a table."""
+"""Ways to cut a table, by name."""
 BY_DOMAIN = Exchange.TWO_LEVEL.facts.reduction
 BY_ROWS = tuple(kind.facts.reduction for kind in _ROWS_OVER_ALL if kind.facts.reduction)
-"""Of ``REDUCTIONS`` those that are not a flat exchange."""
+"""Names in ``REDUCTIONS`` other than the flat exchange."""
 SHORT = {kind: kind.key.replace("_", "-") for kind in _ROWS_OVER_ALL}
-"""Exchanges that row-wise may have besides its usual one, by which ``--sharding`` names it too."""
+"""Exchanges of row-wise besides its usual one, with the suffix that names them in ``--sharding``."""
 WAYS = SHARDINGS | {
     f"{ROW_WISE}-{short}": Sharding(
         f"{ROW_WISE}-{short}",
@@ -286,18 +286,18 @@ WAYS = SHARDINGS | {
     )
     for kind, short in SHORT.items()
 }
-"""Ways to shard all tables alike: the cuts with their usual exchange, row-wise with three others."""
+"""Ways to shard all tables uniformly: each cut with its usual exchange, row-wise also with three others."""
 ROWS_ONCE = f"{ROW_WISE}-{SHORT[Exchange.UB]}"
-"""The way of which unique rows are sent."""
+"""The way in which unique rows are sent."""
 _WAY_BY_NAME = {_plain(name): each for each in WAYS.values() for name in (each.name, *each.also)}
 OF_TORCHREC = {each.torchrec: each for each in _CUTS if each.torchrec}
-"""By TorchRec's ShardingType."""
+"""Shardings by TorchRec's ShardingType."""
 
 
 def way_named(text: str, more: str = "all") -> str:
-    """The way that a user typed, by its name in ``WAYS``.
+    """The name in ``WAYS`` of the way that a user typed.
 
-    more  a name that is taken beside them where it is asked, for the refusal
+    more  a further name that the caller accepts, for the error message
     Limits: unknown name -> BadInputError
     """
     found = _WAY_BY_NAME.get(_plain(text))
@@ -311,7 +311,7 @@ def way_named(text: str, more: str = "all") -> str:
 
 
 def usual_way(exchange: Exchange, *, cut: bool) -> str:
-    """The shortest name of a way to shard tables that has this exchange.
+    """The shortest name of a way to shard tables with this exchange.
 
     cut  whether tables are in several parts
     """
@@ -323,9 +323,9 @@ def usual_way(exchange: Exchange, *, cut: bool) -> str:
 
 
 def torchrec_type(exchange: Exchange, *, cut: bool) -> str:
-    """TorchRec's ShardingType of tables that are exchanged so; "": none.
+    """TorchRec's ShardingType of tables with this exchange; "" if it has none.
 
-    cut  whether any of them has column parts
+    cut  whether any table has column parts
     """
     found = [each for each in _CUTS if each.exchange == exchange and each.torchrec and not each.inside]
     return next(
@@ -338,7 +338,7 @@ def sharding_of(
 ) -> str:
     """The name among ``SHARDINGS`` of a table in r x c parts.
 
-    inside  whether all of them are in one NVLink domain
+    inside  whether all parts are in one NVLink domain
     """
     if copied(exchange):
         return DATA_PARALLEL

@@ -35,39 +35,39 @@ BACKENDS = (*(str(b) for b in Backend), BEST)
 
 
 def list_scenarios() -> list[str]:
-    """The real cluster, and every shipped scenario file."""
+    """Names of all scenarios: the real cluster, then every shipped scenario file."""
     return [CLUSTER, *list_scenario_files()]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A machine under a scenario: what a projection computes with."""
+    """A machine under a scenario: what a projection is computed for."""
 
     machine: Machine
     links: Links
     constants: Constants
     scenario: str
     backend: str
-    clock: str | None = None  # as asked for; the clocks that are used are those of ``links``
+    clock: str | None = None  # as the user set it; ``links`` has the clocks in use
     calibration: str | Path | None = None
     notes: tuple[str, ...] = ()
-    kernels: KernelConstants | None = None  # of the calibration: they are in ``machine`` already
-    asked_kernels: str | None = None  # one of ``IMPLEMENTATIONS``, as asked for
+    kernels: KernelConstants | None = None  # of the calibration: already contained in ``machine``
+    asked_kernels: str | None = None  # one of ``IMPLEMENTATIONS``, as the user set it
     handover: Handover = field(default_factory=Handover)
 
     @property
     def kernel_library(self) -> str:
-        """Whose kernels the constants are of: timed or asked for ones; else FBGEMM's, which TorchRec runs."""
+        """Library whose kernel constants are used: timed or requested; else FBGEMM, which TorchRec runs."""
         return self.kernels.implementation if self.kernels else self.asked_kernels or IMPLEMENTATIONS[0]
 
     @property
     def kernel_clock(self) -> Clock:
-        """How the kernels' times were taken; those of a machine file are of back-to-back launches."""
+        """Clock on which the kernels were timed; a machine file has times of back-to-back launches."""
         return self.kernels.clock if self.kernels else Clock.STREAM
 
     @property
     def one_domain(self) -> bool:
-        """Whether all GPUs are taken to be in one NVLink domain."""
+        """Whether the scenario puts all GPUs into one NVLink domain."""
         return self.scenario != CLUSTER
 
 
@@ -88,10 +88,10 @@ def load_setting(
     models: Models | None = None,
     kernels: str | None = None,
 ) -> Setting:
-    """The libraries of ``machine`` (as the user changed it) under ``scenario``.
+    """The libraries of ``machine`` (with the user's changes) under ``scenario``.
 
-    models   those that other settings have loaded
-    kernels  one of ``IMPLEMENTATIONS``; None: the first of them that the calibration has, else the machine's
+    models   models that were loaded for other settings
+    kernels  one of ``IMPLEMENTATIONS``; None: the calibration's first, else the machine file's
     Limits: unknown backend or scenario -> BadInputError; no curves for the library -> NoCalibrationError
     """
     if backend not in BACKENDS:
@@ -139,7 +139,7 @@ def load_setting(
 
 
 def of_its_file(machine: Machine) -> tuple[str, ...]:
-    """What is said of a machine file that keeps the name of a shipped machine and has other values."""
+    """Note on a machine file that keeps the name of a shipped machine but has other values."""
     keys = sorted(machine.overrides - set(machine.what_ifs))
     if not keys:
         return ()
@@ -155,7 +155,7 @@ def of_its_file(machine: Machine) -> tuple[str, ...]:
 
 
 def of_another_memory(machine: Machine) -> tuple[str, ...]:
-    """What is said of a copied file with another memory, whose kernels' rates are still the shipped ones."""
+    """Note on a copied machine file with another memory, whose kernel rates are still the shipped ones."""
     like, rates = copied_rates(machine)
     if not rates:
         return ()
@@ -170,13 +170,13 @@ def of_another_memory(machine: Machine) -> tuple[str, ...]:
 
 
 def _own_calibration(times: CollectiveTimes) -> Calibration | None:
-    """The calibration behind the times, if it is of this very machine."""
+    """The calibration behind the times, if it was measured on this machine."""
     model = times.measured if isinstance(times, OneDomain) else times
     return model.calibration if isinstance(model, CollectiveModel) and not model.borrowed else None
 
 
 def kernel_choices(setting: Setting) -> list[str]:
-    """Implementations whose kernels a projection on this setting can take, those taken unasked first."""
+    """Implementations whose kernels this setting can use, the default first."""
     own = None if isinstance(setting.links, Faster) else _own_calibration(setting.links.times)
     if own is not None and own.kernels is not None:
         return [name for name in IMPLEMENTATIONS if own.kernels_of(name) is not None]
@@ -184,7 +184,7 @@ def kernel_choices(setting: Setting) -> list[str]:
 
 
 def _chosen(calibration: Calibration, asked: str | None) -> KernelConstants | None:
-    """The kernels of a calibration that are asked for. Limits: others were timed -> NoKernelsError"""
+    """The requested kernels of a calibration. Limits: only others were timed -> NoKernelsError"""
     found = calibration.kernels_of(asked)
     if found is None and calibration.kernels is not None:
         timed = [one.implementation for one in (calibration.kernels, *calibration.more_kernels)]
@@ -196,15 +196,15 @@ def _chosen(calibration: Calibration, asked: str | None) -> KernelConstants | No
 
 
 def is_published(machine: Machine) -> bool:
-    """Whether the machine's gather rate stands for what others published of kernels on GPUs."""
+    """Whether the machine's gather rate comes from publications about kernels on GPUs."""
     gather = machine.quantity("gather_bytes_per_s")
     return gather.evidence is Evidence.TRANSFERRED and "gather_bytes_per_s" not in machine.overrides
 
 
 def _with_published(machine: Machine, asked: str | None, constants: Constants) -> Machine:
-    """The machine with what is published of the kernels that are asked for; its file stands for FBGEMM's.
+    """The machine with published rates of the requested kernels; the machine file has those of FBGEMM.
 
-    Limits: kernels of which nothing is published -> NoKernelsError
+    Limits: nothing is published of these kernels -> NoKernelsError
     """
     if asked in (None, IMPLEMENTATIONS[0]):
         return machine
@@ -221,7 +221,7 @@ def _with_published(machine: Machine, asked: str | None, constants: Constants) -
 
 
 def _with_kernels(machine: Machine, calibration_id: str, fitted: KernelConstants | None) -> Machine:
-    """The machine with the kernel constants that a calibration measured, but for a user's own what-ifs."""
+    """The machine with the kernel constants that a calibration measured, except the user's own what-ifs."""
     if fitted is None:
         return machine
     source = f"calibration {calibration_id}"
@@ -241,7 +241,7 @@ def _with_kernels(machine: Machine, calibration_id: str, fitted: KernelConstants
 
 
 def _with_fewer_cards(machine: Machine) -> Machine:
-    """A what-if of ``nics_per_node`` changes each GPU's share of them (``rates.card_rate``)."""
+    """A what-if of ``nics_per_node`` changes each GPU's share of the cards (``rates.card_rate``)."""
     rate = card_rate(machine)
     return (
         machine
@@ -251,9 +251,9 @@ def _with_fewer_cards(machine: Machine) -> Machine:
 
 
 def _with_memory_rates(machine: Machine, assumed: ScenarioFile | None) -> tuple[Machine, tuple[str, ...]]:
-    """A what-if of ``hbm_bytes_per_s`` scales what kernels reach of it, unless that is set itself.
+    """A what-if of ``hbm_bytes_per_s`` scales the rates that kernels reach, unless those are set too.
 
-    The note says so. Limits: done twice -> the same machine
+    A note says so. Limits: applied twice -> the same machine
     """
     if "hbm_bytes_per_s" not in machine.overrides:
         return machine, ()
@@ -272,7 +272,7 @@ def _with_memory_rates(machine: Machine, assumed: ScenarioFile | None) -> tuple[
 
 
 def _under(assumed: ScenarioFile, machine: Machine) -> Machine:
-    """The scenario's machine values, but never over a user's own what-if."""
+    """The machine with the scenario's values, except the user's own what-ifs."""
     if machine.name != assumed.machine_values_of:
         return machine
     values = {key: q.value for key, q in assumed.machine.items() if key not in machine.overrides}
@@ -297,7 +297,7 @@ def _library(
 
 
 def _anchor(machine: Machine, assumed: ScenarioFile) -> int:
-    """GPUs of the widest domain whose curves hold; a machine without NVLink has none."""
+    """GPUs of the widest domain for which there are curves; 1 for a machine without NVLink."""
     if machine.nvlink_domain_gpus == 1:
         raise BadInputError(
             f"scenario {assumed.name} widens an NVLink domain, and {machine.name} has none.",
@@ -313,7 +313,7 @@ def _best(
     assumed: ScenarioFile | None,
     models: Models,
 ) -> tuple[Links, tuple[str, ...]]:
-    """NCCL and NVSHMEM at one clock if both have it, else each at its own, said in a note."""
+    """NCCL and NVSHMEM, at one clock if both have it, else each at its own clock, with a note."""
     if calibration is not None:
         raise BadInputError(
             f"--calibration {calibration} is one library; --backend best compares two.",

@@ -1,4 +1,4 @@
-"""Whose time it is: of each GPU at its own bytes, and of each shard and copy that it holds."""
+"""Attribution of time: to each GPU for its own bytes, and to each shard and replica that it holds."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ Ints = NDArray[np.int64]
 _TAKEN_AT = {"gather_host": (Resource.IN_PLACE,), "read_ssd": (Resource.SSD_READ,)}
 _POOLED = (Resource.FETCHED, Resource.SSD_READ, Resource.SSD_WRITTEN)
 _OF_COPIES = (Resource.GATHER_DRAM, Resource.SORT, Resource.UPDATE_DRAM, Resource.COPIED_GRADIENTS)
-"""What every rank has of a table that is cut only because of the copies of its hot rows."""
+"""What every rank has of a cut table only because its hot rows are replicated."""
 
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """Times of a plan by GPU and by what the GPU holds.
+    """Times of a plan by GPU, and by shard or replica on the GPU.
 
-    names   of the S steps that take time, in order;  step_s [S]  their times: those of the busiest GPU
-    own_s   [S, G] what each step would take if every GPU had as many bytes as this one: the rest of a
-            step it waits
-    A shard's part of a GPU's step is its part of the bytes that the step is taken at.
+    names   of the S steps that take time, in order;  step_s [S]  their times, set by the busiest GPU
+    own_s   [S, G] time of each step if every GPU had as many bytes as this GPU: it waits for the rest of
+            the step
+    A shard's part of a GPU's step is its part of the bytes that determine the step.
     Source: the curves of the steps (``PassTimes.exact``); the hand-over is the same on every GPU
-    Limits: alike GPUs -> ``own_s`` is ``step_s`` on all;  shards, copies and what a GPU does for its own
+    Limits: equal GPUs -> ``own_s`` is ``step_s`` on all;  shards, replicas and a GPU's work for its own
             samples add up to ``own_s`` without the hand-over
     """
 
@@ -44,7 +44,7 @@ class Shares:
 
     @staticmethod
     def of(evaluator: Evaluator, plan: Plan, cost: StepCost) -> Shares:
-        """Of a plan with what it costs."""
+        """The shares of a plan, from its cost."""
         loads, steps = evaluator.loads(plan), evaluator.steps_by_name
         own = [
             _own(evaluator, steps[row.name], loads)
@@ -57,18 +57,18 @@ class Shares:
 
     @property
     def total_s(self) -> Array:
-        """Of all steps, [G]."""
+        """Own time of each GPU, all steps together, [G]."""
         return np.asarray(self.own_s.sum(axis=0))
 
     @property
     def waiting(self) -> float:
-        """Share of the time that a GPU waits for busier ones, on average [-]. Limits: alike GPUs -> 0"""
+        """Share of the time that a GPU waits for busier GPUs, on average [-]. Limits: equal GPUs -> 0"""
         whole = float(self.step_s.sum())
         return 1 - float(self.total_s.mean()) / whole if whole > 0 else 0.0
 
     @cached_property
     def _rates(self) -> tuple[list[Step], Ints, Array]:
-        """Steps that move bytes; of each on every rank the resource that it is taken at, and time a byte."""
+        """(steps that move bytes; per step and rank, the resource that limits it; its seconds per byte)."""
         known = self.evaluator.steps_by_name
         steps = [known[name] for name in self.names if name in known]
         found, rates = [], []
@@ -85,7 +85,7 @@ class Shares:
         return steps, np.array(found, dtype=np.int64), np.array(rates)
 
     def _alone(self, resource: Resource) -> Array:
-        """[G] of a resource; of rows that a cache has not, as many as with a cache for each table."""
+        """[G] loads of one resource; cache misses are those with a separate cache for each table."""
         if resource not in _POOLED:
             return self.loads.of(resource)
         tables, ranks = self.plan.shards
@@ -94,7 +94,7 @@ class Shares:
 
     @cached_property
     def _bytes(self) -> tuple[Array, Array]:
-        """[T, K] of a shard of each table; and of each table on every rank."""
+        """([T, K] bytes of a shard of each table; [T, K] bytes of each table on every rank)."""
         plan = self.plan
         t = np.arange(len(plan.tables))
         found = self.evaluator.shard_loads(t, *plan.schemes)
@@ -107,7 +107,7 @@ class Shares:
         return np.asarray(own @ rates[:, rank])
 
     def copies_s(self, rank: int) -> Array:
-        """Times of the copies of tables, or of their hot rows, on a rank [s], shape [T]; 0 without copies."""
+        """Times of replicas of tables, or of hot rows, on a rank [s], shape [T]; 0 without replicas."""
         _, resources, rates = self._rates
         everywhere = self._bytes[1][:, resources[:, rank]]
         whole = np.array([placement.ranks.size == 0 for placement in self.plan.placements])
@@ -116,7 +116,7 @@ class Shares:
 
 
 def _own(evaluator: Evaluator, step: Step, loads: Loads) -> Array:
-    """Times of one step at the bytes of each rank, [G]. Limits: a rank that has none of it -> 0"""
+    """Times of one step at the bytes of each rank, [G]. Limits: a rank without such bytes -> 0"""
     each = np.max([loads.of(resource) for resource in step.resources], axis=0)
     timing = evaluator.times.exact(step, loads.values.T)
     return np.asarray(np.where((each > 0) | step.always, timing.time_s, 0.0))

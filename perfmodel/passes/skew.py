@@ -1,4 +1,4 @@
-"""Look-ups of the tables of a plan: which of them are skewed or have hot rows on every rank."""
+"""Look-ups of the tables of a plan: which tables have skewed ids or replicated hot rows."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Ints = NDArray[np.int64]
 
 
 class AllLookUps:
-    """``LookUps`` of T tables; tables of equal ids, rows and pooling share one.
+    """``LookUps`` of T tables; tables with equal ids, rows and pooling share one object.
 
-    laws  of the tables, and the place of each table's;  batch, gpus  of all tables, or of each [T]
+    laws  distributions of ids, and each table's index among them;  batch, gpus  for all tables, or [T]
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class AllLookUps:
 
     @property
     def of(self) -> Ints:
-        """The place among ``kinds`` of every table [T]."""
+        """Index in ``kinds`` of every table [T]."""
         return self._kinds[0]
 
     @property
     def kinds(self) -> list[LookUps]:
-        """Those that differ."""
+        """The look-ups that differ."""
         return self._kinds[1]
 
     def groups(self, table: Ints, hot: Array) -> list[tuple[tuple[Ints, ...], LookUps, float]]:

@@ -1,4 +1,4 @@
-"""Bytes of a step of a plan, of one shard or of one table on every rank: the laws, asked letter by letter."""
+"""Bytes of a step of a plan, of one shard or of one table on every rank: laws evaluated by letter."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from perfmodel.passes.steps import FORWARD, WEIGHTS, Step
 
 _R = Resource
 Ask = Callable[[str], Number]
-"""The number behind a letter."""
+"""Returns the number that a letter stands for."""
 
 EVERY_RANK = {
     _R.BUCKETIZE, _R.LENGTHS_SENT, _R.IDS_SENT, _R.DEDUPLICATE, _R.REQUESTS_SENT, _R.ROWS_RECEIVED,
     _R.POOL_DRAM, _R.ACROSS_RECEIVED, _R.BAGS_RECEIVED, _R.SPARSE_RECEIVED, _R.CONVERT_IN, _R.LOCAL_SUM,
     _R.ACCUMULATE_DRAM, _R.ROW_GRADIENTS_SENT, _R.COPIED_GRADIENTS, _R.WEIGHTS_SENT,
 }  # fmt: skip
-"""What every rank has, for its own samples."""
+"""Resources that every rank has for its own samples."""
 BY_DOMAIN = (_R.ACROSS_RECEIVED, _R.CONVERT_IN, _R.LOCAL_SUM)
-"""What a rank has once for each domain that holds row parts."""
+"""Resources that a rank has once for each domain that holds row parts."""
 GATHERS = (_R.GATHER_DRAM, _R.POOL_DRAM, _R.UPDATE_DRAM, _R.ACCUMULATE_DRAM)
 _SHOWN = (
     *("G", "B", "L", "D", "U", "domains", "parts", "columns", "q", "elements", "v", "w", "id_bytes"),
@@ -41,14 +41,14 @@ GATHERED = {
     "o": "bytes of one of them; forward times bag_factor",
 }
 MEANINGS = {**{letter: LETTERS[letter].meaning for letter in _SHOWN}, **GATHERED}
-"""What a letter of the equations of bytes means."""
+"""Meaning of each letter in the equations of bytes."""
 
 
 @dataclass(frozen=True)
 class Bytes:
     """Bytes of one shard, or of one table on every rank.
 
-    law  the function that the reference names;  asked  the bytes, of any numbers behind the letters
+    law  the function that the reference names;  asked  the bytes, as a function of the letters' numbers
     """
 
     law: Callable[..., Any]
@@ -56,12 +56,12 @@ class Bytes:
 
     @staticmethod
     def of(law: Callable[..., Any], letters: str) -> Bytes:
-        """A law of that many letters, in their order."""
+        """A law whose arguments are these letters, in order."""
         return Bytes(law, lambda x: law(*map(x, letters.split())))
 
     @property
     def text(self) -> str:
-        """As an equation."""
+        """The equation as text."""
         return letters_text(self.asked(lambda letter: Recorded(1.0, symbol=letter)))
 
 
@@ -103,7 +103,7 @@ _BAGS = Bytes(ex.bags_sent_bytes, _bags_sent)
 _CAME = Bytes.of(ex.bags_received_bytes, "B parts q D v columns index_bytes")
 _ACROSS = Bytes.of(ex.across_bytes, "B domains elements v")
 SPLITS = Bytes.of(eb.splits_bytes, "G fields value_bytes")
-"""Of the sizes that peers send each other before an exchange."""
+"""Bytes of the sizes that peers send each other before an exchange."""
 _BYTES = {
     _R.BUCKETIZE: Bytes(eb.bucketize_bytes, lambda x: _ids(x) + _lengths(x)),
     _R.LENGTHS_SENT: _LENGTHS,
@@ -145,12 +145,12 @@ _BYTES = {
 
 
 def whole_of(resource: Resource) -> Resource:
-    """What all tables together have, of what one sharding type has."""
+    """Resource of all tables together that corresponds to a resource of one sharding type."""
     return WHOLE.get(resource, resource)
 
 
 def bytes_of(resource: Resource) -> Bytes:
-    """Of one shard, or of one table on every rank."""
+    """Bytes of a resource, of one shard or of one table on every rank."""
     return _BYTES[whole_of(resource)]
 
 
@@ -171,11 +171,11 @@ BELOW_MEANINGS = {
     "touched": "different rows that are updated",
     "state": "bytes of the optimizer's state of one of them, whole sectors: of cached rows it alone moves",
 }
-"""What their letters mean, beside those of ``MEANINGS``."""
+"""Meaning of their letters, besides those in ``MEANINGS``."""
 
 
 def bytes_equation(step: Step) -> str:
-    """Bytes of one shard, or of one table on every rank, in a step, in the letters of ``MEANINGS``.
+    """Equation of the bytes in a step, of one shard or one table on every rank, in letters of ``MEANINGS``.
 
     Limits: of a gather -> those that miss the L2;  of splits -> one size;
             of a tier -> in those of ``BELOW_MEANINGS`` too;  no forward step has it -> ""

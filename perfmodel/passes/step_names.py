@@ -1,4 +1,4 @@
-"""Names of steps: what a user may type for one, and which step of a pass is meant."""
+"""Names of steps: what a user may type for a step, and which step of a pass is meant."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.passes.steps import BACKWARD, StepRow
 
 PLAN, PROJECTION = "plan", "projection"
-"""What has the steps that are explained."""
+"""Kinds of answers whose steps are explained."""
 GATHER = "gather_pool"
 _ACROSS = ("reduce_scatter_across", "all_to_all_across")
 _ROWS = ("all_to_all_rows",)
@@ -51,25 +51,25 @@ ALIASES: dict[str, tuple[str, ...]] = {
         for old in words.split()
     },
 }
-"""Other names of steps, short ones and those that they had before: of several steps the first that there is.
-Beside them every step has its own name, its label (``steps.step_label``), and any part of its name from the
-start that no other step shares. ``bags`` is the exchange of bags, whatever does it."""
+"""Other names of steps, short or former ones; if a name stands for several steps, the first in the pass
+counts. Besides these, a step is known by its name, its label (``steps.step_label``), and any prefix of its
+name that no other step shares. ``bags`` is the exchange of bags, whatever collective does it."""
 _SHORTEST = 3
 _TRAINED = {step.name for step in BACKWARD} | {"update_host", "write_ssd"}
 
 
 class NoSuchStepError(BadInputError):
-    """No step of a pass is meant."""
+    """The name matches no step of a pass."""
 
 
 def meant_steps(name: str) -> tuple[str, ...]:
-    """Names of the steps that a user may mean, as they are or by an alias; the first that there is counts."""
+    """Names of the steps that a user may mean, by name or alias; the first that the pass has counts."""
     wanted = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
     return ALIASES.get(wanted, (wanted,))
 
 
 def find_step(steps: tuple[StepRow, ...], name: str, what: str = PROJECTION) -> StepRow:
-    """The step that a user means: its name, its label, an alias, or the start of one name alone.
+    """The step that a user means: by its name, its label, an alias, or a prefix of one name only.
 
     Limits: '' and names of no step -> NoSuchStepError with the steps; of several -> BadInputError with those
     """

@@ -1,4 +1,4 @@
-"""What a rank has of: the bytes that each step of a pass waits for."""
+"""Resources of a rank: the bytes that each step of a pass waits for."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from enum import IntEnum
 
 
 class Resource(IntEnum):
-    """What a rank has of: all in bytes. SENT and RECEIVED are the two sides of one collective."""
+    """What a rank sends, receives or moves, in bytes. SENT and RECEIVED are the two sides of a collective."""
 
     BUCKETIZE = 0  # ids and lengths sorted by owner
     LENGTHS_SENT = 1
     LENGTHS_RECEIVED = 2
     IDS_SENT = 3
     IDS_RECEIVED = 4
-    DEDUPLICATE = 5  # ids of ub
-    REQUESTS_SENT = 6  # distinct ids of ub
+    DEDUPLICATE = 5  # ids in exchange ub
+    REQUESTS_SENT = 6  # distinct ids in exchange ub
     REQUESTS_RECEIVED = 7
     GATHER_DRAM = 8
     GATHER_L2 = 9
-    ROWS_SENT = 10  # unique rows of ub
+    ROWS_SENT = 10  # unique rows in exchange ub
     ROWS_RECEIVED = 11
-    POOL_DRAM = 12  # pooling of the unique rows that came
+    POOL_DRAM = 12  # pooling of the unique rows that arrived
     POOL_L2 = 13
-    CONVERT_OUT = 14  # bags to another precision before an exchange
+    CONVERT_OUT = 14  # bags converted to another precision before an exchange
     REDUCE_SCATTER = 15
-    REDUCE_INSIDE = 16  # row parts that reduce by domains: inside each
-    REDUCE_ACROSS = 17  # then across, row parts in all domains
-    ACROSS_SENT = 18  # then across, row parts in some domains
+    REDUCE_INSIDE = 16  # row parts that reduce by domains: inside each domain
+    REDUCE_ACROSS = 17  # then across, if all domains hold row parts
+    ACROSS_SENT = 18  # then across, if some domains hold row parts
     ACROSS_RECEIVED = 19
     BAGS_SENT = 20
     BAGS_RECEIVED = 21
@@ -37,15 +37,15 @@ class Resource(IntEnum):
     SORT = 26  # training: look-ups sorted by row
     UPDATE_DRAM = 27  # gradients added up by row, rows and optimizer state updated
     UPDATE_L2 = 28
-    ACCUMULATE_DRAM = 29  # gradients of ub added up by row before they are sent
+    ACCUMULATE_DRAM = 29  # exchange ub: gradients added up by row before they are sent
     ACCUMULATE_L2 = 30
     ROW_GRADIENTS_SENT = 31
     ROW_GRADIENTS_RECEIVED = 32
-    COPIED_GRADIENTS = 33  # of tables on every rank
-    WEIGHTS_SENT = 34  # of ids, where they do not travel with them
+    COPIED_GRADIENTS = 33  # of replicated tables
+    WEIGHTS_SENT = 34  # weights of ids, where they are sent apart from the ids
     WEIGHTS_RECEIVED = 35
-    COPIED_LENGTHS = 36  # in TorchRec: of the look-ups of copied tables
-    ROW_WISE_LENGTHS_SENT = 37  # of one sharding type of TorchRec by itself; those of other tables are above
+    COPIED_LENGTHS = 36  # in TorchRec: lengths for the look-ups of replicated tables
+    ROW_WISE_LENGTHS_SENT = 37  # of one sharding type of TorchRec; those above are of all other tables
     ROW_WISE_LENGTHS_RECEIVED = 38
     ROW_WISE_IDS_SENT = 39
     ROW_WISE_IDS_RECEIVED = 40
@@ -82,33 +82,31 @@ class Resource(IntEnum):
     GRID_SHARD_REDUCE_INSIDE = 71
     GRID_SHARD_ACROSS_SENT = 72
     GRID_SHARD_ACROSS_RECEIVED = 73
-    CACHE_IDS = 74  # different ids whose rows are looked for in the cache of rows of host memory
-    FETCHED = 75  # rows that the cache has not, from host memory
-    FETCHED_WIRE = 76  # the same with the headers of their packets
+    CACHE_IDS = 74  # distinct ids looked up in the cache of rows of host memory
+    FETCHED = 75  # rows that this cache misses, from host memory
+    FETCHED_WIRE = 76  # the same rows with the headers of their packets
     IN_PLACE = 77  # rows of host memory that a gather reads in place
     IN_PLACE_WIRE = 78
     UPDATED_BELOW = 79  # training: rows and optimizer state of host memory that an update reads and writes
     UPDATED_BELOW_WIRE = 80
-    SSD_CACHE_IDS = 81  # different ids whose rows are looked for in the cache of rows of SSDs
-    SSD_FETCHED = 82  # rows that this cache has not, over the link
-    SSD_FETCHED_WIRE = 83  # the same with the headers of their packets
-    SSD_READ = 84  # whole blocks that are read for them
+    SSD_CACHE_IDS = 81  # distinct ids looked up in the cache of rows of SSDs
+    SSD_FETCHED = 82  # rows that this cache misses, over the link
+    SSD_FETCHED_WIRE = 83  # the same rows with the headers of their packets
+    SSD_READ = 84  # whole blocks that are read for these rows
     SSD_WRITTEN = 85  # training: updated rows that this cache evicts
-    HOST_HELD = (
-        86  # what is kept in host memory and on SSDs: no step waits for it, but a node has only so much
-    )
+    HOST_HELD = 86  # capacity used in host memory and on SSDs: it takes no time, but a node has a limit
     SSD_HELD = 87
 
 
 TOGETHER = Resource.WEIGHTS_RECEIVED + 1
-"""Resources of a pass that exchanges all tables together."""
+"""Number of resources of a pass that exchanges all tables together."""
 
 BELOW = (Resource.CACHE_IDS, Resource.SSD_HELD + 1)
-"""First, and after the last, of what a pass with rows below the HBM has besides."""
+"""First and one past the last resource that a pass with rows below the HBM adds."""
 
 SHARDING_TYPES = ("row_wise", "table_row_wise", "column_wise", "table_column_wise", "grid_shard")
-"""TorchRec's, of tables that may have exchanges of their own beside those of whole tables; those first that
-any plan for it needs."""
+"""TorchRec's sharding types whose tables may exchange apart from whole tables; those that every plan for
+TorchRec needs come first."""
 
 
 def _by_type(name: str) -> dict[Resource, Resource]:
@@ -118,9 +116,9 @@ def _by_type(name: str) -> dict[Resource, Resource]:
 
 
 BY_TYPE: dict[str, dict[Resource, Resource]] = {name: _by_type(name) for name in SHARDING_TYPES}
-"""For each of ``SHARDING_TYPES`` what its tables have of their own in place of what all tables have."""
+"""For each of ``SHARDING_TYPES``, its own resource for each resource of all tables."""
 WHOLE: dict[Resource, Resource] = {own: whole for each in BY_TYPE.values() for whole, own in each.items()}
-"""Of what one sharding type has: the same of all tables."""
+"""For each resource of a sharding type, the resource of all tables."""
 
 RESOURCES: tuple[str, ...] = tuple(resource.name.lower() for resource in Resource)
-"""Names of the resources, in the order of the arrays, of which a pass has the first K."""
+"""Names of the resources, in the order of the arrays; a pass has the first K."""

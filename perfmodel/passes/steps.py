@@ -1,4 +1,4 @@
-"""The steps of a pass: what each is, which bytes it waits for, and the line of an answer that it becomes."""
+"""The steps of a pass: definition, the bytes that each waits for, and its line in an answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perfmodel.passes.step_resources import BY_TYPE, SHARDING_TYPES, Resource
 from perfmodel.schema.evidence import Clock, Evidence
 
 ALL, INSIDE, ACROSS = "all", "inside", "across"
-"""Ranks of a collective: all; those of one NVLink domain; those of the same place in all domains."""
+"""Ranks of a collective: all; those of one NVLink domain; those in the same place of all domains."""
 SPLITS = "all_to_all_splits"
 CONVERT_OUT, CONVERT_IN = "convert_out", "convert_in"
 _SORT_ALONE = "sort_lookups"
@@ -20,23 +20,23 @@ _BELOW_NAMES = frozenset(
     {"cache_lookup", "fetch_rows", "ssd_lookup", "read_ssd", "write_ssd", "gather_host", "update_host"}
 )
 HANDOVER = "handover"
-"""What a pass adds to its collectives, where a calibration measured it."""
+"""Time that a pass adds to its collectives, where a calibration measured it."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step: its time is a function of the most that any rank has of its resources.
+    """One step; its time is a function of the largest load of each of its resources on any rank.
 
     collective  "" for a kernel;  ranks  of a collective: ALL, INSIDE, ACROSS
-    resources   of a collective the bytes sent and, where they differ, received: the larger counts;
-                of a kernel the bytes it streams, or DRAM and L2 bytes of a gather
-    splits      a collective of one size, which runs where the resource is in use
-    alone       whether a kernel runs on one GPU too
-    like        the step of a row-wise pass whose hand-over and kernel constants it has
-    sharding    of TorchRec, where the tables of one sharding type exchange by themselves: that type;  whole
-                the name of the step of all tables
-    in_place    whether a collective needs no buffers beside what is kept in any case
-    grouped     whether TorchRec launches a kernel for each group of tables (``plan.look_up_groups``)
+    resources   for a collective, the bytes sent and, if they differ, received: the larger counts;
+                for a kernel, the bytes that it streams, or DRAM and L2 bytes of a gather
+    splits      a collective of constant size, which runs if the resource is in use
+    alone       whether a kernel also runs on a single GPU
+    like        step of a row-wise pass whose hand-over and kernel constants it uses
+    sharding    TorchRec's sharding type whose tables exchange by themselves;  whole  name of the
+                corresponding step of all tables
+    in_place    whether a collective needs no buffers besides memory that is kept anyway
+    grouped     whether TorchRec launches one kernel per group of tables (``plan.look_up_groups``)
     """
 
     name: str
@@ -53,12 +53,12 @@ class Step:
 
     @property
     def is_kernel(self) -> bool:
-        """Whether it runs on one GPU, without communication."""
+        """Whether it is a kernel, which runs on one GPU without communication."""
         return not self.collective and self.name != HANDOVER
 
     @property
     def cause(self) -> str:
-        """What errs together: exchanges, kernels of the kernel model, sorts of ids, tiers below the HBM."""
+        """Cause of its error: exchanges, kernels, sorts of ids, or tiers below the HBM err together."""
         if not self.is_kernel:
             return "exchanges"
         return "sorts" if self.sorts else "below the HBM" if self.below_hbm else "kernels"
@@ -70,43 +70,43 @@ class Step:
 
     @property
     def sides(self) -> tuple[tuple[Resource, ...], ...]:
-        """Of a kernel the resources of each memory or device that it waits for at the same time."""
+        """For a kernel: the resources of each memory or device that it waits for at the same time."""
         cut = 2 if self.name in ("read_ssd", "gather_host") else len(self.resources)
         return tuple(side for side in (self.resources[:cut], self.resources[cut:]) if side)
 
     @property
     def below_hbm(self) -> bool:
-        """Whether it waits for a tier below the HBM, whose constants err apart from the kernels'."""
+        """Whether it waits for a tier below the HBM, whose constants err independently of the kernels'."""
         return self.name in _BELOW_NAMES
 
     @property
     def counted(self) -> Resource:
-        """Of a kernel, the bytes that an answer shows: of two memories those that cross the link."""
+        """For a kernel: the bytes that an answer shows; of two memories, those that cross the link."""
         return Resource.IN_PLACE if self.name == "gather_host" else self.resources[0]
 
     @property
     def sorts(self) -> bool:
-        """Whether it finds equal ids: by a sort or a hash table (``PassBasis.sort_ends``)."""
+        """Whether it deduplicates ids, by a sort or a hash table (``PassBasis.sort_ends``)."""
         return self.name in _SORTS
 
     @property
     def sorts_alone(self) -> bool:
-        """Whether it is the sort of the backward, which FBGEMM runs."""
+        """Whether it is the sort of the backward pass, which FBGEMM runs."""
         return self.name == _SORT_ALONE
 
     @property
     def always(self) -> bool:
-        """Whether it runs in every pass, on one GPU too: the gather."""
+        """Whether it runs in every pass, even on one GPU: the gather."""
         return self.name in {"gather_pool", "gather_host"}
 
     @property
     def alike(self) -> str:
-        """Name of the step of a row-wise pass that it is like."""
+        """Name of the corresponding step of a row-wise pass."""
         return self.like or self.name
 
     def of_type(self, sharding: str) -> Step | None:
-        """The same for the tables of one sharding type of TorchRec; None where those have nothing of their
-        own in it."""
+        """The corresponding step for the tables of one sharding type of TorchRec; None if these have no
+        resource in it."""
         own = BY_TYPE[sharding]
         if not self.collective or not set(self.resources) <= set(own):
             return None
@@ -153,7 +153,7 @@ FORWARD: tuple[Step, ...] = (
     Step(CONVERT_IN, (_R.CONVERT_IN,), like="local_sum"),
     Step("local_sum", (_R.LOCAL_SUM,)),
 )
-"""The forward pass, in order."""
+"""Steps of the forward pass, in order."""
 
 BACKWARD: tuple[Step, ...] = (
     Step("convert_gradients_out", (_R.CONVERT_IN,), like="local_sum"),
@@ -186,12 +186,12 @@ BACKWARD: tuple[Step, ...] = (
     Step("all_reduce_copies", (_R.COPIED_GRADIENTS,), "all_reduce"),
     Step("update_rows", (_R.UPDATE_DRAM, _R.UPDATE_L2), alone=True, like="gather_pool", grouped=True),
 )
-"""The backward pass of the tables, in order: the forward's exchanges transposed, and the update of rows."""
+"""Steps of the tables' backward pass, in order: the forward exchanges transposed, and the update of rows."""
 
 WEIGHTS = Step(
     "all_to_all_weights", (_R.WEIGHTS_SENT, _R.WEIGHTS_RECEIVED), "all_to_all", like="all_to_all_ids"
 )
-"""Weights of ids, after them: in TorchRec, whose bags are all weighted or none."""
+"""Exchange of the weights of ids, after the ids: in TorchRec, whose bags are all weighted or none."""
 
 BELOW_HBM: tuple[Step, ...] = (
     Step("cache_lookup", (_R.CACHE_IDS,), alone=True),
@@ -202,14 +202,14 @@ BELOW_HBM: tuple[Step, ...] = (
     Step("gather_host", (_R.GATHER_DRAM, _R.GATHER_L2, _R.IN_PLACE, _R.IN_PLACE_WIRE), grouped=True),
     Step("update_host", (_R.UPDATED_BELOW, _R.UPDATED_BELOW_WIRE), alone=True),
 )
-"""Steps of a look-up whose rows are in a tier below the HBM; ``gather_host`` instead of the gather. Training
-also updates rows there, after those of the HBM."""
+"""Steps of a look-up with rows in a tier below the HBM; ``gather_host`` replaces the gather. Training also
+updates rows there, after those of the HBM."""
 
 
 def with_tiers(steps: tuple[Step, ...], *, ssd: bool = False) -> tuple[Step, ...]:
-    """Steps of a pass some of whose rows are in host memory: what brings them, what updates them there.
+    """Steps of a pass with some rows in host memory: steps that fetch rows and update them are added.
 
-    ssd  whether rows may be on SSDs too: what brings those, and what takes updated ones back
+    ssd  whether rows may be on SSDs too: steps that read rows, and write back updated rows
     """
     below = {step.name: step for step in BELOW_HBM}
     training = any(step.name == "update_rows" for step in steps)
@@ -223,7 +223,7 @@ def with_tiers(steps: tuple[Step, ...], *, ssd: bool = False) -> tuple[Step, ...
 
 
 def by_type(steps: tuple[Step, ...], shardings: tuple[str, ...] = SHARDING_TYPES) -> tuple[Step, ...]:
-    """Steps of TorchRec: after each exchange of all tables those of sharding types that exchange apart."""
+    """TorchRec's steps: after each exchange of all tables, those of sharding types that exchange apart."""
     found: list[Step] = []
     for step in steps:
         each = (step.of_type(sharding) for sharding in shardings)
@@ -234,13 +234,13 @@ def by_type(steps: tuple[Step, ...], shardings: tuple[str, ...] = SHARDING_TYPES
 STEPS: dict[str, Step] = {
     step.name: step for step in (*by_type((*FORWARD, WEIGHTS, *BACKWARD)), *BELOW_HBM, Step(HANDOVER, ()))
 }
-"""All steps by name."""
+"""All steps, by name."""
 
 
 def step_label(name: str) -> str:
-    """``all-to-all (bags)`` of ``all_to_all_bags``: what people read, and may type for it.
+    """The label that people read, and may type: ``all-to-all (bags)`` for ``all_to_all_bags``.
 
-    Limits: with every run of other signs than letters and digits as one line, it is the name again
+    Limits: with every run of characters other than letters and digits as one ``_``, it is the name again
     """
     own = STEPS[name].sharding if name in STEPS else ""
     if own:
@@ -260,29 +260,29 @@ _WRITTEN = {
     "read_ssd": "read SSD",
     "write_ssd": "write SSD",
 }
-"""Labels that have more than the words of a name."""
+"""Labels that are not derived from the name."""
 
 
 def evidence_shares(rows: Iterable[StepRow]) -> dict[Evidence, float]:
-    """Share of the time of each evidence class that a pass rests on, strongest first."""
+    """Share of a pass's time by evidence class, strongest first."""
     steps = list(rows)
     shares = {e: sum(row.share for row in steps if row.evidence is e) for e in Evidence}
     return {e: share for e, share in shares.items() if share > 0}
 
 
 Times = tuple[Any, Any, Any]
-"""Low, centre and high [s]: numbers, or arrays of one shape."""
+"""(low, centre, high) [s]: numbers, or arrays of one shape."""
 
 
 def by_cause(
     rows: Iterable[StepRow], cause: Callable[[StepRow], str] = attrgetter("cause")
 ) -> dict[str, Times]:
-    """Low, centre and high of the steps whose errors have one cause, added up, by that cause [s]."""
+    """(low, centre, high) of the steps with one cause of error, added up, by cause [s]."""
     return added_by_cause((cause(row), (row.low_s, row.time_s, row.high_s)) for row in rows)
 
 
 def added_by_cause(times: Iterable[tuple[str, Times]]) -> dict[str, Times]:
-    """The same of times with their causes."""
+    """The same, from (cause, times) pairs."""
     found: dict[str, Times] = {}
     for cause, (low, time, high) in times:
         before = found.get(cause, (0.0, 0.0, 0.0))
@@ -294,9 +294,9 @@ def added_by_cause(times: Iterable[tuple[str, Times]]) -> dict[str, Times]:
 class StepRow:
     """One line of an answer: a step with its time.
 
-    payload_bytes  of one GPU, the busiest: sent by a collective, moved by a kernel
-    mean_bytes, rank  of a plan: bytes of the mean GPU, and the busiest;  limit  what the evidence hangs on
-    beside, beside_s  the shorter side of a gather from two memories, which it hides; "" where there is none
+    payload_bytes  of the busiest GPU: sent by a collective, moved by a kernel
+    mean_bytes, rank  of a plan: bytes of the mean GPU, and the busiest rank;  limit  input with that evidence
+    beside, beside_s  the shorter side of a gather from two memories, which it hides; "" if there is none
     """
 
     name: str
@@ -319,21 +319,21 @@ class StepRow:
 
     @property
     def is_kernel(self) -> bool:
-        """Whether it runs on one GPU, without communication."""
+        """Whether it is a kernel, which runs on one GPU without communication."""
         return not self.collective and self.name != HANDOVER
 
     @property
     def cause(self) -> str:
-        """What errs together (``Step.cause``)."""
+        """Cause of its error (``Step.cause``)."""
         return STEPS[self.name].cause
 
     @property
     def imbalance(self) -> float:
-        """Busiest over mean, 1 where all ranks have as much."""
+        """Bytes of the busiest rank over the mean; 1 if all ranks have equal loads."""
         return self.payload_bytes / self.mean_bytes if self.mean_bytes > 0 else 1.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words of any answer; which rank is the busiest is a plan's own."""
+        """Plain values for JSON; only a plan adds its busiest rank."""
         words = {"clock": str(self.clock), "evidence": str(self.evidence)}
         left_out = {"mean_bytes", "rank", *(() if self.beside else ("beside", "beside_s"))}
         return {k: v for k, v in (vars(self) | words).items() if k not in left_out}
@@ -341,9 +341,9 @@ class StepRow:
 
 @dataclass(frozen=True)
 class StepCost:
-    """A pass: its steps one after the other, and their sum with its band.
+    """Cost of a pass: its steps one after the other, and their sum with its band.
 
-    ahead_s  of what brings rows for the next batch beside all of them (``prefetch``) [s]
+    ahead_s  time of the steps that fetch rows for the next batch beside all others (``prefetch``) [s]
     """
 
     rows: tuple[StepRow, ...]

@@ -1,4 +1,4 @@
-"""The tables of a plan as arrays, one element a table."""
+"""The tables of a plan as arrays, one element per table."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class TableShapes:
     dim            D, elements of a row [-]
     element_bytes  w, bytes of a stored element [bytes]
     pooling        L, rows summed for one sample [-]
-    weight_bytes   of the factor that an id brings for its row; 0 where bags are not weighted [bytes]
-    laws, law      distributions of look-ups over rows, all different; the place of each table's among them
+    weight_bytes   of the weight that comes with an id; 0 if bags are not weighted [bytes]
+    laws, law      distinct distributions of look-ups over rows; each table's index among them
     """
 
     rows: Array
@@ -66,7 +66,7 @@ class PlanTables(TableShapes):
     """Tables with names.
 
     names  of the tables, all different
-    apart  numbers that differ where tables may not be taken for one another; None: they all may
+    apart  numbers that differ for tables that may not be swapped; None: all equal tables may be
     Limits: no table, or two of one name -> BadInputError
     """
 
@@ -78,7 +78,7 @@ class PlanTables(TableShapes):
     def of(tables: TableSet, ids: Distribution | Sequence[Distribution] = UNIFORM) -> PlanTables:
         """The tables of a set.
 
-        ids  one distribution for all that say none of their own, or one for each whatever they say
+        ids  one distribution for all tables that specify none, or one for each table, which overrides
         Limits: fewer or more distributions than tables -> BadInputError
         """
         names = tuple(table.name for table in tables.tables)
@@ -97,26 +97,26 @@ class PlanTables(TableShapes):
 
     @staticmethod
     def load(name_or_path: str | Path, ids: Distribution | Sequence[Distribution] = UNIFORM) -> PlanTables:
-        """A shipped table set by name, or a file (``schema.table_files.read_tables``)."""
+        """The tables of a shipped set by name, or of a file (``schema.table_files.read_tables``)."""
         return PlanTables.of(load_tables(name_or_path), ids)
 
     def with_ids(self, ids: Sequence[Distribution]) -> PlanTables:
-        """The same with the distribution of each table."""
+        """The same tables with other distributions of ids."""
         laws, law = laws_of(ids)
         return replace(self, laws=laws, law=law)
 
     @cached_property
     def ids(self) -> tuple[Distribution, ...]:
-        """The distribution of each table."""
+        """The distribution of ids of each table."""
         return tuple(self.laws[at] for at in self.law.tolist())
 
     @property
     def partly_weighted(self) -> bool:
-        """Whether the bags of some tables are weighted, and not those of all."""
+        """Whether some tables have weighted bags and others do not."""
         return bool(self.weight_bytes.any() and not self.weight_bytes.all())
 
     def all_weighted(self) -> PlanTables:
-        """The same with a weight for each id; 1 where bags were not weighted."""
+        """The same tables, all with a weight per id; weights are 1 where bags were not weighted."""
         return replace(self, weight_bytes=np.full(len(self), float(WEIGHT_BYTES)))
 
     @property
@@ -126,14 +126,14 @@ class PlanTables(TableShapes):
 
     @property
     def distribution(self) -> str | list[str]:
-        """Name of the distribution of ids: one for all tables, or one for each."""
+        """Name of the distribution of ids: one for all tables, or a list with one per table."""
         names = [each.name for each in self.ids]
         return names[0] if len(set(names)) == 1 else names
 
     @cached_property
     def kinds(self) -> tuple[Ints, Ints, Ints]:
-        """Q kinds of table, alike in all but their names: the first of each [Q], the kind of every table [T],
-        and how many are of each [Q]."""
+        """Q kinds of tables, equal but for their names: (first of each [Q], kind of every table [T], number
+        of each [Q])."""
         columns = [self.rows, self.dim, self.element_bytes, self.pooling, self.weight_bytes, self.law]
         if self.apart is not None:
             columns.append(self.apart)
@@ -144,7 +144,7 @@ class PlanTables(TableShapes):
 
     @cached_property
     def fingerprint(self) -> str:
-        """The same for the same tables in the same order, and for no others; ids and batch do not count."""
+        """A digest that is equal for the same tables in the same order only; ids and batch do not count."""
         text = "\n".join(
             f"{name}\t{rows:.0f}\t{dim:.0f}\t{width:.0f}"
             for name, rows, dim, width in zip(
@@ -155,8 +155,8 @@ class PlanTables(TableShapes):
 
 
 def laws_of(ids: Sequence[Distribution]) -> tuple[tuple[Distribution, ...], Ints]:
-    """The distributions that differ, and the place among them of each."""
-    objects = {id(each): each for each in ids}  # few, often one for all
+    """(distinct distributions, index of each among them)."""
+    objects = {id(each): each for each in ids}  # few distinct objects, often one for all
     place = {each: at for at, each in enumerate(dict.fromkeys(objects.values()))}
     of = {key: place[each] for key, each in objects.items()}
     return tuple(place), np.array([of[id(each)] for each in ids], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The numbers of an equation: each with value, unit, source, evidence and meaning."""
+"""The numbers in an equation: each with value, unit, source, evidence and meaning."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from perfmodel.units import format_amount, format_quantity
 
 @dataclass(frozen=True)
 class Term:
-    """One number of an equation."""
+    """One number in an equation."""
 
     symbol: str
     value: float | None  # None: differs by table and row
-    text: str  # the value with its unit, as people write it
+    text: str  # the value with its unit, as printed
     source: str
     evidence: str
     meaning: str
@@ -24,24 +24,24 @@ class Term:
 
 @dataclass(frozen=True)
 class TimeParts:
-    """How a time is made: its equation, the equations of its parts, terms, and the working.
+    """The derivation of a time: its equation, the equations of its parts, terms, and the working.
 
-    doubts  of a collective: parts of the standard deviation of ln t [-], which add in quadrature
+    doubts  for a collective: parts of the standard deviation of ln t [-], which add in quadrature
     """
 
     equations: tuple[Equation, ...]
     terms: tuple[Term, ...]
     working: tuple[str, ...]
-    reference: str = ""  # where the equation is from, if not where its docstring says
+    reference: str = ""  # source of the equation, if not the one in its docstring
     doubts: tuple[tuple[str, float], ...] = ()
 
 
 def plain_term(symbol: str, value: float, meaning: str = "") -> Term:
-    """A number of the question, or one that follows from it."""
+    """A number that the question gives, or that follows from it."""
     return Term(symbol, value, format_amount(value), "", "", meaning or LETTERS[symbol].meaning)
 
 
 def quantity_term(symbol: str, quantity: Quantity, meaning: str) -> Term:
-    """A constant with where it is from."""
+    """A constant with its source."""
     text = format_quantity(quantity.value, quantity.unit)
     return Term(symbol, quantity.value, text, quantity.source, str(quantity.evidence), meaning)

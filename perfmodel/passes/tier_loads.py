@@ -1,7 +1,7 @@
-"""What tables below the HBM bring to a rank: rows in place, misses of its caches, updates in host memory.
+"""Loads of tables below the HBM: rows read in place, cache misses, updates in host memory.
 
-FBGEMM has one cache for all cached tables of a fused group: a plan is priced with it (``add_pooled``). A
-search gives every table a cache of its own, so that its loads are its own.
+FBGEMM has one cache for all cached tables of a fused group, and a plan's cost is computed so
+(``add_pooled``). A search gives every table its own cache instead, so that loads are sums over tables.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ FETCHES = {
     CACHED: (Resource.FETCHED, Resource.FETCHED_WIRE),
     ON_SSD: (Resource.SSD_FETCHED, Resource.SSD_FETCHED_WIRE, Resource.SSD_READ, Resource.SSD_WRITTEN),
 }
-"""What the misses of the LRU caches of each tier bring to a rank (``TierLoads.of_a_miss``)."""
+"""Resources that a miss of an LRU cache adds to, for each tier (``TierLoads.of_a_miss``)."""
 _IDS = {CACHED: Resource.CACHE_IDS, ON_SSD: Resource.SSD_CACHE_IDS}
 
 
 @dataclass(frozen=True)
 class TierLoads:
-    """Of tables of a plan whose ``look_ups`` are known by kind.
+    """Loads below the HBM for the tables of a plan whose ``look_ups`` are known by kind.
 
-    constant, machine_value  give what the equations need;  training  whether rows that leave a cache were
-    updated
+    constant, machine_value  return values for the equations by key;  training  whether evicted rows may
+    have been updated
     """
 
     below: Below
@@ -54,7 +54,7 @@ class TierLoads:
     training: bool = False
 
     def fill(self, cut: TableCut, tier: NDArray[np.int64], cached: Array, own: Array) -> None:
-        """Loads of one shard [..., K] of tables that are cut so."""
+        """Adds the loads of one shard [..., K] of tables that are cut so to ``own``."""
         row, wire = self.row_bytes(cut.elements * cut.w)
         self._fill_in_place(cut, tier == IN_PLACE, row, wire, own)
         for code in WITH_CACHE:
@@ -64,7 +64,7 @@ class TierLoads:
     def _fill_cached(
         self, cut: TableCut, some: NDArray[np.bool_], cached: Array, code: int, own: Array
     ) -> None:
-        """Rows that are looked for in a cache, and those that are not in it."""
+        """Adds the rows that are looked up in a cache, and those that miss it."""
         missed, reads, distinct = (np.zeros(some.shape) for _ in range(3))
         of, ways = cut.model.look_ups.of[cut.t], self.constant("cache_ways")
         keys = np.stack([of, cut.r, cached, *self.asked(cut.ub, cut.G, cut.r, cut.elements * cut.w)])
@@ -79,26 +79,26 @@ class TierLoads:
             own[..., resource] += (reads if resource in _READ else missed) * size
 
     def asked(self, ub: Array, G: Of, r: Array, row: Array) -> tuple[Array, Array]:
-        """The last two of ``Part``; 0 of LRU caches, which bring each row once."""
+        """The last two entries of ``Part``; 0 for LRU caches, which fetch each row once."""
         if self.below.policy != LFU:
             return np.zeros(np.shape(r)), np.zeros(np.shape(r))
         return np.where(ub, G, 0.0), self.under_way(r, self.row_bytes(row)[0])
 
     def under_way(self, r: Array, row: Array) -> Array:
-        """Rows of a whole table that are on their way at once, where its shards have r parts [rows]."""
+        """Rows of a whole table in flight at once, if its shards have r parts [rows]."""
         value = self.machine_value
         held = tiers.rows_in_flight(value("host_latency_s"), value("host_link_bytes_per_s"), row)
         return np.where(held >= 1, r * held, 0.0)
 
     def fetches(self, code: int) -> tuple[Resource, ...]:
-        """What the misses of caches of a tier bring to a rank: LFU caches take in no row in the long run."""
+        """Resources that misses in a tier's caches add to: in the long run LFU caches take in no row."""
         return (*_READ, *_UPDATED) if self.below.policy == LFU else FETCHES[code]
 
     def of_a_miss(self, code: int, row: Array) -> tuple[Array, ...]:
-        """What one row of so many bytes that a cache has not brings to its rank, by ``fetches`` [bytes].
+        """Bytes that one missed row adds on its rank, in the order of ``fetches``.
 
-        A row without a place in an LFU cache is read and updated in place. Of SSDs whole blocks are read, and
-        the row that leaves the cache is written if it was updated.
+        A row without a place in an LFU cache is read and updated in place. From SSDs, whole blocks are read,
+        and the evicted row is written back if it was updated.
         """
         moved, wire = self.row_bytes(row)
         if self.below.policy == LFU:
@@ -111,10 +111,10 @@ class TierLoads:
     def _fill_in_place(
         self, cut: TableCut, some: NDArray[np.bool_], row: Array, wire: Array, own: Array
     ) -> None:
-        """Every look-up reads its row, unless it is on its way already.
+        """Adds rows read in place: every look-up reads its row, unless the row is already in flight.
 
-        Requests of ``ub`` are lists of different rows, one of each rank: a row that two ranks ask for is
-        still on its way only where a whole list is.
+        Requests of ``ub`` are lists of distinct rows, one list per rank: a row that two ranks ask for is
+        still in flight only if a whole list is.
         """
         reads = np.where(cut.ub, ex.requested_rows(cut.G, cut.U, cut.r), cut.lookups)
         of = cut.model.look_ups.of[cut.t]
@@ -130,8 +130,8 @@ class TierLoads:
         own[..., Resource.IN_PLACE_WIRE] = reads * crossing * wire
 
     def fill_update(self, cut: TableCut, tier: NDArray[np.int64], training: Training, own: Array) -> None:
-        """What an update reads and writes in host memory: state, and rows that no cache has."""
-        there = np.isin(tier, IN_HOST)  # of rows on SSDs the cache has both, and the state is in HBM
+        """Adds what an update reads and writes in host memory: state, and rows that no cache has."""
+        there = np.isin(tier, IN_HOST)  # for rows on SSDs, the cache has the rows and HBM the state
         touched = ex.touched_rows(np.array(training.unique_everywhere[cut.t]), cut.r) * there
         per_element = cut.elements * training.per_element
         vectors = (cut.elements * cut.w * (tier == IN_PLACE), per_element, training.per_row + 0 * per_element)
@@ -142,12 +142,12 @@ class TierLoads:
             own[..., Resource.UPDATED_BELOW_WIRE] += touched * wire * some
 
     def row_bytes(self, row: Array) -> tuple[Array, Array]:
-        """Bytes of a row in whole sectors, and on the wire."""
+        """(bytes of a row in whole sectors, bytes on the wire)."""
         moved = kernels.sector_rounded(row, self.constant("link_sector_bytes"))
         return moved, tiers.wire_bytes(moved, *map(self.constant, PACKET))
 
     def add_pooled(self, model: LoadInputs, plan: Plan, values: Array) -> None:
-        """Misses of all ranks [K, G] as FBGEMM has them: a cache for all cached tables of a fused group.
+        """Adds misses of all ranks [K, G] as in FBGEMM: one cache for all cached tables of a fused group.
 
             X = sum over its shards of share rows / r,   S = ceil(X / W)          [rows], [-]
 
@@ -172,7 +172,7 @@ class TierLoads:
                 code = int(plan.tier_codes[held[0]])
                 for table, part in zip(held, parts, strict=True):
                     missed, reads = found[part]
-                    if policy == LFU:  # beside what else is read in place and updated there
+                    if policy == LFU:  # besides other rows read and updated in place
                         law = law_of_kind(model, part[0])
                         alone = law.alone(part, policy, model.constant("cache_ways"))
                         missed, reads = missed - alone[0], reads - alone[1]
@@ -185,11 +185,11 @@ class TierLoads:
 
 @dataclass(frozen=True)
 class AskedLaw:
-    """Of one kind of look-ups, all ranks, in bins of rows that are asked for alike.
+    """Popularity of the rows for one kind of look-ups, all ranks together, in bins of equal popularity.
 
     rate  [bins] of one row, ``set_caches.asked_rate`` [1/batch];  rows  [bins] in the bin
-    all_rows  of the table;  draws  of a batch from it
-    distinct  rows that a batch asks for
+    all_rows  rows of the table;  draws  look-ups of a batch in it
+    distinct  distinct rows that a batch asks for
     """
 
     rate: Array
@@ -199,17 +199,17 @@ class AskedLaw:
     distinct: float
 
     def missed(self, share: float, policy: str, ways: float) -> float:
-        """Rows of the table that a batch brings into a cache that has that share of them, alone."""
+        """Rows of the table that a batch brings into its own cache of that share of the rows."""
         return _missed(self, share, policy, ways)
 
     def alone(self, part: Part, policy: str, ways: float) -> tuple[float, float]:
-        """Rows that a shard misses in a cache of its own, and reads over the link for them [rows]."""
+        """(rows that a shard misses in its own cache, reads over the link for them) [rows]."""
         return _alone(self, part, policy, ways)
 
     def reads(self, absent: Array, part: Part) -> float:
-        """Reads over the link of rows [bins] that have no place in an LFU cache, of the whole table [rows].
+        """Reads over the link for rows [bins] without a place in an LFU cache, of the whole table [rows].
 
-        Requests of ``ub`` are lists of different rows, one of each rank: as ``TierLoads._fill_in_place``
+        Requests of ``ub`` are lists of distinct rows, one per rank: as in ``TierLoads._fill_in_place``
         """
         *_, ranks, held = part
         if not ranks:
@@ -226,14 +226,14 @@ class AskedLaw:
 
 @lru_cache(maxsize=4096)
 def law_of(ids: Distribution, rows: float, draws: float) -> AskedLaw:
-    """``draws``  of a batch, all ranks together."""
+    """``draws``  look-ups of a batch, all ranks together."""
     p, count = popularity_bins(ids, rows)
     rate = set_caches.asked_rate(p, draws)
     return AskedLaw(rate, count, rows, draws, float(set_caches.rows_asked(rate, count, 1.0)))
 
 
 def law_of_kind(model: LoadInputs, kind: int) -> AskedLaw:
-    """Of a kind of look-ups of a plan."""
+    """The law of a kind of look-ups of a plan."""
     asked = model.look_ups.kinds[kind]
     return law_of(asked.ids, asked.rows, asked.all)
 
@@ -259,10 +259,10 @@ def _policy(name: str) -> Callable[[Array, Array, float, float], Array]:
 
 
 def cache_keys(model: LoadInputs, plan: Plan) -> list[tuple[object, ...]]:
-    """Of every table [T]: those of one key that are on one rank share a cache there. Its tier is first.
+    """Cache key of every table [T]: tables with one key on one rank share a cache. The tier comes first.
 
     Source: TorchRec 1.8, ``group_tables``: a group for each compute kernel and dtype, and for each width
-            where rows are prefetched or on SSDs; every sharding type has groups of its own
+            if rows are prefetched or on SSDs; every sharding type has its own groups
     """
     tables, sets = plan.tables, model.sets
     assert model.below is not None
@@ -274,7 +274,7 @@ def cache_keys(model: LoadInputs, plan: Plan) -> list[tuple[object, ...]]:
 
 
 def caches_of(model: LoadInputs, plan: Plan) -> list[dict[tuple[object, ...], list[int]]]:
-    """Of every rank its caches: the table of each of their shards."""
+    """Caches of every rank: for each, the table of each of its shards."""
     found: list[dict[tuple[object, ...], list[int]]] = [defaultdict(list) for _ in range(plan.gpus)]
     keys, (tables, ranks) = cache_keys(model, plan), plan.shards
     some = np.isin(plan.tier_codes[tables], WITH_CACHE)
@@ -284,7 +284,7 @@ def caches_of(model: LoadInputs, plan: Plan) -> list[dict[tuple[object, ...], li
 
 
 ROUNDING_BYTES = 1e-3
-"""Of what is left of two equal numbers."""
+"""Remainder that rounding may leave in the difference of two equal numbers [bytes]."""
 
 
 def _pooled(
@@ -301,9 +301,9 @@ def _pooled(
 def pooled_misses(
     parts: tuple[tuple[Part, int], ...], laws: Mapping[int, AskedLaw], policy: str, ways: float
 ) -> dict[Part, tuple[float, float]]:
-    """Rows that one shard of each part of a cache misses, when all shards share it, and reads for them.
+    """(rows that one shard of each part misses, reads for them), when all shards share the cache.
 
-    parts  of the cache, and how many shards are like each;  laws  of the kinds of look-ups
+    parts  of the cache, and number of equal shards of each;  laws  by kind of look-ups
     """
     known = [laws[part[0]] for part, _ in parts]
     each = list(zip(parts, known, strict=True))

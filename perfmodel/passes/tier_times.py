@@ -1,4 +1,4 @@
-"""Times of rows in host memory or on SSDs, over a GPU's link, with band and evidence; of project and plan."""
+"""Times of rows in host memory or on SSDs over a GPU's link, with bands; for projections and plans."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ SSD_WRITES = ("ssd_write_bytes_per_s",)
 def cache_state_bytes(
     constant: Callable[[str], float], policy: str, prefetch: bool, *, ssd: bool = False
 ) -> tuple[float, float]:
-    """What ``capacity.cache_bytes`` has of each slot, and of each row of the cached tables [bytes].
+    """(bytes per slot, bytes per row of the cached tables), for ``capacity.cache_bytes``.
 
         8 + 8 + 4 prefetch  and  4,  with LFU 8 + 4 prefetch  and  4 + 8                [bytes]
 
-    constant  of the kernels;  ssd  of rows on SSDs: FBGEMM has no map of their tables
+    constant  of the kernels;  ssd  whether rows are on SSDs: FBGEMM has no map of their tables
     Source: as ``capacity.cache_bytes``
     """
     if ssd:
@@ -47,12 +47,12 @@ def cache_state_bytes(
 
 _ROUNDING = 1e-9
 _LONGEST_HEADERS = 1.6
-"""Bytes of the shortest read with its header, over those without."""
+"""Largest ratio of the shortest read with its header to the read without."""
 
 
 @dataclass(frozen=True)
 class TierTimes:
-    """With the constants of ``basis``; arrays of one shape [...]."""
+    """Times with the constants of ``basis``; arrays of one shape [...]."""
 
     basis: PassBasis
 
@@ -62,21 +62,21 @@ class TierTimes:
         return np.minimum(gpus, float(node))
 
     def look_up_s(self, distinct: ArrayLike) -> Array:
-        """To find so many different rows in the cache [s]."""
+        """Time to look up so many distinct rows in the cache [s]."""
         floor, each = (self.basis.constant(key) for key in CACHE)
         return np.asarray(tiers.cache_lookup_time(np.asarray(distinct), floor, each))
 
     def looked_up(self, distinct: Array) -> Timing:
-        """The same as a step."""
+        """The same time as a step with band and evidence."""
         time = self.look_up_s(distinct)
         return self.timing(time, np.broadcast_to(self.basis.constant(CACHE[0]), time.shape), CACHE)
 
     def rate(self, moved: ArrayLike, wire: ArrayLike, sharers: ArrayLike, *, least: bool = False) -> Array:
-        """Of so many bytes of rows, ``wire`` with headers [bytes/s].
+        """Rate for so many bytes of rows, ``wire`` bytes with headers [bytes/s].
 
-        least  where neighbours share an uplink, and random rows are slow in their common memory (assumed);
-               a link that is no PCIe (C2C) is the GPU's own
-        Limits: nothing moved -> of 1 byte;  one GPU -> ``least`` says nothing
+        least  rate if neighbours share an uplink, and random rows are slow in their common memory (assumed);
+               a link other than PCIe (C2C) is not shared
+        Limits: nothing moved -> the rate of 1 byte;  one GPU -> ``least`` has no effect
         """
         some = np.asarray(moved) > 0
         rows, sent = np.where(some, moved, 1.0), np.where(some, wire, 1.0)
@@ -91,9 +91,9 @@ class TierTimes:
     def _crossing_s(
         self, moved: ArrayLike, wire: ArrayLike, sharers: ArrayLike, part: float = 1.0
     ) -> tuple[Array, Array]:
-        """Of rows that cross the link, at its rate or its share of the memory behind it; and at most [s].
+        """(time of rows over the link, at its rate or its share of the memory behind it; upper limit) [s].
 
-        part  of the rate: while as many rows cross the other way, as those that a cache evicts in training
+        part  of the rate, while as many evicted rows cross the other way in training
         """
         latency, x = self._value("host_latency_s"), np.asarray(moved)
         time, most = (
@@ -110,9 +110,9 @@ class TierTimes:
         pool: Timing,
         launches: ArrayLike = 1.0,
     ) -> Timing:
-        """One kernel reads rows over the link, and from HBM what is there: the slower of both.
+        """Time of a kernel that reads rows over the link and from HBM: the slower of both.
 
-        pool  the gather of what is in HBM;  launches  of kernels like it [-]
+        pool  the gather of rows in HBM;  launches  number of such kernels [-]
         """
         return slower(self.over_link(moved, wire, sharers, launches), pool)
 
@@ -126,18 +126,18 @@ class TierTimes:
         return self.timing(time, floor, self._link_keys(sharers), most, self._row_sd(moved, wire))
 
     def fetched(self, moved: Array, wire: Array, sharers: ArrayLike, part: float = 1.0) -> Timing:
-        """Of the rows that a cache has not. part  of the rate, as of ``_crossing_s``"""
+        """Time to fetch the rows that a cache misses. part  of the rate, as in ``_crossing_s``"""
         time, most = self._crossing_s(moved, wire, sharers, part)
         floor = np.where(moved > 0, self._value("host_latency_s"), 0.0)
         return self.timing(time, floor, self._link_keys(sharers), most, self._row_sd(moved, wire))
 
     def _row_sd(self, moved: ArrayLike, wire: ArrayLike) -> Array:
-        """Spread of ln t where rows wait for their addresses, no packet's header being as long."""
+        """Standard deviation of ln t where rows wait for address translation longer than for any header."""
         sd = self.basis.setting.constants.quantity(PACKET[-1]).log_sd or 0.0
         return np.where(np.asarray(wire) > _LONGEST_HEADERS * np.asarray(moved), sd, 0.0)
 
     def reads_per_s(self, sharers: ArrayLike) -> Array:
-        """Of one GPU from the SSDs that so many of its node share [1/s]."""
+        """Reads per second that one GPU gets from SSDs that so many of its node share [1/s]."""
         queue = self._value("ssd_queue_depth"), self._value("ssd_latency_s")
         block = self._value("ssd_block_bytes")
         whole = tiers.ssd_reads_per_s(
@@ -148,9 +148,9 @@ class TierTimes:
     def from_ssd(
         self, moved: Array, wire: Array, blocks: Array, sharers: ArrayLike, part: float = 1.0
     ) -> Timing:
-        """Of rows that a cache has not, from SSDs: the reads, or the link if that is slower.
+        """Time to fetch missed rows from SSDs: the reads, or the link if that is slower.
 
-        blocks  that are read for them;  part  of the link's rate, as of ``fetched``
+        blocks  bytes read for them;  part  of the link's rate, as in ``fetched``
         """
         latency = self._value("ssd_latency_s")
         time = tiers.ssd_time(blocks, self.reads_per_s(sharers), latency)
@@ -158,16 +158,16 @@ class TierTimes:
         return slower(self.fetched(moved, wire, sharers, part), read)
 
     def to_ssd(self, written: Array, sharers: ArrayLike) -> Timing:
-        """Of updated rows that a cache evicts, to SSDs that so many GPUs share."""
+        """Time to write evicted, updated rows to SSDs that so many GPUs share."""
         time = tiers.ssd_write_time(written, self.write_rate(sharers))
         return self.timing(time, np.zeros(time.shape), SSD_WRITES)
 
     def write_rate(self, sharers: ArrayLike) -> Array:
-        """Of one GPU to the SSDs that so many of its node share [bytes/s]."""
+        """Write rate that one GPU gets from SSDs that so many of its node share [bytes/s]."""
         return np.asarray(self._value("ssd_write_bytes_per_s") / np.asarray(sharers, dtype=np.float64))
 
     def _link_keys(self, sharers: ArrayLike) -> tuple[str, ...]:
-        """What the rate rests on: the memory behind the link only where a GPU's share of it is slower."""
+        """Constants that the rate depends on; memory behind the link only if a GPU's share is slower."""
         link = self._value("host_link_bytes_per_s") * self.basis.constant("link_packet_fraction")
         shared = self._value("host_bytes_per_s") / float(np.max(sharers, initial=1.0))
         return LINK if shared < link else LINK[:2]
@@ -180,10 +180,10 @@ class TierTimes:
         most: Array | None = None,
         also_sd: Array | float = 0.0,
     ) -> Timing:
-        """With the spread of the constants' sources as band, and the weakest evidence.
+        """The time with a band from the spread of its constants' sources, and the weakest evidence.
 
-        most  at most, if GPUs wait for each other [s]: the upper end has both, as independent errors
-        also_sd  spread of ln t beside that of ``keys``
+        most  upper limit if GPUs wait for each other [s]: the upper end combines both as independent errors
+        also_sd  further standard deviation of ln t, besides that of ``keys``
         """
         machine, constants = self.basis.setting.machine, self.basis.setting.constants
         known = [machine.quantity(k) if k in machine.values else constants.quantity(k) for k in keys]

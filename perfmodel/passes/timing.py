@@ -1,4 +1,4 @@
-"""Times of the steps of a pass at any loads, with their bands."""
+"""Times of the steps of a pass for given loads, with their bands."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from perfmodel.passes.tier_times import TierTimes
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 HBM_GATHER, LINK_GATHER = "HBM gather", "gather over the host link"
-"""Sides of a gather from two memories."""
+"""The two sides of a gather from two memories."""
 AHEAD = ("cache_lookup", "fetch_rows", "ssd_lookup", "read_ssd", "write_ssd")
-"""Steps that run beside the batch before where they are prefetched."""
+"""Steps that run beside the batch before if they are prefetched."""
 LOOK_UPS = ("cache_lookup", "ssd_lookup")
-"""Steps that find rows in a cache."""
+"""Steps that look up rows in a cache."""
 
 
 @dataclass(frozen=True)
 class PassTimes:
-    """Steps on G ranks in NVLink domains of g, with the constants and libraries of ``basis``.
+    """Times of steps on G ranks in NVLink domains of g, with the constants and libraries of ``basis``.
 
-    gpus, domain, id_bytes  of all passes, or of each [...]
-    groups  resources, each of which is above 0 where a plan uses a group of tables that TorchRec looks up by
-            itself (``LookUpGroups``); none: one launch looks up all tables
-    digits  that the sort of the backward needs (``LoadInputs.sort_digits``)
+    gpus, domain, id_bytes  for all passes, or for each [...]
+    groups  resources, one per group of tables that TorchRec looks up in its own launch, above 0 if a plan
+            uses the group (``LookUpGroups``); empty: one launch looks up all tables
+    digits  of an id in the sort of the backward pass (``LoadInputs.sort_digits``)
     ``most`` is everywhere the busiest rank's loads [..., K] in bytes; times have shape [...].
     """
 
@@ -51,16 +51,16 @@ class PassTimes:
     digits: Of = 8.0
 
     def __getstate__(self) -> dict[str, Any]:
-        """To another process without what is made here when it is asked for."""
+        """The state to send to another process, without values that are computed on demand."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def tiers(self) -> TierTimes:
-        """Of the link to host memory."""
+        """Times over the link to host memory."""
         return TierTimes(self.basis)
 
     def exact(self, step: Step, most: Array) -> Timing:
-        """One step at the busiest rank's loads [..., K], with band, floor and evidence; arrays [...]."""
+        """Time of one step for the busiest rank's loads [..., K], with band, floor and evidence [...]."""
         x = [np.atleast_1d(most[..., resource]) for resource in step.resources]
         if step.collective:
             return self.collective(step, self.payload(step, most))
@@ -76,7 +76,7 @@ class PassTimes:
             timing = self.basis.stream_timing("bucketize", x[0], *names)
         else:
             timing = self.basis.stream_timing("local_sum", x[0], "launch_floor_s", "local_sum_bytes_per_s")
-        if step.like:  # a kernel that nobody timed: the constants are another's
+        if step.like:  # a kernel that nobody timed uses constants of another
             timing = untimed(timing)
         return (
             timing
@@ -85,7 +85,7 @@ class PassTimes:
         )
 
     def exact_all(self, steps: Iterable[Step], most: Array) -> Iterator[Timing]:
-        """``exact`` of each; collectives of the same ranks that follow each other are timed together."""
+        """``exact`` of each step; successive collectives on the same ranks are evaluated together."""
         for _, run in groupby(steps, key=lambda step: (step.collective, step.ranks)):
             same = list(run)
             if not same[0].collective:
@@ -95,13 +95,13 @@ class PassTimes:
             yield from (timing.at(row) for row in range(len(same)))
 
     def launches(self, most: Array) -> Array:
-        """Launches of a look-up [...]: of each group that a plan uses. Limits: no groups -> 1"""
+        """Launches of a look-up [...]: one for each group that a plan uses. Limits: no groups -> 1"""
         if not self.groups:
             return np.ones(most.shape[:-1])
         return np.asarray(np.maximum((most[..., list(self.groups)] > 0).sum(axis=-1), 1.0))
 
     def beside(self, name: str, most: Array) -> tuple[str, float]:
-        """The side of the gather that the one of this name hides, and its time [s]. Limits: none -> "", 0"""
+        """(side of the gather that this side hides, its time [s]). Limits: none -> "", 0"""
         step = next((each for each in self.steps if each.name == "gather_host"), None)
         if step is None or name not in ("gather_host", "gather_pool"):
             return "", 0.0
@@ -115,7 +115,7 @@ class PassTimes:
         return (LINK_GATHER, float(link.time_s[0])) if moved[0] > 0 else ("", 0.0)
 
     def _below(self, step: Step, x: list[Array], launches: Array | float) -> Timing:
-        """A step of rows in host memory or on SSDs, which waits for x."""
+        """Time of a step with rows in host memory or on SSDs, for its loads x."""
         sharers = self.tiers.sharers(_spread(self.gpus, x[0]))
         if step.name == "gather_host":
             pool = self.basis.gather_timing(x[0], x[1], None, launches=launches)
@@ -135,16 +135,16 @@ class PassTimes:
 
     @property
     def training(self) -> bool:
-        """Whether rows that a cache evicts were updated, and go back over the link."""
+        """Whether evicted rows were updated, and go back over the link."""
         return any(step.name == "update_rows" for step in self.steps)
 
     @property
     def both_ways(self) -> float:
-        """Rate of one way while rows cross the other way, over that of one way alone [-]."""
+        """Rate of one direction while rows also cross in the other, over its rate alone [-]."""
         return self.basis.constant("link_both_ways_fraction")
 
     def overlapped(self, rows: list[StepRow]) -> list[StepRow]:
-        """The pass, with what fills the caches beside everything else where it is prefetched."""
+        """The cost of the pass; steps that fill caches run beside all others if they are prefetched."""
         if not self.prefetch:
             return rows
         ahead = sum(row.time_s for row in rows if row.name in AHEAD)
@@ -154,26 +154,26 @@ class PassTimes:
         return [row for row in shown if row.time_s > 0]
 
     def payload(self, step: Step, most: Array) -> Array:
-        """Bytes at which a collective takes its curve: the larger of sent and received, or of splits."""
+        """Bytes at which a collective's curve is read: the larger of sent and received, or the splits."""
         x = np.max([np.atleast_1d(most[..., resource]) for resource in step.resources], axis=0)
         return np.where(x > 0, self.splits_bytes, 0.0) if step.splits else np.asarray(x)
 
     @cached_property
     def splits_bytes(self) -> Of:
-        """Size of a splits all-to-all [bytes]; each tensor that is exchanged has a number for each peer."""
+        """Size of a splits all-to-all [bytes]: one number per peer for each tensor that is exchanged."""
         constant = self.basis.constant
         numbers = constant("splits_per_peer") + (WEIGHTS in self.steps)
         return eb.splits_bytes(self.gpus, numbers, constant("split_bytes"))
 
     def all_splits(self, sets: int) -> float:
-        """Time of one all-to-all with the splits of several sets of exchanges [s]."""
+        """Time of one all-to-all that carries the splits of several sets of exchanges [s]."""
         step = STEPS[SPLITS]
         return float(self.collective(step, np.atleast_1d(sets * self.splits_bytes)).time_s[0])
 
     def group(self, step: Step) -> tuple[Array, int | None]:
-        """Ranks of a collective [...], and how many of them are in a node.
+        """(ranks of a collective [...], how many of them are in one node).
 
-        Limits: ranks that do not fill domains -> 1 across domains: no scheme exchanges so
+        Limits: ranks that do not fill domains -> 1 across domains: no scheme does that
         """
         gpus, domain = (np.asarray(x, dtype=np.float64) for x in (self.gpus, self.domain))
         if step.ranks == ACROSS:
@@ -182,10 +182,10 @@ class PassTimes:
 
     @cached_property
     def buffers(self) -> tuple[Ints, Ints, Array]:
-        """Of each of N collectives that need buffers: resources [N] sent and received, and of how many equal
-        parts [N, 1], or [N, ...] of passes on different GPUs, a rank keeps one of the latter: a
-        reduce-scatter leaves it its part, and an all-reduce nothing beside what it was given, which it sums
-        in place."""
+        """For each of N collectives that need buffers: (resource sent [N], resource received [N], number of
+        equal parts [N, 1], or [N, ...] for passes on different GPUs, of which a rank keeps one part of what
+        it received). After a reduce-scatter it keeps its part; an all-reduce needs no further buffer, as it
+        sums in place."""
         held = [step for step in self.steps if step.collective and not (step.splits or step.in_place)]
         sent = np.array([step.resources[0] for step in held], dtype=np.int64)
         received = np.array([step.resources[-1] for step in held], dtype=np.int64)
@@ -199,7 +199,7 @@ class PassTimes:
         return sent, received, np.array(np.broadcast_arrays(*parts)).reshape(len(held), -1)
 
     def collective(self, step: Step, payload: Array) -> Timing:
-        """A collective at those sizes [bytes], with band, floor and evidence."""
+        """Time of a collective at those sizes [bytes], with band, floor and evidence."""
         ranks, node = self.group(step)
         if (ranks == 1).all() or not payload.any():
             return nothing(payload.shape)
@@ -220,11 +220,11 @@ class PassTimes:
 
 
 def _spread(value: ArrayLike, like: Array) -> Array:
-    """The same of all passes, or that of each."""
+    """The value for all passes, or one for each."""
     return np.full(like.shape, value, dtype=np.float64)
 
 
 def _part(row: StepRow, left: float) -> StepRow:
-    """That part of a step's time."""
+    """The step with this part of its time."""
     low, time, high, floor = (left * x for x in (row.low_s, row.time_s, row.high_s, row.floor_s))
     return replace(row, low_s=low, time_s=time, high_s=high, floor_s=floor)

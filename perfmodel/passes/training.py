@@ -1,4 +1,4 @@
-"""A step of a plan with its dense layers: the parts of the overlap pipeline, and what overlap gains."""
+"""A training step of a plan with dense layers: the parts of the pipeline, and what overlap gains."""
 
 from __future__ import annotations
 
@@ -61,19 +61,19 @@ PARTS: dict[str, tuple[str, ...]] = {
 
 EMBEDDING_COMMUNICATION = ("keys", "forward", "backward", "dp_reduce")
 DENSE_REDUCE = "dense reduce"
-"""The one task of communication that is not of the embeddings."""
+"""Name of the only communication task that is not for the embeddings."""
 
 Pick = Callable[[StepRow], float]
 
 
 def centre(row: StepRow) -> float:
-    """A step's own time."""
+    """Centre of a step's time."""
     return row.time_s
 
 
 @dataclass(frozen=True, eq=False)
 class CostedPlan:
-    """A plan with what it costs."""
+    """A plan with its cost."""
 
     evaluator: Evaluator
     plan: Plan
@@ -95,7 +95,7 @@ class CostedPlan:
         """Times of the parts of a step.
 
         pick  takes a step's time, or an end of its band
-        Limits: an evaluator without training -> nothing is backward, updated or reduced
+        Limits: an evaluator without training -> no backward, update or reduction
         """
         times = self._times(pick)
         sums = {part: sum(times.get(name, 0.0) for name in names) for part, names in PARTS.items()}
@@ -106,8 +106,8 @@ class CostedPlan:
         return Parts(**sums, **_dense_times(self.evaluator, dense, self.training))
 
     def _times(self, pick: Pick) -> dict[str, float]:
-        """Of every step of all tables; TorchRec's of each sharding type are added up, and its pipeline sends
-        the splits of all types in one.
+        """Times of all steps; steps of TorchRec's sharding types are added up, and its pipeline sends the
+        splits of all types in one exchange.
 
         Source: TorchRec 1.8, ``TrainPipelineSparseDist`` through ``FusedKJTListSplitsAwaitable``
         """
@@ -123,24 +123,24 @@ class CostedPlan:
 
     @cached_property
     def _copied(self) -> Array:
-        """Loads [K] of gathers that copies bring to each rank: of tables, and of the hot rows of others."""
+        """Loads [K] of gathers from replicas on each rank: of whole tables, and of hot rows."""
         plan, t = self.plan, np.arange(len(self.plan.tables))
         found = self.evaluator.shard_loads(t, *plan.schemes)
         return np.asarray(found.everywhere.sum(axis=0))
 
     def _copied_share(self, name: str) -> float:
-        """Share of a gather's DRAM bytes on the busiest rank that are of copies."""
+        """Share of a gather's DRAM bytes on the busiest rank that comes from replicas."""
         resource = self.evaluator.steps_by_name[name].resources[0]
         most = float(self.loads.most[resource])
         return float(self._copied[resource]) / most if most > 0 else 0.0
 
     def step(self, dense: Dense | DenseTime, pick: Pick = centre, *, overlap: bool = True) -> Steady:
-        """Training: consecutive batches; else one batch alone."""
+        """In training: consecutive batches in steady state; else one batch alone."""
         tasks = (overlapped if self.training else forward_overlapped)(self.parts(dense, pick))
         return (steady if self.training else alone)(tasks if overlap else in_line(tasks))
 
     def band(self, dense: Dense | DenseTime, time: float) -> tuple[float, float]:
-        """95 % band of the overlapped step [s]: fabric, kernels and dense layers err apart.
+        """95 % band of the overlapped step [s]: fabric, kernels and dense layers err independently.
 
         The all-reduce of dense gradients errs with the fabric, their optimizer with the kernels.
 
@@ -155,7 +155,7 @@ class CostedPlan:
         return time - ends[0], time + ends[1]
 
     def _at_end(self, dense: Dense | DenseTime, end: str, communication: bool) -> float:
-        """The overlapped step with the fabric, or the kernels, at an end of their bands [s]."""
+        """The overlapped step with fabric or kernels at one end of their bands [s]."""
         parts = self.parts(dense, one_end(end, communication))
         if self.training:
             elements = float(self.evaluator.tables.dim.sum())
@@ -171,13 +171,13 @@ class CostedPlan:
         return (steady if self.training else alone)(tasks).step_s
 
     def _with_dense(self, dense: Dense | DenseTime, over: float) -> float:
-        """The overlapped step with dense layers that take ``over`` times as long [s]."""
+        """The overlapped step if dense layers take ``over`` times as long [s]."""
         parts = self.parts(dense)
         return self._overlapped(replace(parts, **{name: getattr(parts, name) * over for name in DENSE_PARTS}))
 
 
 def one_end(end: str, communication: bool) -> Pick:
-    """Takes the end of the band of the fabric's steps, or of the kernels', and the centre of the others."""
+    """A pick: the end of the band for steps of the fabric, or of the kernels; the centre for all others."""
 
     def pick(row: StepRow) -> float:
         return float(getattr(row, end)) if is_communication(row) == communication else row.time_s
@@ -187,9 +187,9 @@ def one_end(end: str, communication: bool) -> Pick:
 
 @dataclass(frozen=True, eq=False)
 class WholeStep:
-    """A step of a plan with its dense layers: training in a steady state, or one forward pass alone.
+    """A step of a plan with dense layers: training in steady state, or one forward pass alone.
 
-    found  overlapped;  low_s, high_s  its 95 % band [s];  forward_flops  of the dense layers, one sample
+    found  the overlapped step;  low_s, high_s  its 95 % band [s];  forward_flops  dense layers, per sample
     """
 
     dense: Dense | DenseTime
@@ -203,7 +203,7 @@ class WholeStep:
 
     @staticmethod
     def of(costed: CostedPlan, dense: Dense | DenseTime) -> WholeStep:
-        """The step of a plan."""
+        """The whole step of a plan."""
         found = costed.step(dense)
         low_s, high_s = costed.band(dense, found.step_s)
         elements = float(costed.evaluator.tables.dim.sum())
@@ -224,24 +224,24 @@ class WholeStep:
 
     @property
     def dense_s(self) -> float:
-        """Dense layers, forward and backward, without the reduction and the use of their gradients [s]."""
+        """Time of the dense layers, forward and backward, without reducing and applying gradients [s]."""
         p = self.parts
         return p.bottom + p.bottom_backward + p.top + p.top_backward
 
     @property
     def communication_s(self) -> float:
-        """All communication of the embeddings, hidden or not [s]."""
+        """Time of all communication for the embeddings, hidden or not [s]."""
         return embedding_communication_s(self.parts)
 
     @property
     def exposed_s(self) -> float:
-        """What of it is not hidden behind compute [s]."""
+        """Time of communication for the embeddings that compute does not hide [s]."""
         exposed = sum(time for name, time in self.found.exposed().items() if name != DENSE_REDUCE)
         return min(exposed, self.communication_s)
 
     def tasks(self) -> list[dict[str, Any]]:
-        """Each task of a batch that takes time: name, stream, device, time_s, exposed_s (None of compute),
-        path_s (of it on the critical path)."""
+        """Each task of a batch that takes time: name, stream, device, time_s, exposed_s (None for compute),
+        path_s (its time on the critical path)."""
         exposed, path = self.found.exposed(), self.found.on_path()
         return [
             {
@@ -257,7 +257,7 @@ class WholeStep:
         ]
 
     def to_dict(self, samples: float) -> dict[str, Any]:
-        """The public schema of ``--json``: SI units. ``samples`` of all GPUs in a step."""
+        """The public schema of ``--json``, in SI units. ``samples``: of all GPUs in a step."""
         found, dense = self.found, self.dense
         return {
             "dense": getattr(dense, "name", "") or None,
@@ -295,14 +295,14 @@ def _dense_times(evaluator: Evaluator, dense: Dense | DenseTime, training: bool)
 
 
 def _forward(dense: Dense | DenseTime, times: dict[str, float]) -> dict[str, float]:
-    """The times of a forward pass alone; a given time is all of it."""
+    """The times of the forward pass; a dense time that was given as a whole counts fully."""
     if isinstance(dense, DenseTime):
         return {**times, "top": dense.time_s, "top_backward": 0.0}
     return {**times, "bottom_backward": 0.0, "top_backward": 0.0}
 
 
 def _reduce_time(evaluator: Evaluator, size: float, end: str = "time_s") -> float:
-    """All-reduce of the gradients of the dense layers, or an end of its band; 0 on one GPU."""
+    """Time of the all-reduce of the dense layers' gradients, or an end of its band [s]; 0 on one GPU."""
     if size == 0:
         return 0.0
     node, gpus = evaluator.basis.gpus_per_node, np.array([float(evaluator.gpus)])
@@ -313,8 +313,8 @@ def _reduce_time(evaluator: Evaluator, size: float, end: str = "time_s") -> floa
 def _update_time(
     evaluator: Evaluator, dense: Dense | DenseTime, elements: float, end: str = "time_s"
 ) -> float:
-    """Optimizer of the dense layers, a kernel like the local sum: that of the tables, with its state for
-    every weight (of rowwise Adagrad, Adagrad's)."""
+    """Time of the dense layers' optimizer, a kernel like the local sum: the optimizer of the tables, with
+    state for every weight (row-wise Adagrad becomes Adagrad) [s]."""
     per_element, per_row = evaluator.memories.state
     moved = dense.updated_bytes(elements, per_element or per_row)
     if moved == 0:
@@ -325,10 +325,10 @@ def _update_time(
 
 
 def embedding_communication_s(parts: Parts) -> float:
-    """All communication of the embeddings, hidden or not [s]."""
+    """Time of all communication for the embeddings, hidden or not [s]."""
     return float(sum(getattr(parts, name) for name in EMBEDDING_COMMUNICATION))
 
 
 def is_communication(row: StepRow) -> bool:
-    """Whether a step's error is the fabric's, and not a kernel's."""
+    """Whether a step errs with the fabric, not with a kernel."""
     return bool(row.collective) or row.name == "handover"

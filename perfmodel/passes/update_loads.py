@@ -1,4 +1,4 @@
-"""Loads of the backward pass: gradients that arrive, look-ups sorted by row, rows updated."""
+"""Loads of the backward pass: arriving gradients, look-ups sorted by row, updated rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Array = NDArray[np.float64]
 
 
 def backward(a: TableCut, training: Training, own: Array, everywhere: Array) -> None:
-    """The update of rows at their holders. Gradients of bags travel as the bags did: the same loads."""
+    """Adds the update of rows at their holders. Gradients of bags have the loads of the bags themselves."""
     asked = ex.requested_rows(a.G, a.U, a.r)
     arrived = np.where(a.dp, a.B, np.where(a.ub, asked, a.G * a.B * a.q))  # gradients at the holder
     read, touched, row = a.updated(training)
@@ -32,7 +32,7 @@ def backward(a: TableCut, training: Training, own: Array, everywhere: Array) -> 
 
 
 def _unique_gradients(a: TableCut, own: Array, everywhere: Array) -> None:
-    """Gradients of unique rows, added up from those of the bags before they travel."""
+    """Adds gradients of unique rows, which are summed by row before they are sent."""
     if not a.ub.any():
         return
     added = a.traffic(np.full(a.U.shape, a.B), a.B * a.L, a.D, a.U, a.D * a.pooled, a.beside, a.pooled)
@@ -43,7 +43,7 @@ def _unique_gradients(a: TableCut, own: Array, everywhere: Array) -> None:
 
 
 def _update_hot(a: TableCut, training: Training, everywhere: Array) -> None:
-    """The update of the copies of hot rows, as that of a copied table."""
+    """Adds the update of replicated hot rows, as for a replicated table."""
     hot = a.hot > 0
     if not hot.any():
         return
