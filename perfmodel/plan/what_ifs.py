@@ -1,5 +1,5 @@
-"""What would change a plan: what limits it, more GPUs, NVLink, memory, shorter bags, more samples; each
-planned anew."""
+"""What would change a plan: what limits it, more GPUs, NVLink, switches, memory, shorter bags, more samples;
+each planned anew."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.collectives.other_fabrics import other_fabrics
 from perfmodel.effort import Deadline
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.passes.placement import Plan
@@ -31,7 +32,8 @@ EFFORT = 0.5
 class WhatIf:
     """One change, and the plan with it.
 
-    name       of what limits the plan (``plan.limiting``), cards, nvlink-domain, memory, payload or batch
+    name       of what limits the plan (``plan.limiting``), cards, nvlink-domain, of other switches
+               (``OtherFabric``), memory, payload or batch
     limits     whether it is of what limits the plan
     words      what changes;  option  that makes the change; "" where no option does
     time_s     of the plan with it, a pass; None where there is none, or no search looked for it
@@ -155,6 +157,10 @@ def _asked(q: PlanQuestion, answer: Planned) -> Iterator[tuple[str, str, str, Pl
             words += f", {format_count(e.domain)} → {format_count(q.gpus)} of them in use"
         key = f"nvlink_domain_gpus={wide}"
         yield "nvlink-domain", words, f"--set {key}", _with(q, nvlink_domain_gpus=float(wide))
+    if e.domain < e.gpus and e.setting.scenario == CLUSTER:
+        nodes = -(-q.gpus // (q.costs.get("gpus_per_node") or q.machine.gpus_per_node))
+        for other in other_fabrics(q.machine, q.machine.ring_backend, nodes):
+            yield other.name, other.words, f"--set {other.typed}", _with(q, **other.values)
     yield _memory(q)
     if q.costs.get("payload") in (None, "fp32"):
         costs = {**q.costs, "payload": "fp16"}

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from perfmodel.collectives.other_fabrics import other_fabrics
 from perfmodel.errors import NoCalibrationError
 from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.schemes import AUTO, BY_DOMAIN
@@ -178,11 +179,14 @@ def _exchanges(p: Projection) -> Iterator[Change]:
 
 
 def _hardware(p: Projection) -> Iterator[Change]:
-    """Twice the network, twice the scale-up link, and one domain of it for all."""
+    """Twice the network, other switches, twice the scale-up link, and one domain of it for all."""
     machine, domain = p.setting.machine, int(p.forward.domain(p.work.gpus)[0])
     several = domain < p.gpus and not p.setting.one_domain
     if several:
         yield from _doubled(p, "NIC", "nic_bytes_per_s")
+        nodes = -(-p.gpus // p.gpu_count.gpus_per_node)
+        for other in other_fabrics(machine, machine.ring_backend, nodes):
+            yield from _changed(p, other.words, dict(other.values), other.typed)
     if machine.nvlink_domain_gpus == 1:
         return
     link = machine.links.scale_up

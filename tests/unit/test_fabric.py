@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.collectives.estimate import CollectiveEstimate, CollectiveModel
+from perfmodel.collectives.other_fabrics import other_fabrics
 from perfmodel.collectives.stored import fabric_of
 from perfmodel.errors import BadInputError
 from perfmodel.model import fabric as f
@@ -199,6 +200,45 @@ def test_cells_measured_over_the_spine_are_not_slowed_again(tmp_path: Path) -> N
     found = CollectiveModel(machine, own).estimate("all_to_all", curve.anchor_bytes, 128)
     assert found.time_s == pytest.approx(curve.anchor_times_s, rel=2e-3)
     assert {Evidence.from_rank(rank) for rank in found.evidence} == {Evidence.MEASURED}
+
+
+@pytest.mark.parametrize(
+    ("machine", "nodes", "values", "changes"),
+    [
+        (H100, 32, {}, []),
+        (H100, 16, {"pod_nodes": 16, "oversubscription": 2}, []),
+        (H100, 32, {"pod_nodes": 16}, [{"pod_nodes": 32}, {"rails": 8, "pod_nodes": 128}]),
+        (
+            H100,
+            32,
+            {"pod_nodes": 2, "oversubscription": 2, "spine_nodes": 16, "spine_oversubscription": 3},
+            [
+                {"pod_nodes": 4},
+                {"oversubscription": 1},
+                {"spine_oversubscription": 1},
+                {"rails": 8, "pod_nodes": 16},
+            ],
+        ),
+        (H100, 32, {"pod_nodes": 16, "rails": 8}, [{"pod_nodes": 32}]),  # PXN: rails cost nothing
+        (EFA, 8, {"pod_nodes": 16, "rails": 8}, [{"rails": 1, "pod_nodes": 2}]),
+    ],
+)
+def test_changes_of_the_switches(
+    machine: Machine, nodes: int, values: dict[str, float], changes: list[dict[str, float]]
+) -> None:
+    changed = machine.with_overrides(values)
+    assert [each.values for each in other_fabrics(changed, Backend.NCCL, nodes)] == changes
+    for each in other_fabrics(changed, Backend.NCCL, nodes):
+        changed.with_overrides(each.values)
+
+
+def test_a_projection_offers_what_helps(cli: Callable[..., Outcome]) -> None:
+    """Pods of four nodes with 4:1 above them, on 19 nodes; without pods nothing is offered."""
+    typed = ("project", "--table-size", "10TB")
+    assert "pods" not in cli(*typed).out
+    text = cli(*typed, "--set", "pod_nodes=4", "--set", "oversubscription=4").out
+    assert "links above a pod 4:1 → 1:1" in text and "--set oversubscription=1" in text
+    assert "8 rails: pods of 4 → 32 nodes" in text and "--set rails=8 --set pod_nodes=32" in text
 
 
 @pytest.mark.parametrize(

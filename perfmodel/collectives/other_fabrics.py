@@ -1,0 +1,59 @@
+"""What else could be above the cards: pods of more nodes, more links up, rails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from perfmodel.collectives.stored import fabric_of
+from perfmodel.schema.evidence import Backend
+from perfmodel.schema.machine import Machine
+from perfmodel.units import format_count
+
+
+@dataclass(frozen=True)
+class OtherFabric:
+    """A change of the switches: its name, what changes in words, and the values of the machine after it."""
+
+    name: str
+    words: str
+    values: dict[str, float]
+
+    @property
+    def typed(self) -> str:
+        """The options that make the change, without the first ``--set``."""
+        return " --set ".join(f"{key}={value:.12g}" for key, value in self.values.items())
+
+
+def other_fabrics(machine: Machine, backend: Backend, nodes: int) -> Iterator[OtherFabric]:
+    """Changes that could help a job on so many nodes.
+
+    The cards of a node on as many leaves, with the switches that there are, make pods of as many times the
+    nodes; one leaf for all of them makes pods of fewer, inside which no message changes rails.
+    Limits: no pods in the machine, or all nodes in one pod and no rail to change -> none
+    """
+    fabric = fabric_of(machine, backend)
+    if not fabric.levels or not (nodes > machine.count("pod_nodes") or fabric.rails > 1):
+        return
+    pod, gpus = machine.count("pod_nodes"), machine.gpus_per_node
+    if nodes > pod and _whole_spines(machine, 2 * pod):
+        yield _pods("pods", "", machine, {"pod_nodes": 2 * pod})
+    for level, key in zip(fabric.levels, ("oversubscription", "spine_oversubscription"), strict=False):
+        if level.ratio > 1:
+            words = f"links above a {level.name} {level.ratio:g}:1 → 1:1"
+            yield OtherFabric(key.replace("_", "-"), words, {key: 1.0})
+    rails = machine.count("rails") if machine.knows("rails") else 1
+    if rails == 1 < gpus and nodes > pod and _whole_spines(machine, gpus * pod):
+        yield _pods("rails", f"{gpus} rails: ", machine, {"rails": gpus, "pod_nodes": gpus * pod})
+    if fabric.rails > 1 and pod % rails == 0:
+        yield _pods("rails", "no rails: ", machine, {"rails": 1, "pod_nodes": pod // rails})
+
+
+def _pods(name: str, begins: str, machine: Machine, values: dict[str, float]) -> OtherFabric:
+    now, then = machine.count("pod_nodes"), int(values["pod_nodes"])
+    return OtherFabric(name, f"{begins}pods of {format_count(now)} → {format_count(then)} nodes", values)
+
+
+def _whole_spines(machine: Machine, pod_nodes: int) -> bool:
+    """Whether a spine would still join whole pods."""
+    return not machine.knows("spine_nodes") or machine.count("spine_nodes") % pod_nodes == 0
