@@ -1,4 +1,4 @@
-"""What else could be above the cards: pods of more nodes, more links up, rails."""
+"""What else could be above the cards: no neighbours, pods of more nodes, more links up, rails."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from perfmodel.collectives.stored import fabric_of
 from perfmodel.schema.evidence import Backend
 from perfmodel.schema.machine import Machine
-from perfmodel.units import format_count
+from perfmodel.units import format_count, format_fraction
 
 
 @dataclass(frozen=True)
@@ -30,17 +30,22 @@ def other_fabrics(machine: Machine, backend: Backend, nodes: int) -> Iterator[Ot
 
     The cards of a node on as many leaves, with the switches that there are, make pods of as many times the
     nodes; one leaf for all of them makes pods of fewer, inside which no message changes rails.
-    Limits: no pods in the machine, or all nodes in one pod and no rail to change -> none
+    Limits: no pods in the machine, or all nodes in one pod and no rail to change -> none but the neighbours
     """
+    taken = machine.value("background") if machine.knows("background") else 0.0
+    if taken:
+        words = f"other jobs on the network {format_fraction(taken)} → 0 %"
+        yield OtherFabric("background", words, {"background": 0.0})
     fabric = fabric_of(machine, backend)
-    if not fabric.levels or not (nodes > machine.count("pod_nodes") or fabric.rails > 1):
+    if not machine.knows("pod_nodes") or not (nodes > machine.count("pod_nodes") or fabric.rails > 1):
         return
     pod, gpus = machine.count("pod_nodes"), machine.gpus_per_node
     if nodes > pod and _whole_spines(machine, 2 * pod):
         yield _pods("pods", "", machine, {"pod_nodes": 2 * pod})
-    for level, key in zip(fabric.levels, ("oversubscription", "spine_oversubscription"), strict=False):
-        if level.ratio > 1:
-            words = f"links above a {level.name} {level.ratio:g}:1 → 1:1"
+    for name, key in (("pod", "oversubscription"), ("spine", "spine_oversubscription")):
+        ratio = machine.value(key) if machine.knows(key) else 1.0
+        if ratio > 1:
+            words = f"links above a {name} {ratio:g}:1 → 1:1"
             yield OtherFabric(key.replace("_", "-"), words, {key: 1.0})
     rails = machine.count("rails") if machine.knows("rails") else 1
     if rails == 1 < gpus and nodes > pod and _whole_spines(machine, gpus * pod):

@@ -76,16 +76,18 @@ def fabric_of(machine: Machine, backend: Backend) -> Fabric:
     NCCL hands each message to the card of its rail over NVLink (PXN); not over libfabric, nor does RCCL by
     itself, and one-sided puts leave by the card of their own GPU.
     Source: NVIDIA/nccl and ROCm/rccl src/graph/paths.cc (PXN_DISABLE: 0 and 1)
-    Limits: no ``pod_nodes`` -> none
+    Limits: neither ``pod_nodes`` nor ``background`` -> none;  ``background`` alone -> of each domain's cards
     """
-    if not machine.knows("pod_nodes"):
-        return Fabric()
 
     def said(key: str, otherwise: float) -> float:
         return machine.value(key) if machine.knows(key) else otherwise
 
+    free = 1 - said("background", 0.0)
+    if not machine.knows("pod_nodes"):
+        return Fabric((Level("card", 1, 1 / free),) if free < 1 else ())
+
     def level(name: str, nodes: str, ratio: str) -> Level:
-        return Level(name, max(1, machine.count(nodes) // machine.nodes_per_domain), said(ratio, 1.0))
+        return Level(name, max(1, machine.count(nodes) // machine.nodes_per_domain), said(ratio, 1.0) / free)
 
     levels = [level("pod", "pod_nodes", "oversubscription")]
     if machine.knows("spine_nodes"):

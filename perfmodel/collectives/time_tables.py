@@ -51,7 +51,7 @@ LIMITS = (
     "network latency",
     "NIC rate",
     "protocol rate",
-    "rate above the pods",
+    "rate of shared links",
 )
 _Z95 = 1.96
 _SHORTEST_S = 1e-12
@@ -190,7 +190,7 @@ def _finish(
         anchors = anchors[~above.slower[_place(anchors)[0]]]
         evidence = np.where(above.slower, np.maximum(evidence, above.rank), evidence)
         log_sd = np.hypot(log_sd, above.log_sd)
-        doubts.append(Doubt("how flows share the links above the pods", above.log_sd))
+        doubts.append(Doubt("how flows share links", above.log_sd))
     log_least = np.log(np.maximum(speed_of_light(machine, collective, group), _SHORTEST_S))
     log_time = np.maximum.accumulate(np.maximum(log_time, log_least))
     stages.append(Stage("at least the speed of light, or a smaller message", speed_of_light_time, log_time))

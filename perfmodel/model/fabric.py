@@ -19,8 +19,9 @@ from perfmodel.model.recording import Number, Recorded, operation, smaller
 class Level:
     """Switches that join some domains, and the links up from them.
 
-    name     pod or spine;  domains  that lie under it
-    ratio    rate of the cards under it over that of its links up [-]
+    name     pod or spine; card, where others take a part of the cards themselves
+    domains  that lie under it
+    ratio    rate of the cards under it over what its links up leave to this job [-]
     """
 
     name: str

@@ -210,7 +210,8 @@ class Machine(BaseModel):
             follows = self._domain_following(given["gpus_per_node"])
             replaced |= {"nvlink_domain_gpus": follows} if follows else {}
         changed = [key for key in self.values if replaced[key] is not self.values[key]]
-        before = {**{key: self.value(key) for key in changed}, **self.originals}
+        own = [key for key in changed if key not in self.overrides]  # else an earlier override added it
+        before = {**{key: self.value(key) for key in own}, **self.originals}
         fields = {name: getattr(self, name) for name in _NOT_VALUES}
         try:
             return Machine(**fields, values=replaced, overrides=self.overrides | set(given), originals=before)
@@ -263,7 +264,7 @@ def _check_domain(machine: Machine) -> None:
 
 
 def _check_fabric(machine: Machine) -> None:
-    given = [key for key in FABRIC_KEYS if key in machine.values]
+    given = [key for key in FABRIC_KEYS if key in machine.values and key != "background"]
     if given and "pod_nodes" not in given:
         raise ValueError(f"{given[0]} needs pod_nodes: {FABRIC_KEYS['pod_nodes'].meaning}")
     if "spine_oversubscription" in given and "spine_nodes" not in given:

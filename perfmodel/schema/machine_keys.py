@@ -84,8 +84,11 @@ FABRIC_KEYS: dict[str, ValueKey] = {
     "spine_oversubscription": ValueKey("ratio", False, "the same of a spine and its links to the core"),
     "rails": ValueKey("count", False, "leaves of a pod, each for the cards of one index; 1 = one for all"),
     "switch_hop_s": ValueKey("s", True, "what a switch more on the way of a message takes"),
+    "background": ValueKey(
+        "ratio", True, "part of the links above a pod, without pods of the cards, that other jobs take"
+    ),
 }
-"""What a machine may say of the switches above its cards; without ``pod_nodes`` none of them is a limit."""
+"""What a machine may say of the switches above its cards, and of its neighbours; else nothing is shared."""
 
 ALL_KEYS = {**KEYS, **TIER_KEYS, **FABRIC_KEYS}
 """All of them."""

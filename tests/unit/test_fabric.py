@@ -107,7 +107,7 @@ def test_a_very_large_ratio_leaves_the_time_of_the_bytes_that_cross() -> None:
             for r in (ratio, ratio / 2)
         )
         assert one == pytest.approx(2 * two, rel=1e-3)
-        assert found.limit_names[found.limit[-1]] == "rate above the pods"
+        assert found.limit_names[found.limit[-1]] == "rate of shared links"
 
 
 @settings(max_examples=25, deadline=None)
@@ -171,6 +171,33 @@ def test_the_band_has_how_flows_share_the_links() -> None:
     assert narrow.evidence[0] == even.evidence[0]  # small messages do not feel it
 
 
+@pytest.mark.parametrize("collective", KINDS)
+def test_neighbours_take_their_part(collective: str) -> None:
+    """Of the cards without pods: large messages take 1/(1 - b) of their time; with pods of the links up."""
+    for machine in (H100, EFA):
+        alone, beside, halved = (
+            answer(machine, collective, 256, **values).time_s[-1]
+            for values in ({}, {"background": 0.4}, {"nic_bytes_per_s": 30e9})
+        )
+        assert same(answer(machine, collective, 256), answer(machine, collective, 256, background=0))
+        assert beside == pytest.approx(halved, rel=0.05) and beside > alone * 1.3
+        links = {"pod_nodes": 2, "oversubscription": 6}
+        one, other = (answer(machine, collective, 256, **links, background=b).time_s[-1] for b in (0, 0.5))
+        assert other == pytest.approx(2 * one, rel=0.02)
+
+
+def test_a_value_that_was_added_is_changed_back() -> None:
+    """An override of an override: what was measured had neither."""
+    changed = H100.with_overrides({"background": 0.6}).with_overrides({"background": 0.3})
+    assert not changed.unchanged().knows("background")
+    back = CollectiveModel.load(changed.with_overrides({"background": 0})).estimate("all_to_all", SIZES, 64)
+    assert same(back, answer(H100, "all_to_all", 64))
+
+
+def test_neighbours_do_not_reach_into_a_node() -> None:
+    assert same(answer(H100, "all_to_all", 8), answer(H100, "all_to_all", 8, background=0.5))
+
+
 def own_file(folder: Path, name: str, values: Mapping[str, float]) -> Machine:
     """A copy of a shipped machine with switches above its cards."""
     path, text = folder / "mine.toml", machine_file("h100-sxm-ib").replace('"h100-sxm-ib"', f'"{name}"', 1)
@@ -221,6 +248,7 @@ def test_cells_measured_over_the_spine_are_not_slowed_again(tmp_path: Path) -> N
         ),
         (H100, 32, {"pod_nodes": 16, "rails": 8}, [{"pod_nodes": 32}]),  # PXN: rails cost nothing
         (EFA, 8, {"pod_nodes": 16, "rails": 8}, [{"rails": 1, "pod_nodes": 2}]),
+        (H100, 2, {"background": 0.3}, [{"background": 0}]),
     ],
 )
 def test_changes_of_the_switches(
@@ -252,6 +280,7 @@ def test_a_projection_offers_what_helps(cli: Callable[..., Outcome]) -> None:
         ({"pod_nodes": 4, "spine_nodes": 6}, "no multiple of pod_nodes 4"),
         ({"pod_nodes": 4, "rails": 3}, "does not divide the 8 GPUs"),
         ({"pod_nodes": 2.5}, "whole number"),
+        ({"background": 1}, "from 0.00100 to 0.950"),
         ({"pod_nodes": 4, "switch_hop_s": -1e-6}, "switch_hop_s"),
     ],
 )
@@ -267,7 +296,7 @@ def test_a_ratio_may_be_typed_as_the_field_writes_it() -> None:
 def test_an_explanation_has_the_links_above_the_pods(cli: Callable[..., Outcome]) -> None:
     typed = "explain collective --op all_to_all --size 1GiB --gpus 256 --set pod_nodes=4"
     text = cli(*f"{typed} --set oversubscription=2:1 --set switch_hop_s=1us".split()).out
-    for letter in ("o_pod", "P_pod", "bytes_pod", "how flows share the links above the pods"):
+    for letter in ("o_pod", "P_pod", "bytes_pod", "how flows share links"):
         assert letter in text
 
 
