@@ -13,8 +13,12 @@ from typing import Any
 
 PAGE = "docs/model.md"
 _PAGE_TITLE = "The model"
-_HEADINGS = {"all-to-all": "All-to-all", "all-reduce-across-domains": "All-reduce across domains"}
-"""Headings with a hyphen of their own."""
+_HEADINGS = {
+    "all-to-all": "All-to-all",
+    "all-reduce-across-domains": "All-reduce across domains",
+    "pods-rails-and-spines": "Pods, rails and spines",
+}
+"""Headings with a hyphen or a comma of their own."""
 SECTIONS = {
     "perfmodel.collectives": "how-a-time-is-found",
     "perfmodel.model.access": "kernels",
@@ -38,6 +42,7 @@ SECTIONS = {
     "perfmodel.model.differences": "bands",
     "perfmodel.model.embedding_bag": "embedding-bag",
     "perfmodel.model.exchanges": "other-shardings",
+    "perfmodel.model.fabric": "pods-rails-and-spines",
     "perfmodel.model.issuing": "the-host",
     "perfmodel.model.kernels": "kernels",
     "perfmodel.model.laws": "rings",

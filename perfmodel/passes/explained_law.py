@@ -15,7 +15,7 @@ from perfmodel.collectives.rates import scaled_unknowns
 from perfmodel.collectives.stored import step_constants
 from perfmodel.model import collectives
 from perfmodel.model.differences import log_span
-from perfmodel.model.fabric import Fabric, Level
+from perfmodel.model.fabric import Fabric, Level, crossing_time, uplink_rate
 from perfmodel.model.laws import LINK_LAWS, LibraryChoice, ring_tree_choice, ring_tree_time
 from perfmodel.model.recording import SECONDS, Recorded, named, unit_of
 from perfmodel.model.unknowns import Group, StepConstants
@@ -76,12 +76,15 @@ class ExplainedLaw:
     @property
     def equations(self) -> tuple[Equation, ...]:
         """The law, then the functions of its parts, whose equations appear in the working."""
-        law = Equation.of(LINK_LAWS[self.law.law].time)
+        law, fabric = Equation.of(LINK_LAWS[self.law.law].time), self.constants.fabric
         if self.choice is not None and self.taken is not None:
             candidate = self.choice.candidates[self.taken].law
-            return law, Equation.of(candidate, ""), Equation.of(collectives.chosen_shares, "")
+            up = any(level.ratio > 1 for level in fabric.crossed(self.group.domains))
+            more = (Equation.of(uplink_rate, ""),) if up else ()
+            return law, Equation.of(candidate, ""), Equation.of(collectives.chosen_shares, ""), *more
         parts = collectives.pairwise_latency, collectives.rendezvous_share, collectives.pairwise_transfer_time
-        return law, *(Equation.of(part, "") for part in parts)
+        crossing = (crossing_time,) if fabric.narrow(self.group.domains) else ()
+        return law, *(Equation.of(part, "") for part in (*parts, *crossing))
 
     def terms(self) -> Iterator[Term]:
         """Every letter of the law at this size, except S and G."""

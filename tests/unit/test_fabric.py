@@ -19,6 +19,10 @@ from perfmodel.collectives.stored import fabric_of
 from perfmodel.errors import BadInputError
 from perfmodel.model import fabric as f
 from perfmodel.model.collectives import tree_network_share
+from perfmodel.model.laws import LINK_LAWS
+from perfmodel.model.unknowns import Group
+from perfmodel.passes.explained_law import ExplainedLaw
+from perfmodel.passes.recorded_words import working_lines
 from perfmodel.schema.evidence import Backend, Evidence
 from perfmodel.schema.machine import Machine, beside_shipped, load_machine, machine_file, read_machine
 from perfmodel.schema.machine_keys import FABRIC_KEYS
@@ -296,8 +300,30 @@ def test_a_ratio_may_be_typed_as_the_field_writes_it() -> None:
 def test_an_explanation_has_the_links_above_the_pods(cli: Callable[..., Outcome]) -> None:
     typed = "explain collective --op all_to_all --size 1GiB --gpus 256 --set pod_nodes=4"
     text = cli(*f"{typed} --set oversubscription=2:1 --set switch_hop_s=1us".split()).out
-    for letter in ("o_pod", "P_pod", "bytes_pod", "how flows share links"):
+    for letter in ("o_pod", "P_pod", "bytes_pod", "how flows share links", "fabric.crossing_time"):
         assert letter in text
+    text = cli(*f"{typed.replace('all_to_all', 'all_reduce')} --set oversubscription=2:1".split()).out
+    assert "B_pod" in text and "fabric.uplink_rate" in text
+
+
+@pytest.mark.parametrize("machine", [H100, EFA], ids=["ib", "efa"])
+@pytest.mark.parametrize("collective", KINDS)
+def test_what_is_recorded_is_the_law(machine: Machine, collective: str) -> None:
+    """With two levels, rails and switches, also of one rank a node (PAT); every letter is said once."""
+    values = {"pod_nodes": 2, "oversubscription": 6, "rails": 8, "switch_hop_s": 1e-6, "background": 0.2}
+    model = CollectiveModel.load(
+        machine.with_overrides({**values, "spine_nodes": 8, "spine_oversubscription": 9})
+    )
+    law = model.calibration.law(collective)
+    assert law is not None
+    for group in (Group.of(8, 8), Group.of(16, 8), Group.of(20, 8), Group.of(128, 8), Group.of(16, 1)):
+        for size in (2.0**12, 2.0**22, 2.0**32):
+            found = ExplainedLaw(model, law, collective, group, size, 1.0, "assumed")
+            known = {name: float(each) for name, each in found.asked[0].items()}
+            plain = LINK_LAWS[law.law].time(known, found.constants, collective, group, np.array([size]))
+            assert float(found.recorded) == pytest.approx(float(plain[0]), rel=1e-12)
+            lines = list(working_lines(found.shown))
+            assert len(lines) == len({line.split(" = ")[0] for line in lines})
 
 
 def test_the_law_agrees_with_a_simulation_of_flows() -> None:
