@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from perfmodel.collectives.estimate import CollectiveEstimate, CollectiveModel
 from perfmodel.collectives.other_fabrics import other_fabrics
-from perfmodel.collectives.stored import fabric_of
+from perfmodel.collectives.stored import fabric_of, step_constants
 from perfmodel.errors import BadInputError
+from perfmodel.fit.links import Cell, fit_law
 from perfmodel.model import fabric as f
 from perfmodel.model.collectives import tree_network_share
 from perfmodel.model.laws import LINK_LAWS
@@ -26,6 +27,7 @@ from perfmodel.passes.recorded_words import working_lines
 from perfmodel.schema.evidence import Backend, Evidence
 from perfmodel.schema.machine import Machine, beside_shipped, load_machine, machine_file, read_machine
 from perfmodel.schema.machine_keys import FABRIC_KEYS
+from perfmodel.schema.priors import load_priors
 
 H100, EFA = load_machine("h100-sxm-ib"), load_machine("h100-sxm-efa")
 SIZES = 2.0 ** np.arange(7, 35)
@@ -271,6 +273,24 @@ def test_a_projection_offers_what_helps(cli: Callable[..., Outcome]) -> None:
     text = cli(*typed, "--set", "pod_nodes=4", "--set", "oversubscription=4").out
     assert "links above a pod 4:1 → 1:1" in text and "--set oversubscription=1" in text
     assert "8 rails: pods of 4 → 32 nodes" in text and "--set rails=8 --set pod_nodes=32" in text
+
+
+@pytest.mark.parametrize(("backend", "rails"), [(Backend.NCCL, 1), (Backend.NVSHMEM, 8)])
+def test_a_fit_finds_the_rate_of_cards_below_narrow_links(backend: Backend, rails: int) -> None:
+    """An all-to-all of eight nodes in pods of four at 4:1, of cards that reach 40 GB/s."""
+    machine, priors = H100.with_overrides({"pod_nodes": 4, "oversubscription": 4, "rails": 8}), load_priors()
+    steps, law = step_constants(machine, priors, backend), LINK_LAWS["pairwise"]
+    assert steps.fabric.rails == rails
+    truth = np.log(np.array(fit_law("pairwise", [], machine, priors).values))
+    at = law.names.index("nic_bytes_per_s")
+    truth[at] = np.log(40e9)
+    groups = (Group.of(8, 8), Group.of(64, 8))
+    cells = [
+        Cell("all_to_all", g, SIZES, law.time_at(truth, steps, "all_to_all", g, SIZES), ("x",))
+        for g in groups
+    ]
+    found = fit_law("pairwise", cells, machine, priors, backend=backend)
+    assert found.values[at] == pytest.approx(40e9, rel=0.02)
 
 
 @pytest.mark.parametrize(
