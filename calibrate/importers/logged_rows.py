@@ -117,10 +117,11 @@ class LoggedRow:
 
 @dataclass
 class Reading:
-    """Everything found in one file."""
+    """Everything found in one file. said  its head and what NCCL_DEBUG=INFO printed, lines as they are"""
 
     rows: list[LoggedRow] = field(default_factory=list)
     unread: list[UnreadLine] = field(default_factory=list)
+    said: str = ""
 
     @property
     def cut(self) -> bool:

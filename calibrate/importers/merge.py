@@ -5,6 +5,7 @@ Every row is checked, different stacks are never mixed, and what is left out is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 OK = "ok"  # the flag of a sample that nothing speaks against
 _FALL_WORTH_A_WARNING = 0.75
+_SAYS = re.compile(r"\bNCCL INFO\b|\bnThread \d")
 
 
 class Stack(NamedTuple):
@@ -53,13 +55,17 @@ class Stack(NamedTuple):
 
 @dataclass
 class ImportResult:
-    """Samples in the columns of docs/formats.md, what could not be read, and the stack that they are of."""
+    """Samples in the columns of docs/formats.md, what could not be read, and the stack that they are of.
+
+    said  the heads of the logs and what NCCL_DEBUG=INFO printed
+    """
 
     samples: pd.DataFrame
     unread: list[UnreadLine]
     stack: list[Stack]
     cut: list[str] = field(default_factory=list)  # files that end before what they tell does
     warnings: list[str] = field(default_factory=list)
+    said: str = field(default="", kw_only=True)
 
 
 def import_logs(
@@ -85,8 +91,10 @@ def import_logs(
     rows: list[LoggedRow] = []
     unread: list[UnreadLine] = []
     cut: list[str] = []
+    said: list[str] = []
     for path in paths:
         reading = _read_file(Path(path))
+        said.append(reading.said)
         cut += [_log_name(Path(path))] if reading.cut else []
         unread.extend(reading.unread)
         _settle(reading.rows, given)
@@ -104,7 +112,8 @@ def import_logs(
     chosen = _choose(stacks, stack)
     kept = [row for row in usable if _stack(row.run) == chosen]
     frame, warnings = _frame(kept, machine)
-    return ImportResult(frame, sorted(set(unread)), [chosen], cut, warnings + _cut_warning(cut))
+    warnings += _cut_warning(cut)
+    return ImportResult(frame, sorted(set(unread)), [chosen], cut, warnings, said="\n".join(said))
 
 
 def _cut_warning(cut: list[str]) -> list[str]:
@@ -140,7 +149,9 @@ def _read_file(path: Path) -> Reading:
     if folder:
         raise BadInputError(f"{path} is a folder.", f"name the logs in it: {path}/*")
     content = read_bounded(path, "log", MOST_LOG_BYTES)
-    reading = read_text(content.decode("utf-8", errors="replace"), _log_name(path))
+    text = content.decode("utf-8", errors="replace")
+    reading = read_text(text, _log_name(path))
+    reading.said = "\n".join(line for line in text.splitlines() if _SAYS.search(line))
     if not reading.rows and not reading.unread:
         reason = "is empty" if not content.strip() else "nothing in it is a known format"
         reading.unread.append(UnreadLine(_log_name(path), 0, "", reason))
@@ -219,7 +230,7 @@ def _why_run_unusable(run: LoggedRun) -> str:
             return f"'{run.operation_text[:40]}' is none of {', '.join(SAMPLE_OPERATIONS)}"
         return "the log does not say which collective it is: give --op"
     if run.gpus == 1:
-        return "one rank: nothing was sent"
+        return "one rank: nothing was sent (were there more, the tests were built without MPI=1)"
     if not run.gpus:
         return "the log does not say how many GPUs (no 'Rank' lines, too few digits): give --gpus"
     if not run.gpus_per_node:

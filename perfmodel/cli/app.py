@@ -134,6 +134,11 @@ COMMANDS: dict[str, Command | CommandGroup] = {
         "compare:compare",
         "Compare a traced run with its prediction, and say why they differ.",
     ),
+    "check": Command(
+        "measured:CheckOptions",
+        "check:check",
+        "Is my cluster normal? Logs beside clusters like it, with likely reasons.",
+    ),
     "validate": Command(
         "measured:ValidateOptions",
         "validate:validate",

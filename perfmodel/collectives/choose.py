@@ -44,6 +44,25 @@ def choose_calibration(machine: Machine, backend: Backend, clock: Clock | None) 
     )
 
 
+def nearest_calibration(
+    machine: Machine, backend: Backend, clock: Clock, version: str
+) -> tuple[Calibration, bool]:
+    """The calibration of that clock, if there is one, whose version is nearest; and whether it is borrowed.
+
+    Limits: version "" or a machine without its own -> ``choose_calibration``
+    """
+    own = _matching(machine.name, backend, clock) or _matching(machine.name, backend, None)
+    if not own or not version:
+        return choose_calibration(machine, backend, clock if own and own[0].clock is clock else None)
+    return min(own, key=lambda one: abs(_place(one.library_version) - _place(version))), False
+
+
+def _place(version: str) -> int:
+    """On a line of versions. Limits: 2.29.2 is 229 02, 2.9 is 209 00"""
+    major, minor, patch = (*version_key(version), 0, 0)[:3]
+    return (major * 100 + minor) * 100 + patch
+
+
 def _matching(machine: str, backend: Backend, clock: Clock | None) -> list[Calibration]:
     found = []
     for name in list_calibrations(machine):

@@ -120,7 +120,26 @@ class CalibrateOptions(OutputOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImportOptions(OutputOptions):
+class LogOptions(OutputOptions):
+    """What logs may leave open."""
+
+    turn = 1
+    op: Annotated[str | None, Opt("The collective, when a log does not name it.", "NAME")] = None
+    gpus: Annotated[int | None, Opt("Ranks, when a log does not list them.", "N")] = None
+    gpus_per_node: Annotated[int | None, Opt("GPUs in each node, when a log does not say.", "N")] = None
+    version: Annotated[
+        str | None,
+        Opt("Version of the library, when a log does not say.", "VERSION", "--library-version"),
+    ] = None
+    clock: Clock = None
+    stack: Annotated[
+        str | None,
+        Opt('Which stack to use where the logs have several, e.g. "nccl 2.29.2".', "WORDS"),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportOptions(LogOptions):
     """Calibrate from logs or traces that you already have. What cannot be used is reported.
 
     Writes the calibration, and the samples beside it (FILE.samples.csv), only with --out.
@@ -145,13 +164,6 @@ class ImportOptions(OutputOptions):
         str | None, Opt("The machine that was measured (default: recognized by its GPU).", "NAME")
     ] = None
     out: Annotated[Path | None, Opt("Calibration to write (.json).", "FILE")] = None
-    op: Annotated[str | None, Opt("The collective, when a log does not name it.", "NAME")] = None
-    gpus: Annotated[int | None, Opt("Ranks, when a log does not list them.", "N")] = None
-    gpus_per_node: Annotated[int | None, Opt("GPUs in each node, when a log does not say.", "N")] = None
-    version: Annotated[
-        str | None,
-        Opt("Version of the library, when a log does not say.", "VERSION", "--library-version"),
-    ] = None
     model: Annotated[
         str | None,
         Opt(
@@ -159,15 +171,41 @@ class ImportOptions(OutputOptions):
             "NAME",
         ),
     ] = None
-    clock: Clock = None
-    stack: Annotated[
-        str | None,
-        Opt('Which stack to use where the logs have several, e.g. "nccl 2.29.2".', "WORDS"),
-    ] = None
     accept: Annotated[
         Texts, Opt("Accept a value that is far from any known hardware: rate_bytes_per_s.", "NAME")
     ] = None
     force: Annotated[bool, Opt("Replace existing files, and accept logs of another GPU.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions(LogOptions):
+    """Is my cluster normal? Logs beside the band of clusters like it, with the likeliest reasons.
+
+    Every size is compared with the 95 % band of the shipped machine, or of your own --calibration. Exit
+    code 6 where a log is outside.
+
+    \b
+    Examples
+      perfmodel check alltoall.log all_reduce.log
+      perfmodel check alltoall.log --machine h100-sxm-efa
+      perfmodel check alltoall.log --calibration mine.json --json
+    """
+
+    logs: Annotated[
+        list[Path],
+        Arg(
+            "Logs of nccl-tests or rccl-tests (text, JSON, CSV), NVSHMEM perftest, or CSV in our format; "
+            "-: one on stdin. Of several on the same GPUs, one explains another."
+        ),
+    ]
+    machine: Annotated[
+        str | None,
+        Opt("The machine that it should be like (default: recognized by its GPU and network).", "NAME"),
+    ] = None
+    calibration: Annotated[
+        str | None,
+        Opt("A calibration to compare with (default: the shipped one of the nearest version).", "FILE"),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,6 +32,7 @@ SCREENS = {
         "--effort",
         "quick",
     ],  # ends when it is proven
+    "check": ["check", str(HERE.parents[1] / "docs" / "examples" / "half_the_cards.log")],
     "error_ambiguous": ["project", "--table-size", "10Tb"],
     "error_no_tables": ["project"],
 }

@@ -1,0 +1,102 @@
+"""``perfmodel check``: logs beside the band of clusters like theirs, and why they leave it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import typer
+
+from calibrate.importers import ImportResult, import_logs
+from calibrate.machine.identity import gpu_machine
+from perfmodel.cli.chosen import calibration_file, calibration_of, machine_of
+from perfmodel.cli.imports import doubt_gpu, unread_text
+from perfmodel.cli.output import emit, emit_json, note, warn_all
+from perfmodel.collectives.choose import nearest_calibration
+from perfmodel.collectives.estimate import CollectiveModel
+from perfmodel.errors import BadInputError, OutsideBandError
+from perfmodel.question.measured import CheckOptions
+from perfmodel.report.check_text import check_text, outside_line, series_record
+from perfmodel.schema.calibration import load_calibration
+from perfmodel.schema.evidence import Backend, Clock
+from perfmodel.schema.machine import Machine, list_machines
+
+_NETWORKS = {
+    "efa": r"NET/OFI.*\befa\b",
+    "slingshot": r"NET/OFI.*\bcxi\b",
+    "roce": r"NET/IB.*/RoCE",
+    "infiniband": r"NET/IB.*/IB\b",
+}
+"""What NCCL_DEBUG=INFO prints of a network."""
+
+
+def check(context: typer.Context, options: CheckOptions) -> None:
+    """Print or write the answer."""
+    from perfmodel.validate.checked import series_of
+    from perfmodel.validate.reasons import reasons_of
+
+    calibration = calibration_of(options.calibration)
+    found, doubts = [], []
+    for path in options.logs:
+        result = import_logs(
+            [path], library_version=options.version, op=options.op, gpus=options.gpus, clock=options.clock,
+            gpus_per_node=options.gpus_per_node, stack=options.stack,
+        )  # fmt: skip
+        machine = _machine(options.machine, calibration, result)
+        model = _model(machine, calibration, result)
+        same = model.clock == result.stack[0].clock
+        found += series_of(result.samples, model, result.said, same)
+        doubts += [*unread_text(result.unread), *result.warnings]
+        doubts += doubt_gpu(result.stack[0].gpu, machine, force=True)
+        doubts += [] if same else [_other_clock(result.stack[0].clock, model.clock)]
+    warn_all(doubts)
+    if not found:
+        raise BadInputError(
+            "nothing in these logs can be compared with a band.",
+            "name logs of all_to_all, all_reduce, all_gather, reduce_scatter or broadcast.",
+        )
+    found = [replace(each, reasons=reasons_of(each, found)) for each in found]
+    outside = [each for each in found if each.stretches]
+    if options.as_json:
+        emit_json(
+            "check", outside=len(outside), curves=[series_record(each) for each in found], warnings=doubts,
+            calibration_file=calibration_file(calibration),
+        )  # fmt: skip
+    else:
+        emit(check_text(found))
+    if outside:
+        raise OutsideBandError(outside_line(found))
+
+
+def _machine(name: str | None, calibration: str | None, result: ImportResult) -> Machine:
+    """The machine that was named, else that of the calibration, else the likeliest one with such a GPU.
+
+    Limits: a GPU that no shipped machine has, or none named -> BadInputError with what to give
+    """
+    if name is not None or calibration is not None:
+        return machine_of(name, None, calibration)
+    gpu = result.stack[0].gpu
+    network = next((key for key, words in _NETWORKS.items() if re.search(words, result.said)), "")
+    likely, also = gpu_machine([gpu], network) if gpu else ("", "")
+    if likely not in list_machines():
+        raise BadInputError(
+            f"which machine should it be like? The log is of {gpu or 'a GPU that it does not name'}.",
+            f"give --machine: {', '.join(list_machines())}; or a machine file of your own.",
+        )
+    note(f"machine: {likely}, by the GPU {gpu}{f'; {also}' if also else ''}")
+    return machine_of(likely)
+
+
+def _model(machine: Machine, calibration: str | None, result: ImportResult) -> CollectiveModel:
+    """What predicts the band: one's own calibration, or the shipped one of the nearest version."""
+    if calibration is not None:
+        return CollectiveModel.load(machine, load_calibration(calibration).backend, None, calibration)
+    backend, version, _, clock = result.stack[0]
+    return CollectiveModel(machine, *nearest_calibration(machine, Backend(backend), Clock(clock), version))
+
+
+def _other_clock(clock: str, of_band: str) -> str:
+    return (
+        f"the log was timed with the clock {clock}, and the band is of {of_band}: sizes that are mostly "
+        "latency are not judged"
+    )

@@ -1,0 +1,124 @@
+"""Text of ``perfmodel check``: a line for each curve, and below it why some are outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from perfmodel.report.columns import Column, attributes, columns_record, columns_text
+from perfmodel.report.terminal import facts, paragraph
+from perfmodel.schema.calibration import list_calibrations
+from perfmodel.units import counted, format_bytes, format_rate, format_ratio
+from perfmodel.validate.checked import Series, Stretch
+
+_COLUMNS = (
+    Column("log", lambda one: one.log, left=True, data=attributes("log")),
+    Column("collective", lambda one: _dashed(one), left=True, data=attributes("collective")),
+    Column("GPUs", lambda one: str(one.gpus), data=attributes("gpus", "gpus_per_node")),
+    Column("nodes", lambda one: str(one.nodes), data=attributes("nodes")),
+    Column("type", lambda one: one.datatype, left=True, goes=1, data=attributes("datatype")),
+    Column("place", lambda one: _place(one), left=True, goes=2, data=attributes("in_place")),
+    Column("sizes", lambda one: _sizes(one, 0, -1), left=True, goes=3),
+    Column("verdict", lambda one: _verdict(one), left=True, data=attributes("verdict")),
+    Column(data={"calibration": lambda one: one.model.calibration_id, **attributes("evidence")}),
+    Column(data={"stretches": lambda one: [_stretch_record(one, each) for each in one.stretches]}),
+    Column(data={"reasons": lambda one: [each.to_dict() for each in one.reasons]}),
+    Column(data=attributes("payload_bytes", "time_s", "expected_s", "low_s", "high_s", "judged")),
+)
+
+
+def check_text(found: Sequence[Series]) -> str:
+    """The whole screen."""
+    outside = [one for one in found if one.stretches]
+    verdict = f"{len(outside)} outside the band" if outside else "all inside the band"
+    models = {one.model.calibration_id: one.model for one in found}
+    shipped = set(models) <= set(list_calibrations())
+    whose = "clusters like it" if shipped else "this cluster"
+    names = ", ".join(f"{model.machine.name} · calibration {key}" for key, model in models.items())
+    evidence = " and ".join(sorted({one.evidence for one in found}))
+    return "\n\n".join(
+        [
+            paragraph(f"{counted(len(found), 'curve')}, {verdict} of {whose}."),
+            columns_text(_COLUMNS, found),
+            *_blocks(outside),
+            paragraph(f"Machine {names} · the 95 % band is {evidence}"),
+        ]
+    )
+
+
+def series_record(one: Series) -> dict[str, Any]:
+    """The public schema."""
+    return columns_record(_COLUMNS, one)
+
+
+def outside_line(found: Sequence[Series]) -> str:
+    """Of the error that exit code 6 comes with."""
+    outside = [one for one in found if one.stretches]
+    named = ", ".join(dict.fromkeys(f"{one.log} {_dashed(one)} ({one.verdict})" for one in outside))
+    return f"{len(outside)} of {counted(len(found), 'curve')} outside the band: {named}."
+
+
+def _blocks(outside: Sequence[Series]) -> list[str]:
+    """A block for each curve; in and out of place share one where their reasons are the same."""
+    blocks: dict[tuple[object, ...], list[Series]] = {}
+    for one in outside:
+        names = tuple(sorted(each.rule.name for each in one.reasons))
+        blocks.setdefault((one.log, one.collective, one.gpus, one.nodes, one.datatype, names), []).append(one)
+    return [_block(same[0], " and ".join(map(_place, same))) for same in blocks.values()]
+
+
+def _block(one: Series, places: str) -> str:
+    nodes = counted(one.nodes, "node")
+    title = f"{one.log}: {_dashed(one)} on {one.gpus} GPUs of {nodes}, {one.datatype}, {places} of place"
+    pairs = [("Slow" if each.slow else "Fast", _stretch(one, each)) for each in one.stretches]
+    for reason in one.reasons:
+        first = "Cannot tell" if reason.cannot_tell else "Likeliest"
+        label = first if reason is one.reasons[0] else "Or" if reason.cannot_tell else "Also"
+        said = ", and the log says so" if reason.stated else ""
+        count = f"{reason.explains} of {counted(reason.of, 'size')}{said}"
+        pairs.append((label, f"{reason.rule.name}: {reason.words} ({count})"))
+        pairs.append(("", f"look at {reason.rule.look} [{reason.rule.source}]"))
+    if not one.reasons:
+        pairs.append(("Likeliest", "no reason that is tested puts these sizes back into the band"))
+    return f"{paragraph(title.replace('in of place', 'in place'))}\n{facts(pairs, indent=1)}"
+
+
+def _stretch(one: Series, each: Stretch) -> str:
+    """``1.6 – 2.0× the time, 16 MiB – 1 GiB; busbw 24 GB/s at 1 GiB, where 41 – 58 GB/s is normal``."""
+    low, high = format_ratio(min(each.ratios)), format_ratio(max(each.ratios))
+    spread = low if low == high else f"{low} – {high}"
+    at, size = each.last, format_bytes(one.payload_bytes[each.last])
+    own, least, most = (format_rate(float(one.busbw(t)[at])) for t in (one.time_s, one.high_s, one.low_s))
+    return (
+        f"{spread} the time, {_sizes(one, each.first, at)}; busbw {own} at {size}, "
+        f"where {least} – {most} is normal"
+    )
+
+
+def _stretch_record(one: Series, each: Stretch) -> dict[str, Any]:
+    sizes = dict(zip(("from_bytes", "to_bytes"), one.payload_bytes[[each.first, each.last]], strict=True))
+    return {"slow": each.slow, **sizes, "ratio": each.ratio}
+
+
+def _verdict(one: Series) -> str:
+    """``slow: 2.0× the time, 16 MiB – 1 GiB``, by the stretch with the most sizes."""
+    if not one.stretches:
+        return one.verdict
+    longest = max(one.stretches, key=lambda each: (len(each.ratios), abs(np.log(each.ratio))))
+    sizes = _sizes(one, longest.first, longest.last)
+    return f"{one.verdict}: {format_ratio(longest.ratio)} the time, {sizes}"
+
+
+def _dashed(one: Series) -> str:
+    return one.collective.replace("_", "-")
+
+
+def _place(one: Series) -> str:
+    return "in" if one.in_place else "out"
+
+
+def _sizes(one: Series, first: int, last: int) -> str:
+    low, high = (format_bytes(one.payload_bytes[at]) for at in (first, last))
+    return low if low == high else f"{low} – {high}"

@@ -1,0 +1,168 @@
+"""Timed collectives of a log beside the band of a cluster like theirs: where they leave it, and how far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from perfmodel.collectives.estimate import CollectiveModel
+from perfmodel.model.collectives import bus_factor
+from perfmodel.model.unknowns import Group
+from perfmodel.schema.evidence import COLLECTIVES, Evidence
+from perfmodel.validate.reason_table import LikelyReason
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+Z95 = 1.96
+FAR = 2 * Z95
+"""Standard deviations of the band. If sizes err independently, of 30 on a normal cluster one is outside in
+most logs, two neighbours on one side in 4 of 100, one beyond this in 3 of 1000: then one size counts."""
+LATENCY_SHARE = 0.5
+"""Of an expected time: with more of it latency, a size says nothing about the rate of its links."""
+_NARROWEST = 1e-3  # half of a band that the speed of light cuts: 0.1 %
+_KEY = ["source_id", "collective", "variant", "gpus", "gpus_per_node", "datatype", "in_place"]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Neighbouring sizes outside on one side: their places, and measured over expected time [-]."""
+
+    first: int
+    last: int
+    slow: bool
+    ratios: tuple[float, ...]
+
+    @property
+    def ratio(self) -> float:
+        """The median."""
+        return float(np.median(self.ratios))
+
+
+@dataclass(frozen=True)
+class Series:
+    """One collective on one group of ranks at several sizes, ascending, beside what is expected.
+
+    time_s    median of what was measured;  expected_s, low_s, high_s  of a normal cluster, with its 95 % band
+    latency   share of the expected time that no link shortens [-];  evidence  of the median size
+    judged    sizes at which the two can be compared;  said  the lines of NCCL in its log
+    reasons   where it is outside, the likeliest first
+    """
+
+    log: str
+    collective: str
+    gpus: int
+    gpus_per_node: int
+    datatype: str
+    in_place: bool
+    model: CollectiveModel
+    payload_bytes: Floats
+    time_s: Floats
+    expected_s: Floats
+    low_s: Floats
+    high_s: Floats
+    latency: Floats
+    evidence: str
+    judged: Bools
+    said: str = ""
+    reasons: tuple[LikelyReason, ...] = field(default=(), compare=False)
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of its ranks."""
+        return self.gpus // self.gpus_per_node
+
+    @property
+    def group(self) -> Group:
+        """Its ranks, and how they share domains."""
+        return Group.of(self.gpus, self.model.machine.domain_gpus_of(self.gpus_per_node))
+
+    def deviations(self, expected_s: Floats) -> Floats:
+        """ln(measured / expected), in standard deviations of the band on that side."""
+        off = np.log(self.time_s / expected_s)
+        widths = np.log(np.where(off > 0, self.high_s / self.expected_s, self.expected_s / self.low_s))
+        return np.asarray(off / np.maximum(widths / Z95, _NARROWEST))
+
+    @cached_property
+    def side(self) -> npt.NDArray[np.int64]:
+        """1 where it is above the band, -1 below, 0 inside or not judged."""
+        z = self.deviations(self.expected_s)
+        return np.where(self.judged & (np.abs(z) > Z95), np.sign(z), 0).astype(np.int64)
+
+    @cached_property
+    def stretches(self) -> tuple[Stretch, ...]:
+        """Where it is outside by more than chance. Limits: one size between the edge and ``FAR`` -> none"""
+        far = np.abs(self.deviations(self.expected_s)) > FAR
+        ratios = self.time_s / self.expected_s
+        return tuple(
+            Stretch(run[0], run[-1], bool(self.side[run[0]] > 0), tuple(ratios[run].tolist()))
+            for run in _runs(self.side)
+            if len(run) > 1 or far[run[0]]
+        )
+
+    @property
+    def outside(self) -> Bools:
+        """Sizes of its stretches."""
+        found = np.zeros(self.side.size, bool)
+        for each in self.stretches:
+            found[each.first : each.last + 1] = self.side[each.first : each.last + 1] != 0
+        return found
+
+    @property
+    def verdict(self) -> str:
+        """normal, slow, fast, slow and fast, or not judged."""
+        sides = {each.slow for each in self.stretches}
+        found = [word for word, slow in (("slow", True), ("fast", False)) if slow in sides]
+        return " and ".join(found) or ("normal" if self.judged.any() else "not judged")
+
+    def busbw(self, time_s: Floats) -> Floats:
+        """Bus bandwidth of times of its sizes, as nccl-tests prints it [bytes/s]."""
+        return np.asarray(self.payload_bytes / time_s * bus_factor(self.collective, self.gpus))
+
+
+def _runs(side: npt.NDArray[np.int64]) -> Iterator[list[int]]:
+    """Places outside on one side that follow each other, over one inside at most."""
+    places = np.flatnonzero(side).tolist()
+    run = places[:1]
+    for before, place in pairwise(places):
+        if side[before] != side[place] or place - before > 2:
+            yield run
+            run = []
+        run.append(place)
+    if run:
+        yield run
+
+
+def series_of(samples: pd.DataFrame, model: CollectiveModel, said: str, same_clock: bool) -> list[Series]:
+    """Every collective of the samples of a log.
+
+    same_clock  whether the band is of times taken as these were; else sizes of latency are not judged
+    Limits: an operation that no law knows, wrong results, less than a byte for each peer -> left out
+    """
+    usable = samples["collective"].isin(COLLECTIVES) & (samples["flag"] == "ok")
+    usable &= samples["payload_bytes"] >= samples["gpus"]
+    found = []
+    for key, rows in samples[usable].groupby(_KEY, sort=False):
+        log, collective, _, gpus, per_node, datatype, in_place = map(str, key)
+        medians = rows.groupby("payload_bytes")["time_s"].median()
+        sizes = medians.index.to_numpy(float)
+        guess = model.estimate(collective, sizes, int(gpus), int(per_node))
+        latency = guess.floor_s / guess.time_s
+        found.append(
+            Series(
+                log, collective, int(gpus), int(per_node), datatype, in_place == "True", model,
+                sizes, medians.to_numpy(float), guess.time_s, guess.low_s, guess.high_s, latency,
+                str(Evidence.from_rank(int(np.median(guess.evidence)))),
+                (latency < LATENCY_SHARE) | same_clock, said,
+            )
+        )  # fmt: skip
+    return found

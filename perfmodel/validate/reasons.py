@@ -1,0 +1,231 @@
+"""Why a log leaves the band: every reason is a hypothesis whose times the model predicts.
+
+A reason stands if its times put at least half of the sizes outside back into the band, and more sizes inside
+than without it. The leader puts most of them there; reasons that put as many there cannot be told apart.
+What is tested is in ``data/validation/reasons.toml``, with its sources.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from perfmodel.collectives.grid import GRID_BYTES
+from perfmodel.collectives.rates import rate_shift, scaled_unknowns
+from perfmodel.collectives.stored import step_constants
+from perfmodel.collectives.time_tables import speed_of_light
+from perfmodel.model.laws import LINK_LAWS, ring_tree_choice, ring_tree_time
+from perfmodel.schema.machine import load_machine
+from perfmodel.schema.priors import load_priors
+from perfmodel.units import format_ratio, format_time
+from perfmodel.validate.checked import LATENCY_SHARE, Z95, Bools, Floats, Series
+from perfmodel.validate.reason_table import LikelyReason, ReasonRule, rules
+
+Guess = tuple[Floats, str]
+"""Times that a hypothesis predicts, and the number that it fits in words."""
+
+_MOST_REASONS = 4
+_EXPLAINED = 0.5  # of the sizes outside
+_QUANTILES = (0.25, 0.5, 0.75)
+_STEPS = 13  # of a range of rates
+_ETHERNET_BYTES_PER_S = 12.5e9  # the 100 Gbit/s card that a node has beside those of its fabric
+_LATENCIES = (
+    "_base_ratio",
+    "_inside_ratio",
+    "_network_ratio",
+    "_overhead_ratio",
+)  # unknowns over NCCL's table
+_CARDS, _LINKS, _PCIE = "nic_bytes_per_s", "nvlink_bytes_per_s", "pcie_bytes_per_s"
+
+
+def reasons_of(one: Series, others: Sequence[Series]) -> tuple[LikelyReason, ...]:
+    """The likeliest reasons, the first one leading. others  the other series of the same command
+
+    Limits: inside its band -> none;  the first size alone -> the first call;  single sizes between those
+            inside -> noise
+    """
+    last = one.side.size - 1
+    lone = [each.first for each in one.stretches if each.slow and each.first == each.last < last]
+    rest = one.outside
+    rest[lone] = False
+    found = _tested(one, others, rest) if rest.any() else []
+    counts = {"first": lone.count(0), "spikes": len(lone) - lone.count(0)}
+    alone = [(rule, counts[rule.test]) for rule in rules() if counts.get(rule.test)]
+    return (*found, *(LikelyReason(rule, "", count, count) for rule, count in alone))
+
+
+def _tested(one: Series, others: Sequence[Series], rest: Bools) -> list[LikelyReason]:
+    """The rules that stand, for the sizes of ``rest``: by what the log says, then by Akaike's criterion."""
+    used = one.judged & (rest | ~one.outside)
+    before = int((used & (one.side == 0)).sum())
+    stand = []
+    for rule in rules():
+        tries = []
+        for times, value in () if _ruled_out(rule, one, others) else TESTS[rule.test](one, rule.rate):
+            z = one.deviations(times)
+            inside = np.abs(z) <= Z95
+            explains, within = int((inside & rest).sum()), int((inside & used).sum())
+            if explains >= _EXPLAINED * rest.sum() and within > before:
+                tries.append((-within, float(np.sum(z[used] ** 2)) + 2 * rule.free, explains, value))
+        if tries:
+            within, misfit, explains, value = min(tries)
+            stated, hinted = (bool(re.search(each, one.said)) for each in (rule.stated, rule.hint))
+            order = not stated, not hinted, rule.general, misfit
+            stand.append((order, within, (rule, value, explains)))
+    stand.sort(key=lambda each: each[0])
+    most = min((within for _, within, _ in stand), default=0)
+    proven = [each for each in stand if not each[0][0]]
+    alike = proven or [each for each in stand if each[1] <= most + 1]
+    told = len(alike) == 1 or bool(proven)
+    count = int(rest.sum())
+    return [LikelyReason(*each[2], count, bool(proven), not told) for each in alike[:_MOST_REASONS]]
+
+
+def _ruled_out(rule: ReasonRule, one: Series, others: Sequence[Series]) -> bool:
+    """By what the log states, or by other collectives on the same ranks."""
+    ranks = one.gpus, one.gpus_per_node
+    beside = [o for o in others if (o.gpus, o.gpus_per_node) == ranks and o.collective != one.collective]
+    if (rule.network and any(not o.stretches for o in beside)) or re.search(rule.denied, one.said):
+        return True
+    return rule.alone and any(each.slow for o in beside for each in o.stretches)
+
+
+def _rates(one: Series, key: str, between: tuple[float, float]) -> Iterator[Guess]:
+    """Times with a link at some parts of its rate, by the law. Limits: ratio 1 -> those expected"""
+    machine, law = one.model.machine, one.model.calibration.law(one.collective)
+    for ratio in map(float, np.geomspace(*between, _STEPS) if law is not None else ()):
+        assert law is not None
+        other = machine.with_overrides({key: ratio * machine.value(key)})
+        shift = rate_shift(other, machine, law, one.collective, one.group, one.payload_bytes)
+        yield np.asarray(one.expected_s * np.exp(shift)), format_ratio(ratio)
+
+
+def _later(one: Series, guesses: Iterator[Guess]) -> Iterator[Guess]:
+    """The same, and with more latency: as much as the small messages lack."""
+    for times, words in guesses:
+        yield times, words
+        excess = (one.time_s - times)[one.latency >= LATENCY_SHARE]
+        for more in np.quantile(excess[excess > 0], _QUANTILES) if (excess > 0).any() else ():
+            yield times + more, words
+
+
+def _cards(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
+    """Cards at part of their rate. Limits: one domain -> nothing"""
+    if one.group.domains > 1:
+        yield from _rates(one, _CARDS, rate)
+
+
+def _one_card(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
+    """Limits: at most two cards for the GPUs of a node -> nothing: that is one of two"""
+    machine = one.model.machine
+    used = one.gpus_per_node / machine.gpus_per_node * machine.value("nics_per_node")
+    if used > 2:
+        yield from _cards(one, (rate[0] / used, rate[1] / used))
+
+
+def _sockets(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
+    most = _ETHERNET_BYTES_PER_S / one.gpus_per_node / one.model.machine.value(_CARDS)
+    if most < 1:
+        yield from _later(one, _cards(one, (rate[0] * most, rate[1] * most)))
+
+
+def _inside(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
+    """The scale-up link at part of its rate. Limits: several domains, no such link -> nothing"""
+    if one.group.domains == 1 and one.model.machine.nvlink_domain_gpus > 1:
+        yield from _rates(one, _LINKS, rate)
+
+
+def _no_p2p(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
+    """Through the host at up to the rate of PCIe, and not below a twentieth of it."""
+    machine = one.model.machine
+    if one.group.domains == 1:
+        key = _LINKS if machine.nvlink_domain_gpus > 1 else _PCIE
+        most = machine.value(_PCIE) / machine.value(key)
+        yield from _later(one, _rates(one, key, (most / 20, most)))
+
+
+def _chosen(one: Series, allowed: Callable[[str], bool]) -> Iterator[Guess]:
+    """Times by the fastest of the algorithms and protocols that are allowed: as fitted, and by NCCL's table.
+
+    What NCCL does not choose was not measured: its fitted latency may be far from the table's.
+    Limits: a collective without such a choice, none of them allowed, or all of them -> nothing
+    """
+    model = one.model
+    law = model.calibration.law(one.collective)
+    if law is None or LINK_LAWS[law.law].time is not ring_tree_time:
+        return
+    measured_on = load_machine(model.calibration.machine) if model.borrowed else model.machine.unchanged()
+    logs = scaled_unknowns(np.log(np.array(law.values)), law, model.machine, measured_on)
+    unknowns = dict(zip(law.names, np.exp(logs).tolist(), strict=True))
+    table = {name: 1.0 for name in law.names if name.endswith(_LATENCIES)}
+    asked = step_constants(model.machine, load_priors()), one.collective, one.group, one.payload_bytes
+    fitted_s = np.asarray(ring_tree_choice(unknowns, *asked).time_s, float)
+    for values in (unknowns, unknowns | table):
+        found = ring_tree_choice(values, *asked)
+        named = zip(found.candidates, found.times_s, strict=True)
+        times = [np.asarray(time, float) for each, time in named if allowed(each.name)]
+        if times and len(times) < len(found.candidates):
+            yield one.expected_s * np.min(times, axis=0) / fitted_s, ""
+
+
+def _no_nvls(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
+    if one.model.machine.links.nvls:
+        yield from _chosen(one, lambda name: name != "NVLS")
+
+
+def _rings(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
+    if one.collective == "all_reduce":
+        yield from _chosen(one, lambda name: name.startswith("ring "))
+
+
+def _launches(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
+    """Each call takes as long as its launch at least, which hides behind large messages."""
+    slow = one.time_s[(one.latency >= LATENCY_SHARE) & (one.side > 0)]
+    for launch in np.quantile(slow, _QUANTILES) if slow.size else ():
+        yield np.maximum(one.expected_s, launch), format_time(float(launch))
+
+
+def _waits(one: Series, *, across: bool) -> Iterator[Guess]:
+    """Each call waits for as much longer at all sizes."""
+    slow = (one.time_s - one.expected_s)[(one.latency >= LATENCY_SHARE) & (one.side > 0)]
+    for more in np.quantile(slow, _QUANTILES) if slow.size and across == (one.group.domains > 1) else ():
+        yield one.expected_s + more, format_time(float(more))
+
+
+def _no_pxn(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
+    """As many messages of one GPU to each remote GPU, and over the spine: later, and at part of the rate."""
+    if one.collective == "all_to_all" and one.gpus_per_node > 1:
+        yield from _later(one, _cards(one, rate))
+
+
+def _faster(one: Series, *, possible: bool) -> Iterator[Guess]:
+    """Whether all of it is above what the links of this machine allow. Limits: nowhere fast -> nothing"""
+    least = speed_of_light(one.model.machine, one.collective, one.group)
+    below = one.payload_bytes / np.interp(one.payload_bytes, GRID_BYTES, GRID_BYTES / least)
+    if (one.side < 0).any() and bool((one.time_s >= below).all()) == possible:
+        yield np.where(one.side < 0, one.time_s, one.expected_s), ""
+
+
+TESTS: dict[str, Callable[[Series, tuple[float, float]], Iterator[Guess]]] = {
+    "no_nvls": _no_nvls,
+    "no_p2p": _no_p2p,
+    "inside": _inside,
+    "cards": _cards,
+    "one_card": _one_card,
+    "host_path": lambda one, rate: _later(one, _cards(one, rate)),
+    "sockets": _sockets,
+    "no_pxn": _no_pxn,
+    "simple": lambda one, _: _chosen(one, lambda name: not name.endswith((" LL", " LL128"))),
+    "ll": lambda one, _: _chosen(one, lambda name: name.endswith(" LL")),
+    "rings": _rings,
+    "launches": _launches,
+    "waits_inside": lambda one, _: _waits(one, across=False),
+    "waits_across": lambda one, _: _waits(one, across=True),
+    "impossible": lambda one, _: _faster(one, possible=False),
+    "faster": lambda one, _: _faster(one, possible=True),
+    "first": lambda one, _: iter(()),
+    "spikes": lambda one, _: iter(()),
+}
+"""Hypotheses by the names of the table. The last two need no times: their places say it (``reasons_of``)."""

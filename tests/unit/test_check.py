@@ -1,0 +1,329 @@
+"""``perfmodel check``: a log that is made abnormal gets its reason, and a normal one gets none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pytest
+from cli_calls import called, is_an_error
+
+from perfmodel.cli import run
+from perfmodel.collectives.choose import nearest_calibration
+from perfmodel.collectives.estimate import CollectiveModel
+from perfmodel.model.collectives import bus_factor
+from perfmodel.schema.evidence import Backend, Clock
+from perfmodel.schema.machine import list_machines, load_machine
+from perfmodel.validate.checked import Series, series_of
+from perfmodel.validate.measured import shipped_plan, shipped_samples
+from perfmodel.validate.reason_table import LikelyReason, rules
+from perfmodel.validate.reasons import TESTS, reasons_of
+
+Floats = npt.NDArray[np.float64]
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "docs" / "examples"
+SIZES = 2.0 ** np.arange(10, 33)
+SLOW_BYTES_PER_S = 170e9  # of an all-gather over two nodes of 8 H100: half of its plateau
+US = 1e-6
+
+
+@cache
+def model_of(machine: str = "h100-sxm-ib") -> CollectiveModel:
+    return CollectiveModel.load(load_machine(machine))
+
+
+@cache
+def normal(collective: str, gpus: int) -> Floats:
+    """What is expected, each size with an error of 3 % of its own."""
+    times = model_of().estimate(collective, SIZES, gpus, 8).time_s
+    found: Floats = times * np.exp(np.random.default_rng(7).normal(0, 0.03, SIZES.size))
+    return found
+
+
+def frame(collective: str, gpus: int, times: Floats, sizes: Floats = SIZES) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "source_id": collective, "collective": collective, "variant": "default", "gpus": gpus,
+            "gpus_per_node": min(gpus, 8), "datatype": "float", "in_place": False, "payload_bytes": sizes,
+            "time_s": times, "flag": "ok",
+        }
+    )  # fmt: skip
+
+
+def checked(*frames: pd.DataFrame, said: str = "") -> tuple[Series, tuple[LikelyReason, ...]]:
+    """The first of the curves, and its reasons."""
+    found = series_of(pd.concat(frames), model_of(), said, same_clock=True)
+    return found[0], reasons_of(found[0], found)
+
+
+def told(*frames: pd.DataFrame, said: str = "") -> list[str]:
+    return [each.rule.name for each in checked(*frames, said=said)[1]]
+
+
+def at(place: int, ratio: float, times: Floats, wire: Floats) -> Floats:
+    return np.where(np.arange(times.size) == place, ratio * times, times)
+
+
+def slower(rate: float, times: Floats, wire: Floats) -> Floats:
+    """The bytes take as much longer as they do at this rate."""
+    return times + wire / rate
+
+
+def later(more: float, times: Floats, wire: Floats) -> Floats:
+    return times + more
+
+
+def at_least(floor: float, times: Floats, wire: Floats) -> Floats:
+    return np.maximum(times, floor)
+
+
+def both(more: float, rate: float, times: Floats, wire: Floats) -> Floats:
+    return times + more + wire / rate
+
+
+def no_switch(times: Floats, wire: Floats) -> Floats:
+    """370 GB/s on 8 H100, where the switch gives 480 (nccl-tests issue 212)."""
+    return np.maximum(times, 20 * US + wire / 370e9)
+
+
+def simple(times: Floats, wire: Floats) -> Floats:
+    """An all-gather on 8 GPUs by Simple alone: 8.4 µs, and 7 steps of 3.4 µs (NCCL's tuning.cc)."""
+    return np.maximum(times, (8.4 + 7 * 3.4) * US + wire / 400e9)
+
+
+def flags(times: Floats, wire: Floats) -> Floats:
+    """Half of the bytes are flags, at NCCL's own rate of LL on a Hopper node: 141 GB/s (tuning.cc)."""
+    return np.maximum(times, wire / 141e9)
+
+
+def faster(ratio: float, rate: float, times: Floats, wire: Floats) -> Floats:
+    return np.maximum(ratio * times, wire / rate)
+
+
+Change = Callable[[Floats, Floats], Floats]
+CASES: list[tuple[str, str, int, Change]] = [
+    ("P2P disabled", "all_to_all", 8, partial(slower, 5.2e9)),
+    ("links at part of their rate", "all_to_all", 8, partial(slower, 350e9)),
+    ("one network card of two", "all_gather", 16, partial(slower, 340e9)),
+    ("one network card of all", "all_gather", 16, partial(slower, 340e9 / 7)),
+    ("sockets", "all_gather", 16, partial(both, 50 * US, 5e9)),
+    ("GPUDirect RDMA off", "all_gather", 16, partial(both, 60 * US, 220e9)),
+    ("slow network", "all_gather", 16, partial(slower, 340e9 / 4)),
+    ("Simple at all sizes", "all_gather", 8, simple),
+    ("LL at all sizes", "all_gather", 8, flags),
+    ("host-bound", "all_to_all", 8, partial(at_least, 80 * US)),
+    ("waits in every call", "all_to_all", 8, partial(later, 50 * US)),
+    ("latency of the network", "all_gather", 16, partial(later, 60 * US)),
+    ("not this machine", "all_to_all", 8, partial(faster, 0.3, 1e12)),
+    ("faster than clusters like it", "all_to_all", 8, partial(faster, 0.5, 400e9)),
+    ("first call", "all_gather", 16, partial(at, 0, 10)),
+    ("noise", "all_to_all", 8, partial(at, 9, 6)),
+]  # fmt: skip
+"""Reasons that must lead, and what makes a log so: by numbers of others, not by the law that tests them."""
+ALIKE = ("Simple at all sizes",)
+"""Only small messages are late, as of a slow launch: it must be among what cannot be told apart."""
+
+
+@pytest.mark.parametrize(("name", "collective", "gpus", "change"), CASES, ids=[case[0] for case in CASES])
+def test_what_was_done_to_a_log_leads(name: str, collective: str, gpus: int, change: Change) -> None:
+    wire = SIZES * bus_factor(collective, gpus)
+    reasons = checked(frame(collective, gpus, change(normal(collective, gpus), wire)))[1]
+    found = [each.rule.name for each in reasons]
+    if name in ALIKE:
+        assert name in found and reasons[0].cannot_tell, found
+    else:
+        assert found[:1] == [name], found
+
+
+@pytest.mark.parametrize("gpus", [8, 16, 64])
+@pytest.mark.parametrize("collective", ["all_to_all", "all_gather", "reduce_scatter", "all_reduce"])
+def test_a_normal_log_has_no_reason(collective: str, gpus: int) -> None:
+    one, reasons = checked(frame(collective, gpus, normal(collective, gpus)))
+    assert one.verdict == "normal" and not reasons
+
+
+def test_an_all_reduce_without_the_switch_shows_where_the_band_is_of_this_cluster() -> None:
+    """370 and not 480 GB/s is inside the band of clusters like it (35 %), and outside one of 10 %."""
+    times = no_switch(normal("all_reduce", 8), SIZES * bus_factor("all_reduce", 8))
+    one = checked(frame("all_reduce", 8, times))[0]
+    assert one.verdict == "normal"
+    own = replace(one, low_s=one.expected_s / 1.1, high_s=one.expected_s * 1.1)
+    found = reasons_of(own, [own])
+    assert own.verdict == "slow" and "NVLS off" in [each.rule.name for each in found]
+
+
+def test_rings_that_were_forced_on_a_cluster_whose_own_choice_is_normal() -> None:
+    """MareNostrum 5, 25 GB/s a GPU, NCCL_ALGO=Ring, Tree and NCCL's own choice (PICO)."""
+    cards = load_machine("h100-sxm-ib").with_overrides({"nic_bytes_per_s": 25e9})
+    rows = shipped_samples()
+    for source, verdict in (("auto_a", "normal"), ("tree", "normal"), ("ring", "slow")):
+        mine = rows[rows["source_id"] == f"pico_mn5_h100_{source}"].assign(flag="ok")
+        found = series_of(mine, CollectiveModel.load(cards), "", same_clock=True)
+        assert [one.verdict for one in found] == [verdict] * 2
+        names = [[each.rule.name for each in reasons_of(one, [one])] for one in found]
+        assert all(("rings at all sizes" in each) == (source == "ring") for each in names), names
+
+
+def test_pxn_slows_an_all_to_all_alone() -> None:
+    """By itself it cannot be told from the network; beside a normal collective of the same nodes it can."""
+    times = normal("all_to_all", 16) + 60 * US
+    alone = checked(frame("all_to_all", 16, times))[1]
+    assert "PXN off" in [each.rule.name for each in alone] and all(each.cannot_tell for each in alone)
+    beside = frame("all_gather", 16, normal("all_gather", 16))
+    assert told(frame("all_to_all", 16, times), beside)[0] == "PXN off"
+    slow = frame("all_gather", 16, normal("all_gather", 16) + 100 * US)
+    assert "PXN off" not in told(frame("all_to_all", 16, times), slow)
+
+
+def test_every_reason_is_tested_and_has_an_opponent() -> None:
+    assert {rule.test for rule in rules()} == set(TESTS)
+    below = {"PXN off", "NVLS off", "rings at all sizes"}
+    assert {name for name, *_ in CASES} | below == {rule.name for rule in rules()}
+    assert all(rule.source and rule.look for rule in rules())
+
+
+@pytest.mark.parametrize(
+    ("line", "leads", "gone"),
+    [
+        ("NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0", "GPUDirect RDMA off", "slow network"),
+        ("NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA", "", "GPUDirect RDMA off"),
+        ("NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0", "", "one network card of two"),
+    ],
+)
+def test_what_nccl_prints_decides(line: str, leads: str, gone: str) -> None:
+    """Half of the rate has three reasons, of which a log with NCCL_DEBUG=INFO may state or exclude some."""
+    rows = frame("all_gather", 16, slower(340e9, normal("all_gather", 16), SIZES * 15 / 16))
+    assert gone in told(rows) and gone not in told(rows, said=line)
+    if leads:
+        reason = checked(rows, said=line)[1][0]
+        assert reason.rule.name == leads and reason.stated and not reason.cannot_tell
+
+
+def test_one_size_counts_only_far_outside_and_two_neighbours_do() -> None:
+    edge = model_of().estimate("all_gather", SIZES, 16, 8).high_s
+    one = np.where(np.arange(SIZES.size) == 5, 1.05 * edge, normal("all_gather", 16))
+    two = np.where(np.isin(np.arange(SIZES.size), [5, 6]), 1.05 * edge, normal("all_gather", 16))
+    assert not checked(frame("all_gather", 16, one))[0].stretches
+    assert [(each.first, each.last) for each in checked(frame("all_gather", 16, two))[0].stretches] == [
+        (5, 6)
+    ]
+
+
+def measured(source: str, variant: str = "default", gpus: int = 0) -> list[Series]:
+    """Curves of a shipped source, with the flags of odd rows taken off."""
+    rows = shipped_samples()
+    rows = rows[(rows["source_id"] == source) & (rows["variant"] == variant)]
+    rows = rows[(rows["gpus"] == gpus) | (not gpus)].assign(flag="ok")
+    machine = "a100-sxm-ib" if source.startswith("a100") else "h100-sxm-ib"
+    return series_of(rows, model_of(machine), "", same_clock=True)
+
+
+def test_four_a100_without_p2p() -> None:
+    """5.2 GB/s and not 235 (nccl 2.16.2, NCCL_P2P_DISABLE=1)."""
+    (on,), (off,) = measured("a100_p2p_disable"), measured("a100_p2p_disable", "p2p-disabled")
+    assert on.verdict == "normal"
+    reasons = reasons_of(off, [off])
+    assert off.verdict == "slow" and [each.rule.name for each in reasons] == ["P2P disabled"]
+
+
+def test_first_calls_and_noise_of_a_public_thread() -> None:
+    """nccl-tests issue 309: 68 µs for 8 B where its neighbours take 25; the rest is normal."""
+    names = {
+        each.rule.name for one in measured("nccltests_issue309") for each in reasons_of(one, [one])
+    }  # fmt: skip
+    assert names <= {"first call", "noise"} and names
+
+
+def test_how_often_normal_clusters_are_outside() -> None:
+    """The page says it, apart for sources that the bands were fitted to and for those they were not."""
+    rows = shipped_samples()
+    known = rows["machine"].isin(list_machines()) & rows["backend"].isin(["nccl", "rccl"])
+    rows = rows[known & (rows["clock"] == "stream") & (rows["variant"] == "default")]
+    fitted = {name for entry in shipped_plan() for selection in entry.cells for name in selection.sources}
+    counts = {True: [0, 0], False: [0, 0]}
+    for key, mine in rows.groupby(["source_id", "machine", "backend", "library_version"], observed=True):
+        source, machine, backend, version = map(str, key)
+        box = load_machine(machine)
+        chosen = nearest_calibration(
+            box, Backend(backend), Clock.STREAM, version if version[:1] == "2" else ""
+        )
+        for one in series_of(mine, CollectiveModel(box, *chosen), "", same_clock=True):
+            counts[source in fitted][0] += 1
+            counts[source in fitted][1] += bool(one.stretches)
+    page = " ".join((ROOT / "docs" / "check.md").read_text(encoding="utf-8").split())
+    for of_fit, words in ((False, "not fitted to"), (True, "fitted to")):
+        curves, outside = counts[of_fit]
+        assert f"{outside} of {curves} curves of sources that they were {words}" in page, counts
+
+
+def test_a_normal_log_ends_with_0_and_a_slow_one_with_6() -> None:
+    normal_log, slow_log = (str(EXAMPLES / name) for name in ("two_nodes.log", "half_the_cards.log"))
+    done = called("check", normal_log)
+    assert done.code == 0 and "all inside the band" in done.out
+    slow = called("check", normal_log, slow_log)
+    assert slow.code == 6 and "error: 2 of 4 curves outside the band: half_the_cards" in slow.err
+    assert "one network card of two" in slow.out and "NCCL_IB_HCA" in slow.out
+
+
+def test_the_page_shows_what_the_command_prints() -> None:
+    page = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
+    assert called("check", str(EXAMPLES / "half_the_cards.log")).out in page
+
+
+def test_json_has_every_size_and_the_reasons() -> None:
+    done = called("check", str(EXAMPLES / "half_the_cards.log"), "--json")
+    answer = json.loads(done.out)
+    assert done.code == 6 and answer["command"] == "check" and answer["outside"] == 2
+    curve: dict[str, Any] = answer["curves"][0]
+    assert curve["verdict"] == "slow" and curve["gpus"] == 16 and not curve["in_place"]
+    columns = ("payload_bytes", "time_s", "expected_s", "low_s", "high_s", "judged")
+    assert {len(curve[name]) for name in columns} == {12}
+    assert curve["reasons"][0]["name"] == "one network card of two" and curve["reasons"][0]["cannot_tell"]
+    assert curve["stretches"][0]["from_bytes"] == 2**26 and curve["stretches"][0]["slow"]
+    assert "curves outside" in json.loads(done.err.splitlines()[-1])["error"]["what"]
+
+
+def test_the_machine_is_that_of_the_gpu_and_of_the_network(tmp_path: Path) -> None:
+    log = (EXAMPLES / "two_nodes.log").read_text(encoding="utf-8")
+    efa = tmp_path / "efa.log"
+    efa.write_text("node-0:1:1 [0] NCCL INFO NET/OFI Selected provider is efa, fabric is efa\n" + log)
+    assert "machine: h100-sxm-efa" in called("check", str(efa)).err
+    assert "also possible: --machine h100-sxm-efa" in called("check", str(EXAMPLES / "two_nodes.log")).err
+    other = tmp_path / "other.log"
+    other.write_text(log.replace("H100 80GB HBM3", "Tesla V100"))
+    is_an_error(called("check", str(other)), 2, "which machine should it be like?", "--machine")
+    assert "another machine" in called("check", str(other), "--machine", "h100-sxm-ib").err
+
+
+def test_a_calibration_of_ones_own_is_this_cluster(tmp_path: Path) -> None:
+    log, mine = str(EXAMPLES / "two_nodes.log"), str(tmp_path / "mine.json")
+    assert run(["import", log, "--machine", "h100-sxm-ib", "--out", mine]) == 0
+    done = called("check", log, "--calibration", mine)
+    assert done.code == 0 and "inside the band of this cluster" in done.out
+
+
+def test_ranks_that_ran_alone_are_said(tmp_path: Path) -> None:
+    """Without MPI=1 each process times itself: nothing is sent, and no band is asked."""
+    lines = (EXAMPLES / "two_nodes.log").read_text(encoding="utf-8").splitlines(keepends=True)
+    alone = tmp_path / "alone.log"
+    alone.write_text("".join(line for line in lines if "Rank" not in line or "Rank  0" in line))
+    is_an_error(called("check", str(alone)), 2, "one rank: nothing was sent", "MPI=1")
+
+
+def test_sizes_of_latency_are_not_judged_by_another_clock(tmp_path: Path) -> None:
+    log = (EXAMPLES / "two_nodes.log").read_text(encoding="utf-8")
+    eager = tmp_path / "eager.log"
+    eager.write_text(
+        log.replace("# Using devices", "# Blocking Enabled: wait for completion\n# Using devices")
+    )
+    done = called("check", str(eager), "--json")
+    assert "the clock eager, and the band is of stream" in " ".join(done.err.split())
+    judged = json.loads(done.out)["curves"][0]["judged"]
+    assert not judged[0] and judged[-1]
