@@ -24,6 +24,7 @@ from calibrate.importers.logged_rows import (
 from calibrate.importers.nccl_json import read_nccl_json
 from calibrate.importers.nccl_text import read_nccl_text
 from calibrate.importers.nvshmem_text import buffer_sizes, looks_like_nvshmem, read_nvshmem_text
+from calibrate.importers.rccl_files import looks_like_rccl, read_rccl_file
 from calibrate.importers.samples_csv import REQUIRED, looks_like_csv, read_samples_csv, why_not_ours
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
@@ -167,6 +168,8 @@ def _log_name(path: Path) -> str:
 
 def read_text(text: str, file: str) -> Reading:
     """Rows of one log of any known format, recognised by its content; never raises on any text."""
+    if looks_like_rccl(text.lstrip("\ufeff")):
+        return read_rccl_file(text.lstrip("\ufeff"), file)
     if text.lstrip("\ufeff \t\r\n").startswith("{"):
         return read_nccl_json(text.lstrip("\ufeff"), file)
     if looks_like_csv(text.lstrip("\ufeff")):
@@ -300,7 +303,8 @@ def _nothing_usable(
     message = f"no sample{with_clock} in {names}" + (":" if lines else ".")
     return BadInputError(
         "\n".join([message, *lines]),
-        "known formats: nccl-tests text and -J JSON, NVSHMEM perftest text, "
+        "known formats: nccl-tests text and -J JSON, rccl-tests text and -Z JSON or CSV, "
+        "NVSHMEM perftest text, "
         "traces of torch.profiler (.json, .json.gz) or of NCCL's inspector (.log), "
         f"CSV with the columns {', '.join(REQUIRED[:-1])} and {REQUIRED[-1]}.",
     )

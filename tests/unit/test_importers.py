@@ -332,7 +332,10 @@ def test_small_helpers() -> None:
     assert infer_gpus("all_gather", []) == 0
 
 
-GOOD_TEXTS = [new_log([line(8_000_000, 80.0), line(16_000_000, 90.0)]), NVSHMEM]
+RCCL = """collective,gpus,size,type,redop,inplace,time,algbw,busbw,#wrong
+"AllReduce",8,1048576,"float","sum",0,61.500000,17.050016,29.837528,"0"
+"""
+GOOD_TEXTS = [new_log([line(8_000_000, 80.0), line(16_000_000, 90.0)]), NVSHMEM, RCCL]
 
 
 @settings(max_examples=60)
@@ -374,6 +377,9 @@ _TOKENS = st.sampled_from(
         '{"results": [{"size": 1}]}',
         ",",
         "collective,payload_bytes,gpus,time_s",
+        "collective,gpus,size,type,redop,inplace,time,algbw,busbw,#wrong\n",
+        '{"redop":"sum", "inPlace":0, "busBw":1}\n',
+        '"AllReduce",8,1024,"float","sum",0,9.5,0.1,0.1,"0"\n',
         "&&&& PERF a___b___size__4___latency",
         '"results":[',
         "latency(us)",

@@ -16,6 +16,7 @@ from calibrate.planning.world import World
 from calibrate.providers import device_collectives, nccl, rccl
 from calibrate.running import versions
 from perfmodel.collectives.estimate import CollectiveModel
+from perfmodel.errors import BadInputError
 from perfmodel.fit.shipped import fit_entry, load_plan
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.samples import load_samples
@@ -42,6 +43,82 @@ ROCm version : 7.2.0.0-43-fc0010cf6a
 # Out of bounds values : 0 OK
 # Avg bus bandwidth    : 42.9
 """
+
+
+RECORDS = [
+    (
+        "AllReduce",
+        1,
+        16,
+        16,
+        1,
+        size,
+        "float",
+        "sum",
+        place,
+        time,
+        size / time / 1e3,
+        size / time / 1e3 * 1.875,
+        wrong,
+    )
+    for size, time in ((1048576, 61.5), (1073741824, 6000.25))
+    for place, wrong in ((0, "0"), (1, "N/A"))
+]
+"""As rccl-tests write them with MPI: what they call ranks per node are all of the communicator."""
+RUN_KEYS = ("name", "nodes", "ranks", "ranksPerNode", "gpusPerRank")
+KEYS = [*RUN_KEYS, "size", "type", "redop", "inPlace", "time", "algBw", "busBw", "wrong"]
+OLD_HEAD = (
+    "collective, ranks, rankspernode, gpusperrank, size, type, redop, inplace, time, algbw, busbw, #wrong"
+)
+NEW_HEAD = f"numCycle,collective,{','.join(KEYS[1:8])},inplace,time,algbw,busbw,#wrong"
+
+
+def quoted(values: tuple[Any, ...], sign: str) -> str:
+    texts = [f'"{one}"' if isinstance(one, str) else f"{one:.6f}".removesuffix(".000000") for one in values]
+    return sign.join(texts)
+
+
+def as_json(values: tuple[Any, ...]) -> str:
+    pairs = zip(KEYS, values, strict=True)
+    return "{" + ", ".join(f'"{key}":{quoted((one,), "")}' for key, one in pairs) + "}"
+
+
+FILES = {
+    "lines.json": "\n".join(map(as_json, RECORDS)) + "\n",
+    "list.json": "[\n" + ",\n".join(map(as_json, RECORDS)) + "\n]\n",
+    "old.csv": "\n".join([OLD_HEAD, *(quoted(each, ", ") for each in RECORDS)]) + "\n",
+    "new.csv": "\n".join([NEW_HEAD, *(quoted((0, *each), ",") for each in RECORDS)]) + "\n",
+}
+"""Files of ``-x FILE -Z json`` and ``-Z csv``, of older and newer versions (src/common.cu, Reporter)."""
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_of_rccl_tests_are_read(tmp_path: Any, name: str) -> None:
+    (tmp_path / name).write_text(FILES[name])
+    found = import_logs([tmp_path / name], gpus_per_node=8, library_version="2.27.7")
+    assert found.stack == [("rccl", "2.27.7", "", "stream")] and not found.unread
+    rows = found.samples
+    assert rows["collective"].tolist() == ["all_reduce"] * 4 and set(rows["nodes"]) == {2}
+    assert rows["time_s"].tolist() == pytest.approx([61.5e-6, 61.5e-6, 6000.25e-6, 6000.25e-6])
+    assert rows["in_place"].tolist() == [False, True] * 2 and set(rows["datatype"]) == {"float"}
+    with pytest.raises(BadInputError, match="how many nodes: give --gpus-per-node"):
+        import_logs([tmp_path / name])
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_of_rccl_tests_that_is_cut_says_so(tmp_path: Any, name: str) -> None:
+    (tmp_path / name).write_text(FILES[name].rstrip("]\n")[:-9])
+    found = import_logs([tmp_path / name], gpus_per_node=8)
+    assert len(found.samples) == 3 and found.unread[0].reason.endswith("cut short?")
+    assert found.cut == [name]
+
+
+def test_one_process_of_rccl_tests_is_one_node(tmp_path: Any) -> None:
+    record = as_json(RECORDS[0]).replace(
+        '"nodes":1, "ranks":16, "ranksPerNode":16, "gpusPerRank":1', '"gpus":16'
+    )
+    (tmp_path / "one.json").write_text(record)
+    assert import_logs([tmp_path / "one.json"]).samples["nodes"].tolist() == [1]
 
 
 SIGNS = ("rccl-tests: Version develop:33cc4df\n", "RCCL version : 2.27.7-HEAD:0d2c4fd\n", "AMD Instinct ")

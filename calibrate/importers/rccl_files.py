@@ -1,0 +1,106 @@
+"""Reads what rccl-tests write with ``-x FILE -Z json`` or ``-Z csv``: a record a line, or a list of them.
+
+    {"name":"AllReduce", "nodes":1, "ranks":16, "ranksPerNode":16, "gpusPerRank":1, "size":1048576,
+     "type":"float", "redop":"sum", "inPlace":0, "time":61.3, "algBw":17.1, "busBw":32.1, "wrong":"0"}
+    numCycle,collective,nodes,ranks,ranksPerNode,gpusPerRank,size,type,redop,inplace,time,algbw,busbw,#wrong
+
+Built without MPI, ``gpus`` stands for the four. The file names no GPU and no version, and what it calls ranks
+per node are those of the communicator: how many a node has must be said. Older CSV has no head for ``nodes``.
+Source: ROCm/rccl-tests src/common.cu (class Reporter, and its call with ``args->nProcs``)
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+from calibrate.importers.logged_rows import (
+    CUT,
+    LoggedRow,
+    LoggedRun,
+    Reading,
+    UnreadLine,
+    clip,
+    operation_name,
+    parse_bytes,
+    parse_printed,
+)
+from perfmodel.schema.gate import decode_json
+
+_HEADS = {"collective": "name", "#wrong": "wrong"}
+_NAMED = ("name", "size", "type", "redop", "inplace", "time", "algbw", "busbw", "wrong")
+
+
+def looks_like_rccl(text: str) -> bool:
+    """True if the first record, or the head of a CSV, has the names of rccl-tests."""
+    first = next((line for line in text.splitlines() if line.strip(" \t[")), "").lower()
+    return "inplace" in first and "redop" in first and "busbw" in first
+
+
+def read_rccl_file(text: str, file: str) -> Reading:
+    """All rows of a file of rccl-tests; never raises on any text."""
+    reading = Reading()
+    runs: dict[tuple[str, ...], LoggedRun] = {}
+    heads: list[str] = []
+    for line_no, line in enumerate(text.splitlines(), start=1):
+        record = line.strip().rstrip(",")
+        if not record.strip("[]"):
+            continue
+        if not heads and not record.startswith("{"):
+            heads = [_HEADS.get(name.lower(), name.lower()) for name in _fields(record)]
+            continue
+        row = _row(_cells(record, heads), runs)
+        if isinstance(row, str):
+            reading.unread.append(UnreadLine(file, line_no, clip(record), row))
+            continue
+        row.file, row.line_no, row.text = file, line_no, record
+        reading.rows.append(row)
+    return reading
+
+
+def _fields(line: str) -> list[str]:
+    """Cells of a line. Limits: not CSV -> none"""
+    try:
+        return [cell.strip() for cell in next(csv.reader(io.StringIO(line), skipinitialspace=True), [])]
+    except csv.Error:
+        return []
+
+
+def _cells(record: str, heads: list[str]) -> dict[str, str]:
+    """Texts by lower-case names. Limits: what cannot be read -> nothing"""
+    if record.startswith("{"):
+        try:
+            found: Any = decode_json(record)[0]
+        except ValueError:
+            return {}
+        return {str(key).lower(): str(value) for key, value in found.items()}
+    cells = _fields(record)
+    if "ranks" in heads and "nodes" not in heads:
+        heads = [*heads[: heads.index("ranks")], "nodes", *heads[heads.index("ranks") :]]
+    return dict(zip(heads, cells, strict=True)) if len(cells) == len(heads) else {}
+
+
+def _row(cells: dict[str, str], runs: dict[tuple[str, ...], LoggedRun]) -> LoggedRow | str:
+    if missing := [name for name in _NAMED if name not in cells]:
+        return f"no {', '.join(missing)}: {CUT} short?"
+    size, time_us = parse_bytes(cells["size"]), parse_printed(cells["time"])
+    if size is None or time_us is None:
+        return f"size '{cells['size'][:40]}' or time '{cells['time'][:40]}' is not a number"
+    ranks = [cells.get(name, "") for name in ("nodes", "ranks", "gpusperrank", "gpus")]
+    run = runs.setdefault((cells["name"], *ranks), LoggedRun("rccl"))
+    run.operation_text, run.operation = cells["name"], operation_name(cells["name"])
+    if alone := parse_bytes(cells.get("gpus", "")):
+        run.gpus = run.gpus_per_node = alone
+    elif cells.get("nodes") == "1":
+        run.gpus = (parse_bytes(cells.get("ranks", "")) or 0) * (
+            parse_bytes(cells.get("gpusperrank", "")) or 0
+        )
+    in_place = cells["inplace"] == "1"
+    row = LoggedRow(
+        "", 0, "", run, size, clip(cells["type"])[:40], clip(cells["redop"])[:40], in_place, time_us
+    )
+    row.algbw, row.busbw = parse_printed(cells["algbw"]), parse_printed(cells["busbw"])
+    wrong = parse_printed(cells["wrong"])
+    row.wrong, row.note = (0.0, "result not checked") if wrong is None else (wrong.value, "")
+    return row
