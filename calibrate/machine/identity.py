@@ -102,7 +102,7 @@ def gpu_machine(names: Iterable[str], network: str = "") -> tuple[str, str]:
     """The shipped machine with these GPUs, else a name made of theirs; and what to say about the choice.
 
     Two shipped machines with one GPU differ by their network: ``network`` chooses, else InfiniBand.
-    Limits: GPUs of several kinds -> BadInputError; a PCIe card is no GPU of an NVLink domain
+    Limits: GPUs of several kinds -> BadInputError; a PCIe card is no GPU of a scale-up domain
     """
     kinds = sorted(set(names))
     if len(kinds) > 1:
@@ -122,7 +122,7 @@ def gpu_machine(names: Iterable[str], network: str = "") -> tuple[str, str]:
 def shipped_with(gpu: str) -> list[str]:
     """The shipped machines that have this GPU.
 
-    Limits: one that is not known, or a PCIe card of a machine with an NVLink domain -> none
+    Limits: one that is not known, or a PCIe card of a machine with a scale-up domain -> none
     """
     words = words_of(gpu)
     card = bool(words & {"pcie", "nvl"})

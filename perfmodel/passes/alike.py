@@ -29,7 +29,7 @@ _ROUNDING = 1e-6  # rows are not divisible: the largest row part has up to one r
 def schemes_of(way: str, gpus: int, domain: int, dim: int, library: str = "") -> list[Scheme]:
     """The schemes that belong to a way: numbers of parts by powers of two, and the largest number possible.
 
-    gpus  G;  domain  g, ranks of an NVLink domain;  dim  elements of the widest row
+    gpus  G;  domain  g, ranks of a scale-up domain;  dim  elements of the widest row
     library  whose collectives reduce row parts on all GPUs to bags (``exchanges_of``)
     Limits: a way that needs more GPUs, domains or columns than there are -> none
     """
@@ -90,7 +90,9 @@ def best_alike(
     """
     priced = known or priced
     if WAYS[way].of_domains and evaluator.gpus % evaluator.domain:
-        return Impossible(way, f"{evaluator.gpus} GPUs do not fill NVLink domains of {evaluator.domain} GPUs")
+        return Impossible(
+            way, f"{evaluator.gpus} GPUs do not fill scale-up domains of {evaluator.domain} GPUs"
+        )
     try:
         promising = _promising(evaluator, way, known, priced)
     except NoCalibrationError as error:
@@ -273,7 +275,7 @@ def _nothing_to_cut(evaluator: Evaluator, way: str) -> str:
         return "there is one GPU"
     if evaluator.tables.dim.max() == 1:
         return "rows of one element have no columns to cut"
-    return f"all {gpus} GPUs are in one NVLink domain: that is {TABLE_ROW_WISE}"
+    return f"all {gpus} GPUs are in one scale-up domain: that is {TABLE_ROW_WISE}"
 
 
 def _too_much(evaluator: Evaluator, plan: Plan, usable: float) -> tuple[float, str] | None:

@@ -130,7 +130,7 @@ class PassBasis:
         return max(value("hbm_bytes_per_s"), value("gather_bytes_per_s"))
 
     def domain(self, G: Array) -> Array:
-        """Ranks of one fast domain: an NVLink domain, or a node if there is no NVLink."""
+        """Ranks of one fast domain: a scale-up domain, or a node if there is no such link."""
         if self.setting.one_domain:
             return G
         machine = self.setting.machine

@@ -186,7 +186,7 @@ class Evaluator:
             if plan.gpus == self.gpus:
                 change = "name the machine and --gpus-per-node that it was made for"
             raise BadInputError(
-                f"the plan is for {plan.gpus} GPUs in NVLink domains of {plan.domain}.",
+                f"the plan is for {plan.gpus} GPUs in scale-up domains of {plan.domain}.",
                 f"here are {self.gpus} in domains of {self.domain}: {change}; or plan anew without --plan.",
             )
         if plan.tables.fingerprint != self.tables.fingerprint:

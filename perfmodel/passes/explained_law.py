@@ -52,7 +52,7 @@ class ExplainedLaw:
 
     @cached_property
     def choice(self) -> LibraryChoice | None:
-        """For rings and trees: NCCL's candidates, recorded."""
+        """For rings and trees: the library's candidates, recorded."""
         law = LINK_LAWS[self.law.law]
         return ring_tree_choice(*self.asked) if law.time is ring_tree_time else None
 
@@ -65,12 +65,16 @@ class ExplainedLaw:
 
     @property
     def constants(self) -> StepConstants:
-        """NCCL's constants for the links of this machine."""
+        """The library's constants for the links of this machine."""
         return step_constants(self.model.machine, load_priors(), self.model.calibration.backend)
 
     @property
+    def _library(self) -> str:
+        return self.model.calibration.backend.upper()
+
+    @property
     def taken(self) -> int | None:
-        """Index of the candidate that NCCL chooses: the least time by its own table."""
+        """Index of the candidate that the library chooses: the least time by its own table."""
         return None if self.choice is None else int(np.argmin([float(e) for e in self.choice.expected_s]))
 
     @property
@@ -144,11 +148,11 @@ class ExplainedLaw:
         return found
 
     def _choice_terms(self) -> Iterator[Term]:
-        """Which candidate is chosen, and the ratios of NCCL's expected times."""
+        """Which candidate is chosen, and the ratios of the library's expected times."""
         if self.choice is None or self.taken is None:
             return
         names = [each.name for each in self.choice.candidates]
-        words = f"algorithm and protocol: what NCCL takes of {', '.join(names)}"
+        words = f"algorithm and protocol: what {self._library} takes of {', '.join(names)}"
         yield Term("k", self.taken, names[self.taken], "", "", words)
         taken = self.choice.candidates[self.taken]
         yield Term("q", float(taken.sharpness), f"{float(taken.sharpness):g}", "", "", _OVERLAP)
@@ -165,7 +169,7 @@ class ExplainedLaw:
         others = ", ".join(f"{name} {format_time(times[i])}" for i, name in enumerate(names) if i != k)
         yield f"taken: {names[k]} (against {others})"
         said = ", ".join(f"{name} {format_time(time)}" for name, time in zip(names, expected, strict=True))
-        yield f"NCCL takes what its own table expects to be the fastest, even if it is not: {said}"
+        yield f"{self._library} takes what its own table expects to be the fastest, even if it is not: {said}"
         if shares[k] < _ALONE:
             shown = [int(i) for i in np.argsort(-np.array(shares)) if shares[i] > _SAID]
             mean = " + ".join(f"{format_fraction(shares[i])} × {format_time(times[i])}" for i in shown)
@@ -176,7 +180,8 @@ class ExplainedLaw:
                 f"power of -{power}: {mean} = {law}"
             )
         empty = ", ".join(f"{each.name} {format_time(each.latency_s)}" for each in choice.candidates)
-        yield f"latency without bytes: {empty}; where NCCL changes protocol, the share of latency jumps"
+        jumps = f"where {self._library} changes protocol, the share of latency jumps"
+        yield f"latency without bytes: {empty}; {jumps}"
 
 
 def recorded_constants(constants: StepConstants) -> StepConstants:

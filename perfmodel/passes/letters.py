@@ -26,7 +26,7 @@ LETTERS: dict[str, Letter] = {
     "D": Letter("elements of a row"),
     "U": Letter("distinct rows among one GPU's look-ups"),
     "m": Letter("shards with a row of a bag, on average"),
-    "domains": Letter("NVLink domains"),
+    "domains": Letter("scale-up domains"),
     "parts": Letter("row parts, or domains with some, that send a bag"),
     "columns": Letter("column parts"),
     "q": Letter("share of the bags that is sent"),

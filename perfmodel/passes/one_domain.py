@@ -1,4 +1,4 @@
-"""Collectives as if all GPUs were in one NVLink domain, as ``--scenario nvlink-everywhere`` assumes."""
+"""Collectives as if all GPUs were in one scale-up domain, as ``--scenario nvlink-everywhere`` assumes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def beyond_one_domain(
     k: Number,
     beta: Number,
 ) -> Number:
-    """Time of a collective on more GPUs than one NVLink domain has, as if all were in one domain.
+    """Time of a collective on more GPUs than one scale-up domain has, as if all were in one domain.
 
         t = alpha(G0) + (G - G0) a + S f / (k beta)                                 [s]
 
@@ -42,7 +42,7 @@ def beyond_one_domain(
 
 @dataclass(frozen=True)
 class OneDomain:
-    """Collectives if all GPUs were in one NVLink domain, from curves measured on a smaller domain.
+    """Collectives if all GPUs were in one scale-up domain, from curves measured on a smaller domain.
 
     Limits: at most ``anchor`` GPUs -> the measured model;  more -> ``beyond_one_domain``
     """
@@ -95,6 +95,6 @@ class OneDomain:
             floor_s=pick(floor, near.floor_s),
             evidence=evidence,
             limit=limit,
-            limit_names=(*near.limit_names, "one NVLink domain"),
+            limit_names=(*near.limit_names, "one scale-up domain"),
             clock=near.clock,
         )

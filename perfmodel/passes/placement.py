@@ -56,11 +56,11 @@ class Scheme:
 
     @property
     def by_domain(self) -> bool:
-        """Whether its row parts fill whole NVLink domains."""
+        """Whether its row parts fill whole scale-up domains."""
         return bool(by_domain(self.kind))
 
     def sharding(self, gpus: int, domain: int, *, inside: bool = False) -> str:
-        """Name of the sharding in ``SHARDINGS``. inside  whether all parts are in one NVLink domain"""
+        """Name of the sharding in ``SHARDINGS``. inside  whether all parts are in one scale-up domain"""
         return sharding_of(self.kind, self.row_parts, self.col_parts, gpus, domain, inside=inside)
 
     @property
@@ -77,7 +77,7 @@ class Scheme:
     def named(name: str, gpus: int, domain: int, row_parts: int = 1, col_parts: int = 1) -> Scheme:
         """The scheme that a name of ``SHARDINGS`` stands for, with its usual exchange.
 
-        gpus  G;  domain  g, ranks of one NVLink domain (G where one domain holds all)
+        gpus  G;  domain  g, ranks of one scale-up domain (G where one domain holds all)
         row_parts  used by 3d only;  col_parts  used by column-wise, table-column-wise, grid and 3d
         Limits: unknown name -> BadInputError;  one domain -> table-row-wise is row-wise
         """
@@ -118,7 +118,7 @@ class Placement:
 class Plan:
     """Placements of all tables on G ranks, checked on construction.
 
-    gpus    G;  domain  g, ranks of one NVLink domain: ranks d g .. d g + g - 1 are domain d
+    gpus    G;  domain  g, ranks of one scale-up domain: ranks d g .. d g + g - 1 are domain d
     Limits: more row parts than rows, more column parts than columns, a rank that does not exist or holds two
             shards of one table, a reduce-scatter that is not over all ranks, or not over whole
             domains -> BadInputError that names the table
@@ -189,7 +189,7 @@ class Plan:
                 raise BadInputError(
                     f"table {name!r}: {scheme.kind.key} has {counts.min()} of the {self.domain} ranks "
                     "of a domain.",
-                    "its row parts must fill whole NVLink domains, for all of them reduce together.",
+                    "its row parts must fill whole scale-up domains, for all of them reduce together.",
                 )
 
     @cached_property
@@ -282,7 +282,7 @@ def check_scheme(name: str, rows: int, dim: int, scheme: Scheme, gpus: int, doma
             f"a reduce-scatter over all needs {gpus} row parts and 1 column part.",
         )
     elif scheme.by_domain and gpus % domain:
-        problem = f"{kind.key} on {gpus} GPUs in domains of {domain}", "it needs whole NVLink domains."
+        problem = f"{kind.key} on {gpus} GPUs in domains of {domain}", "it needs whole scale-up domains."
     elif scheme.by_domain and r % domain:
         problem = f"{kind.key} with {r} row parts", f"give a multiple of the {domain} GPUs of a domain."
     if problem:

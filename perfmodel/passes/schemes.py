@@ -69,7 +69,7 @@ _FACTS = {
         torchrec="TorchRec exchanges all partial bags, not only the non-empty ones",
     ),
     Exchange.TWO_LEVEL: Facts(
-        "two-level", "parts of bags are reduced inside NVLink domains, then sent across", "two-level"
+        "two-level", "parts of bags are reduced inside scale-up domains, then sent across", "two-level"
     ),
     Exchange.UB: Facts(
         "unique",
@@ -110,7 +110,7 @@ def copied(exchange: Any) -> Any:
 
 
 def by_domain(exchange: Any) -> Any:
-    """Whether row parts fill whole NVLink domains that reduce first; for a code or an array of codes."""
+    """Whether row parts fill whole scale-up domains that reduce first; for a code or an array of codes."""
     return exchange == Exchange.TWO_LEVEL
 
 
@@ -135,7 +135,7 @@ def unfilled(exchange: Any, row_parts: Any) -> Any:
 
 
 def fits(exchange: Exchange, row_parts: int, col_parts: int, gpus: int, domain: int) -> bool:
-    """Whether a table in r x c parts can have this exchange on G GPUs in NVLink domains of g."""
+    """Whether a table in r x c parts can have this exchange on G GPUs in scale-up domains of g."""
     r, c = row_parts, col_parts
     return {
         Exchange.DP: (r, c) == (1, 1),
@@ -174,7 +174,7 @@ class RowParts(Enum):
     """Rule for the number of row parts of a sharding."""
 
     ONE = "one"
-    DOMAIN = "one for each GPU of an NVLink domain"
+    DOMAIN = "one for each GPU of a scale-up domain"
     ALL = "one for each GPU"
     ANY = "any number"
 
@@ -205,12 +205,12 @@ class Sharding:
 
     @property
     def of_domains(self) -> bool:
-        """Whether it needs whole NVLink domains."""
+        """Whether it needs whole scale-up domains."""
         return by_domain(self.exchange) or self.inside
 
     @property
     def inside(self) -> bool:
-        """Whether all column parts are in one NVLink domain."""
+        """Whether all column parts are in one scale-up domain."""
         return self.columns == "domain"
 
     def row_parts(self, gpus: int, domain: int, asked: int = 1) -> int:
@@ -238,21 +238,21 @@ _CUTS = (
     Sharding("row-wise", "rows over all GPUs", Exchange.RS, RowParts.ALL, torchrec="row_wise"),
     Sharding(
         "table-row-wise",
-        "rows inside one NVLink domain",
+        "rows inside one scale-up domain",
         Exchange.TWO_LEVEL,
         RowParts.DOMAIN,
         torchrec="table_row_wise",
     ),
     Sharding(
         "table-column-wise",
-        "columns inside one NVLink domain",
+        "columns inside one scale-up domain",
         Exchange.RB,
         columns="domain",
         torchrec="table_column_wise",
     ),
     Sharding(
         "grid",
-        "columns over NVLink domains, rows inside each",
+        "columns over scale-up domains, rows inside each",
         Exchange.TWO_LEVEL,
         RowParts.DOMAIN,
         "domains",
@@ -264,7 +264,7 @@ DATA_PARALLEL, TABLE_WISE, COLUMN_WISE, ROW_WISE, TABLE_ROW_WISE, TABLE_COLUMN_W
     each.name for each in _CUTS
 )
 _ROWS_OVER_ALL = {
-    Exchange.TWO_LEVEL: ("bags reduced inside each NVLink domain, then across", _EMBARK),
+    Exchange.TWO_LEVEL: ("bags reduced inside each scale-up domain, then across", _EMBARK),
     Exchange.SPARSE: ("only bags that are not empty are sent", ""),
     Exchange.UB: ("unique rows are sent, and pooled where they arrive", _EMBARK),
 }
@@ -338,7 +338,7 @@ def sharding_of(
 ) -> str:
     """The name among ``SHARDINGS`` of a table in r x c parts.
 
-    inside  whether all parts are in one NVLink domain
+    inside  whether all parts are in one scale-up domain
     """
     if copied(exchange):
         return DATA_PARALLEL

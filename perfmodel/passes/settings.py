@@ -67,7 +67,7 @@ class Setting:
 
     @property
     def one_domain(self) -> bool:
-        """Whether the scenario puts all GPUs into one NVLink domain."""
+        """Whether the scenario puts all GPUs into one scale-up domain."""
         return self.scenario != CLUSTER
 
 
@@ -300,8 +300,8 @@ def _anchor(machine: Machine, assumed: ScenarioFile) -> int:
     """GPUs of the widest domain for which there are curves; 1 for a machine without NVLink."""
     if machine.nvlink_domain_gpus == 1:
         raise BadInputError(
-            f"scenario {assumed.name} widens an NVLink domain, and {machine.name} has none.",
-            "use --scenario cluster, or a machine with NVLink (perfmodel machines).",
+            f"scenario {assumed.name} widens a scale-up domain, and {machine.name} has none.",
+            "use --scenario cluster, or a machine with such a domain (perfmodel machines).",
         )
     return min(int(assumed.value("anchor_gpus")), machine.nvlink_domain_gpus)
 

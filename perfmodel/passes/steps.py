@@ -11,7 +11,7 @@ from perfmodel.passes.step_resources import BY_TYPE, SHARDING_TYPES, Resource
 from perfmodel.schema.evidence import Clock, Evidence
 
 ALL, INSIDE, ACROSS = "all", "inside", "across"
-"""Ranks of a collective: all; those of one NVLink domain; those in the same place of all domains."""
+"""Ranks of a collective: all; those of one scale-up domain; those in the same place of all domains."""
 SPLITS = "all_to_all_splits"
 CONVERT_OUT, CONVERT_IN = "convert_out", "convert_in"
 _SORT_ALONE = "sort_lookups"

@@ -32,7 +32,7 @@ LOOK_UPS = ("cache_lookup", "ssd_lookup")
 
 @dataclass(frozen=True)
 class PassTimes:
-    """Times of steps on G ranks in NVLink domains of g, with the constants and libraries of ``basis``.
+    """Times of steps on G ranks in scale-up domains of g, with the constants and libraries of ``basis``.
 
     gpus, domain, id_bytes  for all passes, or for each [...]
     groups  resources, one per group of tables that TorchRec looks up in its own launch, above 0 if a plan

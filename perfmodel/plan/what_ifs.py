@@ -61,7 +61,7 @@ def what_ifs(question: PlanQuestion, answer: Planned, ends: Deadline) -> tuple[W
 
     ends  until when by the clock
     Limits: time is up -> ``cut_short``, and no time;  a limit that no value of a machine changes -> no row
-            for it;  one GPU -> no NVLink domain;  Ctrl-C -> KeyboardInterrupt
+            for it;  one GPU -> no scale-up domain;  Ctrl-C -> KeyboardInterrupt
     """
     plan, limit = answer.plan, limiting(answer)
     asked = [*_of_limit(question, limit), *_asked(question, answer)]

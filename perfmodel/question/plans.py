@@ -112,7 +112,7 @@ class PlanOptions(TrainingOptions, GlobalBatchOptions, PassOptions):
         Opt(
             "Allow only these shardings: NAMES for all tables, or PATTERN=NAMES for some, e.g. "
             f"'user_*=row-wise,unique' or 't0=ranks:0-7'. Repeat for more. NAMES: {', '.join(RULES)}, "
-            "ranks:0-7. grid: columns over NVLink domains, the rows of each over the GPUs of one; 3d: any "
+            "ranks:0-7. grid: columns over scale-up domains, the rows of each over the GPUs of one; 3d: any "
             "other row and column parts.",
             "RULE",
         ),

@@ -188,7 +188,7 @@ def without_the_machine(machines: Collection[str] = ()) -> pd.DataFrame:
 
     Cells whose samples the other machine's fit has seen (an instance with the same node) are left out.
     machines   only these (none: all)
-    Columns of ``judged`` and machine, like, where ("in" one NVLink domain or "across").
+    Columns of ``judged`` and machine, like, where ("in" one scale-up domain or "across").
     """
     import pandas as pd
 

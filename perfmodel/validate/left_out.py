@@ -150,7 +150,7 @@ def large_left_out(cases: Collection[NodesLeftOut] = LARGE_LEFT_OUT) -> pd.DataF
 def told(rows: pd.DataFrame, machine: Machine, calibration: Calibration) -> pd.DataFrame:
     """Medians of samples with their predictions, and what sets them apart.
 
-    Columns of ``measured.judged`` and family (``FAMILIES``), where ("in" one NVLink domain or "across"),
+    Columns of ``measured.judged`` and family (``FAMILIES``), where ("in" one scale-up domain or "across"),
     known (this very cell was measured at such sizes), doublings (of GPUs beyond those measured), log_error.
     """
     rows = rows[rows["collective"].isin(COLLECTIVES)]

@@ -189,7 +189,7 @@ def test_what_no_page_can_be_of(
 
 def test_a_sharding_that_is_not_possible_says_why() -> None:
     with pytest.raises(
-        BadInputError, match="grid is not possible on 8 GPUs: all 8 GPUs are in one NVLink domain"
+        BadInputError, match="grid is not possible on 8 GPUs: all 8 GPUs are in one scale-up domain"
     ):
         sharded(base(8), "grid")
     assert sharded(base(8), None) is base(8)

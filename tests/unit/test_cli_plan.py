@@ -362,4 +362,4 @@ def test_help_lists_the_names_of_rules() -> None:
     said = " ".join(re.sub(r"[│|]", " ", out).split()).replace("- ", "-")
     listed = said[said.index("NAMES: ") :].split(". ")[0]
     assert listed.removeprefix("NAMES: ").split(", ") == [*RULES, "ranks:0-7"]
-    assert "grid: columns over NVLink domains" in said and "3d: any other row and column parts" in said
+    assert "grid: columns over scale-up domains" in said and "3d: any other row and column parts" in said

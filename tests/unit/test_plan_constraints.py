@@ -156,7 +156,7 @@ def test_columns_stay_inside_one_domain(for_torchrec: bool) -> None:
         assert np.unique(placement.ranks // 4).size == 1
     assert held(plan, "deep").sharding(32, 4) in ("row-wise", "table-column-wise")
     apart = plan.replaced(0, Placement.of(Scheme(Exchange.RB, 1, 2), [0, 4]))
-    with pytest.raises(BadInputError, match=r"user_a.*columns in several NVLink domains"):
+    with pytest.raises(BadInputError, match=r"user_a.*columns in several scale-up domains"):
         asked.given(apart)
     scheme = held(question(rules, 8, ids=UNIFORM, batch=4096).answer().plan, "user_a").scheme
     assert scheme.row_parts == 1 and scheme.col_parts > 1
@@ -313,5 +313,5 @@ def test_a_table_with_few_columns_cannot_be_split_by_them() -> None:
 def test_a_table_with_fewer_rows_than_a_domain_has_gpus_is_not_reduced_there() -> None:
     tiny = TableSet("one", (Table("flag", 3, 64, 1.0),))
     asked = replace(question(typed_rules(["two-level"], [])), tables=PlanTables.of(tiny))
-    with pytest.raises(BadInputError, match=r"two-level needs .* of an NVLink domain; the table has 3 rows"):
+    with pytest.raises(BadInputError, match=r"two-level needs .* of a scale-up domain; the table has 3 rows"):
         asked.options()

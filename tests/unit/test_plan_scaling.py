@@ -203,7 +203,7 @@ def test_a_screen_a_document_and_csv(cli: Any) -> None:
     assert screen.code == 0
     assert screen.out.startswith("The forward pass is planned, as in inference. A training step:\n")
     assert "--objective throughput" in screen.out.splitlines()[1]
-    listed = "row parts in powers of two, whole NVLink domains or all GPUs"
+    listed = "row parts in powers of two, whole scale-up domains or all GPUs"
     assert f"Listed: {listed}" in " ".join(screen.out.split())
     document = json.loads(cli(*words, "--json").out)
     assert document["bound_over"] == "plans of the listed schemes"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from cli_calls import called
 
 from calibrate.importers import import_logs
 from calibrate.operations import Place
@@ -243,3 +245,23 @@ def test_answers_call_the_scale_up_link_by_its_name(cli: Any, machine: str, link
     assert f" {link} domain 8 → " in projected and f"16, {link} domains of 8" in planned
     assert f"8 GPUs in an {link} domain" in shown
     assert machine != MACHINE or "NVLink" not in projected + shown
+
+
+ON_AMD = [
+    ["explain", "collective", "--op", "all_reduce", "--size", "1MiB", "--gpus", "32"],
+    ["project", "--table-size", "10TB"],
+    ["plan", "--model", "criteo-kaggle", "--gpus", "16", "--effort", "quick"],
+    ["alternatives", "--table-size", "10TB"],
+]
+
+
+@pytest.mark.parametrize("words", ON_AMD, ids=[each[0] for each in ON_AMD])
+def test_answers_on_amd_name_its_library_and_its_links(words: list[str]) -> None:
+    said = " ".join(called(*words, "--machine", MACHINE).out.split())
+    assert (
+        said
+        and "NVLink" not in said
+        and not re.search(r"\b(?:what|where) NCCL|\bNCCL (?:takes|changes)", said)
+    )
+    if words[0] == "explain":
+        assert "RCCL takes what its own table expects" in said and "what RCCL takes of" in said

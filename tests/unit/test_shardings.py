@@ -126,13 +126,13 @@ def test_what_is_impossible_says_why() -> None:
     )  # 66.7 GB each: two of them on one GPU
     assert why(nine, "table-wise") == "a GPU would hold 133 GB of tables, and has room for 80 GB"
     assert why(nine, "data-parallel") == "every GPU would hold 600 GB of tables, and has room for 80 GB"
-    assert why(nine, "grid") == "all 8 GPUs are in one NVLink domain: that is table-row-wise"
+    assert why(nine, "grid") == "all 8 GPUs are in one scale-up domain: that is table-row-wise"
 
 
 def test_ways_that_these_gpus_or_columns_do_not_allow() -> None:
     twelve = project_one(gpus=12, table_count=5)
     for way in ("grid", "table-row-wise", "row-wise-two-level", "table-column-wise"):
-        assert why(twelve, way) == "12 GPUs do not fill NVLink domains of 8 GPUs"
+        assert why(twelve, way) == "12 GPUs do not fill scale-up domains of 8 GPUs"
     assert why(project_one(table_bytes=40e9), "column-wise") == "there is one GPU"
     assert why(project_one(gpus=16, dim=1), "column-wise") == "rows of one element have no columns to cut"
 

@@ -38,15 +38,15 @@ LISTED = "plans of the listed schemes"
 """What the bound is over, in words."""
 
 LISTED_SCHEMES = (
-    "row parts in powers of two, whole NVLink domains or all GPUs; column parts of 4 columns or more, equal "
-    "ones or a power of two of them; hot rows that get 50, 75, 90 or 97 % of the look-ups, where they save "
-    "time; each part on a GPU of its own"
+    "row parts in powers of two, whole scale-up domains or all GPUs; column parts of 4 columns or more, "
+    "equal ones or a power of two of them; hot rows that get 50, 75, 90 or 97 % of the look-ups, where they "
+    "save time; each part on a GPU of its own"
 )
 """Which schemes are listed (``options_of``), in words."""
 
 OF_TORCHREC = "plans of TorchRec's shardings"
 TORCHREC_SCHEMES = (
-    "whole tables, equal column parts of a multiple of 4 columns, row parts over one NVLink domain or all "
+    "whole tables, equal column parts of a multiple of 4 columns, row parts over one scale-up domain or all "
     "GPUs, both over whole domains, and copies; each part on a GPU of its own"
 )
 """The same of a search for TorchRec (``torchrec.runnable``)."""

@@ -59,7 +59,7 @@ class Allowed:
 
     @property
     def inside(self) -> bool:
-        """Whether column parts must all be in one NVLink domain."""
+        """Whether column parts must all be in one scale-up domain."""
         return (
             self.shardings is not None
             and TABLE_COLUMN_WISE in self.shardings
@@ -224,7 +224,7 @@ class Constraints:
             everywhere = scheme.copied or scheme.hot_rows > 0
             held = set(range(plan.gpus)) if everywhere else set(placement.ranks.tolist())
             if not why and each.inside and placement.sharding(plan.gpus, plan.domain) == COLUMN_WISE:
-                why = "" if plan.domain >= plan.gpus else "may not have columns in several NVLink domains"
+                why = "" if plan.domain >= plan.gpus else "may not have columns in several scale-up domains"
             if not why and held & each.barred:
                 why = f"may not be on rank {min(held & each.barred)}"
             if why:

@@ -142,6 +142,6 @@ def schemes(rows: int, dim: int, gpus: int, domain: int, hot: Sequence[int] = ()
 
 
 def _domains(gpus: int, domain: int) -> set[int]:
-    """Row parts that fill 1, 2, 4 ... NVLink domains."""
+    """Row parts that fill 1, 2, 4 ... scale-up domains."""
     whole = gpus // domain
     return {domain << k for k in range(whole.bit_length()) if 1 << k <= whole}

@@ -44,7 +44,7 @@ class Options:
     average   [O, K] loads of a rank if the shards were spread evenly [bytes]
     average_memory    [O] the same for memory [bytes]
     barred    [Q, G] ranks that may hold no shard of a kind of table; None: any may
-    inside    [O] whether all shards must be in one NVLink domain, whichever; None: wherever
+    inside    [O] whether all shards must be in one scale-up domain, whichever; None: wherever
     tier, cached  [O] where the shards are, and the share of their rows that is cached; None: all are in HBM
               (``own`` has what one keeps in host memory and on SSDs);  below  the tiers that there are
     crowded   whether host memory or SSDs of a node may have too little room for a plan of these
@@ -91,7 +91,7 @@ class Options:
 
     @cached_property
     def by_domain(self) -> NDArray[np.bool_]:
-        """[O] whether row parts fill whole NVLink domains."""
+        """[O] whether row parts fill whole scale-up domains."""
         return np.asarray(by_domain(self.exchange))
 
     @property
@@ -194,7 +194,7 @@ def options_of(
 ) -> Options:
     """All options of the tables of ``evaluator`` whose shards fit a rank of ``limit_bytes``.
 
-    Row parts are powers of two, whole NVLink domains and all ranks; column parts divide the columns into
+    Row parts are powers of two, whole scale-up domains and all ranks; column parts divide the columns into
     parts of ``NARROWEST`` or more. Hot rows are on every rank where that would save time, all tables alike.
     more   a scheme for each table [T] that is an option too, whatever its parts
     named  schemes of each kind of table [Q] that are options too

@@ -27,7 +27,7 @@ def too_small(allowed: Collection[str], rows: int, dim: int, gpus: int, domain: 
     Limits: nothing is named, or one of them has enough rows or columns -> ""
     """
     whole = f"a row for each of {counted(gpus, 'GPU')}", gpus, rows, "row"
-    inside = f"a row for each of the {counted(domain, 'GPU')} of an NVLink domain", domain, rows, "row"
+    inside = f"a row for each of the {counted(domain, 'GPU')} of a scale-up domain", domain, rows, "row"
     columns = f"{2 * NARROWEST} columns or more", 2 * NARROWEST, dim, "column"
     needs = {ROW_WISE: whole, TABLE_ROW_WISE: inside, GRID: inside}
     needs |= {COLUMN_WISE: columns, TABLE_COLUMN_WISE: columns}

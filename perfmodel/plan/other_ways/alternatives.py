@@ -187,10 +187,10 @@ def _on(name: str, asked: Mapping[str, Any], equal: EqualBatch, most: MostGpus) 
 def _network(answer: Projection) -> str:
     """Whose times the exchanges have, and what is measured there."""
     machine, (curves, *_) = answer.setting.machine, answer.setting.links.calibrations
-    domain = counted(machine.count("nvlink_domain_gpus"), "GPU")
+    domain, links = counted(machine.count("nvlink_domain_gpus"), "GPU"), f"{machine.links.scale_up} domains"
     beyond = answer.gpus > machine.count("nvlink_domain_gpus")
     between = f", {_SPELLED[machine.links.network]} between them" if beyond else ""
-    return f"exchanges as measured for {curves}: NVLink domains of {domain}{between}; C2C by its datasheet"
+    return f"exchanges as measured for {curves}: {links} of {domain}{between}; C2C by its datasheet"
 
 
 _SPELLED = {"infiniband": "InfiniBand", "slingshot": "Slingshot"}

@@ -88,7 +88,7 @@ def collectives(
 ) -> Block | Missing:
     """Time, bus bandwidth and residuals of one collective on one group of ranks, of several libraries.
 
-    libraries  at most as many as can be told apart (8); ranks lie in one NVLink domain, or one node
+    libraries  at most as many as can be told apart (8); ranks lie in one scale-up domain, or one node
     Curves are those of the fit (``hockney_time``); between its samples a projection uses the medians.
     Limits: no library with this cell -> Missing;  samples that are not here -> the medians of the fit
     """

@@ -208,7 +208,7 @@ def _gpus_at(line: Drawn, size: float) -> str:
 
 
 def _borders(asked: Projection, rows: Sequence[Mapping[str, Any]]) -> list[tuple[float, str]]:
-    """Bytes that fill a node, and an NVLink domain where that is another, and what they are.
+    """Bytes that fill a node, and a scale-up domain where that is another, and what they are.
 
     Limits: rows below the HBM -> what fills that memory, or the caches of its rows where these fill first
     """

@@ -59,7 +59,7 @@ _WORDS = {
 def held_out_points(machine: str, *, across: bool = True) -> dict[str, pd.DataFrame]:
     """What the shipped data can be asked without a new fit of laws: frames for ``validation``, by kind.
 
-    across  whether the answer leaves an NVLink domain: what was measured between nodes concerns no other
+    across  whether the answer leaves a scale-up domain: what was measured between nodes concerns no other
     Every size of this machine, on 8 GPUs, left out of its curve; two-node clusters that informed no fit;
     more nodes than a fit saw, of all machines; training steps of MLPerf, each machine predicted with what the
     others set. All but the clusters are kept in data/validation.

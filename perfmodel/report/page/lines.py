@@ -85,7 +85,7 @@ class Lines:
         self._found: dict[tuple[Any, ...], list[pd.DataFrame | None]] = {}
 
     def of(self, setup: Setup, workload: Workload) -> Iterator[SlowdownLine]:
-        """The way that was chosen first; then the other exchanges and libraries, and one NVLink domain."""
+        """The way that was chosen first; then the other exchanges and libraries, and one scale-up domain."""
         seen: list[Any] = []
         taken: set[int] = set()
         for way, scenario in self._ways(setup):
@@ -137,7 +137,7 @@ class Lines:
         words = f"{library_name(way.curves.backend)} {_WORDS.get(way.reduction, way.reduction)}"
         clock, own = (clock_words(self._loaded.of(s.machine, s.curves)) for s in (way, chosen))
         words += f", {clock} clock" if clock != own else ""
-        return words if scenario == CLUSTER else f"{words}, all NVLink"
+        return words if scenario == CLUSTER else f"{words}, one domain"
 
     def _frame(self, way: Setup, scenario: str, at: int) -> pd.DataFrame | None:
         try:

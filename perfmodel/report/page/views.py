@@ -229,7 +229,7 @@ def small_sizes(answer: Projection) -> list[float]:
 
 
 def _is_of_the_paper(answer: Projection) -> bool:
-    """As much on as many GPUs, in HBM, in one NVLink domain."""
+    """As much on as many GPUs, in HBM, in one scale-up domain."""
     count, forward = answer.gpu_count, answer.forward
     one_domain = answer.setting.one_domain or forward.domain(answer.work.gpus)[0] >= answer.gpus
     same = count.table_bytes == _PAPER_BYTES and answer.gpus == _PAPER_GPUS
