@@ -14,7 +14,7 @@ from perfmodel.cli.imports import doubt_gpu, unread_text
 from perfmodel.cli.output import emit, emit_json, note, warn_all
 from perfmodel.collectives.choose import nearest_calibration
 from perfmodel.collectives.estimate import CollectiveModel
-from perfmodel.errors import BadInputError, OutsideBandError
+from perfmodel.errors import BadInputError, NoCalibrationError, OutsideBandError
 from perfmodel.question.measured import CheckOptions
 from perfmodel.report.check_text import check_text, outside_line, series_record
 from perfmodel.schema.calibration import load_calibration
@@ -92,7 +92,12 @@ def _model(machine: Machine, calibration: str | None, result: ImportResult) -> C
     if calibration is not None:
         return CollectiveModel.load(machine, load_calibration(calibration).backend, None, calibration)
     backend, version, _, clock = result.stack[0]
-    return CollectiveModel(machine, *nearest_calibration(machine, Backend(backend), Clock(clock), version))
+    try:
+        found = nearest_calibration(machine, Backend(backend), Clock(clock), version)
+    except NoCalibrationError as error:
+        hint = "give another --machine, or a --calibration of your own (perfmodel import LOG… --out FILE)."
+        raise NoCalibrationError(error.message, hint) from None
+    return CollectiveModel(machine, *found)
 
 
 def _other_clock(clock: str, of_band: str) -> str:

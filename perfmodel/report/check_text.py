@@ -70,8 +70,9 @@ def _blocks(outside: Sequence[Series]) -> list[str]:
 
 
 def _block(one: Series, places: str) -> str:
-    nodes = counted(one.nodes, "node")
-    title = f"{one.log}: {_dashed(one)} on {one.gpus} GPUs of {nodes}, {one.datatype}, {places} of place"
+    ranks = f"{one.gpus} GPUs of {counted(one.nodes, 'node')}"
+    words = [f"{_dashed(one)} on {ranks}", *filter(None, [one.datatype]), f"{places} of place"]
+    title = f"{one.log}: {', '.join(words)}"
     pairs = [("Slow" if each.slow else "Fast", _stretch(one, each)) for each in one.stretches]
     for reason in one.reasons:
         first = "Cannot tell" if reason.cannot_tell else "Likeliest"

@@ -312,6 +312,12 @@ def test_a_calibration_of_ones_own_is_this_cluster(tmp_path: Path) -> None:
     assert done.code == 0 and "inside the band of this cluster" in done.out
 
 
+def test_a_library_without_a_band_is_refused() -> None:
+    done = called("check", str(EXAMPLES / "two_nodes.log"), "--machine", "mi355x-roce")
+    assert done.code == 3 and "nothing of any evidence class for nccl on mi355x-roce" in done.err
+    assert "--backend" not in done.err and "another --machine" in done.err
+
+
 def test_ranks_that_ran_alone_are_said(tmp_path: Path) -> None:
     """Without MPI=1 each process times itself: nothing is sent, and no band is asked."""
     lines = (EXAMPLES / "two_nodes.log").read_text(encoding="utf-8").splitlines(keepends=True)
