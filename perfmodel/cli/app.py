@@ -129,6 +129,12 @@ COMMANDS: dict[str, Command | CommandGroup] = {
         "figure:figure",
         "One figure of a page: as a picture, a page of its own, or its numbers.",
     ),
+    "explore": Command(
+        "pages:ExploreOptions",
+        "serve:explore",
+        "Ask in your browser: sliders for the tables, the machine and prices.",
+        "explore",
+    ),
     "compare": Command(
         "plans:CompareOptions",
         "compare:compare",

@@ -19,12 +19,13 @@ class Command:
     """A command, by the places of its question and of its answer.
 
     asks     ``module:class`` in ``perfmodel.question``; "": the answer makes the command, of its words
-    answers  ``module:function`` in ``perfmodel.cli``, of the running context and of the question
+    answers  ``module:function`` in ``room``, of the running context and of the question
     """
 
     asks: str
     answers: str
     summary: str
+    room: str = "cli"
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class _Unloaded(TyperCommand):
         """The command itself. words  that follow its name"""
         if not self._known.asks:
             return placed(self._known.answers)(words)
-        return loaded(str(self.name), self._known.asks, self._known.answers)
+        return loaded(str(self.name), self._known.asks, self._known.answers, self._known.room)
 
 
 def placed(place: str, room: str = "cli") -> Any:
@@ -81,12 +82,12 @@ def placed(place: str, room: str = "cli") -> Any:
     return getattr(import_module(f"perfmodel.{room}.{module}"), name)
 
 
-def loaded(name: str, asks: str | type[CommandOptions], answers: str = "") -> Any:
+def loaded(name: str, asks: str | type[CommandOptions], answers: str = "", room: str = "cli") -> Any:
     """The command with the options of a question; what answers it is loaded when it runs."""
     question: type[CommandOptions] = placed(asks, "question") if isinstance(asks, str) else asks
 
     def run(context: typer.Context, **values: Any) -> Any:
-        return placed(answers)(context, question(**values))
+        return placed(answers, room)(context, question(**values))
 
     of_context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     signature = inspect.Signature([of_context, *map(_parameter, question.declared())])

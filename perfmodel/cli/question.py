@@ -30,6 +30,7 @@ from perfmodel.question.groups import OBJECTIVES, trains
 from perfmodel.schema.distributions import Distribution
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.tiers import Tier
+from perfmodel.schema.workload import TableSet
 from perfmodel.units import parse_count
 
 LISTS = ("table_size", "batch", "pooling", "dim", "machine", "backend", "clock", "reduction")
@@ -42,7 +43,7 @@ class Question:
 
     machine: Machine
     backend: str
-    tables: str | None = None  # a set of tables by name or file
+    tables: str | TableSet | None = None  # a set of tables, by name or file
     table_bytes: float | None = None
     gpus: int | None = None
     batch: int | None = None
@@ -65,11 +66,12 @@ class Question:
     objective: str = OBJECTIVES[0]
     optimizer: str | None = None
     total: int | None = None  # samples of all GPUs together, of which ``batch`` is the part of each
+    known: Setting | None = None  # its own ``setting``, where somebody keeps it for the next question
 
     def keywords(self, *without: str) -> dict[str, Any]:
         """Of ``perfmodel.project``: all that was said, but not what is named here."""
-        names = [field.name for field in fields(self) if field.name not in ("total", *without)]
-        found = {name: getattr(self, name) for name in names}
+        names = [field.name for field in fields(self) if field.name not in ("total", "known", *without)]
+        found = {name: getattr(self, name) for name in names} | {"setting": self.known}
         return {name: value for name, value in found.items() if value is not None}
 
     def answer(self) -> Projection:

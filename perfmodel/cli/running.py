@@ -48,8 +48,8 @@ def _options(words: list[str]) -> list[str]:
 
 
 def _waiting(arguments: list[str]) -> AbstractContextManager[object]:
-    """A line while the command works. calibrate has its own, and ranks that say nothing."""
-    alone = not arguments or arguments[0].startswith("-") or arguments[0] == "calibrate"
+    """A line while the command works. calibrate has its own, and ranks that say nothing; explore waits."""
+    alone = not arguments or arguments[0].startswith("-") or arguments[0] in ("calibrate", "explore")
     return nullcontext() if alone else WaitingLine(arguments[0])
 
 

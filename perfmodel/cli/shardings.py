@@ -64,21 +64,23 @@ class Output:
 
 
 def with_fitting(
-    base: Projection, question: Question, ways: Sequence[str] = tuple(WAYS)
+    base: Projection, question: Question, ways: Sequence[str] = tuple(WAYS), *, say: bool = True
 ) -> tuple[Projection, list[Compared]]:
-    """The ways, on the fewest GPUs that any of them fits. A note says so where row-wise needs fewer."""
+    """The ways, on the fewest GPUs that any of them fits. say  a note where row-wise needs fewer"""
     found = on_enough(base, question.on_gpus, lambda each: list(compared(each, ways)), any_fits, ways)
-    _say_more(base, found[0], "no sharding fits" if len(ways) > 1 else f"{ways[0]} does not fit")
+    if say:
+        _say_more(base, found[0], "no sharding fits" if len(ways) > 1 else f"{ways[0]} does not fit")
     return found
 
 
-def lead_of(base: Projection, question: Question, out: Output) -> Leading:
-    """The best way, on the fewest GPUs that any way fits. A note says so where ``base`` has fewer.
+def lead_of(base: Projection, question: Question, out: Output, *, say: bool = True) -> Leading:
+    """The best way, on the fewest GPUs that any way fits. say  a note where ``base`` has fewer
 
     With the host of ``out``, if any. Where tables fit the GPUs that were given in no way: how many would do.
     """
     found = leading_on_enough(base, question.on_gpus, out.leading)
-    _say_more(base, found.base, "no sharding fits")
+    if say:
+        _say_more(base, found.base, "no sharding fits")
     filled = question.table_bytes is None and question.tables is None
     if found.best or filled or question.gpus is None:
         return found

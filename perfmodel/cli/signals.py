@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from types import FrameType
 
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
-_COMMAND = "calibrate"
-"""Of all commands the only one that schedulers end, and that starts no process by forking."""
+_COMMANDS = ("calibrate", "explore")
+"""Commands that others end, and that start no process by forking."""
 
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
 
@@ -19,7 +19,8 @@ _seen: list[int] = []
 def listen(words: Sequence[str]) -> None:
     """From now on a signal raises KeyboardInterrupt. Limits: a rank that is not the first -> as it was;
     what is ignored (``nohup``) stays ignored"""
-    if _COMMAND not in words[:1] or any(os.environ.get(name, "0") not in ("", "0") for name in _RANKS):
+    a_rank = any(os.environ.get(name, "0") not in ("", "0") for name in _RANKS)
+    if a_rank or not set(words[:1]) & set(_COMMANDS):
         return
     for name in _NAMES:
         number = getattr(signal, name, None)

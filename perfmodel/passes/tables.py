@@ -96,8 +96,10 @@ class PlanTables(TableShapes):
         )
 
     @staticmethod
-    def load(name_or_path: str | Path, ids: Distribution | Sequence[Distribution] = UNIFORM) -> PlanTables:
-        """The tables of a shipped set by name, or of a file (``schema.table_files.read_tables``)."""
+    def load(
+        name_or_path: str | Path | TableSet, ids: Distribution | Sequence[Distribution] = UNIFORM
+    ) -> PlanTables:
+        """The tables of a set, of a shipped set by name, or of a file (``schema.table_files.read_tables``)."""
         return PlanTables.of(load_tables(name_or_path), ids)
 
     def with_ids(self, ids: Sequence[Distribution]) -> PlanTables:

@@ -20,7 +20,7 @@ from perfmodel.question.groups import (
     TableOptions,
     TrainingOptions,
 )
-from perfmodel.question.spec import Arg, Opt
+from perfmodel.question.spec import Arg, CommandOptions, Opt
 
 Texts = list[str] | None
 LISTED = {"table_size": "10TB,1TB,100TB", "batch": "1024,256,4096", "pooling": "32,8", "dim": "32,128"}
@@ -201,3 +201,30 @@ class FigureOptions(NodeOptions, RowWiseOptions, GlobalBatchOptions, EqualTableO
         ),
     ] = None
     scale: Annotated[float | None, Opt("Scale of a PNG (default 2).", "X")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExploreOptions(CommandOptions):
+    """Ask in your browser: sliders for the tables, the machine and prices, and the answer beside them.
+
+    Needs pip install '.[explore]'. The page is served on this machine alone, and needs no network. Its
+    address holds the question: a copied link asks it again.
+
+    \b
+    Examples
+      perfmodel explore
+      perfmodel explore --model mlperf-dlrm-dcnv2 --machine h200-sxm-ib
+      perfmodel explore --model tables.csv --port 8051 --no-browser
+    """
+
+    model: groups.Model = None
+    machine: groups.Machine = None
+    port: Annotated[int, Opt("Port to listen on; 0: any that is free.", "N", least=0, most=65535)] = 8050
+    browser: Annotated[bool, Opt("Open the page in your browser.", flag="--browser/--no-browser")] = True
+    host: Annotated[
+        str, Opt("Address to listen on; any but this machine's own needs --token.", "ADDRESS")
+    ] = "127.0.0.1"
+    token: Annotated[
+        str | None,
+        Opt("What others must know to open the page: it is part of the address that is printed.", "SECRET"),
+    ] = None

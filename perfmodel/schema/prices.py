@@ -75,7 +75,7 @@ def read_prices(path: Path, *asked: str) -> Prices:
             if name not in known:
                 raise unknown_name(f"{_WHAT} {path}: {table}", name, known)
             where = f"{_WHAT} {path}: {table}.{name}"
-            found[table][name], currency = _price(where, value, unit)
+            found[table][name], currency = price_of(where, value, unit)
             currencies[currency] = where
     if not currencies:
         raise BadInputError(f"{_WHAT} {path} has no price.", f"for example\n{EXAMPLE}")
@@ -87,8 +87,8 @@ def read_prices(path: Path, *asked: str) -> Prices:
     return Prices(next(iter(currencies)), found["machine_hour"], months)
 
 
-def _price(where: str, value: object, unit: str) -> tuple[HourPrice, str]:
-    """Price and currency of ``80 EUR/h``, ``10 EUR/GPU/h``, ``720 EUR/72 GPUs/h``."""
+def price_of(where: str, value: object, unit: str) -> tuple[HourPrice, str]:
+    """Price and currency of ``80 EUR/h``, ``10 EUR/GPU/h``, ``720 EUR/72 GPUs/h``. unit  h, or TB/month"""
     match = _PRICE.fullmatch(value) if isinstance(value, str) else None
     if match is None or match.group(4) != unit or (match.group(3) is not None and unit != "h"):
         raise BadInputError(

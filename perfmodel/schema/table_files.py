@@ -87,13 +87,16 @@ def list_models() -> list[str]:
     return resources.data_names(_FOLDER, _SUFFIX)
 
 
-def load_tables(name_or_path: str | Path) -> TableSet:
+def load_tables(name_or_path: str | Path | TableSet) -> TableSet:
     """A shipped table set by name, or a user's file by path: CSV (also gzip), Parquet, JSON, YAML or TOML.
+    One that was read already stays as it is.
 
     ``-`` is stdin: JSON where it begins like it, else CSV.
 
     Limits: unknown name -> BadInputError listing the known ones; a bad file -> BadInputError with its field
     """
+    if isinstance(name_or_path, TableSet):
+        return name_or_path
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or looks_like_path(text, _FILE_SUFFIXES) or Path(text) == STDIN:
         return read_tables(Path(text))

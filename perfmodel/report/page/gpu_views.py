@@ -68,7 +68,7 @@ def gpu_view(
     lines = list(asked.lines.of(setup, workload))
     if way is not None or any(found):
         label = f"{library_name(setup.curves.backend)} {way or 'best sharding'}"
-        lines = [SlowdownLine(label, _frame(answers), style=1), *lines[:1]]
+        lines = [SlowdownLine(label, frame_of(answers), style=1), *lines[:1]]
     first = OVER_GPUS.draw(lines=lines, asked=answers[asked.sizes.start])
     titles = {} if isinstance(first, Missing) else {first.name: tuple(sentence(lines, a) for a in answers)}
     cards = asked.cards(chosen, answers, found)
@@ -108,7 +108,7 @@ def _scaling(answer: Projection) -> tuple[str, ...]:
     )
 
 
-def _frame(answers: Sequence[Projection]) -> pd.DataFrame:
+def frame_of(answers: Sequence[Projection]) -> pd.DataFrame:
     """A line through them, as ``perfmodel.project`` gives it."""
     import pandas as pd
 

@@ -34,18 +34,28 @@ from perfmodel.schema.prices import Prices
 _ELSEWHERE = "What would change it: see the question as it was asked, which the page opens with."
 
 
-def card_of(answer: Projection, found: Leading | None, *, whole: bool, prices: Prices | None = None) -> Card:
+def card_of(
+    answer: Projection,
+    found: Leading | None,
+    *,
+    whole: bool,
+    prices: Prices | None = None,
+    elsewhere: str = _ELSEWHERE,
+) -> Card:
     """What a page says first of an answer. found  None: ways to shard are not compared
 
-    whole  with what would change it, and the plan: the work of many answers
+    whole      with what would change it, and the plan: the work of many answers
+    elsewhere  where that is said if not here
     """
     if found is not None:
-        return leading_card(found, whole=whole, prices=prices)
+        return leading_card(found, whole=whole, prices=prices, elsewhere=elsewhere)
     card, way = question_card(answer), answer.question.sharding if answer.question else None
     return replace(card, findings=[cost_finding([(way or ROW_WISE, answer)], prices)]) if prices else card
 
 
-def leading_card(found: Leading, *, whole: bool, prices: Prices | None = None) -> Card:
+def leading_card(
+    found: Leading, *, whole: bool, prices: Prices | None = None, elsewhere: str = _ELSEWHERE
+) -> Card:
     """In the words of the terminal: the answer, row-wise beside it, the question, and its findings: what it
     takes, what that costs, what limits it, what would change it."""
     answer = found.answer
@@ -57,7 +67,7 @@ def leading_card(found: Leading, *, whole: bool, prices: Prices | None = None) -
         changed = {"columns": list(CHANGED), "rows": change_rows(found)} if found.changes else {}
         findings.append({"title": help_words(found), **changed})
     else:
-        findings.append({"title": _ELSEWHERE})
+        findings.append({"title": elsewhere})
     return Card(
         headline(found),
         _sentence(beside_words(found)),

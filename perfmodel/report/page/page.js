@@ -1,7 +1,8 @@
 "use strict";
 // Shows what Python computed: every number, sentence and figure is in the data; nothing is calculated here.
 (function () {
-  const data = JSON.parse(document.getElementById("data").textContent);
+  const held = document.getElementById("data"); // a live page has none: it hands over what Python answers
+  const data = held ? JSON.parse(held.textContent) : {selectors: []};
   const config = {
     responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "", // nothing leaves the page
     modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
@@ -282,8 +283,8 @@
     await draw(place, block);
   }
 
-  function card(view) {
-    const home = document.getElementById("headline"), head = view.heads[chosen[0] || 0];
+  function card(view, home = document.getElementById("headline")) {
+    const head = view.heads[chosen[0] || 0];
     const bar = element("div", {class: "evidence", role: "img", "aria-label": "Evidence of the time: " + head.evidence.map((part) => part.words).join(", ")});
     const key = element("ul", {class: "key"});
     for (const part of head.evidence) {
@@ -419,5 +420,6 @@
     document.documentElement.dataset.ready = "yes";
   }
 
-  start();
+  if (held) start();
+  else window.perfmodelPage = {card, copy, plot, show, theme};
 })();

@@ -1,0 +1,199 @@
+"""The answer to what a page asks: the card and the figures of the report, as its script shows them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from perfmodel.cli.host_option import check_host
+from perfmodel.cli.question import Question, question_of
+from perfmodel.cli.shardings import Output, lead_of, possible, with_fitting, with_sharding
+from perfmodel.cli.workload import checked_sharding
+from perfmodel.errors import BadInputError, PerfmodelError
+from perfmodel.explore.asked import Said
+from perfmodel.passes.schemes import ROW_WISE
+from perfmodel.passes.settings import Setting
+from perfmodel.plan.leading import Leading, leading, leads
+from perfmodel.projections import Projection
+from perfmodel.projections.hosted import hosted
+from perfmodel.projections.inputs import DEFAULTS
+from perfmodel.question.passes import ProjectOptions
+from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.line_traces import SlowdownLine
+from perfmodel.report.figures.registry import BREAKDOWN, CHANGES, OVER_GPUS, SLOWDOWN, TORNADO, Figure
+from perfmodel.report.host_text import HOST_WORDS
+from perfmodel.report.page.assemble import block_data
+from perfmodel.report.page.gpu_views import frame_of, sharded
+from perfmodel.report.page.leading_card import card_of
+from perfmodel.report.page.lines import Lines
+from perfmodel.report.page.parts import Card
+from perfmodel.report.page.setups import Curves, Loaded, Setup
+from perfmodel.units import counted, format_ratio, format_time
+
+LATER = (OVER_GPUS, CHANGES, TORNADO, SLOWDOWN)
+"""Figures of many answers: they come when the question stays."""
+_ELSEWHERE = "What would change it: the figures below."
+_NUMBERS = (0.125, 0.25, 0.5, 1, 2, 4, 8)
+"""Of the GPUs of the answer: those that the figure over them has."""
+_NOW, _LATER = threading.Lock(), threading.Lock()
+"""Curves are kept between questions, of both kinds apart: one thread fills them at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """row_wise  the base of all;  way  the sharding that was asked for;  lead  the best where none was"""
+
+    question: Question
+    row_wise: Projection
+    shown: Projection
+    lead: Leading | None
+    way: str | None = None
+
+
+class Answers:
+    """Answers to the last questions, and the curves that they are read from."""
+
+    def __init__(self) -> None:
+        self._settings: dict[tuple[Any, ...], Setting] = {}
+        self.of = lru_cache(maxsize=16)(self._of)
+
+    def _of(self, asked: Said) -> Answer:
+        """Limits: as ``perfmodel project``"""
+        typed = asked.typed(ProjectOptions)
+        way = checked_sharding(typed["sharding"], typed["reduction"])
+        check_host(typed["host"])
+        if not (typed["table_size"] or typed["gpus"] or typed["model"]):
+            raise BadInputError("which tables?", "say how large all of them are, or choose a set.")
+        question = question_of(typed)
+        question.check_gpus()
+        with question.advised():
+            if not question.machine.overrides:
+                question = replace(question, known=self._setting(question))
+            base = question.answer()
+            out = Output(False, False, None, lambda words, _: " ".join(words), typed["host"])
+            if way is not None:
+                base, (found,) = with_fitting(base, question, [way], say=False)
+                shown = with_sharding(possible(base, found, out.again).answer or base, way)
+                return Answer(question, base, shown, None, way)
+            if typed["sharding"] is not None or not leads(base):
+                return Answer(question, base, base, None)
+            lead = lead_of(base, question, out, say=False)
+            return Answer(question, lead.base, lead.answer, lead)
+
+    def _setting(self, question: Question) -> Setting:
+        key = question.machine.name, question.backend, question.scenario
+        if key not in self._settings:
+            self._settings[key] = question.setting()
+        return self._settings[key]
+
+
+_ANSWERS, _LATER_ANSWERS = Answers(), Answers()
+
+
+def shown(asked: Said, beside: Said | None) -> dict[str, Any]:
+    """What the page shows at once. beside  the pinned question
+
+    Limits: no answer -> why, in the words of the command line
+    """
+    with _NOW:
+        try:
+            found = _ANSWERS.of(asked)
+            document = {
+                "view": {"heads": [vars(_card(asked, found))]},
+                "blocks": [block_data(BREAKDOWN.draw(answers=[found.shown]))],
+                "against": _against(found, beside),
+                "gpus": found.shown.gpus,
+            }
+        except PerfmodelError as error:
+            document = {"error": str(error)}
+    return {**document, "search": asked.search}
+
+
+def _card(asked: Said, found: Answer) -> Card:
+    prices, host = asked.prices(found.question.machine.name), dict(asked.said).get("host")
+    base = found.shown if found.lead is None else found.row_wise
+    card = card_of(base, found.lead, whole=False, prices=prices, elsewhere=_ELSEWHERE)
+    if host is None:
+        return card
+    issued = hosted(found.shown, host, None)
+    words = (
+        f"With {HOST_WORDS[host]} a batch takes {format_time(issued.time_s)}, "
+        f"{format_ratio(issued.slowdown)} the time of one GPU with it; the device waits "
+        f"{format_time(issued.idle_s)} for the host."
+    )
+    return replace(card, times=f"{card.times} {words}".strip())
+
+
+def _against(found: Answer, beside: Said | None) -> str:
+    """The two times, and their ratio. Limits: nothing is pinned, or it has no answer -> empty"""
+    if beside is None:
+        return ""
+    try:
+        pinned = _ANSWERS.of(beside).shown
+    except PerfmodelError:
+        return ""
+    first, second = (
+        f"{format_time(each.time_s)} per batch on {counted(each.gpus, 'GPU')}"
+        for each in (pinned, found.shown)
+    )
+    ratio = format_ratio(found.shown.time_s / pinned.time_s)
+    return f"A, pinned: {first}. B, now: {second}. B takes {ratio} the time of A."
+
+
+def drawn(name: str, asked: Said, wanted: Callable[[], bool]) -> dict[str, Any] | None:
+    """A figure of ``LATER`` by its name. wanted  whether somebody still waits for it, when its turn comes
+
+    Limits: it cannot be drawn -> why;  nobody waits -> None
+    """
+    (figure,) = (each for each in LATER if each.name == name)
+    with _LATER:
+        if not wanted():
+            return None
+        try:
+            return block_data(_figure(figure, _LATER_ANSWERS.of(asked)))
+        except PerfmodelError as error:
+            return block_data(figure.missing(error.message))
+
+
+def _figure(figure: Figure, found: Answer) -> Block | Missing:
+    if figure is OVER_GPUS:
+        return figure.draw(lines=list(_over_gpus(found)), asked=found.shown)
+    if figure is SLOWDOWN:
+        if found.question.tables is not None:
+            return figure.missing("a set of tables has one size.")
+        return figure.draw(lines=list(_over_sizes(found.question, found.row_wise)), asked=found.row_wise)
+    return figure.draw(asked=found.row_wise, lead=found.lead)
+
+
+def _over_gpus(found: Answer) -> Iterator[SlowdownLine]:
+    """The sharding that is shown and row-wise, on fewer and more GPUs."""
+    question = found.question
+    if question.tables is None:
+        question = replace(question, table_bytes=found.row_wise.gpu_count.table_bytes)
+    bases, best = [], []
+    for part in _NUMBERS:
+        gpus = round(part * found.shown.gpus)
+        with suppress(PerfmodelError):  # too few for the tables, or more than rows
+            base = question.on_gpus(gpus) if gpus >= 1 else None
+            if base is not None:
+                led = found.lead is not None and leads(base)
+                best.append(leading(base).answer if led else sharded(base, found.way))
+                bases.append(base)
+    if found.way or found.lead:
+        yield SlowdownLine(found.way or "the fastest that fits", frame_of(best), style=1)
+    yield SlowdownLine(ROW_WISE, frame_of(bases))
+
+
+def _over_sizes(question: Question, answer: Projection) -> Iterator[SlowdownLine]:
+    """As the report has them, of the library that was asked for."""
+    own = Curves(question.backend, question.clock)
+    setup = Setup(question.machine, own, str(question.reduction or "auto"))
+    names = ("batch", "pooling", "dim")
+    workload = {name: getattr(question, name) or DEFAULTS[name] for name in names}
+    rest = question.keywords("machine", "table_bytes", "gpus", *names, *setup.options, "setting")
+    sizes = [answer.gpu_count.table_bytes]
+    return Lines(sizes, [workload], Loaded(question.kernels), rest, (own,)).of(setup, workload)

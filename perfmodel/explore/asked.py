@@ -1,0 +1,168 @@
+"""One question of the page: texts by name, as its address has them, and as the command line has them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+from typing import Any, cast
+from urllib.parse import parse_qsl, urlencode
+
+from perfmodel.errors import BadInputError
+from perfmodel.explore.controls import OPTIONS, PRICE, Control
+from perfmodel.question.spec import CommandOptions
+from perfmodel.schema.files import shown, unknown_name
+from perfmodel.schema.machine_keys import ALL_KEYS
+from perfmodel.schema.prices import Prices, price_of
+from perfmodel.schema.table_files import read_tables
+from perfmodel.schema.workload import TableSet
+
+MOST_BYTES, MOST_ROWS = 1_000_000, 10_000
+"""Of a file that is dropped on the page."""
+LONGEST = 200
+FILE = "file:"
+"""Before the name of a dropped file, where a set of tables is named."""
+_OF_EQUAL = ("table_size", "tables", "pooling", "dim", "dtype")
+_READ = (".csv", ".json")
+
+
+class _Held(PurePosixPath):
+    """A file in memory, which the readers of files open as any other."""
+
+    raw: bytes
+
+    @staticmethod
+    def of(name: str, raw: bytes) -> Path:
+        found = _Held(name)
+        found.raw = raw
+        return cast("Path", found)
+
+    def open(self, mode: str) -> io.BytesIO:
+        return io.BytesIO(self.raw)
+
+    def is_dir(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A file as the browser hands it over: ``data:text/csv;base64,…``."""
+
+    name: str
+    contents: str
+
+    @staticmethod
+    def of(data: Mapping[str, str] | None) -> Dropped | None:
+        """Limits: none -> None"""
+        return Dropped(str(data["name"]), str(data["contents"])) if data else None
+
+    @property
+    def raw(self) -> bytes:
+        """Its bytes. Limits: too many, or not base64 -> BadInputError"""
+        try:
+            raw = base64.b64decode(self.contents.partition(",")[2], validate=True)
+        except binascii.Error:
+            raise BadInputError(f"{shown(self.name)} did not arrive whole.", "drop it again.") from None
+        if len(raw) > MOST_BYTES:
+            raise BadInputError(
+                f"{shown(self.name)} is too large.",
+                f"at most {MOST_BYTES // 1_000_000} MB can be dropped; perfmodel project --model reads more.",
+            )
+        return raw
+
+    def tables(self) -> TableSet:
+        """What it holds. Limits: as ``read_tables``;  another kind, too many tables -> BadInputError"""
+        return _read(self)
+
+
+@lru_cache(maxsize=8)
+def _read(file: Dropped) -> TableSet:
+    name = PurePosixPath(file.name.replace("\\", "/")).name
+    if not name.lower().endswith(_READ) or len(name) > LONGEST or not name.isprintable():
+        raise BadInputError(
+            f"{shown(file.name)} cannot be read here.", f"drop a file of tables: {' or '.join(_READ)}."
+        )
+    found = read_tables(_Held.of(name, file.raw))
+    if len(found.tables) > MOST_ROWS:
+        raise BadInputError(
+            f"{shown(name)} has {len(found.tables)} tables.",
+            f"at most {MOST_ROWS} can be dropped; perfmodel project --model reads more.",
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Said:
+    """What is said, by name, in the order of the controls; what is empty is not."""
+
+    said: tuple[tuple[str, str], ...]
+    file: Dropped | None = None
+
+    @staticmethod
+    def of(texts: Mapping[str, Any], known: Mapping[str, Control], file: Dropped | None = None) -> Said:
+        """Limits: a name that is no control, a text that is no choice of its list -> BadInputError"""
+        for name, text in texts.items():
+            if name not in known:
+                raise unknown_name("control of this page", name, known)
+            if len(str(text or "")) > LONGEST:
+                raise BadInputError(f"{known[name].label} is too long.", f"at most {LONGEST} characters.")
+            own = name == "model" and str(text).startswith(FILE)
+            if text and known[name].only and text not in known[name].words and not own:
+                raise unknown_name(known[name].label, str(text), list(filter(None, known[name].words)))
+        said = {name: str(texts[name]).strip() for name in known if texts.get(name)}
+        for name in _OF_EQUAL if said.get("model") else ():
+            said.pop(name, None)
+        if said.get("global_batch"):
+            said.pop("batch", None)
+        dropped = said.get("model", "").startswith(FILE)
+        if dropped and (file is None or FILE + file.name != said["model"]):
+            raise BadInputError(
+                f"this link asks about the tables of {shown(said['model'].removeprefix(FILE))}.",
+                "a file stays with who dropped it: drop it here too.",
+            )
+        return Said(tuple((name, text) for name, text in said.items() if text), file if dropped else None)
+
+    @property
+    def search(self) -> str:
+        """Of the page's address."""
+        return f"?{urlencode(self.said)}" if self.said else ""
+
+    def typed(self, options: type[CommandOptions]) -> dict[str, Any]:
+        """Parameters of a command by name, as its command line would read them.
+
+        Limits: as those of the command line
+        """
+        said, found = dict(self.said), {}
+        for each in options.declared():
+            text = said.get(each.name) if each.name in OPTIONS else None
+            found[each.name] = each.default if text is None else each.checked(text)
+        found["settings"] = [f"{name}={text}" for name, text in self.said if name in ALL_KEYS] or None
+        return found | ({"model": self.file.tables()} if self.file else {})
+
+    def words(self, options: type[CommandOptions], model: str = "") -> list[str]:
+        """Of a command line. model  how the dropped file is named there; "": by its own name"""
+        flags, found = {each.name: each.flag for each in options.declared()}, []
+        for name, text in self.said:
+            if name in ALL_KEYS:
+                found += [flags["settings"], f"{name}={text}"]
+            elif name in flags:
+                text = (model or text.removeprefix(FILE)) if self.file and name == "model" else text
+                found += [flags[name], text]
+        return found
+
+    def prices(self, machine: str) -> Prices | None:
+        """Of an hour of the machine's GPUs. Limits: a text that no price file may have -> BadInputError"""
+        text = dict(self.said).get(PRICE)
+        if text is None:
+            return None
+        hour, currency = price_of("price", text, "h")
+        return Prices(currency, {machine: hour}, {})
+
+
+def texts_of(search: str) -> dict[str, str]:
+    """What an address says."""
+    return dict(parse_qsl(search.lstrip("?#"), max_num_fields=64))

@@ -1,0 +1,155 @@
+"""Commands of this program that the page starts: downloads, the static page, and a plan in the background."""
+
+from __future__ import annotations
+
+import atexit
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from perfmodel.effort import EFFORTS
+from perfmodel.explore.asked import Said
+from perfmodel.explore.controls import PRICE
+from perfmodel.question.pages import ReportOptions
+from perfmodel.question.passes import ProjectOptions
+from perfmodel.question.plans import PlanOptions
+
+STAGES = tuple(EFFORTS)[:2]
+"""Of a plan: quick, then normal."""
+_CALL = (sys.executable, "-c", "from perfmodel.cli import main; main()")
+_STDIN = "-"
+_MOST_PLANS = 4
+_PATIENCE_S = 5.0
+
+
+def line(asked: Said, command: str = "project") -> list[str]:
+    """The words that give the answer of the page in a terminal."""
+    options = {"project": ProjectOptions, "report": ReportOptions, "plan": PlanOptions}[command]
+    return ["perfmodel", command, *asked.words(options)]
+
+
+def _words(asked: Said, command: str) -> list[str]:
+    options = {"project": ProjectOptions, "report": ReportOptions, "plan": PlanOptions}[command]
+    return [*_CALL, command, *asked.words(options, model=_STDIN)]
+
+
+def _fed(asked: Said) -> bytes:
+    return asked.file.raw if asked.file else b""
+
+
+def printed(asked: Said, kind: str) -> tuple[str, str]:
+    """What ``perfmodel project --json`` or ``--csv`` prints, and what it complains about."""
+    done = subprocess.run(
+        [*_words(asked, "project"), f"--{kind}"], input=_fed(asked), capture_output=True, check=False
+    )
+    return (done.stdout.decode(), "") if done.returncode == 0 else ("", done.stderr.decode())
+
+
+def page(asked: Said, machine: str) -> tuple[str, str]:
+    """The page of ``perfmodel report``, and what the command complains about."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = [*_words(asked, "report"), "--out", "report.html"]
+        if price := dict(asked.said).get(PRICE):
+            Path(folder, "prices.toml").write_text(
+                f'[machine_hour]\n"{machine}" = "{price}"\n', encoding="utf-8"
+            )
+            words += ["--prices", "prices.toml"]
+        done = subprocess.run(words, input=_fed(asked), capture_output=True, cwd=folder, check=False)
+        if done.returncode:
+            return "", done.stderr.decode()
+        return Path(folder, "report.html").read_text(encoding="utf-8"), ""
+
+
+class Background:
+    """A search in a process of its own, quick and then normal; what each prints stands until the next."""
+
+    def __init__(self, asked: Said, gpus: int) -> None:
+        words = _words(asked, "plan")
+        if "--gpus" not in words:
+            words += ["--gpus", str(gpus)]
+        self._words, self._fed = words, _fed(asked)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock, self._stopped, self._began_s = threading.Lock(), False, time.monotonic()
+        self.text, self.trouble, self.stage = "", "", STAGES[0]
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is still searched for."""
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
+        for stage in STAGES:
+            with self._lock:
+                if self._stopped:
+                    return
+                self.stage, pipe = stage, subprocess.PIPE
+                words = [*self._words, "--effort", stage]
+                self._process = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe)
+            printed, said = self._process.communicate(self._fed)
+            self.text = printed.decode() or self.text
+            if self._process.returncode and not self._stopped:
+                self.trouble = said.decode()
+                return
+
+    def stop(self) -> None:
+        """End it, and wait until its process is gone; the best plan so far is kept where it prints that."""
+        with self._lock:
+            self._stopped, process = True, self._process
+        if process is None:
+            return
+        with suppress(ProcessLookupError):
+            process.send_signal(signal.SIGINT)
+        self._thread.join(_PATIENCE_S)
+        if self.runs:
+            process.kill()
+        self._thread.join()
+
+    def words(self) -> str:
+        """How far it is."""
+        if self.trouble:
+            return self.trouble
+        if self._stopped:
+            return "Stopped." + (" The best plan so far:" if self.text else " There was no plan yet.")
+        if not self.runs:
+            return "Done: a search of normal effort."
+        beside = " Below is what the quick search found." if self.text else ""
+        return f"A {self.stage} search is running, {time.monotonic() - self._began_s:.0f} s so far.{beside}"
+
+
+class Backgrounds:
+    """Those of all visitors, by names that nobody guesses."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Background] = {}
+        self._lock = threading.Lock()
+        atexit.register(self.stop)
+
+    def start(self, asked: Said, gpus: int) -> str | None:
+        """The name of a new search. Limits: ``_MOST_PLANS`` run already -> None"""
+        with self._lock:
+            done = [name for name, plan in self._known.items() if not plan.runs]
+            for name in done[:-_MOST_PLANS]:
+                del self._known[name]
+            if len(self._known) - len(done) >= _MOST_PLANS:
+                return None
+            name = secrets.token_urlsafe()
+            self._known[name] = Background(asked, gpus)
+            return name
+
+    def get(self, name: Any) -> Background | None:
+        """Limits: no such name -> None"""
+        return self._known.get(str(name))
+
+    def stop(self) -> None:
+        """End all of them."""
+        for plan in list(self._known.values()):
+            plan.stop()

@@ -1,0 +1,142 @@
+"""What can be asked on the page: options of ``perfmodel project``, values of the machine, and a price."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfmodel.errors import PerfmodelError
+from perfmodel.passes.schemes import WAYS
+from perfmodel.plan.leading import RUN
+from perfmodel.question.groups import DEFAULT_MACHINE, OBJECTIVES
+from perfmodel.question.passes import ProjectOptions
+from perfmodel.question.spec import Declared, Opt
+from perfmodel.schema.evidence import LAW_BACKENDS
+from perfmodel.schema.machine import list_machines
+from perfmodel.schema.machine_keys import ALL_KEYS
+from perfmodel.schema.table_files import list_models
+from perfmodel.schema.workload import DTYPE_BYTES, PAYLOADS
+from perfmodel.units import parse_quantity
+
+PRICE = "price"
+OPTIONS = {each.name: each for each in ProjectOptions.declared()}
+_TENTHS = ("1", "1.25", "1.6", "2", "2.5", "3.2", "4", "5", "6.3", "8")
+
+
+_HELP_OF_PRICE = "Of an hour of one GPU, as a price file has it: 2.5 EUR/GPU/h"
+
+
+@dataclass(frozen=True)
+class Control:
+    """One thing to say.
+
+    rest   what is meant where nothing is said
+    words  that may be said: stops of a slider, beside which any other text may be typed;  only  no other
+    """
+
+    name: str
+    label: str
+    group: str
+    rest: str
+    words: tuple[str, ...]
+    only: bool
+
+    @property
+    def help(self) -> str:
+        """In the words of the command line, of the machine's files, or its own."""
+        if self.name in OPTIONS and isinstance(words := OPTIONS[self.name].words, Opt):
+            return words.help
+        return (
+            ALL_KEYS[self.name].meaning
+            if self.name in ALL_KEYS
+            else "Of an hour of one GPU, as a price file has it: 2.5 EUR/GPU/h"
+        )
+
+    def nearest(self, text: str) -> int:
+        """Position of the stop next to a text. Limits: no number -> 0"""
+        try:
+            value = self._number(text)
+        except (PerfmodelError, ValueError):
+            return 0
+        sizes = [self._number(stop) for stop in self.words]
+        return min(range(len(sizes)), key=lambda at: abs(sizes[at] - value))
+
+    def _number(self, text: str) -> float:
+        if not text:
+            return -1.0
+        if self.name in ALL_KEYS:
+            return parse_quantity(text, ALL_KEYS[self.name].unit, self.name)
+        declared: Declared | None = OPTIONS.get(self.name)
+        read = declared.words.read if declared is not None and isinstance(declared.words, Opt) else None
+        return float(read(text, self.label) if read else text.split()[0])
+
+
+def _decades(units: str, first: str, last: str) -> tuple[str, ...]:
+    """``10GB``, ``12.5GB`` … ``100TB``: ten a decade, in a unit of three decades each."""
+    every = [
+        f"{float(step) * 10**power:g}{unit}"
+        for unit in units.split()
+        for power in range(3)
+        for step in _TENTHS
+    ]
+    return tuple(every[every.index(first) : every.index(last) + 1])
+
+
+def _doubled(first: int, last: int) -> tuple[str, ...]:
+    """Powers of two, and once and a half of each."""
+    powers = [first << at for at in range((last // first).bit_length())]
+    halves = [3 * each // 2 for each in powers[:-1] if each > 1]
+    return tuple(map(str, sorted([*powers, *halves])))
+
+
+_RATES = _decades("GB/s", "10GB/s", "800GB/s")
+_SKEWS = tuple(f"{at / 20:g}" for at in range(10, 31))
+_FLOORS = tuple(f"{at}us" for at in range(1, 21))
+_PRICES = tuple(f"{at / 4:g} EUR/GPU/h" for at in range(1, 41))
+_HBM = ("40GB", "64GB", "80GB", "96GB", "141GB", "192GB", "288GB", "384GB")
+_RUN = tuple(way for way in WAYS if way in RUN)
+_OWN = "the machine's"
+_GROUPS: dict[str, tuple[tuple[str, str, str, tuple[str, ...], bool], ...]] = {
+    "Tables": (
+        ("model", "a set of tables", "equal tables", tuple(list_models()), True),
+        ("table_size", "all tables", "", _decades("GB TB", "10GB", "100TB"), False),
+        ("tables", "how many", "1", _doubled(1, 1024), False),
+        ("dim", "dim", "32", _doubled(4, 1024), False),
+        ("pooling", "pooling", "32", _doubled(1, 512), False),
+        ("dtype", "type of a row", "fp32", tuple(DTYPE_BYTES), True),
+        ("alpha", "skew of ids (Zipf)", "uniform", _SKEWS, False),
+    ),
+    "Batch and GPUs": (
+        ("gpus", "GPUs", "as needed", _doubled(2, 8192), False),
+        ("batch", "batch of each GPU", "1024", _doubled(64, 65536), False),
+        ("global_batch", "or batch of all", "of each", _doubled(1024, 2**22), False),
+        ("objective", "pass", "forward", OBJECTIVES[1:], True),
+        ("sharding", "sharding", "the fastest that fits", _RUN, True),
+        ("payload", "bags travel as", "fp32", PAYLOADS, True),
+    ),
+    "Machine": (
+        ("machine", "machine", DEFAULT_MACHINE, tuple(list_machines()), True),
+        ("backend", "library", _OWN, (*map(str, LAW_BACKENDS), "best"), True),
+        ("host", "host", "the device alone", ("eager", "compiled", "graph"), True),
+        ("nic_bytes_per_s", "network per GPU", _OWN, _RATES, False),
+        ("nics_per_node", "cards of a node", _OWN, _doubled(1, 16), False),
+        ("nvlink_bytes_per_s", "NVLink per GPU", _OWN, _decades("GB/s TB/s", "50GB/s", "4TB/s"), False),
+        ("nvlink_domain_gpus", "NVLink domain", _OWN, _doubled(1, 1024), False),
+        ("hbm_bytes", "HBM", _OWN, _HBM, False),
+        ("hbm_bytes_per_s", "HBM rate", _OWN, _decades("TB/s", "1TB/s", "20TB/s"), False),
+        ("launch_floor_s", "floor of a kernel", _OWN, _FLOORS, False),
+    ),
+    "Price of a GPU-hour": ((PRICE, "price", "none", _PRICES, False),),
+}
+"""Name, label, what is meant where nothing is said, what may be said, and whether nothing else may be."""
+
+
+def controls(model: str | None, machine: str | None) -> dict[str, Control]:
+    """All of them by name. model, machine  of the command line, which may be files"""
+    own = {"model": model, "machine": machine}
+    found = {}
+    for group, rows in _GROUPS.items():
+        for name, label, rest, words, only in rows:
+            more = (str(own[name]),) if own.get(name) and own[name] not in words else ()
+            said = (*([""] if rest else []), *words, *more)
+            found[name] = Control(name, label, group, rest, said, only)
+    return found

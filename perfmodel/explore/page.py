@@ -1,0 +1,324 @@
+"""The page: what is said on the left, the answer on the right, and what happens when either changes."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
+
+from perfmodel.errors import PerfmodelError
+from perfmodel.explore import answers, commands
+from perfmodel.explore.asked import FILE, MOST_BYTES, Dropped, Said, texts_of
+from perfmodel.explore.controls import Control, controls
+from perfmodel.question.groups import DEFAULT_MACHINE
+
+_FIRST = {"table_size": "10TB"}
+_POLL_MS = 500
+_LONG = 8  # words of a list in which one may search
+_INDEX = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,">
+<title>{%title%}</title>
+{%css%}
+<style>
+@@STYLE@@
+</style>
+</head>
+<body>
+{%app_entry%}
+<footer>
+{%config%}
+<script src="/own/plotly.js"></script>
+<script src="/own/page.js"></script>
+<script src="/own/explore.js"></script>
+{%scripts%}
+{%renderer%}
+</footer>
+</body>
+</html>"""
+
+
+def own_file(name: str) -> str:
+    """A script or a style of this page, or of the report's."""
+    if name == "plotly.js":
+        from plotly.offline import get_plotlyjs
+
+        return str(get_plotlyjs())
+    place = "perfmodel.report.page" if name.startswith("page.") else "perfmodel.explore"
+    return resources.files(place).joinpath(name).read_text(encoding="utf-8")
+
+
+def app_of(model: str | None, machine: str | None) -> Dash:
+    """The application. model, machine  what it opens with"""
+    known, plans = controls(model, machine), commands.Backgrounds()
+    app = Dash(
+        "perfmodel.explore", title="perfmodel explore", update_title="", serve_locally=True,
+        include_assets_files=False, suppress_callback_exceptions=True, enable_mcp=False,
+    )  # fmt: skip
+    app.index_string = _INDEX.replace("@@STYLE@@", own_file("page.css") + own_file("explore.css"))
+    app.layout = _layout()
+    first = {"model": model} if model else _FIRST
+    _fill(app, known, first | ({"machine": machine} if machine else {}))
+    _answer(app, known)
+    _take(app, known)
+    _plan(app, known, plans)
+    return app
+
+
+_LIVE: Any = {"aria-live": "polite"}
+
+
+def _labelled(words: str) -> Any:
+    """For who listens to the page."""
+    return {"aria-label": words}
+
+
+def _in_browser(app: Any, name: str, *ends: Any, at_first: bool = False) -> None:
+    """What explore.js does by itself."""
+    app.clientside_callback(ClientsideFunction("explore", name), *ends, prevent_initial_call=not at_first)
+
+
+def _layout() -> Any:
+    stores = [
+        dcc.Store(id=name)
+        for name in ("filled", "wanted", "answer", "settled", "pinned", "file", "plan-name")
+    ]
+    later = [dcc.Store(id={"type": "later", "name": figure.name}) for figure in answers.LATER]
+    take = [
+        html.Button(words, id=name, type="button", title=title)
+        for name, words, title in (
+            ("pin", "Pin", "Keep this answer beside the next ones"),
+            ("copy-link", "Copy link", "A link to this page that asks the same"),
+            ("copy-command", "Copy command", "The command line that gives the same answer"),
+            ("save-json", "JSON", "Download what perfmodel project --json prints"),
+            ("save-csv", "CSV", "Download what perfmodel project --csv prints"),
+            ("save-page", "Save page", "Download the page of perfmodel report: it takes some seconds"),
+        )
+    ]
+    plan = [
+        html.H2("A sharding of its own for each table"),
+        html.P("A search in the background: quick first, then normal.", className="how"),
+        html.Div(
+            [
+                html.Button("Plan", id="plan-start", type="button"),
+                html.Button("Stop", id="plan-stop", type="button", disabled=True),
+            ],
+            className="tools",
+        ),
+        html.P(id="plan-words", role="status"),
+        html.Pre(id="plan-text", tabIndex="0", **_labelled("The plan")),
+        dcc.Interval(id="plan-poll", interval=_POLL_MS, disabled=True),
+    ]
+    return html.Div(
+        [
+            dcc.Location(id="place", refresh=False),
+            *stores, *later,
+            dcc.Download(id="saved"),
+            html.Header([html.Strong("perfmodel explore"), html.Button("Dark", id="theme", type="button")]),
+            html.Div(
+                [
+                    html.Form(id="question", **_labelled("The question")),
+                    html.Main(
+                        [
+                            html.Div(id="refused", role="alert"),
+                            html.Div(
+                                [
+                                    html.Section(id="headline", **_LIVE),
+                                    html.Section(id="pinned-card", **_labelled("A, pinned")),
+                                ],
+                                id="cards",
+                            ),
+                            html.P(id="against", role="status"),
+                            html.Div(take, className="tools"),
+                            html.P(html.Code(id="command"), className="wide"),
+                            html.P(id="said", role="status"),
+                            html.Div(id="views"),
+                            html.Section(plan, id="plan"),
+                        ]
+                    ),
+                ],
+                id="both",
+            ),
+        ]
+    )  # fmt: skip
+
+
+def _field(each: Control, text: str) -> Any:
+    """A label with a list, or with a slider and a box for what it has no stop for."""
+    said, last = {"type": "said", "name": each.name}, len(each.words) - 1
+    box: list[Any]
+    if each.only:
+        words = [{"label": name or f"({each.rest})", "value": name} for name in each.words]
+        if text.startswith(FILE):
+            words.append({"label": text.removeprefix(FILE), "value": text})
+        box = [dcc.Dropdown(words, text, id=said, clearable=False, searchable=last > _LONG)]
+    else:
+        ends = {0: each.words[0] or each.rest, last: each.words[last]}
+        box = [
+            dcc.Input(text, id=said, type="text", debounce=0.4, placeholder=each.rest, maxLength=40),
+            dcc.Slider(
+                0, last, 1, value=each.nearest(text), marks=ends, id={"type": "slider", "name": each.name},
+                updatemode="drag", allow_direct_input=False, dots=False,
+            ),
+            dcc.Store(id={"type": "stops", "name": each.name}, data=each.words),
+        ]  # fmt: skip
+    label = html.Label(each.label, title=each.help)
+    return html.Div([label, *box], className="field", id=f"field-{each.name}")
+
+
+def _form(known: Mapping[str, Control], said: Mapping[str, str]) -> list[Any]:
+    drop = dcc.Upload(
+        html.Button("Drop a CSV of tables here, or choose one", type="button"),
+        id="upload", accept=".csv,.json", max_size=MOST_BYTES, multiple=False,
+    )  # fmt: skip
+    groups: dict[str, list[Any]] = {}
+    for each in known.values():
+        groups.setdefault(each.group, []).append(_field(each, said.get(each.name, "")))
+    first, *rest = groups.items()
+    boxes = [
+        html.Fieldset(
+            [html.Legend(first[0]), first[1][0], drop, html.P(id="file-words", role="status"), *first[1][1:]]
+        )
+    ]
+    return boxes + [html.Fieldset([html.Legend(name), *fields]) for name, fields in rest]
+
+
+def _fill(app: Dash, known: Mapping[str, Control], first: Mapping[str, str]) -> None:
+    @app.callback(
+        Output("question", "children"),
+        Output("filled", "data"),
+        Output("pinned", "data"),
+        Input("place", "search"),
+        State("place", "hash"),
+    )
+    def fill(search: str | None, pinned: str | None) -> Any:
+        said = texts_of(search or "") or dict(first)
+        beside = {"search": f"?{pinned.lstrip('#')}"} if pinned else None
+        if beside is not None:
+            try:
+                beside = answers.shown(Said.of(texts_of(beside["search"]), known), None)
+            except PerfmodelError:
+                beside = None
+        return _form(known, said), said, beside
+
+    text, slider, stops = ({"type": kind, "name": MATCH} for kind in ("said", "slider", "stops"))
+    ends = Output(text, "value"), Output(slider, "value"), Input(slider, "value"), Input(text, "value")
+    _in_browser(app, "step", *ends, State(stops, "data"))
+
+    @app.callback(
+        Output("file", "data"), Output({"type": "said", "name": "model"}, "options"),
+        Output({"type": "said", "name": "model"}, "value"), Output("file-words", "children"),
+        Input("upload", "contents"), State("upload", "filename"),
+        State({"type": "said", "name": "model"}, "options"),
+        prevent_initial_call=True,
+    )  # fmt: skip
+    def dropped(contents: str | None, name: str | None, options: list[dict[str, str]]) -> Any:
+        if contents is None or name is None:
+            return no_update, no_update, no_update, no_update
+        try:
+            file = Dropped(name, contents)
+            found = file.tables()
+        except PerfmodelError as error:
+            return no_update, no_update, no_update, str(error)
+        own = [each for each in options if not each["value"].startswith(FILE)]
+        value = FILE + name
+        words = f"{len(found.tables)} tables of {name}. They stay in this page: a link does not hold them."
+        return {"name": name, "contents": contents}, [*own, {"label": name, "value": value}], value, words
+
+    every = {"type": "said", "name": ALL}
+    given = Input(every, "value"), Input("file", "data"), Input("filled", "data"), State(every, "id")
+    _in_browser(app, "gather", *given, at_first=True)
+
+
+def _answer(app: Dash, known: Mapping[str, Control]) -> None:
+    newest: dict[str, str] = {}
+
+    @app.callback(
+        Output("answer", "data"), Input("wanted", "data"), State("pinned", "data"), State("file", "data"),
+        prevent_initial_call=True,
+    )  # fmt: skip
+    def answer(wanted: dict[str, Any], pinned: dict[str, Any] | None, file: dict[str, str] | None) -> Any:
+        try:
+            asked = Said.of(wanted["said"], known, Dropped.of(file))
+            beside = Said.of(texts_of(pinned["search"]), known, Dropped.of(file)) if pinned else None
+            found = answers.shown(asked, beside)
+        except PerfmodelError as error:
+            return {"error": str(error), "search": "", "command": "", "number": wanted["number"]}
+        if len(newest) > 256:
+            newest.clear()
+        newest[str(wanted["visit"])] = asked.search
+        return found | {"command": shlex.join(commands.line(asked)), "number": wanted["number"]}
+
+    @app.callback(
+        Output({"type": "later", "name": MATCH}, "data"), Input("settled", "data"), State("file", "data"),
+        State({"type": "later", "name": MATCH}, "id"), prevent_initial_call=True,
+    )  # fmt: skip
+    def later(settled: dict[str, Any], file: dict[str, str] | None, own: dict[str, str]) -> Any:
+        asked = Said.of(settled["said"], known, Dropped.of(file))
+        return (
+            answers.drawn(own["name"], asked, lambda: newest.get(str(settled["visit"])) == asked.search)
+            or no_update
+        )
+
+    _in_browser(app, "answered", Input("answer", "data"))
+    _in_browser(app, "drawn", Input({"type": "later", "name": MATCH}, "data"))
+    kept = Output("pinned", "data", allow_duplicate=True), Input("pin", "n_clicks")
+    _in_browser(app, "pin", *kept, State("answer", "data"), State("pinned", "data"))
+    _in_browser(app, "pinned", Input("pinned", "data"), at_first=True)
+    _in_browser(app, "copied", Input("copy-link", "n_clicks"), Input("copy-command", "n_clicks"))
+
+
+def _take(app: Dash, known: Mapping[str, Control]) -> None:
+    buttons = ("save-json", "save-csv", "save-page")
+
+    @app.callback(
+        Output("saved", "data"), Output("said", "children"), *[Input(name, "n_clicks") for name in buttons],
+        State("wanted", "data"), State("file", "data"), prevent_initial_call=True,
+        running=[(Output(name, "disabled"), True, False) for name in buttons],
+    )  # fmt: skip
+    def save(*given: Any) -> Any:
+        wanted, file = given[-2:]
+        kind = str(ctx.triggered_id).removeprefix("save-")
+        try:
+            asked = Said.of(wanted["said"], known, Dropped.of(file))
+        except PerfmodelError as error:
+            return no_update, str(error)
+        machine = dict(asked.said).get("machine", DEFAULT_MACHINE)
+        text, trouble = commands.page(asked, machine) if kind == "page" else commands.printed(asked, kind)
+        if trouble:
+            return no_update, trouble
+        return {"filename": "report.html" if kind == "page" else f"answer.{kind}", "content": text}, ""
+
+
+def _plan(app: Dash, known: Mapping[str, Control], plans: commands.Backgrounds) -> None:
+    @app.callback(
+        Output("plan-name", "data"), Output("plan-words", "children"), Output("plan-text", "children"),
+        Output("plan-poll", "disabled"), Output("plan-start", "disabled"), Output("plan-stop", "disabled"),
+        Input("plan-start", "n_clicks"), Input("plan-stop", "n_clicks"), Input("plan-poll", "n_intervals"),
+        State("plan-name", "data"), State("wanted", "data"), State("answer", "data"), State("file", "data"),
+        prevent_initial_call=True,
+    )  # fmt: skip
+    def plan(_: Any, __: Any, ___: Any, name: Any, wanted: Any, answer: Any, file: Any) -> Any:
+        if ctx.triggered_id == "plan-start":
+            try:
+                asked = Said.of(wanted["said"], known, Dropped.of(file))
+            except PerfmodelError as error:
+                return name, str(error), "", True, False, True
+            if "model" not in dict(asked.said):
+                words = "Equal tables have one best sharding: the answer above. Choose a set, or drop a file."
+                return name, words, "", True, False, True
+            name = plans.start(asked, int((answer or {}).get("gpus", 1)))
+            if name is None:
+                return name, "Too many searches run here: wait until one of them ends.", "", True, False, True
+        found = plans.get(name)
+        if found is None:
+            return name, "", "", True, False, True
+        if ctx.triggered_id == "plan-stop":
+            found.stop()
+        return name, found.words(), found.text, not found.runs, found.runs, not found.runs

@@ -1,0 +1,237 @@
+"""The live page without a browser: what its address means, what it takes from whom, and who may open it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask.testing import FlaskClient
+from waiting import PATIENCE_S
+
+from perfmodel.cli import run
+from perfmodel.errors import BadInputError
+from perfmodel.explore import answers, commands, serve
+from perfmodel.explore.asked import FILE, MOST_BYTES, Dropped, Said, texts_of
+from perfmodel.explore.controls import OPTIONS, controls
+from perfmodel.explore.page import app_of
+from perfmodel.question.passes import ProjectOptions
+from perfmodel.schema.machine_keys import ALL_KEYS
+
+KNOWN = controls(None, None)
+TABLES = "name,rows,dim,pooling\n<script>alert(1)</script>,1000000,64,20\nb,20000000,128,1\n"
+CALL = [
+    sys.executable,
+    "-c",
+    "from perfmodel.cli import main; main()",
+    "explore",
+    "--port",
+    "0",
+    "--no-browser",
+]
+
+
+def dropped(text: str = TABLES, name: str = "mine.csv") -> Dropped:
+    return Dropped(name, f"data:text/csv;base64,{base64.b64encode(text.encode()).decode()}")
+
+
+def asked(file: Dropped | None = None, **said: str) -> Said:
+    return Said.of(said, KNOWN, file)
+
+
+def test_every_control_is_an_option_a_machine_value_or_the_price() -> None:
+    assert {*KNOWN} <= {*OPTIONS, *ALL_KEYS, "price"}
+    for each in KNOWN.values():
+        stops = each.words if not each.only else ()
+        assert [each.nearest(stop) for stop in stops] == list(range(len(stops))), each.name
+
+
+QUESTIONS: tuple[dict[str, str], ...] = (
+    {"table_size": "10TB"},
+    {"table_size": "9TB", "nic_bytes_per_s": "100GB/s", "batch": "4096", "alpha": "1.05"},
+    {"table_size": "10TB", "tables": "400", "objective": "throughput", "machine": "h200-sxm-ib"},
+    {"table_size": "2TB", "gpus": "64", "global_batch": "65536", "batch": "7", "sharding": "column-wise"},
+    {"model": "mlperf-dlrm-dcnv2", "gpus": "16", "dim": "64", "host": "eager"},
+    {"model": f"{FILE}mine.csv", "gpus": "8"},
+)
+
+
+@pytest.mark.parametrize("said", QUESTIONS, ids=lambda said: ",".join(said))
+def test_the_command_gives_the_answer_of_the_page(
+    said: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    question = asked(dropped(), **said)
+    found = answers.Answers().of(question)
+    (tmp_path / "mine.csv").write_text(TABLES, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    program, *words = shlex.split(shlex.join(commands.line(question)))
+    assert program == "perfmodel"
+    assert run([*words, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["gpus"], printed["time_s"]) == (found.shown.gpus, found.shown.time_s)
+    assert printed["slowdown"] == found.shown.slowdown
+
+
+def test_an_address_says_the_question_and_nothing_else() -> None:
+    question = asked(table_size="9TB", nic_bytes_per_s="100GB/s", price="2.5 EUR/GPU/h")
+    assert Said.of(texts_of(question.search), KNOWN) == question
+    assert commands.line(question)[2:] == ["--table-size", "9TB", "--set", "nic_bytes_per_s=100GB/s"]
+    assert asked(**{name: "" for name in KNOWN}).search == ""
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"model": "/etc/passwd"}, {"model": "-"}, {"model": "./tables.csv"}, {"machine": "/etc/hosts"},
+        {"host": "eager:/etc/passwd"}, {"calibration": "/etc/passwd"}, {"distribution": "histogram:/etc/x"},
+        {"table_size": "1" * 300}, {"model": f"{FILE}/etc/passwd"}, {"settings": "hbm_bytes=1"},
+    ],
+)  # fmt: skip
+def test_no_file_of_the_server_can_be_named(said: dict[str, str]) -> None:
+    with pytest.raises(BadInputError):
+        asked(**said)
+
+
+def test_files_of_the_command_line_can_be_named(tmp_path: Path) -> None:
+    path = tmp_path / "own.csv"
+    path.write_text(TABLES, encoding="utf-8")
+    question = Said.of({"model": str(path)}, controls(str(path), None))
+    assert answers.Answers().of(question).shown.gpus == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        (dropped("rows\n1\n"), "missing column dim"),
+        (dropped("not a table"), "is empty|no table|missing column|unknown column"),
+        (dropped("rows,dim,pooling\n1,2,x\n"), "pooling"),
+        (dropped(name="-"), "cannot be read here"),
+        (dropped(name="tables.parquet"), "cannot be read here"),
+        (dropped(name="a" * 300 + ".csv"), "cannot be read here"),
+        (dropped("rows,dim,pooling\n" + "10,4,1\n" * 10_001), "10001 tables"),
+        (dropped("rows,dim,pooling,count\n10,4,1,20000\n"), "20000 tables"),
+        (dropped("x" * (MOST_BYTES + 1)), "too large"),
+        (Dropped("mine.csv", "data:text/csv;base64,???"), "did not arrive whole"),
+    ],
+)  # fmt: skip
+def test_a_file_that_cannot_be_used_is_refused_in_words(file: Dropped, words: str) -> None:
+    with pytest.raises(BadInputError, match=words):
+        file.tables()
+
+
+@pytest.mark.parametrize("name", ["../../etc/mine.csv", "C:\\mine.csv", "<b>.csv", "ü ñ.csv"])
+def test_a_file_is_read_from_memory_whatever_its_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a file was opened")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert [table.name for table in dropped(name=name).tables().tables] == ["<script>alert(1)</script>", "b"]
+
+
+def test_a_link_to_somebody_elses_file_says_so() -> None:
+    with pytest.raises(BadInputError, match="stays with who dropped it"):
+        asked(model=f"{FILE}mine.csv")
+
+
+def test_what_cannot_be_answered_is_said_in_the_words_of_the_command_line() -> None:
+    assert "ambiguous" in answers.shown(asked(table_size="10Tb"), None)["error"]
+    assert "which tables?" in answers.shown(asked(), None)["error"]
+    found = answers.drawn("tornado", asked(table_size="10Tb"), lambda: True)
+    assert found is not None and "ambiguous" in found["missing"]
+    assert answers.drawn("tornado", asked(table_size="10TB"), lambda: False) is None
+
+
+def test_two_answers_stand_side_by_side() -> None:
+    """1.0: the same question twice."""
+    one = asked(table_size="10TB")
+    assert answers.shown(one, one)["against"].endswith("B takes 1.00× the time of A.")
+
+
+def test_a_price_is_that_of_a_price_file() -> None:
+    view = answers.shown(asked(table_size="10TB", price="2.5 EUR/GPU/h"), None)["view"]
+    titles = [finding["title"] for finding in view["heads"][0]["findings"]]
+    assert any("EUR" in title for title in titles), titles
+    assert "not a price" in answers.shown(asked(table_size="10TB", price="2.5"), None)["error"]
+
+
+def test_downloads_are_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    question = asked(table_size="9TB")
+    for kind in ("json", "csv"):
+        assert run(["project", "--table-size", "9TB", f"--{kind}"]) == 0
+        assert commands.printed(question, kind) == (capsys.readouterr().out, "")
+    assert "ambiguous" in commands.printed(asked(table_size="9Tb"), "json")[1]
+
+
+# Who may open it
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[FlaskClient]:
+    server = app_of(None, None).server
+    serve._guard(server, "a-long-secret", None)
+    yield server.test_client()
+
+
+def test_the_token_opens_the_page_and_leaves_its_address(guarded: FlaskClient) -> None:
+    for path in ("/", "/_dash-layout", "/own/page.js", "/?token=wrong-secret"):
+        assert guarded.get(path).status_code == 403
+    found = guarded.get("/?token=a-long-secret&table_size=9TB")
+    assert (found.status_code, found.headers["Location"]) == (302, "/?table_size=9TB")
+    assert "HttpOnly" in found.headers["Set-Cookie"] and "SameSite=Strict" in found.headers["Set-Cookie"]
+    assert guarded.get("/?table_size=9TB").status_code == 200
+
+
+def test_only_own_names_and_own_files_are_served() -> None:
+    server = app_of(None, None).server
+    serve._guard(server, None, {"127.0.0.1:8050"})
+    client = server.test_client()
+    assert client.get("/", headers={"Host": "evil.example:8050"}).status_code == 403
+    own = {"Host": "127.0.0.1:8050"}
+    found = client.get("/own/explore.js", headers=own)
+    assert found.status_code == 200 and "default-src 'self'" in found.headers["Content-Security-Policy"]
+    for path in ("/own/serve.py", "/own/..%2fserve.py", "/own/page.css", "/assets/serve.py"):
+        assert b"MAX_CONTENT_LENGTH" not in client.get(path, headers=own).data
+    big = client.post(
+        "/_dash-update-component", data="x" * 9_000_000, headers=own, content_type="application/json"
+    )
+    assert big.status_code == 413
+
+
+def refused(*words: str) -> str:
+    done = subprocess.run([*CALL, *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 2, done
+    return done.stderr
+
+
+def test_others_need_a_token() -> None:
+    assert "lets everybody" in (text := refused("--host", "0.0.0.0")) and "--token" in text
+    assert "not a secret" in refused("--token", "short")
+
+
+def test_without_dash_it_says_what_to_install() -> None:
+    hidden = "import sys; sys.modules['dash'] = None; from perfmodel.cli import main; main(['explore'])"
+    done = subprocess.run([sys.executable, "-c", hidden], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "pip install '.[explore]'" in done.stderr
+
+
+def test_it_serves_until_it_is_asked_to_end() -> None:
+    with subprocess.Popen(CALL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        address = server.stdout.readline().split()[0]
+        port = address.rsplit(":", 1)[1].strip("/")
+        assert address == f"http://127.0.0.1:{port}/"
+        assert f"127.0.0.1:{port} cannot be listened on" in refused("--port", port)
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(PATIENCE_S) in (0, 130)
+
+
+def test_typed_values_are_those_of_the_options() -> None:
+    typed = asked(table_size="9TB", hbm_bytes="96GB").typed(ProjectOptions)
+    assert typed["settings"] == ["hbm_bytes=96GB"] and typed["table_size"] == "9TB" and typed["batch"] is None
