@@ -52,9 +52,9 @@ class Control:
         )
 
     def nearest(self, text: str) -> int:
-        """Position of the stop next to a text. Limits: no number -> 0"""
+        """Position of the stop next to a text, or to what is meant without one. Limits: no number -> 0"""
         try:
-            value = self._number(text)
+            value = self._number(text or self.rest if self.words[0] else text)
         except (PerfmodelError, ValueError):
             return 0
         sizes = [self._number(stop) for stop in self.words]
@@ -137,6 +137,6 @@ def controls(model: str | None, machine: str | None) -> dict[str, Control]:
     for group, rows in _GROUPS.items():
         for name, label, rest, words, only in rows:
             more = (str(own[name]),) if own.get(name) and own[name] not in words else ()
-            said = (*([""] if rest else []), *words, *more)
+            said = (*([""] if rest and (only or rest not in words) else []), *words, *more)
             found[name] = Control(name, label, group, rest, said, only)
     return found

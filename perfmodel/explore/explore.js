@@ -37,6 +37,17 @@
     return [none(), place < 0 || place === slider ? none() : place];
   }
 
+  // Sliders and lists come after the rest of the page; each is named by its label.
+  function named() {
+    if (!document.querySelector(".field [role=slider]") || !document.querySelector(".field .dash-dropdown")) {
+      return requestAnimationFrame(named);
+    }
+    for (const each of document.querySelectorAll(".field :is(input, button, [role=slider]):not([aria-label])")) {
+      each.setAttribute("aria-label", each.closest(".field").firstChild.textContent);
+    }
+    document.documentElement.dataset.ready = "yes";
+  }
+
   function answered(doc) {
     const last = asked;
     asked = null;
@@ -53,11 +64,12 @@
     }
     const root = document.documentElement;
     root.dataset.number = doc.number;
-    root.dataset.ready = "yes";
+    named();
     clearTimeout(timer);
     if (wanted) return ask();
     if (last && !doc.error) {
       root.dataset.later = "waiting";
+      waiting.clear();
       timer = setTimeout(() => window.dash_clientside.set_props("settled", {data: last}), quiet);
     }
   }
@@ -86,6 +98,17 @@
       if (asked || number) { wanted = wanted || lastAsked; ask(); }
     }
   }
+
+  // A file that Python would refuse for its size is not sent.
+  function tooLarge(event) {
+    const file = (event.dataTransfer || event.target).files?.[0], home = event.target.closest?.("#upload");
+    if (!home || !file || file.size <= Number(at("question").dataset.mostBytes)) return;
+    event.stopPropagation();
+    event.preventDefault();
+    const words = file.name + " is too large: at most " + at("question").dataset.mostBytes + " bytes can be dropped.";
+    window.dash_clientside.set_props("file-words", {children: words});
+  }
+  for (const kind of ["change", "drop"]) document.addEventListener(kind, tooLarge, true);
 
   let lastAsked = null;
   function copied() {

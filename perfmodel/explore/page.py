@@ -72,6 +72,7 @@ def app_of(model: str | None, machine: str | None) -> Dash:
 
 
 _LIVE: Any = {"aria-live": "polite"}
+_LIMIT: Any = {"data-most-bytes": str(MOST_BYTES)}
 
 
 def _labelled(words: str) -> Any:
@@ -123,7 +124,7 @@ def _layout() -> Any:
             html.Header([html.Strong("perfmodel explore"), html.Button("Dark", id="theme", type="button")]),
             html.Div(
                 [
-                    html.Form(id="question", **_labelled("The question")),
+                    html.Form(id="question", **_labelled("The question"), **_LIMIT),
                     html.Main(
                         [
                             html.Div(id="refused", role="alert"),
@@ -149,9 +150,16 @@ def _layout() -> Any:
     )  # fmt: skip
 
 
+def _said(name: Any, *, slider: Any) -> dict[str, Any]:
+    return {"type": "said", "name": name, "slider": slider}
+
+
+_MODEL = _said("model", slider=False)
+
+
 def _field(each: Control, text: str) -> Any:
     """A label with a list, or with a slider and a box for what it has no stop for."""
-    said, last = {"type": "said", "name": each.name}, len(each.words) - 1
+    said, last = _said(each.name, slider=not each.only), len(each.words) - 1
     box: list[Any]
     if each.only:
         words = [{"label": name or f"({each.rest})", "value": name} for name in each.words]
@@ -175,7 +183,7 @@ def _field(each: Control, text: str) -> Any:
 def _form(known: Mapping[str, Control], said: Mapping[str, str]) -> list[Any]:
     drop = dcc.Upload(
         html.Button("Drop a CSV of tables here, or choose one", type="button"),
-        id="upload", accept=".csv,.json", max_size=MOST_BYTES, multiple=False,
+        id="upload", accept=".csv,.json", multiple=False,
     )  # fmt: skip
     groups: dict[str, list[Any]] = {}
     for each in known.values():
@@ -207,15 +215,16 @@ def _fill(app: Dash, known: Mapping[str, Control], first: Mapping[str, str]) -> 
                 beside = None
         return _form(known, said), said, beside
 
-    text, slider, stops = ({"type": kind, "name": MATCH} for kind in ("said", "slider", "stops"))
+    slider, stops = ({"type": kind, "name": MATCH} for kind in ("slider", "stops"))
+    text = _said(MATCH, slider=True)
     ends = Output(text, "value"), Output(slider, "value"), Input(slider, "value"), Input(text, "value")
     _in_browser(app, "step", *ends, State(stops, "data"))
 
     @app.callback(
-        Output("file", "data"), Output({"type": "said", "name": "model"}, "options"),
-        Output({"type": "said", "name": "model"}, "value"), Output("file-words", "children"),
+        Output("file", "data"), Output(_MODEL, "options"),
+        Output(_MODEL, "value"), Output("file-words", "children"),
         Input("upload", "contents"), State("upload", "filename"),
-        State({"type": "said", "name": "model"}, "options"),
+        State(_MODEL, "options"),
         prevent_initial_call=True,
     )  # fmt: skip
     def dropped(contents: str | None, name: str | None, options: list[dict[str, str]]) -> Any:
@@ -231,7 +240,7 @@ def _fill(app: Dash, known: Mapping[str, Control], first: Mapping[str, str]) -> 
         words = f"{len(found.tables)} tables of {name}. They stay in this page: a link does not hold them."
         return {"name": name, "contents": contents}, [*own, {"label": name, "value": value}], value, words
 
-    every = {"type": "said", "name": ALL}
+    every = _said(ALL, slider=ALL)
     given = Input(every, "value"), Input("file", "data"), Input("filled", "data"), State(every, "id")
     _in_browser(app, "gather", *given, at_first=True)
 

@@ -38,6 +38,7 @@ def explore(context: typer.Context, options: ExploreOptions) -> None:
     that is taken -> BadInputError
     """
     try:
+        import pandas  # noqa: F401  plotly looks at it while another thread may still be loading it
         from werkzeug.serving import make_server
 
         from perfmodel.explore.page import app_of

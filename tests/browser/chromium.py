@@ -24,6 +24,8 @@ _FLAGS = (
     "--disable-dev-shm-usage", "--remote-debugging-pipe",
 )  # fmt: skip
 
+_KEYS = {"Tab": 9, "Enter": 13, "ArrowRight": 39, "ArrowDown": 40, "End": 35, "Home": 36, " ": 32}
+
 
 class Chromium:
     """One page. ``said`` has what its console said, ``asked`` the addresses that it asked for."""
@@ -54,8 +56,6 @@ class Chromium:
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
-        self.call("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=-1,
-                  uploadThroughput=-1)  # fmt: skip
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """One command and its result; what happens meanwhile is kept."""
@@ -93,9 +93,14 @@ class Chromium:
             self.asked.append(content["request"]["url"])
 
     def open(
-        self, path: Path, width: int, height: int = 900, *, dark: bool = False, ready: str = _READY
+        self, page: Path | str, width: int, height: int = 900, *, dark: bool = False, ready: str = _READY
     ) -> None:
-        """Open a page from disk, what others said forgotten, and wait until the condition ``ready`` holds."""
+        """Open a page and wait until the condition ``ready`` holds; what others said is forgotten.
+
+        page  from disk, without a network; or an address of this machine
+        """
+        self.call("Network.emulateNetworkConditions", offline=isinstance(page, Path), latency=0,
+                  downloadThroughput=-1, uploadThroughput=-1)  # fmt: skip
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
                   mobile=width < 600)  # fmt: skip
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -104,9 +109,9 @@ class Chromium:
         self.call("Page.navigate", url="about:blank")
         self.said.clear()
         self.asked.clear()
-        self.call("Page.navigate", url=path.resolve().as_uri())
+        self.call("Page.navigate", url=page.resolve().as_uri() if isinstance(page, Path) else page)
         self.wait(ready)
-        self._shown = None if dark else (path, width)
+        self._shown = None if dark or isinstance(page, str) else (page, width)
 
     def show(self, path: Path, width: int) -> None:
         """The page as the last test left it, where that was this page at this width; else it is opened."""
@@ -124,6 +129,27 @@ class Chromium:
             f"(list => {{ list.value = {at}; list.dispatchEvent(new Event('change')); }})"
             f"(document.getElementById('select-{selector}'))"
         )
+
+    def press(self, key: str) -> None:
+        """A key by its name: ``Tab``, ``ArrowRight``."""
+        for kind in ("rawKeyDown", "keyUp"):
+            self.call(
+                "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=_KEYS[key]
+            )
+
+    def type(self, text: str) -> None:
+        """Into what has the focus."""
+        self.call("Input.insertText", text=text)
+
+    def mouse(self, kind: str, x: float, y: float) -> None:
+        """``mousePressed``, ``mouseMoved`` or ``mouseReleased``, with the left button down."""
+        self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1)
+
+    def give(self, selector: str, file: Path) -> None:
+        """A file to an input of the page."""
+        root = self.call("DOM.getDocument")["root"]["nodeId"]
+        node = self.call("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
+        self.call("DOM.setFileInputFiles", nodeId=node, files=[str(file)])
 
     def run(self, script: str) -> Any:
         """Value of a JavaScript expression."""

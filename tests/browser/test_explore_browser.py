@@ -1,0 +1,246 @@
+"""The live page in a real browser: drag, keys, dropped files, links, a plan that is stopped, two visitors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from chromium import PROGRAM, Chromium
+from waiting import PATIENCE_S, alive, gone, until
+
+from perfmodel.explore import answers
+from perfmodel.explore.asked import Said, texts_of
+from perfmodel.explore.controls import controls
+from perfmodel.schema.table_files import read_tables
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine: apt install chromium")
+
+CALL = [
+    sys.executable,
+    "-c",
+    "from perfmodel.cli import main; main()",
+    "explore",
+    "--port",
+    "0",
+    "--no-browser",
+]
+SENTENCE = "document.querySelector('#headline h1')?.textContent"
+LATER = "changes over-gpus slowdown tornado"
+TABLES = "name,rows,dim,pooling\n<img src=x onerror=alert(1)>,1000000,64,20\nb,20000000,128,1\n"
+
+
+@dataclass
+class Live:
+    address: str
+    process: int
+
+    def children(self) -> list[int]:
+        """Processes that it started and that run."""
+        found = Path(f"/proc/{self.process}/task").glob("*/children")
+        return [int(each) for path in found for each in path.read_text().split() if alive(int(each))]
+
+
+@pytest.fixture(scope="module")
+def live() -> Iterator[Live]:
+    with subprocess.Popen(CALL, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        yield Live(server.stdout.readline().split()[0], server.pid)
+        server.terminate()
+        server.wait(PATIENCE_S)
+
+
+def sentence(search: str) -> str:
+    """What Python answers to an address."""
+    found = answers.shown(Said.of(texts_of(search), controls(None, None)), None)
+    return str(found["view"]["heads"][0]["sentence"])
+
+
+def says(browser: Chromium, words: str) -> None:
+    browser.wait(f"{SENTENCE} === {json.dumps(words)}")
+
+
+def box(name: str) -> str:
+    return f"document.querySelector('#field-{name} input[type=text]')"
+
+
+def thumb(name: str) -> str:
+    return f"document.querySelector('#field-{name} [role=slider]')"
+
+
+def focus_and_type(browser: Chromium, name: str, text: str) -> None:
+    browser.run(f"{box(name)}.select()")
+    browser.type(text)
+    browser.press("Enter")
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+def test_it_opens_clean_at_every_width_and_asks_nobody_else(
+    browser: Chromium, live: Live, width: int, dark: bool
+) -> None:
+    browser.open(live.address, width, dark=dark)
+    says(browser, sentence("table_size=10TB"))
+    browser.wait(f"document.documentElement.dataset.later === '{LATER}'")
+    assert browser.run("document.documentElement.scrollWidth") == width  # nothing sticks out
+    assert browser.said == []
+    assert {urlsplit(each).netloc for each in browser.left_for()} == {urlsplit(live.address).netloc}
+    assert browser.run("document.querySelectorAll('#views .plot .main-svg').length") >= 5
+    colour = browser.run("getComputedStyle(document.body).backgroundColor")
+    assert colour == ("rgb(20, 24, 29)" if dark else "rgb(255, 255, 255)")
+
+
+def test_a_slider_is_dragged_and_the_answer_follows(browser: Chromium, live: Live) -> None:
+    browser.open(live.address, 1280)
+    place = f"{thumb('table_size')}.getBoundingClientRect()"
+    x, y = (
+        browser.run(f"{place}.{side} + {place}.{size} / 2")
+        for side, size in (("x", "width"), ("y", "height"))
+    )
+    browser.mouse("mousePressed", x, y)
+    seen = set()
+    for step in range(1, 8):
+        browser.mouse("mouseMoved", x - 8 * step, y)
+        until(lambda at=step: browser.run(f"{box('table_size')}.value") != "10TB" or at < 2)
+        seen.add(browser.run(f"{box('table_size')}.value"))
+    browser.mouse("mouseReleased", x - 56, y)
+    text = browser.run(f"{box('table_size')}.value")
+    assert len(seen) > 3 and text != "10TB"
+    says(browser, sentence(f"table_size={text}"))
+    browser.wait(f"new URLSearchParams(location.search).get('table_size') === '{text}'")
+    assert (
+        browser.run("document.getElementById('command').textContent")
+        == f"perfmodel project --table-size {text}"
+    )
+    assert browser.said == []
+
+
+def test_keys_alone_reach_and_change_everything(browser: Chromium, live: Live) -> None:
+    browser.open(live.address, 1280)
+    browser.run("document.getElementById('theme').focus()")
+    reached = set()
+    for _ in range(90):
+        browser.press("Tab")
+        at = "document.activeElement"
+        kind = f"{at}.getAttribute('role') || {at}.tagName"
+        reached.add(browser.run(f"({at}.closest('.field') || {at}).id + ' ' + ({kind})"))
+        if any(each.startswith("plan-start ") for each in reached):
+            break
+    for name, control in controls(None, None).items():
+        own = {each.split()[1] for each in reached if each.startswith(f"field-{name} ")}
+        assert ({"combobox", "BUTTON"} & own) if control.only else {"INPUT", "slider"} <= own, (
+            name,
+            own,
+            reached,
+        )
+    buttons = {"pin", "copy-link", "copy-command", "save-json", "save-csv", "save-page", "plan-start"}
+    assert buttons <= {each.split()[0] for each in reached}
+    browser.run(f"{thumb('batch')}.focus()")
+    browser.press("ArrowRight")
+    says(browser, sentence("table_size=10TB&batch=64"))
+    focus_and_type(browser, "pooling", "7")
+    says(browser, sentence("table_size=10TB&batch=64&pooling=7"))
+    focus_and_type(browser, "pooling", "many")
+    browser.wait("document.getElementById('refused').textContent.includes('many')")
+    focus_and_type(browser, "pooling", "8")
+    says(browser, sentence("table_size=10TB&batch=64&pooling=8"))
+    assert browser.run("document.getElementById('refused').textContent") == ""
+    assert (
+        browser.run(f"{thumb('pooling')}.ariaValueNow") == "6"
+    )  # the stop of 8: the slider follows what is typed
+
+
+def test_a_link_asks_the_same_and_a_pin_stays_beside(browser: Chromium, live: Live) -> None:
+    search = "?table_size=9TB&batch=4096&nic_bytes_per_s=100GB%2Fs"
+    browser.open(f"{live.address}{search}", 1280)
+    says(browser, sentence(search))
+    assert browser.run(f"{box('nic_bytes_per_s')}.value") == "100GB/s"
+    assert browser.run("location.search") == search
+    browser.run("document.getElementById('pin').click()")
+    browser.wait("document.querySelector('#pinned-card h1') !== null")
+    focus_and_type(browser, "batch", "1024")
+    browser.wait("document.getElementById('against').textContent.startsWith('A, pinned: ')")
+    link, words = browser.run("location.href"), browser.run("document.getElementById('cards').textContent")
+    browser.open(link, 1280)
+    browser.wait(f"document.getElementById('cards').textContent === {json.dumps(words)}")
+    browser.wait("document.getElementById('against').textContent.includes('B takes ')")
+    assert browser.said == []
+    browser.open(f"{live.address}?model=%2Fetc%2Fpasswd", 1280)
+    browser.wait("document.getElementById('refused').textContent.includes('/etc/passwd')")
+
+
+@pytest.mark.parametrize("name", ["mine.csv", "<b>odd & 'name'.csv"])
+def test_a_dropped_file_is_asked_about_and_its_names_stay_text(
+    browser: Chromium, live: Live, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / name).write_text(TABLES, encoding="utf-8")
+    browser.open(live.address, 1280)
+    says(browser, sentence("table_size=10TB"))
+    browser.give("#upload input[type=file]", tmp_path / name)
+    browser.wait("document.getElementById('file-words').textContent.startsWith('2 tables of ')")
+    browser.wait(f"{SENTENCE}.includes('10.5 GB')")
+    assert len(read_tables(tmp_path / name).tables) == 2
+    assert browser.run("document.querySelectorAll('img, main b').length") == 0
+    assert name in browser.run("document.getElementById('command').textContent.replaceAll(`'\"'\"'`, `'`)")
+    assert browser.said == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("rows\n1\n", "missing column dim"), ("rows,dim,pooling\n" + "10,4,1\n" * 10_001, "10001 tables")],
+)
+def test_a_bad_file_is_refused_and_the_answer_stays(
+    browser: Chromium, live: Live, tmp_path: Path, text: str, words: str
+) -> None:
+    (tmp_path / "bad.csv").write_text(text, encoding="utf-8")
+    browser.open(live.address, 1280)
+    says(browser, sentence("table_size=10TB"))
+    browser.give("#upload input[type=file]", tmp_path / "bad.csv")
+    browser.wait(f"document.getElementById('file-words').textContent.includes({json.dumps(words)})")
+    says(browser, sentence("table_size=10TB"))
+
+
+def test_a_huge_file_stays_in_the_browser(browser: Chromium, live: Live, tmp_path: Path) -> None:
+    (tmp_path / "huge.csv").write_bytes(b"rows,dim,pooling\n" + b"10,4,1\n" * 1_000_000)
+    browser.open(live.address, 1280)
+    says(browser, sentence("table_size=10TB"))
+    browser.give("#upload input[type=file]", tmp_path / "huge.csv")
+    browser.wait("document.getElementById('file-words').textContent.includes('at most 1000000 bytes')")
+    says(browser, sentence("table_size=10TB"))
+
+
+def test_a_plan_is_searched_for_and_stopped(browser: Chromium, live: Live) -> None:
+    browser.open(f"{live.address}?model=criteo-kaggle&gpus=8", 1280)
+    browser.run("document.getElementById('plan-start').click()")
+    browser.wait("document.getElementById('plan-words').textContent.includes('search is running')")
+    started = until(live.children)
+    browser.run("document.getElementById('plan-stop').click()")
+    browser.wait("document.getElementById('plan-words').textContent.startsWith('Stopped.')")
+    assert gone(started) and live.children() == []
+    assert browser.run("document.getElementById('plan-stop').disabled")
+    assert not browser.run("document.getElementById('plan-start').disabled")
+
+
+def test_two_visitors_do_not_see_each_other(
+    browser: Chromium, live: Live, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    (tmp_path / "mine.csv").write_text(TABLES, encoding="utf-8")
+    browser.open(live.address, 1280)
+    says(browser, sentence("table_size=10TB"))
+    browser.give("#upload input[type=file]", tmp_path / "mine.csv")
+    browser.wait("location.search.includes('file')")
+    other = Chromium(tmp_path_factory.mktemp("other"))
+    try:
+        other.open(live.address, 1280)
+        says(other, sentence("table_size=10TB"))
+        other.open(browser.run("location.href"), 1280)
+        other.wait(
+            "document.getElementById('refused').textContent.includes('a file stays with who dropped it')"
+        )
+    finally:
+        other.close()
+    assert "10.5 GB" in browser.run(SENTENCE)
