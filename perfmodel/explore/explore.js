@@ -27,6 +27,7 @@
     at("question").dataset.set = said.model ? "yes" : "";
     at("question").dataset.all = said.global_batch ? "yes" : "";
     wanted = {said, visit, number: ++number};
+    clearTimeout(timer);
     ask();
   }
 
@@ -57,7 +58,10 @@
     at("cards").classList.toggle("old", Boolean(doc.error));
     if (!doc.error) {
       card(doc.view);
-      for (const block of doc.blocks) show(at("views"), block, plot);
+      at("short").textContent = doc.view.heads[0].sentence;
+      requestAnimationFrame(() => setTimeout(() => { // the card is painted first
+        if (doc.number === number) for (const block of doc.blocks) show(at("views"), block, plot);
+      }));
       at("against").textContent = doc.against;
       at("command").textContent = doc.command;
       address(doc);
@@ -65,7 +69,6 @@
     const root = document.documentElement;
     root.dataset.number = doc.number;
     named();
-    clearTimeout(timer);
     if (wanted) return ask();
     if (last && !doc.error) {
       root.dataset.later = "waiting";

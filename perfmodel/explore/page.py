@@ -116,12 +116,13 @@ def _layout() -> Any:
         html.Pre(id="plan-text", tabIndex="0", **_labelled("The plan")),
         dcc.Interval(id="plan-poll", interval=_POLL_MS, disabled=True),
     ]
+    dark = html.Button("Dark", id="theme", type="button")
     return html.Div(
         [
             dcc.Location(id="place", refresh=False),
             *stores, *later,
             dcc.Download(id="saved"),
-            html.Header([html.Strong("perfmodel explore"), html.Button("Dark", id="theme", type="button")]),
+            html.Header([html.Strong("perfmodel explore"), html.Span(id="short"), dark]),
             html.Div(
                 [
                     html.Form(id="question", **_labelled("The question"), **_LIMIT),
