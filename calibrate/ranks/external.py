@@ -11,19 +11,19 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 from calibrate.machine.libraries import install_mpi
 from calibrate.ranks import process
-from calibrate.ranks.control import LATE_S, Coordinator, LeaderMissingError, say_nothing
-from calibrate.ranks.meeting import hear, job_folder, tell, untell
+from calibrate.ranks.control import Coordinator, say_nothing
 from calibrate.ranks.rank import JOIN_S, serve
 from calibrate.ranks.team import RankTeam, TeamRequest
 from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError
 
-_FIRST_PORT, _PORTS = 20000, 20000
+_FIRST_PORT, _PORTS = 20000, 12000
+"""Below 32768: Linux gives those above to whoever connects."""
+
 _LOCALHOST = "127.0.0.1"
 
 
@@ -32,9 +32,9 @@ class Launcher:
     """One process of a job that a launcher started.
 
     name         torchrun, srun or mpirun
-    host, port   where rank 0 waits for the others; empty and 0 where MPI tells them
+    host, port   where rank 0 waits for the others; empty and 0 under an mpirun over nodes: MPI tells them
     key          what the processes of this job have in common: it keeps two jobs apart, and is no secret from
-                 users of the same machine. Under mpirun it is random
+                 users of the same machine. Empty where MPI tells it: it is random
     """
 
     name: str
@@ -71,9 +71,14 @@ def _torchrun(environ: Mapping[str, str]) -> Launcher | None:
 
 
 def _mpirun(environ: Mapping[str, str]) -> Launcher | None:
+    """On one node ranks meet by the name of the job: MPI's own start-up waits for all, and names nobody."""
     for rank, size in (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")):
         if rank in environ and size in environ and (rank[0] == "O" or "SLURM_STEP_NUM_TASKS" not in environ):
-            return Launcher("mpirun", _number(environ, rank), _number(environ, size))
+            launcher = Launcher("mpirun", _number(environ, rank), _number(environ, size))
+            job = environ.get("PMIX_NAMESPACE", "")
+            if not job or environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") != environ[size]:
+                return launcher
+            return replace(launcher, host=_LOCALHOST, port=_port(environ, job), key=_key(f"mpirun {job}"))
     return None
 
 
@@ -84,10 +89,8 @@ def _srun(environ: Mapping[str, str]) -> Launcher | None:
     nodes = environ.get("SLURM_STEP_NODELIST", environ.get("SLURM_JOB_NODELIST", ""))
     host = environ.get("MASTER_ADDR") or first_host(nodes)
     job = f"{environ.get('SLURM_JOB_ID', '0')}.{environ.get('SLURM_STEP_ID', '0')}"
-    derived = _FIRST_PORT + int.from_bytes(hashlib.sha256(job.encode()).digest()[:4], "big") % _PORTS
-    port = _number(environ, "PERFMODEL_PORT", derived)
-    ranks = _number(environ, "SLURM_STEP_NUM_TASKS")
-    return Launcher("srun", _number(environ, "SLURM_PROCID"), ranks, host, port, _key(f"srun {job}"))
+    rank, ranks = _number(environ, "SLURM_PROCID"), _number(environ, "SLURM_STEP_NUM_TASKS")
+    return Launcher("srun", rank, ranks, host, _port(environ, job), _key(f"srun {job}"))
 
 
 def first_host(nodes: str) -> str:
@@ -104,6 +107,12 @@ def _number(environ: Mapping[str, str], name: str, default: int | None = None) -
         return int(text or "")
     except ValueError:
         raise BadInputError(f"{name}={text!r} in the environment is not a number.") from None
+
+
+def _port(environ: Mapping[str, str], job: str) -> int:
+    """PERFMODEL_PORT, else a port that follows from the name of the job."""
+    derived = _FIRST_PORT + int.from_bytes(hashlib.sha256(job.encode()).digest()[:4], "big") % _PORTS
+    return _number(environ, "PERFMODEL_PORT", derived)
 
 
 def _key(job: str) -> bytes:
@@ -123,17 +132,18 @@ class ExternalTeam(RankTeam):
     ) -> None:
         _end_with(launcher, signal.SIGTERM)
         key = launcher.key or secrets.token_bytes(32)
-        coordinator = Coordinator(key, host="", port=launcher.port)
+        here = launcher.host if launcher.host == _LOCALHOST else ""
+        coordinator = Coordinator(key, host=here, port=launcher.port)
         host = launcher.host or socket.gethostname()
         self._trouble = ""
         self._own = threading.Thread(
             target=self._serve_own, args=(coordinator.port, key), name="perfmodel-rank-0", daemon=True
         )
         self._own.start()
-        folder = job_folder(os.environ) if launcher.name == "mpirun" else None
         try:
-            if launcher.name == "mpirun":
-                _announce(folder, host, coordinator.port, key)
+            if not launcher.port:
+                meeting = {"host": host, "port": coordinator.port, "key": key.hex()}
+                _mpi().COMM_WORLD.bcast({**meeting, "node": process.node_identity()}, 0)
             super().__init__(
                 coordinator,
                 launcher.ranks,
@@ -146,8 +156,6 @@ class ExternalTeam(RankTeam):
         except BaseException:
             coordinator.close()
             raise
-        finally:
-            untell(folder)
 
     def close(self) -> None:
         """The ranks leave; MPI, where it was used to meet, ends."""
@@ -161,15 +169,6 @@ class ExternalTeam(RankTeam):
             serve(_LOCALHOST, port, key, 0, own_process=False)
         except PerfmodelError as error:
             self._trouble = error.message
-
-
-def _announce(folder: Path | None, host: str, port: int, key: bytes) -> None:
-    """Rank 0 of an mpirun says where the ranks meet."""
-    meeting = {"host": host, "port": port, "key": key.hex(), "node": process.node_identity()}
-    if folder is None:
-        _mpi().COMM_WORLD.bcast(meeting, 0)
-    else:
-        tell(folder, meeting)
 
 
 def follow(launcher: Launcher, say: Callable[[str], None] = say_nothing) -> None:
@@ -191,25 +190,13 @@ def follow(launcher: Launcher, say: Callable[[str], None] = say_nothing) -> None
     ):  # launchers send them to all: rank 0 decides
         signal.signal(number, signal.SIG_IGN)
     host, port, key = launcher.host, launcher.port, launcher.key
-    if launcher.name == "mpirun":
-        meeting = _meeting(late)
+    if not port:
+        meeting = _mpi().COMM_WORLD.bcast(None, 0)
         same = meeting["node"] == process.node_identity()
         host, port = _LOCALHOST if same else meeting["host"], meeting["port"]
         key = bytes.fromhex(meeting["key"])
     serve(host, port, key, launcher.rank, late=late)
     _leave_mpi()
-
-
-def _meeting(late: Callable[[], None]) -> Mapping[str, Any]:
-    """Where the ranks of this mpirun meet."""
-    folder = job_folder(os.environ)
-    if folder is None:
-        found: Mapping[str, Any] = _mpi().COMM_WORLD.bcast(None, 0)
-        return found
-    meeting = hear(folder, JOIN_S, LATE_S, late)
-    if meeting is None:
-        raise LeaderMissingError(f"rank 0 did not start within {JOIN_S:.0f} s.")
-    return meeting
 
 
 def _end_with(launcher: Launcher, number: int) -> None:

@@ -69,15 +69,29 @@ def test_srun_meets_on_the_first_node_of_the_step_at_a_port_of_the_job() -> None
     one, other = found(SRUN), found({**SRUN, "SLURM_PROCID": "0"})
     assert (one.name, one.rank, one.ranks, one.host) == ("srun", 5, 8, "gnode08")
     assert (one.port, one.key) == (other.port, other.key)
-    assert 20000 <= one.port < 40000
+    assert 20000 <= one.port < 32768
     another = found({**SRUN, "SLURM_JOB_ID": "4712"})
     assert (another.port, another.key) != (one.port, one.key)
 
 
-def test_mpirun_tells_the_meeting_point_itself() -> None:
+def test_mpirun_over_nodes_tells_the_meeting_point_itself() -> None:
     one = found(MPIRUN)
-    assert (one.name, one.rank, one.ranks, one.host, one.port) == ("mpirun", 1, 4, "", 0)
+    assert (one.name, one.rank, one.ranks, one.host, one.port, one.key) == ("mpirun", 1, 4, "", 0, b"")
+    two_nodes = {**MPIRUN, "PMIX_NAMESPACE": "prterun-a-7@1", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
+    assert found(two_nodes) == one
     assert found({"PMI_RANK": "2", "PMI_SIZE": "4"}).rank == 2
+
+
+def test_mpirun_on_one_node_meets_there_at_a_port_of_the_job() -> None:
+    """Without MPI, whose start-up waits for every rank and names none that is missing."""
+    job = {**MPIRUN, "PMIX_NAMESPACE": "prterun-a-7@1", "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}
+    one, other = found(job), found({**job, "OMPI_COMM_WORLD_RANK": "0"})
+    assert (one.rank, other.rank, one.host) == (1, 0, "127.0.0.1")
+    assert (one.port, one.key) == (other.port, other.key)
+    assert 20000 <= one.port < 32768
+    another = found({**job, "PMIX_NAMESPACE": "prterun-a-8@1"})
+    assert (another.port, another.key) != (one.port, one.key)
+    assert found({**job, "PERFMODEL_PORT": "31000"}).port == 31000
 
 
 def test_the_innermost_launcher_counts() -> None:
