@@ -46,7 +46,10 @@ class Availability:
 
 
 class Operation(Protocol):
-    """One call to time on this rank, its buffers made. Buffers may be shared with other operations."""
+    """One call to time on this rank, its buffers made. Buffers may be shared with other operations.
+
+    Who implements it inherits from it: what most do not need is here.
+    """
 
     @property
     def bytes_sent(self) -> int:
@@ -66,6 +69,7 @@ class Operation(Protocol):
 
     def steps_s(self) -> Mapping[str, float]:
         """Composed passes: this rank's time of each step of the last run [s]; else empty."""
+        return {}
 
 
 class Provider(Protocol):
@@ -77,7 +81,10 @@ class Provider(Protocol):
         """Join the job. Called on every rank, in the same order. ``address``: see calibrate.ranks.rank."""
 
     def open_group(self, ranks: Sequence[int]) -> None:
-        """Make a communicator for these ranks. Called on every rank of the job, in the same order."""
+        """Make a communicator for these ranks. Called on every rank of the job, in the same order.
+
+        Nothing for kernels and passes: a library of collectives has the groups, and its barrier is taken.
+        """
 
     def operation(self, point: Point, ranks: Sequence[int]) -> Operation:
         """The operation of a point for this rank, which is one of ``ranks``.
@@ -87,9 +94,6 @@ class Provider(Protocol):
 
     def barrier(self, ranks: Sequence[int]) -> None:
         """Wait for all of ``ranks``: the ranks leave together, as close as the library can."""
-
-    def synchronize(self) -> None:
-        """Wait until the device is idle; nothing on a CPU."""
 
     def close(self) -> None:
         """Leave the job; never hangs on a peer that died."""

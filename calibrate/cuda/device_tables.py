@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from calibrate.cuda.host_memory import mapped_address
 from perfmodel.errors import BadInputError
 
 INT8_TAIL_BYTES = 8
 """Scale and bias, fp32 each, after the bytes of an int8 row."""
+
+_PINNED = 1
+"""cudaMemoryTypeHost, of ``cudaPointerAttributes``."""
 
 DESCRIPTOR = np.dtype(
     [
@@ -125,6 +127,19 @@ def make_tables(rows: Sequence[Any], dims: Sequence[int] | None = None) -> Devic
                 "rows [E, D] are expected, with E and D at least 1 and the elements of a row contiguous.",
             )
     return DeviceTables(tuple(rows), widths, dtype)
+
+
+def mapped_address(rows: Any) -> int:
+    """Where a GPU finds a tensor of page-locked host memory.
+
+    Limits: memory that no GPU can read -> BadInputError
+    """
+    import cupy
+
+    found = cupy.cuda.runtime.pointerGetAttributes(rows.data_ptr())
+    if found.type != _PINNED or not found.devicePointer:
+        raise BadInputError("these rows are not in memory of the host that a GPU can read.", "pin them.")
+    return int(found.devicePointer)
 
 
 def to_int8(rows: Any, multiple: int = 16) -> Any:

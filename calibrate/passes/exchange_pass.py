@@ -18,9 +18,10 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
-from calibrate.operations import Availability, Place, Provider, RawCollectives
+from calibrate.operations import Availability, Operation, Place, Provider, RawCollectives
 from calibrate.passes import lookup
 from calibrate.passes.id_sets import IdSet, draw_sets
 from calibrate.passes.pattern_rows import bag_sums, require_exact
@@ -162,43 +163,29 @@ def forward(
     return buffers.out
 
 
-class ExchangeOperation:
-    """The pass over sets of ids in rotation, each copied into fixed buffers as a batch that arrives."""
+class PassOperation(Operation):
+    """A pass over sets of ids in rotation, each copied into fixed buffers as a batch that arrives."""
 
-    def __init__(
-        self,
-        job: Job,
-        library: RawCollectives,
-        table: Borrowed,
-        sets: Sequence[IdSet],
-        buffers: PassBuffers,
-        clock: Any,
-    ) -> None:
+    def __init__(self, job: Job, sets: Sequence[IdSet], device: Any) -> None:
         import torch
 
-        self._job, self._library, self._table, self._buffers = job, library, table, buffers
-        device = buffers.out.device
+        self._job = job
         self._sets = [tuple(torch.from_numpy(x).to(device) for x in (s.ids, s.lengths)) for s in sets]
         self._ids, self._lengths = (x.clone() for x in self._sets[0])
-        self._clock = clock
         self._at = 0
-        self._ran = False
+        self._bags: Any = None
 
     @property
     def bytes_sent(self) -> int:
         """Bytes to other ranks in the last call: splits, lengths, ids and partial bags."""
         job = self._job
         to_each = SMALL_BYTES * (SPLITS + job.bags) + POOLED_BYTES * job.bags * job.work.dim
-        counts = self._buffers.splits_sent[:, 1].tolist()
-        ids = int(sum(counts) - counts[job.index])
-        return (job.owners - 1) * to_each + ids * SMALL_BYTES
+        elsewhere = int((self._ids // job.block != job.index).sum())
+        return (job.owners - 1) * to_each + elsewhere * SMALL_BYTES
 
     def prepare(self, salt: int) -> None:
-        """Start at another set; poison the bags."""
-        self._table.take()
-        self._at = salt * 7919 % len(self._sets)
-        self._buffers.out.fill_(float("nan"))
-        self._ran = False
+        """Start at another set; forget the bags."""
+        self._at, self._bags = salt * 7919 % len(self._sets), None
 
     def before(self) -> None:
         """The next batch arrives."""
@@ -207,26 +194,54 @@ class ExchangeOperation:
         self._ids.copy_(ids)
         self._lengths.copy_(lengths)
 
+    def check(self) -> tuple[int, int]:
+        """(wrong, checked) elements of the bags of the last call against sums of pattern rows."""
+        expected = expected_bags(self._job, self._ids, self._lengths)
+        wrong = expected.numel() if self._bags is None else count_wrong(self._by_table(self._bags), expected)
+        return wrong, expected.numel()
+
+    def _by_table(self, bags: Any) -> Any:
+        """Bags in the order table, sample [T B, D]."""
+        return bags
+
+
+class ExchangeOperation(PassOperation):
+    """Our pass."""
+
+    def __init__(
+        self,
+        job: Job,
+        library: RawCollectives,
+        table: Borrowed,
+        sets: Sequence[IdSet],
+        buffers: PassBuffers,
+        clock: HostSteps,
+    ) -> None:
+        super().__init__(job, sets, buffers.out.device)
+        self._library, self._table, self._buffers, self._clock = library, table, buffers, clock
+
+    def prepare(self, salt: int) -> None:
+        """Start at another set; poison the bags."""
+        super().prepare(salt)
+        self._table.take()
+        self._buffers.out.fill_(float("nan"))
+
     def run(self) -> None:
         """The pass."""
         clock = self._clock
         clock.start()
         table, buffers = self._table.rows, self._buffers
-        forward(self._job, self._library, table, self._ids, self._lengths, buffers, clock.mark)
-        self._ran = True
+        ids, lengths = self._ids, self._lengths
+        self._bags = forward(self._job, self._library, table, ids, lengths, buffers, clock.mark)
 
     def check(self) -> tuple[int, int]:
-        """(wrong, checked) elements of the bags of the last call against sums of pattern rows."""
-        out = self._buffers.out
+        """As every pass; the table's memory is free again."""
         self._table.give_back()
-        if not self._ran:
-            return out.numel(), out.numel()
-        return count_wrong(out, expected_bags(self._job, self._ids, self._lengths)), out.numel()
+        return super().check()
 
     def steps_s(self) -> Mapping[str, float]:
         """This rank's time of each step of the last call."""
-        steps: Mapping[str, float] = self._clock.steps_s()
-        return steps
+        return self._clock.steps_s()
 
 
 def expected_bags(job: Job, ids: Any, lengths: Any) -> Any:
@@ -244,49 +259,60 @@ class HostSteps:
     def start(self) -> None:
         """Forget the last call."""
         self._names: list[str] = []
-        self._times = [time.perf_counter()]
+        self._marks = [self._now()]
 
     def mark(self, name: str) -> None:
-        """A step ended."""
-        self._times.append(time.perf_counter())
+        """A step ended; on a GPU its last call is queued."""
+        self._marks.append(self._now())
         self._names.append(name)
 
     def steps_s(self) -> dict[str, float]:
         """Seconds of each step."""
-        pairs = zip(self._times, self._times[1:], strict=False)
-        return {name: end - start for name, (start, end) in zip(self._names, pairs, strict=True)}
+        times = [self._between(first, last) for first, last in pairwise(self._marks)]
+        return dict(zip(self._names, times, strict=True))
+
+    def _now(self) -> Any:
+        return time.perf_counter()
+
+    def _between(self, first: Any, last: Any) -> float:
+        return float(last - first)
 
 
-class CudaSteps:
+class CudaSteps(HostSteps):
     """Times between marks by events of the GPU's stream; read when the stream is idle."""
 
-    def start(self) -> None:
-        """Forget the last call."""
-        self._names: list[str] = []
-        self._events = [self._event()]
-
-    def mark(self, name: str) -> None:
-        """A step's last call is queued."""
-        self._events.append(self._event())
-        self._names.append(name)
-
-    def steps_s(self) -> dict[str, float]:
-        """Seconds of each step."""
-        pairs = zip(self._events, self._events[1:], strict=False)
-        return {
-            name: first.elapsed_time(last) * 1e-3
-            for name, (first, last) in zip(self._names, pairs, strict=True)
-        }
-
-    def _event(self) -> Any:
+    def _now(self) -> Any:
         import torch
 
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
+    def _between(self, first: Any, last: Any) -> float:
+        return float(first.elapsed_time(last)) * 1e-3
 
-class ExchangePass:
+
+def asked_pass(point: Point, ranks: Sequence[int], rank: int, name: str) -> tuple[Job, list[IdSet]]:
+    """What a point asks of ``rank``, one of ``ranks``, and the ids that it looks up.
+
+    Limits: no whole pass, one rank, ids that have not 8 bytes, rows that no rank would own, or bags whose
+    sums would be rounded -> BadInputError
+    """
+    work = point.work
+    if point.kind is not PointKind.COMPOSED or work is None or len(ranks) < 2 or point.clock != Clock.EAGER:
+        raise BadInputError(f"{name} times whole passes of two or more ranks, one host call each.")
+    job = Job(work, tuple(ranks), list(ranks).index(rank))
+    if work.rows < job.owners or work.id_bytes != SMALL_BYTES:
+        raise BadInputError(
+            f"{work.rows} rows over {job.owners} ranks, with ids of {work.id_bytes} bytes.",
+            "every rank must own a row, and ids have 8 bytes.",
+        )
+    sets = draw_sets(work, point.dtype, zlib.crc32(f"{rank} {point.key}".encode()))
+    require_exact(point.dtype, max(int(one.lengths.max()) for one in sets))
+    return job, sets
+
+
+class ExchangePass(Provider):
     """Provider of our row-wise pass."""
 
     name = "exchange"
@@ -300,56 +326,29 @@ class ExchangePass:
 
         gpu = place.device == "cuda"
         self._device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
-        self._torch, self._rank = torch, place.rank
+        self._rank = place.rank
         self._tables = PatternTables(self._device, shared=gpu)
 
     def use(self, libraries: Mapping[str, Provider]) -> None:
         """The libraries that are open on this rank, by name; those that open later join the mapping."""
         self._libraries = libraries
 
-    def open_group(self, ranks: Sequence[int]) -> None:
-        """Nothing: the library of collectives has the groups."""
-
     def operation(self, point: Point, ranks: Sequence[int]) -> ExchangeOperation:
         """The pass of a point.
 
-        Limits: no whole pass, one rank, a library that is not open or lacks the calls, rows that no rank
-        would own, or bags whose sums would be rounded -> BadInputError
+        Limits: those of ``asked_pass``; a library that is not open or lacks the calls -> BadInputError
         """
-        work = point.work
-        if (
-            point.kind is not PointKind.COMPOSED
-            or work is None
-            or len(ranks) < 2
-            or point.clock is not Clock.EAGER
-        ):
-            raise BadInputError("exchange times whole passes of two or more ranks, one host call each.")
-        library = self._libraries.get(point.backend)
+        job, sets = asked_pass(point, ranks, self._rank, self.name)
+        library, work = self._libraries.get(point.backend), job.work
         if library is None or not hasattr(library, "raw_reduce_scatter"):
             raise BadInputError(
                 f"{point.backend!r} has no exchange for a whole pass.", "use mpi, gloo or shmem."
             )
-        job = Job(work, tuple(ranks), list(ranks).index(self._rank))
-        if work.rows < job.owners or work.id_bytes != SMALL_BYTES:
-            raise BadInputError(
-                f"{work.rows} rows over {job.owners} ranks, with ids of {work.id_bytes} bytes.",
-                "every rank must own a row, and ids have 8 bytes.",
-            )
-        sets = draw_sets(work, point.dtype, zlib.crc32(f"{self._rank} {point.key}".encode()))
-        require_exact(point.dtype, max(int(one.lengths.max()) for one in sets))
         first, rows = job.index * OWNER_ROWS, work.tables * job.block
         table = Borrowed(lambda: self._tables.rows(first, rows, work.dim, point.dtype))
         buffers = PassBuffers(job, self._device, torch_type(point.dtype), weighted=False)
         steps = CudaSteps() if self._device.type == "cuda" else HostSteps()
         return ExchangeOperation(job, library, table, sets, buffers, steps)  # type: ignore[arg-type]
-
-    def barrier(self, ranks: Sequence[int]) -> None:
-        """Nothing: the library of collectives keeps the ranks in step."""
-
-    def synchronize(self) -> None:
-        """Wait for the GPU."""
-        if self._device.type == "cuda":
-            self._torch.cuda.synchronize(self._device)
 
     def close(self) -> None:
         """Give the tables back."""

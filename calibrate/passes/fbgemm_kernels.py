@@ -7,12 +7,12 @@ import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
+from calibrate.cuda.gather_pool import offsets_of
 from calibrate.machine.libraries import install_torchrec
 from calibrate.operations import Availability, Place
-from calibrate.passes.id_sets import IdSet, draw_sets
-from calibrate.passes.pattern_rows import bag_sums, fill_rows, require_exact
-from calibrate.passes.reference import bucketized, permuted
-from calibrate.passes.torch_kernels import Inputs, KernelOperation, Outputs, TorchKernels, clocks_here
+from calibrate.passes.id_sets import IdSet
+from calibrate.passes.pattern_rows import fill_rows, require_exact
+from calibrate.passes.torch_kernels import Call, Inputs, Outputs, TorchKernels, clocks_here
 from perfmodel.schema.runs import LookupWork
 
 CPU_PACKAGE = "fbgemm-gpu-cpu"
@@ -60,6 +60,7 @@ class FbgemmKernels(TorchKernels):
 
     name = "fbgemm"
     operations = _OPERATIONS
+    numbers_by_table = True
 
     def open(self, place: Place, address: Mapping[str, str]) -> None:
         """Load the operators."""
@@ -68,22 +69,21 @@ class FbgemmKernels(TorchKernels):
         super().open(place, address)
         self._ops = self._torch.ops.fbgemm
 
-    def _gather_pool(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
+    def _lookup(self, work: LookupWork, dtype: str, copies: int) -> tuple[None, Call]:
         lookup = self._batched_tables(work, dtype)
-        sets = [self._with_offsets(one, dtype) for one in draw_sets(work, dtype, seed)]
 
         def call(inputs: Inputs) -> Outputs:
             with self._torch.no_grad():
                 return (lookup(inputs[0], inputs[1]),)
 
-        def reference(inputs: Inputs) -> Outputs:
-            ids, _, lengths = inputs
-            table = self._torch.arange(lengths.numel(), device=ids.device) // work.batch
-            rows = ids + self._torch.repeat_interleave(table * work.rows, lengths, output_size=ids.numel())
-            sums = bag_sums(rows, lengths, work.dim).view(work.tables, work.batch, work.dim)
-            return (sums.transpose(0, 1).reshape(work.batch, -1),)
+        return None, call
 
-        return KernelOperation(self._gpu, sets, call, reference, between=self._between(work))
+    def _rows(self, work: LookupWork, inputs: Inputs) -> Any:
+        return self._joined(work, inputs[0], inputs[2])
+
+    def _bags(self, work: LookupWork, sums: Any) -> Any:
+        """[batch, T D]"""
+        return sums.view(work.tables, work.batch, work.dim).transpose(0, 1).reshape(work.batch, -1)
 
     def _batched_tables(self, work: LookupWork, dtype: str) -> Any:
         """FBGEMM's split table-batched embedding bags, filled with pattern rows."""
@@ -106,16 +106,13 @@ class FbgemmKernels(TorchKernels):
             fill_rows(rows.detach(), table * work.rows)
         return made
 
-    def _with_offsets(self, one: IdSet, dtype: str) -> Inputs:
-        """Rows of their own table, first id of each bag and the end of the last, lengths."""
+    def _set(self, work: LookupWork, one: IdSet, dtype: str, first_row: int) -> Inputs:
+        """Rows of their own table, first id of each bag and the end of the last, lengths. No copies."""
         require_exact(dtype, int(one.lengths.max()))
         ids, lengths = self._tensors(one)
-        ends = lengths.cumsum(0)
-        return ids, self._torch.cat([ends.new_zeros(1), ends]), lengths
+        return ids, offsets_of(lengths), lengths
 
-    def _bucketize(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
-        sets = [self._tensors(one) for one in draw_sets(work, dtype, seed, most_sets=64)]
-        block = -(-work.rows // work.shards)
+    def _bucketizer(self, work: LookupWork, block: int, first: Inputs) -> Call:
         blocks = self._torch.full((work.tables,), block, device=self._device)
 
         def call(inputs: Inputs) -> Outputs:
@@ -125,18 +122,10 @@ class FbgemmKernels(TorchKernels):
             )
             return moved[1], moved[0].view(work.shards, -1)
 
-        def reference(inputs: Inputs) -> Outputs:
-            ids, lengths = inputs
-            rows, sent = bucketized(ids, lengths, work.tables, block, work.shards)
-            return rows % block, sent  # FBGEMM numbers rows in each table of the owner
+        return call
 
-        return KernelOperation(self._gpu, sets, call, reference, between=self._between(work))
-
-    def _permute(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
-        torch = self._torch
-        received = work.model_copy(update={"batch": work.batch * work.shards})
-        sets = [self._tensors(one) for one in draw_sets(received, dtype, seed, most_sets=64)]
-        order = torch.arange(work.shards * work.tables, dtype=torch.int32, device=self._device)
+    def _permuter(self, work: LookupWork, first: Inputs) -> Call:
+        order = self._torch.arange(work.shards * work.tables, dtype=self._torch.int32, device=self._device)
         order = order.view(work.shards, work.tables).t().reshape(-1).contiguous()
 
         def call(inputs: Inputs) -> Outputs:
@@ -145,8 +134,4 @@ class FbgemmKernels(TorchKernels):
             moved = self._ops.permute_2D_sparse_data(order, by_piece, ids, None, ids.numel())
             return moved[1], moved[0].view(-1)
 
-        def reference(inputs: Inputs) -> Outputs:
-            ids, lengths = inputs
-            return permuted(ids, lengths, work.shards, work.tables)
-
-        return KernelOperation(self._gpu, sets, call, reference, between=self._between(work))
+        return call

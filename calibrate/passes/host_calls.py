@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from calibrate.operations import Operation
 from perfmodel.errors import BadInputError
 from perfmodel.schema.runs import LookupWork
 
@@ -196,7 +197,7 @@ _BESIDE = {"python_calls": 300, "operator_calls": 52, "kernel_calls": 12}
 """Work of the other kinds that runs before a timed round: about half of TorchRec's row-wise pass."""
 
 
-class HostRounds:
+class HostRounds(Operation):
     """Rounds of one kind, timed; those of the others before it.
 
     Limits: CUDA graphs on a CPU -> BadInputError
@@ -230,7 +231,3 @@ class HostRounds:
         if self._found is None:
             return int(expected.numel()), int(expected.numel())
         return int((self._found != expected).sum()), int(expected.numel())
-
-    def steps_s(self) -> Mapping[str, float]:
-        """Nothing."""
-        return {}

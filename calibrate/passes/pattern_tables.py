@@ -12,6 +12,11 @@ from typing import Any
 from calibrate.passes.pattern_rows import fill_rows
 from perfmodel.errors import BadInputError
 
+LARGEST_PART = 0.25
+"""Of the host memory that a rank may use: what may be page-locked."""
+
+_PIECE_BYTES = 64 * 2**20
+
 
 class PatternTables:
     """Rows on one device, which are written when they are asked for.
@@ -36,8 +41,10 @@ class PatternTables:
             return self._shared(width, count)
         kept = self._kept.get(width)
         if kept is None or kept.shape[0] < count:
-            kept = self._empty(count, dim, dtype)
-            fill_rows(kept, first)
+            kept = (
+                self._new(count * dim * torch_type(dtype).itemsize).view(torch_type(dtype)).view(count, dim)
+            )
+            self._write(kept, first)
             self._kept[width] = kept
         return kept[:count]
 
@@ -47,24 +54,63 @@ class PatternTables:
         self._memory = self._holds = None
 
     def _shared(self, width: tuple[int, int, str], count: int) -> Any:
-        import torch
-
         first, dim, dtype = width
         needed = count * dim * torch_type(dtype).itemsize
         if self._memory is None or self._memory.numel() < needed:
             self._memory = self._holds = None  # before the larger one is taken
-            self._memory = torch.empty(needed, dtype=torch.uint8, device=self._device)
+            self._memory = self._new(needed)
         rows = self._memory[:needed].view(torch_type(dtype)).view(count, dim)
         if self._holds != width or self._written < count:
             self._holds = None
-            fill_rows(rows, first)
+            self._write(rows, first)
             self._holds, self._written = width, count
         return rows
 
-    def _empty(self, count: int, dim: int, dtype: str) -> Any:
+    def _new(self, count: int) -> Any:
         import torch
 
-        return torch.empty(count, dim, dtype=torch_type(dtype), device=self._device)
+        return torch.empty(count, dtype=torch.uint8, device=self._device)
+
+    def _write(self, rows: Any, first: int) -> None:
+        fill_rows(rows, first)
+
+
+class PinnedRows(PatternTables):
+    """Pattern rows in page-locked host memory, which a GPU reads in place. All widths take turns in it.
+
+    Plain page-locked memory (cudaHostAlloc) and no managed memory: managed memory beyond what a card has free
+    can hang the GPU of a server that others share. FBGEMM's MANAGED tables stay in host memory and are read
+    over the link too (cudaMemAdviseSetPreferredLocation: the CPU), so these reads stand for theirs.
+
+    device  GPU that writes them, or a CPU, for which nothing is page-locked;  most_bytes  that may be taken
+    Limits: more than ``most_bytes`` -> BadInputError
+    """
+
+    def __init__(self, device: Any, most_bytes: float) -> None:
+        super().__init__(device, shared=True)
+        self._most = most_bytes
+
+    def _new(self, count: int) -> Any:
+        import torch
+
+        if count > self._most:
+            raise BadInputError(
+                f"{count / 2**20:.0f} MiB of page-locked host memory, of {self._most / 2**20:.0f} MiB "
+                "that may be taken.",
+                "free memory of the host.",
+            )
+        return torch.empty(count, dtype=torch.uint8, pin_memory=self._device.type == "cuda")
+
+    def _write(self, rows: Any, first: int) -> None:
+        """On the GPU, a piece at a time: a host takes seconds for a gigabyte."""
+        import torch
+
+        step = max(1, _PIECE_BYTES // (rows.element_size() * rows.shape[1]))
+        piece = torch.empty(min(step, rows.shape[0]), rows.shape[1], dtype=rows.dtype, device=self._device)
+        for at in range(0, rows.shape[0], step):
+            part = piece[: min(step, rows.shape[0] - at)]
+            fill_rows(part, first + at)
+            rows[at : at + part.shape[0]].copy_(part)
 
 
 class Borrowed:

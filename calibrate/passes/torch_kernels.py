@@ -18,7 +18,7 @@ from typing import Any
 
 from calibrate.machine.libraries import install_torch
 from calibrate.machine.local_gpus import find_gpus
-from calibrate.operations import Availability, Place
+from calibrate.operations import Availability, Operation, Place, Provider
 from calibrate.passes import lookup
 from calibrate.passes.host_calls import HostRounds
 from calibrate.passes.id_sets import COLD_BYTES, IdSet, draw_sets, table_copies
@@ -41,7 +41,7 @@ Call = Callable[[Inputs], Outputs]
 Reference = Callable[[Inputs], Outputs]
 
 
-class KernelOperation:
+class KernelOperation(Operation):
     """One kernel on one device: ``call`` of the inputs of the set whose turn it is.
 
     sets       inputs of every set, tensors of equal shapes; a single set stays where it is
@@ -129,10 +129,6 @@ class KernelOperation:
             self._table.give_back()
         return wrong, checked
 
-    def steps_s(self) -> Mapping[str, float]:
-        """Nothing: one kernel has no steps."""
-        return {}
-
     def _advance(self) -> None:
         self._at = (self._at + 1) % len(self._sets)
 
@@ -149,11 +145,17 @@ def _poison(outputs: Outputs, inputs: Inputs = ()) -> None:
             output.fill_(97)
 
 
-class TorchKernels:
-    """Kernel cells through torch."""
+class TorchKernels(Provider):
+    """Kernel cells through torch.
+
+    numbers_by_table  rows of an owner are numbered in each of its tables, not in all of them
+    length_type       of the lengths that are permuted; None: int64, as they are drawn
+    """
 
     name = "torch"
     operations: tuple[str, ...] = (*KERNELS, *HOST_CALLS, "copy_to_device", "copy_to_host")
+    numbers_by_table = False
+    length_type: Any = None
 
     def open(self, place: Place, address: Mapping[str, str]) -> None:
         """Take this rank's device: the CPU, or torch's current GPU."""
@@ -165,12 +167,6 @@ class TorchKernels:
         self.tables = PatternTables(self._device, shared=gpu)
         self._clearer = None if gpu else CacheClearer(l2_bytes())
         self._swept: Any = None
-
-    def open_group(self, ranks: Sequence[int]) -> None:
-        """Nothing: a kernel runs on its rank alone."""
-
-    def barrier(self, ranks: Sequence[int]) -> None:
-        """Nothing: ranks are kept in step by a library of collectives."""
 
     def operation(self, point: Point, ranks: Sequence[int]) -> KernelOperation | HostRounds:
         """The kernel cell of a point.
@@ -186,11 +182,6 @@ class TorchKernels:
         seed = zlib.crc32(point.key.encode())
         made: KernelOperation = getattr(self, f"_{point.operation}")(point.work, point.dtype, seed)
         return made
-
-    def synchronize(self) -> None:
-        """Wait for the GPU."""
-        if self._gpu:
-            self._torch.cuda.synchronize(self._device)
 
     def close(self) -> None:
         """Give the tables back."""
@@ -217,61 +208,90 @@ class TorchKernels:
         from_numpy = self._torch.from_numpy
         return from_numpy(one.ids).to(self._device), from_numpy(one.lengths).to(self._device)
 
-    def _looked_up(self, work: LookupWork, one: IdSet, dtype: str, first_row: int) -> Inputs:
-        """Rows of the joined tables, the first of them ``first_row``, first id of each bag, lengths."""
+    def _joined(self, work: LookupWork, ids: Any, lengths: Any) -> Any:
+        """Ids of all tables, as rows of one that has theirs one after the other."""
         torch = self._torch
-        require_exact(dtype, int(one.lengths.max()))
-        ids, lengths = self._tensors(one)
-        table = torch.arange(lengths.numel(), device=self._device) // work.batch
-        ids += torch.repeat_interleave(table * work.rows, lengths, output_size=ids.numel()) + first_row
-        kind = torch.int32 if work.id_bytes == 4 else torch.int64
-        return ids.to(kind), (lengths.cumsum(0) - lengths).to(kind), lengths
+        table = torch.arange(lengths.numel(), device=ids.device) // work.batch
+        return ids + torch.repeat_interleave(table * work.rows, lengths, output_size=ids.numel())
 
     def _gather_pool(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
         joined = work.tables * work.rows
         drawn = draw_sets(work, dtype, seed)
         table_bytes = joined * work.dim * ELEMENT_BYTES[dtype]
         copies = table_copies(table_bytes, len(drawn)) if self._gpu else 1
-        table = Borrowed(lambda: self.tables.rows(0, copies * joined, work.dim, dtype))
-        sets = [self._looked_up(work, one, dtype, index % copies * joined) for index, one in enumerate(drawn)]
+        table, call = self._lookup(work, dtype, copies)
+        sets = [self._set(work, one, dtype, index % copies * joined) for index, one in enumerate(drawn)]
+        return self._summing(work, sets, call, table)
+
+    def _summing(
+        self, work: LookupWork, sets: Sequence[Inputs], call: Call, table: Borrowed | None
+    ) -> KernelOperation:
+        """A look-up whose bags are sums of pattern rows."""
 
         def reference(inputs: Inputs) -> Outputs:
-            return (bag_sums(inputs[0].long(), inputs[2], work.dim),)
+            return (self._bags(work, bag_sums(self._rows(work, inputs), inputs[2], work.dim)),)
 
-        def call(inputs: Inputs) -> Outputs:
-            return (lookup.gather_pool(table.rows, inputs[0], inputs[1]),)
+        return KernelOperation(self._gpu, sets, call, reference, between=self._between(work), table=table)
 
-        between = self._between(work)
-        return KernelOperation(self._gpu, sets, call, reference, between=between, table=table)
+    def _lookup(self, work: LookupWork, dtype: str, copies: int) -> tuple[Borrowed | None, Call]:
+        """The tables, and a look-up in them."""
+        joined = copies * work.tables * work.rows
+        table = Borrowed(lambda: self.tables.rows(0, joined, work.dim, dtype))
+        return table, lambda inputs: (lookup.gather_pool(table.rows, inputs[0], inputs[1]),)
+
+    def _set(self, work: LookupWork, one: IdSet, dtype: str, first_row: int) -> Inputs:
+        """Rows of the joined tables, the first of them ``first_row``, first id of each bag, lengths."""
+        require_exact(dtype, int(one.lengths.max()))
+        ids, lengths = self._tensors(one)
+        kind = self._id_type(work)
+        rows = self._joined(work, ids, lengths) + first_row
+        return rows.to(kind), (lengths.cumsum(0) - lengths).to(kind), lengths
+
+    def _id_type(self, work: LookupWork) -> Any:
+        return self._torch.int32 if work.id_bytes == 4 else self._torch.int64
+
+    def _rows(self, work: LookupWork, inputs: Inputs) -> Any:
+        """Numbers of the pattern rows that are looked up."""
+        return inputs[0].long()
+
+    def _bags(self, work: LookupWork, sums: Any) -> Any:
+        """Sums [T B, D] as the look-up lays bags out."""
+        return sums
 
     def _bucketize(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
         sets = [self._tensors(one) for one in draw_sets(work, dtype, seed, most_sets=64)]
         block = -(-work.rows // work.shards)
 
         def reference(inputs: Inputs) -> Outputs:
-            ids, lengths = inputs
-            return bucketized(ids, lengths, work.tables, block, work.shards)
+            rows, sent = bucketized(inputs[0], inputs[1], work.tables, block, work.shards)
+            return rows % block if self.numbers_by_table else rows, sent
+
+        call = self._bucketizer(work, block, sets[0])
+        return KernelOperation(self._gpu, sets, call, reference, between=self._between(work))
+
+    def _bucketizer(self, work: LookupWork, block: int, first: Inputs) -> Call:
+        """What sorts ids by owner. first  inputs like all others"""
 
         def call(inputs: Inputs) -> Outputs:
-            ids, lengths = inputs
-            sent = lookup.bucketize(ids, lengths, work.tables, block, work.shards)
+            sent = lookup.bucketize(inputs[0], inputs[1], work.tables, block, work.shards)
             return sent.ids, sent.lengths
 
-        return KernelOperation(self._gpu, sets, call, reference, between=self._between(work))
+        return call
 
     def _permute(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
         received = work.model_copy(update={"batch": work.batch * work.shards})
-        sets = [self._tensors(one) for one in draw_sets(received, dtype, seed, most_sets=64)]
+        drawn = [self._tensors(one) for one in draw_sets(received, dtype, seed, most_sets=64)]
+        sets = [(ids, lengths.to(self.length_type or lengths.dtype)) for ids, lengths in drawn]
 
         def reference(inputs: Inputs) -> Outputs:
-            ids, lengths = inputs
-            return permuted(ids, lengths, work.shards, work.tables)
+            return permuted(inputs[0], inputs[1].long(), work.shards, work.tables)
 
-        def call(inputs: Inputs) -> Outputs:
-            ids, lengths = inputs
-            return lookup.permute(ids, lengths, work.shards, work.tables)
-
+        call = self._permuter(work, sets[0])
         return KernelOperation(self._gpu, sets, call, reference, between=self._between(work))
+
+    def _permuter(self, work: LookupWork, first: Inputs) -> Call:
+        """What sorts received ids by table. first  inputs like all others"""
+        return lambda inputs: lookup.permute(inputs[0], inputs[1], work.shards, work.tables)
 
     def _partial_sum(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
         torch, elements = self._torch, work.batch * work.tables * work.dim

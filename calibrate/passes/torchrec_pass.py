@@ -11,22 +11,19 @@ import importlib.util
 import io
 import os
 import warnings
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from calibrate.machine.libraries import install_torchrec
-from calibrate.operations import Availability, Place
-from calibrate.passes.exchange_pass import OWNER_ROWS, SPLITS, Job, expected_bags
+from calibrate.operations import Availability, Place, Provider
+from calibrate.passes.exchange_pass import OWNER_ROWS, Job, PassOperation, asked_pass
 from calibrate.passes.fbgemm_kernels import devices
-from calibrate.passes.id_sets import IdSet, draw_sets
-from calibrate.passes.pattern_rows import fill_rows, require_exact
-from calibrate.passes.reference import count_wrong
-from calibrate.planning.kernel_cells import POOLED_BYTES, SMALL_BYTES
+from calibrate.passes.id_sets import IdSet
+from calibrate.passes.pattern_rows import fill_rows
 from calibrate.providers import torch_world
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import Point, PointKind
+from perfmodel.schema.runs import Point
 
 
 def availability() -> Availability:
@@ -97,59 +94,32 @@ def features(tables: int, ids: Any, lengths: Any, weights: Any = None) -> Any:
     return torchrec.KeyedJaggedTensor(keys=keys, values=ids, lengths=lengths, weights=weights)
 
 
-class TorchRecOperation:
-    """TorchRec's forward pass over sets of ids in rotation, each copied into fixed buffers before it."""
+class TorchRecOperation(PassOperation):
+    """TorchRec's forward pass, timed from outside."""
 
     def __init__(self, job: Job, module: Any, sets: Sequence[IdSet], device: Any) -> None:
         import torch
 
-        self._torch, self._job, self._module = torch, job, module
-        self._sets = [tuple(torch.from_numpy(x).to(device) for x in (one.ids, one.lengths)) for one in sets]
-        self._ids, self._lengths = (x.clone() for x in self._sets[0])
+        super().__init__(job, sets, device)
+        self._torch, self._module = torch, module
         self._features = features(job.work.tables, self._ids, self._lengths)
-        self._at = 0
-        self._out: Any = None
-
-    @property
-    def bytes_sent(self) -> int:
-        """Bytes to other ranks in the last call: splits, lengths, ids and partial bags."""
-        job = self._job
-        to_each = SMALL_BYTES * (SPLITS + job.bags) + POOLED_BYTES * job.bags * job.work.dim
-        elsewhere = int((self._ids // job.block != job.index).sum())
-        return (job.owners - 1) * to_each + elsewhere * SMALL_BYTES
-
-    def prepare(self, salt: int) -> None:
-        """Start at another set; forget the bags."""
-        self._at, self._out = salt * 7919 % len(self._sets), None
 
     def before(self) -> None:
-        """The next batch arrives."""
-        self._at = (self._at + 1) % len(self._sets)
-        ids, lengths = self._sets[self._at]
-        self._ids.copy_(ids)
-        self._lengths.copy_(lengths)
+        """The next batch arrives, as TorchRec takes it."""
+        super().before()
         self._features = features(self._job.work.tables, self._ids, self._lengths)
 
     def run(self) -> None:
         """The pass."""
         with self._torch.no_grad():
-            self._out = self._module(self._features).wait().values()
+            self._bags = self._module(self._features).wait().values()
 
-    def check(self) -> tuple[int, int]:
-        """(wrong, checked) elements of the bags of the last call against sums of pattern rows."""
-        job, work = self._job, self._job.work
-        expected = expected_bags(job, self._ids, self._lengths)
-        if self._out is None:
-            return expected.numel(), expected.numel()
-        by_table = self._out.view(work.batch, work.tables, work.dim).transpose(0, 1)
-        return count_wrong(by_table.reshape(job.bags, work.dim), expected), expected.numel()
-
-    def steps_s(self) -> Mapping[str, float]:
-        """Nothing: TorchRec is timed from outside."""
-        return {}
+    def _by_table(self, bags: Any) -> Any:
+        work = self._job.work
+        return bags.view(work.batch, work.tables, work.dim).transpose(0, 1).reshape(-1, work.dim)
 
 
-class TorchRec:
+class TorchRec(Provider):
     """Provider of TorchRec's row-wise pass."""
 
     name = "torchrec"
@@ -164,7 +134,7 @@ class TorchRec:
         import torch
 
         gpu = place.device == "cuda"
-        self._torch, self._rank, self._ranks = torch, place.rank, place.ranks
+        self._rank = place.rank
         self._device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
         self._backend = "nccl" if gpu else "gloo"
         self._groups: dict[tuple[int, ...], Any] = {}
@@ -177,25 +147,14 @@ class TorchRec:
     def operation(self, point: Point, ranks: Sequence[int]) -> TorchRecOperation:
         """The pass of a point.
 
-        Limits: no whole pass, one rank, another library than gloo on CPUs and nccl on GPUs, rows that no rank
-        would own, or bags whose sums would be rounded -> BadInputError
+        Limits: those of ``asked_pass``; another library than gloo on CPUs and nccl on GPUs -> BadInputError
         """
-        work = point.work
-        if (
-            point.kind is not PointKind.COMPOSED
-            or work is None
-            or len(ranks) < 2
-            or point.clock != Clock.EAGER
-        ):
-            raise BadInputError("torchrec times whole passes of two or more ranks, one host call each.")
-        job = Job(work, tuple(ranks), list(ranks).index(self._rank))
-        if point.backend != self._backend or work.rows < len(ranks) or work.id_bytes != SMALL_BYTES:
+        job, sets = asked_pass(point, ranks, self._rank, self.name)
+        work = job.work
+        if point.backend != self._backend:
             raise BadInputError(
-                f"TorchRec over {point.backend}: {work.rows} rows, {job.owners} ranks, {work.id_bytes} B/id.",
-                f"here it runs over {self._backend}, with a row for every rank and ids of 8 B.",
+                f"TorchRec cannot be timed over {point.backend}.", f"here it runs over {self._backend}."
             )
-        sets = draw_sets(work, point.dtype, zlib.crc32(f"{self._rank} {point.key}".encode()))
-        require_exact(point.dtype, max(int(one.lengths.max()) for one in sets))
         module = row_wise_module(
             [(work.rows, work.dim)] * work.tables,
             point.dtype,
@@ -212,11 +171,6 @@ class TorchRec:
     def barrier(self, ranks: Sequence[int]) -> None:
         """torch.distributed's barrier."""
         self._dist.barrier(group=self._groups[tuple(ranks)])
-
-    def synchronize(self) -> None:
-        """Wait for the GPU."""
-        if self._device.type == "cuda":
-            self._torch.cuda.synchronize(self._device)
 
     def close(self) -> None:
         """Forget the groups; the library of collectives leaves torch.distributed."""

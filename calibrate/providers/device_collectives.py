@@ -11,7 +11,7 @@ from typing import Any
 from calibrate import patterns
 from calibrate.machine.libraries import install_torch
 from calibrate.machine.local_gpus import find_gpus
-from calibrate.operations import Availability, Place
+from calibrate.operations import Availability, Operation, Place
 from calibrate.patterns import BufferLayout
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
@@ -44,7 +44,7 @@ def torch_version() -> str:
     return importlib.metadata.version("torch") if known else ""
 
 
-class DeviceOperation:
+class DeviceOperation(Operation):
     """A collective on GPU buffers that stay where they are, so that CUDA graphs can be captured once.
 
     send, recv  1-D tensors of at least the layout's elements
@@ -95,10 +95,6 @@ class DeviceOperation:
         wrong = patterns.count_wrong(self._recv, patterns.expected_pieces(self._layout, self._salt))
         wrong += patterns.count_wrong(self._send, patterns.send_pieces(self._layout, self._salt))
         return wrong, self._layout.recv_elements + self._layout.send_elements
-
-    def steps_s(self) -> Mapping[str, float]:
-        """Nothing: one call has no steps."""
-        return {}
 
 
 class DeviceCollectives(ABC):

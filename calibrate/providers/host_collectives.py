@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import mmap
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from calibrate import patterns
+from calibrate.operations import Operation
 from calibrate.patterns import BufferLayout
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
@@ -109,7 +110,7 @@ class CacheClearer:
         return clear
 
 
-class HostOperation:
+class HostOperation(Operation):
     """A collective on CPU buffers. ``before`` moves to the next send buffer, and may clear the caches."""
 
     def __init__(
@@ -165,10 +166,6 @@ class HostOperation:
         wrong = patterns.count_wrong(self._recv, received, self._row)
         wrong += patterns.count_wrong(self._rows[self._row], sent, self._row)
         return wrong, self._layout.recv_elements + self._layout.send_elements
-
-    def steps_s(self) -> Mapping[str, float]:
-        """Nothing: one call has no steps."""
-        return {}
 
     def _use(self, row: int) -> None:
         self._row = row
@@ -255,10 +252,6 @@ class HostCollectives(ABC):
             clear=self._clearer().gather(one.sender_bytes) if point.variant == "after_kernel" else None,
             wrap=self._wrap,
         )
-
-    def synchronize(self) -> None:
-        """Nothing: calls return when they are done."""
-        return
 
     @abstractmethod
     def _call(self, one: BufferLayout, variant: str, group: Any) -> Call:

@@ -19,10 +19,10 @@ from oracles.kernels import gather_pool as reference  # noqa: E402
 from sizes import REHEARSAL, sized  # noqa: E402
 
 from calibrate.cuda import gather_pool as gp  # noqa: E402
-from calibrate.cuda.device_tables import DeviceTables, make_tables, to_int8  # noqa: E402
+from calibrate.cuda.device_tables import DeviceTables, make_tables, mapped_address, to_int8  # noqa: E402
 from calibrate.cuda.gather_layout import GatherLayout  # noqa: E402
-from calibrate.cuda.host_memory import PinnedRows, mapped_address  # noqa: E402
 from calibrate.passes.pattern_rows import bag_sums  # noqa: E402
+from calibrate.passes.pattern_tables import PinnedRows  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 
 GPU = torch.device("cuda", 0)
@@ -113,7 +113,7 @@ def test_a_graph_looks_up_what_its_ids_say_when_it_is_replayed() -> None:
 def test_rows_of_pinned_host_memory_are_read_in_place(dim: int) -> None:
     """Random rows of a table in memory of the host: the kernel is that of rows in HBM."""
     rng, batch, rows = np.random.default_rng(dim), sized(4096, 16), sized(2**16, 256)
-    held = PinnedRows(GPU, most_bytes=4 * rows * dim).rows(rows, dim)
+    held = PinnedRows(GPU, most_bytes=4 * rows * dim).rows(0, rows, dim, "fp32")
     lengths = torch.from_numpy(rng.integers(0, 12, batch)).to(GPU)
     ids = torch.from_numpy(rng.integers(0, rows, int(lengths.sum()))).to(GPU)
     tables = DeviceTables((held,), (dim,), "fp32", reader=GPU)

@@ -65,9 +65,6 @@ class Provider:
     def barrier(self, ranks: Sequence[int]) -> None:
         pass
 
-    def synchronize(self) -> None:
-        pass
-
     def close(self) -> None:
         pass
 

@@ -10,12 +10,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from calibrate.cuda.host_memory import PinnedRows  # noqa: E402
 from calibrate.operations import Place  # noqa: E402
 from calibrate.passes import lookup, own_kernels, reference  # noqa: E402
 from calibrate.passes.fbgemm_kernels import FbgemmKernels  # noqa: E402
 from calibrate.passes.own_kernels import OwnKernels  # noqa: E402
 from calibrate.passes.pattern_rows import bag_sums, column_term, fill_rows, require_exact, row_terms  # noqa: E402
+from calibrate.passes.pattern_tables import PinnedRows  # noqa: E402
 from calibrate.passes.torch_kernels import TorchKernels  # noqa: E402
 from calibrate.providers import device_collectives  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
@@ -170,10 +170,10 @@ def test_rows_of_host_memory_are_gathered_exactly(pooling: float) -> None:
 
 def test_no_more_host_memory_is_taken_than_a_quarter_of_what_is_free() -> None:
     made = PinnedRows(torch.device("cpu"), most_bytes=4 * 100 * 8)
-    first = made.rows(100, 8)
-    assert made.rows(50, 16).data_ptr() == first.data_ptr()  # widths take turns
+    first = made.rows(0, 100, 8, "fp32")
+    assert made.rows(0, 50, 16, "fp32").data_ptr() == first.data_ptr()  # widths take turns
     with pytest.raises(BadInputError, match="page-locked host memory"):
-        made.rows(101, 8)
+        made.rows(0, 101, 8, "fp32")
 
 
 def test_our_own_kernels_are_timed_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,8 +82,6 @@ class FakeProvider:
 
     def barrier(self, ranks: Sequence[int]) -> None: ...
 
-    def synchronize(self) -> None: ...
-
     def close(self) -> None:
         self.opened = False
 
