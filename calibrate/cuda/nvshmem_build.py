@@ -12,7 +12,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from calibrate.cuda import launch
 from calibrate.cuda.cache import cached
 from calibrate.cuda.gpu_build import Cubin, compile_cubin
 from calibrate.cuda.kernel import Kernel
+from calibrate.running.versions import package_version
 from perfmodel.errors import NoHardwareError, PerfmodelError
 
 INSTALL = (
@@ -86,7 +86,8 @@ def build(kernels: Sequence[Kernel], architecture: str) -> Cubin:
     """
     wheels = find_wheels()
     compiled = compile_relocatable(kernels, architecture, wheels)
-    parts = ["nvshmem", _version("nvidia-nvshmem-cu13"), _version("nvidia-nvjitlink"), architecture]
+    versions = [package_version((name,)) for name in ("nvidia-nvshmem-cu13", "nvidia-nvjitlink")]
+    parts = ["nvshmem", *versions, architecture]
     parts.append(hashlib.sha256(compiled.code).hexdigest())
 
     def make(path: Path) -> None:
@@ -176,10 +177,3 @@ def _linker() -> Any:
     except (ImportError, RuntimeError) as error:
         raise NoHardwareError(f"the CUDA linker cannot be loaded: {error}.", INSTALL) from None
     return nvjitlink
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "unknown"

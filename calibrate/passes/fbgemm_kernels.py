@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 from collections.abc import Mapping
 from typing import Any
@@ -13,10 +12,10 @@ from calibrate.operations import Availability, Place
 from calibrate.passes.id_sets import IdSet
 from calibrate.passes.pattern_rows import fill_rows, require_exact
 from calibrate.passes.torch_kernels import Call, Inputs, Outputs, TorchKernels, clocks_here
+from calibrate.running.versions import PACKAGES, package_version
 from perfmodel.schema.runs import LookupWork
 
 CPU_PACKAGE = "fbgemm-gpu-cpu"
-PACKAGES = (CPU_PACKAGE, "fbgemm-gpu", "fbgemm-gpu-nightly")
 _OPERATIONS = ("gather_pool", "bucketize", "permute")
 
 
@@ -27,7 +26,7 @@ def availability() -> Availability:
     return Availability(
         True,
         install="" if "cuda" in devices() else install_torchrec(),
-        version=f"fbgemm {version()}",
+        version=f"fbgemm {package_version(PACKAGES['fbgemm']) or 'unknown'}",
         clocks=clocks_here(),
         operations=_OPERATIONS,
         devices=devices(),
@@ -36,23 +35,7 @@ def availability() -> Availability:
 
 def devices() -> tuple[str, ...]:
     """Devices that the installed distribution has kernels for."""
-    return ("cpu",) if _distribution() == CPU_PACKAGE else ("cpu", "cuda")
-
-
-def version() -> str:
-    """Version of the distribution that brings ``fbgemm_gpu``."""
-    name = _distribution()
-    return importlib.metadata.version(name) if name else "unknown"
-
-
-def _distribution() -> str:
-    for name in PACKAGES:
-        try:
-            importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        return name
-    return ""
+    return ("cpu",) if package_version((CPU_PACKAGE,)) else ("cpu", "cuda")
 
 
 class FbgemmKernels(TorchKernels):

@@ -10,13 +10,10 @@ Results are compared with pattern rows (``pattern_rows``) or with what another w
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from calibrate.machine.libraries import install_torch
 from calibrate.machine.local_gpus import find_gpus
 from calibrate.operations import Availability, Operation, Place, Provider
 from calibrate.passes import lookup
@@ -27,6 +24,7 @@ from calibrate.passes.pattern_tables import Borrowed, PatternTables
 from calibrate.passes.reference import bucketized, count_wrong, permuted
 from calibrate.planning.kernel_cells import ELEMENT_BYTES, POOLED_BYTES
 from calibrate.providers.host_collectives import CacheClearer, l2_bytes
+from calibrate.providers.torch_world import torch_here
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import HOST_CALLS, KERNELS, LookupWork, Point, PointKind
@@ -363,12 +361,7 @@ class TorchKernels(Provider):
 
 def torch_availability() -> Availability:
     """Whether torch is installed; it is not imported."""
-    if importlib.util.find_spec("torch") is None:
-        return Availability(False, "torch is not installed", install_torch())
-    version = importlib.metadata.version("torch")
-    return Availability(
-        True, version=f"torch {version}", clocks=clocks_here(), operations=TorchKernels.operations
-    )
+    return torch_here(clocks_here(), TorchKernels.operations)
 
 
 def clocks_here() -> tuple[Clock, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -13,7 +11,8 @@ from calibrate.machine.libraries import install_torch
 from calibrate.machine.local_gpus import find_gpus
 from calibrate.operations import Availability, Operation, Place
 from calibrate.patterns import BufferLayout
-from perfmodel.errors import BadInputError
+from calibrate.running.versions import PACKAGES, package_version
+from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Point, PointKind
 
@@ -40,8 +39,7 @@ def torch_with_cuda(operations: tuple[str, ...]) -> Availability:
 
 def torch_version() -> str:
     """Of the package, with the build that it names: ``2.8.0+rocm6.4``. Limits: not installed -> empty"""
-    known = importlib.util.find_spec("torch") is not None
-    return importlib.metadata.version("torch") if known else ""
+    return package_version(PACKAGES["torch"])
 
 
 class DeviceOperation(Operation):
@@ -182,6 +180,15 @@ def gpus_of_node(place: Place, address: Mapping[str, str]) -> int:
     import torch
 
     return int(address.get("gpus", 0)) or int(torch.cuda.device_count())
+
+
+def require_own_gpus(place: Place, address: Mapping[str, str], why: str) -> None:
+    """Limits: more ranks than GPUs on this node -> NoHardwareError, which says ``why`` that cannot be"""
+    gpus = gpus_of_node(place, address)
+    if place.local_ranks > gpus:
+        raise NoHardwareError(
+            f"{place.local_ranks} ranks share {gpus} GPUs: {why}.", "start one rank per GPU."
+        )
 
 
 def torch_dtype(one: BufferLayout) -> Any:

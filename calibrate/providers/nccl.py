@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from calibrate.operations import Availability, Place, RawCollectives
+from calibrate.operations import Availability, Place
 from calibrate.patterns import BufferLayout
 from calibrate.providers import torch_world
 from calibrate.providers.device_collectives import (
@@ -22,6 +21,7 @@ from calibrate.providers.device_collectives import (
     torch_dtype,
     torch_with_cuda,
 )
+from calibrate.running.versions import package_version
 from perfmodel.errors import NoHardwareError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS
 
@@ -34,19 +34,14 @@ SHARE_VARIABLE = "NCCL_MULTI_RANK_GPU_ENABLE"
 def availability() -> Availability:
     """Whether PyTorch with CUDA and a GPU are here."""
     found = torch_with_cuda(SAMPLE_OPERATIONS)
-    for package in ("nvidia-nccl-cu13", "nvidia-nccl-cu12"):
-        try:
-            version = f"NCCL {importlib.metadata.version(package)}, {found.version}"
-        except importlib.metadata.PackageNotFoundError:
-            continue
-        return replace(found, version=version) if found.usable else found
-    return found
+    version = package_version(("nvidia-nccl-cu13", "nvidia-nccl-cu12"))
+    return replace(found, version=f"NCCL {version}, {found.version}") if found.usable and version else found
 
 
-class Nccl(DeviceCollectives, RawCollectives):
+class Nccl(DeviceCollectives, torch_world.TorchCollectives):
     """Collectives of torch.distributed on CUDA tensors. An all-reduce is in place."""
 
-    name = "nccl"
+    name = backend = "nccl"
     operations = SAMPLE_OPERATIONS
 
     def open(self, place: Place, address: Mapping[str, str]) -> None:
@@ -60,50 +55,29 @@ class Nccl(DeviceCollectives, RawCollectives):
         gpus = gpus_of_node(place, address)
         if place.local_ranks > gpus:
             share_gpu(version, place.local_ranks, gpus)
-        self._dist = torch_world.join(place, address)
-        self._rank = place.rank
+        super().open(place, address)
         self._token = torch.zeros(1, device="cuda")
         self._arena: Arena | None = None
 
     def open_group(self, ranks: Sequence[int]) -> None:
         """An NCCL communicator for ``ranks``; every rank of the job calls this."""
-        if tuple(ranks) not in self._groups:
-            group = torch_world.new_group(self._dist, ranks, "nccl")
-            self._groups[tuple(ranks)] = group
-            if self._rank in ranks:  # the communicator is made by the first call
-                self.barrier(ranks)
+        known = tuple(ranks) in self._groups
+        super().open_group(ranks)
+        if not known and self._rank in ranks:  # the communicator is made by the first call
+            self.barrier(ranks)
 
     def barrier(self, ranks: Sequence[int]) -> None:
         """An all-reduce of one element, waited for."""
         self._dist.all_reduce(self._token, group=self._group(ranks))
         self.synchronize()
 
-    def raw_all_to_all(
-        self,
-        send: Any,
-        send_counts: Sequence[int],
-        recv: Any,
-        recv_counts: Sequence[int],
-        ranks: Sequence[int],
-        *,
-        equal: bool = False,
-    ) -> None:
-        """As RawCollectives has it, by ``all_to_all_single``; equal parts need no counts."""
-        torch_world.all_to_all(self._dist, send, send_counts, recv, recv_counts, self._group(ranks), equal)
-
-    def raw_reduce_scatter(self, send: Any, recv: Any, ranks: Sequence[int]) -> None:
-        """As RawCollectives has it, by torch's reduce-scatter of whole tensors."""
-        torch_world.scatter_and_gather(self._dist)[0](recv, send, group=self._group(ranks))
-
     def close(self) -> None:
         """Leave torch.distributed."""
         self._arena = None
-        if self._groups:
-            self._groups.clear()
-            torch_world.leave()
+        super().close()
 
     def _make(self, one: BufferLayout, variant: str, ranks: tuple[int, ...]) -> DeviceOperation:
-        call = torch_world.calls(self._dist, one, variant, self._group(ranks), ranks)
+        call = torch_world.calls(self._dist, one, variant, self._group(ranks))
         send, recv = self._buffers(one)
         return DeviceOperation(one, call, send, recv, in_place=one.operation == "all_reduce")
 

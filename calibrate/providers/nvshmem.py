@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import importlib.util
 import os
 from collections.abc import Mapping, Sequence
@@ -23,11 +22,12 @@ from calibrate.providers.device_collectives import (
     DeviceCollectives,
     DeviceOperation,
     arena_bytes,
-    gpus_of_node,
+    require_own_gpus,
     torch_dtype,
     torch_with_cuda,
 )
-from perfmodel.errors import BadInputError, NoHardwareError
+from calibrate.running.versions import package_version
+from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import COLLECTIVES
 
 _HEAP_SLACK_BYTES = 2**30
@@ -43,11 +43,8 @@ def availability() -> Availability:
         return found
     if importlib.util.find_spec("nvshmem") is None:
         return Availability(False, "nvshmem4py is not installed", install_nvshmem())
-    versions = [
-        f"{package} {importlib.metadata.version(package)}"
-        for package in ("nvidia-nvshmem-cu13", "nvshmem4py-cu13", "nvidia-nvshmem-cu12", "nvshmem4py-cu12")
-        if _installed(package)
-    ]
+    packages = ("nvidia-nvshmem-cu13", "nvshmem4py-cu13", "nvidia-nvshmem-cu12", "nvshmem4py-cu12")
+    versions = [f"{one} {version}" for one in packages if (version := package_version((one,)))]
     return replace(found, version=", ".join(versions) or found.version)
 
 
@@ -64,13 +61,7 @@ class Nvshmem(DeviceCollectives):
         """
         import torch
 
-        gpus = gpus_of_node(place, address)
-        if place.local_ranks > gpus:
-            raise NoHardwareError(
-                f"{place.local_ranks} ranks share {gpus} GPUs: "
-                "NVSHMEM's team collectives end a process that shares its GPU.",
-                "start one rank per GPU.",
-            )
+        require_own_gpus(place, address, "NVSHMEM's team collectives end a process that shares its GPU")
         dist = torch_world.join(place, address)
         import nvshmem.bindings as bindings
         import nvshmem.core as core
@@ -184,11 +175,3 @@ def _stream() -> int:
 
     handle: int = torch.cuda.current_stream().cuda_stream
     return handle
-
-
-def _installed(package: str) -> bool:
-    try:
-        importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return False
-    return True

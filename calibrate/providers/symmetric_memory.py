@@ -19,11 +19,11 @@ from calibrate.providers.device_collectives import (
     DeviceCollectives,
     DeviceOperation,
     arena_bytes,
-    gpus_of_node,
+    require_own_gpus,
     torch_dtype,
     torch_with_cuda,
 )
-from perfmodel.errors import BadInputError, NoHardwareError
+from perfmodel.errors import BadInputError
 
 OPERATIONS = ("all_to_all", "all_gather", "all_reduce")
 ONE_SHOT_BYTES = 256 * 1024
@@ -48,12 +48,7 @@ class SymmetricMemory(DeviceCollectives):
         import torch
         import torch.distributed._symmetric_memory as symmetric
 
-        gpus = gpus_of_node(place, address)
-        if place.local_ranks > gpus:
-            raise NoHardwareError(
-                f"{place.local_ranks} ranks share {gpus} GPUs: symmetric memory joins different GPUs.",
-                "start one rank per GPU.",
-            )
+        require_own_gpus(place, address, "symmetric memory joins different GPUs")
         self._dist, self._symmetric = torch_world.join(place, address), symmetric
         self._place, self._rank = place, place.rank
         device = torch.device("cuda", torch.cuda.current_device())

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from calibrate.operations import Place
+from calibrate.machine.libraries import install_torch
+from calibrate.operations import Availability, Place, RawCollectives
 from calibrate.patterns import BufferLayout
+from calibrate.running.versions import PACKAGES, package_version
 from perfmodel.errors import BadInputError
+from perfmodel.schema.evidence import Clock
 
 _TIMEOUT = timedelta(minutes=10)
+
+
+def torch_here(
+    clocks: tuple[Clock, ...], operations: tuple[str, ...], devices: tuple[str, ...] = ("cpu", "cuda")
+) -> Availability:
+    """What runs wherever PyTorch is installed; it is not imported."""
+    if importlib.util.find_spec("torch") is None:
+        return Availability(False, "torch is not installed", install_torch())
+    version = f"torch {package_version(PACKAGES['torch'])}"
+    return Availability(True, version=version, clocks=clocks, operations=operations, devices=devices)
 
 
 def join(place: Place, address: Mapping[str, str]) -> Any:
@@ -44,6 +59,63 @@ def join(place: Place, address: Mapping[str, str]) -> Any:
     return dist
 
 
+class TorchCollectives(RawCollectives):
+    """What gloo and NCCL share: torch.distributed on tensors, or on the memory of numpy arrays.
+
+    backend  torch's name of the library
+    """
+
+    backend = ""
+    _dist: Any
+    _rank: int
+    _groups: dict[tuple[int, ...], Any]
+
+    def open(self, place: Place, address: Mapping[str, str]) -> None:
+        """Join torch.distributed; ``address`` as in ``join``."""
+        self._dist, self._rank = join(place, address), place.rank
+
+    def open_group(self, ranks: Sequence[int]) -> None:
+        """A group for ``ranks``; every rank of the job calls this."""
+        if tuple(ranks) not in self._groups:
+            self._groups[tuple(ranks)] = new_group(self._dist, ranks, self.backend)
+
+    def raw_all_to_all(
+        self,
+        send: Any,
+        send_counts: Sequence[int],
+        recv: Any,
+        recv_counts: Sequence[int],
+        ranks: Sequence[int],
+        *,
+        equal: bool = False,
+    ) -> None:
+        """As RawCollectives has it, by ``all_to_all_single``; equal parts need no counts."""
+        counts = [] if equal else [list(recv_counts), list(send_counts)]
+        self._dist.all_to_all_single(tensor_of(recv), tensor_of(send), *counts, group=self._group(ranks))
+
+    def raw_reduce_scatter(self, send: Any, recv: Any, ranks: Sequence[int]) -> None:
+        """As RawCollectives has it, by torch's reduce-scatter of whole tensors."""
+        reduce_scatter, _ = scatter_and_gather(self._dist)
+        reduce_scatter(tensor_of(recv), tensor_of(send), group=self._group(ranks))
+
+    def close(self) -> None:
+        """Leave torch.distributed."""
+        if self._groups:
+            self._groups.clear()
+            leave()
+
+    @abstractmethod
+    def _group(self, ranks: Sequence[int]) -> Any:
+        """The open group of ``ranks``."""
+
+
+def tensor_of(buffer: Any) -> Any:
+    """A tensor, or one on the memory of a numpy array."""
+    import torch
+
+    return buffer if isinstance(buffer, torch.Tensor) else torch.from_numpy(buffer)
+
+
 def new_group(dist: Any, ranks: Sequence[int], backend: str) -> Any:
     """A group of ``ranks``; called by every rank of the job, in the same order.
 
@@ -64,13 +136,9 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
-def calls(
-    dist: Any, one: BufferLayout, variant: str, group: Any, ranks: Sequence[int]
-) -> Callable[[Any, Any], None]:
-    """The call for a layout, of (send, receive) tensors; an all-reduce is in place, in the receive tensor.
-
-    ranks  global numbers of the members of ``group``, in their order
-    """
+def calls(dist: Any, one: BufferLayout, variant: str, group: Any) -> Callable[[Any, Any], None]:
+    """The call for a layout, of (send, receive) tensors; an all-reduce is in place, in the receive tensor."""
+    ranks = dist.get_process_group_ranks(group)
     if one.operation == "all_to_all" and variant == "uneven":
         into, out = list(one.recv_counts), list(one.send_counts)
         return lambda send, recv: dist.all_to_all_single(recv, send, into, out, group=group)
@@ -88,22 +156,6 @@ def calls(
         "all_reduce": lambda _, recv: dist.all_reduce(recv, group=group),
     }
     return known[one.operation]
-
-
-def all_to_all(
-    dist: Any,
-    send: Any,
-    send_counts: Sequence[int],
-    recv: Any,
-    recv_counts: Sequence[int],
-    group: Any,
-    equal: bool,
-) -> None:
-    """Exchange parts of 1-D tensors; counts in elements per peer, unused if all parts are ``equal``."""
-    if equal:
-        dist.all_to_all_single(recv, send, group=group)
-    else:
-        dist.all_to_all_single(recv, send, list(recv_counts), list(send_counts), group=group)
 
 
 def scatter_and_gather(dist: Any) -> tuple[Any, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 import os
 import platform
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from calibrate.machine.identity import Host, identify
 from calibrate.planning.world import World, takes_turns
+from calibrate.running.versions import package_version
 from perfmodel.schema.kernel_fits import GPU_L2
 from perfmodel.schema.runs import REHEARSAL, RunHeader
 
@@ -92,7 +92,7 @@ def describe(world: World, host: Host | None = None) -> dict[str, str]:
     """
     host = host or identify()
     found = {
-        "perfmodel": _installed("perfmodel"),
+        "perfmodel": package_version(("perfmodel",)),
         "git": git_revision(Path(__file__).resolve().parents[2]),
         "python": platform.python_version(),
         "kernel": f"{platform.system()} {platform.release().split('.')[0]}",
@@ -203,10 +203,3 @@ def _git(folder: Path, *words: str) -> str:
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout.decode("utf-8", "replace").strip() if done.returncode == 0 else ""
-
-
-def _installed(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return ""

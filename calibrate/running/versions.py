@@ -20,7 +20,7 @@ _ASK_MPI = (
     "from mpi4py import MPI; print(MPI.Get_library_version())"
 )
 _ASK_MPI_S = 30.0
-_PACKAGES = {
+PACKAGES = {
     "mpi4py": ("mpi4py",),
     "numpy": ("numpy",),
     "nvshmem": ("nvidia-nvshmem-cu13", "nvidia-nvshmem-cu12"),
@@ -29,6 +29,8 @@ _PACKAGES = {
     "torchrec": ("torchrec",),
     "fbgemm": ("fbgemm-gpu-cpu", "fbgemm-gpu", "fbgemm-gpu-nightly"),
 }
+"""Distributions that may bring a library, the first that is installed counts."""
+
 _OF_DEVICE = {"cpu": ("mpi4py", "numpy"), "cuda": ("nvshmem", "nvshmem4py")}
 _ANYWHERE = ("torch", "torchrec", "fbgemm")
 _PART_OF = {"cpu": {"shmem": "numpy", "gloo": "torch"}, "cuda": {"symmetric_memory": "torch"}}
@@ -42,7 +44,7 @@ def library_versions(place: Place) -> dict[str, str]:
     Limits: not installed -> left out; MPI is asked by the first rank of each node alone
     """
     device = place.device
-    found = {name: package_version(_PACKAGES[name]) for name in (*_OF_DEVICE[device], *_ANYWHERE)}
+    found = {name: package_version(PACKAGES[name]) for name in (*_OF_DEVICE[device], *_ANYWHERE)}
     for name, package in _PART_OF[device].items():
         found[name] = f"{package} {found[package]}" if found[package] else ""
     if device == "cuda":

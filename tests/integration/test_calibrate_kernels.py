@@ -181,7 +181,7 @@ def test_our_own_kernels_are_timed_where_there_is_a_gpu(monkeypatch: pytest.Monk
     monkeypatch.setattr(device_collectives, "find_gpus", lambda: [])
     assert "no NVIDIA GPU" in own_kernels.availability().why_not
     monkeypatch.setattr(device_collectives, "find_gpus", lambda: ["a GPU"])
-    monkeypatch.setattr(device_collectives.importlib.metadata, "version", lambda name: "2.13.0")
+    monkeypatch.setattr(device_collectives, "torch_version", lambda: "2.13.0")
     monkeypatch.setattr(own_kernels.importlib.util, "find_spec", lambda name: 1)
     found = own_kernels.availability()
     assert found.usable and found.devices == ("cuda",) and found.operations == OwnKernels.operations

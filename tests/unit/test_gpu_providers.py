@@ -108,6 +108,7 @@ def test_nccl_operations_share_two_buffers(monkeypatch: pytest.MonkeyPatch) -> N
     real = torch.empty
     monkeypatch.setattr(torch, "empty", lambda n, dtype, device: real(n, dtype=dtype))
     monkeypatch.setattr(nccl, "arena_bytes", lambda: 8192)
+    monkeypatch.setattr(torch.distributed, "get_process_group_ranks", {"group": [0, 1]}.get)
     provider = nccl.Nccl()
     provider._arena, provider._dist = None, torch.distributed
     provider._groups[0, 1] = "group"
@@ -265,11 +266,12 @@ def test_torch_calls_name_the_global_root_and_neighbours() -> None:
         irecv="irecv",
         reduce_scatter_tensor=None,
         all_gather_into_tensor=None,
+        get_process_group_ranks={"group": [4, 6, 8]}.get,
     )
     last = patterns.layout("broadcast", 64, 3, 2)
-    torch_world.calls(dist, last, "default", "group", [4, 6, 8])("send", "recv")
+    torch_world.calls(dist, last, "default", "group")("send", "recv")
     ring = patterns.layout("sendrecv", 64, 3, 2)
-    torch_world.calls(dist, ring, "default", "group", [4, 6, 8])("send", "recv")
+    torch_world.calls(dist, ring, "default", "group")("send", "recv")
     assert seen == [
         ("recv", 4, "group"),
         [("isend", "send", 4, "group"), ("irecv", "recv", 6, "group")],
