@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from calibrate.machine.identity import Host, allowed_cpus, cpu_share
-from calibrate.machine.local_gpus import LocalGpu
+from calibrate.machine.local_gpus import LIMITS, SLOWDOWNS, LocalGpu, names_of
 
 _ROOT = Path("/")
 PROBE_S = 0.3
@@ -24,13 +24,7 @@ _LEAST_SHARED_BYTES = 256 * 2**20  # a rank: buffers of the transports and a sym
 _LEAST_MEMORY_BYTES = 2**30  # a rank
 _MOST_FOREIGN_BYTES = 2**30  # memory of a GPU that a driver alone does not take
 _BUSY_GPU = 0.05
-_HELD_DOWN = {
-    0x4: "power cap",
-    0x8: "hardware slowdown",
-    0x20: "temperature",
-    0x40: "temperature (hardware)",
-    0x80: "power brake",
-}
+_POWER_CAP = 0x4
 _CLOCKS_SET = 0x2
 _STEADY_GOVERNORS = ("performance", "userspace")
 
@@ -206,7 +200,7 @@ def _gpu(gpu: LocalGpu) -> list[MachineDoubt]:
         found.append(MachineDoubt(name, text, "measure a whole GPU"))
     if gpu.ecc is False:
         found.append(MachineDoubt(name, "ECC is off: memory is a little faster than where it is on"))
-    held = [text for bit, text in _HELD_DOWN.items() if gpu.throttle_mask & bit]
+    held = names_of(gpu.throttle_mask, {_POWER_CAP: LIMITS[_POWER_CAP], **SLOWDOWNS})
     if held:
         found.append(
             MachineDoubt(

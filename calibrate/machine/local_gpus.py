@@ -29,12 +29,31 @@ _FIELDS = {
     "memory_used_mib": "memory.used",
     "memory_mib": "memory.total",
     "temperature_c": "temperature.gpu",
+    "memory_clock_mhz": "clocks.mem",
+    "power_w": "power.draw",
 }
 _OLD_NAMES = {"clocks_event_reasons.active": "clocks_throttle_reasons.active"}
 """What drivers before 535 call a field."""
 
 _UNKNOWN = ("", "n/a", "[n/a]", "[not supported]", "[unknown error]", "not available")
 _SECONDS = 20.0
+
+SLOWDOWNS = {
+    0x08: "hardware slowdown",
+    0x20: "thermal (software)",
+    0x40: "thermal (hardware)",
+    0x80: "power brake",
+}
+"""Bits of NVML's clocks event reasons that say: this GPU is slower than it should be."""
+
+LIMITS = {
+    0x02: "clocks set",
+    0x04: "power cap",
+    0x10: "sync boost",
+    0x100: "display clock",
+}
+"""Bits that say what a clock is at: a GPU at work is often at its power cap, and always where it is capped.
+Bit 1, an idle GPU, says nothing of a batch."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +75,8 @@ class LocalGpu:
     memory_used_bytes: float | None = None
     memory_bytes: float | None = None
     temperature_c: float | None = None
+    memory_clock_hz: float | None = None
+    power_w: float | None = None
 
 
 def find_gpus(environ: Mapping[str, str] | None = None) -> tuple[LocalGpu, ...]:
@@ -101,8 +122,8 @@ def _by_nvidia_smi() -> list[LocalGpu] | None:
     program = shutil.which("nvidia-smi")
     if program is None:
         return None
-    text = ask_smi(program, list(_FIELDS.values()))
-    return None if text is None else _with_slices(read_query(text), program)
+    found = ask_smi(program)
+    return None if found is None else _with_slices(found, program)
 
 
 def _with_slices(found: list[LocalGpu], program: str) -> list[LocalGpu]:
@@ -112,18 +133,24 @@ def _with_slices(found: list[LocalGpu], program: str) -> list[LocalGpu]:
     return [replace(gpu, slices=slices.get(gpu.uuid, ())) for gpu in found]
 
 
-def ask_smi(program: str, fields: Sequence[str], gpu: str = "") -> str | None:
-    """What ``nvidia-smi`` says of ``fields``, one line a GPU, by their older names where it knows no others.
+def names_of(mask: int, known: Mapping[int, str]) -> list[str]:
+    """What the ``known`` bits of ``mask`` say, in their order. Limits: 0 or only idle -> nothing."""
+    return [name for bit, name in known.items() if mask & bit]
+
+
+def ask_smi(program: str, gpu: str = "") -> list[LocalGpu] | None:
+    """GPUs as ``nvidia-smi`` describes them; it is asked by older names where it does not know the newer.
 
     program   nvidia-smi with its path
     gpu       UUID of the one to ask about; "": all
     Limits: it fails, or takes more than 20 s -> None
     """
     which = [f"--id={gpu}"] if gpu else []
+    fields = list(_FIELDS.values())
     for names in (fields, [_OLD_NAMES.get(name, name) for name in fields]):
         text = _said_by(program, *which, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits")
         if text is not None:
-            return text
+            return read_query(text)
     return None
 
 
@@ -185,6 +212,8 @@ def _gpu(cells: Mapping[str, str]) -> LocalGpu:
         memory_used_bytes=scaled("memory_used_mib", 2**20),
         memory_bytes=scaled("memory_mib", 2**20),
         temperature_c=scaled("temperature_c", 1.0),
+        memory_clock_hz=scaled("memory_clock_mhz", 1e6),
+        power_w=scaled("power_w", 1.0),
     )
 
 

@@ -107,7 +107,7 @@ def test_little_shared_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     [
         ({"mig": True}, "MIG"),
         ({"ecc": False}, "ECC"),
-        ({"throttle_mask": 0x24}, "power cap, temperature"),
+        ({"throttle_mask": 0x24}, "power cap, thermal (software)"),
         ({"throttle_mask": 0x2}, "by hand"),
         ({"busy_fraction": 0.4}, "40 % busy"),
         ({"memory_used_bytes": 20 * 2**30}, "20.0 GiB"),

@@ -10,15 +10,8 @@ from typing import Any
 
 import pytest
 
-from calibrate.ranks.gpu_conditions import (
-    LIMITS,
-    SLOWDOWNS,
-    names_of,
-    nvml_reader,
-    read_query,
-    smi_reader,
-    watch_gpu,
-)
+from calibrate.machine.local_gpus import LIMITS, SLOWDOWNS, names_of
+from calibrate.ranks.gpu_conditions import nvml_reader, smi_reader, watch_gpu
 
 UUID = "GPU-0f1e2d3c"
 
@@ -109,27 +102,33 @@ def test_only_what_slows_a_gpu_down_marks_its_times(mask: int, slower: list[str]
     assert (names_of(mask, SLOWDOWNS), names_of(mask, LIMITS)) == (slower, at)
 
 
-def test_one_line_of_nvidia_smi() -> None:
-    found = read_query("1410, 1980, 2619, 83, 412.50, 0x0000000000000020\n")
-    assert found is not None
-    assert (found.sm_clock_hz, found.memory_clock_hz, found.power_w) == (1410e6, 2619e6, 412.5)
-    assert found.throttle_reasons == ["thermal (software)"]
-    unknown = read_query("[N/A], [N/A], [N/A], 40, [N/A], [N/A]\n")
-    assert unknown is not None
-    assert (unknown.sm_clock_hz, unknown.temperature_c, unknown.throttle_reasons) == (None, 40.0, [])
-    assert read_query("No devices were found\n") is None
-
-
-def test_nvidia_smi_of_an_older_driver_is_asked_by_the_older_name(tmp_path: Path) -> None:
-    program = tmp_path / "nvidia-smi"
-    program.write_text(
+def smi(path: Path, clocks: str, mask: str, power: str = "300.00") -> str:
+    """A program that describes one GPU as nvidia-smi of a driver before 535 does."""
+    gpu = f"0, NVIDIA H100, {UUID}, 530.1, Enabled, Disabled, Default, {clocks}, {mask}, 3, 0, 81559, 50"
+    path.write_text(
         "#!/bin/sh\n"
         f'[ "$1" = "--id={UUID}" ] || exit 9\n'
         'case "$2" in *clocks_event_reasons*) echo "Field is not a valid field to query."; exit 2;; esac\n'
-        'echo "1200, 1980, 2619, 50, 300.00, 0x0000000000000004"\n'
+        f'echo "{gpu}, 2619, {power}"\n'
     )
-    program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    found = smi_reader(UUID, str(program))()
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_nvidia_smi_describes_a_gpu_as_nvml_does(tmp_path: Path) -> None:
+    found = smi_reader(UUID, smi(tmp_path / "hot", "1410, 1980", "0x0000000000000020", "412.50"))()
+    assert found is not None
+    assert (found.sm_clock_hz, found.sm_clock_max_hz, found.memory_clock_hz) == (1410e6, 1980e6, 2619e6)
+    assert (found.temperature_c, found.power_w) == (50.0, 412.5)
+    assert found.throttle_reasons == ["thermal (software)"]
+    unknown = smi_reader(UUID, smi(tmp_path / "old", "[N/A], [N/A]", "[N/A]", "[N/A]"))()
+    assert unknown is not None
+    assert (unknown.sm_clock_hz, unknown.power_w, unknown.throttle_reasons) == (None, None, [])
+
+
+def test_nvidia_smi_of_an_older_driver_is_asked_by_the_older_name(tmp_path: Path) -> None:
+    program = smi(tmp_path / "nvidia-smi", "1200, 1980", "0x0000000000000004")
+    found = smi_reader(UUID, program)()
     assert found is not None
     assert (found.sm_clock_hz, found.throttle_reasons, found.limits) == (1200e6, [], ["power cap"])
-    assert smi_reader("GPU-another", str(program))() is None
+    assert smi_reader("GPU-another", program)() is None

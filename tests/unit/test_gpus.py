@@ -20,7 +20,7 @@ GPU 1: NVIDIA H200 (UUID: GPU-ab)
 def line(index: int, uuid: str, mig: str) -> str:
     return (
         f"{index}, NVIDIA H200, {uuid}, 580.159.03, Enabled, {mig}, Default, 345, 1980, "
-        "0x0000000000000001, [N/A], 0, 143771, 30"
+        "0x0000000000000001, [N/A], 0, 143771, 30, 2619, [N/A]"
     )
 
 
