@@ -14,8 +14,8 @@ from pathlib import Path
 
 from calibrate.machine.identity import Host, allowed_cpus, cpu_share
 from calibrate.machine.local_gpus import LIMITS, SLOWDOWNS, LocalGpu, names_of
+from calibrate.machine.node import ROOT, text_of
 
-_ROOT = Path("/")
 PROBE_S = 0.3
 _GAP_S = 20e-6  # longer than a timer interrupt, shorter than a time slice
 _NOISY_SHARE = 0.02
@@ -53,7 +53,7 @@ class Noise:
 
 
 def examine(
-    host: Host, ranks: int | None = None, noise: Noise | None = None, root: Path = _ROOT
+    host: Host, ranks: int | None = None, noise: Noise | None = None, root: Path = ROOT
 ) -> list[MachineDoubt]:
     """Everything that would spoil a calibration by ``ranks`` ranks on this node, the worst first.
 
@@ -137,7 +137,7 @@ def _noise(noise: Noise, host: Host) -> list[MachineDoubt]:
 
 
 def _frequency(root: Path) -> list[MachineDoubt]:
-    governor = _text(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    governor = text_of(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     if not governor or governor in _STEADY_GOVERNORS:
         return []
     text = f"the processors' clock follows the load (governor {governor})"
@@ -146,7 +146,7 @@ def _frequency(root: Path) -> list[MachineDoubt]:
 
 def _battery(root: Path) -> list[MachineDoubt]:
     supplies = (root / "sys/class/power_supply").glob("*/status")
-    if not any(_text(path) == "Discharging" for path in supplies):
+    if not any(text_of(path) == "Discharging" for path in supplies):
         return []
     return [MachineDoubt("power", "on battery: clocks are limited", "plug it in")]
 
@@ -172,7 +172,9 @@ def _shared_memory(ranks: int, root: Path) -> list[MachineDoubt]:
 
 
 def _memory(ranks: int, root: Path) -> list[MachineDoubt]:
-    limits = [_text(root / "sys/fs/cgroup" / name) for name in ("memory.max", "memory/memory.limit_in_bytes")]
+    limits = [
+        text_of(root / "sys/fs/cgroup" / name) for name in ("memory.max", "memory/memory.limit_in_bytes")
+    ]
     known = [int(text) for text in limits if text.isdigit()]
     if not known or min(known) >= ranks * _LEAST_MEMORY_BYTES:
         return []
@@ -218,10 +220,3 @@ def _gpu(gpu: LocalGpu) -> list[MachineDoubt]:
             MachineDoubt(name, text, "wait for them, or choose other GPUs with CUDA_VISIBLE_DEVICES")
         )
     return found
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""

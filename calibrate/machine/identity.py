@@ -9,17 +9,16 @@ import itertools
 import os
 import platform
 import re
-import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from calibrate.machine.local_gpus import LocalGpu, find_gpus
+from calibrate.machine.node import ROOT, cores_of, said_by, text_of
 from perfmodel.errors import BadInputError
 from perfmodel.schema.files import looks_like_path, unknown_name
 from perfmodel.schema.machine import list_machines, load_machine
 
-_ROOT = Path("/")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
 _NOISE_WORDS = re.compile(
@@ -56,7 +55,7 @@ class Host:
         return "cuda" if self.gpus else "cpu"
 
 
-def identify(machine: str | None = None, root: Path = _ROOT, device: str = "auto") -> Host:
+def identify(machine: str | None = None, root: Path = ROOT, device: str = "auto") -> Host:
     """This node, and the machine that it is; ``machine`` says otherwise.
 
     device  ``cpu``: its GPUs do not count
@@ -156,14 +155,14 @@ def slug(text: str) -> str:
     return "-".join(words)[:_LONGEST_CPU_NAME].strip("-") or "unknown"
 
 
-def cpu_name(root: Path = _ROOT) -> str:
+def cpu_name(root: Path = ROOT) -> str:
     """The processor's name as it calls itself."""
-    fields = _first_block(_text(root / "proc/cpuinfo"))
+    fields = _first_block(text_of(root / "proc/cpuinfo"))
     for key in ("model name", "cpu model", "Model", "Hardware"):
         if fields.get(key):
             return fields[key]
     if platform.system() == "Darwin":
-        return _sysctl("machdep.cpu.brand_string") or platform.machine()
+        return (said_by("sysctl", "-n", "machdep.cpu.brand_string") or platform.machine()).strip()
     return platform.processor() or platform.machine() or "unknown"
 
 
@@ -173,14 +172,6 @@ def _first_block(text: str) -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
-def _sysctl(key: str) -> str:
-    try:
-        done = subprocess.run(["sysctl", "-n", key], capture_output=True, text=True, timeout=5.0, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip()
-
-
 def allowed_cpus() -> list[int]:
     """Logical processors that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
@@ -188,17 +179,17 @@ def allowed_cpus() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def usable_cores(root: Path = _ROOT) -> int:
+def usable_cores(root: Path = ROOT) -> int:
     """Physical cores that this process may use: its affinity, two threads of a core counted once, and
     no more than a container's share of processor time. At least 1."""
-    return _within_share(len(_physical(allowed_cpus(), root)), root)
+    return _within_share(len(cores_of(allowed_cpus(), root)), root)
 
 
-def node_cores(root: Path = _ROOT) -> int:
+def node_cores(root: Path = ROOT) -> int:
     """Physical cores of this node, or of this container where that has fewer. At least 1."""
-    given = _text(root / "sys/fs/cgroup/cpuset.cpus.effective").strip()
+    given = text_of(root / "sys/fs/cgroup/cpuset.cpus.effective")
     cpus = _cpu_list(given) or list(range(os.cpu_count() or 1))
-    return _within_share(len(_physical(cpus, root)), root)
+    return _within_share(len(cores_of(cpus, root)), root)
 
 
 def _within_share(cores: int, root: Path) -> int:
@@ -214,39 +205,29 @@ def _cpu_list(text: str) -> list[int]:
     return [cpu for low, _, high in ends for cpu in range(int(low), int(high or low) + 1)]
 
 
-def _physical(cpus: Iterable[int], root: Path) -> set[tuple[str, str]]:
-    """(package, core) of each logical processor; each its own where the kernel does not say."""
-    found = set()
-    for cpu in cpus:
-        topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
-        core = _text(topology / "core_id").strip()
-        found.add((_text(topology / "physical_package_id").strip(), core) if core else ("", str(cpu)))
-    return found
-
-
-def cpu_share(root: Path = _ROOT) -> float | None:
+def cpu_share(root: Path = ROOT) -> float | None:
     """Processors' worth of time that a container may use; None without a limit."""
-    quota, _, period = _text(root / "sys/fs/cgroup/cpu.max").strip().partition(" ")
+    quota, _, period = text_of(root / "sys/fs/cgroup/cpu.max").partition(" ")
     if not quota:  # the first version of control groups
         folder = root / "sys/fs/cgroup/cpu"
-        quota, period = (_text(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
+        quota, period = (text_of(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
     if not (quota.isdigit() and period.isdigit() and int(period)):
         return None
     return int(quota) / int(period)
 
 
-def cache_sizes(root: Path = _ROOT) -> dict[str, int]:
+def cache_sizes(root: Path = ROOT) -> dict[str, int]:
     """Bytes of the data caches that the first core uses: ``{"L1": 49152, "L2": …, "L3": …}``."""
     found = {}
     for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        size, kind = _text(index / "size").strip(), _text(index / "type").strip()
+        size, kind = text_of(index / "size"), text_of(index / "type")
         match = re.fullmatch(r"(\d+)([KMG]?)", size)
         if match and kind != "Instruction":
-            found[f"L{_text(index / 'level').strip()}"] = int(match[1]) * _UNITS.get(match[2], 1)
+            found[f"L{text_of(index / 'level')}"] = int(match[1]) * _UNITS.get(match[2], 1)
     return found
 
 
-def network_name(root: Path = _ROOT) -> str:
+def network_name(root: Path = ROOT) -> str:
     """Kind of the fast network cards: efa, slingshot, roce, infiniband; nothing where none is seen."""
     cards = [path.name for path in sorted((root / "sys/class/infiniband").glob("*"))]
     drivers = {
@@ -256,14 +237,7 @@ def network_name(root: Path = _ROOT) -> str:
         return "efa"
     if list((root / "sys/class/cxi").glob("*")):
         return "slingshot"
-    layers = {_text(path) for path in (root / "sys/class/infiniband").glob("*/ports/*/link_layer")}
-    if any(layer.strip() == "Ethernet" for layer in layers):
+    layers = {text_of(path) for path in (root / "sys/class/infiniband").glob("*/ports/*/link_layer")}
+    if any(layer == "Ethernet" for layer in layers):
         return "roce"
     return "infiniband" if cards else ""
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -10,9 +10,10 @@ import csv
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+
+from calibrate.machine.node import said_by
 
 _FIELDS = {
     "index": "index",
@@ -36,7 +37,6 @@ _OLD_NAMES = {"clocks_event_reasons.active": "clocks_throttle_reasons.active"}
 """What drivers before 535 call a field."""
 
 _UNKNOWN = ("", "n/a", "[n/a]", "[not supported]", "[unknown error]", "not available")
-_SECONDS = 20.0
 
 SLOWDOWNS = {
     0x08: "hardware slowdown",
@@ -128,7 +128,7 @@ def _by_nvidia_smi() -> list[LocalGpu] | None:
 
 def _with_slices(found: list[LocalGpu], program: str) -> list[LocalGpu]:
     """Those cut by MIG with the UUIDs of their slices, which only ``nvidia-smi -L`` names."""
-    listing = _said_by(program, "-L") if any(gpu.mig for gpu in found) else None
+    listing = said_by(program, "-L") if any(gpu.mig for gpu in found) else None
     slices = read_listing(listing or "")
     return [replace(gpu, slices=slices.get(gpu.uuid, ())) for gpu in found]
 
@@ -148,26 +148,10 @@ def ask_smi(program: str, gpu: str = "") -> list[LocalGpu] | None:
     which = [f"--id={gpu}"] if gpu else []
     fields = list(_FIELDS.values())
     for names in (fields, [_OLD_NAMES.get(name, name) for name in fields]):
-        text = _said_by(program, *which, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits")
+        text = said_by(program, *which, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits")
         if text is not None:
             return read_query(text)
     return None
-
-
-def _said_by(*command: str) -> str | None:
-    """What a program prints; None where it fails."""
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
 
 
 def read_listing(text: str) -> dict[str, tuple[str, ...]]:

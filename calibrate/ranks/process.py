@@ -13,11 +13,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from calibrate.machine.node import ROOT, cores_of, text_of
 from perfmodel.resources import address_space_bytes
 
 _PR_SET_PDEATHSIG = 1
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
-_ROOT = Path("/")
 _MEMORY_SHARE = 0.5
 """Of the free memory, what the ranks of a node may use for their buffers."""
 
@@ -51,22 +51,17 @@ def keep_freed_memory() -> bool:
 
 def node_identity() -> str:
     """What all processes of one node have in common: the kernel's boot number, else the host's name."""
-    return _text(_ROOT / "proc/sys/kernel/random/boot_id") or socket.gethostname()
+    return text_of(ROOT / "proc/sys/kernel/random/boot_id") or socket.gethostname()
 
 
-def cores(root: Path = _ROOT) -> list[list[int]]:
+def cores(root: Path = ROOT) -> list[list[int]]:
     """Processors that this process may use, those of one physical core together, in the order of the kernel.
 
     Limits: an unknown topology -> one processor a core; no affinity on this system -> none
     """
     if not hasattr(os, "sched_getaffinity"):
         return []
-    groups: dict[tuple[str, str], list[int]] = {}
-    for cpu in sorted(os.sched_getaffinity(0)):
-        topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
-        core = _text(topology / "core_id")
-        groups.setdefault((_text(topology / "physical_package_id"), core or f"cpu{cpu}"), []).append(cpu)
-    return list(groups.values())
+    return cores_of(sorted(os.sched_getaffinity(0)), root)
 
 
 def share_out(cores_of_ranks: Sequence[Sequence[Sequence[int]]]) -> list[list[int]]:
@@ -91,35 +86,28 @@ def bind(cpus: Sequence[int]) -> None:
         os.sched_setaffinity(0, cpus)
 
 
-def host_memory_bytes(local_ranks: int, root: Path = _ROOT) -> float:
+def host_memory_bytes(local_ranks: int, root: Path = ROOT) -> float:
     """Memory that one of ``local_ranks`` ranks may use for buffers: an equal part of half of what is free.
 
     Limits: a container's limit counts, and that of a process's addresses (``ulimit -v``); unknown -> of 2 GiB
     """
     free = [2.0**31]
-    for line in _text(root / "proc/meminfo").splitlines():
+    for line in text_of(root / "proc/meminfo").splitlines():
         if line.startswith("MemAvailable:"):
             free = [float(line.split()[1]) * 1024]
-    limit, used = (_text(root / f"sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
+    limit, used = (text_of(root / f"sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
     if limit.isdigit() and used.isdigit():
         free.append(max(float(limit) - float(used), 0.0))
-    taken = _text(root / "proc/self/statm").split()[:1]
+    taken = text_of(root / "proc/self/statm").split()[:1]
     used_bytes = float(taken[0]) * os.sysconf("SC_PAGE_SIZE") if taken else 0.0
     own = max(address_space_bytes() - used_bytes, 0.0)
     return min(min(free) / max(local_ranks, 1), own) * _MEMORY_SHARE
 
 
-def held_bytes(root: Path = _ROOT) -> float:
+def held_bytes(root: Path = ROOT) -> float:
     """Memory that this process holds now. Limits: a system that does not say -> 0"""
-    fields = _text(root / "proc/self/statm").split()
+    fields = text_of(root / "proc/self/statm").split()
     return float(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else 0.0
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii", errors="replace").strip()
-    except OSError:
-        return ""
 
 
 if __name__ == "__main__":

@@ -8,13 +8,13 @@ import os
 import platform
 import re
 import secrets
-import subprocess
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 from calibrate.machine.identity import Host, identify
+from calibrate.machine.node import said_by
 from calibrate.planning.world import World, takes_turns
 from calibrate.running.versions import package_version
 from perfmodel.schema.kernel_fits import GPU_L2
@@ -125,14 +125,8 @@ def reported_l2_bytes(program: str = _ASK_L2) -> str:
 
     A process of its own asks: ranks that are forked later could not use a driver that was started here.
     """
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    said = done.stdout.strip()
-    return said if done.returncode == 0 and said.isdigit() and int(said) > 0 else ""
+    said = (said_by(sys.executable, "-c", program, timeout_s=30.0) or "").strip()
+    return said if said.isdigit() and int(said) > 0 else ""
 
 
 def fingerprint(stack: Mapping[str, str], environment: Mapping[str, str]) -> str:
@@ -191,15 +185,4 @@ def git_revision(folder: Path) -> str:
 
 def _git(folder: Path, *words: str) -> str:
     environ = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")} | {"GIT_OPTIONAL_LOCKS": "0"}
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *words],
-            capture_output=True,
-            timeout=_GIT_SECONDS,
-            check=False,
-            env=environ,
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.decode("utf-8", "replace").strip() if done.returncode == 0 else ""
+    return (said_by("git", "-C", str(folder), *words, timeout_s=_GIT_SECONDS, environ=environ) or "").strip()

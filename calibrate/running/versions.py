@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-import subprocess
 import sys
 from collections.abc import Sequence
 
+from calibrate.machine.node import said_by
 from calibrate.operations import Place
 
 _ASK_MPI = (
@@ -71,17 +71,7 @@ def mpi_version() -> str:
     """
     if importlib.util.find_spec("mpi4py") is None:
         return ""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", _ASK_MPI],
-            capture_output=True,
-            timeout=_ASK_MPI_S,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    text = done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+    text = said_by(sys.executable, "-c", _ASK_MPI, timeout_s=_ASK_MPI_S) or ""
     return text.split(",")[0].splitlines()[0].strip(" \x00") if text.strip() else ""
 
 

@@ -1,0 +1,51 @@
+"""What a node says of itself: files of its kernel, programs that it runs, processors that make a core."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+ROOT = Path("/")
+_SECONDS = 20.0
+
+
+def text_of(path: Path) -> str:
+    """What a file holds, without blanks around it. Limits: it cannot be read -> empty"""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def said_by(
+    *command: str, timeout_s: float = _SECONDS, environ: Mapping[str, str] | None = None
+) -> str | None:
+    """What a program prints. Limits: it is not there, fails, or takes longer -> None"""
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env=environ,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def cores_of(cpus: Iterable[int], root: Path = ROOT) -> list[list[int]]:
+    """Logical processors of each physical core, in the order in which ``cpus`` names the cores.
+
+    Limits: an unknown topology -> one processor a core
+    """
+    groups: dict[tuple[str, str], list[int]] = {}
+    for cpu in cpus:
+        topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        core = text_of(topology / "core_id") or f"cpu{cpu}"
+        groups.setdefault((text_of(topology / "physical_package_id"), core), []).append(cpu)
+    return list(groups.values())
