@@ -48,8 +48,7 @@ def host_points(world: World, preset: str) -> list[Point]:
     to back (stream): gathers of random rows that lie in pinned host memory, through this project's own
     kernel, and copies over the link. Empty without PyTorch.
     """
-    known = world.providers.get("torch")
-    if known is None or not known.usable:
+    if not world.runs("torch"):
         return []
     return [*_calls(world), *(_tier(world, preset) if world.device == "cuda" else ())]
 

@@ -101,8 +101,7 @@ def kernel_points(world: World, preset: str) -> list[Point]:
     works = list(_kernel_works(world, preset))
     points = []
     for library in ("torch",) if preset == "quick" else ("torch", "fbgemm", "perfmodel"):
-        known = world.providers.get(library)
-        if known is None or not known.usable:
+        if not world.runs(library):
             continue
         for index, (operation, work, dtype) in enumerate(works):
             if not _times(library, world, operation, work):
@@ -198,17 +197,12 @@ def _rank_counts(world: World, preset: str) -> list[int]:
 
 def _ways(world: World) -> Iterator[tuple[str, str]]:
     """(library of the collectives, implementation of the pass)."""
-
-    def usable(name: str) -> bool:
-        known = world.providers.get(name)
-        return known is not None and known.usable
-
     for backend in ("mpi", "gloo", "shmem") if world.device == "cpu" else ("nccl", "rccl"):
-        ours = usable("torch") and usable(backend)
+        ours = world.runs("torch") and world.runs(backend)
         if ours and {"all_to_all", "reduce_scatter"} <= set(world.providers[backend].operations):
             yield backend, "exchange"
     torchrec_over = "gloo" if world.device == "cpu" else "nccl"
-    if usable("torchrec") and usable(torchrec_over):
+    if world.runs("torchrec") and world.runs(torchrec_over):
         yield torchrec_over, "torchrec"
 
 

@@ -341,8 +341,7 @@ def _composed_here(
 ) -> bool:
     """Whether a pass over this library is wanted: one of the plan, or any if the pass itself was named."""
     named = not request.backends and ("composed", point.implementation) in selection.pairs
-    offered = world.providers.get(point.backend)
-    usable = offered is not None and offered.usable and not offered.functional_only
+    usable = world.runs(point.backend) and not world.providers[point.backend].functional_only
     fits = point.nodes == 1 or point.backend not in _ONE_NODE
     return (
         (point.backend in backends or (named and usable))

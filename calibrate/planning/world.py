@@ -41,6 +41,10 @@ class World:
                 "start as many ranks on every node.",
             )
 
+    def runs(self, name: str) -> bool:
+        """Whether a provider of this name is here and can run."""
+        return name in self.providers and self.providers[name].usable
+
 
 def takes_turns(world: World) -> str:
     """``4 ranks on 2 cores``, where the ranks of a node take turns on its cores; empty where none does."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import queue
 import select
 import socket
@@ -146,24 +147,22 @@ class Coordinator:
     def _admit(self, ranks: int) -> None:
         """Takes one caller in; who does not know the key, or is no rank that is missing, is turned away."""
         sock, _ = self._server.accept()
-        sock.setblocking(True)
-        _tune(sock)
-        limit = struct.pack("ll", _HELLO_S, 0)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-        connection = Connection(sock.detach())
-        try:
-            deliver_challenge(connection, self._key)
-            answer_challenge(connection, self._key)
-            hello = receive(connection, _LONGEST_HELLO)
-            rank = hello["rank"]
-            if not isinstance(rank, int) or not 0 <= rank < ranks or rank in self.peers:
-                raise OSError("no rank that is missing")
-        except (AuthenticationError, OSError, EOFError, KeyError):
-            connection.close()
-            return
-        handle = socket.socket(fileno=connection.fileno())
-        handle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 0))
-        handle.detach()
+        with sock:
+            sock.setblocking(True)
+            _tune(sock)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _HELLO_S, 0))
+            connection = Connection(os.dup(sock.fileno()))
+            try:
+                deliver_challenge(connection, self._key)
+                answer_challenge(connection, self._key)
+                hello = receive(connection, _LONGEST_HELLO)
+                rank = hello["rank"]
+                if not isinstance(rank, int) or not 0 <= rank < ranks or rank in self.peers:
+                    raise OSError("no rank that is missing")
+            except (AuthenticationError, OSError, EOFError, KeyError):
+                connection.close()
+                return
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 0))
         self.peers[rank] = Peer(rank, connection, hello, f"rank {rank}")
 
     def ask(self, messages: Mapping[int, Message], deadline_s: float) -> dict[int, Any]:
