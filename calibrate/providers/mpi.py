@@ -36,6 +36,29 @@ def availability() -> Availability:
     )
 
 
+def start() -> Any:
+    """MPI, started; ``leave`` ends it. Limits: it does not load -> NoHardwareError"""
+    try:
+        import mpi4py
+
+        mpi4py.rc.thread_level = "serialized"
+        mpi4py.rc.finalize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise NoHardwareError(f"mpi4py cannot be used ({error}).", install_mpi()) from error
+    return MPI
+
+
+def leave() -> None:
+    """End MPI where it runs; a peer that died cannot hold this process for more than 5 s."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is None or not mpi.Is_initialized() or mpi.Is_finalized():
+        return
+    leaving = threading.Thread(target=mpi.Finalize, daemon=True)
+    leaving.start()
+    leaving.join(_FINALIZE_S)
+
+
 class Mpi(HostCollectives, RawCollectives):
     """Blocking MPI collectives. One communicator a group, in the order of its ranks."""
 
@@ -46,19 +69,13 @@ class Mpi(HostCollectives, RawCollectives):
 
         Limits: a rank that mpirun did not start, or another number of ranks -> NoHardwareError
         """
-        import mpi4py
-
-        mpi4py.rc.thread_level = "serialized"
-        mpi4py.rc.finalize = False
-        from mpi4py import MPI
-
-        world = MPI.COMM_WORLD
+        self._mpi, self._rank = start(), place.rank
+        world = self._mpi.COMM_WORLD
         if (world.size, world.rank) != (place.ranks, place.rank):
             raise NoHardwareError(
                 f"MPI sees rank {world.rank} of {world.size}, this job rank {place.rank} of {place.ranks}.",
                 "start the ranks with mpirun, or let `perfmodel calibrate` start them.",
             )
-        self._mpi, self._rank = MPI, place.rank
         self._groups[tuple(range(world.size))] = world
 
     def open_group(self, ranks: Sequence[int]) -> None:
@@ -93,14 +110,9 @@ class Mpi(HostCollectives, RawCollectives):
         self._group(ranks).Reduce_scatter_block(as_numpy(send), as_numpy(recv))
 
     def close(self) -> None:
-        """Leave MPI; a peer that died cannot hold it for more than 5 s."""
-        mpi = getattr(self, "_mpi", None)
-        if mpi is None or mpi.Is_finalized():
-            return
+        """Leave MPI."""
         self._groups.clear()
-        leaving = threading.Thread(target=mpi.Finalize, daemon=True)
-        leaving.start()
-        leaving.join(_FINALIZE_S)
+        leave()
 
     def _call(self, one: BufferLayout, variant: str, group: Any) -> Call:
         if one.operation == "all_to_all" and variant == "uneven":

@@ -8,18 +8,16 @@ import re
 import secrets
 import signal
 import socket
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
-from calibrate.machine.libraries import install_mpi
+from calibrate.providers import mpi
 from calibrate.ranks import process
 from calibrate.ranks.control import Coordinator, say_nothing
 from calibrate.ranks.rank import JOIN_S, serve
 from calibrate.ranks.team import RankTeam, TeamRequest
-from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError
+from perfmodel.errors import BadInputError, PerfmodelError
 
 _FIRST_PORT, _PORTS = 20000, 12000
 """Below 32768: Linux gives those above to whoever connects."""
@@ -143,7 +141,7 @@ class ExternalTeam(RankTeam):
         try:
             if not launcher.port:
                 meeting = {"host": host, "port": coordinator.port, "key": key.hex()}
-                _mpi().COMM_WORLD.bcast({**meeting, "node": process.node_identity()}, 0)
+                mpi.start().COMM_WORLD.bcast({**meeting, "node": process.node_identity()}, 0)
             super().__init__(
                 coordinator,
                 launcher.ranks,
@@ -162,7 +160,7 @@ class ExternalTeam(RankTeam):
         super().close()
         self._own.join(JOIN_S if not self.lost else 1.0)
         if not self.lost:
-            _leave_mpi()
+            mpi.leave()
 
     def _serve_own(self, port: int, key: bytes) -> None:
         try:
@@ -191,35 +189,15 @@ def follow(launcher: Launcher, say: Callable[[str], None] = say_nothing) -> None
         signal.signal(number, signal.SIG_IGN)
     host, port, key = launcher.host, launcher.port, launcher.key
     if not port:
-        meeting = _mpi().COMM_WORLD.bcast(None, 0)
+        meeting = mpi.start().COMM_WORLD.bcast(None, 0)
         same = meeting["node"] == process.node_identity()
         host, port = _LOCALHOST if same else meeting["host"], meeting["port"]
         key = bytes.fromhex(meeting["key"])
     serve(host, port, key, launcher.rank, late=late)
-    _leave_mpi()
+    mpi.leave()
 
 
 def _end_with(launcher: Launcher, number: int) -> None:
     """A launcher that is killed takes this process along. SLURM's step daemon sees to that itself."""
     if launcher.name != "srun":
         process.die_with_parent(os.getppid(), number)
-
-
-def _mpi() -> Any:
-    """MPI, started; it is ended by ``_leave_mpi`` or by the provider that used it."""
-    try:
-        import mpi4py
-
-        mpi4py.rc.thread_level = "serialized"
-        mpi4py.rc.finalize = False
-        from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:
-        raise NoHardwareError(f"mpi4py cannot be used ({error}).", install_mpi()) from error
-    return MPI
-
-
-def _leave_mpi() -> None:
-    if "mpi4py.MPI" in sys.modules:
-        mpi = sys.modules["mpi4py.MPI"]
-        if mpi.Is_initialized() and not mpi.Is_finalized():
-            mpi.Finalize()

@@ -44,11 +44,14 @@ def run_external(command: Sequence[str], **variables: str) -> subprocess.Popen[s
     )
 
 
-def test_ranks_that_mpirun_started() -> None:
+@pytest.mark.parametrize("here", [2, 1])
+def test_ranks_that_mpirun_started(here: int) -> None:
+    """One rank of two on this node, as Open MPI would say it: MPI then tells where they meet."""
     usable("mpi")
     mpirun = find_mpirun()
     assert mpirun is not None
-    lines, _ = seen_by([run_external([mpirun, "-n", "2", *CALLER, "mpi", "2", "10"])])
+    said = ["env", f"OMPI_COMM_WORLD_LOCAL_SIZE={here}"]
+    lines, _ = seen_by([run_external([mpirun, "-n", "2", *said, *CALLER, "mpi", "2", "10"])])
     check_lines(lines)
 
 
