@@ -220,8 +220,9 @@ def test_sections_of_the_model_that_code_and_pages_name_are_there() -> None:
     assert not named
 
 
-def test_files_that_the_model_page_names_are_there() -> None:
-    text = (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
+def test_files_that_the_pages_of_the_model_name_are_there() -> None:
+    pages = (ROOT / "docs").glob("model*.md")
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
     named = set(re.findall(r"`([a-z_]+(?:/[a-z_]+)+\.py)`", text))
     assert len(named) > 30
     assert not [
