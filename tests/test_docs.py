@@ -194,23 +194,28 @@ def test_test_command_is_one_line_and_pinned() -> None:
     assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9_.+!-]+", name) for name in names), names
 
 
+def anchors(page: Path) -> set[str]:
+    """What a link to a section of a page may name: its headings as GitHub writes them, and its own marks."""
+    text = page.read_text(encoding="utf-8")
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    named = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return named | set(re.findall(r'<a id="([\w-]+)">', text))
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     for page in [*PAGES, ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md"]:
-        links = re.findall(r"\]\(([^)#\s]+)(?:#[\w-]+)?\)", page.read_text(encoding="utf-8"))
-        here = [one for one in links if "://" not in one and not one.startswith("reference/")]
-        lost = [one for one in here if not (page.parent / one).exists()]
-        assert not lost, f"{page.name}: {lost}"
+        links = re.findall(r"\]\(([^)#\s]*)(?:#([\w-]+))?\)", page.read_text(encoding="utf-8"))
+        here = [link for link in links if "://" not in link[0] and not link[0].startswith("reference/")]
+        for name, section in here:
+            to = page.parent / name if name else page
+            assert to.exists(), f"{page.name}: {name}"
+            assert not section or section in anchors(to), f"{page.name}: {name}#{section}"
 
 
-def test_sections_of_the_model_that_code_and_pages_name_are_there() -> None:
-    headings = re.findall(
-        r"^#+ (.+)$", (ROOT / "docs" / "model.md").read_text(encoding="utf-8"), re.MULTILINE
-    )
-    there = {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-    files = [*PAGES, ROOT / "benchmarks" / "README.md"]
-    files += [
-        path for room in ("perfmodel", "calibrate", "benchmarks") for path in (ROOT / room).rglob("*.py")
-    ]
+def test_sections_of_the_model_that_code_and_data_name_are_there() -> None:
+    there = anchors(ROOT / "docs" / "model.md")
+    rooms = [ROOT / room for room in ("perfmodel", "calibrate", "benchmarks", "data")]
+    files = [path for room in rooms for path in room.rglob("*") if path.suffix in (".py", ".toml", ".md")]
     named = {
         f"{path.relative_to(ROOT)}: #{anchor}"
         for path in files
@@ -218,6 +223,23 @@ def test_sections_of_the_model_that_code_and_pages_name_are_there() -> None:
         if anchor not in there
     }
     assert not named
+
+
+def test_history_and_the_pages_of_today_lead_to_each_other() -> None:
+    """What was tried has a date, and one line each way; the page of the equations stays short."""
+    history = (ROOT / "docs" / "history.md").read_text(encoding="utf-8")
+    sections = history.split("\n## ")[1:]
+    assert len(sections) > 8
+    for section in sections:
+        title, today = (
+            section.splitlines()[0],
+            re.search(r"^Today: .*\(([\w-]+\.md)#([\w-]+)\)\.$", section, re.M),
+        )
+        assert today and title.lower().replace(" ", "-") == today[2], title
+        assert f"(history.md#{today[2]})" in (ROOT / "docs" / today[1]).read_text(encoding="utf-8"), title
+        tried = re.findall(r"^- (.*)$", section, re.MULTILINE)
+        assert tried and all(re.match(r"\*\*2\d{3}-\d\d-\d\d, ", entry) for entry in tried), title
+    assert len((ROOT / "docs" / "model.md").read_text(encoding="utf-8").splitlines()) <= 1100
 
 
 def test_files_that_the_pages_of_the_model_name_are_there() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -215,24 +214,6 @@ def test_the_worst_group_is_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(within._FRAMES, "made steps", lambda: frame)
     found = within.held_out("made steps", "error", worst="machine", machine=["a", "b"])
     assert found.words == "30.0 % of 1 rows"
-
-
-def slug(heading: str) -> str:
-    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
-
-
-def test_every_anchor_that_code_points_to_exists() -> None:
-    headings = re.findall(
-        r"^#+ (.+)$", (ROOT / "docs" / "model.md").read_text(encoding="utf-8"), re.MULTILINE
-    )
-    known = {slug(heading) for heading in headings}
-    asked = set()
-    for folder in ("perfmodel", "calibrate", "data", "docs", "benchmarks"):
-        for path in (ROOT / folder).rglob("*"):
-            if path.suffix in {".py", ".toml", ".md"}:
-                asked |= set(re.findall(r"model\.md#([\w-]+)", path.read_text(encoding="utf-8")))
-    assert asked
-    assert not asked - known
 
 
 # numbers that docs/model.md quotes
