@@ -1,4 +1,4 @@
-"""Plans: which rank holds which part of which table, what a step of it costs, and what limits it."""
+"""Plans: which rank holds which part of which table, the time of a step, and what limits it."""
 
 from perfmodel.passes.cost import Evaluator
 from perfmodel.passes.loads import RESOURCES, Loads, ShardLoads

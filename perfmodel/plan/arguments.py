@@ -1,4 +1,4 @@
-"""Arguments of the planner's Python functions: each of its kind, or refused by its name."""
+"""Checks of the arguments of the planner's Python functions: wrong types and names are refused by name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "overrides": ((Mapping,), 'a dict such as {"nvlink_bytes_per_s": 900e9}.'),
     "for_torchrec": ((bool, np.bool_), "True or False."),
 }
-"""Arguments that are no plain text: what they may be, and in words."""
+"""Arguments that are not plain text: the types that they may have, and those types in words."""
 
 _OPTIONAL = frozenset(
     ("kernels", "backend", "clock", "optimizer", "payload", "tier", "constraints", "overrides")
@@ -38,9 +38,9 @@ _OPTIONAL = frozenset(
 
 
 def check_names(options: Mapping[str, Any], function: Callable[..., Any], *more: Callable[..., Any]) -> None:
-    """Refuse an option that nobody takes as Python refuses an argument of ``function``.
+    """Refuse an option that no function takes, with the error that Python raises for ``function``.
 
-    more  functions that take the rest. Limits: an unknown name -> TypeError with the nearest known one
+    more  further functions that take options. Limits: an unknown name -> TypeError with the nearest name
     """
     known = {name for of in (function, *more) for name in inspect.signature(of).parameters} - {"options"}
     for name in options:
@@ -50,7 +50,7 @@ def check_names(options: Mapping[str, Any], function: Callable[..., Any], *more:
 
 
 def check_kinds(**given: Any) -> None:
-    """Limits: an argument that is not of its kind -> BadInputError that says what it may be"""
+    """Limits: an argument of a wrong type -> BadInputError that says what it may be"""
     for name, value in given.items():
         kinds, words = _KINDS.get(name, _TEXT)
         items = value if isinstance(value, Sequence) and name in ("only", "without", "tier") else ()
@@ -60,7 +60,7 @@ def check_kinds(**given: Any) -> None:
 
 
 def check_per_node(gpus_per_node: int | None, machine: Machine) -> None:
-    """Limits: more GPUs of a node than the machine has there -> BadInputError"""
+    """Limits: more GPUs per node than the machine has -> BadInputError"""
     if gpus_per_node is not None and gpus_per_node > machine.gpus_per_node:
         raise BadInputError(
             f"gpus_per_node {gpus_per_node} cannot be used.",
@@ -69,7 +69,7 @@ def check_per_node(gpus_per_node: int | None, machine: Machine) -> None:
 
 
 def whole(name: str, value: Any, words: str = "", least: int = 1) -> int:
-    """Limits: text, a bool, a number with a fraction, less than ``least`` -> BadInputError"""
+    """The value as an int. Limits: text, a bool, a fraction, less than ``least`` -> BadInputError"""
     try:
         found = operator.index(value)
     except TypeError:
@@ -80,14 +80,14 @@ def whole(name: str, value: Any, words: str = "", least: int = 1) -> int:
 
 
 def number(name: str, value: Any, words: str) -> float:
-    """Limits: text, a bool -> BadInputError"""
+    """The value as a float. Limits: text, a bool -> BadInputError"""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise BadInputError(f"{name} {value!r} cannot be used.", words)
     return float(value)
 
 
 def seconds(value: Any) -> float | None:
-    """A time limit; None: none. Limits: no number, none above 0, no end -> BadInputError"""
+    """A time limit [s]; None: no limit. Limits: not a number, 0 or less, infinite -> BadInputError"""
     if value is None:
         return None
     words = "seconds above 0, such as 10."

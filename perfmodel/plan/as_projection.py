@@ -1,4 +1,4 @@
-"""A plan of equal cuts as a projection: the same totals, bands and steps as the row-wise one has."""
+"""Plans with equal cuts as projections: with the same totals, bands and steps as a row-wise projection."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _PRICED = 500_000  # shards of tables whose loads are kept while ways are compar
 
 @dataclass(frozen=True, eq=False)
 class Compared:
-    """One way to shard: its answer, or why there is none.
+    """One way to shard: its answer, or why there is no answer.
 
-    alike  the plan; None where there is none;  answer  of row-wise the projection itself
+    alike  the plan; None if there is none;  answer  for row-wise, the projection itself
     memory_bytes  of the fullest GPU: rows and exchange buffers
-    fits  whether that is within the usable memory: only row-wise is answered where it is not
+    fits  whether that is within the usable memory: only row-wise has an answer if it is not
     """
 
     way: str
@@ -53,7 +53,7 @@ class Compared:
 
     @property
     def exchange(self) -> str | None:
-        """Its exchange by the name of a plan file."""
+        """Its exchange, by the name in plan files."""
         return self.alike.scheme.kind.key if self.alike else None
 
     @property
@@ -63,7 +63,7 @@ class Compared:
 
 
 def evaluator_of(base: Projection) -> Evaluator:
-    """Costs plans of the tables of a projection, on its machine, batch and GPUs.
+    """An evaluator of plans for the tables of a projection, on its machine, batch and GPUs.
 
     Limits: more than ``MOST_TABLES`` tables, or one memory for all -> BadInputError
     """
@@ -74,7 +74,7 @@ def evaluator_of(base: Projection) -> Evaluator:
 
 
 def evaluator_for(forward: Forward, work: Configs, at: int, tables: PlanTables) -> Evaluator:
-    """Costs plans of these tables at the batch and GPUs of one of many configurations."""
+    """An evaluator of plans for these tables, at the batch and GPUs of one of many configurations."""
     return Evaluator(
         forward.setting,
         tables,
@@ -89,7 +89,7 @@ def evaluator_for(forward: Forward, work: Configs, at: int, tables: PlanTables) 
 
 
 def tables_of(work: Configs, model: str, ids: Distribution = UNIFORM) -> PlanTables:
-    """The tables of one configuration, one by one. Limits: too many -> BadInputError"""
+    """The tables of one configuration, each with a name. Limits: too many -> BadInputError"""
     counts = [int(group.count.flat[0]) for group in work.groups]
     if sum(counts) > MOST_TABLES:
         raise BadInputError(
@@ -105,7 +105,7 @@ def tables_of(work: Configs, model: str, ids: Distribution = UNIFORM) -> PlanTab
 
 
 def compared(base: Projection, ways: Iterable[str] = WAYS) -> Iterator[Compared]:
-    """Each way to shard the tables of ``base``, a row-wise projection without a reduction of its own choice.
+    """Each way to shard the tables of ``base``, a row-wise projection without a user-chosen reduction.
 
     Row-wise is ``base`` itself; the others are plans of the same tables on the same GPUs.
     """
@@ -113,7 +113,7 @@ def compared(base: Projection, ways: Iterable[str] = WAYS) -> Iterator[Compared]
     schemes = [scheme for some in schemes_here(evaluator, asked).values() for scheme in some]
     priced = None
     if len(schemes) * evaluator.tables.kinds[0].size <= _PRICED:
-        with contextlib.suppress(NoCalibrationError):  # that of one: each by itself then
+        with contextlib.suppress(NoCalibrationError):  # if an exchange is unknown, each way alone
             priced = spread_evenly(evaluator, schemes)
     for way in asked:
         found = best_alike(evaluator, way, base.gpu_count.usable_bytes, priced=priced)
@@ -121,7 +121,7 @@ def compared(base: Projection, ways: Iterable[str] = WAYS) -> Iterator[Compared]
 
 
 def compared_way(base: Projection, evaluator: Evaluator, way: str, found: Alike | Impossible) -> Compared:
-    """One way by the best of its plans."""
+    """One way, with the answer of its best plan."""
     if way == ROW_WISE:
         plan = None if isinstance(found, Impossible) else found
         return Compared(way, plan, base, base.gpu_count.memory_bytes, fits=base.gpu_count.fits)
@@ -131,7 +131,7 @@ def compared_way(base: Projection, evaluator: Evaluator, way: str, found: Alike 
 
 
 def winner(found: Iterable[Compared]) -> Compared:
-    """The fastest that fits, or of none that fit the fastest; of equals the simpler (earlier in ``WAYS``)."""
+    """The fastest way that fits, or of all if none fits; among equals the simpler (earlier in ``WAYS``)."""
     best: Compared | None = None
     known = list(found)
     for each in [each for each in known if each.fits and each.answer] or known:
@@ -145,8 +145,8 @@ def winner(found: Iterable[Compared]) -> Compared:
 
 
 def undecided(found: Iterable[Compared]) -> tuple[Compared, ...]:
-    """Ways that fit and are slower than the winner, but not beyond the band of the difference, the fastest
-    first (``differences.shared_difference_band``).
+    """Ways that fit and are slower than the winner, but within the band of the difference; fastest first
+    (``differences.shared_difference_band``).
 
     Limits: nothing shards -> none;  a way with the winner's very plan -> left out
     """
@@ -165,9 +165,9 @@ def undecided(found: Iterable[Compared]) -> tuple[Compared, ...]:
 
 def is_slower(slower: Projection, best: Projection, scale: float = 1.0, best_scale: float = 1.0) -> bool:
     """Whether a time is longer than another beyond the band of their difference
-    (``differences.shared_difference_band``). Two machines share no cause: each has its own band as one.
+    (``differences.shared_difference_band``). Two machines share no cause of error.
 
-    scale, best_scale  what a second of each costs: then it is that which is compared
+    scale, best_scale  cost per second of each, to compare costs instead of times
     """
     machines = [answer.setting.machine.name for answer in (slower, best)]
     both = []
@@ -179,7 +179,7 @@ def is_slower(slower: Projection, best: Projection, scale: float = 1.0, best_sca
 
 
 def _curve(row: StepRow) -> str:
-    """Whose constants a step's time has: of an exchange its collective's curve, of a kernel its cause."""
+    """Cause of error of a step's time: the curve of its collective, or the cause of its kernel."""
     return row.cause if row.is_kernel else f"{row.collective} {STEPS[row.name].ranks}"
 
 
@@ -191,7 +191,7 @@ def _memory(found: Alike) -> float:
 
 
 def projection_of(base: Projection, evaluator: Evaluator, found: Alike) -> Projection:
-    """The projection of a plan: slowdown and band against the same local look-up as ``base``."""
+    """The projection of a plan: slowdown and band relative to the same local look-up as ``base``."""
     cost, totals = found.cost, base.totals
     held = int(np.argmax(found.memory.total_bytes))
     low, high = slowdown_band(by_cause(cost.rows), base.local)
@@ -252,7 +252,7 @@ def _fullest_part(evaluator: Evaluator, found: Alike) -> float:
 
 
 def planned_projection(base: Projection, found: Planned) -> Projection:
-    """The same of a plan whose tables differ in how they are cut; of training the time and the steps."""
+    """The projection of a plan whose tables are cut differently; for training, time and steps only."""
     best = found.found
     alike = Alike("plan", best.plan.placements[0].scheme, best.plan, best.cost, best.memory)
     answer = projection_of(base, found.evaluator, alike)
@@ -261,7 +261,7 @@ def planned_projection(base: Projection, found: Planned) -> Projection:
 
 
 def _light_time(evaluator: Evaluator, rows: Iterable[StepRow], time_s: float, local_s: float) -> float:
-    """Least time at datasheet rates and without latency (``bounds``): the local look-up and the links."""
+    """Least time at datasheet rates without latency (``bounds``): the local look-up and the links [s]."""
     steps, light = {step.name: step for step in evaluator.steps}, evaluator.times.light_time
     sent = [row for row in rows if row.collective]
     links = sum(float(light(steps[row.name], np.asarray(row.payload_bytes))) for row in sent)

@@ -1,4 +1,4 @@
-"""A resource on the busiest rank of a pass: the table that has the most of it, and letters of its bytes."""
+"""A resource on the busiest rank of a pass: the table with the most of it, and the letters of its bytes."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _R = Resource
 class RankTables:
     """Bytes of every resource that tables have on one rank.
 
-    names   of the tables;  count  [T] tables that are like each;  shards  [T] of each on the rank
-    loads   [T, K] bytes;  everywhere  [T, K] those of them that every rank has
-    cut     the quantities of the scheme of a table, by its index
+    names   of the tables;  count  [T] number of equal tables;  shards  [T] of each on the rank
+    loads   [T, K] bytes;  everywhere  [T, K] part of them that every rank has
+    cut     returns the quantities of a table's scheme, by its index
     """
 
     setting: Setting
@@ -46,7 +46,7 @@ class RankTables:
 
     @staticmethod
     def of_plan(evaluator: Evaluator, plan: Plan, rank: int) -> RankTables:
-        """Every table of a plan by itself."""
+        """Tables of a plan, each by itself."""
         some = np.arange(len(evaluator.tables))
         each = evaluator.shard_loads(some, *plan.schemes)
         tables, ranks = plan.shards
@@ -63,7 +63,7 @@ class RankTables:
 
     @staticmethod
     def of_rows(answer: Projection) -> RankTables:
-        """Equal tables of a row-wise projection together, by the name of the first."""
+        """Tables of a row-wise projection, equal tables together under the name of the first."""
         forward, work = answer.forward, answer.work
         kind = forward.kinds(work)
         cuts = [forward.cut(work, group, kind) for group in work.groups]
@@ -78,8 +78,8 @@ class RankTables:
 class Busiest:
     """A resource on a rank, and the table that has the most of it there.
 
-    shards  of that table on the rank, at most those that the equation counts one by one: 0 of one whose
-            hot rows alone are there
+    shards  of that table on the rank, at most the number that the equation counts one by one; 0 if the rank
+            only has its hot rows
     """
 
     tables: RankTables
@@ -92,32 +92,32 @@ class Busiest:
 
     @cached_property
     def table(self) -> int:
-        """Its index: that of the table with the most of it."""
+        """Index of the table with the most bytes of the resource."""
         return int(np.argmax(self.by_table))
 
     @property
     def alike(self) -> int:
-        """Tables like it, each with as much."""
+        """Number of tables equal to it, each with as many bytes."""
         return int(self.tables.count[self.table])
 
     @property
     def table_count(self) -> int:
-        """Tables that have some of it there."""
+        """Number of tables with any bytes of the resource on the rank."""
         return int(np.sum(self.tables.count[self.by_table > 0]))
 
     @property
     def table_bytes(self) -> float:
-        """Of it, on the rank."""
+        """Bytes of the resource from this table on the rank."""
         return float(self.by_table[self.table]) / self.alike
 
     @property
     def kind(self) -> Exchange:
-        """How it is exchanged."""
+        """Exchange of this table."""
         return Exchange(int(self.cut.kind[0]))
 
     @property
     def shards(self) -> int:
-        """Of the table on the rank; 1 of what every rank has of it."""
+        """Shards of the table on the rank; 1 for a resource that every rank has."""
         everywhere = whole_of(self.resource) in EVERY_RANK or self.kind == Exchange.DP
         return (
             1 if everywhere or self.resource == _R.COPIED_GRADIENTS else int(self.tables.shards[self.table])
@@ -130,7 +130,7 @@ class Busiest:
 
     @cached_property
     def hot_bytes(self) -> float:
-        """What the copies of the table's hot rows add to the equation of its parts."""
+        """Bytes that replicas of the table's hot rows add to the equation of its parts."""
         cut = self.cut
         if not cut.hot[0] or self.kind == Exchange.DP:
             return 0.0
@@ -143,24 +143,24 @@ class Busiest:
 
     @property
     def _summed(self) -> float:
-        """Bytes of the sum of the table's parts; 0 of one that comes whole."""
+        """Bytes of summing the table's partial bags; 0 for a table whose bags arrive whole."""
         if self.kind not in (Exchange.RB, Exchange.SPARSE) or self.cut.r[0] == 1:
             return 0.0
         return float(bytes_of(_R.LOCAL_SUM).asked(self.values().__getitem__))
 
     @property
     def counted(self) -> bool:
-        """Whether the equation of parts counts at all, beside what hot rows add."""
+        """Whether the equation of parts counts at all, besides the hot rows."""
         return self.shards > 0 and (not self.hot_bytes or self.resource != _R.LOCAL_SUM or self._summed > 0)
 
     @property
     def shard_bytes(self) -> float:
-        """What the equation of a shard, or of the table on every rank, gives."""
+        """Bytes by the equation of a shard, or of the table on every rank."""
         return (self.table_bytes - self.hot_bytes) / max(self.shards, 1)
 
     @property
     def id_bytes(self) -> float:
-        """Of one id; with the weight of its row, where that goes along; of a weight in its own exchange."""
+        """Bytes of an id, with the weight of its row if both are sent together; or of a weight sent apart."""
         plain, weighted = _first(self.cut.id_bytes), _first(self.cut.ids)
         if whole_of(self.resource) in (_R.WEIGHTS_SENT, _R.WEIGHTS_RECEIVED):
             return weighted - plain
@@ -172,7 +172,7 @@ class Busiest:
         return plain if alone else weighted
 
     def recorded(self) -> Recorded:
-        """What the table has of it on the rank: the equation of a shard times its shards, with hot rows."""
+        """Bytes of the table on the rank, recorded: the equation of a shard, times shards, plus hot rows."""
         values = self.values()
 
         @cache
@@ -193,7 +193,7 @@ class Busiest:
         return number + hot if self.counted else hot
 
     def values(self) -> dict[str, float]:
-        """Every letter of the equations but constants of the software."""
+        """Values of all letters in the equations, except constants of the software."""
         cut, resource, kind = self.cut, whole_of(self.resource), self.kind
         G, g, B, r, c, elements = map(_first, (cut.G, cut.g, cut.B, cut.r, cut.c, cut.elements))
         L, D, q, index, w = map(_first, (cut.L, cut.D, cut.q, cut.index, cut.w))
@@ -201,11 +201,11 @@ class Busiest:
         if resource == _R.DEDUPLICATE:
             L += float(cut.hot_L[0])
         if resource == _R.CONVERT_IN and r == G and kind in (Exchange.RS, Exchange.TWO_LEVEL):
-            r = 1.0  # summed by reduce-scatters over all
+            r = 1.0  # reduced by reduce-scatter over all ranks
         elif kind == Exchange.TWO_LEVEL and resource in BY_DOMAIN:
             r = max(r / g, 1.0)
         if not index and resource != _R.REQUESTS_SENT:
-            c = 1.0  # of bags it counts their positions
+            c = 1.0  # for bags it counts their indices
         stored = w if resource in _STORED else _first(cut.gradient)
         known = {
             "G": G, "B": B, "L": L, "D": D, "U": float(cut.U[0]),
@@ -222,7 +222,7 @@ class Busiest:
         return known
 
     def _gathered(self, values: dict[str, float]) -> dict[str, float]:
-        """Rows looked up, bags (or rows) written, and bytes of one: a row's are what is left of all bytes."""
+        """Rows looked up, bags (or rows) written, and bytes of each; a row's bytes are the remainder."""
         model, kind, resource = self.cut.model, self.kind, self.resource
         G, B, L, U, r = (values[name] for name in ("G", "B", "L", "U", "parts"))
         whole = values["D"] if resource == _R.POOL_DRAM else values["elements"]
@@ -245,15 +245,15 @@ class Busiest:
 
     @cached_property
     def _updated(self) -> tuple[float, float, float]:
-        """Look-ups whose gradients are read, rows that are updated, and bytes of the update of one."""
+        """(look-ups whose gradients are read, rows updated, bytes of updating one row)."""
         training = self.cut.model.training
-        assert training is not None  # the step is of a backward pass
+        assert training is not None  # the step belongs to a backward pass
         read, touched, row = self.cut.updated(training)
         return float(read[0]), float(touched[0]), float(row[0])
 
 
 def given(letter: str, value: float, meaning: str = "") -> Recorded:
-    """A number of the question, or one that follows from it."""
+    """A number that the question gives, or that follows from it."""
     unit = BYTES if letter in _BYTES_EACH or (letter in LETTERS and LETTERS[letter].unit == "B") else PLAIN
     return Recorded(value, unit, symbol=letter, meaning=meaning or MEANINGS.get(letter, ""))
 
@@ -267,14 +267,14 @@ def software(setting: Setting, letter: str) -> Recorded | None:
 
 
 def _first(value: Any) -> float:
-    """Of a number, or of an array with that of one table."""
+    """The number itself, or the first element of an array."""
     return float(np.asarray(value).flat[0])
 
 
 _BYTES_EACH = ("r", "id", "o", "x")
 _WITHOUT = {"q": 1.0, "copies": 1.0, "columns": 1.0, "index_bytes": 0.0}
-"""Letters that an equation does not have where they change nothing."""
+"""Letters that an equation omits at these values, where they have no effect."""
 _STORED = (_R.ROWS_SENT, _R.ROWS_RECEIVED)
 _AS_STORED = (*_STORED, _R.COPIED_GRADIENTS)
-"""In whose bytes w is not that of a pooled element in any case: rows, and gradients of copies."""
+"""Resources for which w is not the size of a pooled element: rows, and gradients of replicas."""
 _WITHOUT_WEIGHTS = (_R.DEDUPLICATE, _R.REQUESTS_SENT, _R.REQUESTS_RECEIVED, _R.SORT)

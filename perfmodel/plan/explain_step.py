@@ -1,4 +1,4 @@
-"""One step of a pass, explained: the bytes of the busiest GPU's largest table, and the time of all."""
+"""One step of a pass, explained: the bytes of the largest table on the busiest GPU, and the step's time."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from perfmodel.schema.tiers import LFU, SSD, UVM, UVM_CACHING, Tier
 from perfmodel.units import counted, format_bytes, format_time
 
 _EVEN = 1.0005
-"""Busiest over mean below which all GPUs have as much."""
+"""Busiest over mean load below which all GPUs count as equal."""
 _NAMED = 5
-"""Tables that are named one by one."""
+"""Most tables that are named individually."""
 
 
 def explain_step(answer: Projection, name: str) -> Explanation:
@@ -44,7 +44,7 @@ def explain_alike_step(answer: Projection, evaluator: Evaluator, found: Alike, n
 
 
 def explain_plan_step(evaluator: Evaluator, plan: Plan, cost: StepCost, name: str) -> Explanation:
-    """The step of a plan that ``name`` means, and which tables have the most of it where it is busiest.
+    """The step of a plan that ``name`` means, with the tables that have most of it on the busiest rank.
 
     Limits: as ``find_step``
     """
@@ -81,18 +81,18 @@ def _pass_of(answer: Projection) -> Pass:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """A row-wise pass of which all ranks have as much. what  it is: a projection"""
+    """A row-wise pass, in which all ranks have equal loads. what  kind of the answer: a projection"""
 
     whole: Pass
     what: str
     answer: Projection
 
     def step(self, name: str) -> tuple[StepRow, tuple[str, ...]]:
-        """The step that a name means, and what is said of it."""
+        """The step that a name means, and remarks on it."""
         return find_step(self.whole.steps, name, self.what), ()
 
     def kind(self, name: str) -> Step:
-        """What a step is."""
+        """The definition of a step."""
         return STEPS[name]
 
     def loads(self, rank: int) -> Any:
@@ -104,24 +104,24 @@ class _Rows:
         return RankTables.of_rows(self.answer)
 
     def launches(self, step: Step) -> int:
-        """Of a kernel."""
+        """Number of launches of a kernel."""
         return 1
 
     def below(self, row: StepRow) -> Explanation:
-        """A step of the tier."""
+        """The explanation of a step of the tier."""
         forward, work = self.answer.forward, self.answer.work
         assert forward.tier is not None
         ids = float(work.id_bytes[0])
         return explain_tier(Reader(forward, self.whole.gpus, ids, forward.tier, self.loads(row.rank)), row)
 
     def words(self, step: Step) -> Iterator[str]:
-        """What else is said of a step."""
+        """Further remarks on a step."""
         yield from ()
 
 
 @dataclass(frozen=True, eq=False)
 class _Planned:
-    """A pass of which every rank holds what a plan gives it. what  it is: a projection, or a plan"""
+    """A pass of a plan, in which ranks differ. what  kind of the answer: a projection, or a plan"""
 
     whole: Pass
     what: str
@@ -129,7 +129,7 @@ class _Planned:
     plan: Plan
 
     def step(self, name: str) -> tuple[StepRow, tuple[str, ...]]:
-        """The step that a name means, and what is said of it: a gather may hide that of another memory."""
+        """The step that a name means, and remarks on it: a gather may hide the gather of another memory."""
         longer = next((row for row in self.whole.steps if row.beside), None)
         meant = meant_steps(name)[0]
         if longer is None or meant == longer.name or meant not in (GATHER_HOST, GATHER):
@@ -140,7 +140,7 @@ class _Planned:
         return hidden, (f"hidden behind {longer.label}, which takes {format_time(longer.time_s)}",)
 
     def kind(self, name: str) -> Step:
-        """What a step is."""
+        """The definition of a step."""
         return self.evaluator.steps_by_name.get(name, STEPS[name])
 
     def loads(self, rank: int) -> Any:
@@ -152,12 +152,12 @@ class _Planned:
         return RankTables.of_plan(self.evaluator, self.plan, rank)
 
     def launches(self, step: Step) -> int:
-        """Of a kernel: one for each group of tables that TorchRec looks up by itself."""
+        """Number of launches of a kernel: one for each group of tables that TorchRec looks up separately."""
         e = self.evaluator
         return int(e.times.launches(e.loads(self.plan).most)) if step.grouped else 1
 
     def below(self, row: StepRow) -> Explanation:
-        """A step of tiers, on the GPU that waits longest."""
+        """The explanation of a step of tiers, on the GPU that waits longest."""
         e, below = self.evaluator, self.evaluator.model.below
         assert below is not None
         in_place = row.name == GATHER_HOST
@@ -169,7 +169,7 @@ class _Planned:
         return explain_tier(reader, row, tuple(self._whose(row, lfu=below.policy == LFU)))
 
     def _whose(self, row: StepRow, *, lfu: bool) -> Iterator[str]:
-        """Whose rows they are, and what they share."""
+        """Remarks on the tables whose rows they are, and on shared caches."""
         tables, ranks = self.plan.shards
         kinds = [IN_PLACE] if row.name == GATHER_HOST else [ON_SSD if row.name in OF_SSDS else CACHED]
         if row.name == UPDATE_HOST or (lfu and IN_PLACE in kinds):  # LFU takes in no row
@@ -186,7 +186,7 @@ class _Planned:
             yield f"they share one cache, of the mean of their shares of rows: {listed} %"
 
     def words(self, step: Step) -> Iterator[str]:
-        """Which sets of exchanges and launches TorchRec runs."""
+        """Remarks on TorchRec's sets of exchanges and launches."""
         yield from _sets_words(self.evaluator, self.plan, self.whole, step)
         yield from _launch_words(self.evaluator, self.plan, step)
 
@@ -205,7 +205,7 @@ def _explain(of: _Rows | _Planned, name: str) -> Explanation:
         terms = (*_head(whole, step), *made)
         working = (*working_lines(named("S", size, "")), *apart)
         return explained(whole, step, Payload(Equation.of(SPLITS.law, SPLITS.text), terms, working))
-    loads = of.loads(step.rank)  # the time is taken at DRAM of a gather, else the larger of sent and received
+    loads = of.loads(step.rank)  # a gather is timed by DRAM bytes, others by the larger of sent and received
     resource = kind.resources[0] if kind.gathers else max(kind.resources, key=lambda each: float(loads[each]))
     busiest = Busiest(of.tables(step.rank), resource)
     number, count = busiest.recorded(), busiest.table_count
@@ -231,7 +231,7 @@ def _explain(of: _Rows | _Planned, name: str) -> Explanation:
 
 
 def _sets_words(evaluator: Evaluator, plan: Plan, whole: Pass, step: Step) -> Iterator[str]:
-    """Which other sets of exchanges TorchRec runs, beside that of which this step is one."""
+    """Remarks on the other sets of exchanges of TorchRec, besides the set of this step."""
     sets = evaluator.model.sets
     if sets is None or not step.collective:
         return
@@ -245,7 +245,7 @@ def _sets_words(evaluator: Evaluator, plan: Plan, whole: Pass, step: Step) -> It
 
 
 def _launch_words(evaluator: Evaluator, plan: Plan, step: Step) -> Iterator[str]:
-    """Which groups of tables TorchRec looks up by themselves."""
+    """Remarks on the groups of tables that TorchRec looks up separately."""
     groups = evaluator.model.groups
     if groups is None or not step.grouped:
         return
@@ -260,7 +260,7 @@ def _head(whole: Pass, step: StepRow) -> Iterator[Term]:
 
 
 def _passed(busiest: Busiest) -> Iterator[Term]:
-    """What the time of a gather is taken at: the bytes of all tables on the rank."""
+    """The bytes that determine the time of a gather: all tables on the rank."""
     whole = float(busiest.by_table.sum())
     yield Term("dram_bytes", whole, format_bytes(whole), "", "", "S: what misses the L2 cache")
     passed = float(busiest.tables.loads[:, busiest.resource + 1].sum())
@@ -270,7 +270,7 @@ def _passed(busiest: Busiest) -> Iterator[Term]:
 
 
 def _sum_words(busiest: Busiest, where: str) -> str:
-    """How the bytes of one table become S."""
+    """How the bytes of one table add up to S."""
     each, count, k = busiest.by_table, busiest.table_count, busiest.shards
     total, own = format_bytes(float(each.sum())), format_bytes(busiest.table_bytes)
     several = f", {k} shards of it" if k > 1 else ""
@@ -281,7 +281,7 @@ def _sum_words(busiest: Busiest, where: str) -> str:
 
 
 def _which_words(busiest: Busiest) -> Iterator[str]:
-    """The tables with the most of it on the busiest GPU."""
+    """The tables with most bytes on the busiest GPU."""
     each, names = busiest.by_table, busiest.tables.names
     order = [t for t in np.argsort(-each, kind="stable").tolist() if each[t] > 0]
     shown = [f"{names[t]} {format_bytes(float(each[t]))}" for t in order[:_NAMED]]
@@ -291,7 +291,7 @@ def _which_words(busiest: Busiest) -> Iterator[str]:
 
 
 def _with_beside(found: Explanation) -> Explanation:
-    """With the side of a gather from two memories that this one hides."""
+    """The explanation, with the side of a gather from two memories that this side hides."""
     row = found.step
     if not row.beside:
         return found

@@ -30,11 +30,11 @@ _COUNTED = {step.name: step.counted for step in BELOW_HBM}
 
 @dataclass(frozen=True)
 class Reader:
-    """Who reads a tier.
+    """The GPUs and tables that read a tier.
 
     basis  constants and machine;  gpus  of the pass;  id_bytes  of an id
-    tier   of the rows, and the policy of the cache;  loads  [K] bytes of the GPU that waits longest
-    both   rate of the link while as many rows cross the other way, over that of one way [-]
+    tier   of the rows, with the cache's policy;  loads  [K] bytes of the GPU that waits longest
+    both   rate of the link while as many rows cross in the other direction, over its rate alone [-]
     """
 
     basis: PassBasis
@@ -45,31 +45,31 @@ class Reader:
     both: float = 1.0
 
     def machine(self, symbol: str, key: str) -> Recorded:
-        """A value of the machine."""
+        """A value of the machine, recorded."""
         quantity = self.basis.setting.machine.quantity(key)
         return recorded_quantity(symbol, quantity, f"{key}: {ALL_KEYS[key].meaning}")
 
     def constant(self, symbol: str, key: str) -> Recorded:
-        """A constant of the software."""
+        """A constant of the software, recorded."""
         quantity = self.basis.setting.constants.quantity(key)
         return recorded_quantity(symbol, quantity, f"{key}: {quantity.why}")
 
     def shared(self, what: str) -> Recorded:
-        """GPUs of a node that read, or write, at once."""
+        """Number of GPUs of a node that read, or write, at once, recorded."""
         sharers = float(TierTimes(self.basis).sharers(float(self.gpus)))
         return Recorded(sharers, symbol="g", meaning=f"GPUs of a node that {what} at once")
 
     def moved(self, step: str) -> float:
-        """Bytes that cross the link in a step, or of the ids that are looked for."""
+        """Bytes that cross the link in a step, or bytes of the ids that are looked up."""
         return float(self.loads[_COUNTED[step]])
 
     def on_the_wire(self, step: str) -> float:
-        """Bytes that cross with the headers of their packets."""
+        """Bytes that cross the link with the headers of their packets."""
         return float(self.loads[_COUNTED[step] + 1])
 
 
 def explain_tier(reader: Reader, step: StepRow, words: Sequence[str] = ()) -> Explanation:
-    """Of one of ``steps.BELOW_HBM``. words  that follow the working"""
+    """The explanation of one of ``steps.BELOW_HBM``. words  lines after the working"""
     title = f"{step.label} on {counted(reader.gpus, 'GPU')} of {reader.basis.setting.machine.name}"
     bytes_of, letters = _bytes(step, reader.tier.policy == LFU)
     if step.name in _LOOK_UPS:
@@ -91,7 +91,7 @@ def explain_tier(reader: Reader, step: StepRow, words: Sequence[str] = ()) -> Ex
 
 
 def _bytes(step: StepRow, lfu: bool) -> tuple[Equation, str]:
-    """Equation of the bytes, in letters that the time does not have, and those letters."""
+    """(equation of the bytes in letters that the time does not use, those letters)."""
     if step.name == UPDATE_HOST:
         return Equation.of(ex.touched_rows, "S = touched (row + state)"), "touched row state"
     law: Callable[..., Any] = set_caches.lru_batch_misses
@@ -136,7 +136,7 @@ _OF_BYTES = {
     "P(gap=k)": "chance that a row is asked for again after k batches, and not before",
     "e_k": "chance that a row has left its set after k batches (evicted_between)",
 }
-"""Letters of the bytes; what has no value here differs by table and row."""
+"""Letters of the bytes; a letter without a value here differs by table and row."""
 
 
 def _looked(reader: Reader, step: StepRow) -> TimeParts:

@@ -27,7 +27,7 @@ _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 def _exchange(name: object, info: ValidationInfo) -> Exchange:
-    """By any name that it has had; of the table that is read."""
+    """The exchange, by any name that it ever had, in the table being read."""
     found = exchange_named(name) if isinstance(name, str) else None
     if found is None:
         words = ", ".join((*(kind.facts.word for kind in EXCHANGED), DATA_PARALLEL))
@@ -36,7 +36,7 @@ def _exchange(name: object, info: ValidationInfo) -> Exchange:
 
 
 class _Entry(BaseModel):
-    """One table of a plan file; ``sharding`` says in a word what the rest says, or nothing.
+    """One table of a plan file; ``sharding`` is optional: a name for what the other fields say.
 
     memory  hbm, uvm, or uvm-caching with the share of its rows that its cache holds (``parse_tier``)
     """
@@ -68,7 +68,7 @@ class _File(BaseModel):
 
 
 def plan_record(plan: Plan, made_for: MadeFor | None = None) -> dict[str, Any]:
-    """A plan as plain data: what ``write_plan`` writes; with what it was made for, where that is known."""
+    """A plan as plain data, as ``write_plan`` writes it; with the question it answers, if known."""
     return {
         "schema_version": SCHEMA_VERSION,
         "model": plan.tables.model,
@@ -93,12 +93,12 @@ def plan_record(plan: Plan, made_for: MadeFor | None = None) -> dict[str, Any]:
 
 
 def write_plan(plan: Plan, path: Path, made_for: MadeFor | None = None) -> None:
-    """The plan as JSON, whole or not at all. Limits: a path that cannot be written -> BadInputError"""
+    """Write the plan as JSON, whole or not at all. Limits: a path that cannot be written -> BadInputError"""
     write_whole_text(path, json.dumps(plan_record(plan, made_for), indent=1) + "\n", _WHAT)
 
 
 def read_made_for(path: Path) -> MadeFor | None:
-    """What the plan in a file was made for. Limits: not said there, a plan for TorchRec -> None"""
+    """The question that the plan in a file answers. Limits: not stated, or a plan for TorchRec -> None"""
     document = read_document(path)
     said = document.get("made_for") if isinstance(document, dict) else None
     if said is None:
@@ -110,9 +110,9 @@ def read_made_for(path: Path) -> MadeFor | None:
 
 
 def read_model(path: Path) -> str:
-    """Name of the tables that the plan in a file is for; also of a plan for TorchRec.
+    """Name of the tables of the plan in a file; also for a plan for TorchRec.
 
-    Limits: no plan, or one that does not say -> BadInputError
+    Limits: not a plan, or a plan that does not state it -> BadInputError
     """
     document = read_document(path)
     _check_kind(document, str(path))
@@ -131,12 +131,12 @@ def read_plan(path: Path, tables: PlanTables) -> Plan:
 
 
 def read_document(path: Path) -> object:
-    """What the JSON of a plan file holds. Limits: not JSON -> BadInputError"""
+    """The parsed JSON of a plan file. Limits: not JSON -> BadInputError"""
     return read_json(path, _WHAT)
 
 
 def plan_from(document: object, tables: PlanTables, where: str = "given") -> Plan:
-    """A plan of these tables from ``plan_record``'s data; errors as ``read_plan``."""
+    """A plan of these tables from the data of ``plan_record``; errors as in ``read_plan``."""
     if isinstance(document, dict) and document.get("kind") == "torchrec-plan":
         raise BadInputError(
             f"{_WHAT} {where} is for TorchRec: it says nothing about exchanges.",
@@ -178,7 +178,7 @@ def plan_from(document: object, tables: PlanTables, where: str = "given") -> Pla
 
 
 def _check_kind(document: object, where: str) -> None:
-    """Limits: a calibration, or nothing that only a plan has -> BadInputError that says so"""
+    """Limits: a calibration, or nothing that belongs to a plan -> BadInputError that says so"""
     if not isinstance(document, dict):
         return
     if "calibration_id" in document:

@@ -1,4 +1,4 @@
-"""Answers of the planner for programs: a plan, or plans on several numbers of GPUs, as pandas frames."""
+"""Answers of the planner in Python: a plan, or plans on several numbers of GPUs, as pandas frames."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ IN_PYTHON = naming_arguments(
         "--model": "tables",
     }
 )
-"""Errors name arguments where they name options of the command."""
+"""Rewrites error messages to name arguments instead of the command's options."""
 
 
 @dataclass(frozen=True, eq=False)
 class TablePlan:
-    """A plan and what it costs, as frames.
+    """A plan and its cost, as frames.
 
-    question  what was asked;  answer  the plan, its cost and its bound (``answer.found``)
+    question  the question;  answer  the plan, its cost and its bound (``answer.found``)
     """
 
     question: PlanQuestion
     answer: Planned
 
     def __repr__(self) -> str:
-        """What it is of, its time and its bound, on a line."""
+        """One line: the question, the time and the bound."""
         of = f"{counted(len(self.plan.tables), 'table')} on {counted(self.plan.gpus, 'GPU')}"
         bound = f"none listed below {format_time(self.bound_s)}"
         return f"<TablePlan of {of}: {format_time(self.time_s)}, {bound}{_said(stopped=self.stopped)}>"
 
     @property
     def stopped(self) -> bool:
-        """Whether Ctrl-C ended the search: this is the best plan until then."""
+        """Whether Ctrl-C ended the search early: this is the best plan up to then."""
         return self.answer.found.stopped == "interrupt"
 
     @property
@@ -67,7 +67,7 @@ class TablePlan:
 
     @property
     def bound_s(self) -> float:
-        """No plan of the listed schemes takes less [s] (``answer.listed_schemes``)."""
+        """Lower bound: no plan of the listed schemes takes less [s] (``answer.listed_schemes``)."""
         return self.answer.found.bound_s
 
     @property
@@ -126,25 +126,25 @@ class TablePlan:
         return pd.DataFrame([each.to_dict() for each in found])
 
     def to_dict(self) -> dict[str, Any]:
-        """What ``perfmodel plan --json`` prints of the plan, in SI units."""
+        """The JSON document of ``perfmodel plan --json`` for this plan, in SI units."""
         return self.answer.to_dict()
 
     def write(self, path: str | Path) -> None:
-        """The plan as a file that ``perfmodel plan --plan`` reads; a file of that name is overwritten."""
+        """Write the plan to a file that ``perfmodel plan --plan`` reads; an existing file is overwritten."""
         write_plan(self.plan, Path(path), self.answer.made_for)
 
 
 @dataclass(frozen=True, eq=False)
 class TableScaling:
-    """The same tables on several numbers of GPUs.
+    """Plans of the same tables on several numbers of GPUs.
 
-    found  with the plans (``found.points``);  knee  GPUs, None: there is none (``scaling.knee_of``)
+    found  with the plans (``found.points``);  knee  GPUs; None if there is no knee (``scaling.knee_of``)
     """
 
     found: Scaling
 
     def __repr__(self) -> str:
-        """What it is of, and the time of each plan, on a line."""
+        """One line: the question, and the time of each plan."""
         first = self.found.planned[0].answer
         assert first is not None
         times = (
@@ -158,12 +158,12 @@ class TableScaling:
 
     @property
     def stopped(self) -> bool:
-        """Whether Ctrl-C ended the search: further numbers of GPUs have no plan."""
+        """Whether Ctrl-C ended the search early: later numbers of GPUs have no plan."""
         return self.found.stopped
 
     @property
     def knee(self) -> int | None:
-        """The number of GPUs after which each further one adds less than half of one before."""
+        """The number of GPUs beyond which each further GPU adds less than half of the average before."""
         return self.found.knee
 
     @property

@@ -157,7 +157,7 @@ def question_of(
     time_limit_s: float | None = None,
     seed: int = 0,
 ) -> PlanQuestion:
-    """The question of ``plan_tables``, which describes the options.
+    """The question that ``plan_tables`` asks; its options are described there.
 
     Limits: an unknown objective, a number below 1, values that cannot be combined -> BadInputError
     """
@@ -242,7 +242,7 @@ def _table_set(tables: pd.DataFrame | TableSet | str | Path) -> TableSet:
 
 
 def _frame_of(tables: Any) -> pd.DataFrame:
-    """A frame of records, or of columns by name. Limits: anything else -> BadInputError"""
+    """A frame from a list of records, or from columns by name. Limits: anything else -> BadInputError"""
     import pandas as pd
 
     try:

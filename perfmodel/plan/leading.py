@@ -1,4 +1,4 @@
-"""The uniform sharding that leads an answer: the fastest that fits and somebody runs, beside row-wise."""
+"""The uniform sharding that leads an answer: the fastest that fits and is in use somewhere, and row-wise."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ from perfmodel.projections.sensitivity import (
 T = TypeVar("T")
 
 RUN = tuple(name for name, way in WAYS.items() if way.runs and not copied(way.exchange))
-"""Ways that somebody runs and that spread tables: what is said to be the best is one of them."""
+"""Ways that are in use somewhere and spread tables over GPUs: only these can lead an answer."""
 MOST_COMPARED = 1000
-"""Tables up to which every way is dealt to GPUs within a second or two."""
+"""Largest number of tables for which every way is packed onto GPUs, which takes a second or two."""
 _SAME = 1e-6
 AT_MOST = 16
-"""Times the GPUs that the rows alone need, up to which more are tried."""
+"""Multiple of the GPUs that the rows alone need, up to which more are tried."""
 _MORE = 1.25
 
 
 @dataclass(frozen=True, eq=False)
 class Leading:
-    """Of one question the best ways that fit, the fastest first, and its row-wise projection.
+    """The best ways for one question that fit, fastest first, and its row-wise projection.
 
-    best     none where nothing fits; of slower ones those that can matter beside it
-    unknown  ways that are not compared: no calibration knows their exchanges
-    enough   where nothing fits the GPUs that were given: how many would do, in words
+    best     empty if nothing fits; slower ways are included only if they may matter
+    unknown  ways that are not compared, because no calibration has their exchanges
+    enough   if nothing fits the given GPUs: how many would be enough, in words
     """
 
     base: Projection
@@ -67,30 +67,30 @@ class Leading:
 
     @property
     def answer(self) -> Projection:
-        """Of the best way; row-wise where none fits."""
+        """Projection of the best way; row-wise if none fits."""
         first = self.best[0].answer if self.best else None
         return first or self.base
 
     @property
     def way(self) -> str:
-        """The best."""
+        """Name of the best way."""
         return self.best[0].way if self.best else ROW_WISE
 
     @property
     def as_good(self) -> tuple[Compared, ...]:
-        """Slower ways inside the band of the difference: nobody can tell which is faster."""
+        """Slower ways within the band of the difference: they may be as fast as the best."""
         return undecided(self.best) if self.best else ()
 
     @cached_property
     def planned_answer(self) -> Projection | None:
-        """The answer of ``planned``."""
+        """``planned`` as a projection."""
         return planned_projection(self.base, self.planned) if self.planned else None
 
     @cached_property
     def planned(self) -> Planned | None:
-        """The best plan of a quick search, in which each of several tables has a sharding of its own.
+        """The best plan of a quick search, in which each of several tables may have its own sharding.
 
-        Limits: none is faster, equal tables, more than are compared, nothing fits -> None
+        Limits: no plan is faster, equal tables, too many tables, or nothing fits -> None
         """
         base = self.base
         if table_count(base) > MOST_COMPARED or len(base.work.groups) < 2:
@@ -104,12 +104,12 @@ class Leading:
 
     @cached_property
     def experiment(self) -> NextExperiment | None:
-        """The measurement that narrows the band of the answer most; none where nothing fits."""
+        """The measurement that would narrow the band of the answer most; None if nothing fits."""
         return next_experiment(self.answer) if self.best else None
 
     @cached_property
     def changes(self) -> tuple[Sensitivity, ...]:
-        """What other links, libraries and batches leave, each with the way that is best then."""
+        """Slowdowns with other links, libraries and batches, each with the way that is best then."""
         return of_hardware(self.answer, self._changed)
 
     def _changed(self, _: Projection, change: Change) -> Sensitivity | None:
@@ -138,13 +138,13 @@ class Leading:
 
 
 def leads(base: Projection) -> bool:
-    """Whether ways to shard are compared: tables in HBM on several GPUs, the exchange left to the model."""
+    """Whether ways to shard are compared: tables in HBM on several GPUs, no user-chosen exchange."""
     forward = base.forward
     return base.gpus > 1 and forward.memory is None and forward.tier is None and forward.reduction == AUTO
 
 
 def on_fewest(options: Mapping[str, Any]) -> Projection:
-    """Row-wise on the GPUs that a question has, or on the fewest that the best way fits.
+    """Row-wise on the given number of GPUs, or on the fewest GPUs that the best way fits.
 
     options  of ``project_one``
     """
@@ -157,9 +157,9 @@ def on_fewest(options: Mapping[str, Any]) -> Projection:
 def leading_on_enough(
     base: Projection, on_gpus: Callable[[int], Projection], of: Callable[[Projection], Leading] | None = None
 ) -> Leading:
-    """The best way, on the fewest GPUs that any way fits (``on_enough``), or on the GPUs that were given.
+    """The best way, on the given GPUs, or on the fewest that any way fits (``on_enough``).
 
-    of  finds it for a number of GPUs; None: ``leading``
+    of  computes it for a projection; None: ``leading``
     """
     if table_count(base) > MOST_COMPARED:
         return leading(base)
@@ -173,13 +173,13 @@ def on_enough(
     fits: Callable[[T], bool],
     ways: Sequence[str] = RUN,
 ) -> tuple[Projection, T]:
-    """What there is on the smallest number of GPUs that something fits: any in a node, or whole nodes.
+    """(projection, result) on the fewest GPUs where the result fits: any number in a node, or whole nodes.
 
-    base     row-wise, on as many GPUs as it needs: others may fit fewer, for they have smaller buffers
-    on_gpus  the same question with a number of GPUs;  on  what there is for a projection
-    ways     that it is about: numbers on which none can fit (``alike.may_fit``) are passed over
-    Limits: GPUs were given, or none fits up to ``AT_MOST`` times as many -> on those of ``base``;  nobody
-    measured so many, or they cannot be asked -> passed over
+    base     row-wise, on as many GPUs as it needs: other ways have smaller buffers and may fit fewer
+    on_gpus  asks the same question for a number of GPUs;  on  computes the result for a projection
+    ways     of the result: numbers of GPUs on which none can fit (``alike.may_fit``) are skipped
+    Limits: GPUs were given, or none fits up to ``AT_MOST`` times as many -> on the GPUs of ``base``;  numbers
+    of GPUs without measurements, or that are refused -> skipped
     """
     first = on(base)
     if base.work.given_gpus or base.gpus == 1:
@@ -190,7 +190,7 @@ def on_enough(
             if not _may_fit(like, gpus, ways):
                 return None
             there = on(more := _fewest(on_gpus(gpus)))
-        except (BadInputError, NoCalibrationError):  # fewer rows than GPUs, or a batch that they do not share
+        except (BadInputError, NoCalibrationError):  # fewer rows than GPUs, or an indivisible batch
             return None
         return (more, there) if fits(there) else None
 
@@ -213,17 +213,17 @@ def _may_fit(like: Projection, gpus: int, ways: Sequence[str]) -> bool:
 
 
 def _fewest(answer: Projection) -> Projection:
-    """With the words of how its number of GPUs came about: nobody gave it."""
+    """The answer, with words that explain its number of GPUs, which the user did not give."""
     which = "whole nodes that it fits" if answer.gpus > answer.gpu_count.gpus_per_node else "that it fits"
     count = replace(answer.gpu_count, needed=answer.gpus, rule=f"the fewest {which}")
     return replace(answer, gpu_count=count, totals=answer.totals | {"gpus_needed": float(answer.gpus)})
 
 
 def leading(base: Projection) -> Leading:
-    """The ways that fit, the fastest first: until no other can be as fast as the second.
+    """The ways that fit, fastest first, evaluated until no other way can be as fast as the second.
 
-    base  row-wise, with the reduction that is best for it
-    Limits: one GPU, too many tables to deal -> row-wise alone
+    base  row-wise, with its best reduction
+    Limits: one GPU, or too many tables to pack -> row-wise alone
     """
     mine = (Compared(ROW_WISE, None, base, base.gpu_count.memory_bytes),) if base.gpu_count.fits else ()
     if base.gpus == 1 or table_count(base) > MOST_COMPARED:
@@ -243,10 +243,10 @@ def leading(base: Projection) -> Leading:
 
 
 def leading_with_host(base: Projection, host: str | None, calibration: str | None) -> Leading:
-    """The ways that fit, the fastest with the host that issues them first.
+    """The ways that fit, fastest first, with the time of the host that issues them.
 
     host, calibration  as in ``hosted.host_costs``
-    Limits: no host -> ``leading``;  as that
+    Limits: no host -> ``leading``;  errors as in ``hosted.host_costs``
     """
     if host is None or base.gpus == 1 or table_count(base) > MOST_COMPARED:
         return leading(base)
@@ -259,12 +259,12 @@ def leading_with_host(base: Projection, host: str | None, calibration: str | Non
 
 
 def table_count(base: Projection) -> int:
-    """Tables of a projection."""
+    """Number of tables of a projection."""
     return int(sum(float(group.count.flat[0]) for group in base.work.groups))
 
 
 def _fastest_first(found: Sequence[Compared]) -> Iterator[Compared]:
-    """Of equally fast ways the simpler alone (earlier in ``WAYS``)."""
+    """The ways, fastest first; among equally fast ways only the simplest (earliest in ``WAYS``)."""
     last = 0.0
     order = list(WAYS)
     for each in sorted(found, key=lambda each: (_time(each), order.index(each.way))):
@@ -274,5 +274,5 @@ def _fastest_first(found: Sequence[Compared]) -> Iterator[Compared]:
 
 
 def _time(each: Compared) -> float:
-    """To six digits [s]."""
+    """Time rounded to six digits [s]."""
     return float(f"{each.answer.time_s:.6g}") if each.answer else 0.0

@@ -1,8 +1,8 @@
-"""The resource that limits a plan: what its steps would gain from a rate twice as high, or a latency halved.
+"""The resource that limits a plan: what its steps would gain from twice its rate, or half its latency.
 
 saving of a rate = sum over its steps of min((t - floor) / 2, t - t_beside)                           [s]
 saving of a latency = sum of floor / 2                                                                [s]
-t_beside: the other side of a gather from HBM and host memory, which then is all that is waited for
+t_beside: the other side of a gather from HBM and host memory, which remains when this side is faster
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ _HALF = 0.5
 
 @dataclass(frozen=True)
 class Limiting:
-    """The change of one resource that saves a plan most, if its tables stay where they are.
+    """The change of one resource that saves most time, with tables placed as they are.
 
-    name, words  of the change;  values  of the machine that make it, by key; none for the latency of
-    exchanges and what finds rows in a cache or equal ids, which are no values of a machine
+    name, words  of the change;  values  of the machine that make it, by key; None for the latency of
+    exchanges, of look-ups in a cache and of deduplication, which are not machine values
     saving_s      of a pass
     """
 
@@ -63,18 +63,18 @@ class Limiting:
 
     @property
     def option(self) -> str:
-        """The options that make the change; "" where there are none."""
+        """The command-line options that make the change; "" if there are none."""
         units = {key: "s" if key in _LAUNCHES else _COUNTS.get(key, "byte/s") for key in self.values}
         return " ".join(f"--set {key}={exact_text(x, units[key])}" for key, x in self.values.items())
 
 
 def limiting(answer: Planned) -> Limiting:
-    """Of an answer with at least one step."""
+    """The limiting resource of an answer with at least one step."""
     saved: dict[str, float] = {}
     for row in answer.found.cost.rows:
         rate, latency = _resources(row, answer)
         faster = _HALF * max(row.time_s - row.floor_s, 0.0)
-        faster = min(faster, row.time_s - row.beside_s)  # what runs beside it is left
+        faster = min(faster, row.time_s - row.beside_s)  # the other side remains
         saved[rate] = saved.get(rate, 0.0) + faster
         saved[latency] = saved.get(latency, 0.0) + _HALF * row.floor_s
     most = max(saved, key=lambda name: saved[name])
@@ -82,7 +82,7 @@ def limiting(answer: Planned) -> Limiting:
 
 
 def _resources(row: StepRow, answer: Planned) -> tuple[str, str]:
-    """The rate and the latency that a step waits for."""
+    """(rate, latency) that a step waits for, by key."""
     e = answer.evaluator
     if not row.is_kernel:
         inside = e.domain >= e.gpus or (row.name in STEPS and STEPS[row.name].ranks == INSIDE)
@@ -112,7 +112,7 @@ def _resources(row: StepRow, answer: Planned) -> tuple[str, str]:
 
 
 def _slowest_of_ssds(machine: Machine) -> str:
-    """Which of three values limits the reads per second (``tiers.ssd_reads_per_s``)."""
+    """Key of the value that limits the SSDs' reads per second (``tiers.ssd_reads_per_s``)."""
     value = machine.value
     rates = {
         "ssd_reads_per_s": value("ssd_reads_per_s"),

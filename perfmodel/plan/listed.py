@@ -1,4 +1,4 @@
-"""A plan as records, one a table: what CSV, frames and pages list."""
+"""A plan as records, one per table, for CSV, frames and pages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from perfmodel.plan.outcome import Planned
 
 
 def table_records(answer: Planned) -> list[dict[str, Any]]:
-    """One record a table, in the order of the model.
+    """One record per table, in the order of the model.
 
     Keys: table, rows, dim, sharding, exchange, row_parts, col_parts, hot_rows, memory, shard_bytes (in HBM,
     on each GPU that holds a part), ranks (a list; empty: all)

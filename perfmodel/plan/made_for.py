@@ -1,4 +1,4 @@
-"""What a plan was made for: all of a question that changes what the plan costs, as its file keeps it."""
+"""The question that a plan answers, as far as it affects the plan's cost, as stored in the plan's file."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from perfmodel.schema.calibration import load_calibration
 
 
 class MadeFor(BaseModel):
-    """What a plan was made for. A field that a file does not have is not known; None: the default.
+    """The question that a plan answers. A field that a file lacks is unknown; None is the default.
 
-    model_file     file of the tables where they are not shipped
-    machine, machine_file  its name, and its file where it is not shipped
-    overrides      machine values that were typed [SI];  batch  samples of a GPU
-    training       whether the pass was forward and backward;  optimizer  None: that of the pass
-    distribution   of the ids, or of each table's
+    model_file     file of the tables, if they are not shipped
+    machine, machine_file  its name, and its file if it is not shipped
+    overrides      machine values that the user set [SI];  batch  samples per GPU
+    training       whether the pass was forward and backward;  optimizer  None: the default of the pass
+    distribution   of all ids, or one per table
     backend        None: the library of the calibration or of the machine
-    reserve        share of the memory that tables may not use;  max_hbm_bytes  of each GPU's that they may
+    reserve        share of the memory that tables may not use;  max_hbm_bytes  usable bytes of each GPU
     dense          dense layers beside the plan, as typed
-    Others are the options of ``plan`` with these names.
+    The other fields are the options of ``plan`` with these names.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -50,7 +50,7 @@ class MadeFor(BaseModel):
 
     @staticmethod
     def of(evaluator: Evaluator, **more: Any) -> MadeFor:
-        """What an evaluator costs plans for; ``more`` fields that it does not know."""
+        """The question for which an evaluator computes costs; ``more`` adds fields that it does not know."""
         setting = evaluator.setting
         asked: dict[str, Any] = evaluator.asked
         machine, training = setting.machine, evaluator.model.training is not None
@@ -75,7 +75,7 @@ class MadeFor(BaseModel):
 
 
 def _backend(setting: Setting) -> str | None:
-    """The library, unless it is that of the calibration or of the machine."""
+    """Name of the library, if it is not the default of the calibration or of the machine."""
     own = setting.machine.default_backend
     if setting.calibration is not None:
         own = str(load_calibration(str(setting.calibration)).backend)

@@ -1,4 +1,4 @@
-"""The outcome of a search as plain data: a plan, why it is so, and what it is compared with."""
+"""The outcome of a search as plain data: a plan, the reasons for it, and comparisons."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ from perfmodel.units import format_bytes
 _MOST_REASONS = 400
 _LEAST_REASONS = 40  # of the heaviest tables, unless they take as much work as the search
 _TIERS = "each table whole in HBM or in one tier, with any share of its rows cached"
-_LEAST = 1e-300  # so that nothing is divided by 0
+_LEAST = 1e-300  # avoids division by 0
 _OF_STEP = {
     name: name
     for name in ("name", "collective", "time_s", "low_s", "high_s", "floor_s", "evidence", "limit", "library")
 } | {"bytes": "payload_bytes", "mean_bytes": "mean_bytes", "rank": "rank", "imbalance": "imbalance"}
-"""Keys of a step in the public schema, and where the row has them."""
+"""Keys of a step in the public schema, and the fields of the row."""
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """A plan that people have without a planner. time_s [s], cost; None where it does not fit in memory."""
+    """A plan made without a planner. time_s [s], cost; None if it does not fit in memory."""
 
     name: str
     time_s: float | None
@@ -60,10 +60,10 @@ class Baseline:
 
 @dataclass(frozen=True, eq=False)
 class AlikeTables:
-    """Equal tables that are sharded alike.
+    """Equal tables that are sharded in the same way.
 
     tables  their indices;  sharding  a name of ``SHARDINGS``;  memory_bytes  on each GPU that holds a part
-    reason  None where there are too many groups to try others for all of them
+    reason  None if there are too many groups to try other schemes for all
     """
 
     tables: tuple[int, ...]
@@ -75,10 +75,10 @@ class AlikeTables:
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """A plan, why it is so, and what it is compared with.
+    """A plan, the reasons for it, and comparisons.
 
-    constrained  whether rules said what tables may be: what is said of all plans is of those they allow
-    asked        the question, as a plan file keeps it; None: what the evaluator knows of it
+    constrained  whether rules limit the tables: statements on all plans are then on those that rules allow
+    asked        the question, as stored in a plan file; None: as far as the evaluator knows it
     """
 
     evaluator: Evaluator
@@ -90,12 +90,12 @@ class Planned:
 
     @property
     def made_for(self) -> MadeFor:
-        """What the plan was made for."""
+        """The question that the plan answers."""
         return self.asked or MadeFor.of(self.evaluator)
 
     @property
     def plan(self) -> Plan:
-        """The plan that was found."""
+        """The plan itself."""
         return self.found.plan
 
     @property
@@ -105,26 +105,26 @@ class Planned:
 
     @property
     def bound_over(self) -> str:
-        """Which plans the bound is over, in words."""
+        """The plans that the bound covers, in words."""
         plans = OF_TORCHREC if self.found.restricted else LISTED
         return f"{plans} that the constraints allow" if self.constrained else plans
 
     @property
     def listed_schemes(self) -> str:
-        """Which schemes those plans are made of, in words."""
+        """The schemes of those plans, in words."""
         words = TORCHREC_SCHEMES if self.found.restricted else LISTED_SCHEMES
         return words if self.evaluator.model.below is None else f"{words}; {_TIERS}"
 
     @property
     def given(self) -> bool:
-        """Whether the plan was not searched for."""
+        """Whether the plan was given by the user, not searched."""
         return self.found.stopped == "given"
 
     @cached_property
     def by_weight(self) -> tuple[AlikeTables, ...]:
-        """The groups by their share of the time or of the bytes, whichever is larger, the largest first.
+        """The groups by their share of time or bytes, whichever is larger, largest first.
 
-        The time of a group is what twice its loads, spread evenly, add to a pass that has nothing else.
+        The time of a group is what twice its loads, spread evenly, add to a pass without other tables.
         """
         plan, e, tables = self.plan, self.evaluator, np.arange(len(self.plan.tables))
         shards = np.array([p.ranks.size for p in plan.placements], dtype=np.float64)
@@ -139,7 +139,7 @@ class Planned:
         return tuple(self.groups[at] for at in np.argsort(-weight, kind="stable"))
 
     def ranks(self, group: AlikeTables) -> NDArray[np.int64]:
-        """Ranks that hold parts of a group's tables; empty where all do."""
+        """Ranks that hold parts of a group's tables; empty if all ranks do."""
         held = [self.plan.placements[t].ranks for t in group.tables]
         return np.unique(np.concatenate(held)) if held[0].size else np.zeros(0, dtype=np.int64)
 
@@ -205,7 +205,7 @@ class Planned:
 
 
 def _step(row: StepRow) -> dict[str, Any]:
-    """A step with who is the busiest in it."""
+    """A step with its busiest rank."""
     found = {key: getattr(row, name) for key, name in _OF_STEP.items()}
     return {**found, "evidence": str(row.evidence)}
 
@@ -221,7 +221,7 @@ def _scheme(scheme: Scheme) -> dict[str, Any]:
 
 
 def outcome_of(search: Search, found: Found) -> Planned:
-    """What a search found, with reasons and comparisons."""
+    """The outcome of a search, with reasons and comparisons."""
     assert search.best is not None
     spare = Budget(search.budget.work, search.budget.effort_s, stop=search.budget.cut_short)
     share = 0.0 if found.stopped == "interrupt" else shares.REASONS
@@ -235,11 +235,10 @@ def outcome_of(search: Search, found: Found) -> Planned:
 def given_outcome(
     evaluator: Evaluator, plan: Plan, limit_bytes: float, options: Options | None = None
 ) -> Planned:
-    """What a plan costs that was not searched for, with reasons and comparisons.
+    """The cost of a given plan, with reasons and comparisons.
 
-    options  that its tables may change to, its own among them, of ``of_other_plans``; None: all
-
-    Limits: a plan for other GPUs or domains, or that needs more than ``limit_bytes`` of one -> BadInputError
+    options  alternatives for its tables, including their own, for ``of_other_plans``; None: all
+    Limits: a plan for other GPUs or domains, or above ``limit_bytes`` on a GPU -> BadInputError
     """
     loads = evaluator.loads(plan)
     memory = evaluator.memory(plan, loads)
@@ -270,7 +269,7 @@ def given_outcome(
 
 
 def of_other_plans(evaluator: Evaluator) -> Evaluator:
-    """Costs other plans than one in a file for TorchRec: their tables have sharding types of their own."""
+    """An evaluator for other plans than the plan of a file for TorchRec, which has its own sharding types."""
     sets = evaluator.model.sets
     return evaluator if sets is None or sets.types is None else evaluator.exchanging(ExchangeSets())
 
@@ -286,7 +285,7 @@ def _outcome(state: Packing, found: Found, enough: Callable[[int], bool] = lambd
 def _groups(
     state: Packing, plan: Plan, least_s: float, enough: Callable[[int], bool]
 ) -> tuple[tuple[AlikeTables, ...], bool]:
-    """The groups with their reasons, and whether no Ctrl-C left some of these out."""
+    """(the groups with their reasons, whether none was left out because of Ctrl-C)."""
     o = state.options
     keys: dict[tuple[str, int], list[int]] = {}
     for t, placement in enumerate(plan.placements):
@@ -300,7 +299,7 @@ def _groups(
     found: list[PlanReason | None] = [None] * len(samples)
     tried = reasons(state, [samples[at] for at in heaviest], least_s)
     whole = False
-    with suppress(KeyboardInterrupt):  # the plan is worth more than what others would cost
+    with suppress(KeyboardInterrupt):  # the plan is worth more than the reasons
         for done, (at, reason) in enumerate(zip(heaviest, tried, strict=True)):
             found[at] = reason
             if enough(done):
@@ -315,7 +314,7 @@ def _groups(
 
 
 def _baselines(state: Packing) -> tuple[Baseline, ...]:
-    """Row-wise as TorchRec does it, and whole tables packed as evenly as they go."""
+    """Baselines: row-wise as TorchRec does it, and whole tables packed as evenly as possible."""
     evaluator, limit, found = state.evaluator, state.limit_bytes, []
     row_wise = uniform_plan(evaluator.tables, ROW_WISE, evaluator.gpus, evaluator.domain)
     found.append(_baseline(evaluator, ROW_WISE, row_wise, limit))

@@ -37,35 +37,35 @@ from perfmodel.units import format_count
 
 _OF_SETTING = ("backend", "clock", "scenario", "calibration", "kernels")
 COST_OPTIONS = (*_OF_SETTING, "gpus_per_node", "id_dtype", "payload", "optimizer", "sets")
-"""Options that say what a plan costs, by the names that ``Evaluator.on`` has."""
+"""Options that affect the cost of a plan, by their names in ``Evaluator.on``."""
 
 
 RESERVE = 0.15
-"""Share of the memory that tables may not use where nobody says it; with a limit, none of the GPU's."""
+"""Default share of the memory that tables may not use; with an explicit limit, 0 of the GPU's."""
 
 
 def costs_of(given: Mapping[str, Any], *, training: bool) -> dict[str, Any]:
-    """Those of ``COST_OPTIONS`` that are given; unasked, training keeps the state of row-wise Adagrad."""
+    """The given options that are in ``COST_OPTIONS``; training defaults to row-wise Adagrad."""
     asked = {name: given[name] for name in COST_OPTIONS if given.get(name) is not None}
     return {"optimizer": default_optimizer(training=training), **asked}
 
 
 def _quiet(best_s: float, bound_s: float) -> None:
-    """Nobody watches."""
+    """A watch that does nothing."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PlanQuestion:
-    """What is planned, and with what.
+    """A question to the planner.
 
-    batch       samples of one GPU;  total  of all GPUs, where that stays on other numbers of GPUs
+    batch       samples of one GPU;  total  of all GPUs, if that stays equal on other numbers of GPUs
     training    whether a pass is forward and backward
-    reserve     part of each GPU's memory that tables may not use;  most_bytes  the most that they may use
-    host_reserve  the same of the host memory; None: as much as of the GPUs'
-    rules       what tables must or may not be;  for_torchrec  whether TorchRec must run the plan
-    costs       what a plan costs (``costs_of``)
-    below       tiers that tables may be in beside the HBM
-    effort_s    counted work of a search [s];  time_limit_s  by the clock, which cuts it short [s]; None: none
+    reserve     share of each GPU's memory that tables may not use;  most_bytes  usable bytes of each GPU
+    host_reserve  share of the host memory; None: the same as of the GPUs'
+    rules       constraints on tables;  for_torchrec  whether TorchRec must be able to run the plan
+    costs       options that affect the cost of a plan (``costs_of``)
+    below       tiers besides the HBM that tables may be in
+    effort_s    counted work of a search [s];  time_limit_s  by the clock, ends it early [s]; None: no limit
     """
 
     tables: PlanTables
@@ -86,7 +86,7 @@ class PlanQuestion:
     below: Below | None = None
 
     def __post_init__(self) -> None:
-        """Limits: more GPUs than a plan says of each what it holds -> BadInputError"""
+        """Limits: more GPUs than a plan can list one by one -> BadInputError"""
         if self.gpus > MOST_PLANNED_GPUS:
             raise BadInputError(
                 f"a plan for {format_count(self.gpus)} GPUs is more than this model covers.",
@@ -94,20 +94,20 @@ class PlanQuestion:
             )
 
     def on(self, gpus: int, time_limit_s: float | None = None) -> PlanQuestion:
-        """The same on another number of GPUs."""
+        """The same question on another number of GPUs."""
         batch = self.batch if self.total is None else self.total // gpus
         return replace(self, gpus=gpus, batch=batch, time_limit_s=time_limit_s)
 
     @property
     def limit_bytes(self) -> float:
-        """Memory of each GPU that tables may use."""
+        """Memory of each GPU that tables may use [bytes]."""
         whole = self.machine.value("hbm_bytes")
         left = float(capacity.usable_bytes(whole, self.reserve))
         return left if self.most_bytes is None else min(self.most_bytes, left)
 
     @cached_property
     def setting(self) -> Setting:
-        """The machine with its curves. Limits: none are known -> NoCalibrationError"""
+        """The machine with its curves. Limits: no curves -> NoCalibrationError"""
         asked = {name: self.costs.get(name) for name in _OF_SETTING}
         return load_setting(
             self.machine,
@@ -120,7 +120,7 @@ class PlanQuestion:
 
     @cached_property
     def constraints(self) -> Constraints | None:
-        """The rules for these tables on these GPUs; None where there is none."""
+        """The rules for these tables on these GPUs; None without rules."""
         if not self.rules:
             return None
         basis = PassBasis(self.setting, self.costs.get("gpus_per_node"), self.costs.get("payload"))
@@ -129,7 +129,7 @@ class PlanQuestion:
 
     @cached_property
     def evaluator(self) -> Evaluator:
-        """Costs plans of the tables. Limits: as ``Evaluator``"""
+        """An evaluator for the tables. Limits: as ``Evaluator``"""
         tables = self.constraints.tables if self.constraints else self.tables
         rest = {name: value for name, value in self.costs.items() if name not in _OF_SETTING}
         rest.setdefault("sets", ExchangeSets() if self.for_torchrec else None)
@@ -140,7 +140,7 @@ class PlanQuestion:
 
     @property
     def made_for(self) -> MadeFor:
-        """What a plan that answers this was made for."""
+        """The question, as stored in the file of a plan that answers it."""
         usual = RESERVE if self.most_bytes is None else 0.0
         unasked = self.reserve == usual and self.host_reserve == RESERVE
         reserve = None if unasked else float(self.reserve)
@@ -148,9 +148,9 @@ class PlanQuestion:
         return MadeFor.of(self.evaluator, reserve=reserve, max_hbm_bytes=most)
 
     def options(self, more: Sequence[Scheme] = ()) -> Options:
-        """What the tables may be, with one scheme more of each that is allowed; whatever types a file has.
+        """Options of the tables, and a further scheme per table if allowed; types in a file are ignored.
 
-        Limits: tables that fit nowhere, or may be nothing -> BadInputError
+        Limits: tables that do not fit, or have no allowed option -> BadInputError
         """
         named = self.constraints.named() if self.constraints else ()
         evaluator = of_other_plans(self.evaluator)
@@ -161,7 +161,7 @@ class PlanQuestion:
         return within_nodes(listed, evaluator, self.limit_bytes)
 
     def search(self, watch: Watch = _quiet, more: Sequence[Scheme] = ()) -> Search:
-        """A search that has not begun. Limits: as ``options``"""
+        """A search, not yet started. Limits: as ``options``"""
         kind = Search if self.below is None else TieredSearch
         return kind(
             self.evaluator,
@@ -175,7 +175,7 @@ class PlanQuestion:
         )
 
     def search_like(self, plan: Plan, watch: Watch = _quiet) -> Search:
-        """A search that has not begun, and tries the schemes of a plan of the same tables on any GPUs.
+        """A search, not yet started, that also tries the schemes of a plan of the same tables on any GPUs.
 
         Limits: as ``options``
         """
@@ -185,10 +185,10 @@ class PlanQuestion:
         return search
 
     def answer(self, watch: Watch = _quiet, like: Plan | None = None) -> Planned:
-        """The best plan that a search finds.
+        """The best plan of a search.
 
         like  a plan of the same tables on other GPUs, whose schemes are tried here too
-        Where none is found that fits, one that fits is looked for as for training, whose prices are others.
+        If no plan fits, the search is repeated as for training, whose prices differ.
         Limits: none fits -> BadInputError
         """
         search = self.search(watch) if like is None else self.search_like(like, watch)
@@ -203,9 +203,9 @@ class PlanQuestion:
         return replace(found, constrained=self.constraints is not None, asked=self.made_for)
 
     def given(self, plan: Plan) -> Planned:
-        """What a plan costs.
+        """The outcome of a given plan.
 
-        Limits: of other tables or GPUs, too large, against the rules -> BadInputError
+        Limits: a plan for other tables or GPUs, too large, or against the rules -> BadInputError
         """
         if self.evaluator.model.sets is not None:  # as TorchRec runs it, if it can
             plan = plan_of(torchrec.torchrec_plan(self.evaluator, plan), self.tables)
@@ -217,7 +217,7 @@ class PlanQuestion:
         return replace(found, constrained=True, asked=self.made_for)
 
     def recosted(self, plan: Plan) -> float | None:
-        """Time of a plan of the same tables here [s]; None where it does not fit, or GPUs are others."""
+        """Time of a plan of the same tables here [s]; None if it does not fit, or GPUs differ."""
         e = self.evaluator
         if (plan.gpus, plan.domain) != (e.gpus, e.domain):
             return None

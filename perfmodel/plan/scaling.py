@@ -1,4 +1,4 @@
-"""How a plan scales: the same tables on several numbers of GPUs, the knee, and a batch to begin with."""
+"""How a plan scales: the same tables on several numbers of GPUs, the knee, and a batch to start with."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from perfmodel.plan.question import PlanQuestion
 Array = NDArray[np.float64]
 
 HALF = 0.5
-"""Of what a GPU does on average: a further GPU that adds less is beyond the knee."""
+"""A further GPU that adds less than this share of the average GPU is beyond the knee."""
 NEARLY_ALL = 0.9
-"""Of the samples per second that any batch reaches: the batch to begin with has as many."""
+"""Share of the largest samples per second over all batches that the batch to start with reaches."""
 ROUGH = 0.1
-"""Of a plan's time: where more may be left to gain, the plan is rough, and no knee rests on it."""
+"""Share of a plan's time: a plan with a larger gap to its bound is rough, and no knee is based on it."""
 _OF_PLAN = (
     *("time_s", "low_s", "high_s", "samples_per_s", "gpu_samples_per_s", "added", "memory_bytes"),
     *(
@@ -45,11 +45,11 @@ _STOPPED = "stopped before there was a plan"
 class ScalePoint:
     """The tables on one number of GPUs.
 
-    answer        the plan; None where there is none, and ``why`` says so
-    added         samples per second that each GPU added since the row before brings, over the average there
-                  on average [-]; None of the first
-    batch         least of the powers of two with ``NEARLY_ALL`` of the samples per second that this plan
-                  reaches with any of them that fits;  batch_samples_per_s  with it
+    answer        the plan; None if there is none, and ``why`` says so
+    added         samples per second that each GPU since the row before adds, over the average per GPU there
+                  [-]; None for the first
+    batch         the least power of two that reaches ``NEARLY_ALL`` of the samples per second that this plan
+                  reaches with any that fits;  batch_samples_per_s  with it
     """
 
     gpus: int
@@ -61,26 +61,26 @@ class ScalePoint:
 
     @property
     def samples_per_s(self) -> float:
-        """Of all GPUs; 0 without a plan."""
+        """Samples per second of all GPUs; 0 without a plan."""
         if self.answer is None:
             return 0.0
         return self.answer.evaluator.batch * self.gpus / self.answer.found.cost.time_s
 
     @property
     def rough(self) -> bool:
-        """Whether more than ``ROUGH`` of the time may be left to gain."""
+        """Whether the gap to the bound is more than ``ROUGH`` of the time."""
         return self.answer is not None and self.answer.found.gap > ROUGH
 
     @property
     def most_samples_per_s(self) -> float:
-        """Of a plan that is not rough those that it has; else those that no listed plan exceeds."""
+        """Samples per second of a plan that is not rough; else their upper limit over all listed plans."""
         if self.answer is None or not self.rough:
             return self.samples_per_s
         bound_s = self.answer.found.bound_s
         return self.answer.evaluator.batch * self.gpus / bound_s if bound_s > 0 else np.inf
 
     def to_dict(self) -> dict[str, Any]:
-        """A row of the public schema; null where there is no plan."""
+        """A row of the public schema; null without a plan."""
         numbers: dict[str, Any] = dict.fromkeys(_OF_PLAN)
         if self.answer is not None:
             found = self.answer.found
@@ -107,12 +107,12 @@ class ScalePoint:
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
-    """The same tables on several numbers of GPUs, fewest first.
+    """Plans of the same tables on several numbers of GPUs, fewest first.
 
-    knee    GPUs: see ``knee_of``; None where there is none, or where rough plans leave it open
-    unsure  GPUs whose rough plans leave it open; empty where none does
+    knee    GPUs: see ``knee_of``; None if there is none, or rough plans leave it open
+    unsure  GPUs whose rough plans leave it open; empty if none do
     stopped whether Ctrl-C ended it: the points after that have no plan
-    total   samples of all GPUs, where each has its part of them; None: each GPU has as many
+    total   samples of all GPUs together, if the batch is global; None: equal samples per GPU
     """
 
     points: tuple[ScalePoint, ...]
@@ -123,7 +123,7 @@ class Scaling:
 
     @property
     def planned(self) -> list[ScalePoint]:
-        """Those with a plan."""
+        """Points with a plan."""
         return [point for point in self.points if point.answer is not None]
 
     def to_dict(self) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class Scaling:
 
 
 def added_by_gpu(gpus: ArrayLike, samples_per_s: ArrayLike) -> Array:
-    """What each further GPU adds, over what a GPU did on average before [-], shape [n - 1].
+    """Gain of each further GPU, over the average GPU before [-], shape [n - 1].
 
         (S_i - S_(i-1)) / (N_i - N_(i-1)) / (S_(i-1) / N_(i-1))               [-]
 
@@ -157,10 +157,10 @@ def added_by_gpu(gpus: ArrayLike, samples_per_s: ArrayLike) -> Array:
 
 
 def knee_of(gpus: Sequence[int], samples_per_s: Sequence[float]) -> int | None:
-    """The number of GPUs after which, for the first time, each further one adds less than ``HALF``.
+    """The first number of GPUs beyond which each further GPU adds less than ``HALF``.
 
     gpus  increasing
-    Limits: one number, or every step adds ``HALF`` or more -> None
+    Limits: one number of GPUs, or every step adds at least ``HALF`` -> None
     """
     if len(gpus) < 2:
         return None
@@ -171,12 +171,12 @@ def knee_of(gpus: Sequence[int], samples_per_s: Sequence[float]) -> int | None:
 def sure_knee(
     gpus: Sequence[int], least: Sequence[float], most: Sequence[float]
 ) -> tuple[int | None, tuple[int, ...]]:
-    """The knee, whatever the samples per second are from ``least`` to ``most``; else what leaves it open.
+    """(knee for any samples per second between ``least`` and ``most``, GPUs that leave it open).
 
-    What a GPU adds rises with the samples after it and falls with those before it: the ends decide.
-    least, most  samples per second, of each number of GPUs
-    Limits: least = most -> ``knee_of``;  a step that may add ``HALF`` and may not -> None, the numbers of
-            GPUs at its ends whose samples are not known
+    The gain of a GPU rises with the samples after it and falls with those before it: the ends decide.
+    least, most  samples per second, for each number of GPUs
+    Limits: least = most -> ``knee_of``;  a step that may or may not add ``HALF`` -> None, and the numbers of
+            GPUs at its ends whose samples are not certain
     """
     for at in range(len(gpus) - 1):
         here, after = at, at + 1
@@ -197,9 +197,9 @@ def scale(
 ) -> Scaling:
     """Plans on each number of GPUs: each search has the whole effort, and a share of the time limit.
 
-    A search begins with the schemes of the plan before too.
+    A search also starts from the schemes of the plan before.
 
-    tell  while it searches: GPUs, best plan so far [s], bound [s]
+    tell  called during the search with (GPUs, best plan so far [s], bound [s])
     Limits: too few GPUs for the tables -> a point without a plan;  no number is enough -> BadInputError;
             Ctrl-C -> the points so far, KeyboardInterrupt before there is a plan
     """
@@ -247,9 +247,9 @@ def scale(
 
 
 def batch_to_begin_with(question: PlanQuestion, answer: Planned) -> tuple[int, float]:
-    """A batch and its samples per second: see ``ScalePoint``. The plan stays; it is not searched anew.
+    """A batch and its samples per second: see ``ScalePoint``. The plan is kept; there is no new search.
 
-    Limits: no other batch fits -> the one of the question
+    Limits: no other batch fits -> the batch of the question
     """
     e, plan = answer.evaluator, answer.plan
     now = e.batch * e.gpus / answer.found.cost.time_s

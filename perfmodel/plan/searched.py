@@ -1,4 +1,4 @@
-"""The planner's search for the tables of a projection, on its machine, batch and GPUs."""
+"""A planner's search for the tables of a projection, on its machine, batch and GPUs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def searched_plan(
     *,
     training: bool = False,
 ) -> Planned:
-    """The best plan that a search of so much counted work finds, with its cost and memory.
+    """The best plan of a search with so much counted work, with its cost and memory.
 
-    base    says machine, GPUs, batch, ids and curves;  tables  its own, one by one
-    tiers   below the HBM that tables may be in too;  training  a step forward and backward, also
-            where ``base`` is a forward pass
-    Limits: none fits -> BadInputError;  Ctrl-C -> KeyboardInterrupt, whatever was found
+    base    gives machine, GPUs, batch, ids and curves;  tables  its own, each with a name
+    tiers   below the HBM that tables may be in too;  training  whether a step is forward and backward, also
+            if ``base`` is a forward pass
+    Limits: none fits -> BadInputError;  Ctrl-C -> KeyboardInterrupt, even if there is a plan
     """
     asked, forward, work = base.question, base.forward, base.work
     assert asked is not None
@@ -59,5 +59,5 @@ def searched_plan(
     )
     planned = found.answer()
     if planned.found.stopped == "interrupt":
-        raise KeyboardInterrupt  # a search keeps its best: nobody wants it any more
+        raise KeyboardInterrupt  # the search returns its best plan, but the user wants to stop
     return planned

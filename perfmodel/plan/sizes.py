@@ -1,4 +1,4 @@
-"""Which way to shard wins at which size of the tables."""
+"""The best way to shard for each total size of the tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SIZES = (80e9, 160e9, 320e9, 640e9, 1.28e12, 2.5e12, 5e12, 10e12, 20e12, 50e12, 
 
 @dataclass(frozen=True, eq=False)
 class Size:
-    """One size: the row-wise projection, and every way beside it."""
+    """One size: the row-wise projection, and every other way."""
 
     table_bytes: float
     base: Projection
@@ -27,12 +27,12 @@ class Size:
 
     @property
     def undecided(self) -> tuple[Compared, ...]:
-        """Slower ways whose difference from the best is within its band."""
+        """Slower ways that differ from the best by less than the band of the difference."""
         return undecided(self.found)
 
     @property
     def second(self) -> Compared | None:
-        """The fastest of those that are slower; None where nothing is sharded, or nothing else goes."""
+        """The fastest way that is slower than the best; None on one GPU, or without other ways."""
         best = self.best
         assert best.answer is not None
         if self.base.gpus == 1:
@@ -45,7 +45,7 @@ _SAME = 1e-6
 
 
 def by_size(ask: Callable[[float], Projection], sizes: tuple[float, ...] = SIZES) -> Iterator[Size]:
-    """Every size compared. ``ask`` gives the row-wise projection of tables of that many bytes."""
+    """Comparison at every size. ``ask`` returns the row-wise projection for tables of that many bytes."""
     for table_bytes in sizes:
         base = ask(table_bytes)
         yield Size(table_bytes, base, tuple(compared(base)))

@@ -1,5 +1,5 @@
-"""What would change a plan: what limits it, more GPUs, NVLink, switches, memory, shorter bags, more samples;
-each planned anew."""
+"""What-ifs of a plan: the limiting resource, more GPUs, NVLink, switches, memory, shorter bags, more samples; each
+with a new search."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _MORE_SAMPLES = 4
 _PAYLOAD = "payload"
 _SAME = 5e-4  # of a time: a difference that is not printed
 EFFORT = 0.5
-"""Of the effort of a search: what the searches with changes have together."""
+"""Share of a search's effort that all what-if searches have together."""
 
 
 @dataclass(frozen=True, eq=False)
 class WhatIf:
-    """One change, and the plan with it.
+    """One change, and the best plan with it.
 
-    name       of what limits the plan (``plan.limiting``), cards, nvlink-domain, of other switches
+    name       of the limiting resource (``plan.limiting``), cards, nvlink-domain, of other switches
                (``OtherFabric``), memory, payload or batch
-    limits     whether it is of what limits the plan
-    words      what changes;  option  that makes the change; "" where no option does
-    time_s     of the plan with it, a pass; None where there is none, or no search looked for it
-    why        there is none, or fp16 takes longer; else ""
+    limits     whether it changes the limiting resource
+    words      what changes;  option  that makes the change; "" if there is none
+    time_s     of a pass with the change; None if there is no plan, or no search ran
+    why        there is no plan, or fp16 takes longer; else ""
     samples_per_s  of all GPUs
-    cut_short  whether the time limit left none for a search
+    cut_short  whether the time limit left no time for a search
     """
 
     name: str
@@ -52,21 +52,21 @@ class WhatIf:
     limits: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """SI units."""
+        """Plain values for JSON, in SI units."""
         return dict(vars(self))
 
 
 def what_ifs(question: PlanQuestion, answer: Planned, ends: Deadline) -> tuple[WhatIf, ...]:
-    """The changes: the better of the plan that is known with each, and of what a part of the effort finds.
+    """The changes: for each, the better of the known plan and the plan of a search with part of the effort.
 
-    ends  until when by the clock
-    Limits: time is up -> ``cut_short``, and no time;  a limit that no value of a machine changes -> no row
+    ends  time limit by the clock
+    Limits: time is up -> ``cut_short``, and no time;  a limiting resource that is no machine value -> no row
             for it;  one GPU -> no scale-up domain;  Ctrl-C -> KeyboardInterrupt
     """
     plan, limit = answer.plan, limiting(answer)
     asked = [*_of_limit(question, limit), *_asked(question, answer)]
     found = [WhatIf(name, words, option, limits=name == limit.name) for name, words, option, changed in asked]
-    fewest = sorted(range(len(asked)), key=lambda at: _gpus(asked[at][3]))  # on fewer GPUs it is quicker
+    fewest = sorted(range(len(asked)), key=lambda at: _gpus(asked[at][3]))  # fewer GPUs are faster to search
     for done, at in enumerate(fewest):
         changed, cap_s = asked[at][3], ends.share(len(asked) - done)
         if isinstance(changed, BadInputError):
@@ -88,13 +88,13 @@ def _gpus(changed: PlanQuestion | BadInputError) -> int:
 def _of_limit(
     question: PlanQuestion, limit: Limiting
 ) -> Iterator[tuple[str, str, str, PlanQuestion | BadInputError]]:
-    """The change of what limits a plan, where values of the machine make it."""
+    """The change of the limiting resource, if machine values can make it."""
     if limit.values:
         yield limit.name, limit.words, limit.option, _with(question, **limit.values)
 
 
 def _known(what: WhatIf, changed: PlanQuestion, plan: Plan) -> WhatIf:
-    """The plan itself, or its schemes on the GPUs that there are then."""
+    """The change with the plan itself, or with its schemes on the new number of GPUs."""
     time_s = changed.recosted(plan)
     if time_s is None:
         try:
@@ -108,19 +108,19 @@ def _known(what: WhatIf, changed: PlanQuestion, plan: Plan) -> WhatIf:
 
 
 def _anew(what: WhatIf, changed: PlanQuestion, plan: Plan) -> WhatIf:
-    """The better of what is known and what a search finds, which begins with the schemes of the plan."""
+    """The better of the known plan and a search's, which starts from the schemes of the plan."""
     try:
         ran = changed.search_like(plan).run()
     except PerfmodelError as error:
         return what if what.time_s else replace(what, why=error.message)
-    if ran.stopped == "interrupt":  # whoever stops this wants no other search either
+    if ran.stopped == "interrupt":  # an interrupt ends the other searches too
         raise KeyboardInterrupt
     time_s, known = ran.cost.time_s, np.inf if what.time_s is None else what.time_s
     return _with_time(what, changed, min(time_s, known))
 
 
 def _converting(what: WhatIf, changed: PlanQuestion, answer: Planned) -> WhatIf:
-    """Why bags of fewer bytes take longer: what converting them takes, and what their exchange saves."""
+    """Why bags of fewer bytes take longer: time to convert them, and time that their exchange saves."""
     now_s = answer.found.cost.time_s
     if what.name != _PAYLOAD or what.time_s is None or what.time_s <= now_s * (1 + _SAME):
         return what
@@ -150,7 +150,7 @@ def _asked(q: PlanQuestion, answer: Planned) -> Iterator[tuple[str, str, str, Pl
     )
     if e.domain < e.gpus and q.machine.nvlink_domain_gpus > 1 and e.setting.scenario == CLUSTER:
         used = q.costs.get("gpus_per_node") or q.machine.gpus_per_node
-        wide = -(-q.gpus // used) * q.machine.gpus_per_node  # whole nodes; of each domain as many are used
+        wide = -(-q.gpus // used) * q.machine.gpus_per_node  # whole nodes, each domain in use as before
         words = f"{q.machine.links.scale_up} domain {format_count(q.machine.nvlink_domain_gpus)}"
         words += f" → {format_count(wide)} GPUs"
         if wide != q.gpus:
@@ -171,7 +171,7 @@ def _asked(q: PlanQuestion, answer: Planned) -> Iterator[tuple[str, str, str, Pl
 
 
 def _memory(q: PlanQuestion) -> tuple[str, str, str, PlanQuestion | BadInputError]:
-    """Twice the memory of each GPU, or twice what --max-hbm allows."""
+    """The question with twice the memory of each GPU, or twice ``--max-hbm``."""
     if q.most_bytes is not None and 2 * q.most_bytes <= q.machine.value("hbm_bytes"):
         words = f"memory {_size(q.most_bytes)} → {_size(2 * q.most_bytes)} per GPU"
         option = f"--max-hbm {exact_text(2 * q.most_bytes, 'byte')}"
@@ -198,7 +198,7 @@ def _with(q: PlanQuestion, **values: float) -> PlanQuestion | BadInputError:
 
 
 def _changed(q: PlanQuestion, **values: Any) -> PlanQuestion | BadInputError:
-    """The question with other values."""
+    """The question with other fields."""
     try:
         return replace(q, **values)
     except BadInputError as error:

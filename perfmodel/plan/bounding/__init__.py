@@ -1,1 +1,1 @@
-"""A time that no plan beats."""
+"""A lower bound on the time of all plans."""

@@ -1,14 +1,14 @@
-"""A bound at once: the Lagrangian at the slopes of the best plan's steps, with no linear program.
+"""An immediate bound: the Lagrangian at the slopes of the best plan's steps, without a linear program.
 
-For any prices w >= 0 of the mean loads and any price m >= 0 of all memory no plan takes less than
+For any prices w >= 0 of the mean loads and m >= 0 of all memory, no plan takes less than
 
     sum_q n_q min_o (w . average_o + m memory_o / limit)  +  sum_p min_u (F_p(u) - s_p u)  -  m       [us]
 
-q, o  kinds of table, of n_q tables each, and their options;  F_p, s_p  time of step p at the size u, and the
-sum of w over the resources that it waits for. Source: weak duality: a plan's loads are no less than their
-means, its memory is no more than the limit. The slopes at the loads of a good plan are near the best prices;
-loads of what is cheapest there are mixed in, in turn.
-Source: Everett, Operations Research 11 (1963): prices of memory; Frank and Wolfe (1956): slopes in turn
+q, o  kinds of table, with n_q tables each, and their options;  F_p, s_p  time of step p at size u, and the
+sum of w over the resources that it waits for. Source: weak duality: a plan's loads are at least their
+means, its memory is at most the limit. The slopes at the loads of a good plan are near the best prices;
+they are taken again after mixing in the loads of the options that are cheapest there, repeatedly.
+Source: Everett, Operations Research 11 (1963): prices of memory; Frank and Wolfe (1956): repeated slopes
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from perfmodel.plan.bounding.tangents import TO_US
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_ROUNDS = 4  # in which slopes are taken
+_ROUNDS = 4  # in each of which slopes are computed
 _TRIALS = 8  # of the price of memory in a round
-_SPREAD = 4.0  # of prices of memory, until one is too low and one too high
-_NEAR = 1.05  # of those two
-_RISE = 1e-3  # of the bound: what a round must bring for another
+_SPREAD = 4.0  # factor between prices of memory, until one is too low and one too high
+_NEAR = 1.05  # final ratio of those two prices
+_RISE = 1e-3  # of the bound: what a round must raise for another to follow
 _ROUNDING = 1e-9  # of a time
 
 
 @dataclass(frozen=True, eq=False)
 class AtOnce:
-    """A bound at once.
+    """An immediate bound.
 
-    bound_s  no plan takes less [s];  mean [J], room  the prices of loads and of all memory [us]
+    bound_s  no plan takes less [s];  mean [J], room  prices of loads and of all memory [us]
     chosen   [n] options that were cheapest at these prices
     """
 
@@ -51,8 +51,8 @@ class AtOnce:
 def at_once(problem: Problem, loads: Array) -> AtOnce:
     """The best bound at the slopes of a few sizes.
 
-    loads  [J] of the busiest rank of a plan that is known, in the units of the curves
-    Limits: a table that can be sharded in no way -> infinite;  free tables -> the latency of what always runs
+    loads  [J] of the busiest rank of a known plan, in the units of the curves
+    Limits: a table that no scheme fits -> infinite;  free tables -> the latency of the steps that always run
     """
     prices = _Prices(problem)
     best, first_us = AtOnce(-np.inf, np.zeros(loads.size), 0.0, np.zeros(0, dtype=np.int64)), 0.0
@@ -69,20 +69,20 @@ def at_once(problem: Problem, loads: Array) -> AtOnce:
 
 
 class _Prices:
-    """What tables cost at prices."""
+    """Costs of tables at given prices."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.master = problem, Master(problem, Subspace.whole(problem))
         self.active = np.isin(np.arange(problem.curves.step.size), self.master.active)
 
     def step_us(self, loads: Array) -> float:
-        """What all steps are thought to take at these loads [J] of the busiest rank [us]."""
+        """Estimated time of all steps at these loads [J] of the busiest rank [us]."""
         return float(self.master.step_times(loads).sum())
 
     def slopes(self, loads: Array) -> Array:
-        """Prices of loads [J]: the slope of each step's hull, for the resource that it waits for most.
+        """Prices of loads [J]: the slope of each step's hull, for the resource that limits the step.
 
-        Limits: a step that does not run -> the steepest line from there: loads are not free
+        Limits: a step that does not run -> the steepest line from 0, so that its loads are not free
         """
         master, step = self.master, self.problem.curves.step
         size = np.zeros(len(master.slope))
@@ -98,14 +98,14 @@ class _Prices:
         return np.where(self.active, mean, 0.0)
 
     def weights(self, mean: Array, room: float) -> Weights:
-        """Of prices for mean loads and memory alone."""
+        """Weights with prices for mean loads and memory only."""
         master, none = self.master, np.zeros_like(mean)
         steps = np.bincount(self.problem.curves.step, mean, len(master.slope)) / TO_US
         constant = self.problem.curves.least(steps, master.first, master.last).sum() * TO_US - room
         return Weights(mean, none, np.zeros((self.problem.count.size, mean.size)), room, float(constant))
 
     def with_memory(self, mean: Array, usual_us: float) -> tuple[AtOnce, Array]:
-        """The best of a few prices of memory, and the mean loads [J] of what is cheapest there."""
+        """(best bound over a few prices of memory, mean loads [J] of the options that are cheapest there)."""
         problem, master = self.problem, self.master
         free = self.weights(mean, 0.0)
         price = master.prices(free)

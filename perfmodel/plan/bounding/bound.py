@@ -1,9 +1,9 @@
-"""A time that no plan beats: the relaxed problem, branched on which kinds of exchange a plan uses.
+"""A lower bound on all plans: the relaxed problem, branched on which kinds of exchange a plan uses.
 
 A kind in use costs the latency of its collectives once, however little it carries, so its curve starts with
-a step that a convex relaxation would not see. Every plan either uses a kind or does not, copies so many
-tables of a kind or more, caches a table or none, has a table in HBM or below it, has a shard or an exchange
-above some size or has not: both are solved, until no part of all plans can hold a better one.
+a step that a convex relaxation cannot have. Every plan either uses a kind or does not, replicates at least
+so many tables of a kind or fewer, caches a table or none, has a table in HBM or below, has a shard or an
+exchange above some size or not: both cases are solved, until no part of all plans can hold a better plan.
 """
 
 from __future__ import annotations
@@ -32,40 +32,40 @@ RELAXATION = (
     "largest shard, convex hulls of the curves; branched on the kinds of exchange in use, the numbers of "
     "copies and the sizes of exchanges"
 )
-"""What the bound assumes, in words."""
+"""Assumptions of the bound, in words."""
 
 LISTED = "plans of the listed schemes"
-"""What the bound is over, in words."""
+"""Plans that the bound covers, in words."""
 
 LISTED_SCHEMES = (
     "row parts in powers of two, whole scale-up domains or all GPUs; column parts of 4 columns or more, "
     "equal ones or a power of two of them; hot rows that get 50, 75, 90 or 97 % of the look-ups, where they "
     "save time; each part on a GPU of its own"
 )
-"""Which schemes are listed (``options_of``), in words."""
+"""Schemes that are listed (``options_of``), in words."""
 
 OF_TORCHREC = "plans of TorchRec's shardings"
 TORCHREC_SCHEMES = (
     "whole tables, equal column parts of a multiple of 4 columns, row parts over one scale-up domain or all "
     "GPUs, both over whole domains, and copies; each part on a GPU of its own"
 )
-"""The same of a search for TorchRec (``torchrec.runnable``)."""
+"""The same for a search of plans for TorchRec (``torchrec.runnable``)."""
 
 _SHARE = 1e-6
-_FIRST = 100  # more than a part is split in
-_WORTH = 1e-4  # of the bound: what a split must promise
+_FIRST = 100  # parts; a split makes fewer
+_WORTH = 1e-4  # of the bound: least gain of a split
 _ROUGH = 0.05
 _MANY = 150
 _DIFFERENT = 50
-"""Kinds of table, from which bounds come from mean loads first: programs of fewer are as small as theirs."""
-_SIZE_WORTH = 0.1  # of what the largest shard takes longer than is thought: it may be cut further
+"""Kinds of table above which bounds from mean loads come first: with fewer, other programs are as small."""
+_SIZE_WORTH = 0.1  # of the excess time of the largest shard over its estimate: it may be cut further
 
 
 class Bounding:
-    """Lower bounds of all plans, best first; each part also shows where good plans are.
+    """Lower bounds on all plans, best first; each solved part also shows where good plans are.
 
-    found(part, relaxed) -> s  is called with every part that is solved, and says how long the best plan known
-    takes now;  kinds  of exchange, those first that are likely to be in good plans
+    found(part, relaxed) -> s  is called with every solved part, and returns the time of the best known plan
+    kinds  of exchange, starting with those that good plans probably use
     """
 
     def __init__(
@@ -78,28 +78,28 @@ class Bounding:
         self.problem, self.found, self.tolerance = problem, found, tolerance
         self.best_s = problem.most_s
         whole = Subspace.whole(problem)
-        self.first = by_kinds(whole, kinds)  # what all plans are split in
+        self.first = by_kinds(whole, kinds)  # the first split of all plans
         self.open = [(problem.least_s(whole), 0, whole)]
         self.known: Ints = np.zeros(0, dtype=np.int64)
         self.closed_s = np.inf  # least bound of the parts that are not split further
-        self.solving_s = np.inf  # bound of the part that is being solved, or was when the search was stopped
+        self.solving_s = np.inf  # bound of the part being solved, also when the search was stopped
         self.solved = 0
         self.first_prices: AtOnce | None = None
         self.means: MeanLoads | None = None
 
     @property
     def bound_s(self) -> float:
-        """No plan takes less [s], unless it is the one that is known."""
+        """No plan takes less [s], except possibly the best known plan."""
         means_s = self.means.bound_us / TO_US if self.means else 0.0
         return min(self.best_s, max(self.parts_s, means_s))
 
     @property
     def parts_s(self) -> float:
-        """What the parts of all plans say: the least bound of those that are left [s]."""
+        """Least bound of the parts that are left [s]."""
         return min(self.closed_s, self.solving_s, self.open[0][0] if self.open else np.inf)
 
     def begin(self, first: AtOnce) -> None:
-        """A bound of all plans that is known at once, and what is cheapest at its prices; before ``run``."""
+        """Use an immediate bound, and the options that are cheapest at its prices; called before ``run``."""
         above_s, number, whole = self.open[0]
         self.open[0] = max(above_s, first.bound_s), number, whole
         self.known = np.union1d(self.known, first.chosen)
@@ -108,15 +108,15 @@ class Bounding:
     def run(self, until: Callable[[], bool]) -> None:
         """Split parts until none can hold a plan that is better by more than the tolerance.
 
-        Of many different tables ``MeanLoads`` comes first: it is quick there. Of very many it is all.
+        With many different tables ``MeanLoads`` comes first, as it is fast; with very many it is all.
         """
         if self.first_prices is not None and self.problem.count.size >= _DIFFERENT:
             self._raise_means(self.first_prices, until)
             if self.problem.count.size > _MANY:
-                return  # programs with a row for each take longer than there is to gain
+                return  # programs with a row per table take longer than can be gained
         while self.open and self.bound_s < self.best_s * (1 - self.tolerance) and not until():
             if self.open[0][0] > self.closed_s:
-                break  # no split can raise the bound any more
+                break  # no split can raise the bound
             self.solving_s = self.open[0][0]
             above_s, number, part = heapq.heappop(self.open)
             self._solve(above_s, number, part, until)
@@ -132,7 +132,7 @@ class Bounding:
     def _solve(self, above_s: float, number: int, part: Subspace, until: Callable[[], bool]) -> None:
         tolerance = self.tolerance if self.problem.count.size > _MANY else self.tolerance / 4
         if number == 0 and len(self.first) > 1:
-            tolerance = _ROUGH  # all plans at once: their parts are solved next
+            tolerance = _ROUGH  # all plans together need a rough bound only: their parts are solved next
         stop_s = self.best_s * (1 - self.tolerance / 2)
         solve = partial(relax, self.problem, part, tolerance=tolerance, stop_s=stop_s, until=until)
         relaxed = solve(self.known, coarse=True)
@@ -146,7 +146,7 @@ class Bounding:
         self.known = np.union1d(self.known, relaxed.chosen[relaxed.share > 0])
         self.best_s = min(self.best_s, self.found(part, relaxed))
         parts = [] if bound >= self.best_s else self._split(number, part, relaxed)
-        if not parts and relaxed.finer and bound < self.best_s:  # nothing else can raise it
+        if not parts and relaxed.finer and bound < self.best_s:  # nothing else can raise the bound
             relaxed = solve(self.known)
             bound = max(bound, relaxed.bound_s if relaxed else bound)
             parts = self._split(number, part, relaxed) if relaxed and bound < self.best_s else []
@@ -163,7 +163,7 @@ class Bounding:
 
 
 def by_kinds(whole: Subspace, kinds: Sequence[int]) -> list[Subspace]:
-    """All plans by the first of these kinds that they use: those that use it, and none before it."""
+    """All plans, split by the first of these kinds that they use: each part uses a kind and none before."""
     parts = []
     for kind in kinds:
         one = np.arange(whole.allowed.size) == kind
@@ -174,7 +174,7 @@ def by_kinds(whole: Subspace, kinds: Sequence[int]) -> list[Subspace]:
 
 
 def split(problem: Problem, part: Subspace, relaxed: Relaxation) -> list[Subspace]:
-    """Parts that hold the same plans between them, and not this relaxed optimum; none where it is a plan."""
+    """Parts that together hold the same plans but exclude this relaxed optimum; empty if it is a plan."""
     used = relaxed.share > _SHARE
     chosen, share = relaxed.chosen[used], relaxed.share[used]
     by_kind = by_caches(problem, part, chosen) or _by_kind(problem, part, chosen, share)
@@ -191,7 +191,7 @@ def split(problem: Problem, part: Subspace, relaxed: Relaxation) -> list[Subspac
 
 
 def _by_kind(problem: Problem, part: Subspace, chosen: Ints, share: Array) -> list[Subspace]:
-    """On the kind of exchange that is used most without having been paid for."""
+    """Split on the most-used kind of exchange whose latency the relaxation did not count."""
     o = problem.options
     used = np.bincount(o.exchange[chosen], share * problem.count[o.group[chosen]], len(Exchange))
     used[part.forced | copied(np.arange(used.size))] = 0
@@ -202,7 +202,7 @@ def _by_kind(problem: Problem, part: Subspace, chosen: Ints, share: Array) -> li
 
 
 def _by_copies(problem: Problem, part: Subspace, relaxed: Relaxation) -> tuple[float, list[Subspace]]:
-    """On the number of copied tables of one kind, where it is not whole; and what that is worth [s]."""
+    """(gain [s], parts) of a split on the number of replicated tables of a kind, if it is fractional."""
     o = problem.options
     whole = o.copied[relaxed.chosen]
     at = relaxed.chosen[whole]
@@ -222,7 +222,7 @@ def _by_copies(problem: Problem, part: Subspace, relaxed: Relaxation) -> tuple[f
 def _by_size(
     problem: Problem, part: Subspace, relaxed: Relaxation, chosen: Ints
 ) -> tuple[float, list[Subspace]]:
-    """On the largest shard, where one in use is larger than the optimum allows for; and by how much [s]."""
+    """(gain [s], parts) of a split on the largest shard, if a shard in use exceeds the optimum's limit."""
     curves, own = problem.curves, problem.own[chosen].max(axis=0, initial=0)
     place = np.searchsorted(curves.sizes, np.stack([relaxed.sizes, relaxed.everywhere + own]))
     place = np.minimum(place, curves.sizes.size - 1)
@@ -239,7 +239,7 @@ def _by_size(
 
 
 def _by_curve(problem: Problem, part: Subspace, relaxed: Relaxation) -> tuple[float, list[Subspace]]:
-    """On the size of a step whose time is furthest above the hull of its curve; and by how much [s]."""
+    """(gain [s], parts) of a split on the size of the step whose time is furthest above its curve's hull."""
     curves = problem.curves
     most = np.zeros(len(curves.times))
     np.maximum.at(most, curves.step, relaxed.sizes)

@@ -1,4 +1,4 @@
-"""The steps of a pass as rising curves of one size each: what a bound needs to know of them."""
+"""The steps of a pass as increasing curves of one size each, for bounds."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ Ints = NDArray[np.int64]
 
 _PIECES = 256
 _FIRST_LOG2, _LAST_LOG2 = 8, 48
-_HEAD = _FIRST_LOG2 + 1  # place of the size 2^8
+_HEAD = _FIRST_LOG2 + 1  # index of the size 2^8
 
 
 _IN_PLACE = (Resource.IN_PLACE, Resource.IN_PLACE_WIRE)
 _BESIDE_SSDS = (Resource.SSD_FETCHED, Resource.SSD_FETCHED_WIRE)
-"""The link beside SSDs: a read takes no less without it, and the bound leaves it out."""
+"""Link loads beside SSDs: a read takes no less without them, and the bound leaves them out."""
 
 
 def scale_of(evaluator: Evaluator, step: Step, at: int) -> float:
-    """Bytes of a step's resource ``at`` that take as long as one of its first resource.
+    """Bytes of a step's resource ``at`` that take as long as one byte of its first resource.
 
-    Limits: a resource that a bound leaves out -> infinite
+    Limits: a resource that bounds leave out -> infinite
     """
     if step.name == "read_ssd":
         return np.inf if step.resources[at] in _BESIDE_SSDS else 1.0
     if step.collective or at == 0:
         return 1.0
     slopes = evaluator.times.slopes(step)
-    return slopes[0] / slopes[at] if slopes[at] else 1.0  # 0 of a step that never runs here
+    return slopes[0] / slopes[at] if slopes[at] else 1.0  # the slope is 0 for a step that never runs here
 
 
 def rooms_of(evaluator: Evaluator) -> dict[Resource, float]:
-    """Of host memory and SSDs the most that ranks have on average [bytes]; none where all are in HBM."""
+    """Capacity of host memory and SSDs per rank, on average [bytes]; empty if all tables are in HBM."""
     below = evaluator.model.below
     if below is None:
         return {}
@@ -53,25 +53,25 @@ def rooms_of(evaluator: Evaluator) -> dict[Resource, float]:
 
 
 def _waited(step: Step) -> tuple[tuple[int, ...], bool]:
-    """What a step waits for: of a collective the larger of both sides, whichever is sent."""
+    """(alternatives, both sides) that a step waits for: for a collective, the larger of sent and received."""
     resources = tuple(int(resource) for resource in step.resources)
     return tuple(sorted(resources)) if step.collective else resources, step.gathers
 
 
 @dataclass(frozen=True)
 class StepCurves:
-    """P times that rise with u = the most of some resources, each in the units of ``scale``.
+    """Times of P steps, increasing in u = the largest of some resources, each in the units of ``scale``.
 
-    Each is of a step, or of those together that wait for the same: bags, and their gradients.
+    Steps that wait for the same resources are added: the exchange of bags, and of their gradients.
 
-    sizes   [M] values of u, rising from 0;  times  [P, M] least time where u is at or above each size [s]
-    step, resource   [J] resource ``resource[j]`` is waited for by step ``step[j]``
-    scale   [J] bytes of the resource that are as much as one byte of the step's first resource
-    work    counts what is asked of them
-    most    [P] the most that u may be: of steps infinite; the last two take no time, and are the mean of what
-            ranks keep in host memory and on SSDs, of which nodes have only so much
-    Limits: ``times`` at sizes[m] is the step's time at sizes[m - 1] (or above it, where that is less): never
-            more than at any u from there on, 1/256 octave of slack;  u = 0 -> 0, or the launch of the gather;
+    sizes   [M] values of u, from 0 up;  times  [P, M] least time if u is at or above each size [s]
+    step, resource   [J] step ``step[j]`` waits for resource ``resource[j]``
+    scale   [J] bytes of the resource that count as one byte of the step's first resource
+    work    counts the evaluations of them
+    most    [P] upper limit of u: infinite for steps; the last two entries take no time: they are the mean
+            bytes that ranks keep in host memory and on SSDs, which are limited
+    Limits: ``times`` at sizes[m] is the step's time at sizes[m - 1] (or above it, if that is less): never
+            more than at any u from there on, 1/256 octave of slack;  u = 0 -> 0, or the gather's launch;
             sizes are where ``FastCurve`` is exact
     """
 
@@ -85,7 +85,7 @@ class StepCurves:
 
     @staticmethod
     def of(evaluator: Evaluator) -> StepCurves:
-        """Of a pass; a step that never runs here takes no time."""
+        """The curves of a pass; a step that never runs here takes no time."""
         within = 1 + np.arange(_PIECES) / _PIECES
         octaves = np.ldexp(within, np.arange(_FIRST_LOG2, _LAST_LOG2)[:, np.newaxis]).reshape(-1)
         sizes = np.concatenate([2.0 ** np.arange(_FIRST_LOG2), octaves])
@@ -123,13 +123,13 @@ class StepCurves:
         return StepCurves(np.concatenate([[0.0], sizes]), steady(times), *waited, most, evaluator.work)
 
     def units(self, loads: Array) -> Array:
-        """Loads [..., K] of all resources as those [..., J] that steps wait for, in their units."""
+        """Loads [..., K] of all resources as loads [..., J] that steps wait for, in the curves' units."""
         return np.asarray(loads[..., self.resource] / self.scale)
 
     def least(self, slope: Array, first: Ints, last: Ints) -> Array:
-        """Of every step the least of time - slope u, shape [P].
+        """For every step, the minimum of time - slope u, shape [P].
 
-        slope  [P] seconds for a byte;  first, last  [P] places of the sizes that count
+        slope  [P] seconds per byte;  first, last  [P] range of indices of the sizes
         """
         value = self.times - slope[:, np.newaxis] * self.sizes
         at = np.arange(self.sizes.size)
@@ -137,13 +137,13 @@ class StepCurves:
         return np.asarray(value.min(axis=1))
 
     def between(self, step: Ints, u: Array) -> Array:
-        """Times [..., n] of some steps [n] where u is as given [..., n]; between two sizes on a line.
+        """Times [..., n] of some steps [n] at given u [..., n]; linear between two sizes.
 
         Limits: u = 0 -> the first of ``times``;  within 0.1 % of ``Evaluator.parts``
         """
         self.work.add(units.CURVES)
         self.work.add(units.CURVE_POINT, u.size)
-        half, exponent = np.frexp(np.maximum(u, 2.0**_FIRST_LOG2))  # half .. 1 times 2^exponent
+        half, exponent = np.frexp(np.maximum(u, 2.0**_FIRST_LOG2))  # u = half 2^exponent, half < 1
         place = (exponent - 1 - _FIRST_LOG2 + 2 * half - 1) * _PIECES
         low = np.minimum(place.astype(np.int64), self.sizes.size - _HEAD - 3)
         part = place - low
@@ -153,5 +153,5 @@ class StepCurves:
         return np.where(u < self.sizes[_HEAD], self.times[step, small], line)
 
     def at_most(self, size: Array) -> Ints:
-        """[P] the last of ``sizes`` that matters where u is at most ``size`` [P]."""
+        """[P] index of the last of ``sizes`` that matters if u is at most ``size`` [P]."""
         return np.minimum(np.searchsorted(self.sizes, size), self.sizes.size - 1)

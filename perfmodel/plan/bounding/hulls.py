@@ -1,4 +1,4 @@
-"""Lower convex hulls of the curves of steps, over any range of their sizes: few corners each."""
+"""Lower convex hulls of the curves of steps over any range of sizes, with few corners each."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _FLAT = 1e-4
-"""Of the largest time of a range: how far corners that are left out may lie below. All times are taken as
-that much less, so that the hull stays below the curve, and a bound loses no more than this share."""
+"""Share of a range's largest time by which omitted corners may lie below the hull. All times are reduced by
+as much, so that the hull stays below the curve; a bound loses no more than this share."""
 
 
 class Hulls:
-    """Corners of each hull, found once.
+    """Corners of each hull, computed once and kept.
 
     Source: quickhull in the plane: the point that is furthest below a chord is a corner
     """
@@ -28,16 +28,16 @@ class Hulls:
         self.known: dict[tuple[int, int, int], tuple[Array, Array]] = {}
 
     def of(self, step: int, first: int, last: int) -> tuple[Array, Array]:
-        """Sizes and times [us] of the corners of a step's curve between two of ``StepCurves.sizes``."""
+        """(sizes, times [us]) of the hull's corners for a step's curve between two indices of the sizes."""
         key = step, first, last
         if key not in self.known:
             self.known[key] = self._corners(*key)
         return self.known[key]
 
     def least(self, slope: Array, first: Ints, last: Ints) -> Array:
-        """The sum over steps of the least of time - slope u, of slopes [n, P]: [n] in us.
+        """The sum over steps of the minimum of time - slope u, for slopes [n, P]: [n] in us.
 
-        first, last  [P] places of the sizes that count
+        first, last  [P] range of indices of the sizes
         """
         total = np.zeros(len(slope))
         for p in range(len(self.times)):
@@ -66,9 +66,9 @@ class Hulls:
 
 
 def lines(sizes: Array, times: Array, count: int) -> tuple[Array, Array]:
-    """Slopes and cuts [count] of edges of a hull with these corners; of one corner the flat line.
+    """(slopes, intercepts) [count] of the edges of a hull with these corners; one corner gives a flat line.
 
-    Fewer edges than ``count`` -> some of them more than once
+    If there are fewer edges than ``count``, some are repeated.
     """
     if sizes.size == 1:
         return np.zeros(count), np.full(count, float(times[0]))

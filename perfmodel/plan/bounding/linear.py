@@ -1,4 +1,4 @@
-"""Linear programs of the bounds, as HiGHS solves them."""
+"""Linear programs of the bounds, solved by HiGHS."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WAYS: tuple[tuple[str, dict[str, bool]], ...] = (
     ("highs-ds", {"presolve": True}),
     ("highs-ipm", {"presolve": True}),
 )
-"""The quickest first. Without presolve HiGHS gives up on some programs of 100 000 tables."""
+"""Methods, fastest first. Without presolve HiGHS fails on some programs of 100 000 tables."""
 
 
 def least(work: Work, *program: Any) -> Any:
@@ -20,7 +20,7 @@ def least(work: Work, *program: Any) -> Any:
 
     work  counts the program and its iterations
 
-    Limits: HiGHS gives up in every way -> RuntimeError: a program of a bound has a solution
+    Limits: every method of HiGHS fails -> RuntimeError, since a program of a bound has a solution
     """
     from scipy.optimize import linprog
 

@@ -1,18 +1,18 @@
-"""A bound of many different tables: mean loads at prices, branched on how much each step's busiest rank has.
+"""A bound for many different tables: mean loads at prices, branched on the load of each step's busiest rank.
 
-A part of all plans uses some kinds of exchange, and has the load that each step waits for between two sizes.
-No plan of it takes less than, for any prices w >= 0 of mean loads and m >= 0 of all memory,
+A part of all plans uses some kinds of exchange, and limits the load of each step to a range of sizes.
+No plan in it takes less than, for any prices w >= 0 of mean loads and m >= 0 of all memory,
 
     sum_q min_o (w . average_o + m memory_o / limit)  +  sum_p min_u (F_p(u) - s_p u)  -  m           [us]
 
-over options o of its kinds of exchange whose shards are no larger than those sizes, and u between them. The
-best prices are the multipliers of a small linear program: shares of whole plans, each of which was cheapest
-at some prices. So its size does not grow with the tables, and what was priced for one part serves all.
+with options o of its kinds of exchange whose shards are no larger than the range, and u in the range. The
+best prices are the multipliers of a small linear program over shares of whole plans, each of which was
+cheapest at some prices. Its size does not grow with the tables, and plans found for one part serve all parts.
 
-A part is split at a size where the curve of a step is above its convex hull, or between what the optimum has
-and its largest shard. Against ``relaxation`` it says less of single tables, and it is much quicker.
+A part is split at a size where the curve of a step is above its convex hull, or between the optimum's load
+and its largest shard. It knows less of single tables than ``relaxation``, but is much faster.
 Source: Dantzig and Wolfe, Operations Research 8 (1960): columns; Falk and Soland, Management Science 15
-(1969): branching on sizes under curves that are not convex; Everett (1963): prices
+(1969): branching on sizes under non-convex curves; Everett (1963): prices
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_NEAR = 2e-3  # of the program's value, a fifth of what a search tolerates: prices so near are good enough
+_NEAR = 2e-3  # of the program's value, a fifth of a search's tolerance: prices this near are good enough
 _PRICINGS = 30  # of one part, at most
-_WORTH = 5e-5  # of the bound: what a split must promise
-_SHARDS = 0.3  # of what the largest shard takes longer than the optimum: few columns may have it
+_WORTH = 5e-5  # of the bound: least gain of a split
+_SHARDS = 0.3  # of the excess time of the largest shard over the optimum: few columns may have it
 _SMALLEST = 1e-3  # of the largest shard: a size to split at
-_STALLED, _RISE = 100, 1e-3  # parts in a row that raise the bound by less than that share of it
+_STALLED, _RISE = 100, 1e-3  # parts in a row that raise the bound by less than that share
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """Some of all plans: a set of kinds of exchange (a place in ``MeanLoads.sets``); first, last  [P] places
-    of the sizes that the busiest rank's loads are between."""
+    """A part of all plans: a set of kinds of exchange (index in ``MeanLoads.sets``); first, last  [P] indices
+    of the sizes between which the busiest rank's loads are."""
 
     kinds: int
     first: Ints
@@ -56,7 +56,7 @@ class _Part:
 class MeanLoads:
     """The bound; ``run`` raises it.
 
-    mean, room  prices of the mean loads [J] and of all memory to begin with [us]
+    mean, room  initial prices of the mean loads [J] and of all memory [us]
     """
 
     def __init__(self, problem: Problem, mean: Array, room: float) -> None:
@@ -72,7 +72,7 @@ class MeanLoads:
         self.prices, self.most = np.zeros((0, self.active.size + 1)), np.zeros((0, self.active.size))
         self.number = self.solved = 0
         self.closed_us = np.inf  # least bound of the parts that are not split further
-        self.solving_us = np.inf  # bound of the part that is being solved, or was when the search was stopped
+        self.solving_us = np.inf  # bound of the part being solved, also when the search was stopped
         self.open: list[tuple[float, int, _Part]] = []
         most = self._most(problem.last)
         self._price(mean[self.active], room, len(self.sets) - 1, most)
@@ -81,11 +81,11 @@ class MeanLoads:
 
     @property
     def bound_us(self) -> float:
-        """No plan takes less, unless it is the one that is known."""
+        """No plan takes less [us], except possibly the best known plan."""
         return min(self.closed_us, self.solving_us, self.open[0][0] if self.open else np.inf)
 
     def _sets(self) -> Mask:
-        """[n, 6] sets of kinds of exchange: copies beside any others; the last has all."""
+        """[n, 6] sets of kinds of exchange, each with replication; the last set has all kinds."""
         kinds = [kind for kind in self.priced.blocks if not copied(kind)]
         sets = np.zeros((1 << len(kinds), len(Exchange)), dtype=bool)
         sets[:, copied(np.arange(len(Exchange)))] = True
@@ -94,7 +94,7 @@ class MeanLoads:
         return sets
 
     def _by_kinds(self) -> list[_Part]:
-        """All plans, by the kinds of exchange that they use: steps that run with one of them have a size."""
+        """All plans, split by the kinds of exchange that they use: steps of a kind in use have a size."""
         problem, o = self.problem, self.problem.options
         sizes = problem.curves.times[:, 1] > problem.curves.times[:, 0]
         runs = np.zeros((len(Exchange), sizes.size), dtype=bool)
@@ -106,7 +106,7 @@ class MeanLoads:
         return [_Part(at, first, problem.last) for at, first in enumerate(firsts)]
 
     def _most(self, last: Ints) -> Array:
-        """[J] that a shard may have."""
+        """[J] largest load that a shard may have."""
         return np.asarray(self.problem.curves.sizes[last][self.step] * (1 + _ROUNDING))
 
     def _push(self, bound_us: float, part: _Part) -> None:
@@ -114,7 +114,7 @@ class MeanLoads:
         heapq.heappush(self.open, (bound_us, self.number, part))
 
     def run(self, stop_us: float, until: Callable[[], bool]) -> None:
-        """Split parts until none can hold a plan that takes less than ``stop_us``, or that hardly helps."""
+        """Split parts until none can hold a plan that takes less than ``stop_us``, or splits hardly help."""
         mark, since = self.bound_us, self.solved
         while self.open and self.bound_us < stop_us and not until():
             if self.bound_us > mark * (1 + _RISE):
@@ -122,10 +122,10 @@ class MeanLoads:
             if self.solved > since + _STALLED:
                 break
             if self.open[0][0] >= self.closed_us:
-                break  # no split can raise the bound any more
+                break  # no split can raise the bound
             above_us, number, part = self.open[0]
             known = self._known(part)
-            if known > above_us:  # prices of other parts
+            if known > above_us:  # at prices of other parts
                 heapq.heapreplace(self.open, (known, number, part))
                 continue
             self.solving_us = above_us
@@ -142,7 +142,7 @@ class MeanLoads:
                 self._push(bound, child)
 
     def _known(self, part: _Part, since: int = 0) -> float:
-        """The best bound of a part at prices that were taken before [us]."""
+        """The best bound of a part at all prices that were used before [us]."""
         at = since + np.flatnonzero((self.most[since:] >= self._most(part.last)).all(axis=1))
         value = self.value[at, part.kinds]
         value = value + self.hulls.least(self.slope[at], part.first, part.last)
@@ -151,9 +151,9 @@ class MeanLoads:
     def _optimum(
         self, bound: float, part: _Part, stop_us: float, until: Callable[[], bool]
     ) -> tuple[float, Optimum | None]:
-        """A part's bound [us] and its optimum.
+        """(bound [us], optimum) of a part.
 
-        Limits: a table that fits in no way -> infinite, None;  high enough, or stopped -> (bound, None)
+        Limits: no scheme fits a table -> infinite, None;  bound above ``stop_us``, stopped -> (bound, None)
         """
         found, kinds, most = None, self.sets[part.kinds], self._most(part.last)
         if not self.columns.of(kinds, most).size:
@@ -171,16 +171,16 @@ class MeanLoads:
         return bound, found
 
     def _best_prices(self, part: _Part) -> Array:
-        """[J + 1] prices taken before that are best for a part, but for which shards it may have."""
+        """[J + 1] the prices used before that are best for a part, ignoring its limit on shards."""
         at = np.flatnonzero(np.isfinite(self.value[:, part.kinds]))
         value = self.value[at, part.kinds] + self.hulls.least(self.slope[at], part.first, part.last)
         return np.asarray(self.prices[at[np.argmax(value)]])
 
     def _price(self, mean: Array, room: float, kinds: int, most: Array) -> WholePlan | None:
-        """Take prices: a bound of all parts of these kinds of exchange or fewer with shards of no more than
-        ``most``, and a column.
+        """Evaluate prices: gives a bound for all parts with these kinds of exchange or fewer and shards of at
+        most ``most``, and a new column.
 
-        Limits: a table that can be sharded in no way -> None
+        Limits: no scheme fits a table -> None
         """
         found = self.priced.cheapest(mean, room, self.sets[kinds], most)
         fewer = ~(self.sets & ~self.sets[kinds]).any(axis=1)
@@ -197,7 +197,7 @@ class MeanLoads:
         return point
 
     def _split(self, part: _Part, bound: float, found: Optimum) -> list[_Part]:
-        """Two parts that hold the same plans between them; none where that would not raise the bound."""
+        """Two parts that together hold the same plans; empty if a split would not raise the bound."""
         sizes, steps = self.problem.curves.sizes, np.arange(part.first.size)
         shard = np.minimum(found.shard, sizes[part.last])
         middle = np.sqrt(np.maximum(found.size, _SMALLEST * shard) * shard)

@@ -1,4 +1,4 @@
-"""The linear program of a part of ``mean_loads``: shares of whole plans, and the hulls of steps' curves."""
+"""The linear program of a part of ``mean_loads``: shares of whole plans, and hulls of the steps' curves."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _MOST = 120
-"""Columns of one program, those first that were used last: an optimum uses no more than there are resources
-and memory, about 40."""
+"""Columns of one program, the most recently used first: an optimum uses at most one per resource and memory,
+about 40."""
 _USED = 1e-7
-_PENALTY_US = 1e7  # of memory, or of a size, that is too much by all of it
+_PENALTY_US = 1e7  # for exceeding memory, or a size, by 100 %
 
 
 class PlanColumns:
-    """Plans of whole tables, as they are found."""
+    """The columns: plans of whole tables, added when they are priced."""
 
     def __init__(self, resources: int) -> None:
         self.points: list[WholePlan] = []
-        self.used: list[int] = []  # the program that used each last
+        self.used: list[int] = []  # the last program that used each column
         self.programs = 0
         self._least, self._kinds = np.zeros((0, resources)), np.zeros((0, 0), dtype=bool)
 
     def add(self, point: WholePlan) -> None:
-        """One more."""
+        """Add one column."""
         self.points.append(point)
         self.used.append(self.programs)
         self._stacked()
@@ -43,7 +43,7 @@ class PlanColumns:
         self._kinds = np.array([point.kinds for point in self.points])
 
     def of(self, kinds: Mask, most: Array) -> Ints:
-        """Those that use some kinds of exchange alone, with shards of no more than ``most``."""
+        """Columns that use only some kinds of exchange, with shards of at most ``most``."""
         if not self.points:
             return np.zeros(0, dtype=np.int64)
         at = np.flatnonzero(~(self._kinds & ~kinds).any(axis=1) & (self._least <= most).all(axis=1))
@@ -55,10 +55,10 @@ class PlanColumns:
 
 @dataclass(frozen=True, eq=False)
 class Optimum:
-    """Of one program.
+    """Solution of one program.
 
     mean [J], room  multipliers of the mean loads and of memory [us];  value  [us]
-    size, time_us, shard  [P] of each step: the load, the time on the hull [us], and the largest shard's load
+    size, time_us, shard  [P] of each step: its load, its time on the hull [us], and the largest shard's load
     """
 
     mean: Array
@@ -72,11 +72,11 @@ class Optimum:
 def solve(
     columns: PlanColumns, kinds: Mask, step: Ints, hulls: Hulls, first: Ints, last: Ints, most: Array
 ) -> Optimum:
-    """The optimum over columns of these kinds of exchange.
+    """The optimum over columns with these kinds of exchange.
 
-    step  [J] that waits for each resource;  first, last  [P] places of the sizes between which each step's
-    load is;  most  [J] what the busiest rank may have
-    Limits: no mix of columns fits -> the multipliers of what does not, and a value that is very large
+    step  [J] step that waits for each resource;  first, last  [P] range of indices of the sizes of each
+    step's load;  most  [J] largest load of the busiest rank
+    Limits: no mix of columns fits -> multipliers of the violated limits, and a very large value
     """
     at = columns.of(kinds, most)
     points = [columns.points[i] for i in at]

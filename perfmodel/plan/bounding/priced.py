@@ -1,4 +1,4 @@
-"""Options by their kind of exchange: what is cheapest at prices of mean loads and of memory."""
+"""Options by their kind of exchange, and the cheapest of them at prices of mean loads and memory."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ KINDS = len(Exchange)
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """The n options of one kind of exchange, those of one kind of table side by side.
+    """The n options of one kind of exchange, sorted by kind of table.
 
-    option  [n];  loads   [n, J] mean of all tables of the kind;  memory  [n] the same, shares of the limit
-    least   [n, J] the busiest rank has no less of one such table;  largest  [J] of those
-    table   [m] kinds of table that have options here;  first  [m] where theirs begin;  of  [n] which of them
+    option  [n] index;  loads   [n, J] means for all tables of the kind;  memory  [n] as shares of the limit
+    least   [n, J] lower bound on the busiest rank's load from one such table;  largest  [J] maximum of those
+    table   [m] kinds of table with options here;  first  [m] where they begin;  of  [n] index into ``table``
     """
 
     option: Ints
@@ -38,7 +38,7 @@ class _Block:
     of: Ints
 
     def where(self, value: Array, least: Array) -> Ints:
-        """[m] the first option of each kind of table whose value [n] is the least [m] of them."""
+        """[m] the first option of each kind of table whose value [n] is the least value [m]."""
         hit = np.flatnonzero(value <= least[self.of])[::-1]
         found = np.zeros(least.size, dtype=np.int64)
         found[self.of[hit]] = hit
@@ -47,10 +47,10 @@ class _Block:
 
 @dataclass(frozen=True, eq=False)
 class Cheapest:
-    """What costs least at some prices.
+    """The cheapest options at some prices.
 
-    cost  [KINDS, Q] of all tables of a kind [us], infinite where there is none;  option  [m] of each block
-    most  [J] that the busiest rank may have
+    cost  [KINDS, Q] of all tables of a kind [us], infinite without an option;  option  [m] in each block
+    most  [J] largest load of the busiest rank
     """
 
     cost: Array
@@ -58,16 +58,16 @@ class Cheapest:
     most: Array
 
     def of(self, kinds: Mask) -> Array:
-        """[Q] with some kinds of exchange [6] alone."""
+        """[Q] least cost with only some kinds of exchange [6]."""
         return np.asarray(self.cost[kinds].min(axis=0))
 
 
 @dataclass(frozen=True, eq=False)
 class WholePlan:
-    """A scheme for every kind of table, which all of its tables have.
+    """A scheme for every kind of table, used by all its tables.
 
-    loads  [J] mean of the ranks;  memory  mean, share of the limit;  least  [J] of the busiest rank
-    kinds  [6] of exchange that it uses
+    loads  [J] means over ranks;  memory  mean, share of the limit;  least  [J] bound for the busiest rank
+    kinds  [6] kinds of exchange that it uses
     """
 
     loads: Array
@@ -77,7 +77,7 @@ class WholePlan:
 
 
 class Priced:
-    """The options of a problem. active  [J] resources, of those that steps wait for, that count"""
+    """The options of a problem. active  [J] which of the resources that steps wait for count"""
 
     def __init__(self, problem: Problem, active: Ints) -> None:
         self.problem, self.active = problem, active
@@ -103,9 +103,9 @@ class Priced:
         )
 
     def cheapest(self, mean: Array, room: float, kinds: Mask, most: Array) -> Cheapest:
-        """At prices of mean loads [J] and of all memory [us], among some kinds of exchange [6].
+        """The cheapest options at prices of mean loads [J] and all memory [us], among kinds of exchange [6].
 
-        most  [J] that the busiest rank may have
+        most  [J] largest load of the busiest rank
         """
         cost = np.full((KINDS, self.problem.count.size), np.inf)
         option, some = dict[int, Ints](), np.flatnonzero(mean)
@@ -131,7 +131,7 @@ class Priced:
         return self.limits[key]
 
     def point(self, cheapest: Cheapest) -> WholePlan | None:
-        """The cheapest scheme of every kind of table. Limits: one that has none -> None"""
+        """The cheapest scheme of every kind of table. Limits: a kind without a scheme -> None"""
         kind = cheapest.cost.argmin(axis=0)
         if not np.isfinite(cheapest.cost[kind, np.arange(kind.size)]).all():
             return None

@@ -1,4 +1,4 @@
-"""What a relaxed problem is about: all plans or some of them, loads and curves; and what one came to."""
+"""The relaxed problem and its results: parts of all plans, loads and curves, relaxed optima."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Subspace:
-    """Some of all plans.
+    """A part of all plans.
 
-    allowed, forced  [6] kinds of exchange that a plan may use, and that it does use
+    allowed, forced  [6] kinds of exchange that a plan may use, and that it must use
     cap, floor       [J] no shard has more of a resource than ``cap``; some rank has ``floor`` in one shard
-    fewest, most     [Q] share of the tables of each kind that every rank has a copy of
-    first, last      [P] places among ``StepCurves.sizes`` that the busiest rank's loads are at
+    fewest, most     [Q] limits for the share of the tables of each kind that are replicated
+    first, last      [P] range of indices in ``StepCurves.sizes`` of the busiest rank's loads
     tiers            [Q, 4] codes of tiers that the tables of each kind may be in
-    used             [4] tiers that some table is in
+    used             [4] tiers that some table must be in
     """
 
     allowed: Mask
@@ -65,7 +65,7 @@ class Subspace:
         return self.among(problem.options, problem.own)
 
     def among(self, o: Options, own: Array) -> Mask:
-        """[O] which of some options its plans may use; own [O, J] of a shard, in units of u."""
+        """[O] which of some options its plans may use; own  [O, J] loads of a shard, in units of u."""
         fits = (own <= self.cap).all(axis=1) if np.isfinite(self.cap).any() else np.ones(len(own), dtype=bool)
         if o.tier is not None:
             fits &= self.tiers[o.group, o.tier]
@@ -75,14 +75,14 @@ class Subspace:
 
 @dataclass(eq=False)
 class Relaxation:
-    """What a relaxed problem came to.
+    """Solution of a relaxed problem.
 
-    bound_s  no plan of these kinds of exchange takes less [s]
-    chosen   [n] options that were looked at;  share  [n] of each in the relaxed optimum
-    columns  [m, Q] an option for every kind of table: what the multipliers preferred on the way
-    sizes    [J] largest load of a rank in the relaxed optimum;  everywhere  [J] what all ranks have of it
-    step_s   [P] what each step is thought to take [s]
-    room     what all the memory that there is once more would save [s]
+    bound_s  no plan in the part takes less [s]
+    chosen   [n] options that were considered;  share  [n] of each in the relaxed optimum
+    columns  [m, Q] options for every kind of table that the multipliers preferred on the way
+    sizes    [J] largest load of a rank in the relaxed optimum;  everywhere  [J] the part that all have
+    step_s   [P] estimated time of each step [s]
+    room     time that doubling all memory would save, by its multiplier [s]
     finer    whether more programs could raise the bound
     """
 
@@ -99,16 +99,16 @@ class Relaxation:
 
 @dataclass(eq=False)
 class Problem:
-    """Tables, curves and room of all relaxed problems of one search.
+    """Tables, curves and memory limit of all relaxed problems in one search.
 
-    cached_s  [O] what fills the caches takes at the least [s] where a table is cached so, if it runs beside
-              the batch before, as no step that the curves have; None: it is among the curves
+    cached_s  [O] least time to fill a table's cache with this option [s], if it runs beside the batch before
+              and so is a step outside the curves; None: it is among the curves
     """
 
     options: Options
     curves: StepCurves
     limit_bytes: float
-    most_s: float  # of a plan that is known: no better one has a step that takes longer
+    most_s: float  # of a known plan: in a better plan no step takes longer
     cached_s: Array | None = None
     last: Ints = field(init=False)
     tangents: Tangents = field(init=False)
@@ -123,15 +123,15 @@ class Problem:
         ]
         self.last = np.minimum(np.array(at), self.curves.sizes.size - 1)
         self.tangents = Tangents(self.curves)
-        self.binding = np.zeros((0, 3), dtype=np.int64)  # rows of the last linear program that counted
+        self.binding = np.zeros((0, 3), dtype=np.int64)  # rows of the last linear program that were binding
         self.count = self.options.count.astype(np.float64)
-        o = self.options  # of one table in the units of u; own of one shard, everywhere of a table
+        o = self.options  # loads in the units of u; own of a shard, everywhere of a table
         self.own, self.everywhere, self.average = (
             self.curves.units(loads) for loads in (o.own, o.everywhere, o.average)
         )
 
     def least(self, value: Array) -> tuple[Array, Ints]:
-        """Of every kind of table the least of ``value`` [O], and the option that has it, shape [Q]."""
+        """For every kind of table, the least of ``value`` [O] and the option that has it, each [Q]."""
         return least_of(value, self.options.first)
 
     def largest(self, at: Ints, load: Array) -> Array:
@@ -144,7 +144,7 @@ class Problem:
         return np.asarray(self.count @ of_kind)
 
     def least_s(self, part: Subspace) -> float:
-        """The latency of the steps that every plan of a part has, or of prefetched ones beside them [s]."""
+        """Latency of the steps that every plan of a part has, or of prefetched steps beside them [s]."""
         mask = part.options(self)
         forced = self.forced_steps(part, mask)
         least = float(np.where(forced, self.curves.times[:, 1], self.curves.times[:, 0]).sum())
@@ -155,7 +155,7 @@ class Problem:
         return max([least, *(float(self.cached_s.min(where=some, initial=np.inf)) for some in used)])
 
     def forced_steps(self, part: Subspace, mask: Mask) -> Mask:
-        """[P] steps that run whenever the kinds of exchange and the tiers that a part has are in use."""
+        """[P] steps that run whenever the part's kinds of exchange and tiers are in use."""
         steps = np.zeros(len(self.curves.times), dtype=bool)
         o = self.options
         uses = [mask & (o.exchange == kind) for kind in np.flatnonzero(part.forced)]
@@ -168,7 +168,7 @@ class Problem:
 
 
 def least_of(value: Array, first: Ints) -> tuple[Array, Ints]:
-    """Of every kind of table the least value [Q] and the option [Q] that has it; the first of equal ones."""
+    """For every kind of table (least value [Q], its option [Q]); the first among equals."""
     least = np.minimum.reduceat(value, first[:-1])
     group = np.repeat(np.arange(least.size), np.diff(first))
     at = np.flatnonzero(value == least[group])

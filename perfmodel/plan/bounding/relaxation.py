@@ -1,15 +1,15 @@
-"""The relaxed problem: shares of schemes instead of one for each table, loads spread evenly over ranks.
+"""The relaxed problem: shares of schemes instead of one scheme per table, loads spread evenly over ranks.
 
-    min  sum_p F_p(u_p)      F_p  lower convex hull of step p's time over the sizes that are possible
+    min  sum_p F_p(u_p)      F_p  lower convex hull of step p's time over the possible sizes
     u_p >= e_j + a_j         for every resource j that p waits for: everywhere and, of the shards, the average
     u_p >= e_j + own_jt      for every table t: some rank holds one of its shards
     mean memory of the ranks <= limit
 
-A ``Part`` of the problem holds the plans that use some kinds of exchange, no shard above some size or one
-that is, some numbers of copies, some sizes of exchanges. Source: any plan satisfies these with shares of 0
-and 1, for a maximum over ranks is no less than their mean, nor than what the holder of one shard has. A
-linear program of tangents (HiGHS) over few schemes of each table, to which those that its multipliers
-prefer are added; the bound is the Lagrangian's, which holds whatever the multipliers are.
+A part of the problem limits plans to some kinds of exchange, to shards below some size or a shard above it,
+to some numbers of replicas, to some sizes of exchanges. Source: any plan satisfies this with shares of 0
+and 1, because a maximum over ranks is at least the mean, and at least the load of any shard's holder. A
+linear program of tangents (HiGHS) over few schemes per table is solved repeatedly, adding the schemes that
+its multipliers prefer; the bound is the Lagrangian's, which holds for any multipliers.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_MEAN, _FLOOR = -1, -2  # rows of the linear program that are of no kind of table
-_MOST = -1  # and of no tangent: no more than the largest size
-_SLACK = 1e-4  # of the program's value: what a tangent must be above it to count
-_SHARDS = 4  # kinds of table, of each resource, whose shards may count in the next program
+_MEAN, _FLOOR = -1, -2  # rows of the linear program that belong to no kind of table
+_MOST = -1  # and to no tangent: at most the largest size
+_SLACK = 1e-4  # of the program's value: a tangent above it by less is not added
+_SHARDS = 4  # kinds of table, per resource, whose shards may be binding in the next program
 _CARE, _RISEN = (
     0.1,
     0.25,
-)  # of how far a bound is below what it must reach: what it may be off, and rise
-_KEPT = 4  # programs in which a row need not count before it is left out
-_PENALTY_US = 1e7  # of a rank's memory that is too much by all of it
+)  # of how far a bound is below its goal: allowed error, and least rise
+_KEPT = 4  # programs for which a row may be slack before it is dropped
+_PENALTY_US = 1e7  # for exceeding a rank's memory by 100 %
 
 
 class Weights(NamedTuple):
-    """What a byte costs, in the units of u [us], as the mean of the ranks [J], on every rank [J], and at the
-    holder of a shard of each kind of table [Q, J]; all the memory [us]; and what the curves add [us]."""
+    """Cost of a byte, in the units of u [us]: of the ranks' mean [J], on every rank [J], and at the
+    holder of a shard of each kind of table [Q, J]; of all memory [us]; the constant from the curves [us]."""
 
     mean: Array
     everywhere: Array
@@ -54,7 +54,7 @@ class Weights(NamedTuple):
 
 
 class Master:
-    """The linear program over the schemes that are known so far."""
+    """The linear program over the schemes that were added so far."""
 
     def __init__(self, problem: Problem, part: Subspace) -> None:
         self.problem, self.part = problem, part
@@ -68,17 +68,17 @@ class Master:
         self.chosen = np.zeros(0, dtype=np.int64)
         self.step_us = self.cut.max(axis=1, where=self.slope == 0, initial=0)  # of the last program
         self.rows = self._usable(problem.binding)  # resource, tangent, and kind of table, _MEAN or _FLOOR
-        self.idle = np.zeros(len(self.rows), dtype=np.int64)  # programs in a row in which a row did not count
+        self.idle = np.zeros(len(self.rows), dtype=np.int64)  # programs in a row in which a row was slack
 
     def _usable(self, rows: Ints) -> Ints:
-        """Rows of another part's program that this one may have too."""
+        """Rows of another part's program that this program may have too."""
         j, line, kind = rows.T
         bounded = self.last[self.problem.curves.step[j]] < self.problem.last[self.problem.curves.step[j]]
         kept = ((line != _MOST) | bounded) & ((kind != _FLOOR) | (self.part.floor[j] > 0))
         return np.asarray(rows[kept])
 
     def begin(self, known: Ints) -> list[Ints] | None:
-        """Options to begin with; [Q] those of least memory, and of least loads; None: a table has none."""
+        """Start with these options, and for each kind [Q] least memory and least loads; None: no option."""
         problem, o = self.problem, self.problem.options
         memory = np.where(self.mask, o.average_memory, np.inf)
         rest = np.isinf(problem.least(np.where(o.copied, np.inf, memory))[0])
@@ -90,13 +90,13 @@ class Master:
         return columns
 
     def add(self, options: Ints) -> bool:
-        """More schemes; False where all are known."""
+        """Add schemes; False if all were there."""
         before = self.chosen.size
         self.chosen = np.union1d(self.chosen, options)
         return self.chosen.size > before
 
     def tighten(self, share: Array, chosen: Ints) -> bool:
-        """Tangents at the point of these shares [n] where it is above the last program's; False: nowhere."""
+        """Add tangents at these shares [n] where they are above the last program's; False if none are."""
         problem = self.problem
         at, shards, everywhere = self.sizes(share, chosen)
         slack = _SLACK * float(self.step_us.sum())
@@ -122,8 +122,8 @@ class Master:
         return bool(new)
 
     def sizes(self, share: Array, chosen: Ints) -> tuple[Array, Array, Array]:
-        """Mean loads [J], what the holder of a shard of each kind of table has [Q, J], what all have [J], of
-        shares [n] of options."""
+        """(mean loads [J], loads of the holder of a shard of each kind [Q, J], loads that all ranks have [J])
+        at shares [n] of options."""
         problem = self.problem
         group = problem.options.group[chosen]
         tables = share * problem.count[group]
@@ -133,13 +133,13 @@ class Master:
         return steady(tables @ problem.average[chosen]), steady(own + everywhere), steady(everywhere)
 
     def step_times(self, sizes: Array) -> Array:
-        """What each step is thought to take at the largest loads [J] of a rank, [P] in us."""
+        """Estimated time of each step at the largest loads [J] of a rank, [P] in us."""
         most = np.zeros(len(self.problem.curves.times))
         np.maximum.at(most, self.problem.curves.step, sizes)
         return np.asarray((self.slope * most[:, np.newaxis] + self.cut).max(axis=1))
 
     def solve(self) -> tuple[Array, Array, float, float]:
-        """Shares [n], multipliers of the rows [R] and of memory, and the value [us]."""
+        """(shares [n], multipliers of the rows [R], multiplier of memory, value [us])."""
         from scipy import sparse
 
         problem, chosen, R = self.problem, self.chosen, len(self.rows)
@@ -180,7 +180,7 @@ class Master:
         return found.x[:n], dual[:R], float(dual[R]), float(found.fun)
 
     def weights(self, dual: Array, room: float) -> Weights:
-        """What loads cost at these multipliers."""
+        """The cost of loads at these multipliers."""
         problem = self.problem
         j, line, kind = self.rows.T
         p, J = problem.curves.step[j], problem.curves.step.size
@@ -196,7 +196,7 @@ class Master:
         return Weights(mean, everywhere, held, room, float(value + floor @ self.part.floor - room))
 
     def prices(self, of: Weights) -> Array:
-        """What all tables of a kind cost with each option; infinite where it may not be."""
+        """Cost of all tables of a kind with each option; infinite where the part does not allow it."""
         problem, o = self.problem, self.problem.options
         problem.curves.work.add(units.PRICED, problem.average.size)
         price = problem.average @ of.mean
@@ -211,13 +211,13 @@ class Master:
         return steady(price)
 
     def priced(self, dual: Array, room: float) -> tuple[float, Ints]:
-        """The Lagrangian's value [us] at these multipliers, and the option of each kind that it prefers."""
+        """(the Lagrangian's value [us] at these multipliers, the option of each kind that it prefers)."""
         weights = self.weights(dual, room)
         least, column = self._cheapest(self.prices(weights))
         return float(least.sum()) + weights.constant, column
 
     def _cheapest(self, price: Array) -> tuple[Array, Ints]:
-        """Least cost of every kind of table with as many copies as there may be; the options that have it."""
+        """(least cost per kind of table, with replicas as far as allowed; the options that have it)."""
         problem, part = self.problem, self.part
         copied = problem.options.copied
         least, column = problem.least(price)
@@ -243,10 +243,10 @@ def relax(
 ) -> Relaxation | None:
     """Solve the relaxed problem of one part of all plans.
 
-    known      options to begin with;  until  whether to end early
-    tolerance  of the bound, as a share;  stop_s  no need to know more than that it is above [s]
-    coarse     whether a bound far below that need not come near its optimum: its part is split further
-    Limits: a table that can be sharded in no way of the part -> None
+    known      options to begin with;  until  whether to stop early
+    tolerance  of the bound, as a share;  stop_s  a bound above this need not be exact [s]
+    coarse     whether a bound far below that may be inexact, because its part is split further
+    Limits: a table that no scheme of the part fits -> None
     """
     master = Master(problem, part)
     columns = master.begin(known)

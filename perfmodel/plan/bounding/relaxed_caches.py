@@ -1,13 +1,13 @@
-"""Options for a bound: what a cached table misses at the least, however the caches of a rank are shared.
+"""Cached tables in the bound: the fewest misses possible, however the caches of a rank are shared.
 
-Before a batch a cache of X rows has row i with chance x_i, and sum x_i <= X; the batch asks for row i with
-chance q_i, whatever it has. So it misses
+Before a batch, a cache of X rows holds row i with chance x_i, sum x_i <= X; the batch asks for row i with
+chance q_i, independent of the cache. So it misses
 
     sum over i of q_i (1 - x_i)  >=  sum over its tables of m_t(z_t),   sum z_t <= X       [rows]
 
-with z_t = sum of x_i over the rows of table t, and m_t(z) what a table misses whose z rows of the largest q
-are there. m_t is convex and falls. A mix of cached shares in a linear program may not be below it: the
-options are the corners of a polygon under m_t, whose sides touch it.
+with z_t = sum of x_i over the rows of table t, and m_t(z) the misses if the z rows with the largest q
+are in the cache. m_t is convex and decreasing. A mix of cached shares in a linear program must not exceed
+it: the options are the corners of a polygon below m_t, whose sides touch it.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _TOUCHED = np.geomspace(1e-4, 1, 9)
-"""Shares of the rows where the sides of a polygon touch the curve, beside 0."""
+"""Shares of the rows at which the sides of a polygon touch the curve, besides 0."""
 _ALL = 1 - 1e-9  # of the rows
 
 
 def least_missed(law: AskedLaw, held: Array) -> tuple[Array, Array]:
-    """m(z) [rows] of caches with the z = ``held`` [n] rows that are asked for most, and its slope there [-].
+    """(m(z) [rows], its slope [-]) for caches that hold the z = ``held`` [n] most popular rows.
 
         m(z) = sum of q over all rows but the z of the largest q,   q = 1 - exp(-a)     [rows]
 
-    Source: derived above: no cache of z rows misses fewer; Belady's argument for independent batches
+    Source: derived above: no cache of z rows has fewer misses; Belady's argument for independent batches
     Limits: z = 0 -> all rows that a batch asks for;  z = all rows -> 0;  uniform ids -> a straight line
     """
     order = np.argsort(-law.rate, kind="stable")
@@ -47,7 +47,7 @@ def least_missed(law: AskedLaw, held: Array) -> tuple[Array, Array]:
     hits = np.concatenate([[0.0], np.cumsum(q * rows)])
     got = np.interp(held, np.concatenate([[0.0], ends]), hits)
     at = np.minimum(np.searchsorted(ends, held, side="right"), q.size - 1)
-    never = (held >= ends[-1]) & (ends[-1] < law.all_rows * _ALL)  # beyond them no row is asked for
+    never = (held >= ends[-1]) & (ends[-1] < law.all_rows * _ALL)  # no row beyond them is asked for
     return np.maximum(hits[-1] - got, 0.0), np.where(never, 0.0, -q[at])
 
 
@@ -57,7 +57,7 @@ def corners(law: AskedLaw) -> tuple[Array, Array]:
     missed, slope = least_missed(law, touched)
     keep = np.concatenate([[True], np.diff(slope) > 0])
     z, m, s = touched[keep], missed[keep], slope[keep]
-    level = m - s * z  # of each side at z = 0
+    level = m - s * z  # value of each side at z = 0
     between = (level[1:] - level[:-1]) / (s[:-1] - s[1:])
     ends = np.append(between, law.all_rows)
     at = np.append(level[1:] + s[1:] * between, max(level[-1] + s[-1] * law.all_rows, 0.0))
@@ -65,10 +65,10 @@ def corners(law: AskedLaw) -> tuple[Array, Array]:
 
 
 def relaxed_caches(options: Options, evaluator: Evaluator) -> tuple[Options, Ints | None]:
-    """The options with the corners of each cached table in place of its shares, and which of the options
-    each of them is most like [O']; None where there are no caches.
+    """(the options with polygon corners of each cached table in place of its cached shares; the original
+    option nearest to each of them [O']); the index is None without caches.
 
-    Of one shard nothing is said of its misses, nor of its rows in a cache: they may be anything.
+    The bound limits neither the misses of a single shard nor its cached rows.
     """
     o = options
     if o.tier is None or o.cached is None or not np.isin(o.tier, WITH_CACHE).any():
@@ -101,7 +101,7 @@ def relaxed_caches(options: Options, evaluator: Evaluator) -> tuple[Options, Int
 def _with_corners(
     o: Options, evaluator: Evaluator, at: Ints, plain: int, shares: Array, missed: Array
 ) -> Options:
-    """Options ``at``, from the one numbered ``plain`` on with these shares and misses of the whole table."""
+    """Options ``at``, copied from option ``plain`` on, with these shares and misses of the whole table."""
     tables, sample = evaluator.tables, evaluator.tables.kinds[0]
     own, average = o.own[at], o.average[at]
     own_memory, average_memory = o.own_memory[at], o.average_memory[at]
@@ -150,7 +150,7 @@ def _with_corners(
 
 
 def _listed_misses(o: Options, evaluator: Evaluator, at: Ints) -> Array:
-    """Of a shard of listed options with a cache, the rows that it misses in a cache of its own [rows]."""
+    """Rows that a shard misses in its own cache, for listed options with a cache [rows]."""
     assert o.cached is not None
     ways, policy = evaluator.memories.ways, evaluator.memories.below
     assert policy is not None
@@ -162,7 +162,7 @@ def _listed_misses(o: Options, evaluator: Evaluator, at: Ints) -> Array:
 
 
 def _ordered(o: Options, order: Ints) -> Options:
-    """Those of one kind of table side by side."""
+    """The options sorted by kind of table."""
     names = (
         *("exchange", "r", "c", "hot", "parts", "own", "everywhere", "own_memory"),
         *("everywhere_memory", "average", "average_memory", "tier", "cached"),
@@ -174,7 +174,7 @@ def _ordered(o: Options, order: Ints) -> Options:
 
 
 def as_listed(relaxed: Relaxation, nearest: Ints) -> Relaxation:
-    """The same with the options that are most like those of the relaxed problem."""
+    """The relaxation, with its options replaced by the nearest listed options."""
     used = relaxed.share > 0
     at, place = np.unique(nearest[relaxed.chosen[used]], return_inverse=True)
     share = np.bincount(place, relaxed.share[used]).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Lines under the curves of steps: what a linear program knows of them."""
+"""Lines below the curves of steps, for linear programs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 TO_US = 1e6
-"""Linear programs count in microseconds."""
+"""From seconds to microseconds, the unit of the linear programs."""
 
 _SLOPES_LOG2 = np.arange(6, 42, 0.75)
 
 
 class Tangents:
-    """Lines under the curves: time >= slope u + cut, in us; those of each range of sizes are found once."""
+    """Lines below the curves: time >= slope u + cut, in us; computed once per range of sizes and kept."""
 
     def __init__(self, curves: StepCurves) -> None:
         self.sizes, self.times, self.work = curves.sizes, curves.times * TO_US, curves.work
@@ -28,7 +28,7 @@ class Tangents:
         self.known: dict[tuple[int, int, int], tuple[Array, Array]] = {}
 
     def of(self, first: Ints, last: Ints) -> tuple[Array, Array]:
-        """Slopes and cuts [P, I] of curves where u is among the sizes ``first`` .. ``last`` [P]."""
+        """(slopes, cuts) [P, I] of curves for u in the range of sizes ``first`` .. ``last`` [P]."""
         found = []
         for p in range(len(self.times)):
             key = p, int(first[p]), int(last[p])
@@ -41,7 +41,7 @@ class Tangents:
         self.work.add(units.LINES)
         here = slice(first, last + 1)
         line, sizes = self.times[p, here], self.sizes[here]
-        ends = [0.0, 0.0, 0.0]  # flat, and the first and the last edge of the hull
+        ends = [0.0, 0.0, 0.0]  # the flat line, and the first and last edges of the hull
         if sizes.size > 1:
             ends[1] = max(np.min((line[1:] - line[0]) / (sizes[1:] - sizes[0])), 0)
             ends[2] = max(np.max((line[-1] - line[:-1]) / (sizes[-1] - sizes[:-1])), 0)

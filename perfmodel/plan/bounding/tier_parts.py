@@ -1,4 +1,4 @@
-"""Parts of all plans by where their tables are: whether any is cached, and whether one of them is in HBM."""
+"""Splits of all plans by the tiers of tables: whether any table is cached, whether a table is in HBM."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from perfmodel.plan.choices.options import Options
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_ODD = 1e-4  # of a table: more is in two places
+_ODD = 1e-4  # of a table: if more is in each of two places, it is split
 
 
 def by_caches(problem: Problem, part: Subspace, chosen: Ints) -> list[Subspace]:
-    """Plans that cache a table of one tier, each of which waits for a look-up in that cache, and plans that
-    cache none of it.
+    """(plans that cache a table in one tier, and so wait for look-ups in that cache; plans that cache no
+    table of it).
 
-    Limits: no option in use is cached, or caches are paid for already -> none
+    Limits: no cached option in use, or its latency is counted already -> empty
     """
     tier = problem.options.tier
     if tier is None:
@@ -35,11 +35,11 @@ def by_caches(problem: Problem, part: Subspace, chosen: Ints) -> list[Subspace]:
 
 
 def by_tier(problem: Problem, part: Subspace, relaxed: Relaxation) -> tuple[float, list[Subspace]]:
-    """On the tier of one table that is partly in one and partly in another; and what that is worth [s].
+    """(gain [s], parts) of a split on the tier of a table that is partly in each of two tiers.
 
-    A table is in HBM or below it, and below it with a cache of one tier or otherwise. The worth is that of
-    the memory by which the optimum is away from the nearer of both.
-    Limits: equal tables, which may differ in their tiers -> not split
+    A part has it in HBM or below; if below, with a cache in one tier or otherwise. The gain is estimated
+    from the memory between the optimum and the nearer of both.
+    Limits: equal tables, which may differ in their tiers -> no split
     """
     tier, o = problem.options.tier, problem.options
     if tier is None:
@@ -48,7 +48,7 @@ def by_tier(problem: Problem, part: Subspace, relaxed: Relaxation) -> tuple[floa
     there, held = (np.zeros((Q, len(CODES))) for _ in range(2))
     np.add.at(there, (o.group[at], tier[at]), relaxed.share)
     np.add.at(held, (o.group[at], tier[at]), relaxed.share * o.average_memory[at])
-    each = held / np.maximum(there, _ODD)  # bytes of a rank for all of a table
+    each = held / np.maximum(there, _ODD)  # bytes of a rank if the whole table were there
     below, bytes_below = there[:, NONE + 1 :].sum(axis=1), held[:, NONE + 1 :].sum(axis=1)
     odd = [np.minimum(there[:, NONE], below)]
     saved = [np.abs(each[:, NONE] - each[:, NONE + 1 :].min(axis=1))]
@@ -68,11 +68,11 @@ def by_tier(problem: Problem, part: Subspace, relaxed: Relaxation) -> tuple[floa
 
 
 def prefetched_s(options: Options, evaluator: Evaluator) -> Array | None:
-    """[O] what fills the caches takes where one table is cached so and spread evenly [s]; infinite elsewhere.
+    """[O] time to fill a table's cache with this option, spread evenly [s]; infinite for other options.
 
-    A pass takes no less, whatever runs beside it: its busiest rank has no less than the mean of the ranks,
-    nor than the mean for one of its tables.
-    Limits: caches are not filled ahead -> None: the time is in the curves
+    A pass takes no less, whatever runs beside it: its busiest rank has at least the mean load of one of
+    its tables.
+    Limits: caches are not prefetched -> None: their time is in the curves
     """
     if options.tier is None or not evaluator.times.prefetch:
         return None

@@ -1,1 +1,1 @@
-"""What may be chosen for each table: shardings, parts, hot rows, memory, constraints."""
+"""The choices for each table: shardings, parts, hot rows, memory, constraints."""

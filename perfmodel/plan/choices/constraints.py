@@ -1,4 +1,4 @@
-"""Which plans are allowed: shardings, exchanges, parts and ranks that some tables must have or may not."""
+"""Which plans are allowed: shardings, exchanges, parts and ranks that some tables must or must not have."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _MOST_RULES = 3  # that a message names
 
 @dataclass(frozen=True)
 class Allowed:
-    """What one table may be; ``None`` of a set: anything.
+    """What is allowed for one table; ``None`` for a set: everything.
 
-    shardings, exchanges  names and kinds that it may have;  hot  whether hot rows may be on every rank
+    shardings, exchanges  names and kinds that are allowed;  hot  whether hot rows may be replicated
     barred                ranks that may hold none of its shards
     tiers                 kinds of memory that its parts may be in
     rules                 that say so, for messages
@@ -67,7 +67,7 @@ class Allowed:
         )
 
     def why_not(self, scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
-        """Why a table of ``dim`` columns may not be cut so; "" where it may. Ranks: ``barred``"""
+        """Why a table of ``dim`` columns may not be cut so; "" if it may. ``barred`` ranks are ignored."""
         name = scheme.sharding(gpus, domain)
         if self.tiers is not None and scheme.tier.kind not in self.tiers:
             return f"may not be in {scheme.tier.kind}"
@@ -96,10 +96,10 @@ class Allowed:
 
 @dataclass(frozen=True, eq=False)
 class Constraints:
-    """What every table of a plan may be.
+    """What is allowed for every table of a plan.
 
-    tables   with those apart that look alike and may not be the same (``PlanTables.apart``)
-    allowed  [T] of each
+    tables   equal tables with different rules marked as not interchangeable (``PlanTables.apart``)
+    allowed  [T] for each table
     """
 
     tables: PlanTables
@@ -109,10 +109,10 @@ class Constraints:
 
     @staticmethod
     def of(rules: Sequence[TableRule], tables: PlanTables, gpus: int, domain: int) -> Constraints:
-        """Rules for some tables on G GPUs in domains of g. All rules that name a table hold together.
+        """Rules for some tables on G GPUs in domains of g. All rules that name a table apply together.
 
-        Limits: unknown names, a pattern that names no table, ranks that do not exist, rules that leave
-                nothing of a table -> BadInputError that names the rule
+        Limits: unknown names, a pattern that matches no table, ranks that do not exist, rules that leave
+                no choice for a table -> BadInputError that names the rule
         """
         found = [Allowed() for _ in range(len(tables))]
         for rule in rules:
@@ -131,7 +131,7 @@ class Constraints:
         return Constraints(replace(tables, apart=apart), tuple(found), gpus, domain)
 
     def named(self) -> list[set[Scheme]]:
-        """Schemes of each kind of table [Q] that rules name exactly, whatever parts a search looks at."""
+        """Schemes of each kind of table [Q] that rules name exactly, with any numbers of parts."""
         sample, _, _ = self.tables.kinds
         return [set(self._pinned(int(t))) for t in sample]
 
@@ -151,9 +151,9 @@ class Constraints:
         return found
 
     def applied(self, options: Options) -> Options:
-        """The options that are allowed, with the ranks that each kind of table may not use.
+        """The allowed options, with the ranks that each kind of table may not use.
 
-        Limits: none left of a table -> BadInputError that names it, its rules and what it could be
+        Limits: a table has no option left -> BadInputError that names it, its rules and its possible options
         """
         sample, _, _ = self.tables.kinds
         dims = self.tables.dim[sample]
@@ -187,7 +187,7 @@ class Constraints:
         return replace(found, inside=inside if inside.any() else None)
 
     def _refused(self, t: int, options: Options, at: int, dim: int, barred: Mask) -> bool:
-        """Whether an option may not be: by its scheme, or because its shards have too few ranks."""
+        """Whether an option is forbidden: by its scheme, or because too few ranks are left for its shards."""
         scheme = options.scheme(at)
         if self.allowed[t].why_not(scheme, dim, self.gpus, self.domain):
             return True
@@ -201,7 +201,7 @@ class Constraints:
         return scheme.parts > free
 
     def check_room(self, options: Options, limit_bytes: float) -> None:
-        """Limits: the least that the allowed options of all tables need is too much -> BadInputError"""
+        """Limits: even the allowed options of least memory exceed the limit -> BadInputError"""
         least = np.minimum.reduceat(options.average_memory, options.first[:-1])
         total = float(least @ options.count)
         if total <= limit_bytes:
@@ -217,7 +217,7 @@ class Constraints:
         )
 
     def check(self, plan: Plan) -> None:
-        """Limits: a table of the plan is what it may not be -> BadInputError that names it and the rule"""
+        """Limits: a table of the plan breaks a rule -> BadInputError that names both"""
         for t, (name, placement) in enumerate(zip(plan.tables.names, plan.placements, strict=True)):
             each, scheme = self.allowed[t], placement.scheme
             why = each.why_not(scheme, int(plan.tables.dim[t]), plan.gpus, plan.domain)
@@ -257,7 +257,7 @@ def _check_ranks(rule: TableRule, gpus: int) -> None:
 
 
 def _with(found: Allowed, rule: TableRule, gpus: int) -> Allowed:
-    """What is allowed when one more rule holds."""
+    """What is allowed after one more rule."""
     shardings, exchanges = found.shardings, found.exchanges
     only, without = ([_known(name, rule) for name in names] for names in (rule.only, rule.without))
     copies, hot, tiers = found.copies, found.hot, _tiers(found, rule, only, without)
@@ -310,7 +310,7 @@ def _with(found: Allowed, rule: TableRule, gpus: int) -> Allowed:
 def _tiers(
     found: Allowed, rule: TableRule, only: Sequence[str], without: Sequence[str]
 ) -> frozenset[str] | None:
-    """Kinds of memory that are allowed when one more rule holds. Limits: copies elsewhere -> BadInputError"""
+    """Kinds of memory allowed after one more rule. Limits: replicas outside HBM -> BadInputError"""
     named, gone = ({name for name in names if name in CODES} for names in (only, without))
     copied = set(only) - named == {DATA_PARALLEL}
     if copied and named and HBM not in named:
@@ -325,7 +325,7 @@ def _tiers(
 
 
 def _known(name: str, rule: TableRule) -> str:
-    """A name as rules have it."""
+    """The spelling that rules use for a name."""
     plain = name.strip().lower()
     if plain in (*SHARDINGS, HOT_ROWS, *CODES):
         return plain

@@ -1,4 +1,4 @@
-"""Schemes of many kinds of table as columns: those of equal width are written down once."""
+"""Schemes of many kinds of table as columns: kinds of equal width share one list of schemes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _ANY_ROWS = 1 << 62
 
 @dataclass(frozen=True, eq=False)
 class Listing:
-    """Schemes of kinds of table, those of one kind side by side; arrays [O].
+    """Schemes of kinds of table, sorted by kind; arrays [O].
 
-    group  the kind of table;  exchange, r, c, hot  the scheme;  asked  whether it was asked for by name
+    group  the kind of table;  exchange, r, c, hot  the scheme;  asked  whether a rule names it exactly
     """
 
     group: Ints
@@ -46,9 +46,9 @@ class Listing:
         hot: Sequence[Sequence[int]],
         more: Sequence[set[Scheme]],
     ) -> Listing:
-        """All schemes of Q kinds of table, as ``schemes`` orders them.
+        """All schemes of Q kinds of table, in the order of ``schemes``.
 
-        rows, dim  [Q];  hot  [Q] numbers of hot rows of each;  more  [Q] schemes that are options too
+        rows, dim  [Q];  hot  [Q] numbers of hot rows of each kind;  more  [Q] further schemes
         """
         shape = np.stack([dim, [len(few) for few in hot]]).astype(np.int64)
         parts = [
@@ -64,13 +64,13 @@ class Listing:
         return found._with(more) if any(more) else found
 
     def in_tiers(self, tiers: Sequence[tuple[int, float]], *, narrow: bool) -> tuple[Listing, Ints, Array]:
-        """These in each tier below the HBM too, with the tier and the cached share of each [O].
+        """(these schemes in each tier too, the tier of each, the cached share of each) [O].
 
-        tiers   (code, share of the rows in a cache), the HBM first
-        narrow  whether a cache of host memory has column parts: else its slots are as wide as the widest row
-                of its rank
-        Source: TorchRec has ``fused_uvm``, ``fused_uvm_caching`` and ``key_value`` for all shardings but
-                data-parallel; a cache has the hot rows that others keep on every rank
+        tiers   (code, cached share of the rows), the HBM first
+        narrow  whether tables cached from host memory may have column parts: slots are as wide as the widest
+                row of a rank otherwise
+        Source: TorchRec has ``fused_uvm``, ``fused_uvm_caching`` and ``key_value`` for all shardings except
+                data-parallel; a cache holds the hot rows that other schemes replicate
         """
         may = ~copied(self.exchange) & (self.hot == 0)
         whole = may & ((self.c == 1) | narrow)
@@ -86,7 +86,7 @@ class Listing:
         return Listing(*(column[at] for column in columns)), tier[order], cached[order]
 
     def _with(self, more: Sequence[set[Scheme]]) -> Listing:
-        """These and others, of each kind of table last; those that were here already are marked."""
+        """These schemes and others, which come last in each kind of table; duplicates are marked as asked."""
         columns = np.stack([self.exchange, self.r, self.c, self.hot])
         kind = np.repeat(np.arange(len(more)), [len(each) for each in more])
         new = [[s.kind, s.row_parts, s.col_parts, s.hot_rows] for each in more for s in sorted(each)]
@@ -104,7 +104,7 @@ class Listing:
 def _of_shape(
     kinds: Ints, rows: Array, shape: Ints, gpus: int, domain: int, hot: Sequence[Sequence[int]]
 ) -> tuple[Ints, Ints]:
-    """(kind of table [n], columns [4, n]) of kinds of table as wide, with as many numbers of hot rows."""
+    """(kind of table [n], columns [4, n]) for kinds of table of one width with equal numbers of hot rows."""
     dim, slots = (int(x) for x in shape)
     exchange, r, c, slot = _template(dim, slots, gpus, domain)
     few = np.array([[0, *hot[q]] for q in kinds], dtype=np.int64)[:, slot]
@@ -114,7 +114,7 @@ def _of_shape(
 
 @lru_cache(maxsize=256)
 def _template(dim: int, slots: int, gpus: int, domain: int) -> tuple[Ints, Ints, Ints, Ints]:
-    """Exchange, row parts, column parts and number of the hot rows (0: none) of tables that have all rows."""
+    """Exchange, row parts, column parts and index of the hot rows (0: none), for tables of unlimited rows."""
     found = list(schemes(_ANY_ROWS, dim, gpus, domain, range(1, slots + 1)))
     columns = np.array([(s.kind, s.row_parts, s.col_parts, s.hot_rows) for s in found], dtype=np.int64).T
     columns.flags.writeable = False
@@ -123,9 +123,9 @@ def _template(dim: int, slots: int, gpus: int, domain: int) -> tuple[Ints, Ints,
 
 
 def schemes(rows: int, dim: int, gpus: int, domain: int, hot: Sequence[int] = ()) -> Iterator[Scheme]:
-    """All schemes of a table that are considered, dp first.
+    """All schemes of a table in a search, dp first.
 
-    hot  numbers of hot rows that every rank may have a copy of, beside row parts or column parts alone
+    hot  numbers of hot rows that may be replicated, besides either row parts or column parts
     Limits: one rank -> dp and one shard;  never more row parts than rows, or shards than ranks
     """
     yield COPY
@@ -142,6 +142,6 @@ def schemes(rows: int, dim: int, gpus: int, domain: int, hot: Sequence[int] = ()
 
 
 def _domains(gpus: int, domain: int) -> set[int]:
-    """Row parts that fill 1, 2, 4 ... scale-up domains."""
+    """Numbers of row parts that fill 1, 2, 4 ... scale-up domains."""
     whole = gpus // domain
     return {domain << k for k in range(whole.bit_length()) if 1 << k <= whole}

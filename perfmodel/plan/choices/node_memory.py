@@ -1,4 +1,4 @@
-"""Host memory and SSDs of nodes: what a plan keeps there, and which tables may be if not all have room."""
+"""Host memory and SSDs of nodes: what a plan keeps there, and which tables may be there if not all fit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def node_bytes(evaluator: Evaluator) -> float:
 
 
 def node_ssd_bytes(evaluator: Evaluator) -> float:
-    """SSDs of a node, all of which tables may use [bytes]."""
+    """SSD capacity of a node, all of which tables may use [bytes]."""
     return evaluator.setting.machine.value("ssd_bytes")
 
 
@@ -50,14 +50,14 @@ def below_fits(evaluator: Evaluator, below: Array) -> bool:
 
 
 def check_below(evaluator: Evaluator, below: Array) -> None:
-    """Limits: a node that needs more than it has -> BadInputError: which, and by how much"""
+    """Limits: a node that needs more than it has -> BadInputError: which node, and by how much"""
     found = _too_full(evaluator, below)
     if found is not None:
         raise found
 
 
 def _too_full(evaluator: Evaluator, below: Array) -> BadInputError | None:
-    """Of the first node that has too little; None: all have enough. A place that is not used has no size."""
+    """Error for the first node that has too little; None if all have enough. Unused memory has no limit."""
     for place, room, needs in zip((HOST, SSDS), (node_bytes, node_ssd_bytes), below, strict=True):
         if not needs.any():
             continue
@@ -69,7 +69,7 @@ def _too_full(evaluator: Evaluator, below: Array) -> BadInputError | None:
 
 
 def too_small(what: str, needs: float, room: float, place: str) -> BadInputError:
-    """Host memory, SSDs or both that are not enough: by how much."""
+    """Error for host memory, SSDs or both that are not enough: by how much."""
     size, there, more = (format_bytes(x, binary=False) for x in (needs, room, needs - room))
     settings = " ".join(f"--set {key}=…" for each, key in _SETTING.items() if each in place)
     more_tiers = "" if SSDS in place else "allow SSDs too (--tier uvm-caching,ssd), "
@@ -81,11 +81,11 @@ def too_small(what: str, needs: float, room: float, place: str) -> BadInputError
 
 
 def within_nodes(options: Options, evaluator: Evaluator, limit_bytes: float) -> Options:
-    """The options, without host memory for the tables that save least HBM per look-up, if not all have room.
+    """The options, without host memory for the tables that save least HBM per look-up if not all fit there.
 
-    Tables leave the HBM in the order of their bytes per look-up, the most first, until the nodes are full.
-    Where they may be on SSDs, all options stay, and whether a node has room is asked of every plan.
-    Limits: HBM and all below it together are too small -> BadInputError: by how much
+    Tables leave the HBM in the order of their bytes per look-up, largest first, until the nodes are full.
+    If they may be on SSDs, all options stay, and every plan is checked for the capacity of nodes instead.
+    Limits: HBM and all memory below it together are too small -> BadInputError: by how much
     """
     below = evaluator.model.below
     if options.tier is None or below is None:
@@ -98,7 +98,7 @@ def within_nodes(options: Options, evaluator: Evaluator, limit_bytes: float) -> 
     total = float(whole @ options.count)
     rooms = {HOST: node_bytes(evaluator)} if below.host else {}
     rooms |= {SSDS: node_ssd_bytes(evaluator)} if below.ssd else {}
-    if all(total <= room for room in rooms.values()):  # of one node alone: it never matters
+    if all(total <= room for room in rooms.values()):  # smaller than one node: the limit never matters
         return options
     in_hbm = np.minimum.reduceat(
         np.where(options.tier == 0, options.average_memory * gpus, np.inf), options.first[:-1]

@@ -1,4 +1,4 @@
-"""Every way to cut and exchange every table, with its loads: what a search chooses from."""
+"""Every way to cut and exchange every table, with its loads: the options of a search."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 HOT_SHARES = (0.5, 0.75, 0.9, 0.97)
-"""Shares of a table's look-ups whose rows may be on every rank."""
+"""Shares of a table's look-ups for which its hot rows may be replicated."""
 _AT_ONCE = 1 << 14  # options whose loads are computed together
 
 
 @dataclass(frozen=True, eq=False)
 class Options:
-    """Ways to shard Q kinds of table: arrays over O options, those of one kind side by side.
+    """Ways to shard Q kinds of table: arrays over O options, sorted by kind.
 
-    kind_of   [T] which of the Q kinds of table each table is; equal tables are of one kind
+    kind_of   [T] kind of each table; equal tables are of one kind
     count     [Q] tables of each kind;  first  [Q + 1] where the options of each kind begin
     group     [O] kind of table of each option;  exchange, r, c, hot, parts  [O] the scheme; parts 0 for dp
     own, everywhere   [O, K] ``ShardLoads`` [bytes]
-    own_memory, everywhere_memory   [O] memory of one shard, and of what every rank has a copy of [bytes]
+    own_memory, everywhere_memory   [O] memory of one shard, and of the replicas on every rank [bytes]
     average   [O, K] loads of a rank if the shards were spread evenly [bytes]
     average_memory    [O] the same for memory [bytes]
     barred    [Q, G] ranks that may hold no shard of a kind of table; None: any may
-    inside    [O] whether all shards must be in one scale-up domain, whichever; None: wherever
-    tier, cached  [O] where the shards are, and the share of their rows that is cached; None: all are in HBM
-              (``own`` has what one keeps in host memory and on SSDs);  below  the tiers that there are
-    crowded   whether host memory or SSDs of a node may have too little room for a plan of these
+    inside    [O] whether all shards must be in one scale-up domain (any); None: no such limit
+    tier, cached  [O] tier of the shards, and cached share of their rows; None: all are in HBM
+              (``own`` includes bytes in host memory and on SSDs);  below  the tiers in use
+    crowded   whether a plan of these options may exceed a node's host memory or SSDs
     """
 
     kind_of: Ints
@@ -76,7 +76,7 @@ class Options:
 
     @property
     def bound_to_ranks(self) -> NDArray[np.bool_]:
-        """[T] tables that some ranks may hold nothing of, or whose shards must be in one domain."""
+        """[T] tables that may not be on some ranks, or whose shards must be in one domain."""
         bound = np.zeros(self.count.size, dtype=bool)
         if self.barred is not None:
             bound |= np.any(self.barred, axis=1)
@@ -86,7 +86,7 @@ class Options:
 
     @cached_property
     def copied(self) -> NDArray[np.bool_]:
-        """[O] whether every rank has the table."""
+        """[O] whether the table is replicated."""
         return np.asarray(copied(self.exchange))
 
     @cached_property
@@ -96,16 +96,16 @@ class Options:
 
     @property
     def kinds(self) -> list[int]:
-        """Exchanges of options that are no copies."""
+        """Exchanges of the options, without replication."""
         return [int(kind) for kind in np.unique(self.exchange[~self.copied])]
 
     def exchanged_by(self, kinds: Sequence[int]) -> NDArray[np.bool_]:
-        """[O] options with these exchanges, and copies."""
+        """[O] options with these exchanges, and replicas."""
         return self.copied | np.isin(self.exchange, kinds)
 
     @cached_property
     def memory(self) -> Array:
-        """[O] of a rank that holds a shard [bytes]."""
+        """[O] memory of a rank that holds a shard [bytes]."""
         return self.own_memory + self.everywhere_memory
 
     @cached_property
@@ -117,11 +117,11 @@ class Options:
 
     @cached_property
     def everywhere_held(self) -> NDArray[np.bool_]:
-        """[O] whether every rank holds as much: a copy, or a shard of its own."""
+        """[O] whether every rank holds the same amount: a replica, or one shard each."""
         return np.asarray((self.parts == 0) | (self.parts == self.gpus))
 
     def scheme(self, option: int) -> Scheme:
-        """What an option is."""
+        """The scheme of an option."""
         kind = Exchange(int(self.exchange[option]))
         cut = Scheme(kind, int(self.r[option]), int(self.c[option]), int(self.hot[option]))
         if self.below is None or self.tier is None or self.cached is None or not self.tier[option]:
@@ -130,13 +130,13 @@ class Options:
 
     @property
     def family(self) -> Ints:
-        """[O] the exchange of each and where its rows are: those that a search compares by their price."""
+        """[O] code of exchange and tier: a search compares options of one family by price."""
         kinds = len(Exchange)
         return self.exchange if self.tier is None else np.asarray(self.exchange + kinds * self.tier)
 
     @property
     def families(self) -> int:
-        """More than any of ``family``."""
+        """One more than the largest ``family``."""
         return len(Exchange) * (1 if self.tier is None else len(CODES))
 
     def of(self, table: int) -> slice:
@@ -145,19 +145,19 @@ class Options:
         return slice(int(self.first[kind]), int(self.first[kind + 1]))
 
     def find(self, table: int, scheme: Scheme) -> int | None:
-        """The option of a table that is this scheme."""
+        """The option of a table with this scheme; None without such an option."""
         at = self.of(table)
         found = np.flatnonzero(self._same(scheme, at))
         return at.start + int(found[0]) if found.size else None
 
     def of_each(self, scheme: Scheme) -> Ints | None:
-        """[Q] the option of every kind of table that is this scheme; None where one may not be."""
+        """[Q] the option of every kind of table with this scheme; None if a kind has none."""
         found = np.flatnonzero(self._same(scheme, slice(None)))
         kinds, first = np.unique(self.group[found], return_index=True)
         return np.asarray(found[first]) if kinds.size == self.count.size else None
 
     def _same(self, scheme: Scheme, at: slice) -> NDArray[np.bool_]:
-        """Whether each of some options is this scheme."""
+        """Whether each of some options has this scheme."""
         same = (self.exchange[at] == scheme.kind) & (self.r[at] == scheme.row_parts)
         same &= (self.c[at] == scheme.col_parts) & (self.hot[at] == scheme.hot_rows)
         if self.tier is None or self.cached is None:
@@ -192,13 +192,13 @@ def options_of(
     more: Sequence[Scheme] = (),
     named: Sequence[Collection[Scheme]] = (),
 ) -> Options:
-    """All options of the tables of ``evaluator`` whose shards fit a rank of ``limit_bytes``.
+    """All options of the evaluator's tables whose shards fit a rank of ``limit_bytes``.
 
     Row parts are powers of two, whole scale-up domains and all ranks; column parts divide the columns into
-    parts of ``NARROWEST`` or more. Hot rows are on every rank where that would save time, all tables alike.
-    more   a scheme for each table [T] that is an option too, whatever its parts
-    named  schemes of each kind of table [Q] that are options too
-    Limits: a table that fits in no way -> BadInputError: by how much
+    parts of at least ``NARROWEST``. Hot rows are replicated only if that saves time, alone or for all tables.
+    more   a further scheme for each table [T], with any number of parts
+    named  further schemes of each kind of table [Q]
+    Limits: a table without an option that fits -> BadInputError: by how much
     """
     tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
     sample, kind_of, count = tables.kinds
@@ -252,7 +252,7 @@ def options_of(
 def _loads(
     evaluator: Evaluator, table: Ints, kind: Ints, r: Ints, c: Ints, *more: Array | Ints
 ) -> ShardLoads:
-    """``Evaluator.shard_loads`` of many options [O], as many at a time as a processor's cache holds."""
+    """``Evaluator.shard_loads`` of many options [O], in chunks that fit a processor's cache."""
     count = table.size
     found: list[Array] = []
     for at in range(0, count, _AT_ONCE):
@@ -262,7 +262,7 @@ def _loads(
             return part
         found = found or [np.zeros((part.own.shape[1], count)).T for _ in range(2)]
         for whole, values in zip(found, (part.own, part.everywhere), strict=True):
-            for k in np.flatnonzero(values.any(axis=0)):  # other zeros take no memory
+            for k in np.flatnonzero(values.any(axis=0)):  # columns of zeros take no memory
                 whole[some, k] = values[:, k]
     own, everywhere = found
     return ShardLoads(own, everywhere)
@@ -279,9 +279,9 @@ def _average(loads: ShardLoads, spread: Array) -> Array:
 
 
 def _worth_copying(o: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
-    """[O] options without hot rows, and those that beat the same without, alone or if all tables were such.
+    """[O] options without hot rows, and options that are faster with them, alone or if all tables had them.
 
-    Copies of hot rows need more memory, never less: they must save time.
+    Replicas of hot rows always need more memory: they must save time.
     """
     if not o.hot.any():
         return np.ones(o.hot.size, dtype=bool)
@@ -304,9 +304,9 @@ def _worth_copying(o: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
 
 
 def hot_rows(ids: Distribution, rows: float) -> tuple[int, ...]:
-    """Numbers of hot rows of a table that are considered: those that get ``HOT_SHARES`` of its look-ups.
+    """Candidate numbers of hot rows of a table: those that get ``HOT_SHARES`` of its look-ups.
 
-    Whole rows, and no more than half of the table.
+    Whole rows, at most half of the table.
     Limits: uniform ids -> none
     """
     if ids.uniform:
@@ -318,7 +318,7 @@ def hot_rows(ids: Distribution, rows: float) -> tuple[int, ...]:
 
 
 def _or_tiers(found: Options) -> str:
-    """The option that keeps rows below the HBM, where it was not given."""
+    """Advice for a message: the option that keeps rows below the HBM, unless it was given."""
     words = ", or keep rows in host memory (--tier uvm,uvm-caching) or on SSDs (--tier ssd)"
     return words if found.below is None else ""
 

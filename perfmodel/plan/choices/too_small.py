@@ -21,10 +21,10 @@ from perfmodel.units import counted
 
 
 def too_small(allowed: Collection[str], rows: int, dim: int, gpus: int, domain: int) -> str:
-    """Why a table of that shape has none of the shardings that it may have, on G GPUs in domains of g.
+    """Why a table of that shape can have none of its allowed shardings, on G GPUs in domains of g.
 
     allowed  names of shardings, or words of exchanges
-    Limits: nothing is named, or one of them has enough rows or columns -> ""
+    Limits: nothing is named, or enough rows or columns for one of them -> ""
     """
     whole = f"a row for each of {counted(gpus, 'GPU')}", gpus, rows, "row"
     inside = f"a row for each of the {counted(domain, 'GPU')} of a scale-up domain", domain, rows, "row"
@@ -42,7 +42,7 @@ def too_small(allowed: Collection[str], rows: int, dim: int, gpus: int, domain: 
 
 
 def with_copies(rules: Sequence[str]) -> str:
-    """The rule that also allows a copy on every GPU, for a table that is too small to be split."""
+    """The rule extended to allow replication, for a table that is too small to be split."""
     small = "small tables are then whole on every GPU."
     typed = [rule.removeprefix("--only ") for rule in rules if rule.startswith("--only ")]
     if len(rules) == len(typed) == 1:

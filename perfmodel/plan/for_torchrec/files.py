@@ -1,4 +1,4 @@
-"""Plan files of either kind: our own, or one for TorchRec with the exchanges that TorchRec runs for it."""
+"""Plan files of both kinds: our own, and files for TorchRec with the exchanges that it runs for them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from perfmodel.schema.torchrec_plan import KEY_VALUE, TorchRecPlan, TorchRecTabl
 
 
 def read_any_plan(path: Path, tables: PlanTables) -> tuple[Plan, ExchangeSets | None]:
-    """A plan of these tables, and the sets of exchanges that TorchRec runs where it is a file for TorchRec.
+    """A plan of these tables, and TorchRec's sets of exchanges if the file is for TorchRec.
 
     Limits: as ``read_plan``
     """
@@ -31,7 +31,7 @@ def read_any_plan(path: Path, tables: PlanTables) -> tuple[Plan, ExchangeSets | 
 
 
 def plan_of(file: TorchRecPlan, tables: PlanTables, where: str = "given") -> Plan:
-    """A plan for TorchRec as ours.
+    """A plan for TorchRec as one of our plans.
 
     Limits: other tables, or shards that no plan has (two on one rank) -> BadInputError that names the table
     """
@@ -76,7 +76,7 @@ def _placement(entry: TorchRecTable, file: TorchRecPlan) -> Placement:
 
 
 def _tier(entry: TorchRecTable) -> Tier:
-    """Where its rows are."""
+    """Tier of the table's rows."""
     cache = entry.cache_params
     if cache is not None:
         kind = SSD if entry.compute_kernel == KEY_VALUE else UVM_CACHING

@@ -10,7 +10,7 @@
     users | [0, 0]        | [100000, 64] | rank:0/cuda:0
 
 Source: TorchRec 1.8, torchrec/distributed/types.py, ``EmbeddingModuleShardingPlan``. A pickled plan is not
-read: to load one runs whatever it holds.
+read, because loading it would run any code in it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _HOW = "save it with: open('plan.txt', 'w').write(str(plan))"
 
 @dataclass
 class _Entry:
-    """A table of a module, as it was printed."""
+    """A table of a module, as printed."""
 
     module: str
     table: str
@@ -59,7 +59,7 @@ def read_printed_plan(
 ) -> TorchRecPlan:
     """TorchRec's plan of these tables in a job of so many ranks.
 
-    Tables of several modules are found by their own names, or as MODULE.TABLE where two have one name.
+    Tables of several modules are known by their own names, or as MODULE.TABLE if two have the same name.
     Limits: no plan, a table that is missing or has other rows or dims, ranks that the job does not have, a
             kernel that keeps rows in host memory -> BadInputError that names the table
     """
@@ -90,7 +90,7 @@ def read_printed_plan(
 
 
 def _of_print(text: str, path: Path) -> Iterator[_Entry]:
-    """Of both tables of each module."""
+    """Entries from both printed tables of each module."""
     module, head = "", None
     entries: dict[tuple[str, str], _Entry] = {}
     for line in text.splitlines():
@@ -156,7 +156,7 @@ def _numbers(text: str, path: Path, table: str) -> list[int]:
 
 
 def _whole(found: object, path: Path, table: str) -> list[int]:
-    """Whole numbers that rows, columns and ranks can be. Limits: anything else -> BadInputError"""
+    """A list of whole numbers valid for rows, columns or ranks. Limits: anything else -> BadInputError"""
     if not isinstance(found, list) or not all(type(each) is int and 0 <= each <= _MOST for each in found):
         raise BadInputError(
             f"{WHAT} {path}: {shown(found)} of table {shown(table)} is not a list of numbers.", _HOW
@@ -165,7 +165,7 @@ def _whole(found: object, path: Path, table: str) -> list[int]:
 
 
 def _pair(found: object, path: Path, table: str) -> list[int]:
-    """Of rows and of columns."""
+    """A list of two: rows and columns."""
     if len(numbers := _whole(found, path, table)) != 2:
         raise BadInputError(f"{WHAT} {path}: {shown(found)} of table {shown(table)} is not a pair.", _HOW)
     return numbers

@@ -1,4 +1,4 @@
-"""Plans for TorchRec: which ones it can run, and the file that its loader reads."""
+"""Plans for TorchRec: which plans it can run, and the file that its loader reads."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ from perfmodel.schema.torchrec_plan import (
 )
 
 _COLUMNS = 4
-"""FBGEMM reads rows in vectors of four elements: column parts are multiples."""
+"""FBGEMM reads rows in vectors of four elements: column parts are multiples of this."""
 
 MOST_OF_SSD = 0.2
-"""Of the rows of tables on SSDs, the cache in HBM that TorchRec makes at most.
+"""Largest cache in HBM that TorchRec makes for tables on SSDs, as a share of their rows.
 
-Source: TorchRec 1.8: ``_populate_ssd_tbe_params`` makes one of 20 % of the rows, or less with
-        ``max_l1_cache_size``; ``group_tables`` hands it no load factor of ``CacheParams``
+Source: TorchRec 1.8: ``_populate_ssd_tbe_params`` makes a cache of 20 % of the rows, or less with
+        ``max_l1_cache_size``; ``group_tables`` passes no load factor of ``CacheParams`` to it
 """
 _MEGABYTE = 2**20
 
 
 def why_not(scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
-    """Why TorchRec cannot run a table of ``dim`` columns cut so; "" where it can.
+    """Why TorchRec cannot run a table of ``dim`` columns cut so; "" if it can.
 
     Source: TorchRec 1.8: row-wise is over all ranks, table-row-wise and grid over one domain's
     """
@@ -76,14 +76,14 @@ def why_not(scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
 
 
 def runnable(options: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
-    """[O] which options TorchRec can run: the mask that keeps a search to them (``Options.kept``).
+    """[O] mask of the options that TorchRec can run, to restrict a search (``Options.kept``).
 
-    Limits: a table that fits in none of them -> BadInputError
+    Limits: a table without such an option that fits -> BadInputError
     """
     tables = evaluator.tables
     _, sample = np.unique(options.kind_of, return_index=True)
     dims = tables.dim[sample][options.group]
-    odd = options.domain % _node(evaluator) > 0 or options.domain >= options.gpus  # then it is row-wise
+    odd = options.domain % _node(evaluator) > 0 or options.domain >= options.gpus  # else it is row-wise
     inside = options.by_domain
     mask = np.array(
         [
@@ -102,36 +102,36 @@ def runnable(options: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
 
 
 def sharding_type(placement: Placement, gpus: int, domain: int) -> ShardingType:
-    """TorchRec's name of a placement that it can run."""
+    """TorchRec's name for a placement that it can run."""
     scheme = placement.scheme
     name = placement.sharding(gpus, domain)
     if not (scheme.copied or scheme.row_parts == 1 or name == ROW_WISE):
         name = TABLE_ROW_WISE if scheme.col_parts == 1 else GRID
-    return cast("ShardingType", SHARDINGS[name].torchrec)  # row-wise, where there is one domain
+    return cast("ShardingType", SHARDINGS[name].torchrec)  # row-wise, if there is one domain
 
 
 _WIDER = {
     cast("ShardingType", SHARDINGS[name].torchrec): cast("ShardingType", SHARDINGS[wider].torchrec)
     for name, wider in ((TABLE_WISE, COLUMN_WISE), (TABLE_COLUMN_WISE, COLUMN_WISE), (TABLE_ROW_WISE, GRID))
 }
-"""Sharding types that are a case of another: a whole table is one column part."""
+"""Sharding types that are special cases of another type: a whole table is one column part."""
 
 
 def merged_types(types: Sequence[ShardingType]) -> list[ShardingType]:
-    """Sharding types of the tables of a plan, as few as say the same.
+    """Sharding types of a plan's tables, merged to as few types as possible.
 
     Source: TorchRec runs one set of exchanges for each sharding type in use (``ExchangeSets``)
-    Limits: no column part -> table_wise and table_row_wise stay;  one -> column_wise, grid_shard of all alike
+    Limits: no column part -> table_wise and table_row_wise stay;  any -> column_wise, grid_shard for all
     """
     cut = {_WIDER.get(name, name) for name in types if OF_TORCHREC[name].columns}
     return [_WIDER[name] if _WIDER.get(name) in cut else name for name in types]
 
 
 def torchrec_plan(evaluator: Evaluator, plan: Plan, hbm_bytes: float | None = None) -> TorchRecPlan:
-    """A plan as TorchRec needs it.
+    """A plan in TorchRec's form.
 
-    hbm_bytes  that a rank may use: all that it has, unless given
-    Row parts of one domain, or of all, are alike: they are given to its ranks in order, as TorchRec does.
+    hbm_bytes  that a rank may use; None: all that it has
+    Row parts in one domain, or over all ranks, are equal: they go to the ranks in order, as in TorchRec.
     Limits: a sharding that TorchRec does not have, or GPUs of a domain that are no whole nodes where rows are
             split inside one -> BadInputError that names the table
     """
@@ -157,7 +157,7 @@ def torchrec_plan(evaluator: Evaluator, plan: Plan, hbm_bytes: float | None = No
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Limits: a table whose name no torch module may have -> BadInputError
+    """Limits: a table whose name cannot be a torch module's -> BadInputError
 
     Source: ``torch.nn.Module.add_module``: "module name can't contain a point"; a table is a module there
     """
@@ -169,7 +169,7 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def write(evaluator: Evaluator, plan: Plan, path: Path, hbm_bytes: float | None = None) -> None:
-    """``torchrec_plan`` in a JSON file. Limits: as ``check_names``"""
+    """Write ``torchrec_plan`` to a JSON file. Limits: as ``check_names``"""
     check_names(plan.tables.names)
     write_torchrec_plan(torchrec_plan(evaluator, plan, hbm_bytes), path)
 
@@ -181,9 +181,9 @@ def topology(
     ssd_bytes: float | None = None,
     node: int = 1,
 ) -> TorchRecTopology:
-    """What TorchRec's planner asks of a machine, datasheet values of one GPU and one direction.
+    """The machine values that TorchRec's planner needs: datasheet values of one GPU and one direction.
 
-    host_bytes, ssd_bytes  that a rank may use of its node's host memory and SSDs, where tables are there
+    host_bytes, ssd_bytes  of its node's host memory and SSDs that a rank may use, if tables are there
     node                   ranks that share the SSDs
     """
     rate = None if ssd_bytes is None else machine.value("ssd_bytes_per_s") / node
@@ -200,11 +200,11 @@ def topology(
 
 
 _OPTIMIZERS = ("rowwise-adagrad", "adam")
-"""That ``SSDTableBatchedEmbeddingBags`` has, of ours."""
+"""Our optimizers that ``SSDTableBatchedEmbeddingBags`` has too."""
 
 
 def _check_optimizer(evaluator: Evaluator, plan: Plan) -> None:
-    """Limits: tables on SSDs that are trained with an optimizer that FBGEMM does not have there
+    """Limits: tables on SSDs that are trained with an optimizer that FBGEMM lacks for them
     -> BadInputError"""
     on_ssd = np.flatnonzero(plan.tier_codes == ON_SSD)
     optimizer = evaluator.memories.optimizer
@@ -216,13 +216,13 @@ def _check_optimizer(evaluator: Evaluator, plan: Plan) -> None:
 
 
 def _node(evaluator: Evaluator) -> int:
-    """GPUs of a node."""
+    """GPUs per node."""
     own = evaluator.basis.gpus_per_node or evaluator.setting.machine.count("gpus_per_node")
     return min(own, evaluator.gpus)
 
 
 def _kind(plan: Plan, at: int, node: int) -> ShardingType:
-    """TorchRec's name of how a table is cut; BadInputError where it has none."""
+    """TorchRec's name for the cut of a table; BadInputError if it has none."""
     placement, name = plan.placements[at], plan.tables.names[at]
     how = placement.scheme
     problem = why_not(how, int(plan.tables.dim[at]), plan.gpus, plan.domain)
@@ -238,9 +238,9 @@ def _kind(plan: Plan, at: int, node: int) -> ShardingType:
 
 
 def _cache_megabytes(plan: Plan, types: Sequence[ShardingType], ways: float) -> list[int | None]:
-    """Of every table on SSDs the cache that its group has on the rank where it is largest [2^20 bytes].
+    """For every table on SSDs, its group's cache on the rank where that is largest [2^20 bytes].
 
-    Source: TorchRec 1.8: a group for each sharding type, dtype and width, whose tables name one size
+    Source: TorchRec 1.8: a group for each sharding type, dtype and width, whose tables state one size
     """
     tables, (table, rank) = plan.tables, plan.shards
     held: dict[tuple[str, int, float], dict[int, float]] = defaultdict(lambda: defaultdict(float))
@@ -278,7 +278,7 @@ def _table(plan: Plan, at: int, kind: ShardingType, megabytes: int | None) -> To
 
 
 def _cache(tier: Tier) -> TorchRecCache | None:
-    """What TorchRec is told of a table's cache; None where it has none."""
+    """The cache parameters of a table for TorchRec; None without a cache."""
     if not tier.cached:
         return None
     policy = cast("Literal['LRU', 'LFU']", tier.policy.upper())
@@ -288,7 +288,7 @@ def _cache(tier: Tier) -> TorchRecCache | None:
 def _shards(placement: Placement, rows: int, dim: int, whole: bool) -> list[tuple[int, list[int], list[int]]]:
     """(rank, [rows, columns], [first row, first column]), column part by column part.
 
-    Source: TorchRec gives every row part ceil(rows / parts), what is left to the last, and the rest nothing
+    Source: TorchRec gives every row part ceil(rows / parts), the last one the remainder, and the rest nothing
     """
     r, c = placement.scheme.row_parts, placement.scheme.col_parts
     block, width = -(-rows // r), dim // c

@@ -1,1 +1,1 @@
-"""What else one could do than shard over the GPU memory of many GPUs."""
+"""Alternatives to sharding over the GPU memory of many GPUs."""

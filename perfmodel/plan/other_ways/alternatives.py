@@ -1,4 +1,4 @@
-"""What else one could do than shard: host memory, C2C, SSDs and one large memory, beside the shardings."""
+"""Alternatives to sharding: host memory, C2C, SSDs and one large memory, side by side with shardings."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ _C2C = {GH200: "gh200-slingshot", GH200_SLINGSHOT: "gh200-slingshot", GB200: "gb
 _OF_MACHINE = ("machine", "clock", "calibration", "overrides", "gpus_per_node", "kernels", "scenario")
 IN_HBM = (ROW_WISE, BEST)
 MEMORY_OF = {ONE_MEMORY: MEMORY, REMOTE: MEMORY, ON_SSD: SSD}
-"""What is rented by the TB beside GPUs, by the names of ``schema.prices``."""
+"""Kinds of memory that are rented per TB besides GPUs, by their names in ``schema.prices``."""
 FAST = "-fast"
-"""Ends the name of the same alternative on the number of GPUs that is the fastest."""
+"""Suffix of the name of an alternative on its fastest number of GPUs."""
 Planner = Callable[[Projection, tuple[str, ...], float], tuple[str, Projection]]
-"""Words and answer of the best plan on the GPUs of an answer, with tables in these tiers too, found in that
-share of the time of a search."""
+"""Returns the words and the answer of the best plan on an answer's GPUs, with tables in these tiers too, from
+that share of a search's effort."""
 
 
 def alternatives(
@@ -72,15 +72,15 @@ def alternatives(
     remote: tuple[float, ...] | None = None,
     equal_batch: str = GLOBAL,
 ) -> list[Alternative]:
-    """Every alternative for one question, those that are not possible with why.
+    """Every alternative for one question; impossible alternatives say why.
 
-    options    of ``project_one``, its machine too
-    best_plan  finds it; None: the fastest of all shardings that cut every table alike, and no row of a plan
-               with tables in HBM and others in host memory
-    memory     bytes and bytes/s of the one large memory; None: it holds the tables, at the shipped rate
-    remote     the same of one over the network, with its latency [s] and the GPUs that share it; None: no row
-    equal_batch  what their batches have alike, one of ``EQUAL_BATCHES``
-    Limits: a question that the row-wise pass cannot have, for another reason than room -> its error
+    options    of ``project_one``, with its machine
+    best_plan  searches a plan; None: the fastest uniform sharding instead, and no row for a plan with tables
+               in HBM and in host memory
+    memory     (bytes, bytes/s) of the one large memory; None: it holds the tables, at the shipped rate
+    remote     the same over the network, with latency [s] and the number of GPUs that share it; None: no row
+    equal_batch  which batch is equal for all, one of ``EQUAL_BATCHES``
+    Limits: the row-wise pass refuses the question for another reason than memory -> its error
     """
     asked = read_once({**options, "machine": options.get("machine", DEFAULT_MACHINE)})
     row_wise, refused = _base(asked)
@@ -124,13 +124,13 @@ def alternatives(
 
 
 def read_once(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with their set of tables read: a file is read once, not again for each alternative."""
+    """Options with their set of tables read, so that a file is read once for all alternatives."""
     tables = options.get("tables")
     return {**options, **({"tables": load_tables(tables)} if isinstance(tables, str) else {})}
 
 
 def question_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """What was asked, for JSON: plain numbers and words; ``gpus`` None where nobody said how many."""
+    """The question as plain values for JSON; ``gpus`` is None if the user did not give it."""
     asked = read_once({**options, "machine": options.get("machine", DEFAULT_MACHINE)})
     question = _base(asked)[0].question
     assert question is not None
@@ -138,7 +138,7 @@ def question_of(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _base(asked: Mapping[str, Any]) -> tuple[Projection, PerfmodelError | None]:
-    """The row-wise pass; where it does not fit the GPUs asked for, on as many as it needs, and why."""
+    """(row-wise pass, error): if it does not fit the given GPUs, it is on as many as it needs, with error."""
     try:
         return project_one(**asked), None
     except BadInputError as error:
@@ -148,19 +148,19 @@ def _base(asked: Mapping[str, Any]) -> tuple[Projection, PerfmodelError | None]:
 
 
 def _shared(asked: Mapping[str, Any], equal: EqualBatch) -> Projection:
-    """Row-wise with its part of the batch, on as many GPUs as it needs then."""
+    """Row-wise with its part of the batch, on as many GPUs as it then needs."""
     gpus = fewest_gpus(asked, equal)
     return project_one(**{**asked, "gpus": gpus, "batch": equal.on(gpus)})
 
 
 def _row_wise(base: Projection) -> str:
-    """How the baseline that people have exchanges its bags."""
+    """How the usual row-wise baseline exchanges its bags."""
     ways = " or ".join(map(_exchange_words, base.forward.exchanges))
     return f"every table over all GPUs, {ways}" if base.gpus > 1 else "every table on one GPU"
 
 
 def machines_of(name: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The question on the machine of an alternative, without what belongs to the one that was asked for."""
+    """The question on the machine of an alternative, without options that belong to the original machine."""
     if name not in _C2C:
         return dict(asked)
     machine = load_machine(_C2C[name])
@@ -176,7 +176,7 @@ def _on_infiniband(machine: Machine) -> Machine:
 
 
 def _on(name: str, asked: Mapping[str, Any], equal: EqualBatch, most: MostGpus) -> list[Alternative]:
-    """Rows in host memory beside C2C; exchanges take the times of the network that was measured."""
+    """Rows in host memory over C2C; exchanges have the times of the network that was measured."""
     own = machines_of(name, asked)
     found = _tried(
         load_machine(_C2C[name]), equal, name, lambda: chosen_below(own, equal, (IN_PLACE, CACHED), most)
@@ -185,7 +185,7 @@ def _on(name: str, asked: Mapping[str, Any], equal: EqualBatch, most: MostGpus) 
 
 
 def _network(answer: Projection) -> str:
-    """Whose times the exchanges have, and what is measured there."""
+    """Network whose times the exchanges have, and what was measured on it."""
     machine, (curves, *_) = answer.setting.machine, answer.setting.links.calibrations
     domain, links = counted(machine.count("nvlink_domain_gpus"), "GPU"), f"{machine.links.scale_up} domains"
     beyond = answer.gpus > machine.count("nvlink_domain_gpus")
@@ -199,7 +199,7 @@ _SPELLED = {"infiniband": "InfiniBand", "slingshot": "Slingshot"}
 def _tried(
     machine: Machine, equal: EqualBatch, name: str, find: Callable[[], list[Chosen]]
 ) -> list[Alternative]:
-    """An alternative, and on the GPUs where it is the fastest; or why there is none."""
+    """An alternative, also on the GPUs where it is fastest; or why it is impossible."""
     label, stated = _LABELS[name], name in (ONE_MEMORY, REMOTE)
     try:
         found = find()
@@ -222,12 +222,12 @@ def _tried(
 
 
 def _fast(label: str) -> str:
-    """``host memory (fast)``, ``GH200 (IB, fast)``"""
+    """Label of a fast variant: ``host memory (fast)``, ``GH200 (IB, fast)``"""
     return f"{label[:-1]}, fast)" if label.endswith(")") else f"{label} (fast)"
 
 
 def _worse(each: Alternative, found: list[Alternative]) -> bool:
-    """Whether the fast variant of an alternative is no use: on its machine, something is as fast for less."""
+    """Whether the fast variant is useless: something on its machine is as fast for less."""
     return each.name.endswith(FAST) and any(
         other.machine == each.machine
         and not other.stated
@@ -241,8 +241,8 @@ def _worse(each: Alternative, found: list[Alternative]) -> bool:
 def _in_both(
     alone: Mapping[str, Any], equal: EqualBatch, best_plan: Planner, base: Projection, most: MostGpus
 ) -> list[Chosen]:
-    """The planner's choice for each table: of the fewest GPUs that hold all rows, the most of which the HBM
-    alone does not, and the number between them, those with the fewest GPU-hours."""
+    """The plan with the fewest GPU-hours on three numbers of GPUs: the fewest that hold all rows, the most on
+    which HBM alone does not hold them, and the number in between."""
     below, node = {**alone, "tier": IN_PLACE}, gpus_of_node(alone)
     least, enough = most.check(fewest_gpus(below, equal), node), int(base.gpu_count.needed)
     last = max(_whole(min(most.gpus, enough - 1), node), least)
@@ -264,7 +264,7 @@ def _in_both(
 
 
 def _whole(gpus: int, node: int) -> int:
-    """Whole nodes of as many GPUs at most. Limits: a node or less -> as many, at least one"""
+    """At most that many GPUs as whole nodes. Limits: a node or less -> unchanged, at least one"""
     return max(gpus // node * node if gpus > node else gpus, 1)
 
 
@@ -273,12 +273,12 @@ def _planned(base: Projection, best_plan: Planner | None) -> tuple[str, Projecti
         return best_plan(base, (), 1.0)
     found = list(compared(base))
     best, near = winner(found), [each.way for each in undecided(found)]
-    assert best.answer is not None  # row-wise always has one
+    assert best.answer is not None  # row-wise always has an answer
     return f"{best.way} (cannot be told from {', '.join(near)})" if near else best.way, best.answer
 
 
 def _as_needed(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The question over as many GPUs as its tier needs: fewer than were asked for is the point of one."""
+    """The question on as many GPUs as its tier needs: needing fewer than given is the advantage of a tier."""
     return {name: value for name, value in asked.items() if name != "gpus"}
 
 
@@ -305,7 +305,7 @@ def _stated(
 
 
 def priced(each: Alternative, prices: Prices | None) -> Alternative:
-    """With the money for ``SAMPLES`` samples on the machines in use, or with the price that is missing."""
+    """The alternative with the cost of ``SAMPLES`` samples, or with the name of the missing price."""
     if prices is None or each.answer is None:
         return each
     if each.machine not in prices.machine_hour:
@@ -319,7 +319,7 @@ def priced(each: Alternative, prices: Prices | None) -> Alternative:
 
 
 def rent_of(each: Alternative, prices: Prices) -> float:
-    """Money for the memory or the SSDs that hold the rows, as long as ``SAMPLES`` samples take."""
+    """Rent of the memory or the SSDs that hold the rows, while ``SAMPLES`` samples are processed."""
     rented = MEMORY_OF.get(each.name.removesuffix(FAST))
     if rented is None or each.answer is None:
         return 0.0
@@ -328,10 +328,10 @@ def rent_of(each: Alternative, prices: Prices) -> float:
 
 
 def held_otherwise(found: list[Alternative]) -> list[Alternative]:
-    """All on the same GPUs with the other batch held: that of a GPU where it was that of all, and that of all
-    where it was that of a GPU. Without plans of rows below the HBM, which would be others.
+    """All alternatives on the same GPUs with the other batch held equal: per GPU instead of global, or
+    global instead of per GPU. Plans with rows below the HBM are left out, as they would change.
 
-    Limits: several machines, each with a plan of its own, or no answer in HBM -> none
+    Limits: several machines, each with its own plan, or no answer in HBM -> empty
     """
     in_hbm = [each for each in found if each.name in IN_HBM and each.answer]
     base = next((each for each in in_hbm if each.name == BEST), in_hbm[0] if in_hbm else None)
@@ -346,9 +346,9 @@ def _sold(found: list[Alternative], sold: bool = True) -> Iterator[Alternative]:
 
 
 def best_of(found: list[Alternative], by: Criterion = GPU_HOURS, *, sold: bool = True) -> Alternative:
-    """The best by a criterion: the fewest GPU-hours, unless another is said.
+    """The best by a criterion; by default the fewest GPU-hours.
 
-    sold  without memory that is only stated
+    sold  whether to leave out memory that is only stated
     Limits: none is possible -> BadInputError
     """
     best = min(_sold(found, sold), key=by.measure, default=None)
@@ -359,20 +359,20 @@ def best_of(found: list[Alternative], by: Criterion = GPU_HOURS, *, sold: bool =
 
 
 def fastest_of(found: list[Alternative]) -> Alternative:
-    """The least time of a batch, of what is sold."""
+    """The alternative with the least time per batch, among those that are sold."""
     return best_of(found, TIME)
 
 
 def cheapest_of(found: list[Alternative]) -> Alternative | None:
-    """The least money, of what is sold. Limits: no prices -> None"""
+    """The alternative with the least cost, among those that are sold. Limits: no prices -> None"""
     best = best_of(found, COST)
     return best if best.cost is not None else None
 
 
 def rivals_of(found: list[Alternative], best: Alternative) -> list[Alternative]:
-    """What the best is compared with: those in HBM, or those outside it if the best is in it.
+    """Alternatives to compare the best with: those in HBM, or those outside HBM if the best is in HBM.
 
-    Each of the two has the exchange that is the fastest for it. Limits: none is possible there -> all others
+    Each has the exchange that is fastest for it. Limits: none is possible there -> all others
     """
     inside, sold = best.name in IN_HBM, list(_sold(found))
     others = [each for each in sold if (each.name in IN_HBM) != inside]

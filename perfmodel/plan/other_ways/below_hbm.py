@@ -1,4 +1,4 @@
-"""Rows below the HBM: on how many GPUs, in which tier and with which exchange they take the fewest hours."""
+"""Rows below the HBM: the number of GPUs, tier and exchange with the fewest GPU-hours."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from perfmodel.units import counted, format_count
 IN_PLACE, CACHED, FROM_SSD = "uvm", "uvm-caching", "ssd"
 FEWEST, SHORTEST = "the fewest that hold the rows", "the shortest time"
 ALL_ROWS = 0.9995
-"""Share of the rows in HBM, from which on nothing is left for the memory below: it prints as 100 %."""
+"""Share of the rows in HBM above which the memory below is not needed: it prints as 100 %."""
 _REDUCTIONS = (schemes.AUTO, *schemes.BY_ROWS)
 _MANY = 6
-"""Numbers of GPUs that are tried, evenly in the logarithm."""
+"""Numbers of GPUs that are tried, evenly spaced in the logarithm."""
 _FASTER = 0.98
-"""What is faster by less than this is not said apart."""
+"""A variant that is faster by less than this is not listed separately."""
 
 
 @dataclass(frozen=True, eq=False)
 class OnGpus:
-    """One number of GPUs, a tier and an exchange. options  of ``project_one``;  cost  of ``EqualBatch``"""
+    """A number of GPUs, a tier and an exchange. options  of ``project_one``;  cost  by ``EqualBatch``"""
 
     options: Mapping[str, Any]
     gpus: int
@@ -41,7 +41,7 @@ class OnGpus:
 
 @dataclass(frozen=True, eq=False)
 class Chosen:
-    """An answer, what it is, and why it has its number of GPUs. fastest  of those, not the cheapest"""
+    """An answer, its words, and why it has its number of GPUs. fastest  whether it is not the cheapest"""
 
     what: str
     answer: Projection
@@ -51,13 +51,13 @@ class Chosen:
 
 @dataclass(frozen=True)
 class MostGpus:
-    """GPUs that are tried. given  whether somebody said so: then rows that need more are not possible"""
+    """Largest number of GPUs to try. given  whether the user set it: rows that need more are impossible"""
 
     gpus: int
     given: bool = False
 
     def check(self, least: int, node: int) -> int:
-        """The fewest that hold the rows. Limits: more than the nodes that were given -> BadInputError"""
+        """The fewest GPUs that hold the rows. Limits: more than the nodes that were given -> BadInputError"""
         if self.given and least > math.ceil(self.gpus / node) * node:
             more = f"needs {counted(least, 'GPU')} or more, and --gpus {self.gpus} allows no more"
             raise BadInputError(f"{more}.", "give more --gpus, or leave them out.")
@@ -67,9 +67,9 @@ class MostGpus:
 def chosen_below(
     asked: Mapping[str, Any], equal: EqualBatch, tiers: tuple[str, ...], most: MostGpus
 ) -> list[Chosen]:
-    """With the fewest GPU-hours; and, where another number of GPUs is faster, that.
+    """The choice with the fewest GPU-hours; and the fastest, if that has another number of GPUs.
 
-    Limits: none is possible -> the error of the last
+    Limits: none is possible -> the last error
     """
     tried, refused, left_out = list[OnGpus](), list[PerfmodelError](), set[int]()
     asked = loaded(asked)
@@ -93,14 +93,14 @@ def chosen_below(
 
 
 def is_faster(fastest_s: float, least_s: float, equal: EqualBatch) -> bool:
-    """Whether the fastest is said beside the cheapest. Limits: batches of each GPU, which differ -> no"""
+    """Whether the fastest is listed besides the cheapest. Limits: equal batches per GPU -> no"""
     return equal.total is not None and fastest_s < _FASTER * least_s
 
 
 def loaded(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """With the curves of its machine, so that many questions build their tables once.
+    """The options with the curves of the machine loaded, so that many questions build tables once.
 
-    Limits: tables that no HBM of that machine holds -> without
+    Limits: tables that no HBM of that machine holds -> without curves
     """
     try:
         forward, _ = prepare(None, **{key: asked[key] for key in asked if key not in ("gpus", "tier")})
@@ -110,9 +110,9 @@ def loaded(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fewest_gpus(options: Mapping[str, Any], equal: EqualBatch) -> int:
-    """That hold the rows and the exchange buffers of their batch.
+    """The fewest GPUs that hold the rows and the exchange buffers of their batch.
 
-    Fewer samples of a GPU need no more GPUs, so those for as many samples as the fewest GPUs of all get are
+    Fewer samples per GPU need no more GPUs, so the GPUs needed for the batch that the fewest GPUs get are
     enough.
     """
     if equal.total is None:
@@ -125,7 +125,7 @@ def _needed(options: Mapping[str, Any], batch: int) -> int:
 
 
 def _numbers(least: int, most: int, node: int) -> list[int]:
-    """The fewest, and whole nodes from there to ``most`` GPUs: all of a node that is paid anyway."""
+    """Numbers of GPUs: the fewest, and whole nodes up to ``most``; a node is paid in full anyway."""
     first = math.ceil(least / node)
     nodes = np.geomspace(first, max(most // node, first), _MANY)
     return sorted({least, *(round(each) * node for each in nodes.tolist())})
@@ -138,9 +138,9 @@ def _tried(
     refused: list[PerfmodelError],
     left_out: set[int],
 ) -> Iterator[OnGpus]:
-    """On each of these numbers of GPUs; those that are not possible go to ``refused``.
+    """The question on each of these numbers of GPUs; errors of impossible ones go to ``refused``.
 
-    left_out  gets those whose cache would hold all rows
+    left_out  collects numbers whose cache would hold all rows
     """
     machine = _machine(options["machine"])
     batches = [equal.on(gpus) for gpus in numbers]
@@ -172,7 +172,7 @@ def _answered(each: OnGpus, gpus_why: str, left_out: set[int], *, fastest: bool 
 
 
 def why(numbers: list[int], least: str = "the fewest GPU-hours") -> str:
-    """Why of these numbers of GPUs one is taken."""
+    """Why this number of GPUs was chosen."""
     if len(numbers) == 1:
         return FEWEST
     *first, last = (format_count(gpus) for gpus in numbers)
@@ -184,23 +184,23 @@ def _machine(machine: str | Machine) -> Machine:
 
 
 def gpus_of_node(options: Mapping[str, Any]) -> int:
-    """GPUs in use of each machine."""
+    """GPUs in use per machine."""
     return node_of(_machine(options["machine"]), options.get("gpus_per_node"))
 
 
 def _ways(asked: Mapping[str, Any]) -> tuple[str, ...]:
-    """How partial bags may become bags: as asked, else whichever is the fastest."""
+    """Possible exchanges of partial bags: the given one, else all, to choose the fastest."""
     given = asked.get("reduction") or schemes.AUTO
     return _REDUCTIONS if given == schemes.AUTO else (given,)
 
 
 def share_in_hbm(answer: Projection) -> float:
-    """Of the rows, what lies in HBM: 0 where they are read in place."""
+    """Share of the rows that is in HBM: 0 if they are read in place."""
     return answer.gpu_count.rows_bytes / answer.gpu_count.shard_bytes
 
 
 def named(answer: Projection) -> str:
-    """``uvm-caching, 27.2 % of the rows in HBM``"""
+    """Words for where the rows are: ``uvm-caching, 27.2 % of the rows in HBM``"""
     count, tier = answer.gpu_count, answer.forward.tier
     assert tier is not None
     word = answer.forward.reduction.replace("_", "-")

@@ -1,4 +1,4 @@
-"""What would have to be true for an alternative to be as good as the best: its time, or its price."""
+"""What an alternative needs to be as good as the best: a shorter time, or a lower price."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from perfmodel.projections.grid import project_grid
 
 @dataclass(frozen=True)
 class Needed:
-    """What would have to be true for an alternative to be as good as the best.
+    """What an alternative needs to be as good as the best.
 
-    target_s  time of a batch at which it does
-    steps   that could do it: the one that does it alone by the least factor; where none does, all exchanges;
-            where they do not, all steps
-    factor  how much faster they would have to be, together
-    step    the longest of them;  rest_s  of the alternative without that one
+    target_s  time of a batch at which it is as good
+    steps   that could be sped up: the single step with the least factor; if none is enough, all exchanges;
+            if those are not enough, all steps
+    factor  by which they must be faster, together
+    step    the longest of them;  rest_s  time of the alternative without it
     """
 
     target_s: float
@@ -39,10 +39,10 @@ class Needed:
 
 
 def needed(each: Alternative, best: Alternative, by: Criterion = GPU_HOURS) -> Needed | None:
-    """What would make it as good as the best: the step that must become faster by the least.
+    """The speed-up that makes an alternative as good as the best: of the step with the least factor.
 
-    Where no step is enough alone, all exchanges together; where they are not, all steps.
-    Limits: the best itself, one that is better, without a price, or not possible -> None
+    If no single step is enough, all exchanges together; if those are not, all steps.
+    Limits: the best itself, a better alternative, no price, or impossible -> None
     """
     if each.answer is None or each is best or not by.measure(best) < by.measure(each) < math.inf:
         return None
@@ -60,27 +60,27 @@ def needed(each: Alternative, best: Alternative, by: Criterion = GPU_HOURS) -> N
 
 
 def _factor(group: tuple[StepRow, ...], time_s: float, target_s: float) -> float:
-    """Of the times of some steps together."""
+    """Speed-up factor of some steps together."""
     return float(serving_cost.speedup_to_match(sum(row.time_s for row in group), time_s, target_s))
 
 
 def price_to_match(each: Alternative, cost: float | None) -> float | None:
-    """Price of an hour of what its ``hour`` is of, at which a plan in HBM costs as much as another [money].
+    """Price per hour, in the unit of ``hour``, at which a plan in HBM costs as much as another way [money].
 
         c = C / h                                                             [money/h]
 
-    cost  C, money of the other;  h  hours that are paid (``Alternative.priced_hours``)
+    cost  C, cost of the other;  h  hours that are paid (``Alternative.priced_hours``)
     Source: h c = C
-    Limits: not possible, or no price of the other -> None
+    Limits: impossible, or no price of the other -> None
     """
     return None if cost is None or each.answer is None else cost / each.priced_hours
 
 
 def least_rate(asked: Mapping[str, Any], values: tuple[float, ...], target_s: float) -> float | None:
-    """Rate at which a batch from one memory takes that long [bytes/s]: by halving, for time falls with it.
+    """Rate of one memory at which a batch takes ``target_s`` [bytes/s], by bisection as time falls with it.
 
     asked   options of ``project_one``;  values  its ``local_memory``;  target_s  that time [s]
-    Limits: a memory that is no faster at its own rate -> None
+    Limits: a memory that is slower at its own rate -> None
     """
     size, high, *rest = values
     if _time_at(asked, values) >= target_s:
@@ -99,6 +99,6 @@ _APART, _NEAR = 8.0, 1e-3
 
 
 def _time_at(asked: Mapping[str, Any], values: tuple[float, ...]) -> float:
-    """Of a batch, from a memory [s]."""
+    """Time of a batch from a memory [s]."""
     forward, work = prepare(None, **{**asked, "local_memory": values})
     return float(project_grid(forward, work).columns["time_s"][0])

@@ -1,4 +1,4 @@
-"""Criteria that rank the ways to serve the tables, and which ways the bands do not separate."""
+"""Criteria that rank alternatives, and alternatives whose bands do not separate them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from perfmodel.schema.files import unknown_name
 
 @dataclass(frozen=True)
 class Criterion:
-    """By its name, one of ``BY``. measure  of an alternative: less is better, and it grows with its time"""
+    """A criterion, by its name in ``BY``. measure  of an alternative: less is better, rises with its time"""
 
     name: str
     measure: Callable[[Alternative], float]
 
     def target_s(self, each: Alternative, best: Alternative) -> float:
-        """Time of a batch at which one is as good as another [s]: in proportion."""
+        """Time of a batch at which an alternative equals the best [s]."""
         return each.time_s * self.measure(best) / self.measure(each)
 
     def order(self, found: Iterable[Alternative]) -> list[Alternative]:
-        """The best first; those without a number, and those that are not possible, last."""
+        """Best first; alternatives without a value, and impossible ones, come last."""
         return sorted(found, key=lambda each: self.measure(each) if each.answer else math.inf)
 
     def as_good(self, found: Iterable[Alternative], best: Alternative) -> Iterator[Alternative]:
-        """Those that are sold and of which nobody can say that they are worse than the best.
+        """Alternatives that are sold and are not significantly worse than the best.
 
-        Source: the interval of the difference (``as_projection.is_slower``), of what their times cost
+        Source: the interval of the difference (``as_projection.is_slower``) of their costs
         """
         for each in found:
             if each is best or each.stated or each.answer is None or best.answer is None:
@@ -55,7 +55,7 @@ TIME, THROUGHPUT, GPU_HOURS, COST = CRITERIA.values()
 
 
 def criterion(name: str) -> Criterion:
-    """Limits: another name -> BadInputError"""
+    """The criterion of this name. Limits: another name -> BadInputError"""
     if name not in CRITERIA:
         raise unknown_name("--by", name, BY)
     return CRITERIA[name]

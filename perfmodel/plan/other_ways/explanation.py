@@ -1,4 +1,4 @@
-"""The numbers of ``perfmodel alternatives``, explained: each with its equation, and the numbers in it."""
+"""The numbers of ``perfmodel alternatives``, explained: each with its equation and the values in it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def explain_alternatives(
     prices: Prices | None = None,
     by: Criterion = GPU_HOURS,
 ) -> tuple[ExplainedNumber, ...]:
-    """The equation behind each number of each possible alternative, then of each crossing."""
+    """The equation of each number of each possible alternative, then of each crossing."""
     best = best_of(list(found), by)
     rows = (number for each in found if each.answer for number in _of_one(each, best, prices, by))
     return (*rows, *map(_of_crossing, crossed))
@@ -78,7 +78,7 @@ def _of_one(
 
 
 def _money(each: Alternative, prices: Prices | None) -> Iterator[ExplainedNumber]:
-    """Machines and what is rented, where prices are known."""
+    """Costs of machines and of rented memory, if prices are known."""
     if prices is None or each.cost is None or each.answer is None or each.hour is None:
         return
     text = f"{format_number(each.cost)} {prices.currency}"
@@ -97,7 +97,7 @@ def _money(each: Alternative, prices: Prices | None) -> Iterator[ExplainedNumber
 
 
 def _condition(each: Alternative, best: Alternative, by: Criterion) -> Iterator[ExplainedNumber]:
-    """How much faster which steps would have to be, or how slow a memory may be."""
+    """How much faster which steps must be, or how slow a memory may be."""
     t, fewest = format_time(each.time_s), f"{format_number(best.gpu_hours)} GPU-hours of {best.label}"
     if by is not GPU_HOURS:
         fewest = f"{by.name} of {best.label}"

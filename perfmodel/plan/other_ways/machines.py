@@ -16,7 +16,7 @@ from perfmodel.schema.prices import Prices
 
 AS_ASKED, HELD = "as asked", "as many as hold the tables in HBM"
 _AT_MOST = 4
-"""Times the GPUs that the best sharding of all tables alike needs, up to which more are tried."""
+"""Multiple of the GPUs that the best uniform sharding needs, up to which more are tried."""
 
 
 def on_machines(
@@ -26,10 +26,10 @@ def on_machines(
     *,
     training: bool = False,
 ) -> list[Alternative]:
-    """The plan on each machine, on the GPUs that are asked for or on as many as it needs.
+    """The plan on each machine, on the given GPUs or on as many as it needs.
 
-    asked  of each machine the options of ``project_one``, and what plans there;  training  what it plans
-    equal_batch  of all, one of ``EQUAL_BATCHES``; global: those of the first machine that is possible
+    asked  for each machine, options of ``project_one`` and its planner;  training  whether plans train
+    equal_batch  for all, one of ``EQUAL_BATCHES``; global: the batch of the first possible machine
     Limits: none is possible -> the error of the first
     """
     found, refused, equal = list[Alternative](), list[PerfmodelError](), None
@@ -54,9 +54,9 @@ def on_machines(
 def _planned(
     options: Mapping[str, Any], plan: Planner, base: Projection, equal: EqualBatch
 ) -> tuple[tuple[str, Projection], str]:
-    """A plan for its part of the batch on the fewest GPUs that it fits, and why on so many.
+    """(words, answer, why this number of GPUs): a plan for its part of the batch on the fewest GPUs that fit.
 
-    base  row-wise, on the GPUs that were given, or on as many as the best sharding needs
+    base  row-wise, on the given GPUs, or on as many as the best sharding needs
     """
     count, given = base.gpu_count, options.get("gpus") is not None
     node, most = count.gpus_per_node, _AT_MOST * max(base.gpus, count.gpus_per_node)
@@ -68,5 +68,5 @@ def _planned(
             return plan(its, (), 1.0), AS_ASKED if given else HELD
         except BadInputError as error:
             refused = error
-    assert refused is not None  # of the most GPUs
+    assert refused is not None  # the error for the largest number of GPUs
     raise refused

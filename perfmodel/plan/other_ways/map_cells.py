@@ -1,4 +1,4 @@
-"""A cell of the winners' map: what each way costs there, which wins, and where another overtakes it."""
+"""A cell of the winner map: the cost of each way there, the winner, and where another way overtakes it."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ WAYS: dict[str, tuple[str, Mapping[str, Any]]] = {
     for name, words, tier in ((ROW_WISE, "", ""), *_TIERS)
     for tail, way in _EXCHANGES.items()
 }
-"""What is compared in every cell, by its words: name of the alternative, options. ``host`` reads rows in
-place, as GH200 and GB200 do; ``cached`` through a cache in HBM; the rest are exchanges of bags."""
+"""Ways that are compared in every cell, by label: name of the alternative, options. ``host`` reads rows in
+place, as GH200 and GB200 do; ``cached`` uses a cache in HBM; the others are exchanges of bags."""
 CUTS = {
     way.removeprefix(f"{ONE_WAY}-"): way
     for way in SHARDINGS
     if way != ONE_WAY and way.removeprefix(f"{ONE_WAY}-") not in WAYS
 }
-"""The other shardings that cut all tables alike, by the words of the map: ``ub`` is row-wise-ub."""
+"""The other uniform shardings, by their labels in the map: ``ub`` is row-wise-ub."""
 
 
 CANNOT_TELL = "cannot tell"
@@ -49,18 +49,18 @@ _PLACES = {HOST: "host", GH200: "GH200", GB200: "GB200", ON_SSD: "SSD"}
 
 
 def place_of(words: str) -> str:
-    """Where the rows are, of words of ``WAYS`` or ``CUTS``: ``host`` of ``cached``, ``HBM`` of ``ub``."""
+    """Where the rows are, by label of ``WAYS`` or ``CUTS``: ``host`` for ``cached``, ``HBM`` for ``ub``."""
     return _PLACES.get(WAYS[words][0] if words in WAYS else "", HBM)
 
 
 @dataclass(frozen=True, eq=False)
 class MapCell:
-    """The winner at one skew, batch and table size.
+    """The winner for one skew, batch and table size.
 
-    batch  samples, of all GPUs or of each
-    times  of a batch by words of ``WAYS`` and ``CUTS`` [s], those that are possible;  gpus  of each, at work
-    cost   of each, GPU-seconds that are paid for a batch: of all GPUs, or divided by those at work
-    answers  of each, made when they are asked for: they have the bands
+    batch  samples of all GPUs, or of each GPU
+    times  of a batch by label of ``WAYS`` and ``CUTS`` [s], for possible ways;  gpus  of each, at work
+    cost   of each, paid GPU-seconds per batch: of all GPUs, or divided by the GPUs at work
+    answers  of each, computed on demand, for the bands
     """
 
     ids: str
@@ -73,16 +73,16 @@ class MapCell:
 
     @property
     def winner(self) -> str:
-        """Fewest GPU-hours in the middle of the bands; "" where nothing is possible."""
+        """Label of the way with the fewest GPU-hours (centre of the bands); "" if nothing is possible."""
         return min(self.cost, key=lambda words: self.cost[words]) if self.cost else ""
 
     @cached_property
     def as_good(self) -> tuple[str, ...]:
-        """Ways of which nobody can say that they take more GPU-hours than the winner: the next best of its
-        own place of the rows, and the best of every other place.
+        """Ways that do not need significantly more GPU-hours than the winner: the next best with rows in the
+        same place, and the best of every other place.
 
         Source: the interval of the difference (``as_projection.is_slower``)
-        Limits: as many GPU-hours, to six digits -> the same way by another name: left out
+        Limits: equal GPU-hours, to six digits -> the same way under another name: left out
         """
         least, best = self.cost.get(self.winner, math.inf), dict[str, str]()
         for words in sorted(self.cost, key=lambda words: self.cost[words]):
@@ -96,14 +96,14 @@ class MapCell:
 
     @property
     def shown(self) -> str:
-        """The winner; where nobody can tell which way it is, the places that it may be in."""
+        """The winner; if it is not significant, the places that the rows of the winner may be in."""
         if not self.as_good:
             return self.winner
         places = list(dict.fromkeys(map(place_of, (self.winner, *self.as_good))))
         return " or ".join(places) if len(places) < _MANY else CANNOT_TELL
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words."""
+        """Plain values for JSON."""
         names = ("ids", "batch", "table_bytes", "times", "gpus", "cost")
         known = {name: getattr(self, name) for name in names}
         return {**known, "winner": self.winner or None, "cannot_tell": list(self.as_good)}
@@ -111,13 +111,13 @@ class MapCell:
 
 @dataclass(frozen=True)
 class Crossing:
-    """The batch at which the next way overtakes the one that wins at the smaller batch.
+    """The batch at which another way overtakes the winner at the smaller batch.
 
-    gpus     of the first where it wins, and of the next where that one does
-    batch    in closed form, from straight lines of both through the batches beside it
-    between  batches beside it, that close: the winner changes in between
-    lines    GPU-seconds of a batch, and per sample more, of the first and of the next; None: they do not meet
-             between those batches, or one of the two is not possible at both
+    gpus     of the first where it wins, and of the next where that wins
+    batch    in closed form, where the straight lines of both through the neighbouring batches meet
+    between  neighbouring batches, so close that the winner changes between them
+    lines    (GPU-seconds per batch, per further sample) of the first and of the next; None if they do not
+             meet between those batches, or one of them is impossible at one of both
     """
 
     ids: str
@@ -131,7 +131,7 @@ class Crossing:
 
 
 def crossing_batch_of(left: MapCell, right: MapCell) -> float:
-    """Where the lines of both winners meet; outside the two batches, or unknown: between them."""
+    """Where the lines of both winners meet; between the batches, if outside or unknown."""
     lines = _lines(left, right)
     if lines is None:
         return math.sqrt(left.batch * right.batch)
@@ -139,7 +139,7 @@ def crossing_batch_of(left: MapCell, right: MapCell) -> float:
 
 
 def _lines(left: MapCell, right: MapCell) -> tuple[tuple[float, float], tuple[float, float]] | None:
-    """Of both winners through both batches; None where they do not meet between those."""
+    """Lines of both winners through both batches; None if they do not meet in between."""
     first, then = left.winner, right.winner
     if first not in right.cost or then not in left.cost:
         return None
@@ -156,6 +156,6 @@ def crossing_of(left: MapCell, right: MapCell, batch: float) -> Crossing:
 
 
 def _line(left: MapCell, right: MapCell, words: str) -> tuple[float, float]:
-    """A straight line through the cost of two batches: without a sample, and of each more."""
+    """(intercept, slope): a straight line through the costs of two batches."""
     slope = (right.cost[words] - left.cost[words]) / (right.batch - left.batch)
     return left.cost[words] - slope * left.batch, slope

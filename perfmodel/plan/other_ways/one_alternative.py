@@ -1,4 +1,4 @@
-"""One way to serve the tables: what it is, how long a batch takes, what it costs."""
+"""One way to serve the tables: its parts, the time of a batch, its cost."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from perfmodel.schema.machine import Machine
 from perfmodel.schema.prices import HourPrice
 
 SAMPLES = 1e9
-"""Samples that costs are told for."""
+"""Number of samples for which costs are stated."""
 
 
 @dataclass(frozen=True)
 class EqualBatch:
-    """The batch that all alternatives have alike.
+    """The batch that is equal for all alternatives.
 
-    total   samples of all GPUs together; None: each GPU has as many
-    of_gpu  samples of one GPU: of all alternatives, or ``where`` alone, in words
+    total   samples of all GPUs together; None: equal samples per GPU
+    of_gpu  samples of one GPU, in all alternatives or only ``where`` says, in words
     """
 
     total: int | None
@@ -37,51 +37,51 @@ class EqualBatch:
 
     @staticmethod
     def of(equal: str, base: Projection, where: str = "in HBM") -> EqualBatch:
-        """equal  one of ``EQUAL_BATCHES``;  base  row-wise in HBM, of which copies fill a machine"""
+        """equal  one of ``EQUAL_BATCHES``;  base  row-wise in HBM, whose replicas fill a machine"""
         if equal not in EQUAL_BATCHES:
             raise unknown_name("--equal-batch", equal, EQUAL_BATCHES)
         each = int(base.work.batch[0])
         return EqualBatch(each * base.gpus * copies_of(base) if equal == GLOBAL else None, each, where)
 
     def on(self, gpus: int) -> int:
-        """Samples of one of these GPUs. Limits: more GPUs than samples -> 1, some GPUs have none"""
+        """Samples of one of so many GPUs. Limits: more GPUs than samples -> 1, some GPUs have none"""
         return self.of_gpu if self.total is None else math.ceil(self.total / gpus)
 
     def samples(self, gpus: int) -> int:
-        """Of all of them."""
+        """Samples of all of so many GPUs."""
         return self.of_gpu * gpus if self.total is None else self.total
 
     def cost(self, time_s: float, gpus: int, paid: int) -> float:
-        """GPU-seconds that are paid for a sample."""
+        """Paid GPU-seconds per sample."""
         return time_s * paid / self.samples(gpus)
 
 
 def node_of(machine: Machine, gpus_per_node: int | None = None) -> int:
-    """GPUs in use of each machine."""
+    """GPUs in use per machine."""
     return int(gpus_per_node or machine.gpus_per_node)
 
 
 def copies_of(answer: Projection) -> int:
-    """Copies of tables in HBM that fill a machine: what one does with its other GPUs."""
+    """Replicas of tables in HBM that fill a machine, so that its other GPUs work too."""
     node = node_of(answer.setting.machine, answer.forward.gpus_per_node)
     return int(serving_cost.copies_in_machine(answer.gpus, node, whole=False))
 
 
 @dataclass(frozen=True, eq=False)
 class Alternative:
-    """One way to serve the tables, with what it takes.
+    """One way to serve the tables, with its costs.
 
     name    a slug;  label  in words;  machine  its name
     what    how rows are held: uvm-caching, 27 % of the rows in HBM
-    gpus_why  why it has this number of GPUs; "": it is said in ``what``
-    answer  of one copy; None where it is not possible, then ``why``;  copies  side by side, in one machine
-    equal   the batch that all alternatives have alike
+    gpus_why  why it has this number of GPUs; "" if ``what`` says it
+    answer  of one replica; None if impossible, then ``why``;  copies  replicas side by side, in one machine
+    equal   the batch that is equal for all alternatives
     stated  whether its memory is only stated, not sold;  training  whether a pass is forward and backward
-    network  whose exchanges it has, where its machine is not the one that was asked for
-    hour  price of its machine;  cost  money; None where a price is missing, then ``unpriced`` names it:
+    network  whose exchange times it uses, if its machine is not the given one
+    hour  price of its machine;  cost  money; None if a price is missing, which ``unpriced`` then names:
           tb_month.ssd
-    least_bytes_per_s  of a memory that is only stated: the rate at which it would take as many GPU-hours as
-          the best that is sold; None where it takes more already
+    least_bytes_per_s  for a stated memory: the rate at which it would need as many GPU-hours as the best
+          that is sold; None if it needs more at its own rate
     """
 
     name: str
@@ -103,12 +103,12 @@ class Alternative:
 
     @property
     def memory(self) -> LocalMemory | None:
-        """The one that holds all rows, where one does."""
+        """The memory that holds all rows, if there is one."""
         return self.answer.forward.memory if self.answer else None
 
     @property
     def time_s(self) -> float:
-        """Of a batch."""
+        """Time of a batch [s]."""
         return self.answer.time_s if self.answer else float("inf")
 
     @property
@@ -118,24 +118,24 @@ class Alternative:
 
     @property
     def samples(self) -> float:
-        """Of a batch, on all GPUs."""
+        """Samples of a batch on all GPUs."""
         return float(self.equal.samples(self.gpus)) if self.equal else float("nan")
 
     @cached_property
     def gpus(self) -> int:
-        """At work: of one memory, those that share it."""
+        """GPUs at work; for one shared memory, the GPUs that share it."""
         if self.memory is not None:
             return self.memory.sharers
         return self.copies * self.answer.gpus if self.answer else 0
 
     @property
     def samples_per_s(self) -> float:
-        """Of all GPUs."""
+        """Samples per second of all GPUs."""
         return float(serving_cost.samples_per_s(self.samples, self.time_s))
 
     @cached_property
     def machines(self) -> int:
-        """In use, each paid whole."""
+        """Machines in use, each paid in full."""
         if self.answer is None:
             return 0
         node = node_of(self.answer.setting.machine, self.answer.forward.gpus_per_node)
@@ -143,7 +143,7 @@ class Alternative:
 
     @property
     def gpus_paid(self) -> int:
-        """All of the machines in use, or of the racks that a price is of, whether they work or not."""
+        """GPUs that are paid: all GPUs of the machines in use, or of the racks that a price is for."""
         if self.answer is None:
             return 0
         node = self.answer.setting.machine.gpus_per_node
@@ -152,36 +152,36 @@ class Alternative:
 
     @property
     def gpu_hours(self) -> float:
-        """Of ``SAMPLES`` samples, those of GPUs that are only paid with them."""
+        """GPU-hours for ``SAMPLES`` samples, with the GPUs that are paid but idle."""
         return self.hours(self.gpus_paid)
 
     @property
     def machine_hours(self) -> float:
-        """Of as many: what energy is counted by."""
+        """Machine-hours for ``SAMPLES`` samples, from which energy is computed."""
         return self.hours(self.machines)
 
     @cached_property
     def priced_hours(self) -> float:
-        """Hours that are paid for as many, of what ``hour`` is of: machines, GPUs or racks."""
+        """Paid hours for ``SAMPLES`` samples, in the unit of ``hour``: machines, GPUs or racks."""
         if self.answer is None or self.hour is None:
             return self.machine_hours
         return self.hours(self.hour.units(self.machines, self.answer.setting.machine.gpus_per_node))
 
     def hours(self, many: int) -> float:
-        """Of as many GPUs or machines while ``SAMPLES`` samples are processed."""
+        """Hours of so many GPUs or machines while ``SAMPLES`` samples are processed."""
         return float(serving_cost.hours_paid(self.time_s, self.samples, SAMPLES, many))
 
     @property
     def energy_kwh(self) -> float | None:
-        """Of as many, at most. None where the machine does not say the power of a node."""
+        """Upper limit of the energy for ``SAMPLES`` samples. None if the power of a node is not stated."""
         if self.answer is None or not self.answer.setting.machine.knows("node_w"):
             return None
         return float(serving_cost.energy_kwh(self.machine_hours, self.answer.setting.machine.value("node_w")))
 
     def with_batch(self, equal: EqualBatch) -> Alternative:
-        """The same on the same GPUs, with another batch held; without money.
+        """The alternative on the same GPUs with another batch held equal; without prices.
 
-        Limits: as many samples of a GPU -> the same answer
+        Limits: the same samples per GPU -> the same answer
         """
         if self.answer is None or equal.on(self.gpus) == self.batch:
             return replace(self, equal=equal, cost=None)
@@ -192,7 +192,7 @@ class Alternative:
         return replace(self, equal=equal, cost=None, answer=answer)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words."""
+        """Plain values for JSON."""
         found: dict[str, Any] = {"name": self.name, "label": self.label, "machine": self.machine}
         if self.answer is None:
             return {**found, "why_not": self.why}

@@ -1,4 +1,4 @@
-"""Which alternative takes the fewest GPU-hours: over skew, batch and table size; crossings in closed form."""
+"""Which alternative needs the fewest GPU-hours, over skew, batch and table size; crossings in closed form."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ Array = NDArray[np.float64]
 
 SKEWS = ("uniform", "zipf:0.8", "zipf:1.05", "zipf:1.2")
 BATCHES = (64, 256, 1024, 4096, 16384)
-"""Of a GPU; of all GPUs together ``_OF_ALL`` times as many."""
+"""Batches of a GPU; ``_OF_ALL`` times as many samples if the batch is of all GPUs together."""
 _OF_ALL = 64
 SIZE_FACTORS = (0.1, 1.0, 10.0)
 
 
 @dataclass(frozen=True, eq=False)
 class WinnerMap:
-    """What is compared where. options  of ``project_one``;  cells  of ``winner_map``;  equal  which batch"""
+    """The question of the map. options  of ``project_one``;  cells  of ``winner_map``;  equal  which batch"""
 
     options: Mapping[str, Any]
     equal: str = GLOBAL
@@ -53,9 +53,9 @@ class WinnerMap:
     def at(
         self, ids: str, size: float, batches: Sequence[int], ways: Collection[str] | None = None
     ) -> list[MapCell]:
-        """Cells of one skew and size. size  of a set of tables its own; ways  that are compared, None: all
+        """Cells for one skew and size. size  of a set of tables: its own;  ways  to compare, None: all
 
-        Limits: a way that is not possible in a cell -> not in its ``times``
+        Limits: a way that is impossible in a cell -> not in its ``times``
         """
         own_size = isinstance(self.options.get("tables"), TableSet)
         asked = {**self.options, "distribution": ids, **({} if own_size else {"table_bytes": size})}
@@ -66,14 +66,14 @@ class WinnerMap:
                 own, key = {**more, "reduction": _given(asked, more["reduction"])}, (name, more.get("tier"))
                 column = alone.get(key) or _column(self._loaded(name, {**asked, **own}), shown)
                 columns[words] = column
-                if column is not None and (column.gpus == 1).all():  # a GPU exchanges with nobody
+                if column is not None and (column.gpus == 1).all():  # a single GPU has no exchange
                     alone[key] = column
         cuts = [words for words in CUTS if ways is None or words in ways]
         found = [_cell(ids, size, each, at, columns) for at, each in enumerate(batches)]
         return _with_cuts(found, self._loaded(ROW_WISE, asked), shown, cuts)
 
     def _loaded(self, name: str, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """On the machine of an alternative, with its curves."""
+        """The options on the machine of an alternative, with its curves loaded."""
         own = machines_of(name, asked)
         machine = str(own["machine"] if isinstance(own["machine"], str) else own["machine"].name)
         if machine not in self.settings:
@@ -84,11 +84,11 @@ class WinnerMap:
         return EqualBatch(samples if self.equal == GLOBAL else None, samples)
 
     def crossings(self) -> list[Crossing]:
-        """Where the winner changes with the batch: between neighbours of the map with different winners.
+        """Where the winner changes with the batch: between neighbouring cells with different winners.
 
-        a + b B = a' + b' B, each through its two batches (``serving_cost.crossing_batch``). The batch that it
-        gives is tried: where another way wins there, or the two differ, it lies beside the crossing, and the
-        lines go through it.
+        a + b B = a' + b' B, each line through two batches (``serving_cost.crossing_batch``). The resulting
+        batch is evaluated: if a third way wins there, or the two still differ, it becomes a neighbour of the
+        crossing, and the lines go through it.
         """
         pairs = itertools.pairwise(self.cells)
         found = [each for left, right in pairs for each in self._between(left, right)]
@@ -117,14 +117,14 @@ class WinnerMap:
 
 
 _CLOSE = 1.05
-_EQUAL = 0.005  # what differs by less is equal
+_EQUAL = 0.005  # smaller differences count as equal
 LIKELY = 2.0
-"""Ways that cost more than so many times the winner at two batches win nowhere between them, and no cell
-has those among ``CUTS`` that must."""
+"""Ways that cost more than this multiple of the winner at two batches win nowhere in between, and are
+skipped there if they are among ``CUTS``."""
 
 
 def winner_map(options: Mapping[str, Any], equal: str = GLOBAL) -> WinnerMap:
-    """The winner of every cell. options  of ``project_one``; a set of tables has one size: its own"""
+    """The winner of every cell. options  of ``project_one``; a set of tables has only its own size"""
     tables = options.get("tables")
     one = [float(tables.total_bytes)] if isinstance(tables, TableSet) else []
     sizes = one or [f * float(options["table_bytes"]) for f in SIZE_FACTORS]
@@ -137,7 +137,7 @@ def winner_map(options: Mapping[str, Any], equal: str = GLOBAL) -> WinnerMap:
 
 @dataclass(frozen=True, eq=False)
 class _OneWay:
-    """One way at all batches: times [s], GPUs at work, cost as in ``MapCell``; answer  at one of them."""
+    """One way at all batches: times [s], GPUs at work, cost as in ``MapCell``; answer  at one batch."""
 
     times: Array
     gpus: Array
@@ -149,15 +149,15 @@ _Column = _OneWay | None
 
 
 def _given(asked: Mapping[str, Any], way: str) -> str:
-    """How bags become bags: as asked, else each way."""
+    """The exchange of a way's bags: the given one, else its own."""
     given = asked.get("reduction") or AUTO
     return way if given == AUTO else given
 
 
 def _column(asked: dict[str, Any], equal: Sequence[EqualBatch]) -> _Column:
-    """One way at all batches; None where it is not possible.
+    """One way at all batches; None if it is impossible.
 
-    Below the HBM also on all GPUs of a node, where fewer hold the rows: the cheaper of the two.
+    Below the HBM, also on all GPUs of a node if fewer hold the rows: the cheaper of the two.
     """
     try:
         forward, work, copies = _placed(asked, equal)
@@ -179,9 +179,9 @@ def _column(asked: dict[str, Any], equal: Sequence[EqualBatch]) -> _Column:
 
 
 def _placed(asked: dict[str, Any], equal: Sequence[EqualBatch]) -> tuple[Forward, Configs, Array]:
-    """The fewest GPUs at every batch, and copies in HBM that fill a node.
+    """(engine, configurations, replicas): the fewest GPUs at every batch; replicas in HBM fill a node.
 
-    As for one alternative (``below_hbm.fewest_gpus``): fewer samples of a GPU need no more GPUs.
+    As for one alternative (``below_hbm.fewest_gpus``): fewer samples per GPU need no more GPUs.
     """
     node, own_batches = gpus_of_node(asked), equal[0].total is None
 
@@ -215,7 +215,7 @@ def _priced(
 
 
 def _paid(forward: Forward, gpus: Array, equal: Sequence[EqualBatch]) -> Array:
-    """GPUs that are paid: all, or for each at work where each has a batch of its own."""
+    """GPUs that are paid: all, or per GPU at work if batches are per GPU."""
     machine = forward.setting.machine
     node = forward.gpus_per_node or machine.gpus_per_node
     paid = serving_cost.machines_in_use(1, gpus, node, whole=True) * machine.gpus_per_node
@@ -234,13 +234,13 @@ def _cell(ids: str, size: float, batch: int, at: int, columns: Mapping[str, _Col
 def _with_cuts(
     cells: list[MapCell], asked: dict[str, Any], equal: Sequence[EqualBatch], cuts: list[str]
 ) -> list[MapCell]:
-    """With the other shardings that may win, or come close, on the fewest GPUs that any of them fits."""
+    """The cells with other shardings that may win or come close, on the fewest GPUs that any of them fits."""
     if not cuts or (asked.get("reduction") or AUTO) != AUTO:
         return cells
     try:
         forward, work, copies = _placed(asked, equal)
         tables = tables_of(work, "the tables", forward.ids)
-    except PerfmodelError:  # too many tables to deal, or no number of GPUs that holds them
+    except PerfmodelError:  # too many tables to pack, or no number of GPUs holds them
         return cells
     row_wise = _priced(forward, work, copies, equal, asked).answer
     found = []
@@ -267,9 +267,9 @@ def _evaluator(
 
 
 def _fewest(work: Configs, node: int, on: Callable[[int], Evaluator]) -> int:
-    """Nodes on which a sharding seems to fit (``alike.may_fit``), by bisection.
+    """Nodes on which some sharding may fit (``alike.may_fit``), by bisection.
 
-    work  row-wise on as many GPUs as it needs, often more: it needs room for its buffers
+    work  row-wise on as many GPUs as it needs, often more, because it needs memory for its buffers
     Limits: one node -> as row-wise
     """
     many, usable = int(work.gpus[0]), float(work.usable_bytes)
@@ -294,9 +294,9 @@ def _with_cuts_at(
     paid: float,
     row_wise: Callable[[], Projection],
 ) -> MapCell:
-    """A sharding is dealt to GPUs unless even a perfect deal of it costs ``LIKELY`` times the winner.
+    """A sharding is packed onto GPUs unless even a perfect balance would cost ``LIKELY`` times the winner.
 
-    copies, paid  of these GPUs;  row_wise  its answer on them
+    copies, paid  of these GPUs;  row_wise  computes the row-wise answer on them
     """
     times, gpus, cost, answers = dict(cell.times), dict(cell.gpus), dict(cell.cost), dict(cell.answers)
     ways = {CUTS[words]: words for words in cuts}

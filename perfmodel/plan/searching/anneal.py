@@ -1,8 +1,8 @@
-"""Shards moved and swapped, tables cut anew, at random, worse for a while where that may pay: annealing.
+"""Simulated annealing: shards are moved and swapped, and tables recut, at random; a worse plan may be kept.
 
-Many random changes are looked at together. One that shortens the step is made; else those that leave it as
-it is, of different ranks, so that a plan drifts where several are equally fast; else perhaps one that costs a
-little, less and less as time goes on.
+Many random changes are evaluated together. A change that shortens the step is made; else changes of different
+ranks that keep the time, so that a plan drifts between equally fast ones; else possibly a change that costs a
+little, less and less over time.
 Source: Kirkpatrick, Gelatt and Vecchi, Science 220 (1983)
 """
 
@@ -24,27 +24,27 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_MOVES, _RECUTS = 256, 24  # changes looked at together
-_MOST_LOADS = 200_000  # of all recuts looked at together
+_MOVES, _RECUTS = 256, 24  # changes that are evaluated together
+_MOST_LOADS = 200_000  # of all recuts that are evaluated together
 _SWAPS = 0.5  # of the moves
 _BUSY = 0.5  # of the moves: of shards on ranks that a step waits for
-_EVERY = 4  # rounds: one of them cuts tables anew
-_PRICED = 64  # rounds between two looks at what schemes cost
+_EVERY = 4  # rounds: one of them recuts tables
+_PRICED = 64  # rounds between two updates of the prices of schemes
 _LESS = 1e-9
-_SLOPE = 0.05  # of a load, to find what more of it costs
-_SHARP = 3  # times squared: the fullest resource of a rank counts most
+_SLOPE = 0.05  # of a load: step of the difference quotient
+_SHARP = 3  # squarings of a time: the fullest resource of a rank counts most
 _NOISE = 0.3  # of a rank's score, so that equal tables do not always go to the same ranks
-_DUST = 1e-3  # bytes, of loads that were added and taken away again
+_DUST = 1e-3  # bytes that rounding leaves of loads that were added and removed
 
 RANKS, DOMAINS, SHAKE = "ranks", "domains", "shake"
-"""How a plan is changed: shards between ranks, or between domains, and some tables anew (``improve``)."""
+"""What a turn changes: shards between ranks, shards between domains, or some tables (``improve.shake``)."""
 
 
 class Annealing:
-    """Changes a state; shards of tables that have ranks of their own stay as they are.
+    """Changes a state; shards of tables that are bound to ranks stay where they are.
 
     mask  [O] options that tables may change to
-    domains  whether parts that reduce by domains move, by whole domains; else all other shards, by ranks
+    domains  whether tables that reduce by domains move, by whole domains; else all other shards, by ranks
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Annealing:
         self._index()
 
     def _index(self) -> None:
-        """What may go to any place, shards to ranks or parts to domains: their tables and places."""
+        """Index what may move to any place, shards to ranks or parts to domains: their tables and places."""
         o = self.options
         held = ~o.everywhere_held[self.option]
         together = o.by_domain[self.option]
@@ -93,7 +93,7 @@ class Annealing:
             self.holds[table, self.ranks[table]] = True
 
     def _cut(self, table: int, option: int, ranks: Ints) -> None:
-        """A table has another scheme, and its parts other ranks: the same as ``_index`` then finds."""
+        """Give a table another scheme and other ranks, and update the tables and places of ``_index``."""
         o = self.options
         self.option[table] = option
         self.ranks = [*self.ranks[:table], ranks, *self.ranks[table + 1 :]]
@@ -109,9 +109,9 @@ class Annealing:
         self.size, self.weight = self.own[self.option[self.table]], o.own_memory[self.option[self.table]]
 
     def run(self, rounds: int, until: Callable[[], bool], heat: float) -> bool:
-        """Anneal from ``heat`` [share of the time] to none; whether the state is faster than it was.
+        """Anneal from ``heat`` [share of the time] to 0; returns whether the state became faster.
 
-        A state that is not is left as it was.
+        If it did not, the state is restored.
         """
         now = self.time()
         first = best = now
@@ -129,11 +129,11 @@ class Annealing:
         return best < first * (1 - _LESS) and self._made(kept[0], self._placed(*kept))
 
     def _state(self) -> tuple[Ints, list[Ints], Ints, Ints]:
-        """Options and ranks of tables, tables and places of what may go to any place."""
+        """(options, ranks) of tables, and (tables, places) of all that may move."""
         return self.option.copy(), self.ranks, self.table, self.place.copy()
 
     def _placed(self, option: Ints, ranks: list[Ints], table: Ints, place: Ints) -> list[Ints]:
-        """Ranks of every table in a state, as ``Placement.ranks`` orders them."""
+        """Ranks of every table in a state, in the order of ``Placement.ranks``."""
         ranks, order = list(ranks), np.argsort(table, kind="stable")
         tables, first = np.unique(table[order], return_index=True)
         for own, at in zip(tables.tolist(), np.split(place[order], first[1:]), strict=False):
@@ -141,7 +141,7 @@ class Annealing:
         return ranks
 
     def time(self) -> float:
-        """Of the state now [s], without the steps that nothing here changes."""
+        """Time of the current state [s], without the steps that nothing here changes."""
         return float(self.times(self.base + self.held.max(axis=0)))
 
     def times(self, most: Array) -> Array:
@@ -150,7 +150,7 @@ class Annealing:
         return steady(self.curves.between(self.steps, u).sum(axis=-1))
 
     def _price(self) -> None:
-        """Schemes of each kind of table that cost little at present, and what loads weigh."""
+        """Update the cheap schemes of each kind of table, and the weights of loads."""
         o = self.options
         most = self.base + self.held.max(axis=0)
         each = np.repeat(most[np.newaxis], most.size + 1, axis=0)
@@ -166,7 +166,7 @@ class Annealing:
         self.begin = np.searchsorted(o.group[self.few], np.arange(o.count.size + 1))
 
     def _move(self, now: float, warm: float) -> float:
-        """Shards to other places, and exchanged."""
+        """Try moves of shards to other places, and swaps; returns the time [s]."""
         random, shards, places = self.random, self.table.size, len(self.held) // self.each
         if not shards or places < 2:
             return now
@@ -206,7 +206,7 @@ class Annealing:
         return np.flatnonzero(full[self.place])
 
     def _chosen(self, time: Array, now: float, warm: float, source: Ints, target: Ints) -> Ints:
-        """Which of the moves are made."""
+        """The moves to make."""
         best = int(np.argmin(time))
         if time[best] < now * (1 - _LESS):
             return np.array([best])
@@ -216,7 +216,7 @@ class Annealing:
         return np.flatnonzero(time <= now + warm * self.random.exponential(size=time.size))[:1]
 
     def _apart(self, free: Mask, source: Ints, target: Ints) -> Ints:
-        """Of moves that cost nothing those of different places."""
+        """Among moves that keep the time, those with different places."""
         at = np.flatnonzero(free)
         places = np.stack([source[at], target[at]], axis=1).reshape(-1)
         _, first = np.unique(places, return_index=True)
@@ -234,7 +234,7 @@ class Annealing:
             self.memory[ranks] += sign * self.weight[shard]
 
     def _recut(self, now: float, warm: float) -> float:
-        """Tables cut or exchanged otherwise, on ranks that are not full."""
+        """Try other cuts or exchanges for tables, on ranks that are not full; returns the time [s]."""
         table, option = self._cheap_schemes()
         if not table.size:
             return now
@@ -260,7 +260,7 @@ class Annealing:
         return float(time[best])
 
     def _cheap_schemes(self) -> tuple[Ints, Ints]:
-        """Tables and, for each, one of the schemes that cost little at present: [n] of each."""
+        """(tables [n], one cheap scheme for each [n]) at present prices."""
         recuts = int(np.clip(_MOST_LOADS // self.held.size, 2, _RECUTS))
         table = self.random.integers(self.option.size, size=recuts)
         kind = self.options.kind_of[table]
@@ -269,9 +269,9 @@ class Annealing:
         return table, self.few[self.begin[kind] + self.random.integers(many)]
 
     def _ranks_for(self, option: Ints, base: Array, held: Array, memory: Array) -> Mask:
-        """Which ranks [n, G] get a shard of each scheme: roughly the emptiest (``by_domain``: whole domains).
+        """Ranks [n, G] that get a shard of each scheme: roughly the emptiest (``by_domain``: whole domains).
 
-        Limits: a copy, or a shard on every rank -> none
+        Limits: a replica, or a shard on every rank -> none
         """
         o = self.options
         loads = held + (base + self.own[option])[:, np.newaxis]
@@ -298,7 +298,7 @@ class Annealing:
         return ranks
 
     def _without(self, table: Ints) -> tuple[Array, Array, Array]:
-        """Loads of all ranks [n, J], of each rank [n, G, J] and memory [n, G] with one table taken away."""
+        """Without one table: (common loads [n, J], loads of each rank [n, G, J], memory [n, G])."""
         o, option = self.options, self.option[table]
         whole = (o.everywhere_held[option] & (o.parts[option] > 0))[:, np.newaxis]
         at, own = self.holds[table], o.own_memory[option][:, np.newaxis]
@@ -308,7 +308,7 @@ class Annealing:
         return np.where(base > _DUST, base, 0), np.where(held > _DUST, held, 0), memory
 
     def _made(self, option: Ints, ranks: list[Ints]) -> bool:
-        """The state with its tables so, if it fits and is faster."""
+        """Set tables to these schemes and ranks, if that fits and is faster."""
         state, before = self.state, self.state.time_s
         old = [(t, int(state.option[t]), np.asarray(state.ranks[t])) for t in range(option.size)]
         changed = [x for x in old if x[1] != option[x[0]] or not np.array_equal(x[2], ranks[x[0]])]
@@ -324,13 +324,13 @@ class Annealing:
 
 
 def _least(score: Array, count: Ints) -> Mask:
-    """Where the ``count`` [n] least of each row of ``score`` [n, m] are."""
+    """Mask of the ``count`` [n] least entries in each row of ``score`` [n, m]."""
     place = np.argsort(np.argsort(score, axis=1, kind="stable"), axis=1, kind="stable")
     return np.asarray(place < count[:, np.newaxis])
 
 
 def ways_to_change(state: Packing) -> list[str]:
-    """How a plan is changed at random in turn: what moves there, and some tables anew."""
+    """The kinds of turns for a plan: what moves in each."""
     o = state.options
     two = o.by_domain[state.option[~o.everywhere_held[state.option]]]
     return [*([] if two.size and two.all() else [RANKS]), *([DOMAINS] if two.any() else []), SHAKE]

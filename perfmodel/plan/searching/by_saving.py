@@ -1,7 +1,7 @@
-"""Schemes by a simple rule: copies of the tables that save most per byte, others cut until small.
+"""Schemes by a simple rule: replicate the tables that save most per byte, cut others until they are small.
 
-Three numbers decide: the share of the memory for copies, how large a shard may be, and the exchange of
-tables that must be cut by rows. Where memory is dear and tables are alike this is hard to beat, and quick.
+Three numbers decide: the share of the memory for replicas, the largest shard, and the exchange of tables
+that must be cut by rows. If memory is scarce and tables are similar, this is fast and hard to beat.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _COPIES = (0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9, 0.97)
-"""Shares of a rank's memory that copies may take."""
+"""Shares of a rank's memory that replicas may take."""
 _SHARDS = (np.inf, 2.0, 1.0, 0.5, 0.25)
-"""Largest work of a shard, over that of a rank in balance."""
-_ROOM = 0.5  # of what copies leave: the largest shard
-_STEP = 0.1  # of a load, to find what a byte costs
-_COLUMN = 1e3  # row parts that a column part counts as: few columns, then as few rows as there is room for
+"""Largest work of a shard, relative to a balanced rank."""
+_ROOM = 0.5  # of the memory left by replicas: the largest shard
+_STEP = 0.1  # of a load: step of the difference quotient
+_COLUMN = 1e3  # row parts that a column part counts as: fewest columns first, then fewest rows that fit
 _WORK, _MEMORY = 1e9, 1e18
-"""Row parts that a shard with twice the work counts as, and one with too many bytes."""
+"""Penalties in row parts: for a shard with twice the work, and for too many bytes."""
 
 
 def by_saving(evaluator: Evaluator, options: Options, limit_bytes: float, count: int) -> list[Ints]:
@@ -69,7 +69,7 @@ def _choices(evaluator: Evaluator, o: Options, limit_bytes: float) -> Iterator[I
 
 
 def _price(evaluator: Evaluator, o: Options) -> Array:
-    """Seconds a byte of every resource [K], near the loads of whole tables that are spread evenly."""
+    """Seconds per byte of every resource [K], near the loads of whole tables that are spread evenly."""
     sample = evaluator.tables.kinds[0]
     whole = evaluator.shard_loads(sample, WHOLE.kind, 1, 1)
     copy = evaluator.shard_loads(sample, COPY.kind, 1, 1)
@@ -80,7 +80,7 @@ def _price(evaluator: Evaluator, o: Options) -> Array:
 
 
 def _copies(saving: Array, size: Array, count: Ints, room_bytes: float) -> Ints:
-    """How many tables of each kind [Q] are copied: those that save most per byte, as many as fit."""
+    """How many tables of each kind [Q] are replicated: those that save most per byte, as many as fit."""
     copies = np.zeros_like(count)
     for q in np.argsort(-saving / size, kind="stable"):
         if saving[q] > 0:
@@ -90,7 +90,7 @@ def _copies(saving: Array, size: Array, count: Ints, room_bytes: float) -> Ints:
 
 
 def _of_tables(o: Options, copies: Ints, copy: Ints, cut: Ints) -> Ints:
-    """The option of every table [T]: the first of a kind are copied."""
+    """The option of every table [T]: the first tables of a kind are replicated."""
     order = np.argsort(o.kind_of, kind="stable")
     begins = np.cumsum(o.count) - o.count
     of_kind = np.empty_like(order)

@@ -1,4 +1,4 @@
-"""The schemes of a plan on other GPUs: what a search there may begin with."""
+"""The schemes of a plan, carried to other GPUs as a start for a search there."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from perfmodel.plan.searching.schemes import Descent
 Ints = NDArray[np.int64]
 
 _ROOMS = (1.0, 0.95, 0.85, 0.7)
-"""Shares of the memory that schemes are changed for until their shards can be packed."""
+"""Shares of the memory limit, tried until the repaired schemes can be packed."""
 
 
 def carried(plan: Plan, gpus: int, domain: int) -> list[Scheme]:
-    """The same schemes on other GPUs in other domains: over all where they were over all."""
+    """The same schemes on other GPUs in other domains: row-wise over all GPUs stays over all."""
     before, now = (plan.gpus, plan.domain), (gpus, domain)
-    found: dict[tuple[float, int], Scheme] = {}  # of equal tables that are cut alike, one object
+    found: dict[tuple[float, int], Scheme] = {}  # one object for equal tables that are cut in the same way
     for rows, placement in zip(plan.tables.rows.tolist(), plan.placements, strict=True):
         if (rows, id(placement)) not in found:
             found[rows, id(placement)] = _carried(placement.scheme, int(rows), before, now)
@@ -32,7 +32,7 @@ def carried(plan: Plan, gpus: int, domain: int) -> list[Scheme]:
 
 
 def as_option(o: Options, schemes: list[Scheme]) -> Ints:
-    """The option of every table [T] that is its scheme, or the one that needs least memory where none is."""
+    """The option of every table [T] with its scheme, or the option of least memory if there is none."""
     found: dict[tuple[int, int], int] = {}
     keys = [(kind, id(scheme)) for kind, scheme in zip(o.kind_of.tolist(), schemes, strict=True)]
     for t, (key, scheme) in enumerate(zip(keys, schemes, strict=True)):
@@ -49,9 +49,9 @@ def repaired(
     limit_bytes: float,
     until: Callable[[], bool] = lambda: False,
 ) -> Packing | None:
-    """These schemes [T] on ranks; where they do not fit, others that need less memory at the least cost.
+    """These schemes [T] packed; if they do not fit, schemes of less memory at the least extra time.
 
-    until  whether to change schemes no more
+    until  whether to stop changing schemes
     Limits: nothing that is tried fits -> None
     """
     every = np.ones(o.group.size, dtype=bool)
@@ -64,7 +64,7 @@ def repaired(
 
 
 def _carried(scheme: Scheme, rows: int, before: tuple[int, int], now: tuple[int, int]) -> Scheme:
-    """before, now  GPUs, and GPUs of a domain"""
+    """before, now  (GPUs, GPUs of a domain)"""
     gpus, domain = now
     kind, r = scheme.kind, scheme.row_parts
     if not scheme.copied and r == before[0]:

@@ -1,7 +1,7 @@
-"""Plans changed at random, turn by turn: annealed, or some tables taken away and placed anew.
+"""Random changes of plans, in turns: annealing, or removing some tables and placing them anew.
 
-A turn of annealing keeps to the exchanges that the plan has: one more costs the latency of its collectives
-until many tables use it. One turn of several tries the others, too.
+A turn of annealing keeps to the exchanges that the plan has: a further one costs the latency of its
+collectives until many tables use it. One turn of several tries other exchanges too.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from perfmodel.plan.searching.packing import Packing
 Mask = NDArray[np.bool_]
 
 _PATIENCE = 3  # turns of each plan in a row that do not help
-_SHAKES, _SHAKEN, _ROUNDS = 40, 6, 300  # of a turn; tables of one; of a turn of annealing
+_SHAKES, _SHAKEN, _ROUNDS = 40, 6, 300  # of a turn; tables of each; of a turn of annealing
 _HEATS_LOG10 = ((-3.0, -2.4), (-1.7, -0.9), (-3.6, -3.0), (-2.4, -1.8))
-"""Of a turn of annealing in turn, shares of the step's time: a little heat finds better places, more heat
-another valley."""
+"""Initial heats of annealing, by turn, as shares of the step's time: little heat improves places, much heat
+leaves a local optimum."""
 _HOT_FEW, _HOT_LOG10 = 12, (-1.2, -0.5)
-"""The same up to so few tables, each a large share of the step's time: every other turn, with more rounds."""
+"""The same for at most so many tables, each a large share of the time: every other turn, with more rounds."""
 _COOL_LOG10 = (-4.0, -2.7)
-"""The same where tables are many: each is a small share of the step's time."""
+"""The same for many tables, each a small share of the step's time."""
 _OTHERS = 3  # turns, of which one also tries exchanges that a plan does not have
 
 
 class Changing:
-    """Changes plans of one search.
+    """Random changes of the plans of one search.
 
-    curves  of the bound's steps;  keep  is told of every plan that was improved;  until  whether to stop
-    cool    whether only little heat is tried: tables are many
+    curves  of the bound's steps;  keep  is called with every improved plan;  until  whether to stop
+    cool    whether to use little heat only, for many tables
     """
 
     def __init__(
@@ -51,9 +51,9 @@ class Changing:
         self.heats = (_COOL_LOG10,) if cool else _HEATS_LOG10
 
     def run(self, states: Sequence[Packing]) -> None:
-        """The fastest of ``states`` and in every other turn one of the others, until none helped for long.
+        """Change the fastest of ``states``, and every other turn another, until none has improved for long.
 
-        The turns of a plan have a little heat, much, and so on.
+        The turns of a plan use little heat, much heat, and so on.
         """
         turns, idle, turn = [0] * len(states), 0, 0
         while states and idle < _PATIENCE * len(states) * len(_HEATS_LOG10) and not self.until():
@@ -66,7 +66,7 @@ class Changing:
             turn += 1
 
     def _changed(self, state: Packing, turn: int) -> bool:
-        """A plan's next turn; whether it helped."""
+        """A plan's next turn; returns whether it helped."""
         ways = ways_to_change(state)
         way, again = ways[turn % len(ways)], turn // len(ways)
         better = self._shaken(state) if way == SHAKE else self._annealed(state, again, domains=way == DOMAINS)
@@ -88,9 +88,9 @@ class Changing:
         return better
 
     def _improved(self, state: Packing) -> None:
-        """Improve a plan, make it even, improve it again, until that does not help; keep the best.
+        """Improve a plan, rebalance it, and repeat while that helps; keep the best.
 
-        Other schemes leave ranks uneven, and even ranks leave room for other schemes.
+        Other schemes unbalance the ranks, and balanced ranks leave slack for other schemes.
         """
         self.keep(improve(state, _any(state), self.until))
         while not self.until() and Evening(state, self.random).run(self.until):
@@ -98,7 +98,7 @@ class Changing:
 
 
 def exchanges_of(state: Packing) -> Mask:
-    """[O] copies, and options with the exchanges that a plan has."""
+    """[O] replicas, and options with the exchanges that a plan has."""
     o = state.options
     return o.exchanged_by(np.unique(o.exchange[state.option]).tolist())
 

@@ -1,9 +1,9 @@
-"""A scheme for every table at prices: what a byte of each resource costs in time, and a byte of memory.
+"""A scheme for every table at Lagrangian prices: time per byte of each resource and of memory.
 
-At the optimum of loads that are spread evenly, each table takes the scheme that is cheapest at the slopes of
-the steps' times there, with memory at a price at which what is chosen just fits: the multiplier of the
-relaxed problem. Slopes depend on what is chosen, so both are found in turn.
-Source: Everett, Operations Research 11 (1963): multipliers; Frank and Wolfe (1956): slopes in turn
+At the optimum with loads spread evenly, each table has the scheme that is cheapest at the slopes of the
+steps' times, with memory at the price at which the chosen schemes just fit: the multiplier of the relaxed
+problem. The slopes depend on the choice, so slopes and choice are computed in turn.
+Source: Everett, Operations Research 11 (1963): multipliers; Frank and Wolfe (1956): repeated slopes
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_ROUNDS = 8  # in which slopes are taken
-_TRIALS, _STEP, _NEAR = 30, 1.5, 1.0002  # of the price of memory; how far apart at first, and in the end
-_SLOPE = 0.01  # of a load, to find what more of it costs
-_UNEVEN = 1.1  # loads of shards on the busiest rank over the mean: the side of an exchange that is waited for
-_LEAST = 1e-3  # of the largest load: what is used less is priced as if it were that
-_OF_MEMORY = 0.2  # of the memory of a rank: a shard may need so much where it may have all of its work
-_EXCEPT = 1.001  # of a table's smallest shard: no table is without a scheme
+_ROUNDS = 8  # in each of which slopes are computed
+_TRIALS, _STEP, _NEAR = 30, 1.5, 1.0002  # of the price of memory; its factor at first, and in the end
+_SLOPE = 0.01  # of a load: step of the difference quotient
+_UNEVEN = 1.1  # busiest over mean load of shards: decides which side of an exchange is waited for
+_LEAST = 1e-3  # of the largest load: smaller loads are priced as if they were this large
+_OF_MEMORY = 0.2  # of a rank's memory: a shard may need this much if it may have all of its work
+_EXCEPT = 1.001  # of a table's smallest shard, so that every table keeps a scheme
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
     """Schemes of all tables.
 
-    option  [T];  time_s  if shards are spread evenly, or as the largest one alone
-    loads   [2, K] what every rank has, and what its shards bring on average [bytes]
+    option  [T];  time_s  if shards are spread evenly, or of the largest shard alone
+    loads   [2, K] loads that every rank has, and mean loads from shards [bytes]
     """
 
     option: Ints
@@ -48,16 +48,16 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class _Few:
-    """Options [n] (places among those that may be chosen) and how many tables have each [n]."""
+    """Options [n] (indices among the allowed ones) and how many tables have each [n]."""
 
     at: Ints
     tables: Array
 
 
 class Choosing:
-    """Chooses among some options: all of them, or those of some exchanges.
+    """Chooses among some options: all, or those of some exchanges.
 
-    mask  [O] what may be chosen: every kind of table must have one
+    mask  [O] allowed options: every kind of table must have at least one
     """
 
     def __init__(self, evaluator: Evaluator, options: Options, mask: Mask) -> None:
@@ -73,18 +73,18 @@ class Choosing:
         self.memory, self.own_memory = o.average_memory[at], o.own_memory[at]
         self.spread = np.where(o.everywhere_held[at], 0, o.parts[at] / o.gpus)
         self.count = o.count.astype(np.float64)
-        self.memory_s = 0.0  # what a byte costs, as it was found last
+        self.memory_s = 0.0  # the last price of a byte
         self.leanest = _Few(_least(self.memory, self.first), self.count)
 
     def run(
         self, room_bytes: float, shard: float, start: Array | None, until: Callable[[], bool]
     ) -> Choice | None:
-        """The best choice of all rounds in ``room_bytes`` of a rank.
+        """The best choice of all rounds that fits ``room_bytes`` of a rank.
 
-        shard  the largest shard, over what a rank holds in balance [-]: larger ones are not chosen
-        start  loads [2, K] at which prices are taken first
-        until  whether to begin no other round, once there is a choice
-        Limits: what is chosen for memory alone does not fit -> None
+        shard  limit of the largest shard, over a balanced rank's load [-]
+        start  loads [2, K] for the first prices
+        until  whether to stop after this round, once there is a choice
+        Limits: even the choice of least memory does not fit -> None
         """
         best: Choice | None = None
         loads = self._loads(self.leanest) if start is None else start[:, self.used]
@@ -110,18 +110,18 @@ class Choosing:
         return best
 
     def _loads(self, chosen: _Few) -> Array:
-        """What every rank has of the resources in use, and what shards bring on average, [2, J]."""
+        """[2, J] loads of the resources in use: what every rank has, and the mean from shards."""
         everywhere = chosen.tables @ self.everywhere[chosen.at]
         return np.stack([everywhere, chosen.tables @ self.average[chosen.at] - everywhere])
 
     def _all(self, loads: Array) -> Array:
-        """Loads of all resources [..., K] of those in use [..., J]."""
+        """Loads of all resources [..., K] from those of the resources in use [..., J]."""
         whole = np.zeros((*loads.shape[:-1], self.options.own.shape[1]))
         whole[..., self.used] = loads
         return whole
 
     def _slopes(self, loads: Array) -> Array:
-        """Seconds a byte of the resources in use [J]."""
+        """Seconds per byte of the resources in use [J]."""
         most = loads[0] + _UNEVEN * np.maximum(loads[1], 0)
         most = np.maximum(most, _LEAST * most.max())
         more = _SLOPE * most
@@ -133,7 +133,7 @@ class Choosing:
         return float(buffer_bytes(most[:, np.newaxis], self.evaluator.times)[0])
 
     def _small(self, each: Array, most: float, most_bytes: float) -> Mask:
-        """Options [n] whose shards are no larger than ``most`` [s, bytes], or the smallest of their table."""
+        """Options [n] whose shards are at most ``most`` [s, bytes], or the smallest of their table."""
         if not np.isfinite(most) or most <= 0:
             return np.ones(each.size, dtype=bool)
         size = np.where(self.spread > 0, np.maximum(each / most, self.own_memory / most_bytes), np.inf)
@@ -141,7 +141,7 @@ class Choosing:
         return np.asarray((self.spread == 0) | (size <= np.maximum(1, least[self.group])))
 
     def _within(self, price: Array, memory: Array, room: float) -> _Few | None:
-        """The cheapest options that fit together: memory costs as much as it must."""
+        """The cheapest options that fit together, by raising the price of memory until they fit."""
         free, dear = _least(price, self.first), _least(memory, self.first)
         if float(memory[free] @ self.count) <= room:
             return _Few(free, self.count)
@@ -150,7 +150,7 @@ class Choosing:
         finite = np.where(np.isfinite(price), self.memory, 0)
         low, high, step = 0.0, np.inf, _STEP
         middle = self.memory_s or float(price[free] @ self.count) / room
-        middle = middle or float(price[dear] @ self.count) / room or 1 / room  # what is free costs nothing
+        middle = middle or float(price[dear] @ self.count) / room or 1 / room  # 0 if options are free
         for _ in range(_TRIALS):
             self.evaluator.work.add(units.PRICED, price.size)
             now = _least(price + middle * finite, self.first)
@@ -170,7 +170,7 @@ class Choosing:
         return self._filled(price, free, dear, room - float(self.memory[dear] @ self.count))
 
     def _filled(self, price: Array, free: Ints, dear: Ints, left: float) -> _Few:
-        """Of ``dear`` [Q] as many tables as there is room for cut as in ``free``, those that gain most."""
+        """The choice ``dear`` [Q], but as many tables as fit get ``free``, largest gain per byte first."""
         differ = np.flatnonzero(free != dear)
         more = self.memory[free[differ]] - self.memory[dear[differ]]
         gain = price[dear[differ]] - price[free[differ]]
@@ -192,7 +192,7 @@ class Choosing:
         return Choice(self._option(at, chosen.tables[some]), time, self._all(loads))
 
     def _option(self, at: Ints, tables: Array) -> Ints:
-        """Of every table [T]: equal ones that are cut alike are neighbours."""
+        """The option of every table [T]: equal tables with equal schemes are neighbours."""
         o = self.options
         order = np.argsort(self.group[at], kind="stable")
         each = np.repeat(self.option[at[order]], tables[order].astype(np.int64))
@@ -202,7 +202,7 @@ class Choosing:
 
 
 def _least(value: Array, first: Ints) -> Ints:
-    """Where the least value of every kind of table is [Q], the first of equals; ``first`` [Q] begins each."""
+    """Index of the least value of every kind [Q], the first among equals; ``first`` [Q] begins each kind."""
     least = np.minimum.reduceat(value, first)
     each = np.diff(np.append(first, value.size))
     at = np.flatnonzero(value == np.repeat(least, each))

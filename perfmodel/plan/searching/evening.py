@@ -1,8 +1,8 @@
-"""Loads of the ranks made even: in each round many shards move or change places, each pair of ranks once.
+"""Rebalances ranks: in each round many shards move or swap places, at most one change per pair of ranks.
 
-A step waits for its busiest rank, and steps wait for different ones. So what falls is a sum over ranks of
-high powers of their loads, weighed by the time that each load costs: a smooth stand-in for the maximum.
-Parts that reduce by domains move by whole domains.
+A step waits for its busiest rank, and different steps wait for different ranks. So the objective is a sum
+over ranks of high powers of their loads, weighted by the time that each load costs: a smooth maximum.
+Tables that reduce by domains move by whole domains.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_POWERS, _QUICK_POWERS = (3, 4, 5), (5,)  # squarings: of the 8th, 16th and 32nd power
-_ROUNDS, _QUICK_ROUNDS = 40, 12  # of each
-_FULL, _QUICK_FULL = 192, 96  # shards that may leave, and as many for which they change
-_EMPTY = 64  # places they go to
+_POWERS, _QUICK_POWERS = (3, 4, 5), (5,)  # squarings: the 8th, 16th and 32nd power
+_ROUNDS, _QUICK_ROUNDS = 40, 12  # of each power
+_FULL, _QUICK_FULL = 192, 96  # shards that may leave, and candidates for a swap
+_EMPTY = 64  # places that they go to
 _OF_PLACE = 16  # shards of one place
-_MADE = 400  # best changes of a round that are looked at
-_LOWER, _HIGHER = 0.1, 0.2  # of a load, to find what less and more of it changes
+_MADE = 400  # best changes of a round that are examined
+_LOWER, _HIGHER = 0.1, 0.2  # of a load: steps of the difference quotients to either side
 _LESS = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
 class _Units:
-    """What moves as one: shards, or the parts of a table in a domain.
+    """What moves together: a shard, or the parts of a table in a domain.
 
-    table, place  [n];  size  [n, J] loads over the most that a rank holds;  weight  [n] memory [bytes]
+    table, place  [n];  size  [n, J] loads over the largest of any rank;  weight  [n] memory [bytes]
     """
 
     table: Ints
@@ -47,10 +47,10 @@ class _Units:
 
 
 class Evening:
-    """Changes where the shards of a state are, not how tables are cut.
+    """Changes the ranks of a state's shards, not how tables are cut.
 
-    Tables that some ranks may hold nothing of stay where they are.
-    quick  fewer rounds of fewer changes: most of what there is to gain, in a tenth of the time
+    Tables that may not be on some ranks stay where they are.
+    quick  fewer rounds of fewer changes: most of the gain, in a tenth of the time
     """
 
     def __init__(self, state: Packing, random: np.random.Generator, *, quick: bool = False) -> None:
@@ -67,7 +67,7 @@ class Evening:
         self.movable = [(np.flatnonzero(apart & ~two), 1), (np.flatnonzero(apart & two), o.domain)]
 
     def run(self, until: Callable[[], bool]) -> bool:
-        """Whether the state is faster than it was; it keeps the fastest that was met."""
+        """Rebalance; returns whether the state became faster. It is left at the fastest one that was met."""
         if not self.cols.size:
             return False
         state = self.state
@@ -94,7 +94,7 @@ class Evening:
                 put_back(state, table, option, ranks)
 
     def _weights(self) -> tuple[Array, Array]:
-        """The most that ranks hold [J], and the time that it costs [J] where it is a little less or more."""
+        """(largest load of any rank [J], time per relative change of it [J])."""
         state = self.state
         most, held = state.most, state.held.max(axis=0)
         held[held <= 0] = 1.0
@@ -107,7 +107,7 @@ class Evening:
         return held[self.cols], np.maximum(weight, weight.max() * 1e-4)
 
     def _round(self, squarings: int, tables: Ints, each: int) -> int:
-        """Many changes at once; how many. ``each``  ranks of a place"""
+        """Make many changes at once; returns how many. ``each``  ranks of a place"""
         held, weight = self._weights()
         load = (self.state.held[:, self.cols] / held).reshape(-1, each, self.cols.size)
         score = steady(_power(load, squarings) @ weight)
@@ -166,7 +166,7 @@ class Evening:
         return np.stack([gain[u, d], leave[u], to[d], comes])
 
     def _make(self, units: _Units, changes: Array, each: int) -> int:
-        """The best changes of places that no better one touches."""
+        """Make the best changes, at most one per place."""
         touched: set[int] = set()
         made = 0
         order = np.argsort(-changes[0], kind="stable")[:_MADE]
@@ -193,7 +193,7 @@ class Evening:
         return not (ranks // each == target).any()
 
     def _shift(self, table: int, source: int, target: int, each: int) -> None:
-        """The part of a table on one place to another that holds none of it."""
+        """Move a table's part from one place to another that holds none of it."""
         for rank in range(each):
             self.state.move(table, source * each + rank, target * each + rank)
 

@@ -1,4 +1,4 @@
-"""What a search found: a plan, what it costs, and how good it can be."""
+"""The result of a search: a plan, its cost, and a bound."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from perfmodel.passes.placement import Plan
 from perfmodel.passes.steps import StepCost
 
 STOPPED = ("bound", "no improvement", "effort", "time-limit", "interrupt", "given")
-"""Why a search ended; ``given``: there was none, and ``bound_s`` is 0."""
+"""Reasons why a search ended; ``given``: there was no search, and ``bound_s`` is 0."""
 
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """A plan, what it costs, and how good it can be.
+    """A plan, its cost, and a bound.
 
     bound_s     no plan of the listed schemes takes less (``options_of``) [s];  stopped  one of ``STOPPED``
-    tried       plans that were packed
-    restricted  whether both hold for the plans of a ``Restriction`` alone
+    tried       number of plans that were packed
+    restricted  whether plan and bound are for the plans of a ``Restriction`` only
     done        share of the effort that was spent [-]
     """
 
@@ -34,5 +34,5 @@ class Found:
 
     @property
     def gap(self) -> float:
-        """How much longer the plan takes than the bound, as a share of the plan's time."""
+        """Gap between the plan's time and the bound, as a share of the plan's time."""
         return max(1 - self.bound_s / self.cost.time_s, 0.0)

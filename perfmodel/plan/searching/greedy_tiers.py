@@ -1,4 +1,4 @@
-"""Plans with tiers that a person makes by hand: the tables that are asked for most per byte in HBM first."""
+"""Plans with tiers as made by hand: the tables with most look-ups per byte go to HBM first."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from perfmodel.plan.searching.packing import Packing, pack
 Ints = NDArray[np.int64]
 
 _COPIED = (0.0, 0.02, 0.1)
-"""Shares of the HBM of a GPU that copies of the smallest tables may have."""
+"""Shares of a GPU's HBM that replicas of the smallest tables may have."""
 _FILLED = (1.0, 0.9, 0.75)
-"""Of all host memory, for tables that are no whole part of a node's."""
+"""Shares of all host memory to fill, for tables that are larger than a node's part."""
 _MOST_TABLES = 500
 _LEAST = 1e-9  # look-ups of a bag
 
 
 def greedy_plans(evaluator: Evaluator, options: Options, limit_bytes: float) -> Iterator[Packing]:
-    """Plans that fit, of each way to cut all tables alike and each tier below the HBM.
+    """Plans that fit, for each uniform cut and each tier below the HBM.
 
-    Tables leave the HBM in the order of their bytes per look-up, most first, until the others fit; the
-    smallest tables are copied.
-    Limits: very many tables, no tiers -> none
+    Tables leave the HBM in the order of their bytes per look-up, largest first, until the others fit; the
+    smallest tables are replicated.
+    Limits: very many tables, or no tiers -> empty
     """
     o, tables = options, evaluator.tables
     if o.tier is None or o.cached is None or len(tables) > _MOST_TABLES:
@@ -57,14 +57,14 @@ def greedy_plans(evaluator: Evaluator, options: Options, limit_bytes: float) -> 
 
 
 def _colder(warm: tuple[int, float], cold: tuple[int, float]) -> bool:
-    """Whether the second is of SSDs and the first of host memory, in place or with as large a cache."""
+    """Whether ``cold`` is on SSDs and ``warm`` in host memory, in place or with as large a cache."""
     return warm[0] in IN_HOST and cold[0] == ON_SSD and warm[1] in (0.0, cold[1])
 
 
 def _fullest(
     evaluator: Evaluator, o: Options, limit_bytes: float, leave: Ints, kept: Ints, gone: Ints
 ) -> Iterator[Packing]:
-    """The first tables of ``leave`` as in ``gone`` [T], as few as fit; the others as in ``kept`` [T]."""
+    """As few tables of ``leave`` as possible get options ``gone`` [T], all others ``kept`` [T], to fit."""
     for count in range(leave.size + 1):
         option = kept.copy()
         option[leave[:count]] = gone[leave[:count]]
@@ -80,7 +80,7 @@ def _fullest(
 def _three(
     evaluator: Evaluator, o: Options, limit_bytes: float, leave: Ints, kept: Ints, gone: Ints, last: Ints
 ) -> Iterator[Packing]:
-    """The same, and of the tables that leave the first as in ``last`` [T]: those that host memory has not."""
+    """The same with a third tier: the first tables that leave get ``last`` [T] where host memory is full."""
     nodes = -(-o.gpus // node_size(evaluator))
     for fill in _FILLED:
         room = fill * nodes * node_bytes(evaluator)
@@ -99,7 +99,7 @@ def _three(
 
 
 def _cuts(o: Options) -> Iterator[NDArray[np.bool_]]:
-    """Whole tables, rows over all GPUs, columns over all that there are."""
+    """Uniform cuts: whole tables, rows over all GPUs, as many columns as possible."""
     bags = o.exchange == WHOLE.kind
     yield bags & (o.r == 1) & (o.c == 1)
     yield over_all(o.exchange)
@@ -107,7 +107,7 @@ def _cuts(o: Options) -> Iterator[NDArray[np.bool_]]:
 
 
 def _of(o: Options, cut: NDArray[np.bool_], tier: int, share: float) -> Ints:
-    """[Q] the option of each kind of table that is cut so, in that tier; -1: none."""
+    """[Q] the option of each kind of table with this cut, in that tier; -1: none."""
     assert o.tier is not None and o.cached is not None
     at = np.flatnonzero(cut & (o.tier == tier) & (o.cached == share) & (o.hot == 0))
     found = np.full(o.count.size, -1, dtype=np.int64)

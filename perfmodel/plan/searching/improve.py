@@ -1,4 +1,4 @@
-"""Improves a packed plan: ranks rebalanced, tables cut or exchanged otherwise, until nothing helps."""
+"""Improves a packed plan: ranks are rebalanced, tables cut or exchanged otherwise, until nothing helps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOVES = 200
 
 
 def improve(state: Packing, mask: Mask, until: Callable[[], bool]) -> Packing:
-    """A plan that is at least as good, with schemes of ``mask`` [O]; the state itself may change."""
+    """A plan that is at least as fast, with schemes of ``mask`` [O]; the state itself may change."""
     while not until():
         before = state.time_s
         Moves(state, _scale(state)).run(_MOVES, until)
@@ -34,7 +34,7 @@ def _scale(state: Packing) -> Scale:
 
 
 def recut(state: Packing, mask: Mask, until: Callable[[], bool]) -> bool:
-    """Give each table in turn the scheme that makes the plan fastest; whether any changed."""
+    """Give each table in turn the scheme that makes the plan fastest; returns whether any table changed."""
     changed = False
     for table in _by_size(state):
         if until():
@@ -64,9 +64,9 @@ def _recut_one(state: Packing, table: int, mask: Mask) -> bool:
 
 
 def shake(state: Packing, mask: Mask, random: np.random.Generator, count: int) -> bool:
-    """Take some tables off all ranks and place them anew, one after the other; whether the plan is faster.
+    """Take some tables off all ranks and place them again, one by one; returns whether the plan is faster.
 
-    A state that is not faster is left as it was.
+    If it is not, the state is restored.
     """
     o, now = state.options, state.time_s
     size = _scale(state).score(o.average[state.option]) + 1e-3 * now
@@ -88,7 +88,7 @@ def shake(state: Packing, mask: Mask, random: np.random.Generator, count: int) -
 
 
 def _insert(state: Packing, table: int, mask: Mask) -> bool:
-    """Place a table that is on no rank as it costs least; False where it fits nowhere."""
+    """Place a table that is on no rank at the least cost; False if it fits nowhere."""
     best: tuple[float, int, Ints] | None = None
     for option in promising(state, table, -1, mask, np.inf):
         time_s, at = placed(state, table, option)
@@ -101,14 +101,14 @@ def _insert(state: Packing, table: int, mask: Mask) -> bool:
 
 
 def put_back(state: Packing, table: int, option: int, ranks: Ints) -> None:
-    """A table that was cleared, cut so and on these ranks."""
+    """Place a cleared table with this scheme on these ranks."""
     state.choose([table], np.array([option]))
     if state.ranks[table] is None:
         state.put(table, ranks)
 
 
 def placed(state: Packing, table: int, option: int) -> tuple[float, Ints | None]:
-    """The time with a cleared table cut so, and its ranks; None where it does not fit."""
+    """(time with a cleared table cut so, its ranks); None for ranks if it does not fit."""
     state.choose([table], np.array([option]))
     ranks = state.ranks[table]
     if ranks is None:
@@ -121,7 +121,7 @@ def placed(state: Packing, table: int, option: int) -> tuple[float, Ints | None]
 
 
 def promising(state: Packing, table: int, own: int, mask: Mask, below_s: float) -> list[int]:
-    """Options of a cleared table whose time may be below [s], by the least that it can be."""
+    """Options of a cleared table whose time may be below ``below_s``, ordered by their lower bounds."""
     o, at = state.options, state.options.of(table)
     mean = state.held.mean(axis=0)
     spread = np.where(o.parts[at] > 0, o.parts[at] / o.gpus, 0)[:, np.newaxis] * o.own[at]

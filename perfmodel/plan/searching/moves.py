@@ -1,4 +1,4 @@
-"""Moves and swaps of shards between ranks: all that may help are tried at once, the best one is made."""
+"""Moves and swaps of shards between ranks: candidates are evaluated together, the best is made."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from perfmodel.plan.searching.packing import Packing, Scale
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_FULLEST = 4  # ranks that shards are moved away from in one round
-_EMPTIEST = 32  # ranks that they are moved to
+_FULLEST = 4  # ranks that shards leave in one round
+_EMPTIEST = 32  # ranks that they go to
 _MOST_SHARDS = 24  # of one rank
 _LESS = 1e-9
-_TOP = 3  # fullest ranks that are looked at: two may be those that change
+_TOP = 3  # fullest ranks that are examined, as two of them may change
 
 
 class Moves:
-    """Rebalances a state: one shard to another rank, or two shards of two ranks exchanged.
+    """Rebalances a state: one shard moves to another rank, or two ranks swap two shards.
 
-    A move counts if the step's time falls, or if it stays and the ranks' loads become more even (``Scale``):
-    where several ranks are equally full, one move alone does not show in the time.
-    Shards that move together (``by_domain``), or that some ranks may not hold, stay where they are.
+    A move is accepted if the step's time falls, or if it stays and the ranks' loads become more even
+    (``Scale``): if several ranks are equally full, one move alone does not change the time.
+    Shards that move together (``by_domain``), or that are bound to ranks, stay where they are.
     """
 
     def __init__(self, state: Packing, scale: Scale) -> None:
@@ -39,7 +39,7 @@ class Moves:
             self.holds[table, state.ranks[table]] = True
 
     def run(self, rounds: int, until: Callable[[], bool]) -> int:
-        """Make moves until none helps; how many were made."""
+        """Make moves until none helps; returns how many were made."""
         if not self.movable.any():
             return 0
         for made in range(rounds):
@@ -48,7 +48,7 @@ class Moves:
         return rounds
 
     def _fullest(self) -> Ints:
-        """Ranks that some step waits for, the dearest steps first."""
+        """Ranks that some step waits for, most expensive steps first."""
         held, weight = self.state.held, self.scale.weight
         order = [k for k in np.argsort(-weight, kind="stable") if weight[k] > 0 and held[:, k].any()]
         ranks = [int(np.argmax(held[:, k])) for k in order]
@@ -60,7 +60,7 @@ class Moves:
         return np.argsort(score, kind="stable")[:_EMPTIEST]
 
     def _shards(self, rank: int) -> Ints:
-        """Tables with a shard on a rank, of equal shards one, the largest first."""
+        """Tables with a shard on a rank, one of each set of equal shards, largest first."""
         tables = np.flatnonzero(self.holds[:, rank])
         option = self.state.option[tables]
         _, first = np.unique(option, return_index=True)
@@ -68,7 +68,7 @@ class Moves:
         return tables[first[np.argsort(-size, kind="stable")]][:_MOST_SHARDS]
 
     def _move(self) -> bool:
-        """The best move of one shard."""
+        """Make the best move of one shard, if one helps."""
         to = self._emptiest()
         found = []
         for rank in self._fullest():
@@ -80,7 +80,7 @@ class Moves:
         return self._best(np.concatenate(found, axis=1))
 
     def _swap(self) -> bool:
-        """The best exchange of two shards."""
+        """Make the best swap of two shards, if one helps."""
         found = []
         to = self._emptiest()
         for rank in self._fullest():
@@ -112,9 +112,9 @@ class Moves:
         return True
 
     def value(self, moves: Ints) -> tuple[Array, Array, NDArray[np.bool_]]:
-        """Of every move the step's time [s], by how much the unevenness changes, and whether it fits; [n].
+        """For every move, (the step's time [s], change of unevenness, whether it fits), each [n].
 
-        Only two ranks change: the busiest of the others is one of the three busiest now.
+        Only two ranks change: the busiest of the others is among the three busiest ranks now.
         """
         state, o = self.state, self.state.options
         source, table, target, back = moves
@@ -148,9 +148,9 @@ class Moves:
 
 
 def others(held: Array, one: Ints, other: Ints) -> Array:
-    """The most that ranks other than two hold of each resource, [n, K].
+    """Largest load of each resource over all ranks except two, [n, K].
 
-    held  [G, K];  one, other  [n] the two: the busiest of the rest is one of the three busiest of all
+    held  [G, K];  one, other  [n] the two excluded ranks; the result is among the three largest of all ranks
     Limits: no other rank -> 0
     """
     count = min(_TOP, len(held))

@@ -1,4 +1,4 @@
-"""Shards on ranks: the state of a search, with the loads and the memory of every rank kept up to date."""
+"""Shards on ranks: the state of a search, with loads and memory of every rank kept up to date."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from perfmodel.plan.choices.options import Options
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_SHARPNESS = 3  # ranks are compared by the 2^3 th powers of their loads: the busiest ones decide
+_SHARPNESS = 3  # ranks are compared by the 2^3 th powers of their loads: the largest loads decide
 _AT_ONCE = 8  # of the ranks, one part gets shards of equal tables at once
 _LAST_ROUNDS = 2  # of many equal tables that are placed one by one
-_DUST_BYTES = 1e-3  # what is left of sums of floats that cancel
+_DUST_BYTES = 1e-3  # remainder of sums of floats that cancel
 
 
 class Packing:
-    """A plan while it is searched: some tables may have no ranks yet.
+    """A plan during the search; some tables may have no ranks yet.
 
     option  [T] of each table, -1: none yet;  ranks  of each table as in ``Placement.ranks``, None: not yet
-    base    [K] what every rank has [bytes];  held  [G, K] what its own shards bring to each rank besides
+    base    [K] loads that every rank has [bytes];  held  [G, K] loads of each rank's own shards
     memory  [G] rows and optimizer state [bytes]
     """
 
@@ -48,7 +48,7 @@ class Packing:
     def placed(
         evaluator: Evaluator, options: Options, limit_bytes: float, option: Ints, ranks: Sequence[Ints]
     ) -> Packing:
-        """All tables on given ranks, cut as ``option`` [T] says."""
+        """A state with all tables on given ranks, cut as ``option`` [T] says."""
         state = Packing(evaluator, options, limit_bytes)
         state.choose(range(option.size), option)
         for table in np.flatnonzero(~options.everywhere_held[option]).tolist():
@@ -56,7 +56,7 @@ class Packing:
         return state
 
     def choose(self, tables: Sequence[int] | Ints, option: Ints) -> None:
-        """Cut tables that have no scheme yet as ``option`` says; those that every rank holds are placed."""
+        """Set the options of tables without a scheme; tables that every rank holds are placed."""
         o = self.options
         self.option[tables] = option
         self.base = self.base + o.everywhere[option].sum(axis=0)
@@ -68,7 +68,7 @@ class Packing:
             self.ranks[table] = everywhere.get(at)
 
     def put(self, table: int, ranks: Ints) -> None:
-        """The shards of a table on these ranks."""
+        """Put the shards of a table on these ranks."""
         self.ranks[table] = ranks
         at = self.option[table]
         self.held[ranks] += self.options.own[at]
@@ -90,7 +90,7 @@ class Packing:
         self.option[table], self.ranks[table] = -1, None
 
     def move(self, table: int, source: int, target: int) -> None:
-        """One shard of a table from a rank to one that holds none of it."""
+        """Move a shard of a table from a rank to a rank that holds none of it."""
         ranks, at = self.ranks[table], self.option[table]
         assert ranks is not None
         self.ranks[table] = np.where(ranks == source, target, ranks)
@@ -102,12 +102,12 @@ class Packing:
 
     @property
     def most(self) -> Array:
-        """The busiest rank's loads, [K]."""
+        """Largest load over ranks, [K]."""
         return np.asarray(self.base + self.held.max(axis=0))
 
     @property
     def time_s(self) -> float:
-        """Time of the step, as ``Evaluator.step_times`` has it."""
+        """Time of the step by ``Evaluator.step_times`` [s]."""
         return float(self.evaluator.step_times(self.most))
 
     def needs(self) -> Array:
@@ -116,27 +116,27 @@ class Packing:
 
     @property
     def fits(self) -> bool:
-        """Whether every rank has room for what it holds, and every node where that is in question."""
+        """Whether every rank has memory for what it holds, and every node if that may be exceeded."""
         enough = bool(self.needs().max() <= self.limit_bytes)
         return enough and (not self.options.crowded or self.below_fits)
 
     @property
     def below_fits(self) -> bool:
-        """Whether every node has the host memory and the SSDs for what its ranks keep there."""
+        """Whether every node has host memory and SSDs for what its ranks keep there."""
         if self.options.tier is None:
             return True
         there = slice(Resource.HOST_HELD, Resource.SSD_HELD + 1)
         return below_fits(self.evaluator, (self.base[there] + self.held[:, there]).T)
 
     def copy(self) -> Packing:
-        """Another state that may change without this one."""
+        """An independent copy of the state."""
         other = Packing(self.evaluator, self.options, self.limit_bytes)
         other.option, other.ranks = self.option.copy(), list(self.ranks)
         other.base, other.held, other.memory = self.base.copy(), self.held.copy(), self.memory.copy()
         return other
 
     def plan(self) -> Plan:
-        """The plan that this is, all of its tables placed."""
+        """The state as a plan; all of its tables must be placed."""
         o, placements = self.options, []
         made: dict[tuple[int, bytes], Placement] = {}  # equal placements are one object
         for at, ranks in zip(self.option.tolist(), self.ranks, strict=True):
@@ -150,11 +150,11 @@ class Packing:
 
 @dataclass(frozen=True, eq=False)
 class Scale:
-    """What a load on a rank weighs: its part of the step's time if the fullest rank had as much.
+    """Weight of a load on a rank: its part of the step's time if the fullest rank had as much.
 
-    target  [K] loads of a rank in balance, or of the largest shard
-    weight  [K] time that twice as much costs
-    sharpness  squarings of a load: how much more the fullest counts than the others; 0: all alike
+    target  [K] loads of a balanced rank, or of the largest shard
+    weight  [K] time that twice the load costs
+    sharpness  squarings of a load: how much more the fullest rank counts; 0: all count equally
     """
 
     target: Array
@@ -163,14 +163,14 @@ class Scale:
 
     @staticmethod
     def of(evaluator: Evaluator, target: Array) -> Scale:
-        """Of a balance of loads [K]."""
+        """The scale for balanced loads [K]."""
         most = np.repeat(target[np.newaxis], target.size + 1, axis=0)
         most[np.arange(target.size), np.arange(target.size)] *= 2
         time = evaluator.step_times(most)
         return Scale(np.where(target > 0, target, 1), (time[:-1] - time[-1]) * (target > 0))
 
     def score(self, loads: Array) -> Array:
-        """How full ranks are, [...] of loads [..., K]."""
+        """How full ranks are, [...] for loads [..., K]."""
         share: Array = loads / self.target
         for _ in range(self.sharpness):
             share = share * share
@@ -178,7 +178,7 @@ class Scale:
 
 
 def balance(options: Options, option: Ints) -> Array:
-    """Loads of a rank [K] if shards were spread evenly, or what one shard has where that is more."""
+    """Loads [K] of a rank if shards were spread evenly, or of one shard if that is more."""
     everywhere = options.everywhere[option].sum(axis=0)
     largest = everywhere + options.own[option].max(axis=0)
     return np.asarray(np.maximum(options.average[option].sum(axis=0), largest))
@@ -187,10 +187,10 @@ def balance(options: Options, option: Ints) -> Array:
 def pack(
     evaluator: Evaluator, options: Options, option: Ints, limit_bytes: float, sharpness: int = _SHARPNESS
 ) -> Packing | None:
-    """Tables cut as ``option`` [T] says on the ranks that become fullest least, largest shards first.
+    """Tables cut as ``option`` [T] says, packed on the ranks that become least full, largest shards first.
 
     sharpness  as ``Scale.sharpness``
-    Limits: no rank has the room for a shard -> None
+    Limits: no rank has memory for a shard -> None
     """
     evaluator.work.add(units.PACKED_TABLE, option.size)
     state = Packing(evaluator, options, limit_bytes)
@@ -210,7 +210,7 @@ def pack(
 
 
 def _together(state: Packing, tables: Ints, scale: Scale) -> int:
-    """Place one of several equal tables, or more on as many ranks: how many; 0 where none has room."""
+    """Place one of several equal tables, or more of them at once; returns how many; 0 if none fits."""
     o, option = state.options, int(state.option[tables[0]])
     count = min(tables.size, o.gpus // (_AT_ONCE * int(o.parts[option])))
     if _inside(o, option):
@@ -232,9 +232,9 @@ def _together(state: Packing, tables: Ints, scale: Scale) -> int:
 
 
 def _in_rounds(state: Packing, tables: Ints, scale: Scale) -> int:
-    """Deal the first of many equal tables in turn, as many shards to each rank; how many tables.
+    """Deal the first of many equal tables in turn, equally many shards per rank; returns how many tables.
 
-    As many are left as make ranks even again that were not, and a few rounds more.
+    The rest is left to even out ranks that were uneven before, and for a few rounds more.
     """
     o = state.options
     if not tables.size:
@@ -243,7 +243,7 @@ def _in_rounds(state: Packing, tables: Ints, scale: Scale) -> int:
     each, places = int(o.parts[at]), o.gpus
     if o.by_domain[at]:
         each, places = each // o.domain, o.gpus // o.domain
-    period = places // math.gcd(each, places)  # tables after which all ranks have as many shards
+    period = places // math.gcd(each, places)  # number of tables after which ranks have equally many
     if tables.size <= _LAST_ROUNDS * period:
         return 0
     shards = period * each // places
@@ -265,15 +265,15 @@ def _in_rounds(state: Packing, tables: Ints, scale: Scale) -> int:
 
 
 def _turn(o: Options, option: int, first: int, each: int, places: int) -> Ints:
-    """Ranks of a table that gets ``each`` of the places in turn, from the ``first``."""
+    """Ranks of a table that gets ``each`` places in turn, from the place ``first`` on."""
     chosen = np.sort(np.arange(first, first + each) % places)
     return in_domains(chosen, o, option) if o.by_domain[option] else chosen
 
 
 def place(state: Packing, option: int, scale: Scale) -> Ints | None:
-    """Ranks for the shards of a table whose scheme is chosen: those that are least full with one of them.
+    """Ranks for the shards of a table with a given scheme: those that are least full with a shard.
 
-    Limits: too few ranks with room -> None
+    Limits: too few ranks with memory -> None
     """
     o = state.options
     order = _emptiest(state, option, scale)
@@ -292,7 +292,7 @@ def _inside(o: Options, option: int) -> bool:
 
 
 def _in_one_domain(order: Ints, count: int, domain: int) -> Ints | None:
-    """The first ``count`` ranks of one domain in this order: of that which has so many first."""
+    """The first ``count`` ranks of one domain in this order, in the domain that reaches ``count`` first."""
     before: dict[int, list[int]] = {}
     for rank in order.tolist():
         ranks = before.setdefault(rank // domain, [])
@@ -303,7 +303,7 @@ def _in_one_domain(order: Ints, count: int, domain: int) -> Ints | None:
 
 
 def _emptiest(state: Packing, option: int, scale: Scale) -> Ints:
-    """Ranks with room for a shard, or domains, those first that are least full with one."""
+    """Ranks, or domains, with memory for a shard; those least full with it come first."""
     o = state.options
     state.evaluator.work.add(units.PLACED, state.held.size)
     loads = state.base + state.held + o.own[option]
@@ -319,14 +319,14 @@ def _emptiest(state: Packing, option: int, scale: Scale) -> Ints:
 
 
 def on_all(o: Options, option: int) -> Ints:
-    """Ranks of the parts of a table that every rank has one of; none of a copy."""
+    """Ranks of a table's parts if every rank has one; empty for a replica."""
     if o.by_domain[option]:
         return in_domains(np.arange(o.gpus // o.domain), o, option)
     return np.arange(o.parts[option])
 
 
 def in_domains(chosen: Ints, o: Options, option: int) -> Ints:
-    """Ranks of the parts of a table on these domains, as ``Placement.ranks`` orders them."""
+    """Ranks of a table's parts on these domains, in the order of ``Placement.ranks``."""
     each, columns = int(o.r[option]) // o.domain, int(o.c[option])
     ranks = chosen.reshape(columns, each)[:, :, np.newaxis] * o.domain + np.arange(o.domain)
     return np.asarray(ranks.reshape(columns, -1).T.reshape(-1))

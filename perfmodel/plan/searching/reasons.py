@@ -1,4 +1,4 @@
-"""Why a table is sharded as it is: what the plan would take with the next best scheme instead."""
+"""The reason for a table's sharding: the plan's time with the next best scheme instead."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _TRIED = 6
 
 @dataclass(frozen=True)
 class PlanReason:
-    """The next best scheme of some equal tables, tried with the other tables left where they are.
+    """The next best scheme of some equal tables, with all other tables left where they are.
 
-    scheme   None where no other one fits in memory;  sharding  its name
-    more_s   how much longer the plan takes with it for one of the tables [s]; below 0: how much less
+    scheme   None if no other scheme fits in memory;  sharding  its name
+    more_s   extra time of the plan if one of the tables has it [s]; negative: it is faster
     """
 
     scheme: Scheme | None
@@ -28,7 +28,7 @@ class PlanReason:
 
 
 def reasons(state: Packing, tables: Sequence[int], least_s: float = 0.0) -> Iterator[PlanReason]:
-    """The next best of each of some tables, with ``more_s`` of at least that. The state is left as it was."""
+    """The next best scheme of each table, with ``more_s`` at least ``least_s``. The state is restored."""
     for table in tables:
         yield _reason(state.copy(), table, least_s)
 
@@ -40,7 +40,7 @@ def _reason(state: Packing, table: int, least_s: float) -> PlanReason:
     best: tuple[float, int, NDArray[np.int64]] | None = None
     for tried, option in enumerate(_likely(state, at, own)):
         if tried >= _TRIED and best is not None:
-            break  # where none of those fits, any that does is looked for
+            break  # if none of those fits, any scheme that fits is tried
         state.choose([table], np.array([option]))
         ranks = state.ranks[table]
         if ranks is None:
@@ -59,7 +59,7 @@ def _reason(state: Packing, table: int, least_s: float) -> PlanReason:
 
 
 def _likely(state: Packing, at: slice, own: int) -> list[int]:
-    """Options of a table by the time that the plan takes at least with each."""
+    """Options of a table by a lower bound on the plan's time with each."""
     o = state.options
     held = state.held.mean(axis=0) * (o.parts[at] > 0)[:, np.newaxis]
     most = np.maximum(state.most, state.base + o.everywhere[at] + np.maximum(o.own[at], held))

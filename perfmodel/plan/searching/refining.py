@@ -1,8 +1,8 @@
-"""Schemes whose largest shards are cut finer, to be packed anew.
+"""Schemes with the largest shards cut finer, to be packed again.
 
-Few large shards leave ranks uneven: of twenty equal tables on eight ranks, four ranks get three. Cutting all
-of them evens the ranks, but each part more costs lengths, ids or sums; so only some are cut: those that are
-left over after as many whole rounds of the ranks as there are, or the largest one, two, four and so on.
+Few large shards unbalance ranks: of twenty equal tables on eight ranks, four ranks get three. Cutting all of
+them balances ranks, but each further part costs lengths, ids or sums; so only some are cut: those beyond as
+many whole rounds of the ranks as there are, or the largest one, two, four and so on.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Ints = NDArray[np.int64]
 
 
 def refined(evaluator: Evaluator, options: Options, option: Ints) -> Iterator[tuple[float, Ints]]:
-    """Other schemes [T] than ``option``, and their times if shards are spread evenly [s].
+    """Yields other schemes [T] than ``option``, with their times if shards are spread evenly [s].
 
-    First those with what is left over of whole rounds cut, then with the 1, 2, 4 ... largest tables.
+    First, shards beyond whole rounds are cut, then the 1, 2, 4 ... largest tables.
 
-    Limits: no table that can be cut finer with the exchange that it has -> none
+    Limits: no table can be cut finer with its exchange -> none
     """
     seen: set[bytes] = set()
     for tables, parts in _some(evaluator, options, option):
@@ -36,7 +36,7 @@ def refined(evaluator: Evaluator, options: Options, option: Ints) -> Iterator[tu
 
 
 def _some(evaluator: Evaluator, o: Options, option: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """Tables to cut [n], and how many times as many parts each gets [n]."""
+    """(tables to cut [n], factor on their number of parts [n])."""
     size = Scale.of(evaluator, balance(o, option)).score(o.own[option])
     order = np.lexsort((option, -size))
     order = order[~o.everywhere_held[option[order]]]
@@ -44,7 +44,7 @@ def _some(evaluator: Evaluator, o: Options, option: Ints) -> Iterator[tuple[Ints
     times: list[Ints] = []
     for run in np.split(order, np.flatnonzero(np.diff(option[order])) + 1):
         each = int(o.parts[option[run[0]]]) if run.size else 0
-        over = run.size * each % o.gpus  # shards of the last round, which is not whole
+        over = run.size * each % o.gpus  # shards of the last, incomplete round
         if run.size * each < o.gpus or not over or over % each:
             continue
         rest.append(run[-(over // each) :])
@@ -59,7 +59,7 @@ def _some(evaluator: Evaluator, o: Options, option: Ints) -> Iterator[tuple[Ints
 
 
 def _cut(o: Options, option: Ints, tables: Ints, times: Ints) -> Iterator[Ints]:
-    """Schemes of all tables with these cut in columns, and in rows; one that cannot be is left as it is."""
+    """Schemes of all tables with these cut by columns, and by rows; a table that cannot be cut stays."""
     for by_columns in (True, False):
         finer = option.copy()
         for own in np.unique(option[tables]):
@@ -73,7 +73,7 @@ def _cut(o: Options, option: Ints, tables: Ints, times: Ints) -> Iterator[Ints]:
 
 
 def _finer(o: Options, option: int, columns: int, rows: int) -> int | None:
-    """The same exchange with so many times as many parts; None where there is none."""
+    """The same exchange with so many times the parts; None if there is no such option."""
     kind = int(o.group[option])
     at = np.arange(int(o.first[kind]), int(o.first[kind + 1]))
     same = (o.exchange[at] == o.exchange[option]) & (o.hot[at] == o.hot[option])

@@ -1,8 +1,8 @@
-"""Many equal tables changed together: how many of each kind have which scheme, and all packed anew.
+"""Changes many equal tables together: the number of tables of each kind per scheme; all are packed again.
 
 A rank holds whole shards. Of 70 equal shards on 64 ranks some rank holds two, so its load is nearly twice the
-mean. Changing one table after the other never leaves such a plan, as every step between is slower. So here
-some of the tables of one scheme, or of two, get others at once: all, half, or as many as fill whole rounds of
+mean. Changing one table after the other never leaves such a plan, because each step in between is slower. So
+several tables of one scheme, or of two, change at once: all, half, or as many as fill whole rounds of
 the ranks. Changes are ranked by two estimates: loads spread evenly, and each scheme in whole rounds.
 """
 
@@ -26,17 +26,17 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _PACKED = 24  # changes of a plan that are packed while none is faster
-_PAIRED, _PAIRS = 200, 3_000  # changes of one scheme, the best of which are paired; pairs that are looked at
-_SLOPE = 0.05  # of a load, to find what more of it costs
-_NEAR = 1.05  # of the plan's time: what is packed so is made even
+_PAIRED, _PAIRS = 200, 3_000  # changes of one scheme, the best of which are paired; pairs that are evaluated
+_SLOPE = 0.05  # of a load: step of the difference quotient
+_NEAR = 1.05  # of the plan's time: a packed plan this near is rebalanced
 _LESS = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
 class _Changes:
-    """Some tables of one scheme get another, one such change or two together: arrays [n, 1 or 2].
+    """Changes of some tables from one scheme to another, alone or two together: arrays [n, 1 or 2].
 
-    old, new  options;  tables  how many
+    old, new  options;  tables  number of tables
     """
 
     old: Ints
@@ -45,9 +45,9 @@ class _Changes:
 
 
 class Regrouping:
-    """Changes of how many tables of each kind have which scheme, for plans of one search.
+    """Changes the number of tables per kind and scheme, for plans of one search.
 
-    packed  plans that were packed
+    packed  number of plans that were packed
     """
 
     def __init__(
@@ -58,13 +58,13 @@ class Regrouping:
         self.order = np.argsort(o.kind_of, kind="stable")
         self.parts = np.where(o.everywhere_held, 0, o.parts)
         apart = self.parts[:, np.newaxis] > 0
-        self.base = np.where(apart, o.everywhere, o.average)  # of every rank, but for shards that some have
+        self.base = np.where(apart, o.everywhere, o.average)  # of every rank, but for shards of some
         self.segment = o.group * o.families + o.family
         self.seen: set[bytes] = set()
         self.packed = 0
 
     def better(self, state: Packing, until: Callable[[], bool]) -> Packing | None:
-        """A faster plan than this one. Limits: none of those that are tried is faster, or no time -> None"""
+        """A faster plan than this one. Limits: no change that is tried is faster, or no time -> None"""
         o, best_s = self.options, state.time_s
         count = np.bincount(state.option, minlength=o.group.size)
         self.seen.add(count.tobytes())
@@ -82,13 +82,13 @@ class Regrouping:
         return None
 
     def _option(self, count: Ints) -> Ints:
-        """The scheme of every table [T] where ``count`` [O] tables have each."""
+        """The option of every table [T] if ``count`` [O] tables have each option."""
         option = np.empty_like(self.order)
         option[self.order] = np.repeat(np.arange(count.size), count)
         return option
 
     def _promising(self, count: Ints, best_s: float) -> Iterator[Ints]:
-        """Counts [O] that were not tried before, of plans that may be faster, the most promising first."""
+        """Yields counts [O] not tried before, of plans that may be faster, most promising first."""
         one = self._changes(count)
         if not one.old.size:
             return
@@ -109,12 +109,12 @@ class Regrouping:
                 yield changed
 
     def _value(self, spread_s: Array, rounds_s: Array, needs: Array, best_s: float) -> Array:
-        """What plans are ranked by: the sum of both estimates; inf if none can be faster."""
+        """Value by which plans are ranked: the sum of both estimates; inf if it cannot be faster."""
         possible = (spread_s < best_s * (1 - _LESS)) & (needs <= self.limit_bytes)
         return np.where(possible, spread_s + rounds_s, np.inf)
 
     def _changes(self, count: Ints) -> _Changes:
-        """Changes of one scheme to one of those of its kind of table that cost little at present."""
+        """Changes from one scheme to a scheme of its kind of table that is cheap at present."""
         o, gpus = self.options, self.options.gpus
         few = self._cheap(count)
         used = np.flatnonzero(count)
@@ -124,7 +124,7 @@ class Regrouping:
         new = few[np.repeat(begin, end - begin) + place]
         old, new = old[old != new], new[old != new]
         have, parts, others = count[old], np.maximum(self.parts[old], 1), np.maximum(self.parts[new], 1)
-        over = -(-(have * self.parts[old] % gpus) // parts)  # what is left over of whole rounds of the old
+        over = -(-(have * self.parts[old] % gpus) // parts)  # shards of the old scheme beyond whole rounds
         short = np.where(self.parts[new] > 0, -count[new] * self.parts[new] % gpus // others, 0)
         turn, back = np.maximum(gpus // others, 1), np.maximum(gpus // parts, 1)
         tables = [have, have // 2, have // 4, have // 8, np.ones_like(have), over, over + back]
@@ -135,7 +135,7 @@ class Regrouping:
         return _Changes(*(rows[:, n : n + 1] for n in range(3)))
 
     def _cheap(self, count: Ints) -> Ints:
-        """Options of every kind of table and exchange that cost little at present slopes, in order."""
+        """Options per kind of table and exchange that are cheap at present slopes, in order."""
         average = count @ self.options.average
         step = np.maximum(average, average.max() * 1e-6) * _SLOPE
         time = self.evaluator.step_times(np.vstack([average + np.diag(step), average]))
@@ -143,7 +143,7 @@ class Regrouping:
         return np.sort(least_few(self.segment, price))
 
     def _pairs(self, one: _Changes, spread_s: Array, needs: Array) -> _Changes:
-        """Two changes together, at random: fast ones, and of others those that need least memory."""
+        """Random pairs of changes: fast ones, and among others those of least memory."""
         fast, lean = (np.argsort(value, kind="stable")[:_PAIRED] for value in (spread_s, needs))
         first = self.random.choice(fast, _PAIRS)
         other = np.where(

@@ -1,4 +1,4 @@
-"""Schemes of all tables from a relaxed optimum: whole tables instead of shares."""
+"""From a relaxed optimum to schemes of all tables: whole tables instead of shares."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_COLUMNS = 2  # that multipliers preferred last
+_COLUMNS = 2  # columns that multipliers preferred last
 
 
 def leanest(o: Options, mask: Mask) -> Ints | None:
-    """The option of every table that needs least memory among those of ``mask``; None where one has none."""
+    """The option of least memory of every table, among ``mask``; None if a table has none."""
     memory, column = least_of(np.where(mask, o.average_memory, np.inf), o.first)
     return column[o.kind_of] if np.isfinite(memory).all() else None
 
 
 def roundings(o: Options, relaxed: Relaxation) -> Iterator[Ints]:
-    """Schemes [T]: shares of equal tables in whole numbers, and what the multipliers preferred last."""
+    """Schemes [T]: shares rounded to whole tables, and the columns that multipliers preferred last."""
     option = np.zeros(o.kind_of.size, dtype=np.int64)
     group = o.group[relaxed.chosen]
     for kind in range(o.count.size):

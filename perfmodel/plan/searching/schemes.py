@@ -1,4 +1,4 @@
-"""A scheme for every table at loads that are spread evenly: what packing starts from."""
+"""A scheme for every table, for loads spread evenly: the start of packing."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _ROUNDS = 100
-_FEW = 6  # schemes of a table and an exchange that are tried in a round
+_FEW = 6  # schemes per table and exchange that are tried in a round
 _SLOPE = 0.05
 _NEARLY = 0.95
-_TOO_MUCH_S = 1e3  # for a rank that would need twice its memory
+_TOO_MUCH_S = 1e3  # penalty for a rank that needs twice its memory
 
 
 class Descent:
-    """Improves schemes in rounds: the best change of every table, as many as pay together.
+    """Improves schemes in rounds: the best change of every table, as many changes as pay together.
 
-    A plan's time is estimated from loads that are spread evenly, or that one shard has where that is more; so
-    is its memory. Loads and memory stand side by side: arrays [..., K + 1].
+    A plan's time is estimated from loads spread evenly, or the largest shard's if that is more; so is its
+    memory. Loads and memory are stored side by side: arrays [..., K + 1].
     room_bytes  of a rank, for rows, optimizer state and buffers
     """
 
@@ -36,7 +36,7 @@ class Descent:
         self.average, self.everywhere, self.own = options.beside_memory
 
     def estimate(self, average: Array, everywhere: Array, largest: Array) -> tuple[Array, Array]:
-        """Times [...], and what does not fit as a share of the room [...]."""
+        """(times [...] [s], excess of memory as a share of ``room_bytes`` [...])."""
         most = np.maximum(average, everywhere + largest)
         columns = np.moveaxis(average[..., :-1], -1, 0).reshape(average.shape[-1] - 1, -1)
         buffers = buffer_bytes(columns, self.evaluator.times).reshape(average.shape[:-1])
@@ -44,7 +44,7 @@ class Descent:
         return self.evaluator.step_times(most[..., :-1]), np.asarray(over)
 
     def value(self, option: Ints) -> float:
-        """Time of a scheme for every table [T], with what does not fit made dear [s]."""
+        """Time of a scheme for every table [T], plus a penalty for excess memory [s]."""
         time, over = self.estimate(
             self.average[option].sum(axis=0),
             self.everywhere[option].sum(axis=0),
@@ -53,7 +53,7 @@ class Descent:
         return float(time + _TOO_MUCH_S * over)
 
     def run(self, option: Ints, mask: Mask, until: Callable[[], bool]) -> Ints:
-        """Better schemes [T] than ``option``, of those in ``mask`` [O]."""
+        """Better schemes [T] than ``option``, among those in ``mask`` [O]."""
         option, value = option.copy(), self.value(option)
         for _ in range(_ROUNDS):
             if until():
@@ -68,9 +68,9 @@ class Descent:
         return option
 
     def _best_changes(self, option: Ints, mask: Mask) -> tuple[Ints, Ints]:
-        """Tables by what their best change gains, and that change: of one alone, or of all that are alike."""
+        """(tables by the gain of their best change, that change): of one table, or of all equal ones."""
         o = self.options
-        alike = o.kind_of * o.group.size + option  # equal tables that are cut alike
+        alike = o.kind_of * o.group.size + option  # equal tables with equal schemes
         _, sample, of, count = np.unique(alike, return_index=True, return_inverse=True, return_counts=True)
         average = self.average[option].sum(axis=0)
         which, to = self._candidates(option[sample], o.kind_of[sample], mask, average)
@@ -79,14 +79,14 @@ class Descent:
         which, to = np.concatenate([which, which[again]]), np.concatenate([to, to[again]])
         gain, freed, over = self._gains(option, sample, count, which, to, tables)
         gain /= tables
-        if over > 0:  # what frees memory at the least cost
+        if over > 0:  # changes that free memory at the least cost
             good = freed > 0
             gain = np.where(gain < 0, gain / np.maximum(freed / tables, 1e-12), gain)
         else:
             good = (gain > 0) & (freed >= 0)
         order = np.lexsort((-gain, which))
         order = order[good[order]]
-        best = order[np.unique(which[order], return_index=True)[1]]  # of each sample that has candidates
+        best = order[np.unique(which[order], return_index=True)[1]]  # of each sample with candidates
         place = np.full(sample.size, -1)
         place[which[best]] = best
         changed = np.flatnonzero(place[of] >= 0)
@@ -97,13 +97,13 @@ class Descent:
     def _gains(
         self, option: Ints, sample: Ints, count: Ints, which: Ints, to: Ints, tables: Array
     ) -> tuple[Array, Array, float]:
-        """What changing ``tables`` of the samples ``which`` gains [s], what of the excess of memory it frees
-        (shares of the room; below 0 where it adds one), and that excess now."""
+        """(gain [s] of changing ``tables`` of the samples ``which``, share of the excess memory that it
+        frees, negative if it adds some, and the present excess)."""
         away, own = option[sample][which], self.own[option[sample]]
         average, everywhere = self.average[option].sum(axis=0), self.everywhere[option].sum(axis=0)
         now, over = self.estimate(average, everywhere, own.max(axis=0))
         first, second = largest_two(own)
-        last = (tables == count[which])[:, np.newaxis]  # none of its kind stays as it was
+        last = (tables == count[which])[:, np.newaxis]  # none of its kind keeps the old scheme
         rest = np.where(last & (self.own[away] >= first), second, first)
         many = tables[:, np.newaxis]
         time, still = self.estimate(
@@ -115,7 +115,7 @@ class Descent:
         return np.where(gain > now * 1e-9, gain, np.minimum(gain, 0)), over - still, float(over)
 
     def _candidates(self, option: Ints, kind: Ints, mask: Mask, average: Array) -> tuple[Ints, Ints]:
-        """(which sample, option to try): of every exchange those that cost least at present slopes."""
+        """(sample, option to try): the cheapest options of every exchange at present slopes."""
         o = self.options
         average, memory = average[:-1], float(average[-1])
         most = np.repeat(average[np.newaxis], average.size + 1, axis=0)
@@ -139,7 +139,7 @@ class Descent:
         return which[other], to[other]
 
     def _prefixes(self, option: Ints, tables: Ints, better: Ints) -> Array:
-        """Times after the first change, the first two ..."""
+        """Times after the first change, after the first two ..."""
         if not tables.size:
             return np.zeros(0)
         now = option[tables]
@@ -158,14 +158,14 @@ class Descent:
 
 
 def largest_two(own: Array) -> tuple[Array, Array]:
-    """The largest and the second largest of each column [K]; 0 where there is none."""
+    """(largest, second largest) of each column [K]; 0 if there is none."""
     padded = np.concatenate([own, np.zeros((2, own.shape[1]))])
     top = np.partition(padded, -2, axis=0)[-2:]
     return top[1], top[0]
 
 
 def least_few(segment: Ints, value: Array) -> Ints:
-    """Where the ``_FEW`` least values of every segment are."""
+    """Indices of the ``_FEW`` least values of every segment."""
     order = np.lexsort((value, segment))
     sorted_segment = segment[order]
     start = np.searchsorted(sorted_segment, sorted_segment)

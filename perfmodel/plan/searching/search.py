@@ -1,4 +1,4 @@
-"""The search for a plan: strong constructions first, then moves, until bound, effort or nothing better."""
+"""The search for a plan: good constructions first, then moves, until bound, effort or no improvement."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _TOLERANCE = 0.01
-_SMALL = 30_000  # tables times GPUs: up to here every plan near the best is improved, above the best one
+_SMALL = 30_000  # tables times GPUs: up to here, every plan near the best is improved; above, only the best
 _FEW = 4_000  # and up to here schemes are improved one by one before they are chosen at prices
-_WORTH_A_FAMILY = 1.3  # of the best plan's time: a kind of exchange alone that is slower is not tried further
-_VALLEYS = 4  # of such plans are changed at random beside the best one
-_WORTH_A_TRY = 1.02  # of the best plan's time: what is slower is not improved
-_LESS = 1e-9  # of a time: a plan must be so much faster to take the place of the best
+_WORTH_A_FAMILY = 1.3  # of the best plan's time: a slower kind of exchange alone is not pursued
+_VALLEYS = 4  # of such plans are changed at random besides the best plan
+_WORTH_A_TRY = 1.02  # of the best plan's time: slower plans are not improved
+_LESS = 1e-9  # of a time: a plan must be faster by this to replace the best
 _ROOMS = (1.0, 0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6)
-"""Shares of the memory that schemes are chosen for, when shards of uneven size do not fill all of it."""
+"""Shares of the memory for which schemes are chosen, as shards of unequal size do not fill all of it."""
 
 Watch = Callable[[float, float], None]
 Restriction = Callable[[Options, Evaluator], Mask]
-"""Which options [O] a plan may use; every table must keep one."""
+"""Mask [O] of the options that a plan may use; every table must keep one."""
 Until = Callable[[], bool]
 
 
 class Search:
-    """One search; ``run`` gives the answer, and what was best when it is interrupted.
+    """One search; ``run`` returns the result, or the best so far when it is interrupted.
 
-    options  that plans may use, with their loads and memory, or what lists them: ``options_of`` all that fit,
-             unless given
-    effort_s counted work of the search [s];  time_limit_s  time by the clock that cuts it short; None: none
-    Source: of ``evaluator`` the search asks ``step_times``, ``tables`` and, of ``times``, the exchanges that
-            need buffers; the bound ``parts`` and ``steps``; the answer ``loads``, ``step`` and ``memory``;
-            its ``work`` counts what is done
+    options  that plans may use, with loads and memory, or a function that lists them; None: ``options_of``,
+             all that fit
+    effort_s counted work of the search [s];  time_limit_s  by the clock, ends it early; None: no limit
+    Source: of ``evaluator``, the search uses ``step_times``, ``tables`` and, of ``times``, the exchanges that
+            need buffers; the bound uses ``parts`` and ``steps``; the answer ``loads``, ``step`` and
+            ``memory``; ``work`` counts operations
     """
 
     def __init__(
@@ -79,8 +79,8 @@ class Search:
         self.curves: StepCurves | None = None
         self.kinds: list[int] = []
         self.families: list[Packing] = []
-        self.better: dict[tuple[float, bytes, bytes], Ints] = {}  # where schemes lead, by room and mask
-        self.first: Ints | None = None  # schemes [T] that are tried besides
+        self.better: dict[tuple[float, bytes, bytes], Ints] = {}  # improved schemes, by memory and mask
+        self.first: Ints | None = None  # schemes [T] to try in addition
         self.tried = 0  # plans that were packed
         self.bounds_began_s = self.near_s = 0.0  # work before bounds; work for plans near their optima
         self.packed: dict[bytes, bool] = {}  # whether schemes could be packed
@@ -94,7 +94,7 @@ class Search:
         self.starts = Starts(evaluator, self.options, limit_bytes, self._keep, self.late)
 
     def late(self) -> bool:
-        """Whether the effort is spent, or the search is cut short."""
+        """Whether the effort is spent, or the search is ended early."""
         return self.budget.over()
 
     def _after(self, share: float) -> Until:
@@ -102,17 +102,17 @@ class Search:
         return partial(self.budget.over, share)
 
     def _soon(self, share: float, least: float) -> Until:
-        """Whether that share of the work is done, and as much as ``least`` of it from now on."""
+        """Whether that share of the work is done, and at least ``least`` of it from now on."""
         return self._after(min(max(share, self.budget.share + least), 1.0))
 
     def _bound(self, share: float, least: float) -> None:
-        """Raise the bound, with ``_soon``, while it rises."""
+        """Raise the bound while it rises, limited as in ``_soon``."""
         assert self.bounds is not None
         self.bounded_enough = self._soon(share, least)
         self.bounds.run(self.bounded_enough)
 
     def run(self) -> Found:
-        """The best plan.
+        """Run the search; returns the best plan.
 
         Limits: no plan fits in memory -> BadInputError;  Ctrl-C -> the best so far, KeyboardInterrupt
                 before there is one
@@ -140,7 +140,7 @@ class Search:
 
     def _rest(self) -> None:
         """Raise the bounds and change plans in turn, until the gap is closed or the effort is spent."""
-        if not self.small:  # the bound of many tables takes long, and finds few plans
+        if not self.small:  # for many tables the bound takes long, and shows few plans
             self._anneal(self._soon(shares.EARLY, shares.EARLY_LEAST))
         self._bound(shares.BOUNDING, shares.BOUNDING_LEAST)
         if self._open():
@@ -148,7 +148,7 @@ class Search:
             self._anneal(enough)
             unsettled = enough()
             self._bound(1.0, 0.0)
-            if unsettled and self._open():  # no bound can rise any further: the rest is for plans
+            if unsettled and self._open():  # no bound can rise: the rest is for plans
                 self._anneal(self.late)
 
     def _open(self) -> bool:
@@ -156,11 +156,11 @@ class Search:
         return self.bounds is None or self.bounds.bound_s < self.best_s * (1 - _TOLERANCE)
 
     def _bounded(self) -> Options:
-        """What stands for the options in the bound."""
+        """The options that the bound uses."""
         return self.options
 
     def _begin_bounds(self, best: Packing) -> None:
-        """A bound at once, from the loads of a plan."""
+        """Compute an immediate bound, from the loads of a plan."""
         e, o = self.evaluator, self._bounded()
         self.curves = StepCurves.of(e)
         problem = Problem(o, self.curves, self.limit_bytes, self.best_s, prefetched_s(o, e))
@@ -186,9 +186,9 @@ class Search:
         )
 
     def _begin(self) -> None:
-        """Plans with one kind of exchange alone, and with several; of few tables each is improved first.
+        """Start with plans of one kind of exchange, then several; for few tables each is improved first.
 
-        The quick ones come before all else: bounds, listings and improvements may take all the time there is.
+        The quick plans come first: bounds, listings and improvements may take all the time.
         """
         o = self.options
         kinds = o.kinds
@@ -209,7 +209,7 @@ class Search:
         self.kinds = sorted(kinds, key=lambda kind: times.get(kind, np.inf))
 
     def _try_first(self) -> None:
-        """The schemes that were given, changed where they do not fit, and shards moved where that helps."""
+        """Try the given schemes, changed if they do not fit, with shards moved where that helps."""
         if self.first is None:
             return
         self.tried += 1
@@ -218,7 +218,7 @@ class Search:
             self._keep(improve(state, self._any(), self._after(shares.GLANCE)))
 
     def _start(self, share: float) -> dict[int, float]:
-        """Plans chosen at prices; the time of the fastest with each kind of exchange alone [s]."""
+        """Plans chosen at Lagrangian prices; returns the fastest time of each kind of exchange alone [s]."""
         starts = self.starts
         long = shares.STARTING_S / max(share * self.budget.effort_s, shares.STARTING_S)
         share *= max(long, shares.STARTING_LEAST)
@@ -228,7 +228,7 @@ class Search:
         return starts.families()
 
     def _near(self, part: Subspace, relaxed: Relaxation) -> float:
-        """Plans near the relaxed optimum of a part of all plans; of many tables none."""
+        """Try plans near the relaxed optimum of a part; none for many tables. Returns the best time [s]."""
         o = self.options
         assert self.bounds is not None and self.curves is not None
         began_s = self.budget.spent_s
@@ -243,9 +243,9 @@ class Search:
         return self.best_s
 
     def _try(self, option: Ints, mask: Mask) -> Packing | None:
-        """Improve these schemes and pack them, in less and less memory until they fit.
+        """Improve these schemes and pack them, with less and less memory until they fit.
 
-        Limits: never, or all that comes of it was packed before -> None
+        Limits: they never fit, or give only plans that were packed before -> None
         """
         for room in _ROOMS:
             descent = Descent(self.evaluator, self.options, self.limit_bytes * room)
@@ -268,7 +268,7 @@ class Search:
         return None
 
     def _anneal(self, until: Until) -> None:
-        """Change the best plan at random, and the best of a kind of exchange alone: other valleys."""
+        """Change the best plan at random, and the best plans of one kind of exchange: other local optima."""
         assert self.curves is not None
         states = [] if self.best is None else [self.best.copy()]
         if self.small:

@@ -1,9 +1,9 @@
-"""Plans that a search begins with: chosen at prices, packed, made even; by families of exchanges.
+"""Starting plans of a search: chosen at Lagrangian prices, packed and rebalanced, by family of exchanges.
 
-A kind of exchange in use costs the latency of its collectives, so plans with one kind beside copies are tried
-first, then pairs of the best kinds, then all. How large a shard may be decides how even ranks can be, and
-how much room is left aside whether shards fit: several of both are tried. Of the best plans,
-some of the largest shards are cut finer, and all are packed anew.
+A kind of exchange in use costs the latency of its collectives, so plans with one kind besides replication are
+tried first, then pairs of the best kinds, then all. The limit on shards decides how well ranks can be
+balanced, and the memory slack whether shards fit: several values of both are tried. In the best plans some
+of the largest shards are cut finer, and all are packed again.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ Mask = NDArray[np.bool_]
 Until = Callable[[], bool]
 Keep = Callable[[Packing], None]
 
-_FIRST = (0.7, 0.35)  # largest shards of each family, over what a rank holds in balance
-_MORE = (0.5, 1.0, 0.25, 2.0, 0.12)  # of the best families
+_FIRST = (0.7, 0.35)  # limits on shards for each family, over a balanced rank's load
+_MORE = (0.5, 1.0, 0.25, 2.0, 0.12)  # for the best families
 _ROOMS = (0.985, 0.95, 0.9, 0.8)
-"""Shares of the memory that schemes are chosen for, until their shards can be packed."""
-_WORTH = 1.25  # of the best plan's time: slower families are not tried further
-_FAMILIES = 3  # that are tried further, and of whose kinds pairs are made
+"""Shares of the memory for which schemes are chosen, until their shards can be packed."""
+_WORTH = 1.25  # of the best plan's time: slower families are not pursued
+_FAMILIES = 3  # families that are pursued, and paired
 _IMPROVED = 256  # kinds of table, up to which schemes are also improved one by one
 _QUICK = 1_000  # tables, up to which each kind of exchange alone is tried whatever the time
 _SAVING = 16  # plans by saving per byte that are packed, while they may be the best
-_SHARP: tuple[tuple[int, ...], ...] = ((), (0,))  # of packing them: as usual, and by all loads alike
-_EVENED_SOON = 2  # quick plans that are made even
-_EVENED, _WORTH_EVENING = 5, 1.05  # packed plans that are made even: how many, and how far from the best
-_REGROUPED = 60  # kinds of table, up to which many equal ones are changed together
+_SHARP: tuple[tuple[int, ...], ...] = ((), (0,))  # sharpness of packing them: the usual, and all loads equal
+_EVENED_SOON = 2  # quick plans that are rebalanced
+_EVENED, _WORTH_EVENING = 5, 1.05  # packed plans that are rebalanced: how many, and how far from the best
+_REGROUPED = 60  # kinds of table, up to which many equal tables are changed together
 _IDLE = 2  # plans in a row that such changes do not help
-_REFINED, _WORSE = 3, 5  # of those, whose largest shards are cut finer; ways in a row that do not help
+_REFINED, _WORSE = 3, 5  # plans whose largest shards are cut finer; variants in a row that do not help
 
 
 class Starts:
-    """All starts of one search.
+    """All starting plans of one search.
 
-    keep   is told of every plan;  until  whether to try no more;  evened  whether to make no more plans even
-    tried  plans that were packed
+    keep   is called with every plan;  until  whether to stop;  evened  whether to stop rebalancing
+    tried  number of plans that were packed
     """
 
     def __init__(
@@ -76,17 +76,17 @@ class Starts:
         self.random = np.random.default_rng(0)
 
     def quick(self, soon: Until | None = None) -> None:
-        """One plan with each kind of exchange alone beside copies, and some by saving, whatever the time;
-        the best made even until ``soon``, or while there is time.
+        """Make one plan with each kind of exchange besides replication, and some by saving, whatever the
+        time; rebalance the best until ``soon``, or while there is time.
 
-        Limits: very many tables -> those of them that there is time for, one at the least
+        Limits: very many tables -> only as many of these as time allows, at least one
         """
         few = self.options.kind_of.size <= _QUICK
         for family in self._singles():
             if not (few or not self.found) and self.until():
                 return
             self._try(family, _FIRST[0], _never if few else self.until, improved=False)
-            if self.options.count.size > _IMPROVED:  # it would come out the same again
+            if self.options.count.size > _IMPROVED:  # it would give the same plan again
                 self.done.add((family, _FIRST[0]))
         if few:
             self._in_turn()
@@ -94,9 +94,9 @@ class Starts:
             self._even(_EVENED_SOON, soon or self.until)
 
     def _by_saving(self) -> None:
-        """Copies that save most per byte beside shards that are small enough.
+        """Try replicas of the tables that save most per byte, with other shards cut until they are small.
 
-        Limits: an evaluator of another score, which has no loads of whole tables -> none
+        Limits: an evaluator with another score, without loads of whole tables -> nothing
         """
         if not isinstance(self.evaluator, Evaluator):
             return
@@ -110,7 +110,7 @@ class Starts:
                     self._found(state)
 
     def _in_turn(self) -> None:
-        """Each table whole on one GPU after the other. Limits: one that may not be, or no room -> none"""
+        """Try each table whole, on one GPU after the other. Limits: not allowed, or no memory -> nothing"""
         o = self.options
         found = [o.find(t, WHOLE) for t in range(o.kind_of.size)]
         if None in found or o.barred is not None:
@@ -135,7 +135,7 @@ class Starts:
         return [(kind,) for kind in self.options.kinds] or [()]
 
     def run(self) -> None:
-        """Try families of exchanges, the best of them in more ways, and make the best plans even."""
+        """Try families of exchanges, more variants of the best families, and rebalance the best plans."""
         singles = self._singles()
         self._families(singles, _FIRST)
         order = sorted(family[0] for family in self._best(singles) if family)
@@ -151,7 +151,7 @@ class Starts:
         self._even(_REFINED, self.until_even)
 
     def families(self) -> dict[int, float]:
-        """Kinds of exchange that were tried alone, and the time of the fastest plan of each [s]."""
+        """Kinds of exchange that were tried alone, with the fastest plan's time of each [s]."""
         found: dict[int, float] = {}
         for time_s, of, _ in self.found:
             if len(of) == 1:
@@ -159,7 +159,7 @@ class Starts:
         return found
 
     def states(self) -> list[Packing]:
-        """The fastest plan of each family, as it was packed."""
+        """The fastest plan of each family, as packed."""
         best: dict[tuple[int, ...], Packing] = {}
         for _, family, state in sorted(self.found, key=_time):
             best.setdefault(family, state)
@@ -175,7 +175,7 @@ class Starts:
                     self._try(family, shard, self.until, improved=self.options.count.size <= _IMPROVED)
 
     def _best(self, families: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-        """The families with the fastest plans, best first; those far behind are left out."""
+        """The families with the fastest plans, best first, without families that are far behind."""
         time = {
             family: min((t for t, of, _ in self.found if of == family), default=np.inf) for family in families
         }
@@ -183,9 +183,9 @@ class Starts:
         return [family for family in order if time[family] < _WORTH * time[order[0]]]
 
     def _try(self, family: tuple[int, ...], shard: float, until: Until, *, improved: bool) -> None:
-        """One plan of a family, in less and less of the memory until its shards can be packed.
+        """Try one plan of a family, with less and less memory until its shards can be packed.
 
-        improved  whether also with schemes improved one by one
+        improved  whether schemes are also improved one by one
         """
         choosing = self._choosing(family)
         if choosing is None:
@@ -204,14 +204,14 @@ class Starts:
                 return
 
     def _improved(self, option: Ints, room_bytes: float, family: tuple[int, ...]) -> bool:
-        """The same with one scheme after the other changed where that helps; whether that is packed."""
+        """Improve schemes one by one and pack them; returns whether they were packed."""
         descent = Descent(self.evaluator, self.options, room_bytes)
         mask = self.options.exchanged_by(family)
         better = descent.run(option, mask, self.until)
         return self._pack(better, descent.value(better), family)
 
     def _pack(self, option: Ints, time_s: float, family: tuple[int, ...]) -> bool:
-        """Whether schemes that take ``time_s`` if shards are spread evenly are packed, or not worth it."""
+        """Pack schemes whose time is ``time_s`` if spread evenly; True if packed, or not worth packing."""
         key = option.tobytes()
         if time_s > _WORTH * self._best_s():
             return True
@@ -226,7 +226,7 @@ class Starts:
         return state is not None
 
     def _choosing(self, family: tuple[int, ...]) -> Choosing | None:
-        """Limits: a kind of table that cannot be exchanged so, nor copied -> None"""
+        """Limits: a kind of table that can neither have the exchange nor be replicated -> None"""
         if family not in self.choosing:
             o = self.options
             mask = o.exchanged_by(family)
@@ -238,19 +238,19 @@ class Starts:
         return min((found[0] for found in self.found), default=np.inf)
 
     def _even(self, count: int, until: Until) -> None:
-        """The fastest plans that were packed, made even where that was not done before."""
+        """Rebalance the fastest packed plans that were not rebalanced before."""
         for time_s, _, state in sorted(self.found, key=_time)[:count]:
             if until() or time_s > _WORTH_EVENING * self._best_s():
                 return
             if id(state) not in self.evened:
-                even = state.copy()  # what is uneven yet may be improved in other ways
+                even = state.copy()  # the unbalanced plan may be improved in other ways
                 if Evening(even, self.random).run(until):
                     self.keep(even)
-                if not until():  # else there may be more to gain later
+                if not until():  # otherwise more may be gained later
                     self.evened.add(id(state))
 
     def _regroup(self, until: Until) -> None:
-        """The fastest plan of each family with many tables changed together, the best plan first."""
+        """Change many tables together in the fastest plan of each family, the best plan first."""
         if self.options.count.size > _REGROUPED:
             return
         idle = 0
@@ -270,7 +270,7 @@ class Starts:
         self.tried += regrouping.packed
 
     def _refine(self, until: Until) -> None:
-        """The fastest plans packed anew with some of their largest shards cut finer, while that helps."""
+        """Cut some of the largest shards of the fastest plans finer and pack again, while that helps."""
         before = np.inf
         while self.found and self._best_s() < before:
             before = self._best_s()
@@ -283,7 +283,7 @@ class Starts:
                 self._cut_finer(state, family, until)
 
     def _cut_finer(self, state: Packing, family: tuple[int, ...], until: Until) -> None:
-        """A plan with some tables cut finer, until several ways in a row are no better than the best plan."""
+        """Cut some tables of a plan finer, until several variants in a row are no better than the best."""
         worse = 0
         for estimate_s, option in refined(self.evaluator, self.options, state.option):
             best_s = self._best_s()

@@ -1,7 +1,7 @@
 """The search for a plan whose tables may be below the HBM.
 
-Its moves price caches of each table's own. Before the answer the best plans, and the greedy ones, are priced
-with the caches that ranks share (``tier_loads.add_pooled``), and shares are changed where that helps.
+Moves use a separate cache for each table. Before the answer, the best plans and the greedy plans are
+evaluated with the caches that tables on a rank share (``tier_loads.add_pooled``); cached shares are adjusted.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _RIVALS = 12
-"""Plans that were best in turn, the last ones, that are priced with shared caches."""
+"""Number of the last best plans that are evaluated with shared caches."""
 _CHANGES = 1000
-"""Changes of one table, or of two, that are tried at most, about 5 ms each."""
+"""Most changes of one table, or of two, that are tried, about 5 ms each."""
 _PAIRED = 4
-"""Tables of which two are changed at a time."""
-_POLISHING = 0.25  # of the effort, beside it, for shared caches
+"""Number of tables of which pairs are changed."""
+_POLISHING = 0.25  # of the effort, in addition, for shared caches
 _LESS = 1e-9
 
 
 class TieredSearch(Search):
-    """As ``Search``; its bound holds whatever caches share (``relaxed_caches``)."""
+    """As ``Search``; its bound holds however caches are shared (``relaxed_caches``)."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -68,7 +68,7 @@ class TieredSearch(Search):
         return super()._near(part, relaxed if self.nearest is None else as_listed(relaxed, self.nearest))
 
     def _try(self, option: Ints, mask: Mask) -> Packing | None:
-        """As they are, too, where nodes may be full: a descent knows nothing of their room."""
+        """Also try the schemes unchanged if nodes may be full, because ``Descent`` ignores node capacity."""
         if self.options.crowded and option.tobytes() not in self.packed:
             state = pack(self.evaluator, self.options, option, self.limit_bytes)
             self.packed[option.tobytes()] = state is not None
@@ -93,7 +93,7 @@ class TieredSearch(Search):
         return super()._answer(stopped)
 
     def _exact_s(self, state: Packing) -> float:
-        """Time with shared caches [s]; none where a rank has no room."""
+        """Time with shared caches [s]; infinite if a rank lacks memory."""
         plan = state.plan()
         loads = self.evaluator.loads(plan)
         if float(self.evaluator.memory(plan, loads).total_bytes.max()) > self.limit_bytes:
@@ -101,7 +101,7 @@ class TieredSearch(Search):
         return float(self.evaluator.exact_times(loads.most[np.newaxis])[0])
 
     def _polished(self, state: Packing) -> Packing:
-        """The plan with tables in other tiers, or cut otherwise too, while that makes it faster."""
+        """The plan with tables in other tiers, or cut otherwise, while that makes it faster."""
         best_s, left = self._exact_s(state), _CHANGES
         better = True
         while better:
@@ -120,12 +120,12 @@ class TieredSearch(Search):
 
 
 Change = tuple[tuple[int, int], ...]
-"""Tables with other options."""
+"""(table, option) pairs to change together."""
 
 
 def _changes(state: Packing) -> Iterator[Change]:
-    """Tables, the largest first, with options that differ in the tier alone; then with any; of few, two at a
-    time, for a table that enters a shared cache is worth more with another share of the others."""
+    """Changes of tables, largest first: first to options that differ only in tier, then to any; for few
+    tables, in pairs, because a table that joins a shared cache gains more if other shares change too."""
     o = state.options
     size = state.evaluator.tables.rows * state.evaluator.tables.dim
     alike: list[tuple[int, int]] = []
@@ -144,7 +144,7 @@ def _changes(state: Packing) -> Iterator[Change]:
 
 
 def _changed(state: Packing, change: Change) -> Packing | None:
-    """With tables otherwise: on the same ranks where they are cut as before; None where one has no room."""
+    """The state with changed tables, on the same ranks if cut as before; None if a table does not fit."""
     other, o = state.copy(), state.options
     for table, _ in change:
         other.clear(table)
