@@ -1,1 +1,1 @@
-"""One chip: which way to look up which table, which core owns it, and what a batch takes."""
+"""One chip: how to look up which table, which core does it, and the time of a batch."""

@@ -1,4 +1,4 @@
-"""A mapping of tables to the cores of a chip as plain data, and what it is compared with."""
+"""A mapping of tables to the cores of a chip as plain data, with comparisons."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from perfmodel.units import format_bytes
 Array = NDArray[np.float64]
 
 MOST_TABLES = 5_000
-"""Tables of a mapping: a symmetric one has a piece of each on every core."""
+"""Most tables of a mapping: a symmetric mapping has a piece of each on every core."""
 
 
 @dataclass(frozen=True, eq=False)
 class ChipAnswer:
-    """A mapping, and what it is compared with.
+    """A mapping, with comparisons.
 
-    global_memory   every core a slice of the batch of every table, all gathered
-    best_symmetric  the same with the best way of each table
-    any_order_s     a batch of the first where cores do not wait for each other between tables [s]
-    searched        the best mapping that was found where tables have cores of their own
-    mapping, work   the pieces of what is taken, and what they take
-    shared_s        time of each thing that the cores share, by name [s];  limit  what is busiest
-    symmetric       whether best_symmetric is faster, and taken
-    effort          that the search had;  stopped  what ended it: ``no improvement``, ``effort``,
+    global_memory   mapping with a slice of the batch of every table on every core, all gathered
+    best_symmetric  the same with the best way for each table
+    any_order_s     a batch of ``best_symmetric`` if cores do not wait for each other between tables [s]
+    searched        the best mapping of the search, in which tables have cores of their own
+    mapping, work   the pieces of the chosen mapping, and their work
+    shared_s        time of each shared resource, by name [s];  limit  the busiest
+    symmetric       whether best_symmetric is faster, and chosen
+    effort          of the search;  stopped  why it ended: ``no improvement``, ``effort``,
                     ``time-limit`` or ``interrupt``;  done  share of the effort that was spent [-]
     """
 
@@ -64,17 +64,17 @@ class ChipAnswer:
 
     @property
     def time_s(self) -> float:
-        """Of a batch [s]."""
+        """Time of a batch [s]."""
         return self.best_symmetric.time_s if self.symmetric else self.searched.seconds
 
     @property
     def bound_s(self) -> float:
-        """No mapping is faster [s]: none that gives tables cores of their own, and no symmetric one."""
+        """Lower bound over mappings in which tables have cores of their own, and symmetric mappings [s]."""
         return min(self.searched.bound_s, self.best_symmetric.time_s)
 
     @property
     def gap(self) -> float:
-        """How much could be left to gain, as a share of the time [-]."""
+        """Gap between time and bound, as a share of the time [-]."""
         return max(0.0, 1 - self.bound_s / self.time_s)
 
     @cached_property
@@ -84,7 +84,7 @@ class ChipAnswer:
 
     @cached_property
     def held_bytes(self) -> Array:
-        """[N] most bytes of its local buffer that each core uses: all together where they persist."""
+        """[N] most bytes of its local buffer that each core uses: a sum if rows persist."""
         held = np.zeros(self.cost.chip.cores)
         add = np.add if self.cost.chip.buffers.persist else np.maximum
         add.at(held, self.mapping.core, self.work.local_bytes)
@@ -92,12 +92,12 @@ class ChipAnswer:
 
     @property
     def preload_s(self) -> float:
-        """Longest copy of rows that stay, once [s]."""
+        """Longest one-time copy of resident rows on a core [s]."""
         return float(np.bincount(self.mapping.core, self.work.preload_s).max(initial=0.0))
 
     @cached_property
     def groups(self) -> tuple[TablesCutAlike, ...]:
-        """Equal tables that are cut alike, those that take most first."""
+        """Equal tables with equal cuts, largest time first."""
         return groups_of(self.cost, self.mapping, self.work, None if self.symmetric else self.searched)
 
     def to_dict(self) -> dict[str, Any]:
@@ -157,7 +157,7 @@ class ChipAnswer:
         }
 
     def _columns(self) -> list[dict[str, Any]]:
-        """A column for each core, with its blocks."""
+        """One column per core, with its blocks."""
         found: list[dict[str, Any]] = [
             {"core": core, "time_s": float(time_s), "held_bytes": float(held), "blocks": []}
             for core, (time_s, held) in enumerate(zip(self.core_s, self.held_bytes, strict=True))
@@ -181,7 +181,7 @@ class ChipAnswer:
 
 
 def cost_on(chip: Chip, tables: PlanTables, batch: float, ids: Distribution) -> ChipCost:
-    """Costs of tables on a chip whose ids all follow one distribution."""
+    """Costs of tables on a chip, if all ids follow one distribution."""
     return ChipCost(chip, tables, batch, popularities([ids] * len(tables), tables.rows))
 
 
@@ -196,12 +196,12 @@ def answer_on(
     seed: int = 0,
     stop: Callable[[], bool] | None = None,
 ) -> ChipAnswer:
-    """The best mapping that is found of tables to the cores of a chip, and what it is compared with.
+    """The best mapping of tables to the cores of a chip that a search gives, with comparisons.
 
-    batch  samples;  ids  which rows they ask for
+    batch  samples;  ids  popularity of the rows
     effort  how much work the search may do: a name of ``EFFORTS``
-    time_limit_s  by the clock, after which it is cut short [s]; None: never
-    stop  whether to end the search now, with the best so far
+    time_limit_s  by the clock, which ends the search early [s]; None: no limit
+    stop  returns whether to end the search now, with the best so far
     Limits: a batch below 1, more than ``MOST_TABLES`` tables, an unknown effort -> BadInputError;
             never slower than the best symmetric mapping
     """
@@ -237,17 +237,17 @@ def answer_on(
 
 
 def _ended(budget: Budget, spent: bool) -> str:
-    """What ended a search;  spent  whether a stage of it had no effort left."""
+    """Why a search ended;  spent  whether one of its stages used up its effort."""
     if budget.cut:
         return "interrupt" if budget.stop is not None and budget.stop() else "time-limit"
     return "effort" if spent else "no improvement"
 
 
 def too_large(chip: Chip, table_bytes: float) -> list[str]:
-    """One note where tables do not fit global memory, else none.
+    """One note if tables do not fit global memory, else none.
 
     table_bytes  of all tables [bytes]
-    Limits: a chip that does not say what its memory holds (``gm_size_bytes`` 0) -> no note
+    Limits: a chip that does not state its memory size (``gm_size_bytes`` 0) -> no note
     """
     size = chip.value("gm_size_bytes")
     if not 0 < size < table_bytes:

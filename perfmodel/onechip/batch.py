@@ -1,4 +1,4 @@
-"""Time of a batch: pieces on cores, side by side, and what decides it."""
+"""Time of a batch: pieces side by side on cores, and what limits it."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ LIMIT_WORDS = {
     "channel": "the fullest channel of global memory",
     "slice": "the fullest slice of the cache",
 }
-"""What may decide how long a batch takes, by its name in answers."""
+"""What may limit the time of a batch, by its name in answers."""
 LIMITS = tuple(LIMIT_WORDS)
 _MORE = 1 + 1e-9
 
 
 def batch_of(chip: Chip, core: ArrayLike, table: ArrayLike, work: CoreWork) -> Batch:
-    """Time of pieces that run side by side on their cores, each core one piece after the other.
+    """Time of pieces that run side by side on their cores, one piece after the other on each core.
 
     core, table  of each piece, arrays of the shape of ``work``
-    In lockstep all cores are at the same step of one table; several tables they go through in the same order,
-    and do not meet in between. Else their steps are anywhere, only the first wait is one of all, and cores
-    that copy the same rows wait for each other at the slice, or channel, of these (``_queued``).
+    In lockstep all cores are at the same step of one table; they go through several tables in one order and
+    do not synchronize in between. Otherwise cores are at any step, only the first wait is common, and cores
+    that copy the same rows queue at the slice, or channel, that holds them (``_queued``).
     Source: ``one_chip.chip_time``
     Limits: one core, nothing shared is slower -> the sum of its pieces;  buffers too small -> inf
     """
@@ -69,7 +69,7 @@ def batch_of(chip: Chip, core: ArrayLike, table: ArrayLike, work: CoreWork) -> B
         evens[at] = max(took.values())
         most = max(took, key=lambda name: took[name])
         busiest, queue_s = "core", float(np.max(each) - np.max(own))
-        if queue_s > np.max(own) * (_MORE - 1):  # what takes longest by itself: a queue may be a small part
+        if queue_s > np.max(own) * (_MORE - 1):  # the largest time by itself: a queue may be a small part
             longest = {**took, "core": float(np.max(own)), part: max(queue_s, took.get(part, 0.0))}
             busiest = max(longest, key=lambda name: longest[name])
         slot = max(cores[at], waits[at] + evens[at])
@@ -86,10 +86,10 @@ def batch_of(chip: Chip, core: ArrayLike, table: ArrayLike, work: CoreWork) -> B
 
 
 def _queued(chip: Chip, owner: Ints, of: Ints, work: CoreWork) -> NDArray[np.float64]:
-    """How long each piece waits at the slice, or channel, where others ask for the same rows at once [s].
+    """Time that each piece queues at the slice, or channel, of rows that several cores ask for at once [s].
 
     These are copies, which are not dealt at random, and rows that cores with caches ask for once. A core
-    comes to them when it is ready with the pieces before; the first row comes from the memory all the while.
+    reaches them after the pieces before; meanwhile the first row comes from memory.
     Source: ``one_chip.queue_waits``
     Limits: one piece of a table -> 0
     """
@@ -116,7 +116,7 @@ def _queued(chip: Chip, owner: Ints, of: Ints, work: CoreWork) -> NDArray[np.flo
 
 
 def _in_order(chip: Chip, owner: Ints, of: Ints, work: CoreWork, own: NDArray[np.float64]) -> Batch:
-    """Time of several tables that all cores go through in one order without meeting.
+    """Time of several tables that all cores process in one order without synchronizing.
 
     Source: ``one_chip.in_order_time``
     """
@@ -145,18 +145,18 @@ def _in_order(chip: Chip, owner: Ints, of: Ints, work: CoreWork, own: NDArray[np
 
 
 def _part(chip: Chip) -> str:
-    """What the hottest row of a table is in that its cores ask for."""
+    """What holds the hottest row of a table, among the resources that cores ask."""
     return "slice" if chip.value("cache_bytes") else "channel"
 
 
 def _late(step: CoreStep, wait: float, queue: float) -> float:
-    """Time of a step for the last core that gets a row which each asks for once, at the beginning [s]."""
+    """Time of a step for the last core to get a row that every core asks for once at its beginning [s]."""
     quick, after = (float(np.max(a, initial=0)) for a in (step.quick_s, step.after_s))
     return max(wait, quick + queue) + after
 
 
 def _steady(chip: Chip, table: Ints, steps: Sequence[CoreStep]) -> dict[str, float]:
-    """Time of memory and cache, and of the channel and the slice that have the hottest row [s]."""
+    """Times of memory and cache, and of the channel and the slice with the hottest row [s]."""
     memory, channel = _times(steps, "gm", chip.value("channels"), chip.value("gm_bytes_per_s"), table)
     cache, part = _times(steps, "cache", chip.value("cache_slices"), chip.value("cache_bytes_per_s"), table)
     return {"memory": memory, "cache": cache, "channel": channel, "slice": part}
@@ -173,7 +173,7 @@ def _times(
 
 
 def _by_chance(chip: Chip, steps: Sequence[CoreStep]) -> dict[str, float]:
-    """Time of the channel, and of the slice, to which chance deals most [s]."""
+    """Times of the channel, and of the slice, that get most by chance [s]."""
     found = {}
     for name, prefix, parts, rate in (
         ("channel", "gm", "channels", "gm_bytes_per_s"),

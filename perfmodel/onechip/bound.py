@@ -1,13 +1,13 @@
-"""No mapping is faster than this: shares of choices instead of one for each table, spread evenly over cores.
+"""A lower bound on all mappings: shares of choices instead of one per table, spread evenly over cores.
 
     min  T
-    T >= sum of x (time of all cores) / N          T >= sum of x (time of what the cores share)
+    T >= sum of x (time of all cores) / N          T >= sum of x (time of each shared resource)
     sum of x (bytes kept) <= N capacity            x >= 0, those of a table sum to 1
 
-and choices with a piece longer than T are left out. Source: any mapping satisfies these with shares of 0 and
-1: the busiest core is no less busy than the mean one, nor than its longest piece. A linear program (HiGHS)
-over few choices of each kind, to which those that its multipliers prefer are added; the bound is the
-Lagrangian's, which holds whatever the multipliers are.
+without choices that have a piece longer than T. Source: any mapping satisfies this with shares of 0 and 1:
+the busiest core is at least as busy as the mean core, and as its longest piece. A linear program (HiGHS) over
+few choices of each kind is solved repeatedly, adding the choices that its multipliers prefer; the bound is
+the Lagrangian's, which holds for any multipliers.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ Mask = NDArray[np.bool_]
 _ROUNDS = 40
 _CLOSE = 1e-6
 _HALVINGS, _PRECISE = 12, 1e-3
-_EXTRAS = (0.0, 0.1, 1.0)  # prices of room, in the time of all tables, that first choices are taken for
+_EXTRAS = (0.0, 0.1, 1.0)  # prices of memory, in the time of all tables, for the initial choices
 
 
 @dataclass(frozen=True, eq=False)
 class RelaxedMapping:
-    """The relaxed problem of some choices.
+    """Solution of the relaxed problem for some choices.
 
-    bound_s   no mapping of these choices is faster [s]; inf: a kind of table has none
-    chosen    choices that are taken;  share  how many tables of its kind take each [-]
-    price_s   [O] what each choice costs by the multipliers [s]
+    bound_s   lower bound on mappings of these choices [s]; inf: a kind of table has none
+    chosen    choices in use;  share  share of the tables of its kind with each choice [-]
+    price_s   [O] cost of each choice by the multipliers [s]
     """
 
     bound_s: float
@@ -50,7 +50,7 @@ class RelaxedMapping:
 def lower_bound(
     choices: Choices, upper_s: float, near: RelaxedMapping | None = None, budget: Budget | None = None
 ) -> float:
-    """No mapping is faster than this, where one of ``upper_s`` is known [s]; near, budget  as in ``relaxed``.
+    """Lower bound on all mappings, given a mapping of ``upper_s`` [s]; near, budget  as in ``relaxed``.
 
         max over t of min(t, relaxed(choices whose longest piece is shorter than t))
 
@@ -79,11 +79,11 @@ def lower_bound(
 def relaxed(
     choices: Choices, allowed: Mask, near: RelaxedMapping | None = None, budget: Budget | None = None
 ) -> RelaxedMapping:
-    """The relaxed problem of the choices that are allowed.
+    """Solve the relaxed problem of the allowed choices.
 
-    near  a problem of much the same choices, which this one begins with
-    budget  what counts the work; where it is spent, the first bound that is found will do
-    Limits: a kind without any, no room whatever the shares -> bound_s inf;  all -> a bound of every mapping
+    near  solution of a similar problem, to start from
+    budget  counts the work; if it is spent, the first bound is returned
+    Limits: a kind without choices, or memory too small for any shares -> bound_s inf;  all -> a bound of all
     """
     c, budget = choices, budget or unlimited()
     if np.any(np.add.reduceat(allowed, c.first[:-1]) == 0):
@@ -108,7 +108,7 @@ def relaxed(
 
 
 def _first(c: Choices, allowed: Mask, near: RelaxedMapping | None, unit: float) -> Ints:
-    """Choices to begin with; those that keep least are among them."""
+    """Initial choices, which include those of least memory."""
     if near is not None and near.chosen.size:
         kept = near.chosen[allowed[near.chosen]]
         prices = [c.room, near.price_s]
@@ -121,7 +121,7 @@ def _first(c: Choices, allowed: Mask, near: RelaxedMapping | None, unit: float) 
 
 
 def _least(c: Choices, value: Array, allowed: Mask) -> tuple[Array, Ints]:
-    """The least value of each kind, and where it is."""
+    """(least value of each kind, its index)."""
     masked = np.where(allowed, value, np.inf)
     rank = ranked(masked)
     places = np.flatnonzero(rank == np.minimum.reduceat(rank, c.first[:-1])[c.kind])
@@ -130,7 +130,7 @@ def _least(c: Choices, value: Array, allowed: Mask) -> tuple[Array, Ints]:
 
 
 def _program(c: Choices, chosen: Ints, unit: float, work: Work) -> tuple[Array, Array, float, float]:
-    """Shares, multipliers of the loads (their sum is 1) and of the room [s], and the optimum [s]."""
+    """(shares, multipliers of the loads (their sum is 1), multiplier of memory [s], optimum [s])."""
     from scipy.optimize import linprog
     from scipy.sparse import csr_array
 
@@ -144,7 +144,7 @@ def _program(c: Choices, chosen: Ints, unit: float, work: Work) -> tuple[Array, 
     work.add(PROGRAM)
     work.add(COLUMN, n)
     work.add(CHOICE, c.spread_s.size)
-    if found.status != 0:  # those that keep least are among them: no shares have room
+    if found.status != 0:  # choices of least memory are included: no shares fit
         return np.zeros(n), np.zeros(K), unit, np.inf
     weight = np.maximum(-found.ineqlin.marginals, 0)
     total = max(float(weight[:K].sum()), 1e-300)

@@ -1,4 +1,4 @@
-"""Every way to cut every table into pieces for cores, with what each costs: what a mapping chooses from."""
+"""Every way to cut every table into pieces for cores, with costs: the choices of a mapping."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Choices:
-    """Ways to cut Q kinds of table: arrays over O choices, those of one kind side by side, and P parts.
+    """Ways to cut Q kinds of table: arrays over O choices, sorted by kind, and P parts.
 
-    A choice makes some pieces, each on one core, and shares the rest of the look-ups among all cores in any
-    amounts (look-ups in global memory cost the same wherever they are done). A part stands for equal pieces.
+    A choice makes some pieces, each on one core, and spreads the other look-ups over all cores in any amounts
+    (look-ups in global memory cost the same on any core). A part stands for equal pieces.
 
-    cores        N;  capacity  bytes that the pieces of a core may keep there together, inf: no such limit
-    kind_of      [T] which of the Q kinds each table is;  count  [Q] tables of each
+    cores        N;  capacity  bytes that the pieces of a core may keep there together, inf: no limit
+    kind_of      [T] kind of each table;  count  [Q] tables of each kind
     first        [Q + 1] where the choices of each kind begin;  kind  [O] of each choice
-    spread_s     [O] time of one core for what is shared among all cores [s]
-    shared_s     [O, R] time that the choice takes of each thing that the cores share [s]
-    alone_s      [O] least time of a core that does some of what is spread [s]
-    hot_s        [O, R] time that its hottest row adds to that; of several tables the largest counts [s]
+    spread_s     [O] time of one core for the look-ups that are spread over all cores [s]
+    shared_s     [O, R] time of each shared resource [s]
+    alone_s      [O] least time of a core that does some of the spread look-ups [s]
+    hot_s        [O, R] additional time due to its hottest row; of several tables the largest counts [s]
     parts        [O + 1] where the parts of each choice begin
     number       [P] equal pieces;  core_s  [P] time of one on its core [s]
-    local        [P] bytes that one keeps on its core;  vector  [P] bytes of ``capacity`` while it works
+    local        [P] bytes that a piece keeps on its core;  vector  [P] bytes of ``capacity`` while it works
     """
 
     cores: int
@@ -68,7 +68,7 @@ class Choices:
 
     @cached_property
     def longest_s(self) -> Array:
-        """[O] no mapping with this choice is faster: its longest piece, its hottest row [s]."""
+        """[O] lower bound on mappings with this choice: its longest piece, its hottest row [s]."""
         longest = np.maximum(self.alone_s, (self.shared_s + self.hot_s).max(axis=1, initial=0.0))
         np.maximum.at(longest, self.choice_of_part, self.core_s)
         return np.asarray(longest)
@@ -80,12 +80,12 @@ class Choices:
 
     @cached_property
     def loads(self) -> Array:
-        """[O, 1 + R] time of the cores if all did as much, and of what they share [s]."""
+        """[O, 1 + R] mean time of the cores, and time of each shared resource [s]."""
         return np.column_stack([self.total_s / self.cores, self.shared_s])
 
     @cached_property
     def room(self) -> Array:
-        """[O] bytes kept, as a share of all that the cores can keep [-]; 0 where there is no limit."""
+        """[O] bytes kept, as a share of the memory of all cores [-]; 0 without a limit."""
         if not np.isfinite(self.capacity):
             return np.zeros(self.spread_s.size)
         return self.total_local / (self.cores * max(self.capacity, 1.0))

@@ -1,4 +1,4 @@
-"""Look-ups that a core's own cache passes on to what all cores share."""
+"""Look-ups that miss a core's own cache and go on to the shared resources."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perfmodel.onechip.popular import RowPopularity
 
 Array = NDArray[np.float64]
 
-_SURE = 1 - 2.0**-53  # a row that every look-up asks for
+_SURE = 1 - 2.0**-53  # chance of a row that every look-up asks for
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,12 +21,12 @@ class Passed:
     """Requests of pieces that leave their core, arrays [P].
 
     requests  of all rows [-];  hottest  of the first row of a piece [-]
-    begin     of all rows, among those that a core sends before the first one is back [-]
-    begun     different rows among those, of all cores that look up a slice of the batch as large [-]
-    squares   sum over rows of the mean square of what all slices of the batch ask for, times the part of the
-              batch that the piece has [-]
-    cubes     of the cubes, of what a row has more than the mean one, times that part and the chance that rows
-              meet in one of some parts that they are dealt to in turn, over that of any places [-]
+    begin     of all rows, among those that a core sends before the first one returns [-]
+    begun     distinct rows among those, for all cores with a slice of the batch as large [-]
+    squares   sum over rows of the mean square of the requests by all slices of the batch, times the piece's
+              part of the batch [-]
+    cubes     the same for cubes of a row's excess over the mean row, times the chance that rows meet in one
+              of the parts that they are dealt to in turn, over that chance for random places [-]
     """
 
     requests: Array
@@ -39,9 +39,9 @@ class Passed:
 
 @dataclass(frozen=True, eq=False)
 class Cores:
-    """Cores that gather pieces: part  of the batch that a piece has, [P] [-];  held  rows that the cache of a
-    core holds, [P] [rows];  at_once  look-ups that a core has under way [-];  parts  slices or channels that
-    rows are dealt to in turn [-]
+    """Cores that gather pieces: part  of the batch that a piece has, [P] [-];  held  rows that fit a core's
+    cache, [P] [rows];  at_once  look-ups that a core has in flight [-];  parts  slices or channels to which
+    rows are dealt in turn [-]
     """
 
     part: Array
@@ -58,11 +58,11 @@ def passed_of(
     pieces: tuple[Array, ...],
     gathers: NDArray[np.bool_],
 ) -> Passed | None:
-    """What pieces of several tables pass on; None: cores of this chip have no caches.
+    """Requests that pieces of several tables pass on; None if the chip's cores have no caches.
 
-    v  values of the chip;  popular, look_ups  of each table: of the latter in a batch [-];  batch  samples
+    v  values of the chip;  popular, look_ups  of each table, the latter per batch [-];  batch  samples
     pieces   arrays of one shape: table, first row, rows, bags, bytes of one row
-    gathers  which of them ask for rows; the others pass nothing on
+    gathers  which pieces request rows; the others pass nothing on
     """
     if v["core_cache_bytes"] <= 0:
         return None
@@ -81,12 +81,12 @@ def passed_of(
 
 
 def passed(one: RowPopularity, first: Array, end: Array, draws: Array, cores: Cores) -> Passed:
-    """What pieces of one table miss in caches that are empty at first, and have nothing else to hold.
+    """Misses of pieces of one table in caches that are empty at first and hold nothing else.
 
     first, end  rows first .. end - 1 of a piece, [P];  draws  look-ups of the table by its bags, n [-]
     A row is missed c + max(n - T_c, 0) p (1 - p)^T_c times, c = 1 - (1 - p)^min(n, T_c), as in
-    ``RowPopularity.misses``; whether it is among the c is one draw, so that the variance is mean - c^2.
-    Source: a core looks one piece up at a time; rows of the one before are of no use, and leave first
+    ``RowPopularity.misses``; whether it is among the c is one draw, so the variance is mean - c^2.
+    Source: a core processes one piece at a time; rows of the piece before are useless, and evicted first
     Limits: held = 0 -> n p of each row;  held >= rows of the piece -> distinct rows of the slice
     """
     part, parts, edges, p = cores.part, cores.parts, one.edges, np.minimum(one.p, _SURE)

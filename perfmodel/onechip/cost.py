@@ -1,4 +1,4 @@
-"""What work on one chip costs: each piece on its core, and what all of them take of what is shared."""
+"""Cost of work on one chip: time of each piece on its core, and load on the shared resources."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
 GLOBAL_ID_BYTES, OFFSET_BYTES, BAG_BYTES = 8, 8, 4
-"""In global memory: of an id, of the offset of a bag, of an element of a bag."""
+"""Sizes in global memory: of an id, of the offset of a bag, of an element of a bag."""
 
 
 class ChipCost:
-    """Time and bytes of any pieces of tables on a chip, for one batch of given popularity.
+    """Time and bytes of any pieces of tables on a chip, for one batch with given popularity.
 
-    tables      T tables (``PlanTables`` or the like);  batch  samples of a batch, one bag of each table
+    tables      T tables (such as ``PlanTables``);  batch  samples of a batch, one bag per table
     popularity  of each table, [T]; None: uniform
-    The cache is empty when a batch begins. Ids are read and bags written by every way.
+    The cache is empty when a batch begins. Every way reads ids and writes bags.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class ChipCost:
         self._in_step: dict[tuple[int, Way], Batch] = {}
 
     def _kinds(self) -> tuple[Ints, Ints, Ints]:
-        """[T] kind of each table, [Q] a table of each, [Q] how many; those of a kind cost the same."""
+        """([T] kind of each table, [Q] a table of each kind, [Q] number of each); a kind has equal costs."""
         t = self.tables
         known: dict[tuple[bytes, bytes], int] = {}
         ids = [known.setdefault((one.p.tobytes(), one.rows.tobytes()), len(known)) for one in self.popular]
@@ -65,13 +65,13 @@ class ChipCost:
 
     @cached_property
     def _draws(self) -> tuple[list[Array], list[Array]]:
-        """Requests of one row in a batch, of each bin of each table, and the mean of their squares."""
+        """(requests per row and batch for each bin of each table, mean squares of them)."""
         q = [self.batch * pool * one.p for pool, one in zip(self.tables.pooling, self.popular, strict=True)]
         return q, [a + a * a for a in q]
 
     @cached_property
     def _squares(self) -> dict[bool, list[Array]]:
-        """Mean of the squares of the misses of one row, by lockstep."""
+        """Mean squares of the misses of one row, by lockstep."""
         return {key: [np.maximum(a, a * a) for a in every] for key, every in self._misses.items()}
 
     # ---- pieces ---------------------------------------------------------------------------------------
@@ -88,13 +88,13 @@ class ChipCost:
         local: ArrayLike | None = None,
         lockstep: bool = False,
     ) -> CoreWork:
-        """What pieces take; all arguments broadcast to one shape.
+        """Work of pieces; all arguments broadcast to one shape.
 
         table, way  index and ``Way``;  rows, columns, bags  of the piece;  first_row  most popular row first
         local       bytes of the local buffer for each piece; None: all of it
-        lockstep    all cores are at the same table at a time, each with a slice of its batch: it has the
-                    cache for itself, and a row that streams past all of them is read once
-        Limits: no bags -> no time beyond a latency;  a table that no buffer holds -> fits is False
+        lockstep    whether all cores are at the same table at a time, each with a slice of its batch: it then
+                    has the cache for itself, and a row that streams past all cores is read once
+        Limits: no bags -> no time beyond a latency;  a table that fits no buffer -> fits is False
         """
         piece = self._piece(table, way, rows, columns, bags, first_row, local, lockstep)
         copy, persist = self._copied(piece), self.chip.buffers.persist
@@ -111,7 +111,7 @@ class ChipCost:
     def asked(
         self, table: int, way: Way, rows: float, columns: float, bags: float, *, lockstep: bool = False
     ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        """The law of looking a piece up, and what it is asked: arguments as in ``work``."""
+        """(law of the look-up of a piece, its arguments); arguments as in ``work``."""
         piece = self._piece(table, way, rows, columns, bags, 0, None, lockstep)
         if way.streams:
             return one_chip.chunk_times, self._chunks(piece)
@@ -150,14 +150,14 @@ class ChipCost:
         return Piece(at, ways, m, d, b, begin, row, pool, np.clip(share, 0, 1), lay, lockstep, out)
 
     def _copied(self, p: Piece) -> CoreStep:
-        """Rows that stay come to the local buffer."""
+        """Step: resident rows are copied to the local buffer."""
         size = p.lay.resident * p.row
         some = size > 0
         busy = one_core.table_bytes(p.lay.resident, p.lay.resident, p.row) / self._v["dma_bytes_per_s"]
         return self._copy_step(p, size, np.where(some, self._v["row_latency_s"], 0), busy, size)
 
     def _ids(self, p: Piece) -> CoreStep:
-        """Ids and offsets are read."""
+        """Step: ids and offsets are read."""
         size = p.ids * GLOBAL_ID_BYTES + p.bags * OFFSET_BYTES
         busy = one_core.ids_and_bags_time(
             p.ids, GLOBAL_ID_BYTES, p.bags, OFFSET_BYTES, self._v["dma_bytes_per_s"]
@@ -166,7 +166,7 @@ class ChipCost:
         return _past_cache(wait, busy, size, self._v["channels"])
 
     def _written(self, p: Piece) -> CoreStep:
-        """Bags are written; partial ones are read, and added to."""
+        """Step: bags are written; partial bags are read and added to."""
         part = p.rows < self.tables.rows[p.table]
         bags = np.where(part, one_chip.touched_bags(p.bags, p.pooling, p.share), p.bags)
         size = bags * p.columns * BAG_BYTES * np.where(part, 2, 1)
@@ -175,7 +175,7 @@ class ChipCost:
         return _past_cache(wait, busy, size, self._v["channels"])
 
     def _looked_up(self, p: Piece) -> CoreStep:
-        """Rows are gathered, or stream past."""
+        """Step: rows are gathered, or stream past."""
         streamed = self._streamed(p)
         moved = np.where(p.bags > 0, p.lay.passes * (p.rows - p.lay.resident) * p.row, 0)
         once = (p.rows - p.lay.resident) * p.row
@@ -190,7 +190,7 @@ class ChipCost:
         )
 
     def _gathered(self, p: Piece) -> Gathered:
-        """Time of GM and L1."""
+        """Gather of GM and L1, with its time."""
         v, n, local = self._v, p.draws, self._local(p)
         gm, gathers = gathered(v, self._rows(p)), p.way == Way.GM
         inside = one_chip.gather_variance(n, p.share, [p.row / local], [], 1)
@@ -208,20 +208,20 @@ class ChipCost:
         return Rows(p.draws, p.row, p.share, missed, top, part, p.passed, p.lockstep)
 
     def _local(self, p: Piece) -> Array:
-        """Rate of rows of the local buffer [bytes/s]."""
+        """Rate of rows from the local buffer [bytes/s]."""
         return one_chip.issued_rate(p.row, self._v["local_bytes_per_s"], self._v["row_issue_s"])
 
     def _still(self, p: Piece) -> Array:
-        """Share of the rows that no pass brings to the vector buffer again [-]."""
+        """Share of the rows that stay in the vector buffer over all passes [-]."""
         inside = self._v["local_to_vector_bytes_per_s"]
         return np.where(inside > 0, 0, p.lay.resident / np.maximum(p.rows, 1))
 
     def _looked(self, p: Piece) -> Array:
-        """Look-ups of a pass [s]."""
+        """Time of the look-ups of a piece [s]."""
         return p.draws / p.lay.passes * p.row / self._v["vector_bytes_per_s"]
 
     def _chunks(self, p: Piece) -> tuple[Array, ...]:
-        """What ``one_chip.chunk_times`` is asked of one pass."""
+        """Arguments of ``one_chip.chunk_times`` for one pass."""
         v, lay = self._v, p.lay
         inside = v["local_to_vector_bytes_per_s"]
         chunks = np.maximum(lay.chunks, 1)
@@ -232,7 +232,7 @@ class ChipCost:
         return moved * p.row / chunks, looked, chunks, self._hot_share(p, chunks), wait, scan
 
     def _streamed(self, p: Piece) -> Array:
-        """Time of GM-UB and L1-UB, after what stays and the ids are there [s]."""
+        """Time of GM-UB and L1-UB, after resident rows and ids are there [s]."""
         v, lay, still, asked = self._v, p.lay, self._still(p), self._chunks(p)
         (stream, *_, wait, scan), passing = asked, one_chip.chunk_times(*asked)
         stays = np.where(still > 0, self._looked(p) * still + scan, 0)
@@ -241,31 +241,31 @@ class ChipCost:
         return np.where(p.bags > 0, lay.passes * (after - hidden), 0)
 
     def _copy_wait(self, p: Piece) -> Array:
-        """Mean latency of a copy of what streams: all passes but the first one find it in the cache [s]."""
+        """Mean latency of a copy of streamed rows: all passes but the first hit the cache [s]."""
         far, near = self._v["row_latency_s"], self._v["cache_latency_s"]
         held = (p.rows - p.lay.resident) * p.row <= self._v["cache_bytes"]
         return np.where(held, (far + (p.lay.passes - 1) * near) / p.lay.passes, far)
 
     def _hot_share(self, p: Piece, parts: Array) -> Array:
-        """Share of a piece's look-ups that goes to the part that has its hottest row."""
+        """Share of a piece's look-ups that go to the part (channel, slice) with its hottest row."""
         return one_chip.hottest_share(self._top(p), p.rows, parts)
 
     def _top(self, p: Piece) -> Array:
-        """Share of a piece's look-ups that goes to its hottest row."""
+        """Share of a piece's look-ups that go to its hottest row."""
         top = self._of_table(p, lambda one, at: self.popular[one].at(self.popular[one].p, p.first[at]))
         return np.minimum(np.divide(top, p.share, out=np.ones_like(top), where=p.share > 0), 1)
 
     # ---- what is shared -------------------------------------------------------------------------------
 
     def _missed(self, p: Piece) -> Array:
-        """Look-ups of a piece that miss the cache."""
+        """Share of a piece's look-ups that miss the cache."""
         misses = self._misses[p.lockstep]
         return self._sum(p, misses) * p.bags / self.batch
 
     def _copy_step(
         self, p: Piece, size: Array, wait: Array, busy: Array, once: Array, chunks: Array | float = 1.0
     ) -> CoreStep:
-        """A step that copies ``size`` bytes of the table, ``once`` of them different ones, in chunks."""
+        """A step that copies ``size`` bytes of the table in chunks, ``once`` of them distinct."""
         v = self._v
         bursts = chunks * np.maximum(np.ceil(once / chunks / BURST_BYTES), 1)
         none = np.zeros_like(size)
@@ -280,7 +280,7 @@ class ChipCost:
         )  # fmt: skip
 
     def _once_of(self, p: Piece, once: Array) -> Array:
-        """Share of what a slice of the batch copies that no other slice has brought to the cache before."""
+        """Share of a slice's copies that no other slice of the batch has brought to the cache before."""
         if p.lockstep:
             return p.bags / self.batch
         slices = np.maximum(self.batch / np.maximum(p.bags, 1e-300), 1)
@@ -288,7 +288,7 @@ class ChipCost:
         return one_chip.copies_read(slices, kept) / slices
 
     def _gather_step(self, p: Piece, of: Gathered) -> CoreStep:
-        """A step that looks rows up; only GM asks the memory for them."""
+        """A step that looks rows up; only GM requests them from memory."""
         v, gathers = self._v, p.way == Way.GM
         cached = v["cache_bytes"] > 0
         asked = self._asked(p, v["cache_slices"] if cached else v["channels"])
@@ -309,7 +309,7 @@ class ChipCost:
         return CoreStep(of.wait, busy, of.variance, *[*shared, of.quick, of.after])
 
     def _asked(self, p: Piece, parts: float) -> tuple[Array, ...]:
-        """``_requests`` of look-ups that leave their core."""
+        """``_requests`` for look-ups that leave their core."""
         if p.passed is not None:
             return self._dealt(p, p.passed.requests, p.passed.hottest, p.passed.squares, parts)
         return self._requests(p, *self._draws, parts)
@@ -317,9 +317,9 @@ class ChipCost:
     def _requests(
         self, p: Piece, of_a_row: list[Array], squares: list[Array], parts: float
     ) -> tuple[Array, ...]:
-        """Bytes of rows that are asked for, of the hottest part beyond an even share, and their spread.
+        """(bytes of requested rows, excess of the hottest part over the mean, their spread).
 
-        of_a_row  requests of one row in a batch, of each bin of each table;  squares  mean of their squares
+        of_a_row  requests per row and batch, for each bin of each table;  squares  mean of their squares
         """
         part = p.bags / self.batch
         count, square = part * self._sum(p, of_a_row), part * self._sum(p, squares)
@@ -327,7 +327,7 @@ class ChipCost:
         return self._dealt(p, count, top, square, parts)
 
     def _dealt(self, p: Piece, count: Array, top: Array, squares: Array, parts: float) -> tuple[Array, ...]:
-        """What requests of a piece, and of its hottest row, make of the parts that rows are dealt to."""
+        """Loads that requests of a piece, and of its hottest row, put on the parts that rows are dealt to."""
         part = p.bags / self.batch
         share = np.divide(top, count, out=np.zeros_like(count), where=count > 0)
         beyond = np.maximum(one_chip.hottest_share(np.minimum(share, 1), p.rows, parts) - 1 / parts, 0)
@@ -335,7 +335,7 @@ class ChipCost:
         return count * p.row, count * p.row * beyond, np.maximum(spread, 0) * p.row**2
 
     def _sum(self, p: Piece, of_a_row: list[Array]) -> Array:
-        """Sum over the rows of a piece of what each row of a bin has."""
+        """Sum over the rows of a piece of a value per row of a bin."""
         return self._of_table(
             p, lambda one, at: self.popular[one].part(of_a_row[one], p.first[at], p.first[at] + p.rows[at])
         )
@@ -350,7 +350,7 @@ class ChipCost:
         return kept, {key: [every[kind] for kind in self.kind_of] for key, every in found.items()}
 
     def _of_table(self, p: Piece, value: Callable[[int, NDArray[np.bool_]], Array]) -> Array:
-        """``value(table, where)`` of the pieces of each kind of table, in one array."""
+        """``value(table, where)`` for the pieces of each kind of table, in one array."""
         out = np.empty(p.table.shape)
         like = self.sample[self.kind_of[p.table]]
         for one in np.unique(like):
@@ -366,15 +366,15 @@ class ChipCost:
 
     @cached_property
     def bags_of_cores(self) -> Array:
-        """[N] bags of each core that has a slice of the batch; the first cores have one more."""
+        """[N] bags of each core with a slice of the batch; the first cores have one more."""
         least, more = divmod(int(self.batch), self.chip.cores)
         return least + (np.arange(self.chip.cores) < more).astype(float)
 
     def in_step(self, table: int, way: Way) -> Batch:
-        """One table of which every core takes a slice of the batch; a batch is the sum over tables.
+        """One table of which every core has a slice of the batch; a batch is the sum over tables.
 
-        A table that persists has the local buffer for itself here. Source: ``one_chip.chip_time``
-        Limits: one core -> ``core_s`` of the whole batch, or what is shared;  buffers too small -> inf
+        A resident table has the local buffer for itself here. Source: ``one_chip.chip_time``
+        Limits: one core -> ``core_s`` of the whole batch, or the shared resource;  buffers too small -> inf
         """
         if (table, way) not in self._in_step:
             rows, dim, cores = self.tables.rows[table], self.tables.dim[table], np.arange(self.chip.cores)
@@ -384,7 +384,7 @@ class ChipCost:
 
 
 def _beyond(size: Array, bursts: Array, parts: float) -> Array:
-    """Bytes of the fullest part beyond an even share, where copies go to the parts in turn [bytes]."""
+    """Excess bytes of the fullest part over the mean, if copies go to the parts in turn [bytes]."""
     return size * np.maximum(one_chip.hottest_share(1 / bursts, bursts, parts) - 1 / parts, 0)
 
 

@@ -1,10 +1,10 @@
-"""Which pieces each choice makes: rows, columns and slices of the batch, and the way of each.
+"""The pieces of each choice: rows, columns and slices of the batch, and the way of each.
 
-A table of E rows may be looked up
+A table of E rows can be looked up
     in global memory by all cores in any shares,
     in another way, cut into c column parts and k slices of the batch: c k pieces,
-    the same for its first h rows, in j row parts, the rows after them in global memory by all cores,
-where row parts of all rows are one case of the last. Rows are in order of popularity, the hottest first.
+    the same for its first h rows, in j row parts, and all other rows in global memory by all cores,
+where row parts of all rows are a case of the last. Rows are in order of popularity, the hottest first.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _MANY_KINDS = 64
-_AT_ONCE = 16  # kinds whose cuts are costed in one call: each looks for its own among all pieces of the call
+_AT_ONCE = 16  # kinds whose cuts are costed in one call: each selects its own among all pieces of the call
 _MOST_COLUMN_PARTS = 8
 _NARROWEST = 4  # columns
-_HEADS = (1, 2, 4, 16, 64, 256)  # the first rows that are kept: those that a buffer holds, divided by this
+_HEADS = (1, 2, 4, 16, 64, 256)  # first rows that are kept: those that fit a buffer, divided by this
 _OF_CHOICES = ("spread_s", "shared_s", "alone_s", "hot_s")
 _FEW_SLICES = tuple(2**k for k in range(12))
 _SLICES = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
@@ -40,8 +40,8 @@ _SLICES = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96,
 class Cut:
     """How one choice cuts a table.
 
-    way   of the first ``row_parts`` parts of ``rows`` rows each; rows after them are spread in global memory
-    Limits: row_parts 0 -> all rows spread
+    way   of the first ``row_parts`` parts with ``rows`` rows each; rows after them are in global memory
+    Limits: row_parts 0 -> all rows are spread
     """
 
     way: Way
@@ -52,7 +52,7 @@ class Cut:
 
     @property
     def head(self) -> int:
-        """Rows that are not spread; it may pass the end of the table."""
+        """Number of rows that are not spread; it may exceed the table's rows."""
         return self.rows * self.row_parts
 
 
@@ -77,7 +77,7 @@ class Cuts:
 def cuts_of(cost: ChipCost, work: Work | None = None) -> Cuts:
     """Every cut of every table that fits, with its costs.
 
-    work  what counts the work
+    work  counts the work
     """
     sample, work = cost.sample, work or Work()
     slices = _SLICES if sample.size <= _MANY_KINDS else _FEW_SLICES
@@ -119,21 +119,21 @@ def cuts_of(cost: ChipCost, work: Work | None = None) -> Cuts:
 
 
 def shared_seconds(chip: Chip, gm_bytes: Array, cache_bytes: Array) -> Array:
-    """Time of what all cores share: memory and cache, [..., 2] [s]. Source: ``ChipCost.batch_s``"""
+    """Time of shared memory and cache, [..., 2] [s]. Source: ``ChipCost.batch_s``"""
     rates = chip.value("gm_bytes_per_s"), chip.value("cache_bytes_per_s") or np.inf
     return np.stack([gm_bytes / rates[0], cache_bytes / rates[1]], axis=-1)
 
 
 def hot_seconds(chip: Chip, work: CoreWork) -> Array:
-    """Time that the hottest channel, and slice, take beyond the mean one, [..., 2] [s]."""
+    """Excess time of the hottest channel, and slice, over the mean, [..., 2] [s]."""
     many = np.array([chip.value("channels"), chip.value("cache_slices")])
     return np.asarray(shared_seconds(chip, work.total("hot_gm_bytes"), work.total("hot_cache_bytes")) * many)
 
 
 class _Kinds:
-    """Costs of the cuts of some tables: those that fit.
+    """Costs of the cuts of some tables, for those that fit.
 
-    table  [K];  cuts  of each table;  kind  [O] which of the K tables each choice is of
+    table  [K];  cuts  of each table;  kind  [O] index of each choice's table among the K
     """
 
     def __init__(self, cost: ChipCost, table: Ints, cuts: list[list[Cut]]) -> None:
@@ -162,7 +162,7 @@ class _Kinds:
         both = (of, Way.GM, rest, cost.tables.dim[of])
         spread, one_bag = (cost.work(*both, bags, head) for bags in (cost.batch, 1))
         some = rest > 0
-        least = np.minimum(spread.core_s, cost.batch * one_bag.core_s)  # of rows of MiB the first is quick
+        least = np.minimum(spread.core_s, cost.batch * one_bag.core_s)  # the first of rows of MiB is fast
         self.spread_s = np.where(some, least, 0)
         self.alone_s = np.where(some, one_bag.core_s, 0)
         self.hot_s = hot_seconds(cost.chip, spread) * some[:, np.newaxis]
@@ -174,7 +174,7 @@ class _Kinds:
 
 
 def _cuts(cost: ChipCost, table: int, slices: tuple[int, ...]) -> Iterator[Cut]:
-    """Cuts of one table that are considered, besides global memory; some may not fit."""
+    """Candidate cuts of one table, besides global memory; some may not fit."""
     rows, dim = int(cost.tables.rows[table]), int(cost.tables.dim[table])
     element, value = float(cost.tables.element_bytes[table]), cost.chip.value
     cores, bags = cost.chip.cores, int(cost.batch)
@@ -202,15 +202,15 @@ def _cuts(cost: ChipCost, table: int, slices: tuple[int, ...]) -> Iterator[Cut]:
 
 
 def _few(slices: list[int], cores: int, fair: int) -> list[int]:
-    """Of numbers of slices the powers of two, all cores, and ``fair``: parts of the rows have as many."""
+    """Of numbers of slices, the powers of two, all cores, and ``fair``, for cuts by rows."""
     return sorted({k for k in slices if k & (k - 1) == 0 or k == cores} | {max(1, fair)})
 
 
 def _heads(rows: int, held: int, cores: int, fair: int, stays: bool) -> Iterator[tuple[int, int]]:
-    """First rows that a buffer holds, or parts of it; and more of them, in the buffers of several cores.
+    """Candidate (rows, row parts): first rows that fit a buffer, fractions of them, or several buffers.
 
-    All rows in as many parts as have room, and in more of them: each core has less to keep, or to stream.
-    fair  cores of each table, if all have as many;  stays  whether a part has to have room
+    All rows, in as many parts as fit, and in more: each core then keeps, or streams, fewer rows.
+    fair  cores per table, if all have equally many;  stays  whether a part must fit
     """
     if held < 1:
         return

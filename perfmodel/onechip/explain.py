@@ -1,7 +1,7 @@
-"""One way to look a table up on one core, explained: equations, the numbers in them, and where each is from.
+"""One way to look up a table on one core, explained: equations, the values in them, and their sources.
 
-Laws are asked with what ``ChipCost`` asks them, recorded, so nothing can drift from the times that other
-commands print.
+The laws are evaluated with the arguments that ``ChipCost`` uses, recorded, so the explanation has the times
+that other commands print.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class _Table:
 
 @dataclass(frozen=True)
 class StepExplained:
-    """One step of a core: its equation, the numbers in it, and what it takes.
+    """One step of a core: its equation, the values in it, and its time.
 
-    wait_s  until something has come;  busy_s  after that;  notes  what the equation does not say
-    working  the equation with its numbers
+    wait_s  until data has arrived;  busy_s  after that;  notes  what the equation does not say
+    working  the equation with its values
     """
 
     title: str
@@ -59,11 +59,11 @@ class StepExplained:
 
     @property
     def time_s(self) -> float:
-        """Of the step [s]."""
+        """Time of the step [s]."""
         return self.wait_s + self.busy_s
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words, for JSON."""
+        """Plain values for JSON."""
         own = {
             name: getattr(self, name) for name in ("title", "wait_s", "busy_s", "time_s", "notes", "working")
         }
@@ -75,8 +75,8 @@ class StepExplained:
 class WayExplained:
     """One core that looks a whole table up in one way.
 
-    parts  one after the other: their times add up to ``time_s``, as in ``chip ways``
-    preload_s  of rows that are copied once, and not in a batch [s]
+    parts  in order: their times add up to ``time_s``, as in ``chip ways``
+    preload_s  of rows that are copied once, not in every batch [s]
     """
 
     chip: Chip
@@ -88,7 +88,7 @@ class WayExplained:
     preload_s: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words, for JSON."""
+        """Plain values for JSON."""
         return {
             "chip": self.chip.name,
             "overrides": sorted(self.chip.overrides),
@@ -112,9 +112,9 @@ def explain_way(
     pooling: float,
     ids: Distribution = UNIFORM,
 ) -> WayExplained:
-    """What one core takes for a whole table and a whole batch, and why.
+    """The time of one core for a whole table and a whole batch, explained.
 
-    Limits: a shape below 1, a table that the buffers of a core do not hold -> BadInputError
+    Limits: a shape below 1, a table that does not fit the buffers of a core -> BadInputError
     """
     if min(rows, dim, batch) < 1 or pooling <= 0:
         raise BadInputError(
@@ -172,9 +172,9 @@ def _equation(function: Callable[..., Any]) -> str:
 
 @dataclass(frozen=True)
 class _Asked:
-    """A step before it is written: its title, its time from a law, and what the equation does not say.
+    """A step before it is written: its title, its time by a law, and notes.
 
-    beside  numbers that are in its operands already
+    beside  numbers that its operands contain already
     """
 
     title: str
@@ -267,7 +267,7 @@ _LETTERS: dict[Callable[..., Any], tuple[tuple[str, Unit, str], ...]] = {
         ("e", SECONDS, "to find the ids of a chunk"),
     ),
 }
-"""What the arguments of a law are."""
+"""(letter, unit, meaning) of each argument of a law."""
 
 
 def _looked_up(

@@ -1,4 +1,4 @@
-"""How long a core takes to gather rows from global memory (GM), through the caches that a chip has."""
+"""Time of a core to gather rows from global memory (GM), through the caches of the chip."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Array = NDArray[np.float64]
 class Rows:
     """What pieces gather, arrays of one shape.
 
-    draws   look-ups n [-];  row  of one row [bytes];  share  of the table's look-ups that is theirs [-]
-    missed  of them that the shared cache does not have [-];  top  share of them of the hottest row [-]
-    part    of the batch [-];  passed  what the core's own cache passes on; None: it has none
+    draws   look-ups n [-];  row  bytes of one row [bytes];  share  of the table's look-ups in the piece [-]
+    missed  share of them that miss the shared cache [-];  top  share of them on the hottest row [-]
+    part    of the batch [-];  passed  misses of the core's own cache; None: it has none
     """
 
     draws: Array
@@ -36,7 +36,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Gathered:
-    """Time of a core, as in ``work.Step`` [s], variance [s^2]; the law behind it, and what it was asked."""
+    """Time of a core, as in ``work.Step`` [s], variance [s^2]; the law behind it, and its arguments."""
 
     wait: Array
     busy: Array
@@ -51,7 +51,7 @@ def gathered(v: Mapping[str, float], rows: Rows) -> Gathered:
     """Time to gather rows, by the values of a chip.
 
     Source: ``one_chip.gather_time``; with a core's own cache ``core_cache.cold_gather_time``
-    Limits: a core's cache of no bytes -> none
+    Limits: a core's cache of 0 bytes -> without a cache
     """
     return _past_no_cache(v, rows) if rows.passed is None else _through_cache(v, rows, rows.passed)
 
@@ -93,10 +93,10 @@ def _through_cache(v: Mapping[str, float], rows: Rows, passed: Passed) -> Gather
 
 
 def _hits(rows: Rows, passed: Passed, k: float, shared: bool) -> tuple[list[Array], list[Array]]:
-    """Shares of the rows that each cache has, of the first k look-ups and of those after them [-].
+    """(hit rate of each cache for the first k look-ups, the same for all others) [-].
 
-    A core's cache is empty when a piece begins. In lockstep all cores begin at once: the shared one has no
-    row of the table either.
+    A core's cache is empty when a piece begins. In lockstep all cores begin at once, and the shared cache has
+    no row of the table either.
     """
     n, none = rows.draws, np.zeros_like(rows.draws)
     missed = np.minimum(rows.missed, passed.requests)
@@ -110,9 +110,9 @@ def _hits(rows: Rows, passed: Passed, k: float, shared: bool) -> tuple[list[Arra
 
 
 def row_times(v: Mapping[str, float], row: Array) -> list[Array]:
-    """Time from a row's request to its last byte, nearest first [s]: a core's cache, the shared one, memory.
+    """Times from a row's request to its last byte [s], nearest first: a core's cache, the shared one, memory.
 
-    Those that the chip has.
+    Only places that the chip has are listed.
     """
     found = []
     if v["core_cache_bytes"] > 0:
@@ -126,5 +126,5 @@ def row_times(v: Mapping[str, float], row: Array) -> list[Array]:
 
 
 def _ratio(part: Array, of: Array) -> Array:
-    """Share, from 0 to 1; 1 of nothing."""
+    """part / of, from 0 to 1; 1 for 0 / 0."""
     return np.clip(np.divide(part, of, out=np.ones_like(of), where=of > 0), 0, 1)

@@ -1,4 +1,4 @@
-"""Equal tables that are cut alike: one line of an answer each."""
+"""Equal tables with equal cuts, each group on one line of an answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class TablesCutAlike:
-    """Equal tables that are cut alike.
+    """Equal tables with equal cuts.
 
     tables  their indices;  cut  None: symmetric;  ways  of their pieces
     core_s  time of all their pieces [s];  local_bytes  of all their pieces;  cores  that have some
@@ -36,7 +36,7 @@ class TablesCutAlike:
 def groups_of(
     cost: ChipCost, mapping: Mapping, work: CoreWork, searched: Searched | None
 ) -> tuple[TablesCutAlike, ...]:
-    """Of a mapping, those that take most first;  searched  None: it is symmetric, alike is of one way."""
+    """Groups of a mapping, largest time first;  searched  None: symmetric, grouped by way."""
     table, way = (np.array([getattr(piece, name) for piece in mapping.pieces]) for name in ("table", "way"))
     chosen = np.zeros(cost.kind_of.size, dtype=np.int64)
     chosen[table] = way

@@ -1,4 +1,4 @@
-"""What a core's buffers hold of a piece: rows that stay, chunks that pass, bags, ids."""
+"""Use of a core's buffers by a piece: resident rows, streamed chunks, bags, ids."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Array = NDArray[np.float64]
 
 SUM_BYTES = 4
 ID_BYTES = 4
-"""Of an element of a sum, and of an id, inside a core."""
+"""Bytes of an element of a sum, and of an id, inside a core."""
 
 BURST_BYTES = 1024
-"""A copy goes out in requests of so many bytes, each to one channel and one slice."""
+"""A copy is split into requests of so many bytes, each to one channel and one slice."""
 
 CHUNK_SHARE = 8
-"""One of so many parts of the vector buffer is one of the two chunks of a table that streams."""
+"""Each of the two chunks of a streamed table is one of so many parts of the vector buffer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,10 +29,10 @@ class CoreBufferLayout:
     """Arrays of one shape.
 
     resident    rows that stay in the local buffer [rows]
-    chunk_rows  of one of the two chunks [rows], 0: no room is kept for them
+    chunk_rows  of one of the two chunks [rows], 0: there are none
     chunks      of one pass [-], 0: nothing streams
     passes      times that the table streams past [-];  pass_bags  bags of a pass [-]
-    local_bytes, vector_bytes  of the two buffers [bytes];  fits  whether they are that large
+    local_bytes, vector_bytes  used in the two buffers [bytes];  fits  whether the buffers are large enough
     """
 
     resident: Array
@@ -55,15 +55,15 @@ def layout(
     pooling: ArrayLike,
     local: ArrayLike | None = None,
 ) -> CoreBufferLayout:
-    """How a core's buffers are used; all arguments broadcast.
+    """How pieces use a core's buffers; all arguments broadcast.
 
-    row  bytes of one row as it is read [bytes];  local  bytes of the local buffer for it, None: all
-    L1 keeps the whole table. What streams is cut into chunks of an eighth of the vector buffer, past as many
-    bags as have room beside two of them, equal numbers a pass; ids of a pass have room where bags have the
-    mean length. L1-UB keeps as many rows as the local buffer holds, or, where that is the same memory, as
-    chunks and bags leave free; there it keeps the whole table, and has no chunks, where that is faster.
-    Source: with h resident rows and P bags per pass, b bags move h + b (m - h) / P rows: where the table does
-            not fit, room for bags saves more than room for rows
+    row  bytes of one row as read [bytes];  local  bytes of the local buffer for the piece, None: all
+    L1 keeps the whole table. A streamed table is cut into chunks of an eighth of the vector buffer, and
+    passes as many bags as fit beside two chunks, equally many per pass; ids of a pass fit if bags have the
+    mean length. L1-UB keeps as many rows as the local buffer holds, or, if both buffers are one memory, as
+    many as chunks and bags leave; there it keeps the whole table, without chunks, if that is faster.
+    Source: with h resident rows and P bags per pass, b bags move h + b (m - h) / P rows: if the table does
+            not fit, memory for bags saves more than memory for rows
     Limits: GM -> nothing; a table larger than the buffer for L1, a row for the others -> fits is False
     """
     ways, m, x, d, b, pool = np.broadcast_arrays(
@@ -107,7 +107,7 @@ def layout(
 
 @dataclass(frozen=True, eq=False)
 class _Shape:
-    """Rows, bytes of one, bags and their look-ups, bytes of a bag with its ids: arrays of one shape."""
+    """Rows, bytes of one row, bags, look-ups, bytes of a bag with its ids: arrays of one shape."""
 
     rows: Array
     row: Array
@@ -119,12 +119,12 @@ class _Shape:
 def _whole_is_faster(
     chip: Chip, s: _Shape, room: Array, turns: Array, chunk: Array
 ) -> tuple[NDArray[np.bool_], Array]:
-    """Whether a table that stays whole beside fewer bags is faster than bags first, and its passes.
+    """(whether a resident table with fewer bags per pass is faster, its number of passes).
 
-    room  of the memory that rows and bags share [bytes]
-    turns, chunk  passes and rows of a chunk where bags have room first [-]
+    room  memory that rows and bags share [bytes]
+    turns, chunk  passes and rows of a chunk if bags get memory first [-]
     Source: ``one_core.passes_time``
-    Limits: no room beside the table for one bag -> False
+    Limits: no memory beside the table for one bag -> False
     """
     copy, scan = s.row / chip.value("dma_bytes_per_s"), s.draws * chip.value("id_s")
     gather, latency = s.draws * s.row / chip.value("vector_bytes_per_s"), chip.value("row_latency_s")

@@ -1,8 +1,8 @@
-"""The mapper: which choice for which table, on which cores, so that a batch takes least time.
+"""The mapper: the choice for each table, and its cores, so that a batch takes least time.
 
 The relaxed problem (``bound``) of choices whose pieces are no longer than a target gives most tables one
-choice; its pieces are packed, largest first; then tables choose anew, as long as that helps; then a few
-tables at random are taken off together and choose anew.
+choice; pieces are packed, largest first; then tables choose again while that helps; then a few random
+tables are taken off together and choose again.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _PATIENCE = 200  # random changes in a row that do not help
 class Mapper:
     """Searches a mapping of choices.
 
-    budget  how much work it may do;  seed  of the order in which tables choose anew
-    tried   mappings that were looked at
+    budget  limits its work;  seed  of the order in which tables choose again
+    tried   number of mappings that were evaluated
     """
 
     def __init__(self, choices: Choices, budget: Budget | None = None, *, seed: int = 0) -> None:
@@ -46,9 +46,9 @@ class Mapper:
         self.tried = 0
 
     def run(self) -> MappingState:
-        """The best mapping that was found.
+        """The best mapping of the search.
 
-        Limits: no mapping has room for all tables -> BadInputError
+        Limits: no mapping fits all tables -> BadInputError
         """
         everything = np.ones(self.choices.spread_s.size, dtype=bool)
         first = relaxed(self.choices, everything, budget=self.budget)
@@ -72,7 +72,7 @@ class Mapper:
             self.best = state
 
     def _packed(self, first: RelaxedMapping) -> list[MappingState]:
-        """Mappings by relaxed problems of several longest pieces, the best first."""
+        """Mappings by relaxed problems with several limits on the longest piece, best first."""
         found: list[MappingState] = []
         near = first
         for factor in (*_TARGETS, np.inf):
@@ -96,9 +96,9 @@ class Mapper:
         return sorted(found, key=lambda state: ranked(state.score))
 
     def _pack_near(self, bound_s: float, first: RelaxedMapping) -> None:
-        """Mappings by relaxed problems of what is done within times near a bound, which pieces made higher.
+        """Pack mappings by relaxed problems with targets near a bound that only packing of pieces raises.
 
-        Equal tables that are slow together become faster together: no one of them alone would help.
+        Equal tables that are slow together become faster together: changing one alone would not help.
         """
         assert self.best is not None
         for factor in _TARGETS:
@@ -116,7 +116,7 @@ class Mapper:
         return packed(self.choices, self._rounded(found, target_s), target_s, self.budget.work)
 
     def _rounded(self, found: RelaxedMapping, target_s: float) -> list[list[int]]:
-        """Choices of each table to try: that of the relaxed problem, then the cheapest, ever leaner ones."""
+        """Choices to try for each table: the relaxed problem's, then the cheapest, ever leaner ones."""
         c = self.choices
         options: list[list[int]] = [[] for _ in range(c.kind_of.size)]
         late = np.maximum(c.longest_s - target_s, 0)
@@ -133,7 +133,7 @@ class Mapper:
         return options
 
     def _improved(self, state: MappingState) -> MappingState:
-        """The same mapping after tables chose anew, until nothing helps."""
+        """The mapping after tables have chosen again, until nothing helps."""
         while not self.budget.over():
             before = state.score
             for table in self.random.permutation(self.choices.kind_of.size):
@@ -145,7 +145,7 @@ class Mapper:
         return state
 
     def _change(self, bound_s: float) -> None:
-        """Random changes, until many in a row did not help."""
+        """Make random changes, until many in a row do not help."""
         assert self.best is not None
         idle = 0
         while not (idle >= _PATIENCE or self._close(bound_s) or self.budget.over(_CHANGING)):
@@ -156,7 +156,7 @@ class Mapper:
             idle = idle + 1 if self.best is before else 0
 
     def _changed(self, state: MappingState) -> MappingState:
-        """Some tables are taken off together and choose anew; of some changes the first takes any choice."""
+        """The mapping after some tables were taken off and chose again; sometimes one takes any choice."""
         state = state.copy()
         number = min(int(self.random.integers(1, _TOGETHER + 1)), state.choice.size)
         tables = self.random.choice(state.choice.size, number, replace=False).tolist()
@@ -176,7 +176,7 @@ class Mapper:
             state.put(table, choice, where)
 
     def _choose(self, state: MappingState, table: int) -> None:
-        """The choice for one table that makes the mapping fastest, the others left where they are."""
+        """Set the choice of one table that makes the mapping fastest, with the others left where they are."""
         now, choice, where = state.score, int(state.choice[table]), state.where[table]
         if choice >= 0:
             state.clear(table)
@@ -194,7 +194,7 @@ class Mapper:
 
 
 def _leaner(order: Ints, local: Array, pieces: Ints) -> list[int]:
-    """Of choices in an order those that keep less than all before, and the leanest of few pieces."""
+    """Of ordered choices, those that keep fewer bytes than all before, and the leanest with few pieces."""
     least = np.minimum.accumulate(local[order])
     fewer = order[np.flatnonzero(np.append(np.inf, least[:-1]) > local[order])]
     leanest = order[local[order] == least[-1]]
@@ -202,7 +202,7 @@ def _leaner(order: Ints, local: Array, pieces: Ints) -> list[int]:
 
 
 def _dealt(chosen: Ints, share: Array) -> list[int]:
-    """Choices in the numbers that shares say, the largest shares first."""
+    """Choices repeated in proportion to their shares, largest shares first."""
     whole = np.floor(share + 1e-6).astype(np.int64)
     left = round(float(share.sum())) - int(whole.sum())
     more = np.argsort(ranked(whole - share), kind="stable")[: max(left, 0)]
@@ -211,7 +211,7 @@ def _dealt(chosen: Ints, share: Array) -> list[int]:
 
 
 def likely(state: MappingState, table: int, below_s: float) -> list[int]:
-    """Choices of a table that has none, those first with which the mapping could be fastest."""
+    """Choices of a table without one, those with which the mapping could be fastest first."""
     c = state.choices
     at = c.of(table)
     level = (state.core_s.sum() + state.spread_s) / c.cores

@@ -1,4 +1,4 @@
-"""A mapping of tables to the cores of one chip: pieces on cores, and what they cost together."""
+"""A mapping of tables to the cores of one chip: pieces on cores, and their cost together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from perfmodel.onechip.work_units import DEALT, PIECE, ranked
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_STEP, _CLOSE = 1.1, 1 + 1e-4  # of the time that all cores are filled up to
+_STEP, _CLOSE = 1.1, 1 + 1e-4  # step of the time up to which all cores are filled
 _ROUNDING = 1e-9
 
 
@@ -30,7 +30,7 @@ class Mapping:
     pieces: tuple[TablePiece, ...]
 
     def work(self, cost: ChipCost, *, lockstep: bool = False) -> CoreWork:
-        """What each piece takes, arrays [n]; lockstep  as in ``ChipCost.work``."""
+        """Work of each piece, arrays [n]; lockstep  as in ``ChipCost.work``."""
         column = {
             name: np.array([getattr(piece, name) for piece in self.pieces])
             for name in ("table", "way", "rows", "columns", "bags")
@@ -41,16 +41,16 @@ class Mapping:
         return cost.work(*of, lockstep=lockstep)
 
     def batch(self, cost: ChipCost, work: CoreWork | None = None) -> Batch:
-        """Time of a batch, and what it is made of."""
+        """Time of a batch, with its parts."""
         table = np.array([piece.table for piece in self.pieces])
         return cost.batch_s(self.core, table, work or self.work(cost))
 
 
 def mapping_of(cuts: Cuts, state: MappingState, few: int = 0) -> Mapping:
-    """The pieces of a mapping that was searched; what is spread is dealt to the cores that are least busy.
+    """The pieces of a search's state; spread look-ups are dealt to the cores that are least busy.
 
-    few  bags, of which a slice is looked at, and one of all bags: what one more piece costs; 0: half of an
-         even share
+    few  bags: the cost of a further piece is derived from a slice of so many and of all bags; 0: half of the
+         mean per core
     """
     core: list[int] = []
     pieces: list[TablePiece] = []
@@ -86,7 +86,7 @@ def _pieces(cuts: Cuts, table: int, part: int) -> list[TablePiece]:
 
 
 def _spread(cuts: Cuts, state: MappingState) -> list[tuple[int, int]]:
-    """(table, first row) of what is spread over all cores, longest first."""
+    """(table, first row) of the look-ups that are spread over all cores, longest first."""
     found = [
         (table, cuts.cuts[choice].head)
         for table, choice in enumerate(state.choice)
@@ -98,9 +98,9 @@ def _spread(cuts: Cuts, state: MappingState) -> list[tuple[int, int]]:
 def _dealt(
     cost: ChipCost, core_s: Array, spread: list[tuple[int, int]], few: int, counted: Work
 ) -> list[tuple[int, TablePiece]]:
-    """Look-ups in global memory on the cores, each filled up to one time: slices of whole bags.
+    """Look-ups in global memory, dealt so that each core is filled up to one time: slices of whole bags.
 
-    The time is the least with which all have room, where a piece costs a fixed time and one for each bag.
+    It is the least time at which all fit, where a piece costs a fixed time plus a time per bag.
     """
     table = np.array([at for at, _ in spread])
     first = np.array([row for _, row in spread])
@@ -146,9 +146,9 @@ def _times(cost: ChipCost, table: Ints, first: Ints, few: int) -> Array:
 def _filled(
     core_s: Array, fixed: Array, each: Array, bags: int, level_s: float, counted: Work
 ) -> list[tuple[int, int, int, int]] | None:
-    """(core, item, first bag, end) with every core busy for ``level_s`` or less; None: not all have room.
+    """(core, item, first bag, end) with every core busy for at most ``level_s``; None: not all fit.
 
-    The longest first: whole on the core where it just has room, else in parts where there is most room.
+    Longest first: whole on the core with the tightest fit, else in parts where most time is left.
     """
     room = level_s - core_s
     found = []

@@ -1,4 +1,4 @@
-"""Pieces on cores: the state of a search, with the time and the buffer of every core kept up to date."""
+"""Pieces on cores: the state of a search, with time and buffers of every core kept up to date."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from perfmodel.onechip.work_units import CORE, PLACED, ranked
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_SHARPNESS = 3  # cores are compared by the 2^3 th powers of their loads: the busiest ones decide
-MEAN_SHARE = 1e-3  # of two mappings as fast the one that is less busy is better
+_SHARPNESS = 3  # cores are compared by the 2^3 th powers of their loads: the largest loads decide
+MEAN_SHARE = 1e-3  # among equally fast mappings, the less busy one is better
 _ROOM = 1 + 1e-9
 
 
 class MappingState:
-    """A mapping while it is searched: some tables may have no choice yet.
+    """A mapping during the search; some tables may have no choice yet.
 
-    choice  [T] of each table, -1: none yet;  where  of each table the cores of each part of its choice
+    choice  [T] of each table, -1: none yet;  where  cores of each part of each table's choice
     core_s  [N] time of the pieces on each core [s];  local  [N] bytes that they keep there [bytes]
-    spread_s  time of one core for what is spread [s];  shared_s  [R] time of what the cores share [s]
-    vector    [N] bytes that the piece needs that needs most while it works [bytes]
-    work      what counts the work
+    spread_s  time of one core for spread look-ups [s];  shared_s  [R] time of each shared resource [s]
+    vector    [N] largest number of bytes that a piece needs while it works [bytes]
+    work      counts the work
     """
 
     def __init__(self, choices: Choices, work: Work | None = None) -> None:
@@ -40,7 +40,7 @@ class MappingState:
         self.shared_s = np.zeros(choices.shared_s.shape[1])
 
     def put(self, table: int, choice: int, where: list[Ints]) -> None:
-        """A table that has no choice yet, on these cores."""
+        """Put a table without a choice on these cores."""
         self.choice[table], self.where[table] = choice, where
         self._add(choice, where, 1.0)
 
@@ -70,7 +70,7 @@ class MappingState:
 
     @property
     def time_s(self) -> float:
-        """Time of a batch: the busiest core when what is spread fills the idlest, and what cores share."""
+        """Time of a batch: the busiest core, with spread look-ups on the idlest, or a shared resource [s]."""
         level = (float(self.core_s.sum()) + self.spread_s) / self.choices.cores
         c, taken = self.choices, self.choice[self.choice >= 0]
         shared = self.shared_s + c.hot_s[taken].max(axis=0, initial=0.0)
@@ -79,9 +79,9 @@ class MappingState:
 
     @property
     def score(self) -> float:
-        """Time, and a little of the squares of what every core, the mean one and the shared ones do [s].
+        """Time, plus a small multiple of the squared times of every core, their mean and shared resources.
 
-        Of two mappings as fast that one is better in which less is nearly as busy as what is busiest.
+        Among equally fast mappings, the one with fewer nearly busiest resources is better.
         """
         mean = (float(self.core_s.sum()) + self.spread_s) / self.choices.cores
         each = float(self.core_s @ self.core_s) / self.choices.cores
@@ -89,7 +89,7 @@ class MappingState:
         return self.time_s + MEAN_SHARE * work / max(self.time_s, 1e-300)
 
     def copy(self) -> MappingState:
-        """Another state that may change without this one."""
+        """An independent copy of the state."""
         other = MappingState(self.choices, self.work)
         other.choice, other.where = self.choice.copy(), [list(parts) for parts in self.where]
         other.core_s, other.local = self.core_s.copy(), self.local.copy()
@@ -99,9 +99,9 @@ class MappingState:
 
 
 def place(state: MappingState, choice: int, target_s: float) -> list[Ints] | None:
-    """Cores for the pieces of a choice: those that are least full with one of them.
+    """Cores for the pieces of a choice: those that are least full with a piece.
 
-    Limits: pieces that take no memory -> those that are least busy;  too few cores with room -> None
+    Limits: pieces without memory -> the least busy cores;  too few cores with memory -> None
     """
     c = state.choices
     parts = c.parts_of(choice)
@@ -125,7 +125,7 @@ def place(state: MappingState, choice: int, target_s: float) -> list[Ints] | Non
 
 
 def _fullness(core_s: Array, local: Array, target_s: float, capacity: float) -> Array:
-    """[N] how full cores are; inf: more is kept than there is room for."""
+    """[N] how full cores are; inf: more is kept than fits."""
     time = core_s / max(target_s, float(core_s.max()), 1e-300)
     room, over = local / max(capacity, float(local.max()), 1e-300), local > capacity * _ROOM
     for _ in range(_SHARPNESS):
@@ -136,11 +136,11 @@ def _fullness(core_s: Array, local: Array, target_s: float, capacity: float) -> 
 def pack(
     choices: Choices, options: Sequence[Sequence[int]], target_s: float, work: Work | None = None
 ) -> MappingState | None:
-    """Tables on the cores that become fullest least, largest first.
+    """Tables packed on the cores that become least full, largest first.
 
-    options  of each table [T] the choices to try, the first one that has room is taken
-    target_s  time that the cores are to take [s];  work  what counts the work
-    Limits: a table without one that has room -> None
+    options  for each table [T] the choices to try; the first that fits is used
+    target_s  intended time of the cores [s];  work  counts the work
+    Limits: no choice of a table fits -> None
     """
     state = MappingState(choices, work)
     first = np.array([tried[0] for tried in options])

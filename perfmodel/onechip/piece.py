@@ -1,4 +1,4 @@
-"""Pieces of tables on the cores of a chip, and what follows from them at once."""
+"""Pieces of tables on the cores of a chip, with quantities that follow directly."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ class Piece:
 
     @property
     def ids(self) -> Array:
-        """Ids that are read."""
+        """Ids that the piece reads."""
         return self.bags * self.pooling

@@ -1,4 +1,4 @@
-"""How look-ups fall on the rows of a table, most popular first: shares and misses of any part of them."""
+"""Popularity of the rows of a table, most popular first: shares and misses of any part of the rows."""
 
 from __future__ import annotations
 
@@ -21,45 +21,45 @@ _HALVINGS = 60
 
 @dataclass(frozen=True, eq=False)
 class RowPopularity:
-    """Probability of one draw of a row, and how many rows have it, most popular first: arrays [bins]."""
+    """(probability of a row per draw, rows with it), most popular first: arrays [bins]."""
 
     p: Array
     rows: Array
 
     @staticmethod
     def of(p: ArrayLike, rows: ArrayLike) -> RowPopularity:
-        """Sorted, and scaled so that they sum to 1."""
+        """Sorted, and scaled to sum to 1."""
         chance, count = (np.asarray(a, dtype=float) for a in (p, rows))
         order = np.argsort(-chance, kind="stable")
         return RowPopularity(chance[order] / np.sum(chance * count), count[order])
 
     @staticmethod
     def uniform(rows: float) -> RowPopularity:
-        """Every row alike."""
+        """Uniform popularity."""
         return RowPopularity(np.array([1 / rows]), np.array([float(rows)]))
 
     @property
     def edges(self) -> Array:
-        """Rows before each bin, and after the last one, [bins + 1]."""
+        """Number of rows before each bin, and after the last one, [bins + 1]."""
         return np.concatenate([[0.0], np.cumsum(self.rows)])
 
     def share(self, first: ArrayLike, end: ArrayLike) -> Array:
-        """Share of the look-ups that fall on rows first .. end - 1 [-]. Limits: all rows -> 1"""
+        """Share of the look-ups that ask for rows first .. end - 1 [-]. Limits: all rows -> 1"""
         return self.part(self.p, first, end)
 
     def part(self, of_a_row: Array, first: ArrayLike, end: ArrayLike) -> Array:
-        """Sum over rows first .. end - 1 of what each row of a bin has."""
+        """Sum over rows first .. end - 1 of a value per row of each bin."""
         summed = np.concatenate([[0.0], np.cumsum(of_a_row * self.rows)])
         upto, before = (np.interp(np.asarray(a, dtype=float), self.edges, summed) for a in (end, first))
         return np.asarray(upto - before)
 
     def at(self, of_a_row: Array, row: ArrayLike) -> Array:
-        """What the row with that number has."""
+        """Value of the row with that number."""
         found = np.searchsorted(self.edges, np.asarray(row, dtype=float), side="right") - 1
         return of_a_row[np.clip(found, 0, self.p.size - 1)]
 
     def unique(self, draws: ArrayLike) -> Array:
-        """Expected distinct rows (``access.unique_rows``)."""
+        """Expected distinct rows among so many draws (``access.unique_rows``)."""
         return unique_rows(self.p, self.rows, draws)
 
     def misses(self, draws: float, stays: float) -> Array:
@@ -83,7 +83,7 @@ class RowPopularity:
 def stays_alone(popularity: RowPopularity, rows_held: float) -> float:
     """T_c of a table that has the cache for itself [draws].
 
-    Limits: nothing held -> 0;  all rows that are ever asked for are held -> inf
+    Limits: the cache holds nothing -> 0;  it holds all rows that are ever asked for -> inf
     """
     if rows_held >= np.sum(popularity.rows[popularity.p > 0]):
         return np.inf
@@ -93,12 +93,12 @@ def stays_alone(popularity: RowPopularity, rows_held: float) -> float:
 def stays_together(
     popular: Sequence[RowPopularity], draws: Array, row_bytes: Array, cache_bytes: float
 ) -> float:
-    """How long a row stays in a cache through which several tables are looked up side by side [batches].
+    """How long a row stays in a cache that several tables use side by side [batches].
 
         tau with sum over tables of row_t U_t(n_t tau) = C
 
     draws  n_t of a batch [-];  row_bytes  of a row of each table [bytes];  cache_bytes  C [bytes]
-    Source: Che et al. (2002), with rows of all tables in one popularity, weighed by their bytes; T_c of a
+    Source: Che et al. (2002), with rows of all tables in one popularity, weighted by their bytes; T_c of a
             table is n_t tau
     Limits: C = 0 -> 0;  all distinct rows of the batch fit -> inf
     """
@@ -121,12 +121,12 @@ def stays_together(
 def shared_misses(
     popular: Sequence[RowPopularity], draws: Array, row_bytes: Array, count: ArrayLike, cache_bytes: float
 ) -> tuple[float, dict[bool, list[Array]]]:
-    """How long rows stay in the cache [batches], and misses of one row of each bin of each table in a batch.
+    """(time that rows stay in the cache [batches], misses per row of each bin of each table and batch).
 
-    The latter by lockstep, where a table has the cache for itself. draws, row_bytes  as in ``stays_together``
+    Misses are by lockstep, where a table has the cache for itself. draws, row_bytes  as in ``stays_together``
     count  tables of each kind [-];  cache_bytes  C [bytes]
-    What the cores' own caches have leaves misses as they are: the first core to ask misses there, too, and a
-    row that a core's cache has was asked for lately by the measure of this one, which is larger than all.
+    The cores' own caches do not change these misses: the first core to ask for a row misses in this cache
+    too, and a row in a core's cache was asked for recently on the time scale of this cache, which is larger.
     """
     kept = stays_together(popular, draws, row_bytes * np.asarray(count), cache_bytes)
     stays = {
@@ -140,13 +140,13 @@ def shared_misses(
 
 
 def popularities(ids: Iterable[Distribution], rows: Iterable[float]) -> list[RowPopularity]:
-    """Of each of some tables. Source: ``model.popularity.popularity_bins``"""
+    """Popularity of each table. Source: ``model.popularity.popularity_bins``"""
     return [_popularity(each, float(E)) for each, E in zip(ids, rows, strict=True)]
 
 
 @lru_cache(maxsize=4096)
 def _popularity(ids: Distribution, E: float) -> RowPopularity:
-    """Of a table of E rows; rows that are never asked for are the last bin."""
+    """Popularity of a table of E rows; rows that are never asked for are the last bin."""
     p, rows = popularity_bins(ids, E)
     never = E - float(np.sum(rows))
     if never > 0.5:

@@ -1,4 +1,4 @@
-"""What a core does for its pieces, request by request, for the simulator; from the ids that are looked up."""
+"""Actions of a core for its pieces, request by request, for the simulator; from the ids of a trace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from perfmodel.schema.chip import Chip
 
 Ints = NDArray[np.int64]
 
-_APART = 2**41  # what the cache holds of a table: keys of its rows, and of bursts of its copies, differ
+_APART = 2**41  # separates keys of a table's rows in the cache from keys of its copies
 
 
 def simulate_pieces(
@@ -31,10 +31,10 @@ def simulate_pieces(
     *,
     lockstep: bool = False,
 ) -> Simulated:
-    """Run the pieces of each core, in their order, on the ids of a trace.
+    """Simulate the pieces of each core, in their order, on the ids of a trace.
 
-    seed      where tables begin in memory, which decides whose rows share a channel
-    lockstep  no core begins with a table before all have ended the one before, as with one operator for each
+    seed      determines where tables begin in memory, and so which rows share a channel
+    lockstep  whether cores begin each table together, as with one operator per table
     """
     programs = Programs(chip, tables, trace, seed)
     if not lockstep:
@@ -46,7 +46,7 @@ def simulate_pieces(
 def symmetric_pieces(
     chip: Chip, tables: TableColumns, batch: int, ways: Sequence[Way]
 ) -> list[list[TablePiece]]:
-    """Pieces of every core where each takes B/N samples of every table, in the ways of the tables."""
+    """Pieces of every core if each has B/N samples of every table, in the given way of each table."""
     starts = [batch * core // chip.cores for core in range(chip.cores + 1)]
     return [
         [
@@ -59,7 +59,7 @@ def symmetric_pieces(
 
 
 class Programs:
-    """Steps of pieces on one chip."""
+    """Actions for pieces on one chip."""
 
     def __init__(self, chip: Chip, tables: TableColumns, trace: Trace, seed: int = 0) -> None:
         self.chip, self.tables, self.trace = chip, tables, trace
@@ -69,19 +69,19 @@ class Programs:
         self.window = ceil(self.v["dma_bytes_per_s"] * self.v["row_latency_s"] / BURST_BYTES) + 1
 
     def layout(self, piece: TablePiece) -> tuple[float, CoreBufferLayout]:
-        """Bytes of a row of a piece, and what buffers hold of it."""
+        """(bytes of a row of a piece, its use of the buffers)."""
         at, columns, bags = piece.table, _count(piece.columns), _count(piece.bags)
         row = float(read_bytes(columns * self.tables.element_bytes[at], self.v["access_bytes"]))
         lay = layout(self.chip, piece.way, _count(piece.rows), row, columns, bags, self.tables.pooling[at])
         return row, lay
 
     def of(self, pieces: Sequence[TablePiece]) -> Iterator[CoreAction]:
-        """Steps of one core."""
+        """Actions of one core for its pieces."""
         for piece in pieces:
             yield from self._piece(piece)
 
     def together(self, pieces: Sequence[TablePiece], order: Sequence[int]) -> Iterator[CoreAction]:
-        """Steps of one core that meets all others after each table."""
+        """Actions of one core that synchronizes with all others after each table."""
         for table in order:
             yield from self.of([piece for piece in pieces if piece.table == table])
             yield Meet()
@@ -121,7 +121,7 @@ class Programs:
             yield self._copy(wrote, posted=True)
 
     def _ids(self, piece: TablePiece, first: int, end: int) -> tuple[int, Ints, int]:
-        """Ids of some bags, those of them that are rows of the piece, and bags with at least one of these."""
+        """(ids of some bags, number of them in the piece's rows, bags with at least one of these)."""
         offsets = self.trace.offsets[piece.table]
         begin, stop = int(offsets[first]), int(offsets[end])
         ids = self.trace.ids[piece.table][begin:stop]
@@ -142,7 +142,7 @@ class Programs:
     def _copy(
         self, size: float, table: int | None = None, first_byte: float = 0.0, *, posted: bool = False
     ) -> Fetch:
-        """A copy in equal requests; of a table through the cache, of ids and bags past it."""
+        """A copy in equal requests; through the cache for a table, past it for ids and bags."""
         parts, each = _bursts(size)
         issue = each / self.v["dma_bytes_per_s"]
         if table is None:
@@ -165,7 +165,7 @@ class Programs:
         ids: int,
         around: float,
     ) -> Fetch:
-        """One pass: its ids, then the chunks, each looked up once it is there."""
+        """One pass: its ids, then the chunks, each looked up when it has arrived."""
         v, rows = self.v, piece.rows[1] - piece.rows[0]
         inside = v["local_to_vector_bytes_per_s"]
         chunk = max(int(lay.chunk_rows), 1)
@@ -204,6 +204,6 @@ def _count(span: tuple[int, int]) -> int:
 
 
 def _bursts(size: float) -> tuple[int, float]:
-    """Requests of a copy, and bytes of each."""
+    """(requests of a copy, bytes of each)."""
     parts = max(1, ceil(size / BURST_BYTES))
     return parts, size / parts

@@ -1,4 +1,4 @@
-"""Predicted beside simulated: the mappings that a plan compares, on the same ids."""
+"""Predicted against simulated times: the mappings that a plan compares, on the same ids."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ MOST_REQUESTS = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class Replayed:
-    """One mapping that was predicted and simulated.
+    """A mapping that was predicted and simulated.
 
-    predicted_s  [s];  simulated  None where more than ``most`` requests would go out
+    predicted_s  [s];  simulated  None if it takes more than ``most`` requests
     """
 
     what: str
@@ -29,7 +29,7 @@ class Replayed:
 
     @property
     def error(self) -> float:
-        """Predicted over simulated, less 1 [-]; nan where nothing was simulated."""
+        """Relative error, predicted over simulated minus 1 [-]; nan if not simulated."""
         return self.predicted_s / self.simulated.seconds - 1 if self.simulated else float("nan")
 
     def to_dict(self) -> dict[str, Any]:
@@ -48,11 +48,11 @@ class Replayed:
 
 
 def replay_mappings(found: ChipAnswer, *, seed: int = 0, most: float = MOST_REQUESTS) -> list[Replayed]:
-    """The mappings that a plan compares, on ids drawn from its distribution.
+    """The mappings that a plan compares, simulated on ids drawn from its distribution.
 
-    Every core has a slice of every table: all GM, or the best ways, cores meeting after each table. Last the
-    mapping that was found, where it is another one.
-    Popular rows come first in their tables where the mapping cuts tables by popularity, else anywhere.
+    In symmetric mappings every core has a slice of every table: all GM, or the best ways, synchronized after
+    each table. The searched mapping comes last, if it is another one.
+    Popular rows come first in their tables if the mapping cuts tables by popularity; else at random places.
     Limits: more than ``most`` requests -> predicted only
     """
     cost = found.cost

@@ -1,8 +1,8 @@
-"""The search behind an answer: the mapper's mapping, changed at random and tried on whole batches.
+"""The search behind an answer: the mapper's mapping, changed at random and evaluated on whole batches.
 
-The mapper takes what is spread as spread evenly; dealt to cores as slices of whole bags it takes longer,
-because each slice waits for its first row. So a mapping whose batch is far from the bound goes on: a table or
-two take other choices, and the change is kept if a whole batch takes less, or in the beginning little more.
+The mapper assumes that spread look-ups are spread evenly; dealt to cores as slices of whole bags they take
+longer, because each slice waits for its first row. So if a batch is far from the bound, one or two tables
+change their choices at random; a change is kept if a whole batch takes less time, or initially a little more.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from perfmodel.onechip.packing import MappingState, place
 from perfmodel.onechip.work_units import BATCH, KIND, PIECE, ranked
 
 _GOOD_GAP = 5e-3
-_MAPPER_SHARE = 0.5  # of the effort that is left then, for the mapper
+_MAPPER_SHARE = 0.5  # of the remaining effort, for the mapper
 _PATIENCE = 1000  # random changes in a row that do not help
 _LEAST_GAIN = 1e-4
-_WORSE = 0.1  # of the time of the best batch: how much longer one may take to be changed again, at first
+_WORSE = 0.1  # of the best batch's time: excess that is accepted at first
 _TOGETHER = 2  # tables of a change, at most
-_NEAR = 3  # choices beside one: as cuts are listed, fewer or more slices
+_NEAR = 3  # choices next to the present one in the list of cuts: fewer or more slices
 
 
 @dataclass(frozen=True, eq=False)
 class Searched:
-    """What was found.
+    """Result of the search.
 
-    cuts    what was chosen from;  state  what was chosen;  mapping  the pieces;  seconds  of its batch [s]
-    bound_s no mapping of the cuts is faster [s];  tried  mappings that were looked at
-    ended   whether the effort ended it, before nothing better was found
+    cuts    the choices;  state  the chosen ones;  mapping  the pieces;  seconds  of its batch [s]
+    bound_s lower bound over mappings of the cuts [s];  tried  number of mappings that were evaluated
+    ended   whether the effort was spent before the search converged
     """
 
     cuts: Cuts
@@ -50,9 +50,9 @@ class Searched:
 
 
 def search(cost: ChipCost, *, budget: Budget, seed: int) -> Searched:
-    """The mapping with which a batch is fastest.
+    """The mapping with the fastest batch.
 
-    Limits: no mapping has room for all tables -> BadInputError
+    Limits: no mapping fits all tables -> BadInputError
     """
     return _Search(cost, budget, seed).run()
 
@@ -67,13 +67,13 @@ class _Search:
 
     @contextmanager
     def _part(self, effort_s: float) -> Iterator[Budget]:
-        """A stage that may spend so much."""
+        """Budget of a stage that may spend so much effort."""
         part = Budget(self.budget.work, effort_s, stop=self.budget.cut_short)
         yield part
         self.ended = self.ended or part.spent_s >= effort_s
 
     def run(self) -> Searched:
-        """The mapper's mapping, and where it is far from the bound what random changes make of it."""
+        """The mapper's mapping, improved by random changes if it is far from the bound."""
         with self._part(self.budget.left_s * _MAPPER_SHARE) as part:
             mapper = Mapper(self.cuts.choices, part, seed=self.seed)
             state = mapper.run()
@@ -84,14 +84,14 @@ class _Search:
         return Searched(self.cuts, state, mapping, seconds, bound_s, self.tried, self.ended)
 
     def _bound(self, upper_s: float) -> float:
-        """No mapping is faster; it may take as much work as the search besides."""
+        """Lower bound on all mappings [s]; it may take as much work as the search, in addition."""
         part = Budget(Work(), self.budget.effort_s, stop=self.budget.cut_short)
         found = lower_bound(self.cuts.choices, upper_s, budget=part)
         self.ended = self.ended or part.over()
         return found
 
     def _dealt_best(self, state: MappingState) -> tuple[Mapping, float]:
-        """``_dealt`` by the slices of which the batch takes less, and from now on by these."""
+        """``_dealt`` with the better of two slice sizes, which is then kept."""
         found = {}
         for few in (0, int(self.cost.batch) // 2):
             self.few = few
@@ -100,7 +100,7 @@ class _Search:
         return found[self.few]
 
     def _dealt(self, state: MappingState) -> tuple[Mapping, float]:
-        """A whole mapping, what is spread dealt to cores, and the time of its batch [s]."""
+        """(whole mapping with spread look-ups dealt to cores, time of its batch [s])."""
         before_s, work = self.budget.spent_s, self.budget.work
         mapping = mapping_of(self.cuts, state, self.few)
         self.tried += 1
@@ -114,7 +114,7 @@ class _Search:
     def _changed(
         self, first: tuple[MappingState, Mapping, float], enough_s: float
     ) -> tuple[MappingState, Mapping, float]:
-        """The best mapping, and its time, after random changes of a table or two at a time."""
+        """The best mapping and its time, after random changes of one or two tables at a time."""
         random, idle, best, now = np.random.default_rng(self.seed), 0, first, first[0]
         seen = {now.choice.tobytes()}
         while best[2] > enough_s and idle <= _PATIENCE:
@@ -135,9 +135,9 @@ class _Search:
 
 
 def _with_others(state: MappingState, random: np.random.Generator) -> MappingState | None:
-    """A table or two take other choices: any of those that are likely, or as many slices more or less.
+    """One or two tables take other choices: any likely choice, or one with slightly other slices.
 
-    Limits: none has room -> None
+    Limits: no other choice fits -> None
     """
     state = state.copy()
     number = min(state.choice.size, int(random.integers(1, _TOGETHER + 1)))

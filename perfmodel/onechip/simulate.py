@@ -1,10 +1,10 @@
-"""A chip, event by event: requests of single rows, copies, two buffers, channels, and a cache that forgets.
+"""Discrete-event simulation of a chip: single row requests, copies, two buffers, channels, an LRU cache.
 
-Each core does its pieces one after the other (``chip.programs``). A request waits until its core may ask,
-then for its slice of the cache and, where that does not have it, for its channel of global memory; each of
-these serves one request at a time, first come first served. Its latency comes on top. Where a core has a
-cache of its own, rows that are gathered are looked for there first. A row that is asked for while it is on
-its way is waited for, not fetched again. Nothing here is fitted to the closed forms.
+Each core runs its pieces one after the other (``chip.programs``). A request waits until its core may issue
+it, then for its slice of the cache and, on a miss, for its channel of global memory; each of these serves one
+request at a time, first come first served. Latency is added. If cores have their own caches, gathered rows
+are looked up there first. A row that is requested while it is in flight is waited for, not fetched again.
+Nothing here is fitted to the closed forms.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from perfmodel.schema.chip import Chip
 Array = NDArray[np.float64]
 
 _FRESH, _ASKING, _UNLOCK, _NEXT, _PASSED = -1, -2, -3, -4, -5
-"""What an event is; 0 or more: a request of that chunk has arrived; _PASSED - n: request n leaves a core."""
+"""Kinds of events; 0 or more: a request of that chunk has arrived; _PASSED - n: request n leaves a core."""
 
 LOCAL = -1
 """Channel of a request that never leaves the core."""
@@ -30,15 +30,15 @@ LOCAL = -1
 
 @dataclass(eq=False, slots=True)
 class Fetch:
-    """Requests of one core, ``at_once`` of them on their way, in chunks that are worked on in order.
+    """Requests of one core, ``at_once`` of them in flight, in chunks that are processed in order.
 
-    size, issue   of each request [bytes], [s]: the core asks for the next one no sooner
-    place         of each request in memory: slice and channel are dealt by it; ``LOCAL``: inside the core
-    key           of each request in the cache; None: past the cache
-    chunk         of each request, not falling, every one at least once
-    work          time of each chunk once it is there [s]
-    free_from     chunks before this one wait for no buffer; the others take turns with two
-    posted        a write: once it is served nobody waits for an answer
+    size, issue   of each request [bytes], [s]: the core issues the next one no sooner
+    place         address of each request, which gives slice and channel; ``LOCAL``: inside the core
+    key           of each request in the cache; None: it bypasses the cache
+    chunk         of each request, non-decreasing, every chunk at least once
+    work          time to process each chunk after its arrival [s]
+    free_from     chunks before this one wait for no buffer; later chunks take turns with two buffers
+    posted        a write: nobody waits for an answer after it is served
     looked_up     rows that the core's own cache may have
     """
 
@@ -60,17 +60,17 @@ class Meet:
 
 
 CoreAction = Fetch | Meet | float
-"""What a core does next: fetch, wait for the others, or work on its own for so long [s]."""
+"""What a core does next: fetch, wait for the others, or work for so long [s]."""
 
 
 @dataclass(frozen=True, eq=False)
 class Simulated:
-    """What a batch took.
+    """Result of a simulated batch.
 
-    seconds   until the last core was ready [s];  core_s  until each one was [s]
-    gm_bytes  that channels carried [bytes];  channel_s  time that each was busy [s]
-    requests  to memory and cache;  hits  of them that the cache had, or that were on their way to it
-    in_core   rows that the cache of the core had that asked, or that were on their way to it
+    seconds   until the last core has finished [s];  core_s  until each core has [s]
+    gm_bytes  that channels carried [bytes];  channel_s  busy time of each channel [s]
+    requests  to memory and cache;  hits  of them that were in the cache, or on their way to it
+    in_core   rows that were in the requesting core's own cache, or on their way to it
     """
 
     seconds: float
@@ -83,9 +83,9 @@ class Simulated:
 
 
 def simulate(chip: Chip, programs: Sequence[Iterator[CoreAction]]) -> Simulated:
-    """Run what each core does until all are ready. Deterministic.
+    """Run the programs of all cores to the end. Deterministic.
 
-    programs  of each core, at most as many as the chip has cores; where one meets the others, all do as often
+    programs  one per core, at most as many as the chip has cores; all synchronize equally often
     Limits: no work -> 0 s;  one core, one row at a time -> the sum of their latencies
     """
     return _Machine(chip, programs).run()
@@ -93,12 +93,12 @@ def simulate(chip: Chip, programs: Sequence[Iterator[CoreAction]]) -> Simulated:
 
 @dataclass(eq=False, slots=True)
 class _Active:
-    """A fetch that is going on.
+    """A fetch in progress.
 
-    asked, sent    requests that a place was given to, and that went out;  limit  requests that may go
+    asked, sent    requests that have a place, and that were sent;  limit  requests that may be sent
     unlocked       last chunk that may be fetched;  parked  places that wait for it
-    asking_until   when the core may ask again;  working_until  when it has worked on what has arrived
-    current        chunk that is to be worked on;  left  requests of each chunk that have not arrived
+    asking_until   when the core may issue again;  working_until  when it has processed what has arrived
+    current        next chunk to process;  left  requests of each chunk that have not arrived
     """
 
     fetch: Fetch
@@ -117,7 +117,7 @@ class _Active:
 
 
 class _Machine:
-    """State of a simulation. An event is (time, what it is of, what it is)."""
+    """State of a simulation. An event is (time, its object, its kind)."""
 
     def __init__(self, chip: Chip, programs: Sequence[Iterator[CoreAction]]) -> None:
         self.programs = list(programs)
@@ -172,7 +172,7 @@ class _Machine:
         return Simulated(seconds, core_s, m.bytes, np.array(m.busy), m.requests, m.hits, in_core)
 
     def _next(self, core: int, now: float) -> None:
-        """The next step of a core."""
+        """Start the next action of a core."""
         step = next(self.programs[core], None)
         if step is None:
             self.ready[core] = now
@@ -201,7 +201,7 @@ class _Machine:
             heappush(self.heap, (now, number, _FRESH))
 
     def _send(self, number: int, state: _Active, now: float) -> None:
-        """One request goes out; it is back, or served, later."""
+        """Send one request; its return, or service, is a later event."""
         fetch, at = state.fetch, state.sent
         state.sent = at + 1
         place = fetch.place[at]
@@ -216,7 +216,7 @@ class _Machine:
         heappush(self.heap, (back, number, fetch.chunk[at]))
 
     def _look_up(self, number: int, state: _Active, at: int, now: float) -> None:
-        """One row is looked for in the core's own cache; what that does not have leaves the core in turn."""
+        """Look a row up in the core's own cache; on a miss, the request leaves the core in turn."""
         fetch, near = state.fetch, self.near[state.core]
         assert fetch.key is not None
         line = near.find(fetch.key[at])
@@ -233,7 +233,7 @@ class _Machine:
             heappush(self.heap, (near.back(now, fetch.size[at], line.there), number, fetch.chunk[at]))
 
     def _pass(self, number: int, state: _Active, at: int, now: float) -> None:
-        """One row is asked for from what all cores share; those that wait for it have it as soon."""
+        """Request a row from the shared resources; others that wait for it get it at the same time."""
         fetch, line = state.fetch, self.passing.pop((number, at))
         key = None if fetch.key is None else fetch.key[at]
         line.there = self.memory.serve(now, fetch.size[at], fetch.place[at], key, fetch.posted)
@@ -242,7 +242,7 @@ class _Machine:
         line.waiting.clear()
 
     def _unlock(self, number: int, state: _Active, now: float) -> None:
-        """A buffer is free: the next chunk may be fetched."""
+        """A buffer is free: fetch the next chunk."""
         state.unlocked += 1
         state.limit = state.ends[state.unlocked]
         for _ in range(state.parked):
@@ -250,7 +250,7 @@ class _Machine:
         state.parked = 0
 
     def _arrived(self, number: int, state: _Active, chunk: int, now: float) -> None:
-        """A chunk is there; it, and those that waited for it, are worked on."""
+        """A chunk has arrived; process it, and those that waited for it."""
         fetch, chunks = state.fetch, len(state.fetch.work)
         state.arrived[chunk] = now
         while state.current < chunks and not state.left[state.current]:
@@ -265,7 +265,7 @@ class _Machine:
 
 
 class _Memory:
-    """Channels of global memory, and a cache in slices, each of which forgets what was unused for longest."""
+    """Channels of global memory, and a cache in slices with least-recently-used replacement."""
 
     def __init__(self, chip: Chip) -> None:
         v = chip.value
@@ -284,7 +284,7 @@ class _Memory:
             ]
 
     def serve(self, now: float, size: float, place: int, key: int | None, posted: bool) -> float:
-        """When the answer to a request is there; a write is done once it is served."""
+        """Time of the answer to a request; a write is done once it is served."""
         self.requests += 1
         if key is None or not self.slices:
             done = self._channel(now, size, place)
@@ -306,7 +306,7 @@ class _Memory:
         return there
 
     def _channel(self, now: float, size: float, place: int) -> float:
-        """When a channel has served a request."""
+        """Time at which a channel has served a request."""
         at, took = place % self.channels, size * self.per_byte
         done = max(now, self.free[at]) + took
         self.free[at] = done
@@ -317,7 +317,7 @@ class _Memory:
 
 @dataclass(eq=False, slots=True)
 class CachedRow:
-    """A row: bytes, when it is there, None until it was asked for; chunks of requests that wait for it."""
+    """A row: bytes, time of arrival, None until it is requested; chunks of requests that wait for it."""
 
     size: float
     there: float | None = None
@@ -325,7 +325,7 @@ class CachedRow:
 
 
 class CoreCache:
-    """Rows of one core, and its way out to what all cores share, which takes one row after the other."""
+    """Cached rows of one core, and its exit to shared resources, which passes one request after the other."""
 
     def __init__(self, chip: Chip) -> None:
         self.room, self.latency = chip.value("core_cache_bytes"), chip.value("core_cache_latency_s")
@@ -335,7 +335,7 @@ class CoreCache:
         self.held: OrderedDict[int, CachedRow] = OrderedDict()
 
     def find(self, key: int) -> CachedRow | None:
-        """A row that is here, or on its way."""
+        """A row in the cache, or on its way; None otherwise."""
         line = self.held.get(key)
         if line is not None:
             self.hits += 1
@@ -343,7 +343,7 @@ class CoreCache:
         return line
 
     def bring(self, key: int, size: float) -> CachedRow:
-        """Room for a row that is to come."""
+        """Reserve space for a row that will arrive."""
         line = self.held[key] = CachedRow(size)
         self.room -= size
         while self.room < 0:
@@ -351,11 +351,11 @@ class CoreCache:
         return line
 
     def leave(self, now: float, size: float) -> float:
-        """When a request leaves the core."""
+        """Time at which a request leaves the core."""
         begin = max(now, self.free)
         self.free = begin + size * self.out_per_byte
         return begin
 
     def back(self, now: float, size: float, there: float) -> float:
-        """When a row that is here, or there at some time, has been read."""
+        """Time at which a row that is here, or arrives at ``there``, has been read."""
         return max(now + self.latency + size * self.per_byte, there)

@@ -1,4 +1,4 @@
-"""The symmetric mappings: every core looks up a slice of the batch in every table, all in step."""
+"""Symmetric mappings: every core looks up a slice of the batch in every table, all in step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from perfmodel.onechip.work_units import ranked
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_NODES = 1_000  # of the tree of whole-number programs
+_NODES = 1_000  # of the tree of integer programs
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class Symmetric:
     """One way for each table, on all cores.
 
     way  [T];  time_s  of a batch: the sum over tables, as cores go through them together [s]
-    table_s  [T] of each table [s];  limits  [T] what takes as long as a table: a name of ``cost.LIMITS``
+    table_s  [T] of each table [s];  limits  [T] what limits each table: a name of ``cost.LIMITS``
     """
 
     way: Ints
@@ -34,7 +34,7 @@ class Symmetric:
 
     @property
     def limit(self) -> str:
-        """What the table that takes longest takes as long as."""
+        """What limits the table that takes longest."""
         return self.limits[int(np.argmax(self.table_s))]
 
     def mapping(self, cost: ChipCost) -> Mapping:
@@ -46,13 +46,13 @@ class Symmetric:
         return Mapping(owner, tuple(piece for pieces in cores for piece in pieces))
 
     def in_any_order(self, cost: ChipCost) -> Batch:
-        """A batch where cores go through the tables in one order and do not wait in between."""
+        """A batch if cores go through the tables in one order without waiting in between."""
         mapping = self.mapping(cost)
         return mapping.batch(cost, mapping.work(cost, lockstep=True))
 
 
 def symmetric(cost: ChipCost, way: Ints) -> Symmetric:
-    """Each table in a way that is given. Source: ``batch.batch_of`` for each, in step"""
+    """Each table in a given way. Source: ``batch.batch_of`` for each, in step"""
     kinds = np.stack([cost.kind_of, np.asarray(way, dtype=np.int64)])
     pairs, of = np.unique(kinds, axis=1, return_inverse=True)
     found = [cost.in_step(int(cost.sample[kind]), Way(each)) for kind, each in pairs.T.tolist()]
@@ -62,16 +62,16 @@ def symmetric(cost: ChipCost, way: Ints) -> Symmetric:
 
 
 def global_memory(cost: ChipCost) -> Symmetric:
-    """Every table in global memory: what a compiler does that knows nothing of tables."""
+    """Every table in global memory: what a compiler without knowledge of tables does."""
     return symmetric(cost, np.full(cost.tables.rows.size, Way.GM))
 
 
 def best_symmetric(cost: ChipCost) -> Symmetric:
-    """The ways with which a symmetric mapping is fastest.
+    """The ways of the fastest symmetric mapping.
 
         min  sum over tables of t(way)     bytes that all tables keep <= local buffer, where rows persist
 
-    Source: definition; a whole-number program (HiGHS), as tables keep whole rows or none
+    Source: definition; an integer program (HiGHS), as tables keep all rows or none
     Limits: buffers that do not persist -> the best way of each table;  no buffers -> ``global_memory``
     """
     kind_of, sample, count = cost.kind_of, cost.sample, cost.count
@@ -88,7 +88,7 @@ def best_symmetric(cost: ChipCost) -> Symmetric:
 
 
 def _kept(cost: ChipCost, table: int, way: Way) -> float:
-    """Most bytes of a core's buffer: rows, and what works beside them where both are one memory."""
+    """Largest use of a core's buffer [bytes]: rows, and working memory if both share one memory."""
     bags = cost.bags_of_cores
     work = cost.work(
         table, way, cost.tables.rows[table], cost.tables.dim[table], bags[bags > 0], lockstep=True
@@ -97,7 +97,7 @@ def _kept(cost: ChipCost, table: int, way: Way) -> float:
 
 
 def _knapsack(time_s: Array, local: Array, count: Ints, capacity: float) -> Ints:
-    """How many tables of each kind take each way, [Q, 4]."""
+    """Number of tables of each kind in each way, [Q, 4]."""
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import csr_array, vstack
 

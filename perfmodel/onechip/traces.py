@@ -1,4 +1,4 @@
-"""Which rows are looked up: drawn from popularities."""
+"""Traces of look-ups, drawn from popularities."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def draw(
 ) -> Trace:
     """Ids drawn independently; the same seed gives the same ids.
 
-    scattered  popular rows are anywhere in the table; False: row 0 is the most popular one, and so on
-    A bag has the whole part of the table's pooling look-ups, or one more so often that the mean is met.
+    scattered  popular rows are at random places of the table; False: row 0 is the most popular, and so on
+    A bag has the table's pooling rounded down, or one more look-up, so that the mean is the pooling.
     Limits: batch below 1 -> BadInputError
     """
     if batch < 1:
@@ -62,7 +62,7 @@ def draw(
 
 
 def _ranks(one: RowPopularity, count: int, random: np.random.Generator) -> Ints:
-    """Ranks of ``count`` draws: a bin by its look-ups, and any of its rows."""
+    """Ranks of ``count`` draws: a bin by its share of look-ups, then a uniform row in it."""
     ends = np.cumsum(one.p * one.rows)
     bins = np.minimum(np.searchsorted(ends, random.random(count) * ends[-1], side="right"), ends.size - 1)
     inside = np.floor(random.random(count) * one.rows[bins])
@@ -70,7 +70,7 @@ def _ranks(one: RowPopularity, count: int, random: np.random.Generator) -> Ints:
 
 
 def _scattered(ranks: Ints, rows: int, random: np.random.Generator) -> Ints:
-    """Row of each rank: any order for tables of a usual size, steps of a prime number for larger ones."""
+    """Row of each rank: a random order for tables of usual size, multiples of a prime for larger ones."""
     if rows <= _MOST_SHUFFLED:
         return np.asarray(random.permutation(rows)[np.minimum(ranks, rows - 1)], dtype=np.int64)
     step = int(0.618 * rows)

@@ -1,4 +1,4 @@
-"""Where each way to look a table up wins, over rows of the table and look-ups of a batch."""
+"""Which way to look up a table is fastest, over rows of the table and look-ups of a batch."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class _One:
 
 @dataclass(frozen=True, eq=False)
 class WaysMap:
-    """Which way is fastest on one core that has a whole table.
+    """The fastest way on one core that has a whole table.
 
-    rows      R, of the table;  look_ups  N, of a batch: of whole bags
-    seconds   of each way, shape [4, R, N] [s], inf where buffers are too small
+    rows      R, of the table;  look_ups  N, of a batch: whole bags
+    seconds   of each way, shape [4, R, N] [s], inf if buffers are too small
     best      the fastest ``Way``, shape [R, N]
     """
 
@@ -52,7 +52,7 @@ class WaysMap:
     best: NDArray[np.int64]
 
     def to_dict(self) -> dict[str, Any]:
-        """For ``--json``, SI units; what is too small for the buffers is null."""
+        """Plain values for JSON, SI units; null where buffers are too small."""
         return {
             "chip": self.chip.name,
             "dim": self.dim,
@@ -75,10 +75,10 @@ def ways_map(
     rows: Sequence[float] = ROWS,
     look_ups: Sequence[float] = LOOK_UPS,
 ) -> WaysMap:
-    """Predicted time of every way over a grid, one core alone with a whole table.
+    """Predicted time of every way over a grid, for one core with a whole table.
 
     Source: ``ChipCost.work``
-    look_ups  rounded to whole bags, at least one; equal ones are one column
+    look_ups  rounded to whole bags, at least one; duplicates become one column
     Limits: a shape below 1 -> BadInputError
     """
     m = np.round(np.asarray(rows, dtype=np.float64)).astype(np.float64)

@@ -1,4 +1,4 @@
-"""What is looked up where: ways, pieces of tables, and what their work takes, as arrays."""
+"""Where look-ups happen: ways, pieces of tables, and their work, as arrays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Array = NDArray[np.float64]
 
 
 class Way(IntEnum):
-    """How one core looks a table up (``model.one_core``)."""
+    """How one core looks up a table (``model.one_core``)."""
 
     GM = 0
     L1 = 1
@@ -22,7 +22,7 @@ class Way(IntEnum):
 
     @property
     def label(self) -> str:
-        """As people write it: ``GM-UB``."""
+        """The name as people write it: ``GM-UB``."""
         return self.name.replace("_", "-")
 
     @property
@@ -35,7 +35,7 @@ WAYS = tuple(Way)
 
 
 class TableColumns(Protocol):
-    """T tables as arrays [T], as ``plan.tables.PlanTables`` has them."""
+    """T tables as arrays [T], such as ``plan.tables.PlanTables``."""
 
     @property
     def rows(self) -> Array: ...
@@ -49,9 +49,9 @@ class TableColumns(Protocol):
 
 @dataclass(frozen=True)
 class TablePiece:
-    """Rows, columns and bags of one table that one core looks up in one way; ranges are (first, end).
+    """Rows, columns and bags of a table that one core looks up in one way; ranges are (first, end).
 
-    Rows are numbered from the most popular one where ``first_row`` of ``ChipCost.work`` is not 0.
+    Rows are numbered by popularity if ``first_row`` of ``ChipCost.work`` is not 0.
     """
 
     table: int
@@ -63,19 +63,19 @@ class TablePiece:
 
 @dataclass(frozen=True, eq=False)
 class CoreStep:
-    """What pieces take in one step of their work, arrays of one shape.
+    """Work of pieces in one step, arrays of one shape.
 
-    wait_s           until something has come that nothing else hides [s];  busy_s  of the core after that [s]
-    variance_s2      of busy_s, as chance has it [s^2]
+    wait_s           until data has arrived that nothing else hides [s];  busy_s  of the core after that [s]
+    variance_s2      of busy_s, by chance [s^2]
     gm_bytes         read from and written to global memory, all channels [bytes]
-    hot_gm_bytes     of these, to the channel of the table's hottest row, beyond an even share [bytes]
-    gm_spread        sum over requests that are dealt at random of bytes times bytes of one row [bytes^2]
+    hot_gm_bytes     excess over the mean at the channel of the table's hottest row [bytes]
+    gm_spread        sum over randomly dealt requests of bytes times bytes of one row [bytes^2]
     cache_bytes, hot_cache_bytes, cache_spread  the same for the cache and its slices
-    cubes            as the spread of what cores ask for, to the power of 3, where they have caches of their
-                     own: some rows are then asked for by all cores, once each [bytes^3]; 0 elsewhere
-    quick_s          until a row has come that another core has asked for before [s], where cores ask for the
-                     hottest row once, as they have caches of their own; 0 elsewhere
-    after_s          of busy_s, what cannot begin there before the hottest row has come [s]
+    cubes            as the spread of requests, to the power of 3, if cores have caches of their own: then all
+                     cores request some rows, once each [bytes^3]; else 0
+    quick_s          until a row arrives that another core has requested before [s], if cores have caches
+                     of their own and so request the hottest row once; else 0
+    after_s          part of busy_s that cannot begin before the hottest row has arrived [s]
     """
 
     wait_s: Array
@@ -94,13 +94,13 @@ class CoreStep:
 
 @dataclass(frozen=True, eq=False)
 class CoreWork:
-    """What pieces take, arrays of one shape.
+    """Work of pieces, arrays of one shape.
 
-    steps           rows copied to stay, ids read, look-ups, bags written: one after the other
-    preload_s       of copying rows that persist, once and not in a batch [s]
-    local_bytes     of the local buffer that rows take [bytes]
-    vector_bytes    of the vector buffer that chunks, bags and ids take [bytes]
-    fits            whether the buffers of one core hold it
+    steps           copying resident rows, reading ids, look-ups, writing bags: one after the other
+    preload_s       of copying persistent rows, once and not in every batch [s]
+    local_bytes     of the local buffer used by rows [bytes]
+    vector_bytes    of the vector buffer used by chunks, bags and ids [bytes]
+    fits            whether the buffers of one core are large enough
     lockstep        as given to ``ChipCost.work``
     """
 
@@ -112,7 +112,7 @@ class CoreWork:
     lockstep: bool
 
     def take(self, index: NDArray[np.intp] | NDArray[np.bool_]) -> CoreWork:
-        """Those of one index array."""
+        """The work of the pieces that an index array selects."""
         steps = tuple(
             CoreStep(**{one.name: getattr(step, one.name)[index] for one in fields(CoreStep)})
             for step in self.steps
@@ -132,17 +132,17 @@ class CoreWork:
 
     @property
     def core_s(self) -> Array:
-        """Time of a core that does it alone, once rows that persist are there [s]."""
+        """Time of a core alone, after persistent rows have been copied [s]."""
         return self.total("wait_s") + self.total("busy_s")
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Time of one batch, and what decides it.
+    """Time of one batch, and what limits it.
 
-    seconds  [s];  limit  ``core``, ``memory``, ``channel``, ``cache`` or ``slice``: what is busiest
+    seconds  [s];  limit  ``core``, ``memory``, ``channel``, ``cache`` or ``slice``: the busiest
     core_s   time of each core alone [s], shape [cores]
-    shared_s time of each of the shared ones alone [s], by name
+    shared_s time of each shared resource alone [s], by name
     """
 
     seconds: float

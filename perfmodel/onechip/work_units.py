@@ -1,4 +1,4 @@
-"""What the search of a mapping counts, and how long each took on one core when this was written [ns]."""
+"""Units of work in the search of a mapping, with their time on one core when they were measured [ns]."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from perfmodel.effort import EFFORTS, Budget, Work
 from perfmodel.schema.files import unknown_name
 
 KIND = 250_000
-"""A kind of table, of those whose pieces are costed in one call."""
+"""A kind of table whose pieces are costed in one call."""
 COSTED = 2_000
 """A piece, or a part of a choice, that is costed."""
 PROGRAM = 3_000_000
-"""A linear program, the round around it included."""
+"""A linear program, with the round around it."""
 COLUMN = 5_000
 """An unknown of a linear program."""
 CHOICE = 200
@@ -30,19 +30,19 @@ CORE = 60
 PIECE = 3_000
 """A piece that is made, or added up for a batch."""
 DEALT = 11_500
-"""A slice of what is spread that a core is found for."""
+"""A slice of spread look-ups that is assigned to a core."""
 BATCH = 1_700_000
 """A batch whose pieces are added up."""
 
-_DIGITS = 19  # bits of a float's 52 that are left out: 33 are 10 digits
+_DIGITS = 19  # bits of a float's 52 that are dropped: 33 are 10 digits
 _SHARE = 0.5
-"""Of an effort, for the search; the rest is for the bound."""
+"""Share of an effort for the search; the rest is for the bound."""
 _OF_A_KIND, _FEW_KINDS = 5e-3, 100
-"""How much longer the search is for each kind of table beyond some [-]."""
+"""Relative increase of the search per kind of table above a number of kinds [-]."""
 
 
 def effort_s(effort: str, kinds: int) -> float:
-    """Counted work of the search, and of the bound besides, for so many kinds of tables [s].
+    """Counted work of the search, and of the bound in addition, for so many kinds of tables [s].
 
     Limits: an unknown name -> BadInputError
     """
@@ -52,11 +52,11 @@ def effort_s(effort: str, kinds: int) -> float:
 
 
 def unlimited() -> Budget:
-    """A search that nothing ends."""
+    """A budget without a limit."""
     return Budget(Work(), math.inf)
 
 
 def ranked(values: ArrayLike) -> Any:
-    """The same to 10 digits: two that are equal but for rounding are equal, whatever the CPU."""
+    """Values rounded to 10 digits, so that values that differ by rounding alone are equal on every CPU."""
     bits = np.asarray(values, dtype=np.float64).view(np.int64)
     return ((bits + (1 << _DIGITS - 1)) >> _DIGITS << _DIGITS).view(np.float64)

@@ -1,8 +1,8 @@
-"""First mappings where rows that stay share a memory with what a piece needs while it works.
+"""Initial mappings where resident rows share a memory with the working memory of pieces.
 
-The relaxed problem (``bound``) knows what pieces keep, not what they need while they work: that is needed
-once on a core, however many pieces work there one after the other. Dealt to all cores pieces that work leave
-no core room for rows; so they are packed together on few cores, and others have their rows.
+The relaxed problem (``bound``) counts what pieces keep, not their working memory, which a core needs once,
+however many pieces run there one after the other. Pieces with working memory, dealt to all cores, leave no
+memory for resident rows; so they are packed on few cores, and other cores have the rows.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _ROOM = 1 + 1e-9
 
 
 def kept_for_work(choices: Choices, target_s: float) -> Choices:
-    """The same choices, whose pieces keep all that they need while they work for as long as they do.
+    """The same choices, whose pieces keep their working memory in proportion to their time.
 
         local + vector core_s / target        [bytes], core_s at most the target
 
-    Source: cores that do nothing but work for the target keep room for that and no rows. No bound
-    Limits: no piece needs memory while it works -> the same bytes
+    Source: cores that run such pieces for the whole target keep no rows. Not a bound
+    Limits: no piece has working memory -> the same bytes
     """
     share = np.minimum(1.0, choices.core_s / max(target_s, 1e-300))
     return replace(choices, local=choices.local + choices.vector * share)
@@ -37,11 +37,11 @@ def kept_for_work(choices: Choices, target_s: float) -> Choices:
 def pack_together(
     choices: Choices, options: Sequence[Sequence[int]], target_s: float, work: Work | None = None
 ) -> MappingState | None:
-    """Tables on cores as ``packing.pack`` has it, pieces that keep nothing and need memory to work first.
+    """Tables on cores as ``packing.pack`` does, first pieces that keep nothing and have working memory.
 
-    options  of each table [T] the choices to try, the first one that has room is taken
-    target_s  time that the cores are to take [s];  work  what counts the work
-    Limits: a table without one that has room -> None
+    options  for each table [T] the choices to try; the first that fits is used
+    target_s  intended time of the cores [s];  work  counts the work
+    Limits: no choice of a table fits -> None
     """
     state, c = MappingState(choices, work), choices
     size = np.minimum(c.core_s / max(target_s, 1e-300), 1) + c.local / max(c.capacity, 1e-300)
@@ -62,9 +62,9 @@ def pack_together(
 
 
 def _together(state: MappingState, choice: int, target_s: float) -> list[Ints] | None:
-    """Cores that need least more memory to work, the busiest of them first.
+    """Cores that need least additional working memory, busiest first.
 
-    Limits: too few that are done within the target -> None
+    Limits: too few cores that finish within the target -> None
     """
     c, where = state.choices, []
     core_s, vector = state.core_s.copy(), state.vector.copy()

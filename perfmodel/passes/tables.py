@@ -99,7 +99,7 @@ class PlanTables(TableShapes):
     def load(
         name_or_path: str | Path | TableSet, ids: Distribution | Sequence[Distribution] = UNIFORM
     ) -> PlanTables:
-        """The tables of a set, of a shipped set by name, or of a file (``schema.table_files.read_tables``)."""
+        """The tables of a set, a shipped set by name, or a file (``schema.table_files.read_tables``)."""
         return PlanTables.of(load_tables(name_or_path), ids)
 
     def with_ids(self, ids: Sequence[Distribution]) -> PlanTables:

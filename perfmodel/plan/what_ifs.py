@@ -1,5 +1,5 @@
-"""What-ifs of a plan: the limiting resource, more GPUs, NVLink, switches, memory, shorter bags, more samples; each
-with a new search."""
+"""What-ifs of a plan: the limiting resource, more GPUs, NVLink, switches, memory, shorter bags, more
+samples; each with a new search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Projection: workload x machine x number of GPUs -> time of every step, slowdown, and how sure it is."""
+"""Projection: workload x machine x number of GPUs -> time of every step, slowdown, and their evidence."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _read(
     setting: Setting | None = None,
     **values: Any,
 ) -> tuple[Forward, Configs, int]:
-    """Check what a user gave: the model, the configurations before memory is looked at, GPUs of a node."""
+    """Check the arguments; returns (model, configurations before memory is checked, GPUs per node)."""
     unknown = [name for name in values if name not in _COLUMNS]
     if unknown:
         raise unknown_name("argument", unknown[0], _COLUMNS)
@@ -84,7 +84,7 @@ def _read(
     chosen = setting or load_setting(box, library, clock, scenario, calibration, kernels=kernels)
     memory = _memory(local_memory) if isinstance(local_memory, tuple) else local_memory
     if payload is not None:
-        payload_element_bytes(payload)  # known
+        payload_element_bytes(payload)  # raises if unknown
     ids = parse_distribution(distribution) if isinstance(distribution, str) else distribution or UNIFORM
     below = parse_tier(tier) if isinstance(tier, str) else tier
     training = trains(objective)
@@ -113,7 +113,7 @@ def prepare(
     machine: str | Machine = DEFAULT_MACHINE,
     **options: Any,
 ) -> tuple[Forward, Configs]:
-    """Check everything that a user gave; the model and the configurations, ready to be costed."""
+    """Check the arguments; returns (model, configurations), ready to be costed."""
     forward, work, node = _read(workload, machine, **options)
     if forward.tier is not None:
         return forward, placed(forward, work, node)
@@ -123,7 +123,7 @@ def prepare(
 def feasible_below(
     columns: Mapping[str, Any], machine: str | Machine = DEFAULT_MACHINE, **options: Any
 ) -> NDArray[np.bool_]:
-    """Which configurations of a grid ``project`` has room for in the tier of ``options``.
+    """Which configurations of a grid fit into the tier in ``options``, as ``project`` would check.
 
     columns  arrays of one length, and ``options``, as for ``project``
     Limits: more tables than the nodes hold, a cache above the HBM, fewer rows than GPUs -> False
@@ -143,7 +143,7 @@ def feasible_below(
 
 
 def _memory(values: tuple[float, ...]) -> LocalMemory:
-    """Limits: not 2 to 4 values, none of them above 0, a part of a GPU -> BadInputError"""
+    """A local memory from its values. Limits: not 2 to 4 values, not above 0, half a GPU -> BadInputError"""
     size, rate, latency, sharers = (
         (*values, *(0.0, 1)[len(values) - 2 :]) if 2 <= len(values) <= 4 else (0,) * 4
     )
@@ -158,7 +158,7 @@ def _memory(values: tuple[float, ...]) -> LocalMemory:
 def _machine(
     machine: str | Machine, overrides: Mapping[str, float | str] | None, shipped: bool = False
 ) -> Machine:
-    """With what-ifs; where shipped measurements answer, as a change of what they were taken on."""
+    """The machine with what-ifs; if shipped measurements answer, changes are relative to their machine."""
     box = load_machine(machine) if isinstance(machine, str) else machine
     return (beside_shipped(box) if shipped else box).with_overrides(overrides or {})
 
@@ -176,7 +176,7 @@ def _work(
     node: int,
     memory: LocalMemory | None,
 ) -> Configs:
-    """The configurations: keywords before the workload's own values before the defaults."""
+    """The configurations: keywords override the workload's own values, which override the defaults."""
     given = _given(workload, tables, values)
     tables = given.pop("tables")
     if memory is not None:
@@ -190,7 +190,7 @@ def _work(
 
 
 def _check_beside_one_gpu(given: dict[str, Any], tables: str | TableSet | None) -> None:
-    """A local memory is beside one GPU, so more of them contradict it; one says nothing new."""
+    """A local memory is beside one GPU, so more GPUs contradict it; ``gpus=1`` is redundant."""
     if "gpus" not in given:
         return
     gpus = inputs.shaped({"gpus": given["gpus"]})["gpus"]
@@ -205,7 +205,7 @@ def _check_beside_one_gpu(given: dict[str, Any], tables: str | TableSet | None) 
 
 
 def _given(workload: Any, tables: str | TableSet | None, values: Mapping[str, Any]) -> dict[str, Any]:
-    """All values, keywords before the workload's own; ``tables`` a set of them, however it was given."""
+    """All values, where keywords override the workload's own; ``tables`` is a set, however it was given."""
     if isinstance(workload, TableSet):
         tables, workload = workload, None
     own = {name: value for name, value in values.items() if value is not None}
@@ -213,7 +213,7 @@ def _given(workload: Any, tables: str | TableSet | None, values: Mapping[str, An
 
 
 def _workload_values(workload: Any) -> dict[str, Any]:
-    """The values of a Workload, a mapping or a data frame under this module's names."""
+    """The values of a Workload, a mapping or a data frame, by this module's names."""
     if workload is None:
         return {}
     if is_dataclass(workload):
@@ -323,7 +323,7 @@ def _reserve(options: Mapping[str, Any]) -> float:
 def _told(
     answer: Projection, workload: Any, machine: str | Machine, options: Mapping[str, Any]
 ) -> Projection:
-    """An answer with its question, and with what of it changes nothing."""
+    """An answer with its question, and with notes on options that have no effect."""
     idle = _without_effect(workload, machine, options, answer)
     tables = options.get("tables") or (workload if isinstance(workload, TableSet) else None)
     given = {} if isinstance(workload, TableSet) else _workload_values(workload)
@@ -336,7 +336,7 @@ def _told(
 def _without_effect(
     workload: Any, machine: str | Machine, options: Mapping[str, Any], answer: Projection
 ) -> Iterator[str]:
-    """Overrides without which the answer would be the same, said so that nobody trusts in them."""
+    """Overrides without an effect on the answer, as notes, so that nobody relies on them."""
     box = _asked_machine(machine, options)
     if options.get("setting") is not None:
         return

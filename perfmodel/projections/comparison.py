@@ -1,4 +1,4 @@
-"""Two answers to one question: which is the faster, by which steps, and whether that can be said."""
+"""Two answers to one question: which is faster, because of which steps, and whether that is significant."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perfmodel.passes.steps import StepRow
 from perfmodel.projections.projection import Projection
 
 Span = tuple[float, float, float]
-"""Low end, middle and high end of a time [s]."""
+"""(low, middle, high) of a time [s]."""
 
 _NOTHING: Span = (0.0, 0.0, 0.0)
 
@@ -20,13 +20,13 @@ class DifferenceVerdict(StrEnum):
 
     A = "A is faster"
     B = "B is faster"
-    CANNOT_SAY = "cannot say"  # the interval of their difference holds 0, that of their ratio 1
+    CANNOT_SAY = "cannot say"  # the interval of the difference contains 0, that of the ratio 1
     SAME = "the same"
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A time of A and the same of B, 0 where one of them has no such step."""
+    """A time of A and the corresponding time of B, 0 if one of them has no such step."""
 
     name: str
     label: str
@@ -35,44 +35,44 @@ class Difference:
 
     @property
     def band(self) -> Span:
-        """A - B with its 95 % interval, as if the errors of the two were independent."""
+        """A - B with its 95 % interval, assuming independent errors [s]."""
         low, middle, high = difference_band(self.a, self.b)
         return float(low), float(middle), float(high)
 
     @property
     def saved_s(self) -> float:
-        """How much less B takes. Limits: B takes more -> below 0"""
+        """Time that B saves [s]. Limits: B takes longer -> below 0"""
         return self.a[1] - self.b[1]
 
     @property
     def ratio(self) -> Span:
-        """A over B with its 95 % interval, of times above 0."""
+        """A / B with its 95 % interval, for times above 0 [-]."""
         low, middle, high = ratio_band(self.a, self.b)
         return float(low), float(middle), float(high)
 
     @property
     def verdict(self) -> DifferenceVerdict:
-        """Limits: ``band`` holds 0 -> ``CANNOT_SAY``;  equal times and bands -> ``SAME``"""
+        """Limits: ``band`` contains 0 -> ``CANNOT_SAY``;  equal times and bands -> ``SAME``"""
         if self.a == self.b:
             return DifferenceVerdict.SAME
         return VERDICTS[int(apart(self.a, self.b))]
 
 
 VERDICTS = {-1: DifferenceVerdict.A, 0: DifferenceVerdict.CANNOT_SAY, 1: DifferenceVerdict.B}
-"""By the code of ``model.differences.apart``."""
+"""Verdicts by the code that ``model.differences.apart`` returns."""
 
 
 def whole(a: Projection, b: Projection) -> Difference:
-    """The time of a batch of both."""
+    """The difference of the batch times."""
     spans = ((p.totals["low_s"], p.time_s, p.totals["high_s"]) for p in (a, b))
     return Difference("batch", "whole batch", *spans)
 
 
 def differences(a: Projection, b: Projection) -> tuple[Difference, ...]:
-    """Every step of either, in the order of A; what B alone does comes last.
+    """The difference of every step of either answer, in the order of A; steps of B alone come last.
 
-    Limits: bags that are exchanged in other ways (reduce-scatter; all-to-all and sum) -> one difference of
-    all their steps, whose bands add as those of a batch do: with one cause
+    Limits: different exchanges of bags (reduce-scatter; all-to-all and sum) -> one difference for all their
+    steps, whose bands add as in a batch, with one cause of error
     """
     first, second = ({step.name: step for step in p.steps} for p in (a, b))
     names = list(dict.fromkeys((*first, *second)))
@@ -96,7 +96,7 @@ _BAGS = (
     *("reduce_scatter_bags", "all_to_all_bags", "local_sum", "all_to_all_sparse_bags"),
     *("reduce_scatter_inside", "reduce_scatter_across", "all_to_all_across", "convert_out", "convert_in"),
 )
-"""Steps by which partial bags become bags."""
+"""Steps that reduce partial bags to bags."""
 
 
 def _added(spans: list[Span]) -> Span:
@@ -109,15 +109,15 @@ def _span(step: StepRow | None) -> Span:
 
 
 def largest(found: tuple[Difference, ...], saved_s: float) -> tuple[Difference, float]:
-    """The step that gives the most of what one side saves, and its share of it.
+    """(the step with the largest part of one side's saving, its share of the saving).
 
     saved_s  of the whole batch: A less B, not 0
-    Limits: the share is above 1 where other steps take some of it back
+    Limits: the share is above 1 if other steps lose part of the saving
     """
     best = max(found, key=lambda one: one.saved_s / saved_s)
     return best, best.saved_s / saved_s
 
 
 def samples_per_s(answer: Projection) -> float:
-    """Samples of all GPUs per second: G B / t, with B samples on each of G GPUs in t."""
+    """Samples per second of all GPUs: G B / t, with B samples on each of G GPUs in t."""
     return answer.gpus * float(answer.work.batch[0]) / answer.time_s

@@ -35,23 +35,23 @@ Codes = NDArray[np.int64]
 
 REDUCTIONS = tuple(name.replace("-", "_") for name in BY_NAME)
 REDUCE_SCATTER, ALL_TO_ALL, TWO_LEVEL, SPARSE = REDUCTIONS[1:]
-"""How partial bags become bags. ``auto``: as the library can (``schemes.exchanges_of``). ``sparse``:
+"""How partial bags are reduced to bags. ``auto``: as the library can (``schemes.exchanges_of``). ``sparse``:
 all-to-all of the non-empty bags."""
 
 
 @dataclass(frozen=True)
 class GpuLoads:
-    """What each GPU of many configurations has to do, all tables together.
+    """Loads of each GPU for many configurations, all tables together.
 
-    most  [..., K] bytes of each ``Resource``: of a row-wise pass all GPUs have as much
-    bare_bytes  DRAM bytes of the gather if short rows took what they have
+    most  [..., K] bytes of each ``Resource``: in a row-wise pass all GPUs have equal loads
+    bare_bytes  DRAM bytes of the gather without the penalty for short rows
     """
 
     most: Array
     bare_bytes: Array
 
     def has(self, *resources: Resource) -> bool:
-        """Whether any configuration has any of them."""
+        """Whether any configuration has any of these resources."""
         return bool(self.most[..., list(resources)].any())
 
 
@@ -59,10 +59,10 @@ class GpuLoads:
 class Forward(PassBasis):
     """A row-wise pass on one setting; ``steps`` and ``local_steps`` cost it for any configurations.
 
-    training   forward and backward, with the update of rows;  optimizer  a key of ``memory.OPTIMIZERS``
+    training   whether the pass is forward and backward;  optimizer  a key of ``memory.OPTIMIZERS``
     reduction  one of ``REDUCTIONS``;  memory  that a rank gathers from, if not its own
-    ids   popularity of the rows of tables that say none of their own
-    tier  below the HBM, that has all rows; None: the HBM has them
+    ids   popularity of the rows of tables that do not specify it
+    tier  below the HBM, which holds all rows; None: all are in HBM
     """
 
     reduction: str = AUTO
@@ -74,12 +74,12 @@ class Forward(PassBasis):
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
-        """Codes of the exchanges of bags that it may have: of each configuration the fastest."""
+        """Codes of possible exchanges of bags: each configuration uses the fastest."""
         kind = BY_NAME[self.reduction.replace("_", "-")]
         return exchanges_of(self.setting.backend) if kind is None else (kind,)
 
     def loads(self, work: Configs, kind: Codes) -> GpuLoads:
-        """Of tables whose bags are exchanged so (``kinds``)."""
+        """Loads of tables with these exchanges of bags (``kinds``)."""
         cuts = list(self.cuts(work, kind))
         most = reduce(np.add, (even_loads(cut, count) for cut, count in cuts))
         if self.tier is not None:
@@ -87,18 +87,18 @@ class Forward(PassBasis):
         return GpuLoads(most, all_tables(count * cut.gathered.bare_bytes for cut, count in cuts))
 
     def exchanged(self, work: Configs, kind: Codes) -> Array:
-        """``GpuLoads.most`` without look-ups and updates."""
+        """``GpuLoads.most`` without look-ups and updates: loads of exchanges only."""
         cuts = self.cuts(work, kind)
         return reduce(np.add, (even_loads(cut, count, works=False) for cut, count in cuts))
 
     def cuts(self, work: Configs, kind: Codes) -> Iterator[tuple[TableCut, Array]]:
-        """Stacks of tables cut over all GPUs, and how many there are of each [..., C]."""
+        """(tables cut over all GPUs, number of equal tables [..., C]), one stack of tables at a time."""
         return (self.cut(work, stack, kind) for stack in work.stacked)
 
     def cut(self, work: Configs, t: TableGroup, kind: Codes) -> tuple[TableCut, Array]:
-        """Equal tables, or a stack of those, cut over all GPUs; how many there are of each.
+        """(equal tables or a stack of them, cut over all GPUs; number of each).
 
-        One with fewer rows than GPUs is on every GPU, without exchange.
+        A table with fewer rows than GPUs is replicated, without exchange.
         """
         shape = np.broadcast_shapes(np.shape(t.rows), work.gpus.shape)
         sharded = np.broadcast_to(t.rows >= work.gpus, shape)
@@ -132,15 +132,15 @@ class Forward(PassBasis):
 
     @property
     def state(self) -> tuple[float, float]:
-        """State of the optimizer, for every element and for every row [bytes]."""
+        """Optimizer state (per element, per row) [bytes]."""
         return optimizer_state(self.optimizer, self.constant("optimizer_state_bytes"))
 
     def _backward(self, tables: TableShapes, samples: Array) -> Training | None:
-        """samples  of all GPUs together, of each table"""
+        """Inputs of the backward pass. samples  of all GPUs together, for each table"""
         return Training(*self.state, self.state, tables.unique_rows(samples)) if self.training else None
 
     def kinds(self, work: Configs) -> Codes:
-        """Code of the exchange of bags of each configuration: of two the faster."""
+        """Code of the exchange of bags of each configuration: the faster, if two are possible."""
         first, *others = (self.even(work, kind) for kind in self.exchanges)
         for other in others:
             faster = self._reduction_time(work, other) < self._reduction_time(work, first)
@@ -148,19 +148,19 @@ class Forward(PassBasis):
         return first
 
     def even(self, work: Configs, kind: int) -> Codes:
-        """That exchange; the flat one of GPUs that fill no whole domains, where it is by domain."""
+        """This exchange for all; the flat one if it reduces by domains and GPUs do not fill domains."""
         uneven = by_domain(kind) & (np.mod(work.gpus, self.domain(work.gpus)) > 0)
         return np.where(uneven, int(FLAT), kind)
 
     def _reduction_time(self, work: Configs, kind: Codes) -> Array:
-        """Of all exchanges after the gather, and of what is done for them [s]."""
+        """Time of all exchanges after the gather, with the kernels for them [s]."""
         times, most = self.times(work), self.exchanged(work, kind)
         gather = next(at for at, step in enumerate(times.steps) if step.always)
         after = times.steps[gather + 1 :]
         return np.asarray(sum(times.exact(step, most).time_s for step in after))
 
     def times(self, work: Configs) -> PassTimes:
-        """Of the steps on the GPUs of each configuration."""
+        """Times of the steps on the GPUs of each configuration."""
         steps = (*FORWARD, *BACKWARD) if self.training else FORWARD
         if self.tier is not None:
             steps = with_tiers(steps, ssd=self.tier.kind == SSD)
@@ -168,7 +168,7 @@ class Forward(PassBasis):
         return PassTimes(self, *of, id_bytes=work.id_bytes, digits=digits)
 
     def local_steps(self, work: Configs) -> list[TimedStep]:
-        """The same batch with all tables in one GPU's memory: their gather, and of training their update."""
+        """Steps of the same batch with all tables in one GPU's memory: gather, and for training update."""
         alone = replace(work, gpus=np.ones_like(work.gpus))
         cuts = self.cuts(alone, np.asarray(int(FLAT)))
         most = reduce(np.add, (even_loads(cut, count, exchanges=False) for cut, count in cuts))
@@ -178,7 +178,7 @@ class Forward(PassBasis):
         return [TimedStep(step, most[..., step.counted], timing) for step, timing in timings]
 
     def steps(self, work: Configs, loads: GpuLoads) -> list[TimedStep]:
-        """All steps that any configuration has, in the order in which they run."""
+        """All steps that any configuration has, in the order of execution."""
         times = self.times(work)
         used = [step for step in times.steps if step.always or loads.has(*step.resources)]
         found = list(self._with_handover(times, list(self._timed(times, used, loads))))
@@ -198,7 +198,7 @@ class Forward(PassBasis):
             yield TimedStep(STEPS["gather_pool"] if in_hbm else step, moved, timing)
 
     def _with_handover(self, times: PassTimes, steps: list[TimedStep]) -> Iterator[TimedStep]:
-        """The steps, and what the pass adds to its collectives, where that was measured."""
+        """The steps, plus what the pass adds to its collectives if that was measured."""
         yield from steps
         known = self.setting.handover
         if not known.known:
@@ -228,10 +228,10 @@ class Forward(PassBasis):
 
 
 def fullest_part(forward: Forward, work: Configs) -> float:
-    """Look-ups of the row shard with the hottest row over those of the mean one, where that is most.
+    """Look-ups of the row shard with the hottest row over the mean shard, for the most skewed table.
 
-    Of one configuration; of sets of tables those with the most look-ups are asked.
-    Limits: uniform ids -> 1;  one row for all, G GPUs -> G
+    For one configuration; for a set of tables, among the tables with most look-ups.
+    Limits: uniform ids -> 1;  all look-ups ask for one row, G GPUs -> G
     """
     gpus, batch = float(work.gpus[0]), float(work.batch[0])
     if gpus == 1:

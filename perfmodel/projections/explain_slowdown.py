@@ -1,4 +1,4 @@
-"""The headline of a projection, explained: how the times of the steps make up the slowdown."""
+"""The headline of a projection, explained: how the slowdown follows from the times of the steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perfmodel.projections.projection import Projection
 from perfmodel.units import format_count, format_ratio, format_time
 
 WHOLE = ("slowdown", "total")
-"""What may be explained besides the steps: all of them together."""
+"""What can be explained besides single steps: the slowdown, and the total."""
 
 
 Function = Callable[..., Any]
@@ -26,9 +26,9 @@ def explain_slowdown(
     parts: Function = costed,
     light: Function = Forward.light_time,
 ) -> tuple[ExplainedNumber, ...]:
-    """Each number of the headline with its equation and its operands.
+    """Each number of the headline, with its equation and operands.
 
-    whole, parts, light  what computed sum and ratio, the parts of the ratio, and the least time
+    whole, parts, light  functions that computed sum and ratio, the parts of the ratio, and the least time
     Limits: one GPU -> t = b, a slowdown of 1
     """
     ratios = _ratio(answer, whole, parts)
@@ -36,7 +36,7 @@ def explain_slowdown(
 
 
 def _ratio(answer: Projection, whole: Function, parts: Function) -> Iterator[ExplainedNumber]:
-    """The slowdown, and the samples per second that it leaves."""
+    """The slowdown, and the samples per second at that slowdown."""
     t, b = format_time(answer.time_s), format_time(answer.baseline_time_s)
     said = format_ratio(answer.slowdown)
     ratio = Equation.of(whole, "s = t / b                                             [-]")
@@ -55,7 +55,7 @@ def _ratio(answer: Projection, whole: Function, parts: Function) -> Iterator[Exp
 
 
 def _times(answer: Projection, whole: Function) -> Iterator[ExplainedNumber]:
-    """The two operands."""
+    """The two operands of the ratio."""
     total, base = answer.time_s, answer.baseline_time_s
     each = [f"{format_time(step.time_s)} {step.label}" for step in answer.steps]
     yield ExplainedNumber(
@@ -80,14 +80,14 @@ def _times(answer: Projection, whole: Function) -> Iterator[ExplainedNumber]:
 
 
 def _further(steps: tuple[StepRow, ...]) -> Iterator[str]:
-    """How the equation of a step is shown."""
+    """Lines that say how to show the equation of a step."""
     if steps:
         longest = max(steps, key=lambda step: step.time_s).name.replace("_", "-")
         yield f"explain with the name of a step shows its equation, e.g. explain {longest}"
 
 
 def _parts(answer: Projection, parts: Function) -> Iterator[ExplainedNumber]:
-    """What of the slowdown is latency, which no faster link or memory would shorten, and what is bytes."""
+    """The parts of the slowdown: latency, which no faster link or memory would shorten, and bytes."""
     floor, b = answer.totals["floor_time_s"], format_time(answer.baseline_time_s)
     latency, data = (answer.totals[f"slowdown_{name}_part"] for name in ("floor", "bytes"))
     yield ExplainedNumber(
@@ -113,7 +113,7 @@ def _parts(answer: Projection, parts: Function) -> Iterator[ExplainedNumber]:
 
 
 def _light(answer: Projection, function: Function) -> ExplainedNumber:
-    """The least slowdown that datasheet rates allow."""
+    """The least slowdown, at datasheet rates."""
     light, least = answer.totals["slowdown_light"], format_time(answer.totals["light_time_s"])
     return ExplainedNumber(
         "speed of light",
@@ -128,7 +128,7 @@ def _light(answer: Projection, function: Function) -> ExplainedNumber:
 
 
 def _band(answer: Projection) -> ExplainedNumber:
-    """The 95 % band of the slowdown: its upper end, with the sums of the steps' bands in it."""
+    """The 95 % band of the slowdown: the equation of its upper end, with sums over the steps' bands."""
     low, high = map(format_ratio, answer.band)
     sums = [
         f"{cause if cause in _IN_FORMULA else f'{cause} (errs apart, counts in C)'} "

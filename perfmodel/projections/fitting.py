@@ -1,4 +1,4 @@
-"""What a GPU of a row-wise pass holds, and the fewest GPUs whose memory it fits."""
+"""Memory that a GPU needs in a row-wise pass, and the fewest GPUs whose memory is enough."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from perfmodel.schema.tiers import SSD, UVM_CACHING
 
 Array = NDArray[np.float64]
 _ROUNDS = 64
-"""Of a search for the fewest GPUs, each at least one more; where the curve is nearly flat it gives up."""
+"""Most rounds of the search for the fewest GPUs, each adding at least one, if it hardly converges."""
 
 
 @dataclass(frozen=True)
 class GpuMemory:
-    """Bytes of a GPU's HBM of each configuration: rows, and the buffers of its largest exchange.
+    """HBM of a GPU in each configuration [bytes]: rows, and the buffers of its largest exchange.
 
-    optimizer_bytes  state of the optimizer
-    beside_bytes  of a cache, what it needs beside the rows in it (``capacity.cache_bytes``)
+    optimizer_bytes  optimizer state
+    beside_bytes  of a cache: memory beside its rows (``capacity.cache_bytes``)
     """
 
     rows_bytes: Array
@@ -35,17 +35,17 @@ class GpuMemory:
 
     @property
     def kept_bytes(self) -> Array:
-        """What is there between exchanges."""
+        """Memory in use between exchanges."""
         return self.rows_bytes + self.optimizer_bytes + self.beside_bytes
 
     @property
     def total_bytes(self) -> Array:
-        """All together."""
+        """All memory together."""
         return self.kept_bytes + self.buffer_bytes
 
 
 def gpu_memory(forward: Forward, work: Configs) -> GpuMemory:
-    """What a GPU holds. Where a library may exchange bags in two ways, the larger buffers count.
+    """Memory that a GPU needs. If a library has two possible exchanges of bags, the larger buffers count.
 
     Limits: one GPU, or every table on every GPU -> no buffers;  one memory for all -> all rows, no buffers
     """
@@ -65,7 +65,7 @@ def gpu_memory(forward: Forward, work: Configs) -> GpuMemory:
 
 
 def _cache_bytes(forward: Forward, work: Configs) -> Array:
-    """Of all caches of a GPU, slots that fill no whole set left out (``capacity.cache_bytes``).
+    """Memory of all caches of a GPU, without slots that fill no whole set (``capacity.cache_bytes``) [bytes].
 
     Limits: no cache, rows read in place -> 0
     """
@@ -83,10 +83,10 @@ def _cache_bytes(forward: Forward, work: Configs) -> Array:
 
 
 def _widest(groups: tuple[TableGroup, ...], width: Array) -> Array:
-    """Longest row of the tables of each of these widths of an element [bytes]: slots of one cache are alike.
+    """Longest row among tables with each element width [bytes]: all slots of a cache have one size.
 
-    Source: TorchRec has caches for each length only where they are prefetched or of rows on SSDs
-    Limits: one group -> 0: its own rows
+    Source: TorchRec has one cache per row length only if tables are prefetched or rows are on SSDs
+    Limits: one group -> 0: the slots fit its own rows
     """
     longest = np.zeros(np.shape(width))
     for group in groups[1:] and groups:
@@ -96,12 +96,12 @@ def _widest(groups: tuple[TableGroup, ...], width: Array) -> Array:
 
 
 def sized(forward: Forward, work: Configs, node: int) -> Configs:
-    """The configurations with the GPUs that they need, the exchange buffers counted.
+    """The configurations with the GPUs that they need, with exchange buffers.
 
     node  GPUs of a node
-    ``needed`` becomes the fewest that fit, where any do; where nobody gave a number of GPUs, that many whole
-    nodes are taken. Tables that fill the memory leave room for the buffers.
-    Limits: no number fits -> as many as the rows and the optimizer's state alone need
+    ``needed`` becomes the fewest GPUs that fit, if any number does; if the user gave no number, that many in
+    whole nodes are used. Tables that fill the memory leave enough for the buffers.
+    Limits: no number fits -> as many as the rows and the optimizer state alone need
     """
     if work.filled:
         return _filled(forward, work)
@@ -115,9 +115,9 @@ def sized(forward: Forward, work: Configs, node: int) -> Configs:
 
 
 def _filled(forward: Forward, work: Configs) -> Configs:
-    """Equal tables that fill, with the optimizer's state, what the buffers leave.
+    """Equal tables that fill, with their optimizer state, the memory left by the buffers.
 
-    Limits: buffers fill all of it -> as without them
+    Limits: buffers fill all of it -> as without buffers
     """
     (group,), held = work.groups, gpu_memory(forward, work)
     left = (1 - held.buffer_bytes / work.usable_bytes) / (1 + held.optimizer_bytes / held.rows_bytes)
@@ -127,12 +127,12 @@ def _filled(forward: Forward, work: Configs) -> Configs:
 
 
 def fewest(forward: Forward, work: Configs, node: int) -> Array:
-    """The fewest GPUs that hold rows and buffers, by steps from below.
+    """The fewest GPUs that hold rows and buffers, by a fixed-point iteration from below.
 
         n <- ceil(S(n) / (U - b(n')) ), n' = n in whole nodes
 
-    S  bytes of sharded tables;  b  buffers, which grow with n: the steps end at the least n that fits. Where
-    the buffers alone fill U there is none.
+    S  bytes of sharded tables;  b  buffers, which grow with n: the iteration ends at the least n that fits,
+    or there is none if the buffers alone fill U.
     """
     needed = np.array(work.needed, dtype=np.float64)
     open_ = np.ones(needed.shape, dtype=bool)

@@ -1,4 +1,4 @@
-"""Projection of many configurations: arrays in, arrays out, in chunks on all cores."""
+"""Projection of many configurations at once: arrays in, arrays out, in chunks on all cores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Grid:
-    """Everything about many configurations, one array element each."""
+    """Results for many configurations, arrays with one element each."""
 
     columns: dict[str, NDArray[Any]]
     step_names: tuple[str, ...]
@@ -52,7 +52,7 @@ def project_grid(forward: Forward, work: Configs) -> Grid:
     """
     if len(work) <= CHUNK:
         return costed(forward, work).grid
-    order = np.argsort(work.gpus, kind="stable")  # a chunk has few numbers of GPUs: few curves of collectives
+    order = np.argsort(work.gpus, kind="stable")  # a chunk has few numbers of GPUs: few curves
     spans = [order[at : at + CHUNK] for at in range(0, len(work), CHUNK)]
 
     def part(span: Ints) -> Grid:
@@ -70,14 +70,14 @@ def project_grid(forward: Forward, work: Configs) -> Grid:
 
 
 def _mapped(function: Callable[[Ints], Grid], spans: list[Ints]) -> Iterator[Grid]:
-    """Results in order; several threads (numpy releases the lock)."""
+    """Results in order, computed by several threads (numpy releases the lock)."""
     with ThreadPoolExecutor(min(len(spans), os.cpu_count() or 1)) as pool:
         yield from pool.map(function, spans)
 
 
 @dataclass(frozen=True)
 class CostedGrid:
-    """Configurations with the times that their columns are made of."""
+    """Configurations with the times from which their columns are computed."""
 
     grid: Grid
     base: tuple[TimedStep, ...]
@@ -86,7 +86,7 @@ class CostedGrid:
 
 @np.errstate(all="ignore")
 def costed(forward: Forward, work: Configs) -> CostedGrid:
-    """Cost some configurations; values so extreme that a time is no number any more are refused."""
+    """Cost some configurations; refuses values so extreme that a time is not finite."""
     loads = forward.loads(work, forward.kinds(work))
     base, steps = forward.local_steps(work), forward.steps(work, loads)
     total = totals(base, steps, own_rate=forward.memory is not None)
@@ -121,13 +121,13 @@ def costed(forward: Forward, work: Configs) -> CostedGrid:
 
 
 def causes_of(steps: Iterable[TimedStep]) -> dict[str, Times]:
-    """Low, centre and high of steps that err together, added up, by the cause [s]."""
+    """(low, centre, high) sums of steps that err together, by cause of error [s]."""
     timed = ((each.step.cause, each.timing) for each in steps)
     return added_by_cause((cause, (t.low_s, t.time_s, t.high_s)) for cause, t in timed)
 
 
 def slowdown_band(causes: Mapping[str, Times], local: Mapping[str, Times]) -> tuple[Any, Any]:
-    """Of a pass over the local pass, by what errs together in each (``bands.slowdown_band``)."""
+    """Band of the slowdown, from the causes of error in both passes (``bands.slowdown_band``)."""
     nothing = tuple(0.0 * time for time in next(iter(local.values())))
     apart = bands.sum_band(nothing, *(times for cause, times in causes.items() if cause not in local))
     return bands.slowdown_band(apart, *((causes.get(cause, nothing), own) for cause, own in local.items()))
@@ -138,8 +138,8 @@ def totals(
 ) -> dict[str, NDArray[Any]]:
     """Sum of the steps, its band, and the slowdown with its band (see ``bands.slowdown_band``).
 
-    own_rate  the pass gathers from a memory of its own, whose assumed rate errs apart from the baseline's:
-              the slowdown then has the kernels' error once, instead of an error that cancels
+    own_rate  whether the pass gathers from its own memory, whose assumed rate errs independently of the
+              baseline's: the kernels' errors then do not cancel in the slowdown
     """
     causes, its_causes = causes_of(steps), causes_of(base)
     least, time, most = bands.sum_band(*causes.values())
@@ -164,7 +164,7 @@ def totals(
 
 
 def _main(steps: Sequence[TimedStep], time: Array) -> Codes:
-    """Rank of the weakest evidence that much of the time rests on. Source: ``Evidence.main``"""
+    """Rank of the weakest evidence behind a large share of the time. Source: ``Evidence.main``"""
     rests: dict[int, Array] = {}
     for step in steps:
         ranks, seconds = step.timing.evidence, step.timing.time_s

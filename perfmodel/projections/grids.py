@@ -1,4 +1,4 @@
-"""Grids of configurations: products of axes, which of them are possible, and the two grids of the paper."""
+"""Grids of configurations: products of axes, their feasible points, and the two grids of the paper."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Columns = dict[str, NDArray[Any]]
 
 
 def product(**axes: Iterable[float]) -> Columns:
-    """All combinations of the axes, the last varying fastest; one flat array an axis.
+    """All combinations of the axes, the last varying fastest; one flat array per axis.
 
-    Limits: one value an axis -> one configuration; sizes 2 and 3 -> 6 configurations
+    Limits: one value per axis -> one configuration; sizes 2 and 3 -> 6 configurations
     """
     values = [np.asarray(list(axis), dtype=np.float64) for axis in axes.values()]
     mesh = np.meshgrid(*values, indexing="ij")
@@ -32,9 +32,9 @@ def feasible(
     gpus_per_node: int | None = None,
     **values: Any,
 ) -> NDArray[np.bool_]:
-    """Which points of a grid can be projected: rows fit the memory, and every GPU gets a row of each table.
+    """Which points of a grid are feasible: rows fit the memory, and every GPU gets a row of each table.
 
-    values  what the grid does not vary (dtype, ...)
+    values  fixed values of the grid (dtype, ...)
     Limits: 10 TB on 64 GPUs of 80 GB -> False, on 128 -> True
     """
     return inputs.feasible({**values, **columns}, machine, reserve, gpus_per_node or machine.gpus_per_node)

@@ -1,4 +1,4 @@
-"""What it would hide to send the ids of the next batch during this one, as TorchRec's pipelines do."""
+"""Time that sending the ids of the next batch during this one would hide, as TorchRec's pipelines do."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _NEXT = "next "
 
 @dataclass(frozen=True)
 class IdsAhead:
-    """Batches that follow one another, the ids of the next sent during this one.
+    """Consecutive batches, with the ids of the next batch sent during this one.
 
-    ids_s     of all that comes before the look-up: sorting the ids, and their exchanges
-    step_s    from one batch to the next;  hidden_s  less than one batch after the other
-    hidden_s is what kernels and exchanges of the tables alone hide: two collectives share the links. Behind
-    dense layers of ``ids_s`` or more all of the ids are hidden.
+    ids_s     time of all steps before the look-up: sorting the ids, and their exchanges
+    step_s    from one batch to the next;  hidden_s  time saved, against batches one after the other
+    Kernels and exchanges of the tables alone hide hidden_s: two collectives share the links. Dense layers of
+    at least ``ids_s`` would hide all of it.
     """
 
     ids_s: float
@@ -27,14 +27,14 @@ class IdsAhead:
     hidden_s: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers, for JSON."""
+        """Plain values for JSON."""
         return vars(self)
 
 
 def ids_ahead(steps: Sequence[StepRow]) -> IdsAhead | None:
-    """Of the steps of a pass, one after the other.
+    """From the steps of a pass, in order.
 
-    Limits: no ids are exchanged, or no look-up follows them -> None
+    Limits: no exchange of ids, or no look-up after it -> None
     """
     names = [row.name for row in steps]
     first = names.index("gather_pool") if "gather_pool" in names else 0

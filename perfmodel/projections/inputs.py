@@ -1,4 +1,4 @@
-"""What is asked: table sizes, batches, poolings ... of any number of configurations, checked."""
+"""The question: table sizes, batches, poolings ... for any number of configurations, checked."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ DEFAULTS: dict[str, Any] = {
 """The default configuration: one table, 1024 samples per GPU, 128-byte rows."""
 
 DEFAULT_RESERVE = 0.15
-"""Part of a GPU's memory for CUDA, NCCL and dense layers; TorchRec's planner keeps as much."""
+"""Share of a GPU's memory for CUDA, NCCL and dense layers; the same as in TorchRec's planner."""
 
 CHUNK = 65_536
-"""Configurations costed at a time: small enough for the caches, large enough that Python does not matter."""
+"""Configurations per chunk: few enough for the caches, enough to make Python's overhead negligible."""
 
 _WHOLE = ("gpus", "batch", "table_count", "dim")
-_STACK = 2**16  # tables times configurations that are costed at a time
+_STACK = 2**16  # tables times configurations per chunk
 
 
 @dataclass(frozen=True)
 class TableGroup:
-    """Equal tables: how many, and what each looks like (scalars, or one value a configuration).
+    """Equal tables: how many, and their shape (scalars, or one value per configuration).
 
-    ids  popularity of the rows of each of the stacked tables; None: what is asked of all
+    ids  popularity of the rows of each stacked table; None: the popularity given for all tables
     weight_bytes  of the weight of an id; 0: bags are not weighted
     """
 
@@ -61,26 +61,26 @@ class TableGroup:
 
     @property
     def plain(self) -> bool:
-        """Whether its ids are those that are asked of all tables, without weights."""
+        """Whether its ids have the popularity given for all tables, without weights."""
         return not self.weight_bytes.any() and set(self.ids) == {None}
 
     def part(self, span: slice | NDArray[np.int64]) -> TableGroup:
-        """The same for some of the configurations."""
+        """The same tables for some of the configurations."""
         return TableGroup(self.ids, *[a[span] if a.ndim else a for a in columns_of(self)])
 
 
 columns_of = attrgetter("count", "rows", "dim", "pooling", "element_bytes", "weight_bytes")
-"""Numbers of a ``TableGroup``."""
+"""The numeric fields of a ``TableGroup``."""
 
 
 def all_tables(stacks: Iterable[Array]) -> Array:
-    """Of stacks of tables [T, C], or of equal tables [C], all of them together [C]."""
+    """Sums over tables: of stacks [T, C], or of equal tables [C], to [C]."""
     return np.asarray(sum(each.sum(axis=0) if np.ndim(each) > 1 else each for each in stacks))
 
 
 @dataclass(frozen=True)
 class Configs:
-    """Configurations, one an element: what every GPU does, and over how many.
+    """Configurations, one per element: the work of every GPU, and the number of GPUs.
 
     table_bytes  of all tables;  gpus  [-];  needed  the fewest GPUs that hold the rows [-]
     batch        samples of one GPU [-];  id_bytes  of one id
@@ -94,32 +94,32 @@ class Configs:
     groups: tuple[TableGroup, ...]
     given_gpus: bool
     filled: bool = False  # no table size was given: the tables fill the memory
-    usable_bytes: float = np.inf  # of a GPU: what tables and exchanges may use
-    cached: Array | None = None  # share of the rows in HBM, where all of them are in a tier below it
-    reserve: float = 0.0  # of the memory of GPUs and hosts: what tables may not use
+    usable_bytes: float = np.inf  # memory of a GPU for tables and exchanges
+    cached: Array | None = None  # share of the rows in HBM, if all of them are in a tier below it
+    reserve: float = 0.0  # share of GPU and host memory that tables may not use
 
     def __len__(self) -> int:
         return self.gpus.size
 
     @cached_property
     def all_rows(self) -> Array:
-        """Rows of all tables together, of each configuration or of all."""
+        """Rows of all tables together, per configuration or for all."""
         return all_tables([group.count * group.rows for group in self.stacked])
 
     @cached_property
     def table_count(self) -> Array:
-        """All tables together, of each configuration or of all."""
+        """Number of tables, per configuration or for all."""
         return all_tables([group.count for group in self.stacked])
 
     def ids_words(self, usual: Distribution) -> str:
-        """Names of the distributions of ids; of tables that say none of their own the usual."""
+        """Names of the distributions of ids; ``usual`` applies to tables that specify none."""
         return ", ".join(dict.fromkeys((law or usual).name for group in self.groups for law in group.ids))
 
     @cached_property
     def stacked(self) -> tuple[TableGroup, ...]:
-        """The groups on a first axis, [T, 1], as many at a time as fit the caches beside the configurations.
+        """The groups stacked on a first axis, [T, 1], in chunks that fit the caches.
 
-        Limits: one group, or groups of which each configuration has its own values -> as they are
+        Limits: one group, or groups with different values per configuration -> unchanged
         """
         if len(self.groups) == 1 or any([group.rows.ndim for group in self.groups]):
             return self.groups
@@ -191,7 +191,7 @@ def _shown(value: float) -> str:
 
 
 def _element_bytes(value: Any) -> Array:
-    """Bytes an element of a dtype name, of an array of names, or of a pandas column."""
+    """Bytes per element for a dtype name, an array of names, or a pandas column."""
     if isinstance(value, str):
         names, codes = [value], np.zeros((), dtype=np.intp)
     else:
@@ -201,7 +201,7 @@ def _element_bytes(value: Any) -> Array:
 
 
 def equal_tables(values: Mapping[str, Any], machine: Machine, reserve: float, node: int) -> Configs:
-    """Configurations whose tables are all alike; sizes and GPUs follow from one another."""
+    """Configurations with equal tables; a missing table size or number of GPUs follows from the other."""
     a, needed, gpus, row_bytes = _sized(values, machine, reserve, node)
     _check_fit(a["table_bytes"], gpus, needed, machine, reserve)
     _check_rows(a["table_bytes"] / (a["table_count"] * row_bytes), gpus, row_bytes)
@@ -212,9 +212,9 @@ def equal_tables(values: Mapping[str, Any], machine: Machine, reserve: float, no
 
 
 def feasible(values: Mapping[str, Any], machine: Machine, reserve: float, node: int) -> NDArray[np.bool_]:
-    """Which configurations of equal tables can be projected: their rows fit their GPUs, and each gets a row.
+    """Which configurations of equal tables are feasible: rows fit the GPUs, and each GPU gets a row.
 
-    Limits: values that no configuration may have (0, text) -> BadInputError
+    Limits: values that are never valid (0, text) -> BadInputError
     """
     a, needed, gpus, row_bytes = _sized(values, machine, reserve, node)
     rows = a["table_bytes"] / (a["table_count"] * row_bytes)
@@ -225,7 +225,7 @@ def feasible(values: Mapping[str, Any], machine: Machine, reserve: float, node: 
 def _sized(
     values: Mapping[str, Any], machine: Machine, reserve: float, node: int
 ) -> tuple[dict[str, Array], Array, Array, Array]:
-    """The values as arrays with the table size; the GPUs needed, the GPUs used, and the bytes of a row."""
+    """(values as arrays with the table size, GPUs needed, GPUs used, bytes of a row)."""
     a = shaped({**DEFAULTS, **{k: v for k, v in values.items() if v is not None}})
     usable = _usable(machine, reserve)
     if "table_bytes" not in a:
@@ -234,7 +234,7 @@ def _sized(
                 "neither a table size nor a number of GPUs is given.", "give --table-size or --gpus."
             )
         a["table_bytes"] = a["gpus"] * usable
-    with np.errstate(all="ignore"):  # what overflows is refused by name: too many GPUs, too few rows
+    with np.errstate(all="ignore"):  # overflow is refused by name: too many GPUs, too few rows
         needed = sharding.gpus_needed(a["table_bytes"], machine.value("hbm_bytes"), reserve)
         gpus = a["gpus"] if "gpus" in a else sharding.whole_nodes(needed, np.float64(node))
     return a, needed, gpus, a["dim"] * a["dtype"]
@@ -243,7 +243,7 @@ def _sized(
 def table_set(
     tables: TableSet, values: Mapping[str, Any], machine: Machine, reserve: float, node: int
 ) -> Configs:
-    """Configurations of a set of unlike tables: only batch, ids and GPUs vary."""
+    """Configurations of a set of different tables: only batch, ids and GPUs vary."""
     free = {name: values.get(name) for name in ("batch", "gpus", "id_bytes")}
     fixed = [
         n for n in ("table_bytes", "table_count", "dim", "pooling", "dtype") if values.get(n) is not None
@@ -284,11 +284,11 @@ def _usable(machine: Machine, reserve: float) -> float:
 
 
 class TooFewGpusError(BadInputError):
-    """The rows alone are more than the GPUs hold."""
+    """The rows alone exceed the memory of the GPUs."""
 
 
 def _check_fit(table_bytes: Array, gpus: Array, needed: Array, machine: Machine, reserve: float) -> None:
-    """Refuse rows that no memory holds; what leaves no room for exchanges or the reserve is said later."""
+    """Refuse rows that no memory holds; missing memory for exchanges or the reserve is reported later."""
     usable, hbm = _usable(machine, reserve), machine.value("hbm_bytes")
     if (needed > MOST_GPUS).any():
         at = int(np.argmax(needed > MOST_GPUS))

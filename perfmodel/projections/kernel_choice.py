@@ -1,4 +1,4 @@
-"""The same question with the look-up kernels of other libraries."""
+"""The same question answered with the look-up kernels of other libraries."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from perfmodel.projections.projection import Projection
 
 @dataclass(frozen=True)
 class OtherKernels:
-    """What an answer is with the kernels of another implementation: slowdown, and both times [s]."""
+    """The answer with the kernels of another implementation: slowdown, and both times [s]."""
 
     implementation: str
     slowdown: float
@@ -22,9 +22,9 @@ class OtherKernels:
 
 
 def other_kernels(p: Projection) -> Iterator[OtherKernels]:
-    """The answer with each other implementation whose kernels were timed here, or published.
+    """The answer with each other implementation whose kernels were timed on this machine, or published.
 
-    Limits: none -> nothing
+    Limits: none -> empty
     """
     s = p.setting
     machine = p.question.machine if p.question is not None else s.machine

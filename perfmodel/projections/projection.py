@@ -1,4 +1,4 @@
-"""One configuration in full: where the time goes, how sure that is, and how the number of GPUs came about."""
+"""One configuration in full: time by step, its evidence, and how the number of GPUs was determined."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from perfmodel.units import counted, format_bytes, format_count, format_fraction
 if TYPE_CHECKING:
     import pandas as pd
 
-_UNEVEN = 1.5  # look-ups of the fullest row shard over the mean: from there on it is said
+_UNEVEN = 1.5  # look-ups of the fullest row shard over the mean, above which a note says so
 _MANY = 1000
-"""Times from which on their digits are grouped: 1 250, not 1.25e+03."""
+"""Times from which digits are grouped: 1 250, not 1.25e+03."""
 _SMALLEST_CROSSOVER, _LARGEST_CROSSOVER, _CROSSOVER_POINTS = 128.0, 2.0**32, 201
 
 
 @dataclass(frozen=True)
 class GpuCount:
-    """How the number of GPUs came about; sizes in bytes, ``reserve`` a share of the memory."""
+    """How the number of GPUs was determined; sizes in bytes, ``reserve`` a share of the memory."""
 
     gpus: int
-    needed: int  # the fewest for row-wise with its buffers; fewer where another sharding fits fewer
+    needed: int  # fewest for row-wise with its buffers; another sharding may fit fewer
     rule: str  # in words
     table_bytes: float
     hbm_bytes: float
@@ -49,24 +49,24 @@ class GpuCount:
     reserve: float
     gpus_per_node: int
     shard_bytes: float
-    rows_bytes: float = 0.0  # of a GPU: its part of the tables that are cut, and whole ones
-    optimizer_bytes: float = 0.0  # of a GPU: state of the optimizer
-    state_bytes: float = 0.0  # of the optimizer, of all tables
-    buffer_bytes: float = 0.0  # of its largest exchange
+    rows_bytes: float = 0.0  # of a GPU: its part of the sharded tables, and replicated tables
+    optimizer_bytes: float = 0.0  # optimizer state of a GPU
+    state_bytes: float = 0.0  # optimizer state of all tables
+    buffer_bytes: float = 0.0  # of a GPU's largest exchange
     fits: bool = True  # whether both are within the usable memory
-    tier: str = ""  # below the HBM, that holds all rows: host memory, SSDs
-    tier_bytes: float = 0.0  # of a node
-    tier_usable_bytes: float = 0.0  # of these: what tables may use
-    cache_beside_bytes: float = 0.0  # of a GPU: what its cache needs beside the rows in it
+    tier: str = ""  # below the HBM, holding all rows: host memory, SSDs
+    tier_bytes: float = 0.0  # capacity of a node
+    tier_usable_bytes: float = 0.0  # part of it that tables may use
+    cache_beside_bytes: float = 0.0  # of a GPU: memory of its cache beside the rows
 
     @property
     def memory_bytes(self) -> float:
-        """What a GPU needs."""
+        """Memory that a GPU needs [bytes]."""
         return self.rows_bytes + self.optimizer_bytes + self.cache_beside_bytes + self.buffer_bytes
 
     @property
     def for_rows(self) -> int:
-        """GPUs that the rows and the optimizer's state alone need: no sharding fits fewer."""
+        """GPUs that the rows and the optimizer state alone need: no sharding fits fewer."""
         return int(sharding.gpus_needed(self.table_bytes + self.state_bytes, self.usable_bytes, 0.0))
 
     def memory_words(self, form: str = "{}: {}") -> str:
@@ -99,7 +99,7 @@ class GpuCount:
         return f"{size} ÷ {usable} = {times}  →  {format_count(self.gpus)} ({self.rule})"
 
     def _of_nodes(self, size: str) -> str:
-        """``10 TB ÷ 1.70 TB of host memory per node (85.0 % of 2 TB) = 5.88  →  48 (whole nodes of 8)``."""
+        """Words such as ``10 TB ÷ 1.70 TB of host memory per node (85.0 % of 2 TB) = 5.88  →  48``."""
         room = self.tier_usable_bytes
         each, ratio = format_bytes(room, binary=False), self.table_bytes / room
         kept = ""
@@ -112,7 +112,7 @@ class GpuCount:
         return f"{size} ÷ {each} of {self.tier} per node{kept} = {ratio:.3g}{cache}  →  {where} ({rule})"
 
     def _of_cache(self, nodes: float) -> str:
-        """What the cache needs, where that and not the tier is why there are more GPUs than one or a node."""
+        """Memory of the cache, in words, if the cache determines the number of GPUs and not the tier."""
         alone = 1 if nodes <= 1 else math.ceil(nodes) * self.gpus_per_node
         cache_bytes = self.gpus * (self.rows_bytes + self.cache_beside_bytes)
         if self.gpus <= alone or cache_bytes <= alone * self.usable_bytes:
@@ -123,7 +123,7 @@ class GpuCount:
 
 @dataclass(frozen=True)
 class Projection:
-    """The answer for one configuration, with everything that explains it."""
+    """The answer for one configuration, with all that explains it."""
 
     setting: Setting
     forward: Forward
@@ -132,8 +132,8 @@ class Projection:
     steps: tuple[StepRow, ...]
     totals: dict[str, float]  # the columns of ``project_grid``
     evidence: Evidence
-    baseline_evidence: Evidence  # of the time of the same batch in local memory
-    local: dict[str, Times]  # that time [s], by what errs together
+    baseline_evidence: Evidence  # of the baseline: the same batch in local memory
+    local: dict[str, Times]  # time of the baseline [s], by cause of error
     clocks: tuple[Clock, ...]
     calibrations: tuple[str, ...]
     notes: tuple[str, ...]
@@ -157,7 +157,7 @@ class Projection:
 
     @property
     def loads(self) -> GpuLoads:
-        """What each GPU has to do."""
+        """Loads of each GPU."""
         return self.forward.loads(self.work, self.forward.kinds(self.work))
 
     @property
@@ -167,7 +167,7 @@ class Projection:
 
     @property
     def slowdown(self) -> float:
-        """Time over that of the same batch in local memory."""
+        """Time over the baseline's, the same batch in local memory [-]."""
         return self.totals["slowdown"]
 
     @property
@@ -186,7 +186,7 @@ class Projection:
         return self.totals["baseline_time_s"]
 
     def evidence_shares(self) -> dict[Evidence, float]:
-        """Share of the time of each evidence class, strongest first."""
+        """Share of the time by evidence class, strongest first."""
         return evidence_shares(self.steps)
 
     @property
@@ -201,7 +201,7 @@ class Projection:
         return pd.DataFrame([step.to_dict() for step in self.steps])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words, for JSON."""
+        """Plain values for JSON."""
         asked = self.question.to_dict() if self.question else {}
         totals: dict[str, Any] = {
             k: v for k, v in self.totals.items() if not k.endswith("_time_s") or k in _KEPT_TIMES
@@ -234,12 +234,12 @@ _RANKS = ("evidence", "main_evidence")
 
 
 def projections(forward: Forward, work: Configs, reserve: float, found: CostedGrid) -> list[Projection]:
-    """The projection of each configuration; ``found`` is what they were costed at."""
+    """The projection of each configuration; ``found`` has their costs."""
     return [projection_at(forward, work, reserve, found, at) for at in range(len(work))]
 
 
 def projection_at(forward: Forward, many: Configs, reserve: float, found: CostedGrid, at: int) -> Projection:
-    """The configuration at a position."""
+    """The projection of the configuration at a position."""
     setting, work, columns = forward.setting, many.part(slice(at, at + 1)), found.grid.columns
     totals = {name: float(values[at]) for name, values in columns.items() if name not in _RANKS}
     steps = tuple(_rows(forward, found.steps, at, totals["time_s"]))
@@ -267,7 +267,7 @@ def projection_at(forward: Forward, many: Configs, reserve: float, found: Costed
 
 
 def _rows(forward: Forward, steps: Iterable[TimedStep], at: int, total_s: float) -> Iterator[StepRow]:
-    """The steps of one of the configurations that were costed."""
+    """The steps of one configuration as rows of an answer."""
     for step in steps:
         t = step.timing
         time = float(t.time_s[at])
@@ -317,7 +317,7 @@ def _gpu_count(forward: Forward, work: Configs, reserve: float) -> GpuCount:
 
 
 def _too_much(count: GpuCount, forward: Forward, work: Configs) -> Iterator[str]:
-    """What does not fit, and what would."""
+    """Lines that say what does not fit, and what would."""
     if count.fits:
         return
     room = count.usable_bytes - (count.memory_bytes - count.buffer_bytes)

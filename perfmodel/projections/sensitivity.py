@@ -1,4 +1,4 @@
-"""What would change the answer, and what to measure next to be surer of it."""
+"""Changes that would affect the answer, and the next measurement that would narrow its band."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from perfmodel.typed_sizes import is_binary
 from perfmodel.units import format_bytes, format_rate, format_ratio
 
 WELL_KNOWN = Evidence.INTERPOLATED
-"""Evidence up to which a number needs no new measurement."""
+"""Evidence from which on a number needs no new measurement."""
 
 _WORTH_MEASURING = 0.01
 _WORTH_SAYING = 0.02
@@ -34,7 +34,7 @@ _MORE_SAMPLES = 4
 
 @dataclass(frozen=True)
 class Change:
-    """Something else to ask: in words, the option that asks it, and the configuration that it asks."""
+    """A changed question: in words, the option that makes it, and its configuration."""
 
     label: str
     option: str
@@ -44,7 +44,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """One change and the slowdown that it leaves [-]: before, after, and the band of that (low, high)."""
+    """A change and its effect on the slowdown [-]: before, after, and the band of the latter (low, high)."""
 
     label: str
     option: str  # the option that makes the change
@@ -58,12 +58,12 @@ class Sensitivity:
 
 
 Answered = Callable[[Projection, Change], Sensitivity | None]
-"""What a change leaves; None where no calibration covers it, or it does not fit."""
+"""Computes the effect of a change; None if no calibration covers it, or it does not fit."""
 
 
 @dataclass(frozen=True)
 class Swing:
-    """One value of the machine halved and doubled, and the slowdowns that it leaves.
+    """One machine value halved and doubled, with the resulting slowdowns.
 
     value  in the SI unit of the machine's ``key``;  halved, doubled  slowdowns [-]
     """
@@ -76,30 +76,30 @@ class Swing:
 
     @property
     def reach(self) -> float:
-        """Larger of the two slowdowns over the smaller."""
+        """Larger of the two slowdowns over the smaller [-]."""
         return max(self.halved, self.doubled) / min(self.halved, self.doubled)
 
 
 @dataclass(frozen=True)
 class NextExperiment:
-    """The cheapest measurement that replaces numbers that were not measured here."""
+    """The cheapest measurement that replaces numbers not measured on this machine."""
 
-    share: float  # of the time that rests on them
-    band_share: float  # of the width of the answer's band that is theirs
-    numbers: int  # how many distinct measurements
+    share: float  # of the time that depends on them
+    band_share: float  # of the width of the answer's band that is due to them
+    numbers: int  # number of distinct measurements
     only: tuple[str, ...]  # what to measure, as backend:operation
     nodes: int  # least number of nodes
-    where: str  # on what, in words
-    least_bytes: float | None = None  # messages that are missing; None of kernels
+    where: str  # the hardware needed, in words
+    least_bytes: float | None = None  # missing messages; None for kernels
     most_bytes: float | None = None
-    sizes_alone: bool = False  # these groups were measured: other sizes of them are missing
+    sizes_alone: bool = False  # these groups were measured, and only other sizes are missing
 
 
 def sensitivities(p: Projection) -> tuple[Sensitivity, ...]:
-    """The changes worth knowing for this projection, each computed in full; none on one GPU.
+    """The most useful changes for this projection, each computed in full; none on one GPU.
 
-    Those that help by at least 2 %; of the other exchanges only the best; the appliance always.
-    Limits: one GPU that holds all rows -> nothing to change
+    Changes that gain at least 2 %; of the other exchanges only the best; the appliance always.
+    Limits: one GPU that holds all rows -> empty
     """
     below = _helping(p, _below(p))
     if p.gpus == 1:
@@ -109,18 +109,18 @@ def sensitivities(p: Projection) -> tuple[Sensitivity, ...]:
 
 
 def of_hardware(p: Projection, answered: Answered) -> tuple[Sensitivity, ...]:
-    """The changes of links, library and batch, whatever the sharding. answered  computes one"""
+    """Changes of links, library and batch, which apply to any sharding. answered  computes the effect"""
     links = (*_helping(p, _hardware(p), answered), *_helping(p, _libraries(p), answered))
     return (*links, *_batch(p, answered))
 
 
 def swings(p: Projection) -> tuple[Swing, ...]:
-    """The slowdown with each rate and floor of the machine halved and doubled, the largest reach first.
+    """The slowdown with each rate and floor of the machine halved and doubled, largest reach first.
 
-    Local memory is the same machine: a value that both sides need moves both. The datasheet's rate of the
-    memory is left out: the rates of the kernels that follow it are there.
-    Limits: one GPU without a tier -> none;  a value that moves the slowdown by less than 2 %, or that no
-    calibration covers when it is changed -> left out
+    Local memory is on the same machine: a value that both sides use changes both. The memory's datasheet rate
+    is left out, because the kernel rates that follow it are listed.
+    Limits: one GPU without a tier -> none;  a value that changes the slowdown by less than 2 %, or that no
+    calibration covers when changed -> left out
     """
     if p.gpus == 1 and p.forward.tier is None:
         return ()
@@ -148,13 +148,13 @@ def _answers(p: Projection, changes: Iterable[Change], answered: Answered) -> It
 
 
 def row_wise(p: Projection, change: Change) -> Sensitivity | None:
-    """What a change leaves of a row-wise pass, or of one memory."""
+    """Effect of a change on a row-wise pass, or on one memory."""
     try:
         columns = project_grid(change.forward, change.work).columns
     except NoCalibrationError:
         return None
     if p.gpu_count.fits and not columns["fits"][0] and not p.work.filled:
-        return None  # tables that fill the memory would be cut
+        return None  # tables that fill the memory would become smaller
     keys = ("slowdown", "slowdown_low", "slowdown_high", "time_s")
     after, low, high, time = (float(columns[key][0]) for key in keys)
     evidence = Evidence.from_rank(int(columns["evidence"][0]))
@@ -162,12 +162,12 @@ def row_wise(p: Projection, change: Change) -> Sensitivity | None:
 
 
 def _exchanges(p: Projection) -> Iterator[Change]:
-    """Other ways to turn partial bags into bags."""
+    """Changes to other ways of reducing partial bags."""
     if p.forward.reduction != AUTO:
         return
     domain = float(p.forward.domain(p.work.gpus)[0])
     bags = next((s for s in p.steps if s.name.endswith("_bags")), None)
-    if bags is None:  # every GPU holds every table
+    if bags is None:  # every table is replicated
         return
     flat = bags.collective.replace("_", "-").removesuffix(" or all-to-all")
     if 1 < domain < p.gpus and p.gpus % domain == 0:
@@ -179,7 +179,7 @@ def _exchanges(p: Projection) -> Iterator[Change]:
 
 
 def _hardware(p: Projection) -> Iterator[Change]:
-    """Twice the network, other switches, twice the scale-up link, and one domain of it for all."""
+    """Changes to twice the network, other switches, twice the scale-up link, and one domain for all."""
     machine, domain = p.setting.machine, int(p.forward.domain(p.work.gpus)[0])
     several = domain < p.gpus and not p.setting.one_domain
     if several:
@@ -199,11 +199,11 @@ def _hardware(p: Projection) -> Iterator[Change]:
 
 
 def _below(p: Projection) -> Iterator[Change]:
-    """Of a tier below the HBM: prefetch, twice its link, twice its reads."""
+    """Changes of a tier below the HBM: prefetch, twice its link, twice its reads."""
     tier, machine = p.forward.tier, p.setting.machine
     if tier is None:
         return
-    if tier.kind != UVM and not tier.prefetch and tier.policy != LFU:  # FBGEMM fills no LFU cache ahead
+    if tier.kind != UVM and not tier.prefetch and tier.policy != LFU:  # FBGEMM prefetches into no LFU cache
         ahead = replace(tier, prefetch=True)
         label = "the next batch's rows fetched while this one runs"
         yield Change(label, f"--tier {ahead}", replace(p.forward, tier=ahead), p.work)
@@ -216,7 +216,7 @@ def _below(p: Projection) -> Iterator[Change]:
 
 
 def _doubled(p: Projection, name: str, key: str) -> Iterator[Change]:
-    """Twice a rate of the links."""
+    """Change to twice a rate of the links."""
     rate = p.setting.machine.value(key)
     label = f"{name} {format_rate(rate)} → {format_rate(2 * rate)} per GPU"
     yield from _changed(p, label, {key: 2 * rate}, f"{key}={exact_text(2 * rate, 'byte/s')}")
@@ -225,14 +225,14 @@ def _doubled(p: Projection, name: str, key: str) -> Iterator[Change]:
 def _changed(p: Projection, label: str, values: dict[str, float | str], text: str) -> Iterator[Change]:
     s = p.setting
     machine = s.machine.with_overrides(values)
-    said = s.kernels is None and "gather_bytes_per_s" in values  # whose kernels the rate is of is known
+    said = s.kernels is None and "gather_bytes_per_s" in values  # known whose kernels have that rate
     kernels = None if said else s.asked_kernels
     setting = load_setting(machine, s.backend, s.clock, s.scenario, s.calibration, kernels=kernels)
     yield Change(label, f"--set {text}", replace(p.forward, setting=setting), p.work)
 
 
 def _libraries(p: Projection) -> Iterator[Change]:
-    """The faster library for each step, where a second one is known for this machine."""
+    """Change to the faster library for each step, if this machine has calibrations of two."""
     s = p.setting
     if s.backend == BEST or s.calibration is not None:
         return
@@ -246,9 +246,9 @@ def _libraries(p: Projection) -> Iterator[Change]:
 
 
 def _batch(p: Projection, answered: Answered) -> Iterator[Sensitivity]:
-    """More samples at a time, where the latency of communication takes most of the time.
+    """Changes to more samples per batch, if latency is most of the communication time.
 
-    It is the samples per second that this helps, so they are in the label.
+    The gain is in samples per second, which the label therefore states.
     """
     links = [step for step in p.steps if step.collective]
     latency = sum(step.floor_s for step in links)
@@ -264,7 +264,7 @@ def _batch(p: Projection, answered: Answered) -> Iterator[Sensitivity]:
 
 
 def _appliance(p: Projection) -> Iterator[Change]:
-    """One local memory that holds the tables."""
+    """Change to one local memory that holds the tables."""
     if p.forward.memory is not None or p.forward.training:  # rows of such a memory are not updated here
         return
     size, rate = _in_few_digits(float(p.work.table_bytes[0])), p.forward.constant("appliance_bytes_per_s")
@@ -276,18 +276,18 @@ def _appliance(p: Projection) -> Iterator[Change]:
 
 
 def _in_few_digits(size_bytes: float) -> float:
-    """As much memory or a little more, in a number that people would type, in the unit family they typed."""
+    """At least this much memory, as a number that people would type, in the units that they typed."""
     unit = 1024.0 ** math.floor(math.log2(size_bytes) / 10) if is_binary(size_bytes, False) else 1.0
     one = unit * 10.0 ** (math.floor(math.log10(size_bytes / unit)) - 2)
     return math.ceil(size_bytes / one * (1 - 1e-12)) * one
 
 
 def next_experiment(p: Projection) -> NextExperiment | None:
-    """The measurements that would narrow the band most, of what is extrapolated or weaker.
+    """The measurement that would narrow the band most, of numbers with extrapolated or weaker evidence.
 
-    Kernels are measured on one GPU and links on many: what has more of the band is proposed. The ends of a
-    band are sums of those of its steps, so each step has its part of the width.
-    Limits: all evidence interpolated or measured, or what is not has hardly a part of the band -> None
+    Kernels are measured on one GPU and links on many: the one with the larger part of the band is proposed.
+    The ends of the band are sums over the steps, so each step has its part of the width.
+    Limits: all evidence is interpolated or measured, or the rest hardly contributes to the band -> None
     """
     width = sum(s.high_s - s.low_s for s in p.steps) or 1.0
     weak = [s for s in p.steps if s.evidence.rank > WELL_KNOWN.rank]
@@ -318,9 +318,9 @@ def next_experiment(p: Projection) -> NextExperiment | None:
 
 
 def _beyond_measured(p: Projection, chosen: list[str], nodes: int) -> tuple[int, str, bool]:
-    """(least nodes, where in words, other sizes alone), beyond what a calibration of one's own has measured.
+    """(least nodes, hardware in words, only other sizes), beyond what the user's own calibration measured.
 
-    Limits: a shipped calibration -> ``_place``;  these very GPUs -> on them, at other sizes;  fewer nodes ->
+    Limits: a shipped calibration -> ``_place``;  these very GPUs -> the same, at other sizes;  fewer nodes ->
     more of them
     """
     known = getattr(getattr(p.setting.links, "times", None), "calibration", None)
@@ -340,7 +340,7 @@ def _beyond_measured(p: Projection, chosen: list[str], nodes: int) -> tuple[int,
 
 
 def _place(p: Projection) -> str:
-    """The smallest machine that shows what the links of this projection do."""
+    """The smallest hardware that shows the behaviour of this projection's links."""
     node, domain = p.gpu_count.gpus_per_node, int(p.forward.domain(p.work.gpus)[0])
     if p.gpus <= node:
         return "one node"
@@ -350,10 +350,10 @@ def _place(p: Projection) -> str:
 
 
 def _experiments(step: StepRow) -> tuple[str, ...]:
-    """What to measure for a step: backend:collective, or the kernel (the hand-over counts as one).
+    """Measurements for a step: backend:collective, or the kernel (the hand-over counts as a kernel).
 
-    Limits: a conversion of bags, what only a backward pass has, a tier below the HBM -> none, for calibrate
-    has no such kernel
+    Limits: converting bags, backward-only steps, a tier below the HBM -> none, because calibrate has no such
+    kernel
     """
     if not step.collective:
         known = STEPS[step.name]

@@ -1,4 +1,4 @@
-"""How many GPUs a tier below the HBM needs, and how large a cache their HBM holds."""
+"""Number of GPUs that a tier below the HBM needs, and size of the cache that their HBM holds."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ Array = NDArray[np.float64]
 
 
 def tier_bytes(machine: Machine, tier: Tier) -> float:
-    """Of a node. Limits: a machine that does not say it -> BadInputError"""
+    """Capacity of a node [bytes]. Limits: a machine that does not state it -> BadInputError"""
     return machine.value("ssd_bytes" if tier.kind == SSD else "host_bytes")
 
 
 def tier_room(machine: Machine, tier: Tier, reserve: float) -> float:
-    """What tables may use of it: all of the SSDs, and host memory without what is reserved.
+    """Capacity of a node that tables may use: all of the SSDs, and host memory without the reserve [bytes].
 
-    reserve  part of the memory that tables may not use, as of the HBM
-    Limits: a machine that does not say it -> BadInputError
+    reserve  share of the host memory that tables may not use, the same as of the HBM
+    Limits: a machine that does not state the capacity -> BadInputError
     """
     whole = tier_bytes(machine, tier)
     return whole if tier.kind == SSD else float(capacity.usable_host_bytes(whole, reserve))
 
 
 def check_tier(tier: Tier, memory: object, given: Mapping[str, Any]) -> None:
-    """Refuse what a tier excludes: one local memory, tables whose size nobody says."""
+    """Refuse options that a tier excludes: one local memory, tables without a size."""
     if memory is not None:
         raise BadInputError(f"--tier {tier} and {memory} would both hold all rows.", "leave one of them out.")
     if all(given.get(name) is None for name in ("table_bytes", "tables")):
@@ -48,18 +48,18 @@ def check_tier(tier: Tier, memory: object, given: Mapping[str, Any]) -> None:
 
 
 def without_hbm(machine: Machine) -> Machine:
-    """The machine as tables in a tier below see it: its HBM refuses none of them."""
+    """The machine with unlimited HBM, for tables in a tier below it."""
     most = limits_of("machine")["hbm_bytes"].most
     room = machine.quantity("hbm_bytes").model_copy(update={"value": most})
     return machine.model_copy(update={"values": {**machine.values, "hbm_bytes": room}})
 
 
 def placed(forward: Forward, work: Configs, node: int) -> Configs:
-    """The configurations with the GPUs that they need and the share of the rows that their HBM caches.
+    """The configurations with the GPUs that they need, and the share of the rows that their HBM caches.
 
     node  GPUs of a node
-    One node has its whole tier for however few of its GPUs; more tables need more nodes, whole ones.
-    Limits: too few GPUs for the tier, a cache that the HBM has no room for -> BadInputError
+    A node has its whole tier even if few of its GPUs are used; more tables need more whole nodes.
+    Limits: too few GPUs for the tier, a cache that does not fit the HBM -> BadInputError
     """
     tier = forward.tier
     if tier is None:
@@ -72,7 +72,7 @@ def placed(forward: Forward, work: Configs, node: int) -> Configs:
 
 
 def has_room(forward: Forward, work: Configs, node: int) -> NDArray[np.bool_]:
-    """Which of the configurations ``placed`` would not refuse."""
+    """Which configurations ``placed`` would accept."""
     tier = forward.tier
     if tier is None:
         return np.ones(len(work), dtype=bool)
@@ -84,12 +84,12 @@ def has_room(forward: Forward, work: Configs, node: int) -> NDArray[np.bool_]:
 
 
 def _nodes(work: Configs, room: float) -> Array:
-    """Whole nodes that the tables need. room  of the tier of one [bytes]"""
+    """Whole nodes that the tables need. room  usable capacity of a node [bytes]"""
     return np.maximum(np.ceil(work.table_bytes / room * (1 - 2 * np.finfo(np.float64).eps)), 1)
 
 
 def _spread(forward: Forward, work: Configs, nodes: Array, node: int) -> Configs:
-    """Over as many GPUs as the nodes have, and as the cache and the buffers need where nobody gave any."""
+    """The configurations on the GPUs of these nodes, or more if cache and buffers need them."""
     needed = np.where(nodes > 1, nodes * node, 1.0)
     share = np.full(work.gpus.shape, (forward.tier and forward.tier.cached) or 0.0)
     if work.given_gpus:
@@ -116,11 +116,11 @@ def _check_nodes(work: Configs, nodes: Array, node: int, room: float, tier: Tier
 
 @dataclass(frozen=True)
 class _Cache:
-    """The cache of a GPU, of each configuration.
+    """The cache of a GPU, for each configuration.
 
-    share  of the rows;  fits  the most that fit
-    beside, rows, left  what a cache of no rows needs, what a slot of each row adds, and the HBM that buffers
-                        leave [bytes]
+    share  of the rows in the cache;  fits  the largest share that fits
+    beside, rows, left  memory of an empty cache, additional memory if it held every row, and HBM left by the
+                        buffers [bytes]
     """
 
     share: Array
@@ -131,17 +131,17 @@ class _Cache:
 
     @property
     def needed(self) -> Array:
-        """Of that share [bytes]."""
+        """Memory for that share [bytes]."""
         return self.beside + self.share * self.rows
 
     @property
     def refused(self) -> NDArray[np.bool_]:
-        """Where it has no room."""
+        """Where the cache does not fit."""
         return (self.fits <= 0) | ~capacity.fits(self.needed, np.maximum(self.left, 0.0))
 
 
 def _cache(forward: Forward, work: Configs, tier: Tier) -> _Cache:
-    """Of the share that was asked for, else of all that fits."""
+    """The cache with the given share, else with the largest share that fits."""
     shape = work.gpus.shape
     none, every = (gpu_memory(forward, replace(work, cached=np.full(shape, share))) for share in (0.0, 1.0))
     beside, rows = none.kept_bytes, every.kept_bytes - none.kept_bytes
@@ -151,7 +151,7 @@ def _cache(forward: Forward, work: Configs, tier: Tier) -> _Cache:
 
 
 def _cached(forward: Forward, work: Configs, tier: Tier) -> Configs:
-    """With the share that fits where nobody gave one; else that share, refused where it does not fit."""
+    """With the largest share if none was given; else the given share, refused if it does not fit."""
     if tier.kind == UVM:
         return work
     found = _cache(forward, work, tier)

@@ -1,4 +1,4 @@
-"""The look-up of a GPU whose rows are in a tier below its HBM: its steps, with times, band and evidence."""
+"""The look-up of a GPU with rows in a tier below its HBM: its steps, with times, bands and evidence."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ GATHER_HOST, READ_SSD = "gather_host", "read_ssd"
 
 @dataclass(frozen=True)
 class AskedRows:
-    """What a batch asks of one GPU, all tables: rows, in bytes where they cross a link.
+    """Rows that a batch asks of one GPU, all tables together; in bytes where they cross a link.
 
-    distinct  rows of its shards;  missed  those that the cache has not;  missed_bytes  of those that it takes
-    in, whole sectors
-    blocks    reads of an SSD for them;  in_place_bytes  all reads of rows in place, those under way once
+    distinct  distinct rows of its shards;  missed  rows that miss the cache;  missed_bytes  of missed rows
+    that the cache takes in, as whole sectors
+    blocks    SSD reads for them;  in_place_bytes  of rows read in place, without reads of rows in flight
     """
 
     distinct: float
@@ -45,19 +45,19 @@ class AskedRows:
     missed_bytes: float
     blocks: float
     in_place_bytes: float
-    wire_bytes: float  # of the rows that cross, headers counted
+    wire_bytes: float  # of the rows that cross the link, with headers
 
 
 @dataclass(frozen=True)
 class Tiered:
-    """A look-up through one tier: what it adds to the loads of a pass whose rows are all in HBM."""
+    """A look-up through one tier: its additional loads, in a pass that otherwise has all rows in HBM."""
 
     basis: PassBasis
     tier: Tier
     ids: Distribution
 
     def filled(self, work: Configs, most: Array) -> Array:
-        """The loads [..., K], and what the tier adds to them. ``most``  as if all rows were in HBM"""
+        """The loads [..., K] plus the loads of the tier. ``most``  loads as if all rows were in HBM"""
         asked = list(self.all_asked(work))
         column = {name: np.array([getattr(one, name) for one in asked]) for name in AskedRows.__annotations__}
         whole = np.zeros((BELOW[1], len(work)))
@@ -78,7 +78,7 @@ class Tiered:
         return whole.T
 
     def overlapped(self, steps: list[TimedStep]) -> list[TimedStep]:
-        """The pass, with what brings rows into the cache beside everything else where it is prefetched."""
+        """The cost of the pass; steps that fill the cache run beside all others if prefetched."""
         if not self.tier.prefetch:
             return steps
         ahead = [step for step in steps if step.name in AHEAD]
@@ -93,11 +93,11 @@ class Tiered:
         return self.basis.constant(key)
 
     def asked(self, work: Configs, at: int) -> AskedRows:
-        """What a GPU of one configuration is asked."""
+        """Rows that one configuration asks of a GPU."""
         return next(self.all_asked(work.part(slice(at, at + 1))))
 
     def all_asked(self, work: Configs) -> Iterator[AskedRows]:
-        """What a GPU of each configuration is asked."""
+        """Rows that each configuration asks of a GPU."""
         shape = work.gpus.shape
         tables = np.array([[np.broadcast_to(x, shape) for x in columns_of(group)] for group in work.groups])
         ids = tuple(law or self.ids for group in work.groups for law in group.ids)
@@ -128,7 +128,7 @@ def _asked(
     packet: tuple[float, float, float],
     block: float,
 ) -> AskedRows:
-    """Of a GPU; ``tables``  columns of each kind (``TableGroup``);  ids  of each."""
+    """Rows asked of a GPU; ``tables``  columns of each kind (``TableGroup``);  ids  of each."""
     latency, rate, sector = link
     count, rows, dim, pooling, width, _ = np.array(tables).T
     row = dim * width
@@ -165,15 +165,15 @@ def _asked(
 
 
 def _part(timing: Timing, left: Array) -> Timing:
-    """That part of a step's time."""
+    """The timing of that part of a step."""
     low, time, high, floor = (left * x for x in (timing.low_s, timing.time_s, timing.high_s, timing.floor_s))
     return replace(timing, low_s=low, time_s=time, high_s=high, floor_s=floor)
 
 
 def tier_record(basis: PassBasis, tier: Tier, ids: Distribution, work: Configs) -> dict[str, Any]:
-    """Of the first configuration, for JSON: TorchRec's compute kernel and ``CacheParams``, and what misses.
+    """The first configuration, for JSON: TorchRec's compute kernel and ``CacheParams``, and the misses.
 
-    ``cache_params`` is None where there is no cache: its fields are those of TorchRec's ``CacheParams``
+    ``cache_params`` has the fields of TorchRec's ``CacheParams``; it is None without a cache
     """
     asked = Tiered(basis, tier, ids).asked(work, 0)
     share = 0.0 if work.cached is None else float(work.cached[0])
@@ -188,7 +188,7 @@ def tier_record(basis: PassBasis, tier: Tier, ids: Distribution, work: Configs) 
 
 
 def misses_words(basis: PassBasis, tier: Tier, ids: Distribution, work: Configs) -> Iterator[str]:
-    """What of the first configuration's look-ups crosses the link, for a person."""
+    """Share of the first configuration's look-ups that crosses the link, in words."""
     asked = Tiered(basis, tier, ids).asked(work, 0)
     lookups = sum(float(np.max(g.count * g.pooling)) for g in work.groups) * float(work.batch[0])
     if tier.kind == UVM:

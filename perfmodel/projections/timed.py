@@ -1,4 +1,4 @@
-"""Steps of many configurations with their times, and the bytes of each."""
+"""Steps of many configurations with their times and bytes."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class TimedStep:
 
     @property
     def name(self) -> str:
-        """Of the step."""
+        """Name of the step."""
         return self.step.name
 
     @property
     def collective(self) -> str:
-        """That the step runs; "" for a kernel."""
+        """Collective that the step runs; "" for a kernel."""
         return self.step.collective
 
 
 def sum_time(steps: Iterable[TimedStep]) -> Array:
-    """Of steps one after the other [s]."""
+    """Time of steps that run one after the other [s]."""
     return np.asarray(sum(step.timing.time_s for step in steps))

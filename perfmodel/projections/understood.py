@@ -1,4 +1,4 @@
-"""What was asked for one configuration: for a record of the answer, and to ask the same again."""
+"""The question for one configuration, as understood: for the record of an answer, and to repeat it."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ _SUFFIXES = {
 
 @dataclass(frozen=True)
 class Understood:
-    """One question as it was understood."""
+    """A question, as understood."""
 
-    machine: Machine  # with what the user changed
+    machine: Machine  # with the user's changes
     forward: Forward
     work: Configs
-    given: Mapping[str, Any]  # values of the workload that were given, under the names of ``project``
+    given: Mapping[str, Any]  # given values of the workload, by the names of ``project``
     model: str | None  # name or path of a table set
     clock: str | None
     reserve: float
     calibration: str | Path | None
-    sharding: str | None = None  # None: row-wise, as a projection has it
+    sharding: str | None = None  # None: row-wise, the default of a projection
 
     @property
     def overrides(self) -> dict[str, float]:
-        """Machine values that were given."""
+        """Machine values that the user gave."""
         return {key: self.machine.value(key) for key in sorted(self.machine.overrides)}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words, counts whole; None where the tables of a set differ."""
+        """Plain values for JSON, counts as integers; None where the tables of a set differ."""
         work, only = self.work, self.work.groups[0] if self.model is None else None
         ids = {size: name for name, size in ID_DTYPE_BYTES.items()}
         setting, memory = self.forward.setting, self.forward.memory
@@ -82,10 +82,10 @@ class Understood:
         }
 
     def arguments(self, machine: str = "", calibration: str = "", backend: str = "") -> list[str]:
-        """Command-line options that ask this question, without those that have their default.
+        """Command-line options that repeat this question, without those at their defaults.
 
         machine, calibration  as the user gave them: a name, ``latest``, or the path of a file
-        backend               as the user gave it beside a calibration: it chooses among those of a run
+        backend               as the user gave it with a calibration: it selects from those of a run
         """
         return [*self._of_the_workload(), *self._of_the_machine(machine, calibration, backend)]
 
@@ -109,7 +109,7 @@ class Understood:
         setting, forward = self.forward.setting, self.forward
         where = machine or self.machine.name
         beside = self.calibration is not None and where not in list_machines() and not machine
-        if where != DEFAULT_MACHINE and not beside:  # else its file lies beside the calibration
+        if where != DEFAULT_MACHINE and not beside:  # otherwise its file lies beside the calibration
             yield from ("--machine", where)
         for key in self.machine.what_ifs:
             value = self.machine.value(key)
@@ -156,9 +156,9 @@ def understood(
     given: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> Understood:
-    """The question of one configuration, read.
+    """The question of one configuration, from checked inputs.
 
-    machine  with the user's overrides and no others;  given  values of the workload;  options  of ``project``
+    machine  with the user's overrides only;  given  values of the workload;  options  of ``project``
     """
     values = {name: np.asarray(value).reshape(-1)[0] for name, value in given.items() if value is not None}
     tables = values.pop("tables", None)
@@ -169,7 +169,7 @@ def understood(
 
 
 def exact_text(value: float, unit: str) -> str:
-    """The text of fewest digits with a unit that is read as this value: ``10TB``, ``100GB/s``, ``7.5us``.
+    """The shortest text with a unit that parses to exactly this value: ``10TB``, ``100GB/s``, ``7.5us``.
 
     Limits: a count or ratio -> the plain number
     """
@@ -189,7 +189,7 @@ def exact_text(value: float, unit: str) -> str:
 
 
 def memory_text(memory: LocalMemory) -> str:
-    """``10TB@3TB/s``, or ``10TB@3TB/s,shared:16,latency:3us``."""
+    """Text of the option: ``10TB@3TB/s``, or ``10TB@3TB/s,shared:16,latency:3us``."""
     text = f"{exact_text(memory.capacity_bytes, 'byte')}@{exact_text(memory.bytes_per_s, 'byte/s')}"
     more = f",shared:{memory.sharers},latency:{exact_text(memory.latency_s, 's')}"
     return text + more if memory.remote else text

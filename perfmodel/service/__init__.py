@@ -1,4 +1,4 @@
-"""What a service sees: requests that come, form batches and pass; ``load`` is its door in Python."""
+"""A service: requests arrive, form batches and are served; ``load`` is its Python function."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def answered(
     sharding: str | None = None,
     **options: Any,
 ) -> ServiceLoad:
-    """The answer behind ``load``."""
+    """The answer object behind ``load``."""
     from functools import partial
 
     from perfmodel.passes.schemes import way_named

@@ -1,4 +1,4 @@
-"""When requests arrive: Poisson, or as in a file of times; dealt to replicas at random."""
+"""Arrival times of requests: Poisson, or from a file; assigned to replicas at random."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from perfmodel.units import format_count
 Array = NDArray[np.float64]
 _WHAT = "arrivals file"
 _FEWEST, _MOST = 100, 20_000_000
-"""Times in a file: with fewer there is no 99th percentile."""
+"""Allowed number of times in a file: with fewer there is no 99th percentile."""
 
 
 @dataclass(frozen=True)
 class Poisson:
-    """Requests that know nothing of one another.
+    """Poisson arrivals: independent requests.
 
-    seed  of the random numbers: the same seed gives the same arrivals, at every rate scaled alike
+    seed  of the random numbers: the same seed gives the same arrivals, scaled to any rate
     """
 
     seed: int = 0
@@ -39,7 +39,7 @@ class Poisson:
             a_n = (E_1 + ... + E_n) / lambda,   E exponential of mean 1
 
         rate   lambda of one replica [1/s]: random dealing leaves Poisson arrivals Poisson
-        grain  only every so many-th request is followed: the gaps between those are Gamma(grain)
+        grain  only every so many-th request is followed: the gaps between followed requests are Gamma(grain)
         """
         return self._unit(count, grain) / rate
 
@@ -59,12 +59,12 @@ class Poisson:
 
 @dataclass(frozen=True, eq=False)
 class ArrivalTrace:
-    """Requests as they came once; other loads are the same times, closer together or further apart.
+    """Recorded arrivals; for another load, the same times closer together or further apart.
 
-    A short trace is repeated, so that a run has as many requests as one of Poisson arrivals: what it tells is
-    the machine, not how soon the trace ends.
+    A short trace is repeated, so that a run has as many requests as with Poisson arrivals: the result then
+    depends on the machine, not on the length of the trace.
 
-    seconds  increasing;  seed  of the dealing to replicas
+    seconds  increasing;  seed  of the assignment to replicas
     """
 
     seconds: Array
@@ -74,7 +74,7 @@ class ArrivalTrace:
 
     @property
     def rate_per_s(self) -> float:
-        """Requests a second over the whole trace."""
+        """Requests per second over the whole trace."""
         return float((self.seconds.size - 1) / (self.seconds[-1] - self.seconds[0]))
 
     def times(self, rate: float, replicas: int, count: int, grain: int = 1) -> Array:
@@ -84,14 +84,14 @@ class ArrivalTrace:
 
         a      the N times of the trace, from 0; it is repeated, one mean gap after its end
         s      factor that turns its rate into ``rate`` of one replica [1/s] times the replicas
-        n      requests that go to this replica and are followed: dealt independently to R replicas, the next
-               but ``grain`` comes after ``grain`` + NegativeBinomial(grain, 1 / R) requests of the service
-        Limits: no more than N requests at one replica -> the trace itself, rescaled
+        n      requests that go to this replica and are followed: assigned independently to R replicas, the
+               next one comes after ``grain`` + NegativeBinomial(grain, 1 / R) requests of the service
+        Limits: at most N requests, one replica -> the trace itself, rescaled
         """
         return self._dealt(replicas, count, grain) * (self.rate_per_s / (rate * replicas))
 
     def _dealt(self, replicas: int, count: int, grain: int) -> Array:
-        """The same at the rate of the trace: a search asks for a few of them at many rates."""
+        """The same times at the trace's own rate, kept because a search uses a few of them at many rates."""
         key = replicas, count, grain
         if key not in self._known:
             if len(self._known) >= _KEPT:
@@ -106,14 +106,14 @@ class ArrivalTrace:
         return self._known[key]
 
 
-_KEPT = 32  # dealings of a trace
+_KEPT = 32  # assignments of a trace
 Arrivals = Poisson | ArrivalTrace
 
 
 def read_arrivals(path: Path, seed: int = 0) -> ArrivalTrace:
-    """Arrivals of a file: one time in seconds a line, none before the one above it.
+    """Arrivals from a file: one time in seconds per line, in order.
 
-    Limits: not a number, too few, backwards -> BadInputError with the line
+    Limits: not a number, too few, out of order -> BadInputError with the line
     """
     seconds, last = array("d"), -math.inf
     for at, line in enumerate(io.StringIO(read_text(path, _WHAT)), 1):

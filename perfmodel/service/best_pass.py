@@ -1,4 +1,4 @@
-"""Which pass a service runs: the sharding that is asked for, or the best for the batches of its load."""
+"""Which pass a service runs: the given sharding, or the best for the batches at its load."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from perfmodel.service.service_load import ChosenSharding, ServiceLoad
 from perfmodel.service.sharded import BATCHES, leading_pass, sharded_pass
 
 BEST = "best"
-_ROUNDS = 2  # passes that are served at most
-_FASTER = 0.05  # a pass that is as much faster is served instead
+_ROUNDS = 2  # passes that are simulated, at most
+_FASTER = 0.05  # a pass must be faster by this share to be served instead
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +29,8 @@ class Served:
     """How a pass is served.
 
     host, calibration  as in ``hosted.host_costs``; None: the device alone
-    answer  simulates the service that runs a pass
-    samples_per_s  that come; None: nobody said it;  limit_s  of the p99;  most  samples of a GPU in a batch
+    answer  simulates a service that runs a pass
+    samples_per_s  load; None: not given;  limit_s  of the p99;  most  samples per GPU in a batch
     """
 
     host: str | None
@@ -41,7 +41,7 @@ class Served:
     most: float = math.inf
 
     def by(self, setting: Setting, served: ServedPass) -> ServiceLoad:
-        """The answer with a pass, and what a host adds where none is in it."""
+        """The answer for a pass, and what a host adds if the pass has none."""
         if self.host is not None:
             check_clock(setting, self.host)
             return self.answer(hosted_pass(served, self.host, self.calibration))
@@ -54,7 +54,7 @@ class Served:
         return replace(found, host_adds_s=with_host.total(found.samples) - served.total(found.samples))
 
     def time_of(self, answer: Projection) -> float:
-        """Of a pass with that host [s]."""
+        """Time of a pass with that host [s]."""
         return answer.time_s if self.host is None else hosted(answer, self.host, self.calibration).time_s
 
 
@@ -68,10 +68,10 @@ def sharded_load(
     """The answer with one sharding, or with the best that fits.
 
     way       one of ``alike.WAYS``, or ``BEST``
-    base      the row-wise projection, of the batch that a way is chosen for;  on  the same question with
+    base      the row-wise projection, at the batch for which a way is chosen;  on  asks the same question for
               other numbers of GPUs and of samples on each
-    row_wise  the pass of row-wise on so many GPUs
-    Limits: one GPU, rows outside HBM, an exchange that was given -> row-wise is the best
+    row_wise  the row-wise pass on so many GPUs
+    Limits: one GPU, rows outside HBM, a given exchange -> row-wise is the best
     """
     if way == ROW_WISE or (way == BEST and not leads(base)):
         return served.by(base.setting, row_wise(base.gpus))
@@ -86,8 +86,8 @@ def _best(
     row_wise: Callable[[int], ServedPass],
     served: Served,
 ) -> ServiceLoad:
-    """With the best way at about the batch of the asked load, or with that at the batch that it has then, if
-    this is better: the fewest GPUs, then the lowest p99; without a load what carries the most."""
+    """The answer with the best way at about the batch of the load, or with the best at that answer's own
+    batch if it is better: the fewest GPUs, then the lowest p99; without a load, the largest load carried."""
     batch = int(base.work.batch[0])
     lead = partial(leading_with_host, host=served.host, calibration=served.calibration)
     enough = base if base.gpu_count.fits else leading_on_enough(base, lambda n: on(n, batch), lead).base
@@ -111,36 +111,36 @@ def _best(
 
 
 def _power_of_two(samples: float, most: int) -> int:
-    """The nearest by ratio, from 1 to ``most``."""
+    """The nearest power of two by ratio, from 1 to ``most``."""
     return 1 << min(round(math.log2(max(samples, 1.0))), most.bit_length() - 1)
 
 
 def _likely(row_wise: ServedPass, served: Served) -> int:
-    """About the samples of a GPU in a batch of the asked load, by the passes of row-wise: those that come
-    while one runs, but no more than leave time for another within the limit.
+    """About the samples per GPU in a batch at the asked load, by the row-wise passes: the samples that arrive
+    while one runs, but few enough that another pass fits within the limit.
 
         n = lambda s t(n) / G,   t(n) <= limit / 2                                              [-]
 
-    Limits: no load was asked for -> what the limit leaves;  nothing fits -> 1
+    Limits: no load was given -> limited by time alone;  nothing fits -> 1
     """
     sizes = [size for size in BATCHES if size <= min(served.most, row_wise.largest_batch)]
     times = {size: row_wise.total(size) for size in sizes}
     rate = math.inf if served.samples_per_s is None else served.samples_per_s / row_wise.gpus
     for size, time_s in times.items():
-        if rate * time_s <= size or 4 * time_s > served.limit_s:  # twice as many leave no time for another
+        if rate * time_s <= size or 4 * time_s > served.limit_s:  # twice as many leave no time for a second
             return size
     return sizes[-1] if sizes else 1
 
 
 def _rank(answer: ServiceLoad) -> tuple[float, float]:
-    """The less the better."""
+    """Sort key of an answer: less is better."""
     if answer.question.qps is None:
         return -answer.best.rate_per_s * answer.replicas / answer.gpus, 0.0
     return answer.gpus, answer.asked.run.quantile(0.99)
 
 
 def _fastest(found: Leading, served: Served) -> Projection:
-    """Of all tables alike, or of a plan of each table where that is faster with the host too."""
+    """The projection of the best uniform sharding, or of a plan per table if that is faster with the host."""
     planned = found.planned_answer
     if planned is None or (found.best and served.time_of(planned) >= served.time_of(found.answer)):
         return found.answer
@@ -148,9 +148,9 @@ def _fastest(found: Leading, served: Served) -> Projection:
 
 
 def _choice(its: ServedPass, samples: int, time_s: float, found: Leading, served: Served) -> ChosenSharding:
-    """The pass that is served beside the best ones in such a batch.
+    """The served pass, with the best other passes at such a batch.
 
-    Limits: with a host no difference has a band -> none is near
+    Limits: with a host no difference has a band -> no other pass is listed as near
     """
     base, near = found.base, []
     alike = (each.answer for each in found.best if each.way == its.way)

@@ -1,6 +1,6 @@
-"""Closed forms beside the simulation of a service: bounds, and estimates of its percentiles.
+"""Closed forms to compare with the simulation of a service: bounds, and estimates of percentiles.
 
-Each is for one load, and has what the simulation finds for the same number.
+Each is for one load, and has the simulated value of the same number.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from perfmodel.service.highest import P99, Replica
 
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": P99}
 AT_LEAST, AT_MOST, EQUAL, ABOUT = "at least", "at most", "equal", "about"
-"""What a closed form says of the number beside it: a bound, the same, or an estimate."""
-_ALONE = 1e-3  # of the time, in which anybody is inside
+"""Relation of a closed form to the simulated number: a bound, equality, or an estimate."""
+_ALONE = 1e-3  # share of the time during which any request is inside
 _FOLLOWED = 10_000
 _ROUNDS, _SAME = 200, 1e-9
 
@@ -31,16 +31,16 @@ _UNITS: dict[str, Unit] = {
 
 
 def given(letter: str, value: float) -> Recorded:
-    """A number behind a letter of ``model.queueing``."""
+    """The recorded number for a letter of ``model.queueing``."""
     return Recorded(value, _UNITS.get(letter, PLAIN), symbol=letter)
 
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """A number of the service in closed form, and the same simulated; both in s or in requests per second.
+    """A number of the service in closed form and simulated; both in s or in requests per second.
 
-    name   a slug;  kind  one of ``AT_LEAST`` …;  words  what it is
-    function  that computes it;  letters  its arguments by the letters of its docstring, SI units
+    name   a slug;  kind  one of ``AT_LEAST`` …;  words  its meaning
+    function  that computes it;  letters  its arguments by the letters of its docstring, in SI units
     """
 
     name: str
@@ -53,17 +53,17 @@ class ClosedForm:
 
     @property
     def recorded(self) -> Recorded:
-        """The law, asked with its letters."""
+        """The closed form, evaluated with recorded letters."""
         found: Recorded = self.function(*(given(letter, value) for letter, value in self.letters.items()))
         return found
 
     @property
     def per_second(self) -> bool:
-        """Whether it is a rate; else it is a time."""
+        """Whether it is a rate; otherwise it is a time."""
         return self.name == "capacity"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words."""
+        """Plain values for JSON."""
         unit = "per_s" if self.per_second else "s"
         return {
             "name": self.name,
@@ -76,10 +76,10 @@ class ClosedForm:
 
 
 def closed_forms(replica: Replica, rule: Rule, rate: float, run: ServedRequests) -> tuple[ClosedForm, ...]:
-    """Those that hold for a replica under a rule at a load.
+    """The closed forms that apply to a replica under a rule at a load.
 
     rate  requests per second of the replica;  run  its simulation
-    Queues have closed forms for Poisson arrivals alone. Limits: a trace -> capacity and a request alone
+    Queues have closed forms for Poisson arrivals only. Limits: a trace -> capacity and a single request
     """
     return tuple(_found(replica, rule, rate, run))
 
@@ -110,8 +110,8 @@ def _found(replica: Replica, rule: Rule, rate: float, run: ServedRequests) -> It
 
 
 def _alone(replica: Replica, rule: Rule, alone_s: float) -> float:
-    """Mean latency where hardly anybody else comes [s]."""
-    in_line = replace(rule, overlap=False)  # of batches that never meet the same
+    """Mean latency at a very low load, where requests hardly ever meet [s]."""
+    in_line = replace(rule, overlap=False)  # for batches that never meet, the same
     return replica.run(in_line, _ALONE / (rule.wait_s + alone_s), (_FOLLOWED, _FOLLOWED)).mean_s
 
 
@@ -144,9 +144,9 @@ def _of_poisson(
 
 
 def estimated_quantile(replica: Replica, rule: Rule, rate: float, q: float) -> float | None:
-    """Quantile of the latency where passes take all that wait, one after the other [s].
+    """Quantile of the latency if passes serve all waiting requests, one pass after the other [s].
 
-    Limits: overlap, a wait, batches of one, a trace, or more than can be served -> None
+    Limits: overlap, a wait, batches of one, a trace, or overload -> None
     """
     waits = rule.overlap or rule.wait_s or rule.requests == 1
     if waits or not isinstance(replica.arrivals, Poisson) or rate >= replica.capacity(rule):
@@ -164,11 +164,11 @@ def _percentiles(replica: Replica, rule: Rule, rate: float, run: ServedRequests)
 
 
 def steady_pass(replica: Replica, rule: Rule, rate: float) -> float:
-    """Time of a pass that serves what comes while it runs [s].
+    """Time of a pass that serves the requests that arrive during a pass [s].
 
         t = pass(min(lambda t, B))
 
-    Limits: rate -> 0 -> a pass of one request;  more than can be served -> a pass of a full batch
+    Limits: rate -> 0 -> a pass with one request;  overload -> a pass with a full batch
     """
     time = mean_pass(replica, 1.0)
     for _ in range(_ROUNDS):
@@ -180,10 +180,10 @@ def steady_pass(replica: Replica, rule: Rule, rate: float) -> float:
 
 
 def mean_pass(replica: Replica, requests: float) -> float:
-    """Mean time of a pass of so many requests, its slowest ranks with it [s]."""
+    """Mean time of a pass with so many requests, including its slowest ranks [s]."""
     return float((replica.times(requests) + replica.mean_delays(requests)).sum())
 
 
 def pass_variance(replica: Replica, requests: float) -> float:
-    """Variance of the same [s^2]."""
+    """Variance of the time of a pass with so many requests [s^2]."""
     return 0.0 if replica.late is None else float(replica.delays(requests).sum(axis=1).var())

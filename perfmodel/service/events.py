@@ -1,8 +1,8 @@
-"""A replica of a service, event by event: requests come, batches are formed, their steps run.
+"""Discrete-event simulation of a replica: requests arrive, batches are formed, their steps run.
 
-A batch is formed when its first step can begin: at the earliest when it is full or its first request has
-waited long enough. It takes all that have come by then, up to its size. Times are whole picoseconds, so that
-every CPU finds the same batches.
+A batch is formed when its first step can begin, but not before it is full or its first request has waited
+long enough. It takes all requests that have arrived by then, up to its size. Times are whole picoseconds, so
+that every CPU forms the same batches.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from perfmodel.service.stragglers import Lateness
 Array = NDArray[np.float64]
 Whole = NDArray[np.int64]
 _PER_S = 1e12
-_DIGITS = 17  # of a time, at most: in a run of more than a day a unit is more than a picosecond
+_DIGITS = 17  # of a time, at most: in a run of more than a day the unit is more than a picosecond
 _FAR = 2**62
-_WARM = 0.1  # of the requests, while queues fill
-_FEWEST_BATCHES, _AT_ONCE = 20, 4096  # in a simulation; requests that come together in a short one
+_WARM = 0.1  # of the requests, while queues fill up
+_FEWEST_BATCHES, _AT_ONCE = 20, 4096  # in a simulation; requests per batch in a short one
 _PARTS, _UPPER = 20, 0.975  # of a run, for the error of its quantiles; two-sided 95 %
 WAITS = ("batching", "queue", "pass", "stragglers")
-"""What the latency of a request is made of, in order."""
+"""Parts of a request's latency, in order."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How requests become batches.
+    """How requests are batched.
 
     requests  of a full batch;  wait_s  longest that the first request waits for others [s]
-    samples   of one request;  overlap  whether steps of two batches run at the same time
+    samples   per request;  overlap  whether steps of two batches run at the same time
     grain     one request in so many is followed
     """
 
@@ -50,18 +50,18 @@ class Rule:
 
     @property
     def followed(self) -> int:
-        """Of a full batch, the requests that are followed."""
+        """Followed requests of a full batch."""
         return max(self.requests // self.grain, 1)
 
 
 @dataclass(frozen=True, eq=False)
 class ServedRequests:
-    """What happened, without the time in which queues filled.
+    """Result of a simulation, without the initial time in which queues fill up.
 
-    latency_s  of every request that was followed [n];  parts  finds ``parts_s``
-    batches    that were served;  requests  of a batch on average;  grain  requests that each one stands for
-    largest    requests of the largest batch: with a larger full batch the same would have happened
-    first_s, last_s  when the first and the last of them came
+    latency_s  of every followed request [n];  parts  computes ``parts_s``
+    batches    that were served;  requests  per batch on average;  grain  requests per followed request
+    largest    requests of the largest batch: with any larger full batch the result would be the same
+    first_s, last_s  arrival of the first and the last request
     """
 
     latency_s: Array
@@ -75,22 +75,22 @@ class ServedRequests:
 
     @cached_property
     def parts_s(self) -> dict[str, Array]:
-        """Of every latency, by ``WAITS``: they add up to it. A search asks for none of them."""
+        """Parts of every latency, by ``WAITS``, which add up to it. Not used in a search."""
         return self.parts()
 
     def quantile(self, q: float) -> float:
-        """Latency that a share q of the requests stays below [s]."""
+        """Latency below which a share q of the requests stays [s]."""
         return float(np.quantile(self.latency_s, q, method="inverted_cdf"))
 
     def error(self, q: float) -> float:
-        """Half of the 95 % interval of ``quantile``, over it: what a run of this length leaves open [-].
+        """Relative half-width of the 95 % interval of ``quantile``: uncertainty due to the run's length [-].
 
             (x(q + d) - x(q - d)) / (2 x(q)),   d = t s / sqrt(n)
 
         s  standard deviation of the shares below x(q) in n equal parts of the run, one after the other;
         t  Student's, of n - 1 degrees of freedom
-        Source: batch means: parts that are long beside a busy time hardly know of one another
-        Limits: parts alike -> 0;  requests that know nothing of one another -> that of a binomial share
+        Source: batch means: parts that are much longer than a busy period are nearly independent
+        Limits: equal parts -> 0;  independent requests -> the error of a binomial share
         """
         whole = self.quantile(q)
         shares = [float((part <= whole).mean()) for part in np.array_split(self.latency_s, _PARTS)]
@@ -100,7 +100,7 @@ class ServedRequests:
 
     @property
     def mean_s(self) -> float:
-        """Mean latency."""
+        """Mean latency [s]."""
         return float(self.latency_s.mean())
 
     def made_of(self, q: float, width: float = 0.005) -> dict[str, float]:
@@ -114,16 +114,16 @@ class ServedRequests:
 
 
 def simulate(served: ServedPass, rule: Rule, arrivals: Array, late: Lateness | None = None) -> ServedRequests:
-    """Serve requests that come at ``arrivals`` [s], increasing.
+    """Serve requests that arrive at ``arrivals`` [s], increasing.
 
         begin = max(free, min(a_B, a_1 + w)),   end = begin + t(n) + d,   latency = end - a     [s]
 
-    a  when a request came, a_1 and a_B the first and the last of a full batch;  w  wait;  free  end of the
-    batch before, or with overlap when the first step can begin;  n  requests that have come by then, up to B
-    t  time of their pass;  d  delay of its slowest ranks
-    late  delays of the collectives of each batch; of fewer batches than are served they repeat; None: no rank
-          is slower than another
-    Limits: load -> 0 -> the wait and a pass;  more than can be served -> latencies grow to the end of the run
+    a  arrival of a request; a_1 and a_B of the first and last of a full batch;  w  wait;  free  end of the
+       batch before, or with overlap the time when the first step can begin;  n  requests that have arrived by
+       then, at most B;  t  time of their pass;  d  delay of its slowest ranks
+    late  delays of the collectives of each batch, repeated if there are more batches; None: all ranks are
+          equally fast
+    Limits: load -> 0 -> the wait and a pass;  overload -> latencies grow to the end of the run
     """
     per_s = min(_PER_S, 10.0 ** np.floor(_DIGITS - np.log10(max(float(arrivals[-1]), 1.0))))
     times = np.rint(arrivals * per_s).astype(np.int64)
@@ -134,7 +134,7 @@ def simulate(served: ServedPass, rule: Rule, arrivals: Array, late: Lateness | N
     if late is not None:
         passes = _Passes(steps, late.floor_s * per_s, late.share, late.rows, late.more_of(counts))
     wait = round(rule.wait_s * per_s) if rule.requests > 1 else 0
-    come = memoryview(times)  # Python's own integers, but only of those that are looked at
+    come = memoryview(times)  # Python's own integers, only for those that are used
     if rule.overlap:
         found = _overlapped(come, passes, served, full, wait)
     elif full == 1:
@@ -146,9 +146,9 @@ def simulate(served: ServedPass, rule: Rule, arrivals: Array, late: Lateness | N
 
 @dataclass(frozen=True, eq=False)
 class _Passes:
-    """The steps of a batch by its requests, in picoseconds [n, S], and what ``Lateness`` adds to them.
+    """Times of the steps of a batch by its requests, in picoseconds [n, S], and delays by ``Lateness``.
 
-    draws  none: no rank is slower than another;  more  [n, S], or [0, 0]: nothing
+    draws  empty: all ranks are equally fast;  more  [n, S], or [0, 0]: nothing to add
     """
 
     steps: Whole
@@ -158,7 +158,7 @@ class _Passes:
     more: Array = field(default_factory=lambda: np.zeros((0, 0)))
 
     def spans(self, number: int, requests: int) -> tuple[list[int], int]:
-        """Of each step of a batch of so many, with its slowest rank; what those add to all of them."""
+        """(time of each step for a batch of so many with its slowest rank, total delay by slowest ranks)."""
         times, scales, more = self._known.get(requests) or self._of(requests)
         if not self.draws:
             return times, 0
@@ -167,7 +167,7 @@ class _Passes:
         return [time + each for time, each in zip(times, late, strict=True)], sum(late)
 
     def _of(self, requests: int) -> tuple[list[int], list[float], list[float]]:
-        """Times, scale of the delays (of a step that does not run: none), more draws: of those that occur."""
+        """(times, scales of the delays, added draws) of the steps that run."""
         times: list[int] = self.steps[requests - 1].tolist()
         scales = [self.floor + self.share * time if time else 0.0 for time in times]
         more = self.more[requests - 1].tolist() if self.more.size else [0.0] * len(times)
@@ -181,7 +181,7 @@ class _Passes:
 
 @dataclass(frozen=True, eq=False)
 class _Batches:
-    """Of each batch: its first request, the next batch's, when it was closed, formed and ready; delays."""
+    """Per batch: its first request, the next batch's; times when it was closed, formed and ready; delays."""
 
     first: Whole
     closed: Whole
@@ -192,7 +192,7 @@ class _Batches:
 
 
 def _one_by_one(times: Whole, passes: _Passes) -> _Batches:
-    """``_in_line`` with batches of one, whose ends do not depend on who else comes.
+    """``_in_line`` for batches of one, whose ends do not depend on other requests.
 
     end_n = S_n + max over k <= n of (a_k - S_(k-1)),   S_n = s_1 + ... + s_n
     """
@@ -206,7 +206,7 @@ def _one_by_one(times: Whole, passes: _Passes) -> _Batches:
 
 
 def _in_line(come: Sequence[int], passes: _Passes, full: int, wait: int) -> _Batches:
-    """One batch after the other: a recursion over batches, as Lindley's is over requests."""
+    """One batch after the other: a recursion over batches, as Lindley's over requests."""
     count, at, free, number = len(come), 0, 0, 0
     out: list[tuple[int, int, int, int, int]] = []
     while at < count:
@@ -222,14 +222,14 @@ def _in_line(come: Sequence[int], passes: _Passes, full: int, wait: int) -> _Bat
 
 
 def _overlapped(come: Sequence[int], passes: _Passes, served: ServedPass, full: int, wait: int) -> _Batches:
-    """Two batches in flight, as in ``model.schedule``: of the steps that can run next the first begins."""
+    """Two batches in flight, as in ``model.schedule``: the step that can run first is started."""
     kinds = list(dict.fromkeys(step.device for step in served.steps))
     device = [kinds.index(step.device) for step in served.steps]
     last, count, at = len(device), len(come), 0
     free = [0] * len(kinds)
     out: list[tuple[int, int, int, int]] = []
-    ends: list[int] = []  # of each batch, so far
-    flying: list[list[Any]] = []  # [place in out, next step, when it can begin, spans of its steps]
+    ends: list[int] = []  # per batch, so far
+    flying: list[list[Any]] = []  # [index in out, next step, when it can begin, spans of its steps]
     while at < count or flying:
         best, pick = _FAR, -1
         for place, batch in enumerate(flying):
@@ -250,7 +250,7 @@ def _overlapped(come: Sequence[int], passes: _Passes, served: ServedPass, full: 
                 at = after
                 if not flying and max(free) <= formed:
                     end = formed + sum(spans)
-                    if after == count or come[after] >= end:  # nobody comes while it runs
+                    if after == count or come[after] >= end:  # no request arrives while it runs
                         free = [end] * len(kinds)
                         ends.append(end)
                         continue
@@ -276,7 +276,7 @@ def _columns(rows: list[tuple[int, int, int, int, int]], end: int) -> _Batches:
 def _measured(
     times: Whole, alone: Whole, found: _Batches, rule: Rule, full: int, per_s: float
 ) -> ServedRequests:
-    """Latencies of requests and what each waited for, after the time in which queues filled."""
+    """Latencies of requests and their parts, after the time in which queues fill up."""
     counts = np.diff(np.append(found.first, found.end))
     of = np.repeat(np.arange(counts.size), counts)
     begin = min(int(_WARM * times.size), times.size - 1)

@@ -12,7 +12,7 @@ from perfmodel.units import counted, format_count, format_number, format_per_sec
 
 
 def hourly_numbers(hourly: HourlyCost, answer: ServiceLoad) -> Iterator[ExplainedNumber]:
-    """Machines in use, and what a given number of requests takes of them and of money."""
+    """Machines in use, and machine-hours and cost of a given number of requests."""
     gpus, many = answer.question.served.gpus, counted(answer.replicas, "replica")
     rate = format_per_second(hourly.rate_per_s, "requests")
     sort = "has its machines to itself, k = 1" if hourly.whole else "may share a machine with others"

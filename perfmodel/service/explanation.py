@@ -1,4 +1,4 @@
-"""The numbers of ``perfmodel load``, explained: each with its equation, and the numbers in it."""
+"""The numbers of ``perfmodel load``, explained: each with its equation and the values in it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from perfmodel.units import counted, format_count, format_fraction, format_per_s
 
 @dataclass(frozen=True)
 class PassPart:
-    """A step of the pass: its time with one request, at the asked load and in a full batch; its slow ranks.
+    """A step of the pass: its time with one request, at the asked load, and in a full batch; its slow ranks.
 
-    measured  ranks that its mean time was measured on, 0: it waits for nobody
-    late_s    mean delay of the slowest beyond those, at the asked load;  late_p99_s  99th percentile
+    measured  ranks on which its mean time was measured, 0: it waits for no other rank
+    late_s    mean delay of the slowest of further ranks, at the asked load;  late_p99_s  99th percentile
     """
 
     name: str
@@ -41,18 +41,18 @@ class PassPart:
 
 @dataclass(frozen=True)
 class LoadExplanation:
-    """All of them."""
+    """All numbers, explained."""
 
     title: str
     numbers: tuple[ExplainedNumber, ...]
     parts: tuple[PassPart, ...]
     requests: tuple[float, float, float]
-    """Of a batch, behind the times of ``parts``: one, on average at the asked load, of a full one."""
+    """Requests per batch for the times in ``parts``: one, the mean at the asked load, a full batch."""
     full_batch: int = 1
-    """Samples on each GPU of a full one."""
+    """Samples on each GPU in a full batch."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words, for JSON."""
+        """Plain values for JSON."""
         return {
             "title": self.title,
             "numbers": [each.to_dict() for each in self.numbers],
@@ -62,7 +62,7 @@ class LoadExplanation:
 
 
 def explain_load(answer: ServiceLoad, hourly: HourlyCost) -> LoadExplanation:
-    """The equation behind each number of the asked load, with its numbers. hourly  what an hour takes"""
+    """The equation of each number at the asked load, with its values. hourly  cost of an hour"""
     q, best = answer.question, answer.best
     load, gpus = format_per_second(answer.asked.load_per_s, "requests"), counted(answer.gpus, "GPU")
     title = f"{load} on {gpus}: p99 {format_time(answer.asked.run.quantile(P99))}"
@@ -129,7 +129,7 @@ def _sizes(answer: ServiceLoad) -> Iterator[ExplainedNumber]:
 
 
 def _latencies(answer: ServiceLoad) -> Iterator[ExplainedNumber]:
-    """Percentiles, mean, requests inside."""
+    """Percentiles, mean, requests inside the service."""
     run, closed = answer.asked.run, {each.name: each for each in answer.closed}
     for name, q in QUANTILES.items():
         value, form = run.quantile(q), closed.get(name)
@@ -163,13 +163,13 @@ def _latencies(answer: ServiceLoad) -> Iterator[ExplainedNumber]:
 
 
 def _steady(form: ClosedForm) -> str:
-    """Where the t of a percentile is from."""
+    """Where the t of a percentile comes from."""
     asked = form.letters["lambda"] * form.letters["t"]
     return f"t is the pass that serves the {format_count(asked)} requests of lambda t"
 
 
 def _beside(form: ClosedForm) -> str:
-    """Closed form and simulation."""
+    """Closed form and simulated value, in words."""
     words = {"about": "closed form", "at least": "bound from below", "equal": "closed form"}[form.kind]
     return f"{words} {format_time(form.closed)}, simulated {format_time(form.simulated)}"
 
@@ -202,7 +202,7 @@ def _waits(answer: ServiceLoad) -> Iterator[ExplainedNumber]:
 
 
 def _slow_ranks(answer: ServiceLoad) -> Iterator[ExplainedNumber]:
-    """What the slowest rank adds, and a request that comes alone."""
+    """Delay by the slowest rank, and latency of a single request."""
     q = answer.question
     alone = next(each for each in answer.closed if each.name == "alone")
     working = (*working_lines(named("s", alone.recorded, "")), _beside(alone))

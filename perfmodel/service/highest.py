@@ -1,4 +1,4 @@
-"""The highest load that a replica carries within a limit, and the batch and wait that carry it."""
+"""The highest load that a replica carries within a limit, and the batch size and wait for it."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from perfmodel.units import format_count
 Array = NDArray[np.float64]
 P99 = 0.99
 LOADS = (0.98, 0.95, 0.9, 0.84, 0.76, 0.66, 0.54, 0.4, 0.26, 0.14, 0.06, 0.02)
-"""Shares of the capacity that are tried, from the highest."""
+"""Shares of the capacity that are tried, highest first."""
 WAITS = (0.0, 0.05, 0.15, 0.4)
-"""Shares of the limit that the first request of a batch may wait for others."""
+"""Shares of the limit for which the first request of a batch may wait for others."""
 _RARE = 0.002
-"""Requests that come while one is served alone: at fewer, hardly one in a thousand waits for another."""
+"""Mean arrivals while one request is served: below this, hardly one in a thousand waits for another."""
 _HALVINGS = 5
-"""Requests that are followed at each load."""
+"""Bisection steps for the highest load."""
 ERROR = 0.02
-"""Of the 99th percentile, with which a simulation is long enough (95 %)."""
+"""Relative error of the 99th percentile at which a simulation is long enough (95 %)."""
 _MOST_TIMES = 16
-"""The requests that are asked for, until it is."""
+"""Largest factor on the given number of requests until then."""
 QUICK = (8_000, 20)
-"""Requests that are followed in a simulation of a search, and of them in a batch."""
+"""Followed requests in a simulation of a search, and followed requests per batch."""
 _OF_A_BATCH = 1000
 
 
 def effort_of(requests: int) -> tuple[int, int]:
-    """Requests that are followed, and of them in a batch: enough batches for a 99th percentile."""
+    """(followed requests, followed requests per batch): enough batches for a 99th percentile."""
     return requests, max(min(requests // _OF_A_BATCH, _OF_A_BATCH), QUICK[1])
 
 
 @dataclass(frozen=True, eq=False)
 class Replica:
-    """What one replica serves, and how requests come to it.
+    """What one replica serves, and how its requests arrive.
 
     served  its pass;  arrivals  of the whole service;  late  delays of its collectives
-    limit_s  of the 99th percentile [s];  samples  of a request;  replicas  among which requests are dealt
+    limit_s  of the 99th percentile [s];  samples  per request;  replicas  that share the requests
     """
 
     served: ServedPass
@@ -57,13 +57,13 @@ class Replica:
     replicas: int = 1
 
     def rule(self, batch: int, wait_s: float, overlap: bool) -> Rule:
-        """Of full batches of so many samples on each GPU."""
+        """The rule for full batches of so many samples on each GPU."""
         requests = max(int(batch * self.served.gpus // self.samples), 1)
         return Rule(requests, wait_s, self.samples, overlap)
 
     def capacity(self, rule: Rule) -> float:
-        """Most requests per second in full batches (``queueing.batch_capacity``): one comes after the other
-        in the mean time of a pass with its slowest ranks, or sooner where two overlap."""
+        """Most requests per second in full batches (``queueing.batch_capacity``): one batch per mean time of
+        a pass with its slowest ranks, or more if two batches overlap."""
         key = rule.requests, rule.overlap
         if key not in self._capacities:
             samples, late = self.samples_of(rule.requests), self.mean_delays(rule.requests)
@@ -76,34 +76,34 @@ class Replica:
         return {}
 
     def samples_of(self, requests: float) -> float:
-        """Of each GPU in a pass of so many requests, a whole number."""
+        """Samples of each GPU in a pass with so many requests, rounded to a whole number."""
         return max(math.ceil(requests * self.samples / self.served.gpus), 1)
 
     def times(self, requests: float) -> Array:
-        """Of each step of a pass of so many requests, without its slowest ranks [s]."""
+        """Time of each step in a pass with so many requests, without slow ranks [s]."""
         return self.served.at(self.samples_of(requests))[:, 0]
 
     def delays(self, requests: float) -> Array:
-        """What the slowest ranks add to each step of each batch of so many requests [batches, S] [s]."""
+        """Delay by the slowest ranks for each step of each batch with so many requests [batches, S] [s]."""
         assert self.late is not None
         return self.late.delays(self.times(requests), self.samples_of(requests))
 
     def mean_delays(self, requests: float) -> Array:
-        """The mean of it, of each step [S]; 0: no rank is slower than another."""
+        """Mean delay of each step [S] [s]; 0: all ranks are equally fast."""
         return np.zeros(len(self.served.steps)) if self.late is None else self.delays(requests).mean(axis=0)
 
     def run(self, rule: Rule, rate: float, effort: tuple[int, int]) -> ServedRequests:
-        """A simulation of so many requests per second at this replica."""
+        """A simulation of this replica at so many requests per second."""
         count, of_a_batch = effort
-        likely = min(rule.requests, rate * max(self.served.total(1), rule.wait_s))  # or more, when it is busy
+        likely = min(rule.requests, rate * max(self.served.total(1), rule.wait_s))  # or more, if it is busy
         grained = replace(rule, grain=max(int(likely / of_a_batch), 1))
         times = self.arrivals.times(rate, self.replicas, count, grained.grain)
         return simulate(self.served, grained, times, self.late)
 
     def steady_run(self, rule: Rule, rate: float, effort: tuple[int, int]) -> ServedRequests:
-        """The same, of as many times the requests as it takes to know the 99th percentile within ``ERROR``.
+        """A simulation long enough to know the 99th percentile within ``ERROR``.
 
-        Limits: ``_MOST_TIMES`` as many, whatever is known then;  a trace, which only repeats itself -> once
+        Limits: ``_MOST_TIMES`` as many requests, whatever the error is;  a trace, which only repeats -> once
         """
         count, of_a_batch = effort
         times, most = 1, _MOST_TIMES if isinstance(self.arrivals, Poisson) else 1
@@ -136,7 +136,7 @@ class Replica:
         return 0.0
 
     def _shares(self, capacity: float) -> Iterator[float]:
-        """``LOADS``, and lower ones until a request nearly always comes alone."""
+        """``LOADS``, and lower shares until requests nearly never meet."""
         yield from LOADS
         share = LOADS[-1]
         while share * capacity * self.served.total(1) > _RARE:
@@ -144,7 +144,7 @@ class Replica:
             yield share
 
     def alone(self) -> float:
-        """99th percentile of requests that hardly ever meet another [s]."""
+        """99th percentile of the latency at a load where requests hardly ever meet [s]."""
         rule = self.rule(1, 0.0, False)
         return self.p99(rule, _RARE / self.served.total(1), QUICK)
 
@@ -164,10 +164,10 @@ _SMALL = 1 / 8
 
 @dataclass(frozen=True)
 class Carried:
-    """The most that a replica carries with full batches of one size.
+    """The highest load of a replica with full batches of one size.
 
-    batch  samples of each GPU;  rule  the wait and overlap that carry it;  rate_per_s  requests per second
-    pass_s  time of a full batch alone;  capacity_per_s  without a limit
+    batch  samples of each GPU;  rule  the wait and overlap for it;  rate_per_s  requests per second
+    pass_s  time of a full batch alone;  capacity_per_s  load without a limit
     """
 
     batch: int
@@ -184,10 +184,10 @@ def carried(
     overlap: bool | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> list[Carried]:
-    """Of each batch size the most that is carried, in line and with overlap, each with the best wait.
+    """The highest load for each batch size, in line and with overlap, each with the best wait.
 
-    wait_s, overlap  as they are given; None: all of ``WAITS``, and both;  tell  hears each size
-    Small ones that serve less than an eighth of that in full batches are not tried: a larger size takes small
+    wait_s, overlap  if given; None: all of ``WAITS``, and both;  tell  is called with each size
+    Small sizes whose capacity is less than an eighth of the load are skipped: a larger size serves small
     batches as well.
     """
     found: list[Carried] = []
@@ -208,11 +208,11 @@ def waits_of(replica: Replica, wait_s: float | None) -> list[float]:
 def soonest(
     replica: Replica, batches: Sequence[int], rate: float, wait_s: float | None, overlap: bool | None
 ) -> list[tuple[int, Rule, float]]:
-    """Every batch size, wait and way to run that carries a load within the limit: with its p99 [s], which is
-    from a short simulation.
+    """Every batch size, wait and overlap that carries a load within the limit, with its p99 [s] from a short
+    simulation.
 
-    rate  requests per second of this replica;  wait_s, overlap  as they are given; None: all
-    A full batch that is never reached changes nothing, so such sizes are simulated once.
+    rate  requests per second of this replica;  wait_s, overlap  if given; None: all
+    Full batches that are never reached give equal results, so such sizes are simulated once.
     """
     found = []
     for both in (False, True) if overlap is None else (overlap,):
@@ -247,7 +247,7 @@ def _of_batch(replica: Replica, batch: int, wait_s: float | None, overlap: bool 
 
 
 def surely(replica: Replica, found: Carried, requests: int, above: float = 0.0) -> Carried:
-    """The same from longer simulations, the last of them steady; a load of 0: no more than ``above``."""
+    """The same result from longer simulations, the last one steady; load 0: at most ``above``."""
     effort = effort_of(requests)
     rate = replica.highest(found.rule, effort, above)
     while rate > above and replica.steady_run(found.rule, rate, effort).quantile(P99) > replica.limit_s:
@@ -256,7 +256,7 @@ def surely(replica: Replica, found: Carried, requests: int, above: float = 0.0) 
 
 
 def batches_within(served: ServedPass, limit_s: float) -> list[int]:
-    """Powers of two whose pass is no longer than the limit and fits the memory."""
+    """Powers of two whose pass is within the limit and fits the memory."""
     found, batch = [], 1
     while batch <= min(served.largest_batch, LARGEST_BATCH) and served.total(batch) <= limit_s:
         found.append(batch)

@@ -1,4 +1,4 @@
-"""What an hour of a service takes: machines, and money where prices are known."""
+"""Cost of an hour of a service: machines, and money if prices are known."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from perfmodel.schema.prices import Prices
 from perfmodel.service.service_load import ServiceLoad
 
 REQUESTS = 1e9
-"""Requests that machine-hours and money are told for."""
+"""Number of requests for which machine-hours and money are stated."""
 
 
 @dataclass(frozen=True)
 class HourlyCost:
-    """An hour of a service at its load.
+    """Cost of an hour of a service at its load.
 
-    machine   its name;  node  GPUs of one;  nodes_per_replica  of a replica alone;  whole  whether no other
-              replica has room there
-    machines  in use, each paid whole: machine-hours per hour;  rate_per_s  the load
-    currency  "" without prices;  per_hour  money; None where a price is missing, then ``unpriced`` names it
-    rented_per_hour  of ``per_hour``: for the SSDs or the one memory that hold the rows
+    machine   its name;  node  GPUs per machine;  nodes_per_replica  of a replica alone;  whole  whether no
+              other replica fits beside it
+    machines  in use, each paid in full: machine-hours per hour;  rate_per_s  the load
+    currency  "" without prices;  per_hour  money; None if a price is missing, which ``unpriced`` then names
+    rented_per_hour  part of ``per_hour`` for the SSDs or the one memory that hold the rows
     """
 
     machine: str
@@ -37,18 +37,18 @@ class HourlyCost:
 
     @property
     def machine_hours_of_requests(self) -> float:
-        """Of ``REQUESTS`` requests at this load."""
+        """Machine-hours for ``REQUESTS`` requests at this load."""
         return float(serving_cost.of_requests(self.machines, self.rate_per_s, REQUESTS))
 
     @property
     def of_requests(self) -> float | None:
-        """Money of as many."""
+        """Money for ``REQUESTS`` requests at this load."""
         if self.per_hour is None:
             return None
         return float(serving_cost.of_requests(self.per_hour, self.rate_per_s, REQUESTS))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words, for JSON."""
+        """Plain values for JSON."""
         return {
             "machine": self.machine,
             "gpus_per_machine": self.node,
@@ -64,7 +64,7 @@ class HourlyCost:
 
 
 def hourly_cost(answer: ServiceLoad, machine: str, prices: Prices | None = None) -> HourlyCost:
-    """Of the asked load. machine  its name, as in the prices;  prices  None: machine-hours alone"""
+    """Cost at the asked load. machine  its name in the prices;  prices  None: machine-hours only"""
     served = answer.question.served
     each, machines = (
         int(serving_cost.machines_in_use(replicas, served.gpus, served.node, served.whole))

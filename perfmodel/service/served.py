@@ -1,4 +1,4 @@
-"""The pass of a service: the time of each step by the samples of a GPU, of a projection or of a plan."""
+"""The pass of a service: time of each step by samples per GPU, from a projection or a plan."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from perfmodel.units import counted, format_bytes, format_rate, format_time
 Array = NDArray[np.float64]
 TORCHREC = WAYS[ROW_WISE].runs
 LARGEST_BATCH = 2**16
-"""Samples on one GPU of a batch that is tried."""
+"""Largest batch that is tried, in samples on one GPU."""
 
 
 @dataclass(frozen=True)
 class ServedStep:
     """A step of the pass.
 
-    collective  "" for a kernel;  device  ``schedule.COMPUTE`` or ``NETWORK``: what it keeps busy
+    collective  "" for a kernel;  device  ``schedule.COMPUTE`` or ``NETWORK``: the device that it uses
     """
 
     name: str
@@ -43,22 +43,22 @@ class ServedStep:
 
     @property
     def label(self) -> str:
-        """What people read."""
+        """Label for people."""
         return step_label(self.name)
 
 
 @dataclass(frozen=True, eq=False)
 class ServedPass:
-    """Times of the steps at some batches; between them they are linear.
+    """Times of the steps at some batches, linear in between.
 
-    batches       samples of one GPU, n increasing numbers;  gpus  that one pass runs on
+    batches       samples of one GPU, n increasing numbers;  gpus  of one pass
     time_s, low_s, high_s  of each step [S, n]: centre and 95 % interval
-    evidence      of the pass at each of them;  fits  of each, whether memory holds it
-    rows          where they are, if not in the HBM of the GPUs, and who else may not read them; in words
-    node          GPUs of a machine;  whole  whether a replica has the memory of its machines to itself
+    evidence      of the pass at each batch;  fits  whether memory holds it at each batch
+    rows          where they are, if not in the GPUs' HBM, and who shares that memory; in words
+    node          GPUs per machine;  whole  whether a replica uses the memory of its machines alone
     held_bytes, held_in  rows of a replica on SSDs or in one memory, by the names of ``schema.prices``
-    sharding      what pass it is, in words;  way  one of ``alike.WAYS``; "": of a plan;  runs  who runs it
-    host          whose time is in those of the steps (``hosted.MODES``, or a clock); "": the device alone
+    sharding      of the pass, in words;  way  one of ``alike.WAYS``; "": a plan;  runs  who runs it
+    host          whose time is included in the steps (``hosted.MODES``, or a clock); "": the device alone
     payload_bytes  of one rank in each step [S, n]
     """
 
@@ -83,22 +83,22 @@ class ServedPass:
 
     @property
     def largest_batch(self) -> int:
-        """Samples of one GPU: the most that its memory holds."""
+        """Largest batch that memory holds, in samples of one GPU."""
         return int(self.batches[self.fits].max(initial=0))
 
     def at(self, batch: Any) -> Array:
-        """Times of the steps [s], one row a step, at other batches."""
+        """Times of the steps [s] at other batches, one row per step."""
         asked = np.atleast_1d(np.asarray(batch, dtype=np.float64))
         return np.array([np.interp(asked, self.batches, row) for row in self.time_s])
 
     def total(self, batch: float) -> float:
-        """Time of a pass that is alone [s]."""
+        """Time of a pass alone [s]."""
         return float(self.at(batch).sum())
 
     def tasks(self, batch: float, more: Array | float = 0.0) -> tuple[schedule.Task, ...]:
-        """The steps one after the other, as ``model.schedule`` has them; batches on streams of their own.
+        """The steps in order, as tasks of ``model.schedule``; each batch has a stream of its own.
 
-        more  what each takes beyond its time [s]
+        more  delay added to each step [s]
         """
         times = self.at(batch)[:, 0] + more
         found: list[schedule.Task] = []
@@ -108,22 +108,22 @@ class ServedPass:
         return tuple(found)
 
     def gap(self, batch: float, overlap: bool, more: Array | float = 0.0) -> float:
-        """Time from one full batch to the next [s]: the pass, or less where two batches overlap."""
+        """Time from one full batch to the next [s]: the whole pass, or less if two batches overlap."""
         if overlap:
             return schedule.steady(self.tasks(batch, more)).step_s
         return self.total(batch) + float(np.sum(more))
 
     def changed(self, times: Array) -> ServedPass:
-        """With other times of the steps [S, n]."""
+        """The pass with other times of the steps [S, n]."""
         return replace(self, time_s=times)
 
     def evidence_at(self, batch: float) -> Evidence:
-        """How the time of the nearest batch is known."""
+        """Evidence of the time of the nearest batch."""
         return self.evidence[int(np.argmin(np.abs(self.batches - batch)))]
 
 
 def hosted_pass(served: ServedPass, host: str, calibration: str | None = None) -> ServedPass:
-    """The same with the host that issues it: each step takes as long as the device and what it waits.
+    """The pass with the host that issues it: each step takes device time plus waiting time.
 
     host, calibration  as in ``hosted.host_costs``
     """
@@ -134,13 +134,13 @@ def hosted_pass(served: ServedPass, host: str, calibration: str | None = None) -
 
 
 def batch_grid(most: int = LARGEST_BATCH) -> list[int]:
-    """Batches at which a pass is timed [samples of one GPU]: all up to 16, then eight to an octave."""
+    """Batches at which a pass is timed [samples of one GPU]: all up to 16, then eight per octave."""
     rough = np.unique(np.round(np.geomspace(16, most, 8 * max(int(np.log2(most / 16)), 1) + 1)).astype(int))
     return [*range(1, 16), *rough.tolist()] if most > 16 else list(range(1, most + 1))
 
 
 def projected_pass(keywords: dict[str, Any], gpus: int, most: int = LARGEST_BATCH) -> ServedPass:
-    """The row-wise pass that ``perfmodel.project`` answers with.
+    """The row-wise pass that ``perfmodel.project`` describes.
 
     keywords  of ``perfmodel.project``;  gpus  of one replica
     """
@@ -176,7 +176,7 @@ def projected_pass(keywords: dict[str, Any], gpus: int, most: int = LARGEST_BATC
 
 
 def _rows(forward: Forward) -> str:
-    """Where rows are that are not in HBM."""
+    """Where rows are if not in HBM, in words."""
     if forward.tier is not None:
         those = "those" if forward.tier.kind == SSD else "that"
         where = f"rows in {forward.tier.place} ({forward.tier})"
@@ -200,7 +200,7 @@ def planned_pass(
 ) -> ServedPass:
     """The forward pass of a plan.
 
-    evaluator_of  costs plans at that many samples on a GPU;  batches  at which it is costed, increasing
+    evaluator_of  returns an evaluator for so many samples per GPU;  batches  to evaluate, increasing
     Limits: none of them fits -> BadInputError
     """
     costs, fits = [], []

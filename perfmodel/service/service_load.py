@@ -1,4 +1,4 @@
-"""What a service sees: latencies against load, how many replicas carry it, what its p99 is made of."""
+"""Results of a service: latencies against load, replicas needed, the parts of its p99."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SHARES = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
-"""Of the highest load: those in the table."""
+"""Loads in the table, as shares of the highest load."""
 
 
 def _quiet(what: str) -> None:
-    """Nobody watches."""
+    """A watch that does nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class LoadRow:
     run: ServedRequests
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers in SI units; ``<part>_s`` add up to ``p99_s``."""
+        """Plain values in SI units; ``<part>_s`` add up to ``p99_s``."""
         found = {f"{name}_s": self.run.quantile(q) for name, q in QUANTILES.items()}
         parts = {f"{name}_s": value for name, value in self.run.made_of(P99).items()}
         return {
@@ -54,10 +54,10 @@ class LoadRow:
 
 @dataclass(frozen=True)
 class ChosenSharding:
-    """The sharding that is served beside others, in about the batch of the asked load.
+    """The served sharding compared with others, at about the batch of the asked load.
 
-    samples  of a GPU in it;  time_s  of its pass [s];  row_wise_s  of row-wise; None: that does not fit
-    near     shardings whose times differ from its own by less than the band of the difference, and these
+    samples  per GPU;  time_s  of its pass [s];  row_wise_s  of row-wise; None: that does not fit
+    near     shardings whose times differ from its own by less than the band of the difference
     """
 
     samples: int
@@ -66,7 +66,7 @@ class ChosenSharding:
     near: tuple[tuple[str, float], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words."""
+        """Plain values for JSON."""
         near = [name for name, _ in self.near]
         row_wise = self.row_wise_s
         return {
@@ -78,8 +78,8 @@ class ChosenSharding:
 
 
 REPLICAS, TABLES, LIMIT, LOAD = "replicas", "tables", "p99", "load"
-"""What may decide how many GPUs a service takes."""
-_BEYOND_NOISE = 0.1  # of what is carried: a short simulation tells no less apart
+"""Possible reasons for the number of GPUs of a service."""
+_BEYOND_NOISE = 0.1  # of the load carried: a short simulation resolves no less
 _NEARLY_ALL = 0.99  # of what is served without a limit
 
 
@@ -87,13 +87,13 @@ _NEARLY_ALL = 0.99  # of what is served without a limit
 class ServiceLoad:
     """The answer.
 
-    best      batch, wait and what a replica carries;  tried  the same of every batch size
-    low_per_s, high_per_s  what a replica carries with all times at the ends of their 95 % bands
-    rows      loads up to the highest, and the asked one, increasing;  asked  that one
-    least_s   99th percentile of a request that comes alone and waits for nobody
-    closed    closed forms beside the simulation, of one replica at the asked load
-    in_line   where overlap is asked for: the asked load with one batch after the other; else None
-    host_adds_s  what an eager host adds to a pass of the asked load [s]; None: a host is in it, or is unknown
+    best      batch, wait and load of a replica;  tried  the same for every batch size
+    low_per_s, high_per_s  load of a replica with all times at the ends of their 95 % bands
+    rows      loads up to the highest, with the asked load, increasing;  asked  the asked load
+    least_s   99th percentile of a request that is alone and waits for no other
+    closed    closed forms to compare with the simulation, for one replica at the asked load
+    in_line   if overlap is asked for: the asked load with one batch after the other; else None
+    host_adds_s  time that an eager host adds to a pass at the asked load [s]; None: included, or unknown
     choice    of the sharding; None: it was given
     """
 
@@ -113,30 +113,30 @@ class ServiceLoad:
 
     @property
     def samples(self) -> float:
-        """Of a GPU in a batch of the asked load, on average."""
+        """Samples per GPU in a batch at the asked load, on average."""
         return self.asked.run.requests * self.question.samples / self.question.served.gpus
 
     @property
     def gpus(self) -> int:
-        """Of all replicas."""
+        """GPUs of all replicas."""
         return self.replicas * self.question.served.gpus
 
     @property
     def fewest(self) -> int:
-        """GPUs with all times at the fast end of their bands."""
+        """GPUs needed if all times are at the fast end of their bands."""
         return self.gpus_for(self.high_per_s)
 
     @property
     def most(self) -> float:
-        """At the slow end. Limits: no load is answered in time there -> infinite"""
+        """GPUs needed at the slow end. Limits: no load is answered in time there -> infinite"""
         return self.gpus_for(self.low_per_s) if self.low_per_s else math.inf
 
     @property
     def binds(self) -> str:
-        """What decides the number of GPUs, or without a load what is carried.
+        """What determines the number of GPUs, or without a load the load carried.
 
-        Limits: replicas that were given -> them;  one copy of the tables carries the load -> the tables;
-        fewer GPUs, or more load, without a limit on the p99 -> that;  else the load
+        Limits: the number of replicas was given -> replicas;  one replica carries the load -> the tables;
+        fewer GPUs, or more load, without a limit on the p99 -> the limit;  else the load
         """
         q, best = self.question, self.best
         if q.replicas is not None:
@@ -148,17 +148,17 @@ class ServiceLoad:
         return LIMIT if limited else LOAD
 
     def gpus_for(self, rate_per_s: float) -> int:
-        """GPUs that the asked load takes where a replica carries so much."""
+        """GPUs for the asked load if a replica carries ``rate_per_s``."""
         return max(math.ceil(self.asked.load_per_s / rate_per_s - SLACK), 1) * self.question.served.gpus
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a load."""
+        """One row per load."""
         import pandas as pd
 
         return pd.DataFrame([row.to_dict() for row in self.rows])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words, for JSON."""
+        """Plain values for JSON."""
         q, best = self.question, self.best
         return {
             "qps": self.asked.load_per_s,
@@ -207,10 +207,10 @@ def _carried(best: Carried) -> dict[str, Any]:
 
 
 def service_load(question: ServiceQuestion, tell: Callable[[str], None] = _quiet) -> ServiceLoad:
-    """Latencies against load, and how many replicas carry it.
+    """Latencies against load, and the number of replicas that carry it.
 
-    tell  hears what is simulated
-    Limits: a limit below the pass itself, more than the replicas carry -> BadInputError that says how much
+    tell  is called with what is simulated
+    Limits: a limit below the pass itself, more load than the replicas carry -> BadInputError with the numbers
     """
     least = least_latency(question)
     if least > question.limit_s:
@@ -251,10 +251,10 @@ def service_load(question: ServiceQuestion, tell: Callable[[str], None] = _quiet
 
 
 def _most_at(question: ServiceQuestion, replicas: int, end: str, rules: Sequence[Rule]) -> float:
-    """Requests per second of a replica at an end of all bands, with the best of these batches and waits.
+    """Requests per second of a replica at one end of all bands, with the best of these batches and waits.
 
-    The first of them, in a long simulation, stands unless another is better in a short one and in a long one.
-    Limits: a request that comes alone is late there -> 0
+    The first rule is kept unless another is better in a short simulation and in a long one.
+    Limits: even a single request is late -> 0
     """
     if least_latency(question, end) > question.limit_s:
         return 0.0
@@ -273,12 +273,12 @@ def _row(replica: Replica, rule: Rule, load: float, requests: int) -> LoadRow:
 
 
 PAGE_SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 1.0)
-"""Of the highest load: those that a figure shows."""
+"""Loads in a figure, as shares of the highest load."""
 _BEYOND = (0.97, 0.99)  # of the capacity
 
 
 def curve(answer: ServiceLoad) -> list[LoadRow]:
-    """More loads than ``rows``, up to nearly all that the replicas can serve, increasing."""
+    """More loads than ``rows``, up to nearly the capacity of the replicas, increasing."""
     replica, best = answer.question.replica(answer.replicas), answer.best
     most, full = best.rate_per_s * answer.replicas, best.capacity_per_s * answer.replicas
     loads = {share * most for share in PAGE_SHARES} | {
@@ -290,13 +290,13 @@ def curve(answer: ServiceLoad) -> list[LoadRow]:
 
 
 def _short(rate: float) -> float:
-    """The rate with two digits, not above it."""
+    """The rate rounded down to two digits."""
     unit = 10.0 ** (math.floor(math.log10(rate)) - 1)
     return math.floor(rate / unit * (1 + SLACK)) * unit
 
 
 def least_latency(question: ServiceQuestion, end: str = "") -> float:
-    """99th percentile of a request that is served alone at once [s]: the pass and its slowest ranks.
+    """99th percentile of a single request that is served at once [s]: the pass and its slowest ranks.
 
     end  ``low`` or ``high``: with all times at that end of their bands
     """

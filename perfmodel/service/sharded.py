@@ -19,13 +19,13 @@ from perfmodel.units import counted
 
 PLANNED = "planned table by table"
 BATCHES: tuple[int, ...] = tuple(2**power for power in range(17))
-"""Samples of a GPU at which a plan is timed."""
+"""Samples per GPU at which a plan is timed."""
 
 
 def sharded_pass(base: Projection, way: str) -> ServedPass:
     """The pass of one way at every batch.
 
-    base  the row-wise projection: machine, GPUs, and the batch that the way is chosen for
+    base  the row-wise projection: machine, GPUs, and the batch for which the way is chosen
     way   one of ``alike.WAYS``, not row-wise
     Limits: a way that these tables, GPUs or their memory do not allow -> BadInputError
     """
@@ -39,7 +39,7 @@ def sharded_pass(base: Projection, way: str) -> ServedPass:
 
 
 def leading_pass(found: Leading, *, planned: bool) -> ServedPass:
-    """The pass of the best way, which is not row-wise, or of its plan table by table."""
+    """The pass of the best way, which is not row-wise; if ``planned``, of the plan made table by table."""
     if planned:
         assert found.planned is not None
         return _served(found.base, found.planned.found.plan, "")
@@ -49,7 +49,7 @@ def leading_pass(found: Leading, *, planned: bool) -> ServedPass:
 
 
 def runs(plan: Plan) -> str:
-    """``TorchRec`` where it can run every table of a plan; else "": nobody is known to."""
+    """``TorchRec`` if it can run every table of a plan; else "": nobody is known to run it."""
     parts = zip(plan.placements, plan.tables.dim, strict=True)
     none = any(why_not(part.scheme, int(dim), plan.gpus, plan.domain) for part, dim in parts)
     return "" if none else TORCHREC

@@ -1,4 +1,4 @@
-"""How many replicas a load takes, and the batch, the wait and the way to run that are the best for it."""
+"""The number of replicas for a load, with the best batch size, wait and overlap."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from perfmodel.units import counted, format_count, format_per_second, format_tim
 SLACK = 1e-9
 _MOST_ROUNDS = 12
 _ALIKE = 0.05
-_ROUGH = 0.1  # of the load that a short simulation finds
-_MOST_NEW = 3  # rules that answer as soon, whose highest load is looked for
+_ROUGH = 0.1  # of the load that a short simulation gives
+_MOST_NEW = 3  # rules with equally low latency whose highest load is computed
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ServiceQuestion:
-    """What is asked.
+    """The question.
 
-    served   the pass of a replica;  limit_s  of the 99th percentile [s];  qps  requests per s; None: what
-             the replicas carry;  replicas  None: as many as it takes
-    batch    samples of each GPU in a full batch, wait_s  of its first request, overlap  whether two batches
+    served   the pass of a replica;  limit_s  of the 99th percentile [s];  qps  requests per s; None: the load
+             that the replicas carry;  replicas  None: as many as needed
+    batch    samples per GPU in a full batch, wait_s  of its first request, overlap  whether two batches
              overlap; None: the best that is tried
-    samples  of a request;  requests  number of requests that are simulated at each load
-    spread   of ranks;  measured  ranks behind the mean time of each step [S], or at each of the batches of
-             ``served`` [S, n] (``stragglers.ranks_behind``); None: nobody waits for another
+    samples  per request;  requests  number of requests that are simulated at each load
+    spread   of ranks;  measured  ranks behind the mean time of each step [S], or at each batch of ``served``
+             [S, n] (``stragglers.ranks_behind``); None: all ranks are equally fast
     """
 
     served: ServedPass
@@ -63,7 +63,7 @@ class ServiceQuestion:
         return lateness(spread, self.measured, self.served.gpus, self.arrivals.seed, at)
 
     def ranks_at(self, samples: float) -> list[int]:
-        """Ranks behind the mean time of each step with about so many samples of a GPU; 0: a kernel."""
+        """Ranks behind the mean time of each step at about so many samples per GPU; 0: a kernel."""
         steps, sizes = len(self.served.steps), self.served.batches
         if self.measured is None:
             return [0] * steps
@@ -72,7 +72,7 @@ class ServiceQuestion:
         return [int(each) for each in ranks[:, min(nearest, ranks.shape[1] - 1)]]
 
     def replica(self, replicas: int, end: str = "") -> Replica:
-        """One of so many; ``low`` or ``high``: with all times and delays at that end of their bands."""
+        """One of so many replicas; ``low`` or ``high``: all times and delays at that end of their bands."""
         served, spread = self.served, self.spread
         if end:
             served = served.changed(getattr(served, f"{end}_s"))
@@ -81,10 +81,10 @@ class ServiceQuestion:
 
 
 def sized(question: ServiceQuestion, tell: Callable[[str], None]) -> tuple[int, Carried, tuple[Carried, ...]]:
-    """The fewest replicas that carry what is asked, the best batch, and all that were tried.
+    """(fewest replicas for the question, the best batch size, all that were tried).
 
-    Poisson arrivals that are dealt stay Poisson, so one search tells it. A trace comes to each of more
-    replicas in another way: then the fewest are sought by trying numbers of them.
+    Poisson arrivals stay Poisson when shared among replicas, so one search is enough. With a trace, arrivals
+    at a replica depend on the number of replicas: the fewest are determined by trying numbers.
     """
     replicas = question.replicas or 1
     gpus = replicas * question.served.gpus
@@ -118,7 +118,7 @@ def sized(question: ServiceQuestion, tell: Callable[[str], None]) -> tuple[int, 
 
 
 def _needed(question: ServiceQuestion, best: Carried) -> int:
-    """Replicas for the asked load. Limits: more GPUs than the model describes -> BadInputError"""
+    """Replicas for the asked load. Limits: more GPUs than the model covers -> BadInputError"""
     load, gpus = question.qps or 0.0, question.served.gpus
     needed = max(math.ceil(load / best.rate_per_s - SLACK), 1)
     if needed * gpus > MOST_GPUS:
@@ -134,11 +134,11 @@ def _needed(question: ServiceQuestion, best: Carried) -> int:
 def _best(
     question: ServiceQuestion, replicas: int, tell: Callable[[str], None]
 ) -> tuple[Carried, tuple[Carried, ...]]:
-    """What is best, and all that was tried.
+    """(the best, all that were tried).
 
-    Without a load: what carries the most within the limit. With one: the fewest replicas, which what carries
-    the most needs; of all that carries the load on so many, the lowest p99 at this load; of what is as soon
-    within 5 % what carries the most.
+    Without a load: the highest load within the limit. With a load: the fewest replicas, as the rule with the
+    highest load needs; of all rules that carry the load on so many, the lowest p99; among p99 within 5 %,
+    the highest load.
     """
     replica = question.replica(replicas)
     fitting = batches_within(question.served, question.limit_s)
@@ -158,8 +158,8 @@ def _best(
 
 
 def _most(question: ServiceQuestion, replica: Replica, tried: Sequence[Carried]) -> Carried:
-    """What carries the most within the limit, from long simulations of those that a short one cannot tell
-    apart. Limits: nothing is carried -> BadInputError"""
+    """The rule with the highest load within the limit, by long simulations where short ones cannot
+    decide. Limits: no load is carried -> BadInputError"""
     ranked = sorted(tried, key=lambda each: (-each.rate_per_s, each.batch))
     best: Carried | None = None
     for each in ranked:
@@ -175,8 +175,8 @@ def _most(question: ServiceQuestion, replica: Replica, tried: Sequence[Carried])
 def _soonest(
     question: ServiceQuestion, replica: Replica, batches: Sequence[int], tried: Sequence[Carried], rate: float
 ) -> Carried | None:
-    """Of all that carries a load the one that answers it soonest; of what is as soon within 5 % the one that
-    carries the most. None: none carries it in a short simulation"""
+    """Of all rules that carry a load, the one with the lowest p99; among p99 within 5 %, the one with
+    the highest load. None: none carries it in a short simulation"""
     found = soonest(replica, batches, rate, question.wait_s, question.overlap)
     least = min((time for _, _, time in found), default=0.0)
     near = {rule: batch for batch, rule, time in found if time <= (1 + _ALIKE) * least}
@@ -189,7 +189,7 @@ def _soonest(
 
 
 def _nothing(question: ServiceQuestion) -> BadInputError:
-    """No load, however small, is answered in time, or the tables do not fit."""
+    """The error: no load, however small, is answered in time, or the tables do not fit."""
     served = question.served
     if not served.fits.any():
         return BadInputError(

@@ -1,4 +1,4 @@
-"""How much later a collective ends than on average: its slowest rank, drawn for every batch."""
+"""Delay of a collective by its slowest rank, relative to its mean time, drawn for every batch."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Whole = NDArray[np.int64]
 _SAME = 1e-6  # of the logarithm of a size
-_FEWEST = 8  # calls of a visit that tell a spread
+_FEWEST = 8  # calls of a visit, from which its spread is computed
 DRAWS = 2**14
-"""Batches of which the delays are drawn; in longer runs they repeat."""
+"""Batches for which delays are drawn; in longer runs they repeat."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class RankDelay:
         s = a + r t                                                           [s]
 
     floor_s, floor_low_s, floor_high_s  a, with its 95 % interval [s]: launches, interrupts
-    share, share_low, share_high        r, the same [-]: links and clocks that are not equally fast
+    share, share_low, share_high        r, with the same [-]: differences between links and clocks
     """
 
     floor_s: float
@@ -54,7 +54,7 @@ class RankDelay:
     source: str
 
     def end(self, high: bool) -> RankDelay:
-        """With both at one end of their intervals."""
+        """With both parameters at one end of their intervals."""
         a, r = (self.floor_high_s, self.share_high) if high else (self.floor_low_s, self.share_low)
         return replace(self, floor_s=a, share=r)
 
@@ -66,8 +66,8 @@ NONE = RankDelay(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, Evidence.ASSUMED, "no rank is slo
 class Lateness:
     """Delays of collectives: (a + r t) times a draw for each batch and step, shape [batches, S].
 
-    more, at  what is added to the draws of each step [S, n] with n numbers of samples of a GPU, linear
-              between them; none: nothing
+    more, at  offsets of the draws of each step [S, n], for n numbers of samples per GPU, linear in between;
+              empty: no offset
     """
 
     floor_s: float
@@ -78,18 +78,18 @@ class Lateness:
 
     @cached_property
     def rows(self) -> list[list[float]]:
-        """``draws`` as lists, for loops: the simulations of a search share them."""
+        """``draws`` as lists, for loops: all simulations of a search share them."""
         rows: list[list[float]] = self.draws.tolist()
         return rows
 
     def more_of(self, samples: Array) -> Array:
-        """What is added to the draws of passes of so many samples of a GPU [m, S]; [0, 0]: nothing."""
+        """Offsets of the draws for passes with so many samples per GPU [m, S]; [0, 0]: none."""
         if not self.more.any():
             return np.zeros((0, 0))
         return np.transpose([np.interp(samples, self.at, row) for row in self.more])
 
     def delays(self, times: Array, samples: float) -> Array:
-        """Of each batch and step [batches, S], where steps of so many samples take these times [S] [s]."""
+        """Delays of each batch and step [batches, S] [s]; with so many samples, steps take ``times`` [S]."""
         more = self.more_of(np.array([samples]))
         late = (self.floor_s + self.share * times) * (self.draws + (more[0] if more.size else 0.0))
         return np.where(times > 0, late, 0.0)
@@ -103,8 +103,8 @@ def lateness(
         d = s (-ln(1 - U^(1/G)) - H_g),   U uniform on 0 .. 1                 [s]
 
     spread    s of a rank;  gpus  G
-    measured  g of each step [S], or with each number of samples of a GPU in ``at`` [S, n]: ranks that its
-              mean time was measured on, whose own slowest is in it; 0 for a step that waits for nobody
+    measured  g of each step [S], or at each number of samples per GPU in ``at`` [S, n]: ranks on which its
+              mean time was measured, which includes their slowest; 0 for a step that waits for no rank
     Source: ``queueing.slowest_quantile`` at a random q, less ``queueing.slowest_delay`` of g ranks
     Limits: G = g -> mean 0;  g < G -> mean s (H_G - H_g);  no spread -> None
     """
@@ -115,7 +115,7 @@ def lateness(
     most = ranks.max(axis=1)
     random = np.random.default_rng([seed, gpus])
     places = random.permuted(np.tile(np.arange(DRAWS)[:, np.newaxis], most.size), axis=0)
-    uniform = (places + random.random(places.shape)) / DRAWS  # one in each of so many equal parts of 0 .. 1
+    uniform = (places + random.random(places.shape)) / DRAWS  # one in each of DRAWS equal parts of 0 .. 1
     draws = queueing.slowest_quantile(1.0, gpus, uniform) - queueing.slowest_delay(1.0, most)
     less = queueing.slowest_delay(1.0, most)[:, np.newaxis] - queueing.slowest_delay(1.0, ranks)
     found = Lateness(spread.floor_s, spread.share, np.where(most > 0, draws, 0.0))
@@ -123,7 +123,7 @@ def lateness(
 
 
 def ranks_behind(setting: Setting, served: ServedPass) -> Whole:
-    """Ranks that the mean time of each step was measured on, by samples of a GPU [S, n]; 0: a kernel."""
+    """Ranks on which the mean time of each step was measured, by samples per GPU [S, n]; 0: a kernel."""
     none = np.zeros(served.batches.size, dtype=np.int64)
     return np.array(
         [
@@ -134,9 +134,9 @@ def ranks_behind(setting: Setting, served: ServedPass) -> Whole:
 
 
 def measured_ranks(setting: Setting, collective: str, payload_bytes: npt.ArrayLike, gpus: int) -> Whole:
-    """Ranks that the mean time of a collective was measured on at each size: the most, up to ``gpus``.
+    """Ranks on which a collective was measured at each size: the largest number up to ``gpus``.
 
-    A cell counts for the sizes that it was measured at; beyond those of all cells the nearest counts.
+    A cell counts for its measured sizes; beyond the sizes of all cells, the nearest cell counts.
     Limits: no cell -> 1
     """
     sizes = np.log(np.maximum(np.atleast_1d(np.asarray(payload_bytes, dtype=np.float64)), 1.0))
@@ -159,7 +159,7 @@ def _models(links: Links) -> list[CollectiveModel]:
 
 
 def spread_of(calibration: str | None) -> RankDelay:
-    """Of the run that a calibration lies in, where its calls tell it; else what others published."""
+    """Delays from the run of a calibration, if it timed single calls; else from publications."""
     folder = run_folder(calibration) if calibration else None
     if calibration and folder is None:
         folder = run_folder(str(calibration).rpartition("/")[0] or ".")
@@ -184,11 +184,11 @@ def spread_of(calibration: str | None) -> RankDelay:
 
 
 def spread_of_run(run: Run) -> RankDelay | None:
-    """The delay of a rank behind the spread of single calls of a run's collectives.
+    """The mean delay of a rank, from the spread of single calls of a run's collectives.
 
-    Of each visit the standard deviation of its calls, over that of the largest of G exponentials of mean 1;
-    a and r are the non-negative least squares of relative errors. The interval is that of the ratios of the
-    visits to it.
+    For each visit, the standard deviation of its calls over that of the largest of G exponentials of mean 1;
+    a and r are fitted to them by non-negative least squares of relative errors. The interval is that of the
+    visits' ratios to the fit.
     Limits: no visit with 8 calls that were timed one by one -> None
     """
     rows = [
