@@ -1,4 +1,4 @@
-"""Our times and our plans inside TorchRec's own planner and trainer: the one room that imports TorchRec."""
+"""Our times and plans inside TorchRec's planner and trainer: the only room that imports TorchRec."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FROM = {"PerfmodelEstimator": "estimator", "PerfmodelRating": "rating", "plan_m
 
 
 def __getattr__(name: str) -> Any:
-    """TorchRec is imported on first use, quietly. Limits: it is not installed -> NoHardwareError"""
+    """Imports TorchRec on first use, quietly. Limits: it is not installed -> NoHardwareError"""
     if name not in _FROM:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib

@@ -1,4 +1,4 @@
-"""Our times in TorchRec's planner: a ``ShardEstimator``."""
+"""Our times in TorchRec's planner, as a ``ShardEstimator``."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from perfmodel.schema.workload import Table, TableSet
 Array = NDArray[np.float64]
 
 TO_MS = 1e3
-"""TorchRec counts in milliseconds."""
-_EMPTY = 1e-9  # of the bytes of a pass: what is left is latency
+"""Milliseconds per second: TorchRec's unit of time."""
+_EMPTY = 1e-9  # of the bytes of a pass: what remains is latency
 _BACKWARD = {step.name for step in BACKWARD}
 _PARTS = ("fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms")
 _KERNELS = ("dense", "fused")
@@ -39,27 +39,27 @@ _DTYPES = {2: "fp16", 4: "fp32", 8: "fp64", 1: "int8"}
 
 
 class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has no types
-    """Times of shards by this program's calibrated model, with the launch of kernels, the latency of
-    collectives on so many ranks and what stays in the L2.
+    """Times of shards by this program's calibrated model, including kernel launches, the latency of
+    collectives on so many ranks, and L2 hits.
 
         EmbeddingEnumerator(topology, batch, constraints, estimator=[PerfmodelEstimator(topology, constraints,
             machine="h200-sxm-ib"), EmbeddingStorageEstimator(topology, constraints)])
 
-    topology      its ranks, nodes and domains; all rates are the machine's
-    constraints   of TorchRec's planner: their ``pooling_factors`` come through the options
-    machine       a shipped one by name, a file, or a ``Machine``;  is_inference  forward alone
+    topology      gives ranks, nodes and domains; all rates are the machine's
+    constraints   of TorchRec's planner: their ``pooling_factors`` arrive in the sharding options
+    machine       a shipped one by name, a file, or a ``Machine``;  is_inference  forward pass only
     costs         options of ``Evaluator.on``: calibration, scenario, payload, optimizer ...
-    TorchRec adds up what its shards take on each rank, but tables share collectives and kernels. So a shard
-    has its part of what the bytes take in a pass of tables that are all cut as its own and dealt evenly:
+    TorchRec adds up the times of shards on each rank, but tables share collectives and kernels. So a shard
+    gets its part of the time of the bytes in a pass where all tables have its cut, dealt evenly:
 
         time(shard) = (t(T e + n s) - t(0)) / n,   n = max(1, T parts / G)                            [ms]
 
-    T tables, G ranks, parts that have a holder each (G of a copy); e of a table on every rank and s of one
-    shard [bytes], n shards of a busy rank; t(0) latency and launches, which all plans of that kind have. That
-    is so of copies and of the kind of exchange that is fastest for all tables. A table that is exchanged
-    otherwise pays for exchanges of its own with their latency, t(e + s): TorchRec would run another set of
+    T tables, G ranks, parts of a table (G for a replica); e load of a table on every rank and s of one
+    shard [bytes], n shards of a busy rank; t(0) latency and launches, equal for all plans of that kind. This
+    applies to replicas and to the kind of exchange that is fastest for all tables. A table with another
+    exchange pays for separate exchanges with their latency, t(e + s), since TorchRec would run another set of
     them (``ExchangeSets``). ``PerfmodelRating`` rates whole plans, with all latency.
-    Limits: all tables alike and so cut -> the sum on a rank is the pass less its latency;  a kernel that
+    Limits: equal tables with equal cuts -> the sum on a rank is the pass minus its latency;  a kernel that
             keeps rows elsewhere than in GPU memory -> infinite: it is not modelled
     """
 
@@ -73,7 +73,7 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
         **costs: Any,
     ) -> None:
         self.topology, self.machine, self.training = topology, machine, not is_inference
-        self._usual: int | None = None  # kind of exchange; known with the first options
+        self._usual: int | None = None  # kind of exchange; determined by the first options
         self.costs: dict[str, Any] = {"optimizer": "rowwise-adagrad" if self.training else "none", **costs}
 
     def estimate(
@@ -82,7 +82,7 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
         sharder_data_map: Mapping[str, Any] | None = None,
         **_: Any,
     ) -> None:
-        """Sets ``perf`` of every shard. Limits: options of several batches -> BadInputError"""
+        """Sets ``perf`` of every shard. Limits: options with different batches -> BadInputError"""
         if not sharding_options:
             return
         options = [option for option in sharding_options if option.compute_kernel in _KERNELS]
@@ -99,7 +99,7 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
                     shard.perf = perf
 
     def tables_of(self, options: Sequence[ShardingOption]) -> tuple[PlanTables, dict[str, int]]:
-        """Every table once, and which of them each name is; one of fewer rows than ranks has as many."""
+        """(every table once, index of each name); a table with fewer rows than ranks gets as many rows."""
         batches = {option.batch_size for option in options}
         if len(batches) > 1:
             raise BadInputError(
@@ -116,7 +116,7 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
         }
 
     def evaluator_of(self, tables: PlanTables, batch: int) -> Evaluator:
-        """Of the machine; with the topology's domains where those are smaller."""
+        """An evaluator on the machine, with the topology's domains if they are smaller."""
         gpus, domain = self.topology.world_size, self.topology.intra_group_size
 
         def costing(**more: Any) -> Evaluator:
@@ -135,7 +135,7 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
         return found
 
     def _perfs(self, evaluator: Evaluator, tables: list[int], schemes: list[Scheme]) -> list[Perf]:
-        """Of one shard of each table, cut so."""
+        """Times of one shard of each table with these cuts."""
         of = np.array(tables)
         kind, r, c = (np.array([getattr(s, n) for s in schemes]) for n in ("kind", "row_parts", "col_parts"))
         loads = evaluator.shard_loads(of, kind, r, c)
@@ -155,7 +155,7 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
 
 
 def scheme_of(option: ShardingOption, evaluator: Evaluator) -> Scheme:
-    """How a sharding option cuts its table."""
+    """The scheme of a sharding option."""
     kind, shards = option.sharding_type, len(option.shards)
     gpus, domain, cut = evaluator.gpus, evaluator.domain, OF_TORCHREC[kind]
     if by_domain(cut.exchange):
@@ -165,12 +165,12 @@ def scheme_of(option: ShardingOption, evaluator: Evaluator) -> Scheme:
 
 
 def _added(times: Mapping[str, Array]) -> dict[str, Array]:
-    """Times of steps [...] by name as those of the parts that TorchRec tells apart."""
+    """Times of steps [...] by name, added up by the parts that TorchRec distinguishes."""
     found = dict.fromkeys(_PARTS, np.zeros(()))
     for name, time in times.items():
         step = STEPS.get(name)
         launches = name.startswith(LAUNCHES)
-        collective = not launches if step is None else bool(step.collective)  # between steps is the fabric's
+        collective = not launches if step is None else bool(step.collective)  # else the fabric's
         direction = "bwd" if name in _BACKWARD or (step and step.whole in _BACKWARD) else "fwd"
         part = f"{direction}_{'comms' if collective else 'compute'}"
         found[part] = found[part] + time
@@ -178,9 +178,9 @@ def _added(times: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _usual(table: NDArray[np.int64], kind: NDArray[Any], time: Array) -> int:
-    """The kind of exchange that is fastest where all tables have it, of those that most tables can have.
+    """The kind of exchange that is fastest if all tables have it, among the kinds that most tables can have.
 
-    time  of a pass where all tables are alike and so cut
+    time  of a pass where all tables are equal and have that cut
     """
     totals: dict[int, tuple[int, float]] = {}
     for each in np.unique(kind[~copied(kind)]):

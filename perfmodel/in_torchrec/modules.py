@@ -1,4 +1,4 @@
-"""A plan by our planner for the EmbeddingBagCollections of a module, as TorchRec's ShardingPlan."""
+"""A plan of our planner for the EmbeddingBagCollections of a module, as TorchRec's ShardingPlan."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def plan_module(
     """TorchRec's plan of all ``EmbeddingBagCollection``s in a module, for ``DistributedModelParallel``.
 
     module   its tables may be on the meta device;  machine  a shipped one by name, a file, or a ``Machine``
-    batch    samples of one GPU;  gpus, gpus_per_node  those of the job that runs, unless given
-    pooling  rows that a bag sums, of all tables or by table name (1 of those without): a module does not say
+    batch    samples per GPU;  gpus, gpus_per_node  of the running job, if not given
+    pooling  rows that a bag sums, for all tables or by table name (default 1): a module does not state it
     objective  throughput: training;  latency: the forward pass;  device  cuda or cpu, where the shards are
     options  others of ``perfmodel.plan_tables``: reserve, max_hbm_bytes, only, effort, seed ...
     Several collections are planned together, as if they shared their exchanges.
-    In a job that runs on as many ranks, all of them call it: rank 0 plans, the others get its plan.
+    In a running job with as many ranks, all ranks call it: rank 0 plans, the others receive its plan.
     Limits: no collection, a table of several features, tables that do not fit -> BadInputError
     """
     check_names(options, plan_module, question_of)
@@ -75,7 +75,7 @@ def plan_module(
 
 
 def collections_of(module: nn.Module) -> dict[str, EmbeddingBagCollection]:
-    """By their path in a module. Limits: there is none -> BadInputError"""
+    """The collections by their path in a module. Limits: none -> BadInputError"""
     found = {path: each for path, each in module.named_modules() if isinstance(each, EmbeddingBagCollection)}
     if not found:
         raise BadInputError(
@@ -86,7 +86,7 @@ def collections_of(module: nn.Module) -> dict[str, EmbeddingBagCollection]:
 
 
 def _agreed(make: Callable[[], TorchRecPlan]) -> TorchRecPlan:
-    """What rank 0 makes, on all ranks; its error too, for the others would wait."""
+    """Rank 0's result, on all ranks; its error too, because the others would wait."""
     sent: list[Any] = [None]
     if dist.get_rank() == 0:
         try:
@@ -136,7 +136,7 @@ def _tables(
 
 
 def _part(file: TorchRecPlan, path: str, each: EmbeddingBagCollection, *, several: bool) -> TorchRecPlan:
-    """The tables of one collection, by their own names."""
+    """The plan of one collection's tables, by their own names."""
     entries = {entry.table: entry for entry in file.tables}
     own = [
         entries[_name(path, config.name, several=several)].model_copy(update={"table": config.name})

@@ -1,4 +1,4 @@
-"""Whole plans of TorchRec's planner, rated by our model: a ``PerfModel``."""
+"""Ratings of whole plans in TorchRec's planner by our model, as a ``PerfModel``."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from perfmodel.passes.step_resources import SHARDING_TYPES, Resource
 
 
 class PerfmodelRating(PerfModel):  # type: ignore[misc]  # TorchRec has no types
-    """The time of a plan: one set of exchanges for each sharding type, every step at its own busiest rank.
+    """The time of a plan: one set of exchanges per sharding type, each step limited by its own busiest rank.
 
         EmbeddingShardingPlanner(..., performance_model=PerfmodelRating(estimator))
 
-    estimator  that rated the shards: its machine, topology and costs
-    TorchRec's own rating is the busiest rank's sum of shards, which sees neither what types share nor what
-    another type costs.
+    estimator  that rated the shards: gives machine, topology and costs
+    TorchRec's own rating is the busiest rank's sum of shards, which neglects what types share and what a
+    further type costs.
     Limits: the same plan -> ``Evaluator.cost`` with its sharding types, within 0.1 %;  a table whose rows are
             not in GPU memory -> infinite, as its shards
     """
@@ -31,7 +31,7 @@ class PerfmodelRating(PerfModel):  # type: ignore[misc]  # TorchRec has no types
         self._known: tuple[tuple[str, ...], int, Evaluator] | None = None
 
     def rate(self, plan: list[ShardingOption]) -> float:
-        """Milliseconds. Limits: as ``PerfmodelEstimator.estimate``"""
+        """Time of the plan [ms]. Limits: as ``PerfmodelEstimator.estimate``"""
         if any(not np.isfinite(shard.perf.total) for option in plan for shard in option.shards):
             return float("inf")
         evaluator = self._evaluator(plan)
@@ -52,7 +52,7 @@ class PerfmodelRating(PerfModel):  # type: ignore[misc]  # TorchRec has no types
         return float(evaluator.step_times(most)) * TO_MS
 
     def _evaluator(self, plan: list[ShardingOption]) -> Evaluator:
-        """For these tables, with the steps of all sharding types."""
+        """An evaluator for these tables, with the steps of all sharding types."""
         names = tuple(sorted(option.fqn for option in plan))
         batch = plan[0].batch_size
         if self._known is None or self._known[:2] != (names, batch):

@@ -1,1 +1,1 @@
-"""What files and tables hold, validated on the way in."""
+"""Contents of files and tables, validated when they are read."""

@@ -1,7 +1,7 @@
 """A calibration: the fitted curves and link constants of one machine, library, version and clock.
 
-Written by ``perfmodel.fit``, read by ``perfmodel.collectives``; JSON with sorted keys and rounded numbers, so
-that the same samples give the same bytes. Every file is validated on the way in.
+``perfmodel.fit`` writes it, ``perfmodel.collectives`` reads it: JSON with sorted keys and rounded numbers, so
+that equal samples give equal bytes. Every file is validated when it is read.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from perfmodel.schema.limits import far_from_sold, limits_of
 from perfmodel.schema.whole_files import cannot_write, write_whole_text
 
 SCHEMA_VERSION = 1
-UNKNOWN_VERSION = "unknown"  # of a library, where neither the file nor an option says it
+UNKNOWN_VERSION = "unknown"  # of a library, if neither the file nor an option states it
 _OPTIONAL = ("kernels", "more_kernels", "after_kernel", "handover_s", "accepted", "host", "host_tier")
-"""Fields that a file without them does not mention."""
+"""Fields that are omitted from a file if they are empty."""
 _FOLDER = "calibrations"
 _SUFFIX = ".json"
 
 _MOST_OF_A_CURVE = {
     "alpha_s": limits_of("sample")["time_s"].most,
-    "beta_bytes_per_s": 1e18,  # where the samples do not tell it, a fit may say any large rate
+    "beta_bytes_per_s": 1e18,  # if the samples do not determine it, a fit may return any large rate
     "p": 100.0,
 }
 
 
 class Curve(BaseModel):
-    """One measured cell: the fitted curve, its anchors, and how well it predicts sizes left out."""
+    """One measured cell: the fitted curve, its anchors, and its errors on sizes left out of the fit."""
 
     model_config = STRICT
 
@@ -89,7 +89,7 @@ class Curve(BaseModel):
         return self
 
     def formula(self) -> str:
-        """The curve with its numbers in it, as text. S is the payload of one rank."""
+        """The curve as text, with its numbers. S is the payload of one rank."""
         alpha = f"{self.alpha_s.value * 1e6:.3g} µs" if self.alpha_s.known else "floor unknown"
         beta = (
             f"{self.beta_bytes_per_s.value / 1e9:.3g} GB/s" if self.beta_bytes_per_s.known else "rate unknown"
@@ -104,7 +104,7 @@ _MOST = 1e15  # bytes per second of one link; ratios are far below
 
 
 class Law(BaseModel):
-    """Fitted unknowns of one law: logarithms with covariance, so that relative errors carry over."""
+    """Fitted unknowns of one law: logarithms with covariance, since errors are relative."""
 
     model_config = STRICT
 
@@ -148,19 +148,19 @@ PASS_STEPS = (
     "reduce_scatter_bags",
     "between_steps",
 )
-"""Steps of a whole row-wise pass that may take longer there than alone, and the time between steps."""
+"""Steps of a whole row-wise pass that may take longer in it than alone, and the time between steps."""
 
 
 class Calibration(BaseModel):
     """Everything fitted from one set of samples.
 
-    accepted      limits of samples that are far from anything sold, and meant: ``import --accept``
-    this_cluster  measured on the cluster that is asked about; false: on another one of this kind (shipped)
-    kernels       of the implementation that is taken where nobody asks for one;  more_kernels  of others
-    after_kernel  curves of collectives that were timed right after something that cleared the caches
-    handover_s    by step of a whole pass: how much longer it takes there than its curve (after a kernel where
-                  there is one) says; ``between_steps``: what the pass takes beyond its steps
-    host          times of what the host does to issue a pass;  host_tier  its memory, as a GPU reads it
+    accepted      limits that samples break although they are correct: ``import --accept``
+    this_cluster  whether it was measured on the cluster in question; false: on another of its kind (shipped)
+    kernels       constants of the default implementation;  more_kernels  of other implementations
+    after_kernel  curves of collectives that were timed right after a kernel that clears the caches
+    handover_s    by step of a whole pass: extra time in the pass compared with its curve (after a kernel, if
+                  there is one); ``between_steps``: time of the pass beyond its steps
+    host          times of the host to issue a pass;  host_tier  its memory, as a GPU reads it
     """
 
     model_config = STRICT
@@ -214,7 +214,7 @@ class Calibration(BaseModel):
     def curve(
         self, collective: str, gpus: int, domain_gpus: int, *, after_kernel: bool = False
     ) -> Curve | None:
-        """The measured cell for these ranks, if there is one."""
+        """The measured cell for these ranks; None if there is none."""
         group = min(gpus, domain_gpus)
         for curve in self.after_kernel if after_kernel else self.curves:
             own = min(curve.gpus, curve.domain_gpus)
@@ -223,7 +223,7 @@ class Calibration(BaseModel):
         return None
 
     def kernels_of(self, implementation: str | None) -> KernelConstants | None:
-        """Constants of the kernels of that name, where they were timed; None: those taken unasked."""
+        """Constants of the kernels of that implementation if they were timed; None: of the default."""
         if implementation is None:
             return self.kernels
         known = [self.kernels] if self.kernels is not None else []
@@ -232,11 +232,11 @@ class Calibration(BaseModel):
         )
 
     def law(self, collective: str) -> Law | None:
-        """The law that predicts ``collective`` beyond the measured cells."""
+        """The law that predicts ``collective`` outside the measured cells."""
         return next((law for law in self.laws if collective in law.collectives), None)
 
     def doubts(self) -> dict[str, str]:
-        """What of its anchors is far from anything sold, by limit: why. Without what was accepted."""
+        """Anchors far from all products on the market, by limit, with reason; accepted ones are left out."""
         found: dict[str, str] = {}
         for curve in (*self.curves, *self.after_kernel):
             sizes, times = np.asarray(curve.anchor_bytes), np.asarray(curve.anchor_times_s)
@@ -244,7 +244,7 @@ class Calibration(BaseModel):
         return {name: text for name, text in found.items() if name not in self.accepted}
 
     def to_json(self) -> str:
-        """The file's text: sorted keys, a line per list, byte for byte the same for the same content."""
+        """The file's text: sorted keys, one line per list, identical for identical content."""
         content = self.model_dump(mode="json")
         for name in _OPTIONAL:
             if not content[name]:
@@ -253,7 +253,7 @@ class Calibration(BaseModel):
 
 
 def save_calibration(calibration: Calibration, path: Path) -> None:
-    """Write a calibration in one step: the file is whole or was not touched."""
+    """Write a calibration atomically: the file is complete, or unchanged."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -288,7 +288,7 @@ def read_calibration(path: Path) -> Calibration:
 
 
 def list_calibrations(machine: str | None = None) -> list[str]:
-    """Identifiers of the shipped calibrations, ``machine/backend-version-clock``."""
+    """Names of the shipped calibrations, ``machine/backend-version-clock``."""
     root = resources.data_path(_FOLDER)
     found = sorted(root.glob(f"*/*{_SUFFIX}")) if root.is_dir() else []
     names = [f"{path.parent.name}/{path.name.removesuffix(_SUFFIX)}" for path in found]
@@ -297,7 +297,7 @@ def list_calibrations(machine: str | None = None) -> list[str]:
 
 @lru_cache(maxsize=64)
 def shipped_calibration(calibration_id: str) -> Calibration:
-    """A shipped calibration by identifier."""
+    """A shipped calibration by name."""
     if calibration_id not in list_calibrations():
         raise NoCalibrationError(
             f"there is no calibration {calibration_id!r}.", "perfmodel calibrations lists what is shipped."
@@ -306,7 +306,7 @@ def shipped_calibration(calibration_id: str) -> Calibration:
 
 
 def load_calibration(name_or_path: str | Path) -> Calibration:
-    """A shipped calibration by identifier, or a user's own file by path."""
+    """A shipped calibration by name, or a user's own file by path."""
     text = str(name_or_path)
     if isinstance(name_or_path, str) and text in list_calibrations():
         return shipped_calibration(text)

@@ -1,4 +1,4 @@
-"""A chip of many cores: what one core holds and how fast it gathers, and what all cores share."""
+"""A chip of many cores: memory and gather rate of one core, and the resources that all cores share."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ CHIP_KEYS: dict[str, ValueKey] = {
         "s", True, "time from a row request to its first byte, core's cache; 0 = none"
     ),
 }
-"""Every value that a chip has; a file may leave out the size of its memory and a core's cache, no other."""
+"""Every value of a chip; a file may omit the memory size and a core's cache only."""
 
 MOST_CORES = 4096
-"""Every piece of a mapping is tried on every core."""
+"""The mapper tries every piece of a mapping on every core."""
 
 _SIZES = {"count": (1, 1e9), "byte": (1, 1e18), "byte/s": (1e3, 1e18), "s": (1e-15, 1)}
-"""Least and most of a value that is not 0, by unit: what is beyond is a slip, and no number comes of it."""
+"""Allowed range of a value that is not 0, by unit: values outside are typing errors."""
 
 _CACHE = ("cache_bytes", "cache_bytes_per_s", "cache_slices", "cache_latency_s")
 _CORE_CACHE = ("core_cache_bytes", "core_cache_bytes_per_s", "core_cache_latency_s")
@@ -68,10 +68,10 @@ _FROZEN = ConfigDict(frozen=True, extra="forbid")
 
 
 class Buffers(BaseModel):
-    """What the buffers of a core are.
+    """Properties of a core's buffers.
 
-    persist  rows stay from one batch to the next: copying them is paid once, and not counted in a batch
-    shared   local and vector buffer are one memory: what rows take, bags do not have
+    persist  rows stay from one batch to the next: they are copied once, which a batch's time does not include
+    shared   local and vector buffer are one memory: rows and bags compete for it
     """
 
     model_config = _FROZEN
@@ -82,7 +82,7 @@ class Buffers(BaseModel):
 
 
 class Chip(BaseModel):
-    """A validated, immutable chip. ``chip.value("cores")`` is SI."""
+    """A validated, immutable chip; ``chip.value("cores")`` is in SI units."""
 
     model_config = _FROZEN
 
@@ -96,7 +96,7 @@ class Chip(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _known(cls, document: Any) -> Any:
-        """Names before what is in them: a value that no chip has need not be complete."""
+        """Checks names before values, so that an unknown value gets the right message even if incomplete."""
         values = document.get("values") if isinstance(document, dict) else None
         if not isinstance(values, Mapping):
             return document
@@ -138,13 +138,13 @@ class Chip(BaseModel):
 
     @property
     def cores(self) -> int:
-        """Cores of the chip."""
+        """Number of cores of the chip."""
         return int(self.value("cores"))
 
     def with_overrides(self, values: Mapping[str, float | str], source: str = OVERRIDE_SOURCE) -> Chip:
         """This chip with some values replaced: evidence ``assumed``, listed in ``overrides``.
 
-        values  SI numbers, or text with a unit (``"40GB/s"``); a cache of 0 bytes is none
+        values  SI numbers, or text with a unit (``"40GB/s"``); a cache of 0 bytes means no cache
         Limits: unknown key, impossible value -> BadInputError; nothing replaced -> this chip
         """
         if not values:
@@ -198,7 +198,7 @@ def _check_cache(chip: Chip) -> None:
 
 
 def _all_given(chip: Chip, keys: tuple[str, ...]) -> bool:
-    """Whether a chip has that cache: all of its values, or none."""
+    """Whether a chip has that cache: all of its values, or none, must be given."""
     given = [key for key in keys if chip.value(key) > 0]
     if given and len(given) < len(keys):
         none = [key for key in keys if key not in given]
@@ -208,7 +208,7 @@ def _all_given(chip: Chip, keys: tuple[str, ...]) -> bool:
 
 
 def _none(key: str) -> dict[str, Any]:
-    """A value that a file leaves out."""
+    """The value of a key that a file omits."""
     return {
         "value": 0.0,
         "unit": CHIP_KEYS[key].unit,

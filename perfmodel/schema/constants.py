@@ -1,4 +1,4 @@
-"""Constants of the model that belong to no machine, and named scenarios: TOML, each value with its source."""
+"""Constants of the model that belong to no machine, and scenarios: TOML, each value with its source."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Constants(BaseModel):
 
 
 class ScenarioFile(Constants):
-    """A named set of assumptions: its own values, and what it replaces in machine and constants."""
+    """A named set of assumptions: its own values, and replacements for values of machine and constants."""
 
     name: Name
     title: Text
@@ -58,7 +58,7 @@ def load_kernel_constants() -> Constants:
 
 @lru_cache(maxsize=1)
 def load_service_constants() -> Constants:
-    """The shipped constants of what a service waits for beside the pass: slow ranks, the host."""
+    """The shipped constants of a service besides the pass: slow ranks, the host."""
     return _constants("service", "service", "service constants")
 
 
@@ -77,7 +77,7 @@ def list_scenario_files() -> list[str]:
 
 @lru_cache(maxsize=8)
 def load_scenario_file(name: str) -> ScenarioFile:
-    """A shipped scenario by name; an unknown one -> BadInputError that lists the known ones."""
+    """A shipped scenario by name; an unknown name -> BadInputError that lists the known names."""
     if name not in list_scenario_files():
         raise unknown_name("scenario", name, list_scenario_files())
     path = resources.data_path("scenarios", name + _SUFFIX)

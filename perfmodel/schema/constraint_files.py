@@ -1,4 +1,4 @@
-"""What plans may do with tables, as people write it: in a TOML file, or as options of a command."""
+"""Constraints on tables, as users write them: in a TOML file, or as options of a command."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _RANKS = "ranks:"
 
 @dataclass(frozen=True)
 class TableRule:
-    """What the plan may do with the tables that one pattern names.
+    """Constraints on the tables that one pattern matches.
 
-    where    names the rule in a message;  pattern  of the tables' names: ``*`` and ``?`` as in a shell
-    only     names of shardings and exchanges that alone may be used; empty: any
-    without  names of those that may not
-    ranks, without_ranks  that alone may hold shards, or that may hold none; empty: any
-    row_parts, col_parts  exactly so many; None: any
-    least_columns         of a column part; None: any
+    where    names the rule in a message;  pattern  for table names, with ``*`` and ``?`` as in a shell
+    only     names of the only allowed shardings and exchanges; empty: all are allowed
+    without  names of forbidden shardings and exchanges
+    ranks, without_ranks  the only ranks that may hold shards; ranks that may hold none; empty: no constraint
+    row_parts, col_parts  exact numbers; None: no constraint
+    least_columns         least width of a column part; None: no constraint
     """
 
     where: str
@@ -46,7 +46,7 @@ _Ranks = list[Annotated[int, Field(ge=0, le=MOST_GPUS)] | str]
 
 
 class _Entry(BaseModel):
-    """One ``[[tables]]`` of a file."""
+    """One ``[[tables]]`` entry of a file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -69,9 +69,9 @@ class _File(BaseModel):
 
 
 def read_constraints(path: Path) -> tuple[TableRule, ...]:
-    """Rules of a TOML file with a ``[[tables]]`` for each.
+    """Rules of a TOML file, one per ``[[tables]]``.
 
-    Limits: unknown fields, values of another type, no rule, ranks that are none -> BadInputError
+    Limits: unknown fields, wrong types, no rule, invalid ranks -> BadInputError
     """
     try:
         file = _File.model_validate(read_toml(path, _WHAT))
@@ -102,8 +102,8 @@ def read_constraints(path: Path) -> tuple[TableRule, ...]:
 def typed_rules(only: Iterable[str], without: Iterable[str]) -> tuple[TableRule, ...]:
     """Rules of ``--only`` and ``--without``: ``NAMES`` for all tables, ``PATTERN=NAMES`` for some.
 
-    NAMES are separated by commas; ``ranks:0-7+12`` among them are ranks.
-    Limits: no name, ranks that are none -> BadInputError
+    NAMES are separated by commas; ``ranks:0-7+12`` among them means ranks.
+    Limits: no name, invalid ranks -> BadInputError
     """
     rules = []
     for option, texts in (("--only", only), ("--without", without)):
@@ -127,7 +127,7 @@ def typed_rules(only: Iterable[str], without: Iterable[str]) -> tuple[TableRule,
 
 
 def _ranks(spans: Iterable[int | str], where: str, most: int = MOST_GPUS) -> frozenset[int]:
-    """Ranks of ``8`` and of ``"0-7"``; no more of them than ``most``, what its file may still name."""
+    """Ranks from ``8`` and ``"0-7"``; at most ``most``, the number that the file may still list."""
     found: list[range] = []
     for span in spans:
         first, dash, last = str(span).partition("-")

@@ -1,4 +1,4 @@
-"""Dense layers of a model, and the rate that they reach on a GPU: shipped files, or a user's own."""
+"""Dense layers of a model, and the rate that they reach on a GPU: from shipped files, or a user's own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WHAT = "file of dense layers"
 class DenseFile(BaseModel):
     """Bottom MLP, cross layers over all embeddings, top MLP: widths in elements.
 
-    bottom  from the dense features on;  top  after the cross layers;  rank, layers  of those
+    bottom  from the dense features on;  top  after the cross layers;  rank, layers  of the cross layers
     gradient_bytes  of one gradient in the all-reduce [bytes]
     """
 
@@ -36,11 +36,11 @@ class DenseFile(BaseModel):
 
 
 class Share(BaseModel):
-    """Share of a GPU's datasheet rate that is reached by GPUs of one generation [-].
+    """Share of the datasheet rate that GPUs of one generation reach [-].
 
-    products  by the matrix products of layers that are known
-    together  by all dense layers together, where only their operations are known
-    error     relative error of the dense time that rests on it, two standard deviations [-]
+    products  by matrix products, if the layers are known
+    together  by all dense layers together, if only their operations are known
+    error     relative error of a dense time from this share, two standard deviations [-]
     """
 
     model_config = _STRICT
@@ -54,7 +54,7 @@ class Share(BaseModel):
 
 
 class GpuRate(BaseModel):
-    """Rate of the GPU of a machine in half precision, from its datasheet [FLOP/s]."""
+    """Datasheet rate of a machine's GPU in half precision [FLOP/s]."""
 
     model_config = _STRICT
 
@@ -65,7 +65,7 @@ class GpuRate(BaseModel):
 
 
 class DenseRates(BaseModel):
-    """``data/dlrm/rates.toml``."""
+    """Contents of ``data/dlrm/rates.toml``."""
 
     model_config = _STRICT
 
@@ -77,13 +77,13 @@ class DenseRates(BaseModel):
         return next((each for each in self.gpu if each.machine == machine), None)
 
     def share_of(self, generation: str) -> Share:
-        """What GPUs of a generation reach; of a generation without measured steps, what all others do."""
+        """Share of a generation; for a generation without measured steps, the share of all others."""
         named = {each.generation: each for each in self.share}
         return named.get(generation, named[ANY])
 
 
 ANY = "any"
-"""The share of a generation of which no step was measured."""
+"""Key of the share for generations without measured steps."""
 
 
 def list_dense() -> list[str]:

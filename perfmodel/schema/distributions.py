@@ -1,4 +1,4 @@
-"""Which rows ids ask for: uniform, Zipf's law, one row, or a reuse histogram that is shipped or one's own."""
+"""Distribution of ids over rows: uniform, Zipf's law, one row, or a reuse histogram, shipped or one's own."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from perfmodel.units import parse_ratio
 _WHAT = "distribution file"
 _FOLDER = "distributions"
 _COLUMNS = ("row_share", "lookup_share")
-_SUMS_TO_ONE = 1e-4  # shares of four decimals, and rounding of many
+_SUMS_TO_ONE = 1e-4  # tolerance for rounded shares
 _MOST_BINS = 10_000
 KINDS = "uniform, zipf:A (e.g. zipf:1.05), one-row, histogram:NAME, histogram:FILE.csv"
-"""What a distribution can be, in words."""
+"""Possible distributions, in words."""
 
 
 @dataclass(frozen=True)
 class Distribution:
     """Popularity of the rows of a table of any size.
 
-    name   as it is typed: uniform, zipf:1.05, one-row, histogram:fbgemm-t856
-    skew   exponent of Zipf's law [-]; 0: another law
-    bins   of a histogram: (share of the rows, share of the look-ups) [-], the most popular first; else ()
+    name   as typed: uniform, zipf:1.05, one-row, histogram:fbgemm-t856
+    skew   exponent of Zipf's law [-]; 0 for another law
+    bins   of a histogram: (share of the rows, share of the look-ups) [-], most popular first; else ()
     """
 
     name: str
@@ -37,7 +37,7 @@ class Distribution:
 
     @property
     def uniform(self) -> bool:
-        """Whether all rows are asked for alike."""
+        """Whether all rows are equally popular."""
         return self.name == "uniform"
 
 
@@ -46,7 +46,7 @@ ONE_ROW = Distribution("one-row")
 
 
 def zipf(skew: float) -> Distribution:
-    """Zipf's law. Limits: 0 -> uniform;  negative, more than ``MOST_SKEW`` or no number -> BadInputError"""
+    """Zipf's law. Limits: 0 -> uniform;  negative, above ``MOST_SKEW`` or not a number -> BadInputError"""
     if not 0 <= skew <= MOST_SKEW:
         step = f"the exponent is from 0 (uniform ids) to {MOST_SKEW} (as good as {ONE_ROW.name})."
         raise BadInputError(f"skew {skew:g} cannot be used.", step)
@@ -54,14 +54,14 @@ def zipf(skew: float) -> Distribution:
 
 
 def shipped() -> list[str]:
-    """Names of the histograms that come with perfmodel."""
+    """Names of the shipped histograms."""
     return data_names(_FOLDER, ".csv")
 
 
 def parse_distribution(text: str) -> Distribution:
-    """What ``--distribution`` means.
+    """The distribution that ``--distribution`` means.
 
-    Limits: an unknown law or name, a negative exponent, a file that does not hold shares -> BadInputError
+    Limits: an unknown law or name, a negative exponent, a file without shares -> BadInputError
     """
     kind, colon, rest = text.strip().partition(":")
     kind = kind.strip().lower()
@@ -84,12 +84,12 @@ def _histogram(name: str) -> Distribution:
 
 
 def read_histogram(path: Path, name: str = "") -> Distribution:
-    """Shares of rows and of look-ups from a CSV file, a bin of rows a line.
+    """Shares of rows and of look-ups from a CSV file, one bin of rows per line.
 
     Columns row_share and lookup_share, both from 0 to 1 with sums of 1. Bins without rows and look-ups are
-    left out; the order is free.
+    left out; the order does not matter.
     Limits: other columns, negative shares, look-ups of no rows, sums that are not 1 within 0.0001
-            -> BadInputError that says the sum
+            -> BadInputError that states the sum
     """
     (_, header), *lines = read_csv_lines(path, _WHAT, _MOST_BINS)
     if [column.strip() for column in header] != list(_COLUMNS):

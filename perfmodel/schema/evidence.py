@@ -1,4 +1,4 @@
-"""How we know a number (Evidence) and how a time was taken (Clock); names of collectives and backends."""
+"""How a number is known (Evidence) and how a time was taken (Clock); names of collectives and backends."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 MAIN_SHARE = 0.2
-"""Of a time: more than that resting on an evidence counts as resting on it."""
+"""Share of a time above which its evidence counts in ``Evidence.main``."""
 
 
 class Evidence(StrEnum):
-    """Where a number comes from, strongest first. A sum has the weakest evidence of its terms."""
+    """Origin of a number, strongest first. A sum has the weakest evidence of its terms."""
 
     MEASURED = "measured"  # this machine, this cell
     INTERPOLATED = "interpolated"  # this machine, between measured cells
@@ -36,10 +36,10 @@ class Evidence(StrEnum):
 
     @staticmethod
     def main(shares: Mapping[Evidence, float]) -> Evidence:
-        """The weakest that more than ``MAIN_SHARE`` of the whole rests on, counting what is weaker still.
+        """The weakest evidence such that more than ``MAIN_SHARE`` of the whole has it or a weaker one.
 
         shares  of the whole, by evidence [-]
-        Limits: one evidence -> that one;  a small part assumed -> not ``assumed``;  none -> ``measured``
+        Limits: one evidence -> that evidence;  a small part assumed -> not ``assumed``;  none -> ``measured``
         """
         weaker = 0.0
         for evidence in reversed(Evidence):
@@ -53,13 +53,13 @@ _RANKS = {evidence: rank for rank, evidence in enumerate(Evidence)}
 
 
 class Clock(StrEnum):
-    """How a time was taken. Two clocks are never mixed in one sum without saying so."""
+    """How a time was taken. A sum never mixes two clocks without a note."""
 
-    DEVICE = "device"  # inside a running kernel: no launch
+    DEVICE = "device"  # inside a running kernel, without launch
     GRAPH = "graph"  # replay of a captured CUDA graph
     STREAM = "stream"  # back-to-back launches on a stream (nccl-tests)
     EAGER = "eager"  # one host call each (PyTorch)
-    TRACE = "trace"  # of a production run, by its profiler: after the last rank arrived
+    TRACE = "trace"  # of a production run, by its profiler: from the arrival of the last rank
 
 
 MEASURED_CLOCKS = tuple(clock for clock in Clock if clock is not Clock.TRACE)
@@ -71,7 +71,7 @@ class Backend(StrEnum):
 
     NCCL = "nccl"
     RCCL = "rccl"  # AMD's NCCL
-    HCCL = "hccl"  # Intel's, of Gaudi: never measured here
+    HCCL = "hccl"  # Intel's, for Gaudi: never measured here
     NVSHMEM = "nvshmem"
     SYMMETRIC_MEMORY = "symmetric_memory"  # PyTorch's one-shot and two-shot kernels
     MPI = "mpi"
@@ -80,17 +80,17 @@ class Backend(StrEnum):
 
 
 RING_BACKENDS = (Backend.NCCL, Backend.RCCL, Backend.HCCL)
-"""Libraries of a vendor: rings and trees, or what moves as many bytes; an all-to-all sends to each peer."""
+"""Libraries of GPU vendors: rings and trees, or as many bytes; an all-to-all sends to each peer."""
 
 LAW_BACKENDS = (*RING_BACKENDS, Backend.NVSHMEM)
-"""Libraries whose times follow known laws of the links; the others are known where they were measured."""
+"""Libraries whose times follow known laws of the links; others are known only where they were measured."""
 
 
 COLLECTIVES = ("all_to_all", "reduce_scatter", "all_gather", "all_reduce", "broadcast")
-"""Collectives the model knows, as NCCL spells them in Python style."""
+"""Collectives of the model, by NCCL's names in Python style."""
 
 SAMPLES_ONLY = ("sendrecv",)
-"""Operations that are measured to see what one link gives, and not fitted."""
+"""Operations that are measured to show the rate of one link, and not fitted."""
 
 SAMPLE_OPERATIONS = (*COLLECTIVES, *SAMPLES_ONLY)
-"""Operations that a sample may hold."""
+"""Operations that a sample may have."""

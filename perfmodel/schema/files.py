@@ -1,4 +1,4 @@
-"""What is wrong with a file that people and programs wrote, said in one way."""
+"""Error messages about files, all in one form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _SHOWN_PROBLEMS = 5
 _LONGEST_VALUE = 60
 _LONGEST_PROBLEM = 2_000
-_MANY_NAMES = 60  # from here on the nearest are named, not all
+_MANY_NAMES = 60  # above this, only the nearest names are listed
 _EXPECTED = {
     "machine file": "TOML with name, title and a table [values.KEY] for each value, as in "
     "perfmodel machines h100-sxm-ib --toml",
@@ -34,7 +34,7 @@ _EXPECTED = {
 
 
 def expected(what: str) -> str:
-    """What a file of this kind ("machine file") holds, in a few words: the next step of a refusal."""
+    """Expected content of a file of this kind ("machine file"), in a few words, for an error message."""
     text = next((text for kind, text in _EXPECTED.items() if what.startswith(kind)), "")
     instead = f"check {what}." if what.startswith("--") else "check the file."
     if "\n" in text:  # ends with an example
@@ -43,16 +43,16 @@ def expected(what: str) -> str:
 
 
 def key_twice(key: object, where: str) -> BadInputError:
-    """The refusal of a file that says one thing twice."""
+    """The error for a file that has one key twice."""
     return BadInputError(f"{where}: key {shown(key)} stands twice in one object.", "leave one of them.")
 
 
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
-"""Signs that stand where a CSV file has commas, by name."""
+"""Separators that stand in place of commas in a CSV file, by name."""
 
 
 def check_separator(header: Sequence[str], where: str) -> None:
-    """Limits: one field that holds several, with other signs than commas between -> BadInputError"""
+    """Limits: one field that holds several fields with another separator than commas -> BadInputError"""
     names = [name for sign, name in SEPARATORS.items() if len(header) == 1 and sign in header[0]]
     if names:
         raise BadInputError(
@@ -62,9 +62,9 @@ def check_separator(header: Sequence[str], where: str) -> None:
 
 
 def cell(text: str) -> str:
-    """A name as a field of a CSV file: a spreadsheet would run one that begins like a formula.
+    """A name as a field of a CSV file, made safe for spreadsheets, which run fields that look like formulas.
 
-    Limits: ``=cmd``, ``-2+3`` -> ``'=cmd``, ``'-2+3``; numbers, with or without a unit -> as they are
+    Limits: ``=cmd``, ``-2+3`` -> ``'=cmd``, ``'-2+3``; numbers, with or without a unit -> unchanged
     Source: OWASP, CSV injection
     """
     begins = text[:1] in ("=", "@", "\t", "\r") or (text[:1] in ("+", "-") and not _SIGNED.fullmatch(text))
@@ -75,19 +75,19 @@ _SIGNED = re.compile(r"[+-](?:[\d.]+(?:[eE][+-]?\d+)?|∞)(?:\s?[%×]|\s[^\W\d]\
 
 
 def first_line(text: str) -> str:
-    """First line of a message of a library, cut to one screen width, without the dot at its end."""
+    """First line of a library's message, cut to one screen width, without the final dot."""
     line = text.splitlines()[0].removesuffix(".") if text else ""
     return line if len(line) <= 2 * _LONGEST_VALUE else line[: 2 * _LONGEST_VALUE] + "…"
 
 
 def shown(value: object) -> str:
-    """A value from a file, short enough and printable, for a message."""
+    """A value from a file in short printable form, for a message."""
     text = _SHORT.repr(value)
     return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "…"
 
 
 class _Short(reprlib.Repr):
-    """The beginning of a value's text: of a large value the rest is not written at all."""
+    """Shortens a value's text without writing all of a large value first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,16 +104,16 @@ _SHORT = _Short()
 def invalid_fields(
     error: ValidationError, what: str, where: str, line_numbers: Sequence[int] = ()
 ) -> BadInputError:
-    """One screen of what pydantic found: the path of each field, the reason, and the value.
+    """pydantic's errors on at most one screen: path, reason and value of each field.
 
-    line_numbers  of the rows of a CSV file: ``tables.3.rows`` is then said as ``line 5, rows``
+    line_numbers  of the rows of a CSV file: ``tables.3.rows`` is then printed as ``line 5, rows``
     """
     lines = []
     for problem in error.errors(include_url=False)[:_SHOWN_PROBLEMS]:
         field = _field(problem["loc"], line_numbers)
         if (
             problem["type"] == "value_error"
-        ):  # our own validators say the value and, for a whole file, the field
+        ):  # our own validators state the value and, for a whole file, the field
             lines.append(f"{field}: {_reason(problem)}" if field else _reason(problem))
             continue
         value = "" if problem["type"] in _SAY_IT_ALL else f" (found {shown(problem.get('input'))})"
@@ -125,7 +125,7 @@ def invalid_fields(
     return BadInputError(words, expected(what), where=f"{what} {where}")
 
 
-_LONG = 1e16  # from here on a limit is printed with an exponent
+_LONG = 1e16  # above this, a limit is printed with an exponent
 _SAY_IT_ALL = ("missing", "extra_forbidden")
 _REASONS = {
     "missing": "is missing",
@@ -154,7 +154,7 @@ _REASONS = {
     "literal_error": "must be one of {expected}",
     "enum": "must be one of {expected}",
 }
-"""Plain words for what the library that checks fields reports."""
+"""Plain words for pydantic's error types."""
 
 
 def _reason(problem: ErrorDetails) -> str:
@@ -166,7 +166,7 @@ def _reason(problem: ErrorDetails) -> str:
 
 
 def _plain(limit: Any) -> Any:
-    """A limit in all its figures where it is whole: ``1 048 576``; else as it is."""
+    """A whole limit with all digits, ``1 048 576``; any other unchanged."""
     if isinstance(limit, bool) or not isinstance(limit, (int, float)):
         return limit
     return f"{int(limit):,}".replace(",", " ") if limit == int(limit) and abs(limit) < _LONG else f"{limit:g}"
@@ -179,9 +179,9 @@ def _field(location: tuple[int | str, ...], line_numbers: Sequence[int]) -> str:
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str], usual: str = "") -> BadInputError:
-    """The refusal of a name, with the closest known one first and all of them after it.
+    """The error for an unknown name: the closest known name first, then all known names.
 
-    usual  the known one that is meant before others that begin alike
+    usual  known name that is preferred to others with the same beginning
     """
     names = sorted(known)
     close = _closest(name, sorted(names, key=lambda each: each != usual))
@@ -200,7 +200,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str], usual: str = "") ->
 
 
 def _closest(name: str, names: Sequence[str]) -> str:
-    """The known name that is meant: another case, the start of one, a slip of the keyboard; else ""."""
+    """The known name that is probably meant: another case, a prefix, a typing error; "" if there is none."""
     plain = {known.casefold(): known for known in reversed(names)}
     text = name.strip().casefold()
     begins = [known for known in names if len(text) >= 2 and known.casefold().startswith(text)]
@@ -209,5 +209,5 @@ def _closest(name: str, names: Sequence[str]) -> str:
 
 
 def looks_like_path(text: str, suffixes: Sequence[str]) -> bool:
-    """Whether a user means a file and not a shipped name."""
+    """Whether a text looks like a path, not like a shipped name."""
     return "/" in text or "\\" in text or text.lower().endswith(tuple(suffixes))

@@ -1,8 +1,8 @@
-"""The one gate for files: every limit on what is read, kept before anything large is built of it.
+"""The only place where files are read: every limit is checked before anything large is built.
 
-Below 3 MB no file takes more than 1 GB, whatever it holds: packed files are unpacked up to a size, values are
-counted before they are parsed, columns that nobody asked for are not decoded, and keys, levels, rows, ranks
-and numbers are bounded. A refusal names the limit.
+No file below 3 MB takes more than 1 GB of memory, whatever it holds: packed files are unpacked up to a size,
+values are counted before parsing, columns that are not needed are not decoded, and keys, levels, rows, ranks
+and numbers are limited. An error names the limit.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ MOST_BYTES = 64 * MIB
 MOST_LOG_BYTES = 512 * MIB
 MOST_RUN_BYTES = 1024 * MIB
 MOST_TOML_BYTES = MIB
-"""Of settings that people write: tomllib takes up to 500 bytes for each byte of a file of headers."""
+"""For settings written by hand: tomllib takes up to 500 bytes of memory per byte of table headers."""
 MOST_EVENT_BYTES = 4 * MIB
-"""Of one event of a trace, of what stands before the first, and of a line of NCCL's inspector."""
+"""For one event of a trace, for the text before the first event, and for a line of NCCL's inspector."""
 MOST_CALLS = 500_000
-"""Collectives, named ranges and look-ups of one rank's trace, each of which is kept whole."""
+"""Collectives, named ranges and look-ups in one rank's trace, which are all kept in memory."""
 UNPACKED_ANYWAY, MOST_UNPACKED = 64 * MIB, 100
-"""Bytes that any file may hold once it is unpacked, and beyond them: times its packed ones."""
-MOST_VALUES = 4_000_000  # of a JSON or YAML document
+"""Unpacked bytes that any file may have, and above that, the largest ratio of unpacked to packed bytes."""
+MOST_VALUES = 4_000_000  # in a JSON or YAML document
 MOST_LEVELS = 32
 MOST_KEY_PARTS = 16  # a.b.c has three
 LONGEST_KEY = 1_000
@@ -48,11 +48,11 @@ LONGEST_TEXT = 1_000_000  # characters
 MOST_DIGITS = 400  # the largest double has 309
 MOST_RECORDS, MOST_COLUMNS = 1_000_000, 1_000
 READ_MORE, MOST_MORE = "PERFMODEL_READ_MORE", 1_000
-"""The environment variable by which bytes, rows of CSV, values and calls of a trace are multiplied."""
+"""Environment variable that multiplies the limits on bytes, CSV rows, values and calls of a trace."""
 
 
 def raised(most: int) -> int:
-    """A limit of which a user may need more, times ``$PERFMODEL_READ_MORE``.
+    """A limit that users may raise, times ``$PERFMODEL_READ_MORE``.
 
     Limits: not set -> ``most``;  not a whole number from 1 to ``MOST_MORE`` -> BadInputError
     """
@@ -66,14 +66,14 @@ def raised(most: int) -> int:
 
 
 def more() -> str:
-    """How to read twice as much as now, if the memory of the machine allows it."""
+    """Advice for a message: how to double the present limits, if memory allows."""
     return f"{READ_MORE}={2 * raised(1)} doubles the limit"
 
 
 def over(
     where: str, what: str, most: int, next_step: str = "split it", *, fixed: bool = True
 ) -> BadInputError:
-    """The refusal of a file that has more of something than is read. fixed: nothing raises the limit"""
+    """The error for a file that exceeds a limit. fixed: users cannot raise the limit"""
     limit = format_count(most)
     return BadInputError(
         f"{where} has more than {limit} {what}.",
@@ -84,9 +84,9 @@ def over(
 
 
 def read_bounded(path: Path, what: str, most: int = MOST_BYTES) -> bytes:
-    """Bytes of a file, a pipe, a device or of stdin (``-``), never more than ``most``, which may be raised.
+    """Bytes of a file, a pipe, a device or stdin (``-``), at most ``most``, which users may raise.
 
-    Limits: missing, unreadable, a folder, more than that (an endless stream) -> BadInputError
+    Limits: missing, unreadable, a folder, larger than that (or endless) -> BadInputError
     """
     most = raised(most)
     try:
@@ -105,11 +105,11 @@ def read_bounded(path: Path, what: str, most: int = MOST_BYTES) -> bytes:
 
 
 _piped: dict[TextIO, tuple[str, bytes]] = {}
-"""What stdin held, and what of: a command may read its tables twice."""
+"""(kind of file, bytes) that were read from stdin, since a command may read its tables twice."""
 
 
 def _of_stdin(what: str, most: int) -> bytes:
-    """Limits: closed, or read already as something else -> BadInputError"""
+    """The bytes of stdin. Limits: closed, or read before as another kind of file -> BadInputError"""
     if (stream := sys.stdin) is None:
         raise BadInputError(f"{what} -: stdin is closed.", "give a file, or pipe into the command.")
     if stream not in _piped:
@@ -124,7 +124,7 @@ def _of_stdin(what: str, most: int) -> bytes:
 
 
 def too_large(path: Path, what: str, most: int, unpacked: str = "") -> BadInputError:
-    """The refusal of a file of more than ``most`` bytes."""
+    """The error for a file of more than ``most`` bytes."""
     limit = f"{most // MIB} MiB{unpacked}"
     named, most_read = f"{what} {path}", f"at most {limit}"
     step = f"{most_read} are read ({more()})."
@@ -132,7 +132,7 @@ def too_large(path: Path, what: str, most: int, unpacked: str = "") -> BadInputE
 
 
 def read_text(path: Path, what: str, most: int = MOST_BYTES) -> str:
-    """UTF-8 text of a file, gzip unpacked where its name ends in .gz; ``what`` names it in a message.
+    """UTF-8 text of a file, unpacked if its name ends in .gz; ``what`` names its kind in a message.
 
     Limits: missing, unreadable, not UTF-8, a folder, empty, or larger than ``most`` -> BadInputError
     """
@@ -162,9 +162,9 @@ def read_text(path: Path, what: str, most: int = MOST_BYTES) -> str:
 
 
 class Unpacked:
-    """The bytes of a file of any size, gzip unpacked where it is that; read piece by piece.
+    """The bytes of a file of any size, unpacked if it is gzip; read in pieces.
 
-    size_bytes   on the disk;  read_bytes  of those, so far
+    size_bytes   on disk;  read_bytes  read of these so far
     """
 
     def __init__(self, path: Path) -> None:
@@ -178,14 +178,14 @@ class Unpacked:
 
     @property
     def read_bytes(self) -> int:
-        """Bytes on the disk that were read."""
+        """Bytes on disk that were read so far."""
         return min(self._raw.tell(), self.size_bytes)
 
     def read(self, size: int) -> bytes:
-        """Up to ``size`` bytes; none at the end.
+        """Up to ``size`` bytes; empty at the end.
 
-        Limits: damaged gzip -> EOFError, zlib.error or gzip.BadGzipFile;  packed more tightly than any trace
-        is -> BadInputError
+        Limits: damaged gzip -> EOFError, zlib.error or gzip.BadGzipFile;  a higher compression ratio than any
+        trace has -> BadInputError
         """
         block: bytes = self._plain.read1(size)  # type: ignore[attr-defined]
         self._given += len(block)
@@ -253,11 +253,11 @@ _DOTTED = re.compile(
     rf"(?:{_PART.pattern})(?:[ \t]*+\.[ \t]*+(?:{_PART.pattern}))*+",
     re.MULTILINE | re.DOTALL,
 )
-"""Long strings and comments, which hold no key, and what may be a key; nothing is looked at twice."""
+"""Long strings and comments, which hold no key, and candidates for keys; every character is read once."""
 
 
 def not_valid(where: str, kind: str, error: Exception, next_step: str) -> BadInputError:
-    """The refusal of a file that a library could not read, with its reason."""
+    """The error for a file that a library could not parse, with its reason."""
     text = " ".join(str(error).split())
     if isinstance(error, RecursionError):
         text = f"nested too deeply: more than {MOST_LEVELS} levels"
@@ -267,7 +267,7 @@ def not_valid(where: str, kind: str, error: Exception, next_step: str) -> BadInp
 def load_json(text: str, where: str, next_step: str = "the file may have been cut short.") -> Any:
     """The value of a JSON text; ``where`` names it in a message.
 
-    Limits: not JSON, too much of it, a key twice in one object -> BadInputError
+    Limits: not JSON, too many values, a key twice in one object -> BadInputError
     """
 
     def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -282,7 +282,7 @@ def load_json(text: str, where: str, next_step: str = "the file may have been cu
 
 
 def read_json(path: Path, what: str, next_step: str = "the file may have been cut short.") -> Any:
-    """What a JSON file holds. Limits: as ``load_json``"""
+    """The parsed value of a JSON file. Limits: as ``load_json``"""
     return load_json(read_text(path, what), f"{what} {path}", next_step)
 
 
@@ -290,20 +290,20 @@ _PLAIN = json.JSONDecoder()
 
 
 def require_few_values(text: str) -> None:
-    """Limits: JSON text of more than ``MOST_VALUES`` values, which may be raised -> ValueError"""
+    """Limits: JSON text of more than ``MOST_VALUES`` values, which users may raise -> ValueError"""
     if len(text) > MOST_VALUES and sum(map(text.count, ",[{")) > raised(MOST_VALUES):
         raise many_values()
 
 
 def many_values() -> ValueError:
-    """The reason of a refusal."""
+    """The error for a document with too many values."""
     return ValueError(f"more than {format_count(raised(MOST_VALUES))} values ({more()})")
 
 
 def decode_json(text: str, decoder: json.JSONDecoder = _PLAIN, start: int | None = None) -> tuple[Any, int]:
-    """A JSON value and where it ends: the whole text, or from ``start`` on.
+    """(a JSON value, its end): of the whole text, or from ``start`` on.
 
-    Limits: not JSON, or too much of it -> ValueError
+    Limits: not JSON, or too many values -> ValueError
     """
     if not start:
         require_few_values(text)
@@ -316,14 +316,14 @@ def decode_json(text: str, decoder: json.JSONDecoder = _PLAIN, start: int | None
 
 
 def read_csv_lines(path: Path, what: str, most: int | None = None) -> list[tuple[int, list[str]]]:
-    """Line number and fields of each CSV row that is not blank, header first."""
+    """(line number, fields) of each CSV row that is not blank, header first."""
     return csv_lines(read_text(path, what), f"{what} {path}", most)
 
 
 def csv_lines(text: str, where: str, most: int | None = None) -> list[tuple[int, list[str]]]:
-    """Line number and fields of each row of CSV text; ``where`` names it in a message.
+    """(line number, fields) of each row of CSV text; ``where`` names it in a message.
 
-    most  rows below the header; None: ``MOST_RECORDS``, which may be raised
+    most  rows below the header; None: ``MOST_RECORDS``, which users may raise
     Limits: no row at all, more than ``most``, an open quote, a bad line end -> BadInputError
     """
     allowed = raised(MOST_RECORDS) if most is None else most

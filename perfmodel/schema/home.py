@@ -1,4 +1,4 @@
-"""Where the results of this user's own measurements lie."""
+"""Where the results of a user's own measurements are stored."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import os
 from pathlib import Path
 
 LATEST = "latest"
-"""What a user says for the newest run that holds a calibration."""
+"""Word for the newest run that holds a calibration."""
 
 SAMPLES_NAME = "samples.jsonl"
 MACHINE_NAME = "machine.toml"
-"""Names of the files in the folder of a run, beside its calibrations (``*.json``)."""
+"""File names in the folder of a run, besides its calibrations (``*.json``)."""
 
 SAMPLES_SUFFIX = ".samples.csv"
-"""What the file of the samples is called beside a calibration: ``mine.json``, ``mine.samples.csv``."""
+"""Suffix of the samples' file beside a calibration: ``mine.json``, ``mine.samples.csv``."""
 
 BROKEN = ".broken"
-"""In the name of a folder that was put away because its samples cannot be read."""
+"""Part of the name of a folder that was put aside because its samples cannot be read."""
 
 HOME_VARIABLE = "PERFMODEL_HOME"
 
@@ -32,14 +32,14 @@ def home_folder() -> Path:
 
 
 def runs_folder() -> Path:
-    """Where the folders of runs lie, unless the user names another place. It need not exist."""
+    """Default place of the folders of runs. It need not exist."""
     return home_folder() / "runs"
 
 
 def runs_by_age(folder: Path | None = None) -> list[Path]:
-    """Folders of runs below ``folder`` or ``runs_folder``, the one that was written to last first.
+    """Folders of runs below ``folder`` or ``runs_folder``, last written first.
 
-    Limits: no run, or a folder that cannot be read -> empty; a run that was put away -> left out; written at
+    Limits: no run, or an unreadable folder -> empty; a run that was put aside -> left out; written at
     the same instant -> the last by name
     """
     root = folder or runs_folder()

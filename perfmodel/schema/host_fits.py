@@ -1,4 +1,4 @@
-"""What a calibration says of the host: its times to issue a pass, and its memory as GPUs read it."""
+"""Host values in a calibration: times to issue a pass, and the host's memory as GPUs read it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from perfmodel.schema.intervals import STRICT, Interval, LogSd, Share, Whole
 from perfmodel.schema.limits import limits_of
 
 HOST_KEYS = ("host_call_s", "host_operator_s", "host_launch_s", "host_collective_s", "graph_launch_s")
-"""Service constants that samples can tell: of a Python call, an operator, a launch, a collective, a graph."""
+"""Service constants that samples can determine: Python call, operator, launch, collective, graph."""
 
 
 class IssueTimes(BaseModel):
-    """Times of what the host does, each with its 95 % interval.
+    """Times of the host's actions, each with its 95 % interval.
 
-    values  by service constant, of ``HOST_KEYS``; they stand for the shipped ones
-    processor  of the host;  sample_count  points that they are of
+    values  by service constant, of ``HOST_KEYS``; they replace the shipped values
+    processor  of the host;  sample_count  number of points behind them
     """
 
     model_config = STRICT
@@ -46,16 +46,16 @@ TIER_KEYS = (
     "copy_to_device_bytes_per_s",
     "copy_to_host_bytes_per_s",
 )
-"""What samples of the host tier can tell. ``link_bytes_per_s`` is f C of ``tiers.row_rate``: the rate of the
-link that reads of rows fill, headers counted."""
+"""Values of the host tier that samples can determine. ``link_bytes_per_s`` is f C of ``tiers.row_rate``: the
+link rate that reads of rows reach, with headers."""
 
 
 class HostTier(BaseModel):
     """Host memory as one GPU reads it over its link, each value with its 95 % interval.
 
-    values  by name, of ``TIER_KEYS``;  untold  names that the samples do not tell
-    log_sd, loo_median, loo_p90  of the gathers from host memory that are left out of the fit
-    low_row_bytes, high_row_bytes  rows that were timed;  ranks  GPUs of the node that read at once
+    values  by name, of ``TIER_KEYS``;  untold  names that the samples do not determine
+    log_sd, loo_median, loo_p90  of gathers from host memory when left out of the fit
+    low_row_bytes, high_row_bytes  range of timed rows;  ranks  GPUs of the node that read at once
     """
 
     model_config = STRICT

@@ -1,4 +1,4 @@
-"""Numbers of a calibration with their ranges, and values with their 95 % intervals."""
+"""Numbers in a calibration with their ranges, and values with their 95 % intervals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Interval(BaseModel):
 
     @property
     def known(self) -> bool:
-        """Whether the samples tell the value: half its interval is less than the value itself."""
+        """Whether the samples determine the value: half its interval is less than the value itself."""
         return self.high - self.low < 2 * self.value
 
     @model_validator(mode="after")

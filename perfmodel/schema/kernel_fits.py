@@ -1,4 +1,4 @@
-"""What a calibration says of kernels: constants fitted to kernels timed on the machine itself."""
+"""Kernel constants in a calibration, fitted to kernels that were timed on the machine itself."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ KERNEL_KEYS = (
     "local_sum_bytes_per_s",
     "l2_bytes",
 )
-"""Machine values that kernel samples can tell, and the size of the L2 cache, which a GPU reports."""
+"""Machine values that kernel samples can determine, and the size of the L2 cache, which a GPU reports."""
 
 GPU_L2 = "gpu_l2_bytes"
-"""In the stack of a run: bytes of the L2 cache as the GPU reported them."""
+"""Key in the stack of a run: bytes of the L2 cache as reported by the GPU."""
 
 IMPLEMENTATIONS = ("fbgemm", "torch", "perfmodel")
-"""Whose kernels a projection can be asked for. Unasked it takes the first of these that was timed: FBGEMM's
-are what TorchRec runs."""
+"""Implementations of kernels that a projection can use. The default is the first of these that was timed:
+TorchRec runs FBGEMM's."""
 
 KernelStep = Literal["gather_pool", "bucketize", "local_sum"]
 
 
 class KernelFit(BaseModel):
-    """How well one kernel of the model fits its samples, and over which bytes (those that the model counts).
+    """How well the model of one kernel fits its samples, and over which range of bytes (the model's count).
 
-    log_sd  of ln t, of samples left out of the fit
+    log_sd  of ln t, for samples left out of the fit
     """
 
     model_config = STRICT
@@ -57,7 +57,7 @@ class KernelFit(BaseModel):
 
 
 class InPass(BaseModel):
-    """What a whole pass does to a kernel: t_pass = more_s + factor t_loop; ``log_sd`` of what ln t misses."""
+    """Effect of a whole pass on a kernel: t_pass = more_s + factor t_loop; ``log_sd`` of ln t's residual."""
 
     model_config = STRICT
 
@@ -70,13 +70,13 @@ class InPass(BaseModel):
 class KernelConstants(BaseModel):
     """Constants of the kernel model, fitted to kernels timed on the machine itself, all ranks at once.
 
-    values     by machine key; they stand for those of the machine file
-    in_pass    by step: from loops of one kernel to a whole pass; in ``values`` already
-    fits       by step of a projection, only for those that were timed
+    values     by machine key; they replace those of the machine file
+    in_pass    by step: from loops of one kernel to a whole pass; included in ``values``
+    fits       by step of a projection, for timed steps only
     log_sd, sample_count, loo_median, loo_p90   of all fits together
-    at_bound   keys whose value ended at a bound: the samples do not tell it
-    of_other   steps that the implementation lacks: whose kernels they are instead
-    untold     keys that the samples do not tell and that are not in ``values``: the machine's are used
+    at_bound   keys whose value ended at a bound: the samples do not determine it
+    of_other   steps that the implementation lacks, with the implementation that is used instead
+    untold     keys that the samples do not determine; they are not in ``values``, the machine's are used
     """
 
     model_config = STRICT

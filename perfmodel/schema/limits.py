@@ -1,4 +1,4 @@
-"""What a physical value may be: the range outside which it is refused, and what is sold today.
+"""Range of each physical value, outside which it is refused, and range of products on the market.
 
 One table for machines, samples, runs and calibrations: ``data/limits/limits.toml``, each with its source.
 """
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FAR = 10.0
-"""A value more than this many times away from everything sold is asked about."""
-_LONG = 1e18  # from here on a number is written with its exponent
+"""A value farther than this factor from every product on the market needs confirmation."""
+_LONG = 1e18  # above this, a number is written with its exponent
 _LONG_BYTES = 2**20
-"""From this size on a slow time is that of a slow link, and not of a floor."""
+"""Size above which a slow time indicates a slow link, not a high floor."""
 
 
 class Limit(BaseModel):
-    """The range of one value in its SI unit, ``least`` to ``most``, and of what is sold."""
+    """Allowed range of a value in its SI unit, ``least`` to ``most``, and range on the market."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -45,7 +45,7 @@ class Limit(BaseModel):
         return f"must be from {self._text(self.least)} to {self._text(self.most)}, not {found}"
 
     def doubt(self, value: float) -> str:
-        """Why ``value`` is asked about. Limits: within ten times of something sold -> "" """
+        """Why ``value`` needs confirmation. Limits: within ten times of a product on the market -> "" """
         if value < self.sold_least / FAR:
             word, end = "less", self.sold_least
         elif value > self.sold_most * FAR:
@@ -78,7 +78,7 @@ def limits_of(group: Literal["machine", "sample"]) -> Mapping[str, Limit]:
 
 
 def within(group: Literal["machine", "sample"], key: str) -> Any:
-    """The field of a schema that holds a value in the range of its limit: for ``Annotated[float, …]``."""
+    """The schema field for a value within its limit: for ``Annotated[float, …]``."""
     limit = limits_of(group)[key]
     return Field(ge=limit.least, le=limit.most, allow_inf_nan=False)
 
@@ -86,10 +86,10 @@ def within(group: Literal["machine", "sample"], key: str) -> Any:
 def far_from_sold(
     payload_bytes: NDArray[np.float64], time_s: NDArray[np.float64], gpus: NDArray[np.float64]
 ) -> dict[str, str]:
-    """What of some samples is more than ten times away from everything that is sold, by limit: why.
+    """Sample values more than ten times away from every product on the market, by limit, with reason.
 
     payload_bytes, time_s, gpus   arrays of one shape
-    A low rate counts from messages of 1 MiB on: below, it is that of a floor.
+    A low rate counts only for messages of at least 1 MiB: below, latency dominates.
     """
     rate = payload_bytes / time_s
     long = rate[payload_bytes >= _LONG_BYTES]

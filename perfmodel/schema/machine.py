@@ -1,4 +1,4 @@
-"""A machine: what one GPU, one node and one fabric can do, every value with its source."""
+"""A machine: values of one GPU, one node and one fabric, each with its source."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _NOT_VALUES = ("name", "title", "notes", "defaults", "links", "accepted")
 
 
 class Quantity(BaseModel):
-    """One value with its unit, where it comes from, why it is this one, and how we know it.
+    """One value with its unit, source, reason and evidence.
 
-    log_sd  spread of what its sources say, as the standard deviation of the logarithm; None: not stated
+    log_sd  spread among its sources, as the standard deviation of the logarithm; None: not stated
     """
 
     model_config = _FROZEN
@@ -53,7 +53,7 @@ class Quantity(BaseModel):
 
 
 class Defaults(BaseModel):
-    """What a user of this machine gets without asking."""
+    """Defaults of this machine."""
 
     model_config = _FROZEN
 
@@ -62,9 +62,9 @@ class Defaults(BaseModel):
 
 
 class Links(BaseModel):
-    """What connects the GPUs, in words: which constants a prediction starts from, and whose it may borrow.
+    """What connects the GPUs, in words: it selects the initial constants, and calibrations to borrow.
 
-    scale_up   what the link of a domain is called: NVLink, xGMI
+    scale_up   name of a domain's link: NVLink, xGMI
     """
 
     model_config = _FROZEN
@@ -76,9 +76,9 @@ class Links(BaseModel):
 
 
 class Machine(BaseModel):
-    """A validated, immutable machine. ``machine.value("nic_bytes_per_s")`` is SI.
+    """A validated, immutable machine; ``machine.value("nic_bytes_per_s")`` is in SI units.
 
-    accepted   keys whose value is far from anything sold, and meant
+    accepted   keys with values far from every product on the market that are correct nevertheless
     """
 
     model_config = _FROZEN
@@ -107,7 +107,7 @@ class Machine(BaseModel):
         return self
 
     def doubts(self) -> dict[str, str]:
-        """Values more than ten times away from everything sold, by key: why. Without those accepted."""
+        """Values more than ten times away from every product, by key, with reason; without accepted ones."""
         found = {
             key: limits_of("machine")[key].doubt(quantity.value)
             for key, quantity in self.values.items()
@@ -127,7 +127,7 @@ class Machine(BaseModel):
         return self.values[key]
 
     def knows(self, *keys: str) -> bool:
-        """Whether it says all of these values."""
+        """Whether the machine has all of these values."""
         return all(key in self.values for key in keys)
 
     def value(self, key: str) -> float:
@@ -135,15 +135,15 @@ class Machine(BaseModel):
         return self.quantity(key).value
 
     def count(self, key: str) -> int:
-        """A whole-numbered value of ``key``."""
+        """The value of ``key`` as a whole number."""
         return int(self.value(key))
 
     def original(self, key: str) -> float:
-        """The SI value of ``key`` before any override: what the shipped measurements were taken on."""
+        """The SI value of ``key`` before overrides: the value when the shipped measurements were taken."""
         return self.originals[key] if key in self.originals else self.value(key)
 
     def unchanged(self) -> Machine:
-        """This machine before any override."""
+        """This machine before all overrides."""
         if not (self.originals or self.overrides):
             return self
         values = {
@@ -155,17 +155,17 @@ class Machine(BaseModel):
 
     @property
     def what_ifs(self) -> list[str]:
-        """Overrides that were typed, sorted: without those of a file that keeps a shipped name."""
+        """Overrides that the user set, sorted; without those of a file that keeps a shipped name."""
         return sorted(key for key in self.overrides if self.quantity(key).source == OVERRIDE_SOURCE)
 
     @property
     def gpus_per_node(self) -> int:
-        """GPUs of one node."""
+        """GPUs per node."""
         return self.count("gpus_per_node")
 
     @property
     def nvlink_domain_gpus(self) -> int:
-        """GPUs that reach each other over a scale-up link (NVLink, xGMI); 1 where there is none."""
+        """GPUs that reach each other over a scale-up link (NVLink, xGMI); 1 without such a link."""
         return self.count("nvlink_domain_gpus")
 
     @property
@@ -174,32 +174,32 @@ class Machine(BaseModel):
         return max(1, self.nvlink_domain_gpus // self.gpus_per_node)
 
     def domain_gpus_of(self, gpus_per_node: int) -> int:
-        """GPUs that reach each other without a network card when each node gives ``gpus_per_node``.
+        """GPUs that reach each other without a network card if ``gpus_per_node`` of each node are used.
 
-        A DGX: the node's. An NVL72 (18 trays of 4): 18 times the tray's, up to its domain.
+        In a DGX: those of the node. In an NVL72 (18 trays of 4): 18 times those of a tray, up to its domain.
         """
         return gpus_per_node if gpus_per_node > self.gpus_per_node else gpus_per_node * self.nodes_per_domain
 
     @property
     def network_priors(self) -> str:
-        """Whose section of the priors describes its collectives: its network's; without NCCL, RCCL's."""
+        """Section of the priors for its collectives: of its network; RCCL's, if it has no NCCL."""
         return str(self.links.network if self.ring_backend is Backend.NCCL else Backend.RCCL)
 
     @property
     def ring_backend(self) -> Backend:
-        """The library of its vendor: its default, if that is one, else NCCL."""
+        """Collective library of its vendor: its default library, if that is one, else NCCL."""
         return self.defaults.backend if self.defaults.backend in RING_BACKENDS else Backend.NCCL
 
     @property
     def default_backend(self) -> str:
-        """The library that a user gets without asking."""
+        """Library that is used unless the user chooses another."""
         return str(self.defaults.backend)
 
     def with_overrides(self, values: Mapping[str, float | str], source: str = OVERRIDE_SOURCE) -> Machine:
         """This machine with some values replaced: evidence ``assumed``, listed in ``overrides``.
 
         values  SI numbers, or text with a unit (``"100GB/s"``)
-        A domain that ends at the node keeps ending there when ``gpus_per_node`` alone is replaced.
+        A domain that ends at the node still ends there if only ``gpus_per_node`` is replaced.
         Limits: unknown key, impossible value -> BadInputError; nothing replaced -> this machine
         """
         if not values:
@@ -282,7 +282,7 @@ def _check_fabric(machine: Machine) -> None:
 
 
 def doubted_values(where: str, doubted: Mapping[str, str], how: str) -> BadInputError:
-    """The question about values that are far from anything sold; ``how`` accepts them."""
+    """The error that asks about values far from every product on the market; ``how`` accepts them."""
     lines = "\n".join(f"{where}{key}: {text}" for key, text in doubted.items())
     return BadInputError(lines, f"check the unit and the number; if it is correct: {how}")
 
@@ -293,9 +293,9 @@ def list_machines() -> list[str]:
 
 
 def machine_file(name: str) -> str:
-    """A start for a machine of one's own: the text of a shipped one's file, whose collectives a copy borrows.
+    """Text of a shipped machine's file as a template for a user's own, which borrows the shipped collectives.
 
-    Limits: unknown name -> BadInputError listing the known ones;  ``links.like`` -> this very machine
+    Limits: unknown name -> BadInputError listing the known ones;  ``links.like`` -> the shipped machine
     """
     if name not in list_machines():
         raise unknown_name("machine", name, list_machines())
@@ -326,11 +326,11 @@ def _shipped(name: str) -> Machine | None:
 
 
 def beside_shipped(machine: Machine) -> Machine:
-    """A machine as a change of the shipped one of its name, whose measurements it is answered with.
+    """A machine as a change of the shipped machine of its name, whose measurements are used for it.
 
-    What differs is in ``overrides``, with its own source, and the shipped values are its ``originals``: the
-    shipped cells are then rescaled as by ``--set``.
-    Limits: a name of its own, or no other value -> the machine itself
+    Different values are in ``overrides``, with their own sources, and the shipped values are its
+    ``originals``: the shipped cells are then rescaled as for ``--set``.
+    Limits: a name of its own, or no different value -> the machine itself
     """
     shipped = _shipped(machine.name)
     if shipped is None or machine.originals:
@@ -367,15 +367,15 @@ def read_machine(path: Path) -> Machine:
         )
     if machine.links.like and machine.links.like not in list_machines():
         raise unknown_name(f"machine file {path}: links.like", machine.links.like, list_machines())
-    if machine.name not in list_machines():  # else it is rescaled as a change of the shipped one
+    if machine.name not in list_machines():  # else it is rescaled as a change of the shipped machine
         _check_memory_rates(machine, path)
     return machine
 
 
 def _check_memory_rates(machine: Machine, path: Path) -> None:
-    """Refuse kernels that are faster than the memory.
+    """Refuse kernel rates above the memory's rate.
 
-    Limits: like no shipped machine, the memory's rate timed or assumed, as in the file of a run -> accepted
+    Limits: like no shipped machine, with timed or assumed memory rate (the file of a run) -> accepted
     """
     stated = machine.quantity(MEMORY_RATE).evidence is Evidence.DATASHEET
     faster = above_memory(machine.values)
@@ -399,9 +399,9 @@ def _check_memory_rates(machine: Machine, path: Path) -> None:
 
 
 def copied_rates(machine: Machine) -> tuple[str, dict[str, float]]:
-    """Of a file with a name of its own: the machine that it is like, and its rates that are those there.
+    """(machine that a renamed copy is like, rates that it still shares with it).
 
-    Each with the same part of this machine's memory rate [bytes/s], without those that were set.
+    Each rate is rescaled to this machine's memory rate [bytes/s]; rates set by the user are left out.
     Limits: a shipped name, a machine like none, the same memory rate -> no rates
     """
     like = _shipped(machine.links.like)

@@ -1,4 +1,4 @@
-"""What a machine can say of itself: its values by key, with unit and meaning."""
+"""Values of a machine by key, with unit and meaning."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class Valued(Protocol):
 
     @property
     def value(self) -> float:
-        """In SI."""
+        """The number in SI."""
 
     @property
     def unit(self) -> str:
@@ -18,14 +18,14 @@ class Valued(Protocol):
 
 
 class ValueKey(NamedTuple):
-    """What a value of a machine or a chip must be: unit, whether 0 is meant as "none", and what it says."""
+    """Requirements of a value of a machine or chip: unit, whether 0 means "none", and its meaning."""
 
     unit: str
     zero: bool
     meaning: str
 
     def check(self, key: str, quantity: Valued) -> None:
-        """Raises ValueError unless the value is one that ``key`` may have."""
+        """Raises ValueError unless the value is allowed for ``key``."""
         if quantity.unit != self.unit:
             raise ValueError(f"values.{key}.unit: must be {self.unit!r}, not {quantity.unit!r}")
         if quantity.value == 0 and not self.zero:
@@ -57,7 +57,7 @@ KEYS: dict[str, ValueKey] = {
         "byte/s", False, "bytes read and written per second by a sum of buffers"
     ),
 }
-"""Every value that a machine has; a file gives all of them and no other."""
+"""Required values of a machine; a file gives all of them."""
 
 TIER_KEYS: dict[str, ValueKey] = {
     "host_bytes": ValueKey("byte", False, "memory of one node's hosts"),
@@ -75,7 +75,7 @@ TIER_KEYS: dict[str, ValueKey] = {
     "ssd_queue_depth": ValueKey("count", False, "reads in flight on one node's SSDs"),
     "node_w": ValueKey("W", False, "highest power of one node: GPUs, hosts, DRAM, SSDs, cards, fans"),
 }
-"""What a machine may also say: memory below the HBM, and power. A question that needs one says so."""
+"""Optional values of a machine: memory below the HBM, and power. A question that needs one says so."""
 
 FABRIC_KEYS: dict[str, ValueKey] = {
     "pod_nodes": ValueKey("count", False, "nodes under one leaf or pod, inside which nothing is shared"),
@@ -91,4 +91,4 @@ FABRIC_KEYS: dict[str, ValueKey] = {
 """What a machine may say of the switches above its cards, and of its neighbours; else nothing is shared."""
 
 ALL_KEYS = {**KEYS, **TIER_KEYS, **FABRIC_KEYS}
-"""All of them."""
+"""Required and optional values."""

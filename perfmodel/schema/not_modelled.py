@@ -1,4 +1,4 @@
-"""Accelerators whose links have another shape than the laws know: why they are refused."""
+"""Accelerators whose links have a topology that the laws do not cover: why they are refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KINDS = (
 
 
 def refuse_other_shapes(name: str) -> None:
-    """BadInputError for a machine that another law would describe. Limits: any other name -> nothing"""
+    """BadInputError for a machine that needs another law. Limits: any other name -> nothing"""
     for begins, what, why in _KINDS:
         if re.match(begins, name.strip().casefold()):
             raise BadInputError(

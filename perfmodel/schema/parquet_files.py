@@ -1,4 +1,4 @@
-"""Parquet through the gate: columns of numbers and text, and none that nobody asked for."""
+"""Parquet files within the gate's limits: columns of numbers and text, decoding only needed columns."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from perfmodel.units import format_count
 def read_parquet(
     path: Path, what: str, check: Callable[[Sequence[str]], object], most: int
 ) -> tuple[list[str], list[dict[str, Any]]]:
-    """Columns and rows of a Parquet file; nothing is decoded before ``check`` has agreed to its columns.
+    """Columns and rows of a Parquet file; nothing is decoded before ``check`` has accepted its columns.
 
-    Limits: more than ``most`` rows, columns that are neither numbers nor text, more unpacked than
-    ``MOST_BYTES`` by the file's own account, damage -> BadInputError
+    Limits: more than ``most`` rows, columns that are neither numbers nor text, more unpacked bytes than
+    ``MOST_BYTES`` by the file's metadata, damage -> BadInputError
     """
     import pyarrow
     import pyarrow.parquet
@@ -54,7 +54,7 @@ def read_parquet(
 
 
 def _plain_type(kind: Any) -> str:
-    """``text``, ``number``, or nothing of a list and of what is neither."""
+    """``text``, ``number``, or "" for lists and all other types."""
     from pyarrow import types
 
     if types.is_dictionary(kind):
@@ -66,7 +66,7 @@ def _plain_type(kind: Any) -> str:
 
 
 def _values(column: Any) -> list[Any]:
-    """Values of a column, each text once: a small file may name it many times."""
+    """Values of a column, equal texts as one object: a small file may repeat one text many times."""
     import pyarrow
 
     if not isinstance(column, pyarrow.DictionaryArray):

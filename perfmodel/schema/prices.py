@@ -1,4 +1,4 @@
-"""Prices that a user has: of an hour of a machine, a GPU or a rack; of a TB for a month. None is shipped."""
+"""A user's prices: per hour of a machine, a GPU or a rack; per TB and month. No prices are shipped."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ EXAMPLE = '[machine_hour]\nh100-sxm-ib = "80 EUR/h"\n[tb_month]\nmemory = "3000 
 
 @dataclass(frozen=True)
 class HourPrice:
-    """The price of an hour. gpus  how many GPUs it buys, always together; None: the GPUs of one machine"""
+    """The price of an hour. gpus  number of GPUs that it buys together; None: the GPUs of one machine"""
 
     money: float
     gpus: int | None = None
 
     def units(self, machines: int, gpus_per_machine: int) -> int:
-        """How often it is paid for whole machines in use. Limits: of a machine -> machines"""
+        """Number of times it is paid for whole machines in use. Limits: price of a machine -> machines"""
         return math.ceil(machines * gpus_per_machine / (self.gpus or gpus_per_machine))
 
     def words(self, currency: str) -> str:
-        """As a price file has it: ``24 EUR/h``, ``430 EUR/72 GPUs/h``."""
+        """The price as in a price file: ``24 EUR/h``, ``430 EUR/72 GPUs/h``."""
         each = "" if self.gpus is None else "GPU/" if self.gpus == 1 else f"{self.gpus} GPUs/"
         return f"{format_number(self.money)} {currency}/{each}h"
 
 
 @dataclass(frozen=True)
 class Prices:
-    """In one currency: of an hour by the machine's name; of a TB for a month of ``memory`` and ``ssd``."""
+    """Prices in one currency: per hour, by machine name; per TB and month, of ``memory`` and ``ssd``."""
 
     currency: str
     machine_hour: Mapping[str, HourPrice]
@@ -55,7 +55,7 @@ class Prices:
 def read_prices(path: Path, *asked: str) -> Prices:
     """Prices from a TOML file.
 
-    asked  names of the machines that are asked about, which may be your own
+    asked  names of the machines in question, which may be the user's own
 
     Limits: a price without currency and unit, two currencies, an unknown table or name, a price below 0 or
     above ``_MOST`` -> BadInputError
@@ -88,7 +88,7 @@ def read_prices(path: Path, *asked: str) -> Prices:
 
 
 def price_of(where: str, value: object, unit: str) -> tuple[HourPrice, str]:
-    """Price and currency of ``80 EUR/h``, ``10 EUR/GPU/h``, ``720 EUR/72 GPUs/h``. unit  h, or TB/month"""
+    """(price, currency) from ``80 EUR/h``, ``10 EUR/GPU/h``, ``720 EUR/72 GPUs/h``. unit  h, or TB/month"""
     match = _PRICE.fullmatch(value) if isinstance(value, str) else None
     if match is None or match.group(4) != unit or (match.group(3) is not None and unit != "h"):
         raise BadInputError(

@@ -1,4 +1,4 @@
-"""What is believed about collectives before a machine is measured: ``data/priors/collectives.toml``."""
+"""Prior knowledge of collectives, before a machine is measured: ``data/priors/collectives.toml``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Triple = Annotated[list[Positive], Field(min_length=3, max_length=3)]
 
 
 class NcclConstants(BaseModel):
-    """NCCL's tuning constants, seconds; triples are LL, LL128, Simple."""
+    """NCCL's tuning constants, in seconds; triples are for LL, LL128, Simple."""
 
     model_config = _STRICT
 
@@ -49,9 +49,9 @@ class NcclConstants(BaseModel):
 
 
 class Belief(BaseModel):
-    """One unknown of a law: centre, standard deviation of its logarithm, reason.
+    """Prior of one unknown of a law: centre, standard deviation of its logarithm, reason.
 
-    ``relative_to`` names a machine value that the centre multiplies.
+    ``relative_to`` names a machine value by which the centre is multiplied.
     """
 
     model_config = _STRICT
@@ -63,7 +63,7 @@ class Belief(BaseModel):
 
 
 class Network(BaseModel):
-    """What is believed of one kind of network, where it differs from NCCL's steps and from InfiniBand.
+    """Prior of one kind of network, where it differs from NCCL's steps and from InfiniBand.
 
     ring_tree, pairwise  beliefs that replace those of the same name
     """
@@ -85,7 +85,7 @@ class Network(BaseModel):
 
 
 class Shape(BaseModel):
-    """Shape constants of the laws that are not fitted."""
+    """Shape constants of the laws, which are not fitted."""
 
     model_config = _STRICT
 
@@ -103,7 +103,7 @@ class Shape(BaseModel):
 
 
 class Clusters(BaseModel):
-    """How far two clusters of one kind are apart: standard deviations of ln t at three sizes."""
+    """Difference between two clusters of one kind: standard deviations of ln t at three sizes."""
 
     model_config = _STRICT
 
@@ -116,7 +116,7 @@ class Clusters(BaseModel):
 
 
 class Growth(BaseModel):
-    """What each doubling of GPUs beyond those measured adds: standard deviations of ln t at three sizes."""
+    """Uncertainty per doubling of GPUs beyond those measured: standard deviations of ln t at three sizes."""
 
     model_config = _STRICT
 
@@ -146,7 +146,7 @@ class Uncertainty(BaseModel):
 
 
 class LearnedUnknown(BaseModel):
-    """Centre, as a belief has it, and standard deviation of the logarithm for a cluster more."""
+    """Centre, relative as in a belief, and standard deviation of the logarithm for a further cluster."""
 
     model_config = _STRICT
 
@@ -155,9 +155,9 @@ class LearnedUnknown(BaseModel):
 
 
 class Learned(BaseModel):
-    """What clusters on one kind of network say of a law's unknowns across domains (``fit.hierarchy``).
+    """What was learned from clusters on one kind of network about a law's unknowns across domains.
 
-    gpus  the largest group that any of them measured, at the sizes of ``Growth.at_bytes``; 1: none
+    gpus  the largest group measured by any of them, at the sizes of ``Growth.at_bytes``; 1: none
     """
 
     model_config = _STRICT
@@ -169,12 +169,12 @@ class Learned(BaseModel):
 
 LEARNED = "networks.json"
 BEST_KNOWN = "infiniband"
-"""The kind of network with most clusters: what is believed of the others before their own."""
+"""The kind of network with most clusters: the prior of other networks before their own clusters."""
 _NETWORKS = TypeAdapter(Mapping[str, Mapping[str, Learned]])
 
 
 class Priors(BaseModel):
-    """The whole file, and by network and law what was learned from clusters (``networks.json``)."""
+    """The whole file, and what was learned from clusters, by network and law (``networks.json``)."""
 
     model_config = _STRICT
 
@@ -189,16 +189,16 @@ class Priors(BaseModel):
     learned: Mapping[str, Mapping[str, Learned]] = {}
 
     def beliefs(self, law: str, network: str) -> dict[str, Belief]:
-        """What is believed of a law's unknowns on a kind of network, before any cluster of it is known."""
+        """Prior of a law's unknowns on a kind of network, before any cluster is known."""
         own: Mapping[str, Belief] = getattr(self.network.get(network), law, {})
         return {**getattr(self, law), **own}
 
     def learned_of(self, law: str, network: str) -> Learned | None:
-        """What clusters on that network say; where there are none, those on ``BEST_KNOWN``."""
+        """What was learned from clusters on that network; if there are none, on ``BEST_KNOWN``."""
         return self.learned.get(network, {}).get(law) or self.learned.get(BEST_KNOWN, {}).get(law)
 
     def known_of(self, law: str, network: str) -> dict[str, Belief]:
-        """The same with ``learned_of``."""
+        """Prior of a law's unknowns, updated with ``learned_of``."""
         found, own = self.beliefs(law, network), self.learned.get(network, {}).get(law)
         like = self.learned_of(law, network)
         for name, one in like.unknowns.items() if like else ():

@@ -1,4 +1,4 @@
-"""Reading a calibration run: its lines checked, its points with their visits, and tables for the fits."""
+"""Reading a calibration run: checked lines, points with their visits, and tables for the fits."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 _LONGEST_HEADER = 2**20
 _FEWEST_VISITS = 3
-"""Visits from which on a point that is still under way counts, as a noisy one."""
+"""Visits above which an unfinished point counts, as a noisy one."""
 _FLAGS = {Status.OK: "ok", Status.NOISY: "noisy", Status.THROTTLED: "throttled"}
 _IN_PLACE = {"all_reduce": ("gloo", "nccl", "rccl")}
-"""What PyTorch's process groups do in the caller's buffer."""
+"""Collectives that PyTorch's process groups run in place."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Run:
 
     @property
     def run_id(self) -> str:
-        """``machine-fingerprint``, as the folder of the run is called."""
+        """``machine-fingerprint``, which is also the name of the run's folder."""
         return f"{self.header.machine}-{self.header.fingerprint[:8]}"
 
     @property
@@ -58,15 +58,15 @@ class Run:
         return all(map(self.ended, self.points))
 
     def ended(self, key: str) -> bool:
-        """Whether a point has ended; one whose rank died has not: it goes on."""
+        """Whether a point has ended; a point whose rank died has not, and is resumed."""
         finish = self.finishes.get(key)
         return finish is not None and not finish.rank_lost
 
     def usable(self, kind: PointKind) -> Iterator[tuple[Point, list[Visit], str]]:
         """Points of a kind whose times count, with their visits and flag (ok, noisy, throttled).
 
-        Left out are a point that failed, one under way with fewer than 3 visits, and a visit with a wrong
-        element; a point under way with more visits is noisy.
+        Failed points, unfinished points with fewer than 3 visits, and visits with a wrong element are left
+        out; an unfinished point with more visits is noisy.
         """
         for key, point in self.points.items():
             finish = self.finishes.get(key)
@@ -77,15 +77,15 @@ class Run:
                 yield point, visits, flag
 
     def library_version(self, backend: str) -> str:
-        """The number in the version of a library: ``Open MPI v5.0.11`` -> ``5.0.11``; empty for none."""
+        """Version number of a library: ``Open MPI v5.0.11`` -> ``5.0.11``; empty if there is none."""
         words = re.findall(r"[A-Za-z0-9._+]+", self.header.stack.get(backend, ""))
         numbers = re.findall(r"\d[\w.+]*", " ".join(words))
         return numbers[0] if numbers else "-".join(words)
 
     def collective_samples(self) -> pd.DataFrame:
-        """Collectives in the columns of ``schema.samples``: the median of each visit, one row a visit.
+        """Collectives in the columns of ``schema.samples``: the median of each visit, one row per visit.
 
-        Noisy and throttled points have that as their flag, variants keep their name.
+        Noisy and throttled points have that flag; variants keep their names.
         """
         import pandas as pd
 
@@ -115,14 +115,14 @@ class Run:
         return pd.DataFrame(rows, columns=list(COLUMNS))
 
     def kernel_samples(self) -> pd.DataFrame:
-        """Kernels, one row a point: the fields of Point and Work, and the median of the visits' medians.
+        """Kernels, one row per point: the fields of Point and Work, and the median of the visits' medians.
 
-        ``time_s`` with ``low_s``, ``high_s`` of the finish; ``flag`` is ok, noisy or throttled.
+        ``time_s`` with ``low_s``, ``high_s`` from the finish line; ``flag`` is ok, noisy or throttled.
         """
         return self._work_samples(PointKind.KERNEL)
 
     def composed_samples(self) -> pd.DataFrame:
-        """Whole passes as ``kernel_samples``, and ``<step>_time_s`` of every step.
+        """Whole passes as in ``kernel_samples``, and ``<step>_time_s`` of every step.
 
         Limits: a step that an implementation does not time -> NaN
         """
@@ -152,7 +152,7 @@ _WORK_COLUMNS = (
     *("payload_bytes", "held_out", "time_s", "low_s", "high_s", "flag"),
 )
 _NO_WORK = LookupWork(batch=1)
-"""What a copy or an empty launch looks up: nothing; its bytes are those of the point."""
+"""Work of a copy or an empty launch, which looks nothing up; its bytes are in the point."""
 
 
 def _field(name: str, own: dict[str, Any], point: Point, work: LookupWork) -> Any:
@@ -168,8 +168,8 @@ def _median_of_medians(times: list[list[float]]) -> float:
 def read_run(path: Path | str) -> Run:
     """A run from its folder or its file.
 
-    Limits: a last line without its end (lost power), a blank line -> left out; any other line that cannot be
-    read, or that belongs to no point -> BadInputError with its number
+    Limits: an incomplete last line (lost power), a blank line -> left out; any other unreadable line, or a
+    line that belongs to no point -> BadInputError with its number
     """
     file = _samples(path)
     found = read_lines(read_bounded(file, RUN_FILE, MOST_RUN_BYTES), file)
@@ -182,9 +182,9 @@ def read_run(path: Path | str) -> Run:
 
 
 def read_header(path: Path | str) -> RunHeader:
-    """The first line of a run, from its folder or its file: cheap, however long the run is.
+    """The first line of a run, from its folder or its file: fast, however long the run is.
 
-    Limits: no whole line, or not a header -> BadInputError
+    Limits: no complete line, or not a header -> BadInputError
     """
     file = _samples(path)
     try:
@@ -201,13 +201,13 @@ def _samples(path: Path | str) -> Path:
 
 
 def _add(run: Run, line: PointLine | Visit | Finish) -> None:
-    if isinstance(line, PointLine):  # a second one begins the point afresh
+    if isinstance(line, PointLine):  # a second point line restarts the point
         run.points[line.key] = line.point
         run.visits.pop(line.key, None)
         run.finishes.pop(line.key, None)
     elif isinstance(line, Visit):
         run.visits.setdefault(line.key, []).append(line)
         if (finish := run.finishes.get(line.key)) is not None and finish.rank_lost:
-            del run.finishes[line.key]  # the point goes on
+            del run.finishes[line.key]  # the point is resumed
     else:
         run.finishes[line.key] = line

@@ -1,4 +1,4 @@
-"""The folder of a run: its calibrations, its machine file, and what ``latest`` means."""
+"""The folder of a run: its calibrations, its machine file, and the meaning of ``latest``."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from perfmodel.schema.runs import functional_reason
 from perfmodel.units import counted
 
 CLOCK_ORDER = (Clock.STREAM, Clock.GRAPH, Clock.EAGER, Clock.DEVICE, Clock.TRACE)
-"""Which clock a projection takes when nobody says: that of the shipped calibrations first."""
+"""Default order of clocks in a projection: the clock of the shipped calibrations first."""
 
 _SUFFIX = ".json"
 _MOST_NAMED = 5
 _MADE_UP = ("cpu-", "gpu-")
-"""How the names begin that a host gets where nobody names it."""
+"""Beginning of the generated names of hosts that the user does not name."""
 _PASS = ("all_to_all", "reduce_scatter")
-_PASS_OF_NVSHMEM = ("all_to_all",)  # bags are exchanged and summed: it has no reduce-scatter
+_PASS_OF_NVSHMEM = ("all_to_all",)  # it has no reduce-scatter: bags are exchanged and summed
 
 
 def run_folder(text: str) -> Path | None:
-    """The folder that ``latest``, the path of a run's folder, or that of its samples means; else None.
+    """The folder of a run, from ``latest``, its path, or the path of its samples; None for anything else.
 
-    Limits: ``latest`` without any run that holds a calibration -> NoCalibrationError
+    Limits: ``latest`` without a run that holds a calibration -> NoCalibrationError
     """
     if text == LATEST:
         return latest_run()
@@ -41,9 +41,9 @@ def run_folder(text: str) -> Path | None:
 
 
 def latest_run() -> Path:
-    """The run below ``runs_folder`` that was written to last, of those with a calibration.
+    """The last written run below ``runs_folder`` that holds a calibration.
 
-    A functional check (``--oversubscribe``) is none of them, whatever lies in its folder.
+    Functional checks (``--oversubscribe``) do not count, whatever their folders hold.
     Limits: no such run -> NoCalibrationError; a calibration that cannot be read -> BadInputError
     """
     runs = runs_by_age()
@@ -59,9 +59,9 @@ def latest_run() -> Path:
 
 
 def calibrations_of(folder: Path) -> dict[Path, Calibration]:
-    """Calibrations in the folder of a run by file, the one that a projection takes first.
+    """Calibrations in the folder of a run by file, the projection's default first.
 
-    Limits: a file that is no calibration -> BadInputError; in a run, with the line that writes it anew
+    Limits: a file that is no calibration -> BadInputError; in a run, with the command that rewrites it
     """
     found = {}
     for path in sorted(folder.glob(f"*{_SUFFIX}")):
@@ -78,9 +78,9 @@ def calibrations_of(folder: Path) -> dict[Path, Calibration]:
 def calibrate_line(folder: Path, *words: str, preset: str = "--quick") -> str:
     """The command that measures what the run in ``folder`` lacks: in the same place, for the same machine.
 
-    words   what is measured; ``--only gloo``, or nothing for all that a projection takes
-    preset  ``--quick``; "" for the standard one, with more sizes and less noise
-    Limits: the stack may have changed since, and what is measured then lies in another folder beside it
+    words   what to measure; ``--only gloo``, or nothing for all that a projection uses
+    preset  ``--quick``; "" for the standard preset, with more sizes and less noise
+    Limits: if the stack has changed since, the new measurements go to another folder beside it
     """
     more = [] if _same(folder.parent, runs_folder()) else ["--out", str(folder.parent)]
     try:
@@ -100,10 +100,10 @@ def _same(one: Path, other: Path) -> bool:
 
 
 def preference(item: Calibration) -> tuple[bool, bool, int, int, int]:
-    """Sort key among the calibrations of one run, the best first.
+    """Sort key among the calibrations of one run, best first.
 
-    Those with the collectives of a whole pass beyond what was measured (by law), then complete ones, then by
-    how many groups of ranks know all collectives of a pass, then by library, then by clock.
+    First those with the collectives of a whole pass outside measured cells (by law), then complete ones, then
+    by the number of groups with all collectives of a pass, then by library, then by clock.
     """
     groups, by_law = measured_groups(item), all(item.law(name) for name in _collectives(item))
     return (
@@ -116,7 +116,7 @@ def preference(item: Calibration) -> tuple[bool, bool, int, int, int]:
 
 
 def measured_groups(item: Calibration, collectives: tuple[str, ...] = ()) -> list[int]:
-    """Numbers of ranks on which all of the collectives were measured (those of a whole pass unless given)."""
+    """Numbers of ranks on which all of the collectives were measured (by default those of a whole pass)."""
     needed = collectives or _collectives(item)
     cells = {(curve.collective, curve.gpus, min(curve.gpus, curve.domain_gpus)) for curve in item.curves}
     groups = {cell[1:] for cell in cells}
@@ -129,9 +129,9 @@ def _collectives(item: Calibration) -> tuple[str, ...]:
 
 
 def calibration_in(folder: Path, backend: str | None = None, clock: str | None = None) -> Path:
-    """The calibration of a run for a library and clock; the first of ``calibrations_of`` where nobody says.
+    """The calibration of a run for a library and clock; by default the first of ``calibrations_of``.
 
-    Limits: no calibration in the folder, or none of that library and clock, or a functional check
+    Limits: no calibration in the folder, or none for that library and clock, or a functional check
     -> NoCalibrationError; a folder that is no run -> BadInputError
     """
     _refuse_no_run(folder)
@@ -150,7 +150,7 @@ def calibration_in(folder: Path, backend: str | None = None, clock: str | None =
 
 
 def _refuse_no_run(folder: Path) -> None:
-    """An error for a folder that is no run, and for a run of which no calibration is made."""
+    """Raise an error for a folder that is no run, or a run without a calibration."""
     if (folder / SAMPLES_NAME).is_file():
         header = read_header(folder)
         if header.functional_only:
@@ -164,7 +164,7 @@ def _refuse_no_run(folder: Path) -> None:
         if calibrations_of(folder):
             return
     except BadInputError:
-        pass  # files of another kind
+        pass  # files of other kinds
     runs = runs_by_age(folder)
     lines = [shlex.quote(str(run)) for run in runs[:_MOST_NAMED]]
     if runs:
@@ -179,7 +179,7 @@ def _refuse_no_run(folder: Path) -> None:
 
 
 def no_machine_file(what: str, machine: str, folder: Path, more: str = "") -> BadInputError:
-    """A run or calibration of a machine whose values are nowhere."""
+    """The error for a run or calibration of a machine whose values are unknown."""
     return BadInputError(
         f"{what} is of {machine}, which is not a shipped machine, and {folder / MACHINE_NAME} is not there.",
         f"put it there: perfmodel calibrate wrote it beside the samples of the run{more}.",
@@ -187,7 +187,7 @@ def no_machine_file(what: str, machine: str, folder: Path, more: str = "") -> Ba
 
 
 def machine_file_beside(calibration: str) -> Path | None:
-    """The machine file in the folder of a calibration's file; None where there is none."""
+    """The machine file in the folder of a calibration's file; None if there is none."""
     path = Path(calibration)
     try:
         beside = path.with_name(MACHINE_NAME)

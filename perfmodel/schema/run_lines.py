@@ -1,4 +1,4 @@
-"""The lines of a run's file: which can be used, which cannot, and what is lost with those."""
+"""The lines of a run's file: which are usable, which are not, and what is lost with the latter."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ from perfmodel.units import counted
 
 RUN_FILE = "run file"
 _BLANK = b" \t\r\0"
-"""What may stand around a line, or alone in one: a machine that lost power leaves zero bytes."""
+"""Bytes that may surround a line, or be alone in one: lost power leaves zero bytes."""
 _MOST_NAMED = 8
 
 _LINE: TypeAdapter[Any] = TypeAdapter(Line)
 
 
 class Damage(NamedTuple):
-    """A line that cannot be used, and why."""
+    """An unusable line, and why."""
 
     number: int
     why: str
 
 
 class DamagedRunError(BadInputError):
-    """A run with lines that cannot be used, behind its first."""
+    """A run with unusable lines after the first."""
 
 
 @dataclass
 class RunLines:
-    """What a file holds: the header, the good lines behind it with their numbers, and what is damaged.
+    """Contents of a file: the header, the usable lines after it with their numbers, and damaged lines.
 
-    whole_bytes   up to the end of the last whole line; what follows was cut short
+    whole_bytes   up to the end of the last complete line; what follows was cut short
     """
 
     header: RunHeader
     whole_bytes: int
     good: list[tuple[int, PointLine | Visit | Finish]] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
-    lost: Counter[str] = field(default_factory=Counter)  # visits that cannot be used, by point
+    lost: Counter[str] = field(default_factory=Counter)  # unusable visits, by point
 
     def lost_text(self) -> str:
-        """``3 lines (7, 9, 12), among them 2 visits of 1 point``."""
+        """Words such as ``3 lines (7, 9, 12), among them 2 visits of 1 point``."""
         numbers = [str(item.number) for item in self.damage]
         named = ", ".join(numbers[:_MOST_NAMED]) + (" …" if len(numbers) > _MOST_NAMED else "")
         visits = f", among them {counted(self.lost.total(), 'visit')} of {counted(len(self.lost), 'point')}"
         return f"{counted(len(numbers), 'line')} ({named})" + (visits if self.lost else "")
 
     def error(self, file: Path) -> DamagedRunError:
-        """What is wrong, what would be lost without the damaged lines, and how to go on."""
+        """The error: what is wrong, what would be lost without the damaged lines, and how to go on."""
         first = self.damage[0]
         more = f" In all, {self.lost_text()} cannot be used." if len(self.damage) > 1 else ""
         return DamagedRunError(
@@ -68,16 +68,16 @@ class RunLines:
 
 
 def read_lines(raw: bytes, file: Path) -> RunLines:
-    """The lines of a run's file. Blank lines, and zero bytes around a line, count for nothing.
+    """The lines of a run's file. Blank lines, and zero bytes around a line, are ignored.
 
-    Limits: no whole line, or a first line that is not the header of a run -> BadInputError
+    Limits: no complete line, or a first line that is not the header of a run -> BadInputError
     """
     whole = raw[: raw.rfind(b"\n") + 1]
     lines = whole.split(b"\n")[:-1]
     if not lines:
         raise BadInputError(f"{RUN_FILE} {file} holds no whole line.", put_away(file))
     found = RunLines(header_of(lines[0], file), len(whole))
-    held: dict[str, list[int]] = {}  # visits of each point, and those with times
+    held: dict[str, list[int]] = {}  # visits of each point, and visits with times
     for number, text in enumerate(lines[1:], 2):
         bare = text.strip(_BLANK)
         if not bare:
@@ -101,7 +101,7 @@ def _why(error: BadInputError) -> str:
 
 
 def _why_unusable(line: RunHeader | PointLine | Visit | Finish, held: dict[str, list[int]]) -> str:
-    """Why a line that can be read cannot be used after those before it; "" when it can, and is counted."""
+    """Why a readable line is unusable after the lines before it; "" if it is usable, and it is counted."""
     if isinstance(line, RunHeader):
         return "a second header"
     if isinstance(line, PointLine):
@@ -141,7 +141,7 @@ def parse_line(text: bytes, number: int, file: Path) -> RunHeader | PointLine | 
 
 
 def put_away(file: Path) -> str:
-    """How to put the folder of a run away, under a name that is free."""
+    """Advice for a message: how to put the folder of a run aside, under an unused name."""
     folder = file.parent
     aside = next(
         path

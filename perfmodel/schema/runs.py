@@ -1,11 +1,11 @@
-"""A calibration run on disk: what was measured, one JSON object a line, appended and never rewritten.
+"""A calibration run on disk: measurements as JSON lines, appended and never rewritten.
 
     {"type": "run", ...}      first line: the stack, the machine, the allow-listed environment
     {"type": "point", ...}    what is measured, before its first visit; a second one voids earlier visits
     {"type": "visit", ...}    one batch of timed calls of a point, checked
     {"type": "finish", ...}   a point is done, and how
 
-A file that ends in the middle of a line (a machine that lost power) reads without that line.
+If the last line is incomplete (lost power), it is ignored.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ Ranks = Annotated[int, Field(ge=1, le=int(limits_of("sample")["gpus"].most))]
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 
 KERNELS = ("gather_pool", "bucketize", "permute", "partial_sum", "copy", "launch_floor")
-"""Kernel cells: gather and pool, ids to owners, received ids to table order, sum of partial bags, copies."""
+"""Kernel cells: gather and pool, ids by owner, received ids in table order, sum of partial bags, copies."""
 
 HOST_CALLS = ("python_calls", "operator_calls", "kernel_calls", "graph_calls")
-"""What the host does in a pass: Python functions, operators without and with a kernel, CUDA graphs. The
-``batch`` of their work is the number of calls."""
+"""Host actions in a pass: Python functions, operators without and with a kernel, CUDA graphs. The ``batch``
+of their work is the number of calls."""
 
 HOST_TIER = ("gather_host", "copy_to_device", "copy_to_host")
-"""The tier below the HBM: rows of pinned host memory, read in place by a gather, and copies over the link."""
+"""The tier below the HBM: gathers that read pinned host memory in place, and copies over the link."""
 
 COMPOSED = ("row_wise",)
 """Whole passes: the row-wise embedding bag, end to end."""
 
 
 class PointKind(StrEnum):
-    """What a point times."""
+    """Kinds of points."""
 
     COLLECTIVE = "collective"
     KERNEL = "kernel"
@@ -57,13 +57,13 @@ class Status(StrEnum):
     """How a point ended."""
 
     OK = "ok"  # the interval reached the target
-    NOISY = "noisy"  # the time for it ran out first
-    THROTTLED = "throttled"  # a clock was held down while it ran
+    NOISY = "noisy"  # the time limit was reached first
+    THROTTLED = "throttled"  # a clock was throttled meanwhile
     FAILED = "failed"  # wrong result, or an error; its times are not used
 
 
 class LookupWork(BaseModel):
-    """What a kernel or a whole pass looks up: SCIENCE letters B T L D E in long names."""
+    """What a kernel or a whole pass looks up: the letters B T L D E in long names."""
 
     model_config = _STRICT
 
@@ -74,11 +74,11 @@ class LookupWork(BaseModel):
     rows: Whole = 1
     id_bytes: Literal[4, 8] = 8
     distribution: str = "uniform"  # uniform | zipf:ALPHA | one-row
-    shards: Whole = 1  # kernels: owners of ids, sources of them, partial bags to sum
+    shards: Whole = 1  # kernels: owners of ids, sources of ids, partial bags to sum
 
 
 class Point(BaseModel):
-    """One cell of the plan: what is timed, where, and on which clock. ``key`` names it for ever."""
+    """One cell of the plan: what is timed, where, and on which clock. ``key`` is its permanent name."""
 
     model_config = _STRICT
 
@@ -88,13 +88,13 @@ class Point(BaseModel):
     implementation: str = ""  # kernels: torch, numpy, perfmodel, fbgemm; composed: exchange, torchrec
     clock: Clock
     variant: str = "default"  # default | uneven | after_kernel
-    payload_bytes: Count = 0  # collectives: as nccl-tests prints it; kernels: bytes that the model counts
+    payload_bytes: Count = 0  # collectives: as nccl-tests prints it; kernels: bytes counted by the model
     gpus: Ranks
     nodes: Ranks = 1
     gpus_per_node: Ranks
     dtype: str = "fp32"
     work: LookupWork | None = None
-    held_out: bool = False  # never used by a fit; validate compares with it
+    held_out: bool = False  # never used by a fit; validation compares with it
 
     @model_validator(mode="after")
     def _known(self) -> Point:
@@ -117,10 +117,10 @@ class Point(BaseModel):
 
 
 class DeviceConditions(BaseModel):
-    """State of the slowest device while a batch ran. Absent where nobody can read it (CPUs).
+    """State of the slowest device while a batch ran. Missing where it cannot be read (CPUs).
 
-    throttle_reasons  what slows a device down that should be faster: heat, a power brake; marks the visit
-    limits            what holds a clock where such devices run by design, a power cap first; marks nothing
+    throttle_reasons  what slows a device below its normal clock: heat, a power brake; flags the visit
+    limits            what limits a clock in normal operation, mostly a power cap; no flag
     """
 
     model_config = _STRICT
@@ -135,11 +135,11 @@ class DeviceConditions(BaseModel):
 
 
 class RunHeader(BaseModel):
-    """First line of a run: everything that must be equal for samples to be mixed, and what is worth knowing.
+    """First line of a run: everything that must be equal for samples to be merged, and further information.
 
     stack        versions and topology; its hash is the fingerprint
     environment  allow-listed variables only
-    functional_only  ranks took turns on too few cores, or a GPU was a stand-in: it shows that the code works,
+    functional_only  ranks took turns on too few cores, or a GPU was simulated: it shows that the code works,
                      and is no calibration; ``stack["turns"]`` says which
     """
 
@@ -153,23 +153,23 @@ class RunHeader(BaseModel):
     stack: Mapping[str, str]
     environment: Mapping[str, str] = {}
     host: str = ""  # a hash, unless --keep-hostnames
-    seed: Count = 0  # of the random order of rounds
+    seed: Count = 0  # for the random order of rounds
     ranks: Ranks
     nodes: Ranks
     functional_only: bool = False
 
 
 REHEARSAL = "(rehearsal)"
-"""In the name of a GPU that is a stand-in: its times are made up."""
+"""Part of the name of a simulated GPU: its times are invented."""
 
 
 def functional_reason(header: RunHeader) -> str:
-    """Why a run is a functional check and no calibration; older runs do not say."""
+    """Why a run is a functional check and no calibration; older runs do not state it."""
     return header.stack.get("turns", "more ranks than cores")
 
 
 class PointLine(BaseModel):
-    """A point is about to be measured for the first time, or afresh."""
+    """A point is about to be measured for the first time, or is restarted."""
 
     model_config = _STRICT
 
@@ -179,8 +179,8 @@ class PointLine(BaseModel):
 
 
 class Visit(BaseModel):
-    """One batch of timed calls. ``times_s``: one call on its slowest rank, in order; none when ``note`` says
-    why the clock could not be believed."""
+    """One batch of timed calls. ``times_s``: one entry per call, on its slowest rank, in order; empty if
+    ``note`` says why the clock was not credible."""
 
     model_config = _STRICT
 
@@ -188,11 +188,11 @@ class Visit(BaseModel):
     key: str
     round: Count
     at: str
-    calls_each: Whole = 1  # calls behind each time (back-to-back clocks: many)
+    calls_each: Whole = 1  # calls per time (many, on back-to-back clocks)
     times_s: list[Seconds]
     skew_s: Span = 0.0  # median over calls of slowest minus fastest rank
     slowest_rank: Count = 0
-    bytes_sent: Count = 0  # by one rank in one call, as counted by who sent them
+    bytes_sent: Count = 0  # of one rank in one call, as counted by the sender
     checked: Count = 0
     wrong: Count = 0
     steps_s: Mapping[str, list[Span]] = {}  # composed: slowest rank's time of each step
@@ -207,9 +207,9 @@ class Visit(BaseModel):
 
 
 class Finish(BaseModel):
-    """A point is done. ``median_s`` with its 95 % interval over visits.
+    """A point has ended. ``median_s`` with its 95 % interval over visits.
 
-    rank_lost   it failed because a rank died: the visits before count, and the next start goes on with them
+    rank_lost   it failed because a rank died: earlier visits count, and the next start resumes it
     """
 
     model_config = _STRICT
@@ -224,7 +224,7 @@ class Finish(BaseModel):
     high_s: Positive | None = None
     visits: Count = 0
     calls: Count = 0
-    target: Positive | None = None  # half of the interval that was aimed at, as a share of the time
+    target: Positive | None = None  # target half-width of the interval, as a share of the time
 
 
 Line = Annotated[RunHeader | PointLine | Visit | Finish, Field(discriminator="type")]

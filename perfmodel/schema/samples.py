@@ -1,4 +1,4 @@
-"""Samples: one timed collective a row, in one CSV format for public and own measurements.
+"""Samples: one timed collective per row, in one CSV format for public and own measurements.
 
 ``payload_bytes`` is the bytes of one rank's buffer as nccl-tests prints it: the send buffer of an all-to-all
 and a reduce-scatter, the receive buffer of an all-gather, the buffer of an all-reduce and a broadcast.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SAMPLE_BACKENDS = (*(str(backend) for backend in Backend), "custom_allreduce")
-"""Libraries that a sample may come from; only ``Backend`` names can be projected with."""
+"""Libraries that a sample may come from; only ``Backend`` names can be used in projections."""
 
 COLUMNS = (
     "source_id",
@@ -58,7 +58,7 @@ _NAMES = {
 _REQUIRED_TEXT = ("source_id", "variant", "flag")
 _LARGEST_WHOLE = 2**53
 _LIMITED = {"payload_bytes": "payload_bytes", "gpus": "gpus", "nodes": "gpus", "gpus_per_node": "gpus"}
-"""Whole numbers and the limit that each must keep."""
+"""Integer columns, with the limit of each."""
 _FOLDER = "measurements"
 _WHAT = "sample file"
 
@@ -81,7 +81,7 @@ def load_samples(
     """Validated samples of a file, of a folder (``*.csv`` at any depth), or the shipped ones for ``None``.
 
     backend, machine  keep only these rows
-    issues            left-out lines are appended here; without it a line that cannot be used is an error
+    issues            left-out lines are appended here; without it, an unusable line is an error
     Limits: unknown backend, missing or malformed file -> BadInputError; no matching row -> an empty frame
     """
     if backend is not None and backend not in SAMPLE_BACKENDS:
@@ -113,9 +113,9 @@ def parse_samples(text: str, where: str, issues: list[SampleIssue] | None = None
 
 
 def write_samples(frame: pd.DataFrame, path: str | Path) -> None:
-    """Write samples in the canonical columns; the file appears whole or not at all.
+    """Write samples in the canonical columns; the file is written atomically.
 
-    Limits: what is written reads back equal, or is refused with BadInputError before anything is written
+    Limits: the written file reads back equal, or BadInputError is raised before anything is written
     """
     missing = [column for column in COLUMNS if column not in frame.columns]
     if missing:
@@ -152,7 +152,7 @@ def _rows_of(file: Path, issues: list[SampleIssue]) -> list[list[str]]:
 
 
 def _checked(lines: list[tuple[int, list[str]]], where: str, issues: list[SampleIssue]) -> list[list[str]]:
-    """Rows in canonical column order; those that cannot be used go to ``issues``."""
+    """Rows in canonical column order; unusable rows go to ``issues``."""
     order = _column_order(lines[0][1], where)
     wanted = len(order)
     whole: list[tuple[int, list[str]]] = []
@@ -180,7 +180,7 @@ def _column_order(header: Sequence[str], where: str) -> list[int]:
 
 
 def _reasons(rows: list[list[str]]) -> dict[int, str]:
-    """Why row i cannot be used: the first reason of each bad row."""
+    """Why row i is unusable: the first reason of each such row."""
     reasons: dict[int, str] = {}
     if not rows:
         return reasons
@@ -224,7 +224,7 @@ def _reasons(rows: list[list[str]]) -> dict[int, str]:
 
 
 def _numbers(texts: Sequence[str]) -> NDArray[np.float64]:
-    """Numbers of texts; what is not a number is NaN."""
+    """Numbers from texts; NaN for texts that are not numbers."""
     try:
         return np.array([float(text) for text in texts], dtype=np.float64)
     except ValueError:

@@ -31,7 +31,7 @@ _FILE_SUFFIXES = (".csv", ".csv.gz", ".parquet", ".json", ".yaml", ".yml", ".tom
 _WHAT = "table file"
 _READ = ".csv, .csv.gz, .parquet, .json, .yaml, .yml or .toml"
 _WHOLE = ("rows", "dim", "count")
-_PLAIN = 15  # digits, up to which a number is exact however it is read
+_PLAIN = 15  # digits up to which a number is exact in every format
 
 
 def _printable(text: str) -> str:
@@ -68,7 +68,7 @@ class _TableEntry(BaseModel):
 
 
 _KNOWN = frozenset((*_TableEntry.model_fields, *torchrec_tables.NAMES))
-"""Names of columns; all are in small letters."""
+"""Names of columns, all in lower case."""
 
 
 class _TableFile(BaseModel):
@@ -91,7 +91,7 @@ def load_tables(name_or_path: str | Path | TableSet) -> TableSet:
     """A shipped table set by name, or a user's file by path: CSV (also gzip), Parquet, JSON, YAML or TOML.
     One that was read already stays as it is.
 
-    ``-`` is stdin: JSON where it begins like it, else CSV.
+    ``-`` is stdin: JSON if it begins like JSON, else CSV.
 
     Limits: unknown name -> BadInputError listing the known ones; a bad file -> BadInputError with its field
     """
@@ -113,10 +113,10 @@ def _shipped(name: str) -> TableSet:
 
 
 def read_tables(path: Path) -> TableSet:
-    """A table set from a file, validated; the suffix says which format.
+    """A table set from a file, validated; the suffix gives the format.
 
-    Tables are our own (rows, dim, pooling, dtype) or TorchRec's (``torchrec_tables``); in JSON and YAML the
-    list may stand alone.
+    Tables have our own fields (rows, dim, pooling, dtype) or TorchRec's (``torchrec_tables``); in JSON and
+    YAML the list may be the whole document.
     """
     suffix = path.suffix.lower()
     if path == STDIN:
@@ -146,14 +146,14 @@ def _validated(document: Mapping[str, Any], path: Path) -> TableSet:
 
 
 def _own_entries(tables: list[Any], path: Path) -> list[Any]:
-    """The entries of a list of tables with TorchRec's translated; anything else is left to the check."""
+    """The entries of a list of tables, with TorchRec's translated; other errors are found in validation."""
     where = f"{_WHAT} {path}"
     tables = [_named(t, where) if isinstance(t, dict) else t for t in tables]
     return [torchrec_tables.table_entry(t, where) if torchrec_tables.is_config(t) else t for t in tables]
 
 
 def _from_csv(path: Path) -> TableSet:
-    """One table a line; the header names the columns, ``rows`` and ``dim`` among them."""
+    """One table per line; the header names the columns, with ``rows`` and ``dim`` required."""
     (_, header), *lines = read_csv_lines(path, _WHAT, MOST_TABLES)
     names = _small([name.strip() for name in header], f"{_WHAT} {path}")
     _check_columns(names, f"{_WHAT} {path}")
@@ -188,10 +188,10 @@ def _from_parquet(path: Path) -> TableSet:
 
 
 def tables_from_frame(frame: pd.DataFrame, name: str = "tables") -> TableSet:
-    """A table set of a pandas frame with the columns of a CSV file, a kind of table a row.
+    """A table set from a pandas frame with the columns of a CSV file, one kind of table per row.
 
-    rows, dim  [-] required;  pooling, dtype, weighted, distribution, name, count  as in a file; NaN: left out
-    Limits: other columns, values that a file may not have -> BadInputError with row and column
+    rows, dim  [-] required;  pooling, dtype, weighted, distribution, name, count  as in a file; NaN: omitted
+    Limits: other columns, values that are invalid in a file -> BadInputError with row and column
     """
     names = [str(column) for column in frame.columns]
     rows = frame.astype(object).where(frame.notna(), None).itertuples(index=False, name=None)
@@ -216,7 +216,7 @@ def _from_records(
 
 
 def _plain(record: Mapping[Any, Any]) -> dict[str, Any]:
-    """A row as a file would have it: what is not there left out, whole numbers whole, names as text."""
+    """A row as in a file: missing values omitted, whole numbers as integers, names as text."""
     found = {}
     for key, value in record.items():
         if value is None or value != value:
@@ -229,9 +229,9 @@ def _plain(record: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _digits(text: str) -> str:
-    """``1000000`` of ``1e6``; what is no whole number is left to the check."""
+    """``1000000`` for ``1e6``; other text is unchanged, and checked later."""
     if len(text) <= _PLAIN and text.isascii() and text.isdigit():
-        return str(int(text))  # nearly all numbers of a file of many tables
+        return str(int(text))  # most numbers of a file with many tables
     try:
         return str(parse_count(text))
     except BadInputError:
@@ -239,9 +239,9 @@ def _digits(text: str) -> str:
 
 
 def _small(names: Sequence[str], where: str) -> list[str]:
-    """Names of columns as they are known, where they are typed in capitals.
+    """Column names in lower case.
 
-    Limits: two that only differ in that -> BadInputError
+    Limits: two names that differ only in case -> BadInputError
     """
     found: dict[str, str] = {}
     for name in names:
@@ -254,14 +254,14 @@ def _small(names: Sequence[str], where: str) -> list[str]:
 
 
 def _named(entry: dict[Any, Any], where: str) -> dict[Any, Any]:
-    """A table with the names of its fields as they are known."""
+    """A table with lower-case names of its fields."""
     if all(name in _KNOWN for name in entry) or not all(isinstance(name, str) for name in entry):
         return entry
     return dict(zip(_small(list(entry), where), entry.values(), strict=True))
 
 
 def _check_columns(names: Sequence[str], where: str) -> None:
-    """Columns of our own tables, rows and dim among them, or of TorchRec's: all known, none twice."""
+    """Check columns of our own tables, with rows and dim, or of TorchRec's: all known, none twice."""
     foreign = torchrec_tables.MARK in names
     known = sorted(torchrec_tables.NAMES) if foreign else list(_TableEntry.model_fields)
     unknown = [name for name in names if name not in known]
@@ -275,7 +275,7 @@ def _check_columns(names: Sequence[str], where: str) -> None:
 
 
 def _document(document: object, path: Path) -> Mapping[str, Any]:
-    """A mapping with a list ``tables``, or that list alone."""
+    """A mapping with a list ``tables``, also from that list alone."""
     if isinstance(document, list):
         return {"tables": document}
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):

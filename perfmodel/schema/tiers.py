@@ -1,4 +1,4 @@
-"""Where rows are kept that the HBM of the GPUs does not hold: what ``--tier`` says."""
+"""Memory for rows that do not fit the HBM of the GPUs: the values of ``--tier``."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _SPELLED = {
     SSD: SSD,
     "key-value": SSD,
 }
-"""As typed, with - for _: our names, TorchRec's compute kernels, FBGEMM's locations."""
+"""Accepted spellings, with - for _: our names, TorchRec's compute kernels, FBGEMM's locations."""
 LRU, LFU, PREFETCH = "lru", "lfu", "prefetch"
 EXAMPLE = "uvm, uvm-caching:10%,lfu, uvm-caching:10%,prefetch or ssd:5%"
 
 
 @dataclass(frozen=True, order=True)
 class Tier:
-    """All rows of a GPU, or of a table, in one tier, and a share of them also in a cache in its HBM.
+    """All rows of a GPU, or of a table, in one tier; a share of them may also be in a cache in HBM.
 
     kind      uvm: rows of host memory are read in place (fused_uvm); uvm-caching: through a cache in HBM
-              (fused_uvm_caching); ssd: from SSDs, through that cache (key_value); hbm: of a table, no tier
+              (fused_uvm_caching); ssd: from SSDs, through such a cache (key_value); hbm: for a table, no tier
               below the HBM (fused)
-    cached    share of the rows that the cache holds [-]; None: as many as fit; 0 of uvm
-    policy    which row leaves the cache: lru, the one not asked for the longest, or lfu, the rarest
-    prefetch  whether the next batch's rows come while this batch runs
+    cached    share of the rows that the cache holds [-]; None: as many as fit; 0 for uvm
+    policy    which row is evicted: lru, the least recently used, or lfu, the least frequently used
+    prefetch  whether the next batch's rows are fetched while this batch runs
     """
 
     kind: str
@@ -64,13 +64,13 @@ class Tier:
 PLACED = {HBM: "in HBM", UVM: "in host memory", UVM_CACHING: "in host memory", SSD: "on SSDs"}
 """Where the rows are, by the kind of tier."""
 IN_HBM = Tier(HBM, 0.0)
-"""Of a table that no tier below the HBM holds."""
+"""Tier of a table that is in HBM."""
 
 
 def parse_tier(text: str) -> Tier:
-    """What ``--tier`` means.
+    """The tier that ``--tier`` means.
 
-    Limits: an unknown tier or word, two tiers, a share of no cache, a share outside 0 to 100 %, no word,
+    Limits: an unknown tier or word, two tiers, a share without a cache, a share outside 0 to 100 %, no word,
             an option before its tier -> BadInputError
     """
     first, *words = [word.strip().lower().replace("_", "-") for word in text.split(",")]
@@ -116,9 +116,9 @@ def parse_tier(text: str) -> Tier:
 
 
 def parse_tiers(texts: Iterable[str]) -> list[Tier | None]:
-    """Several tiers, each once; ``hbm``, of which ``--tier`` has no need, is None: no tier below it.
+    """Several tiers, each once; ``hbm``, which ``--tier`` does not need, is None: no tier below it.
 
-    texts  words as commas separate them: ``lru``, ``lfu`` and ``prefetch`` belong to the tier before them
+    texts  words separated by commas: ``lru``, ``lfu`` and ``prefetch`` belong to the tier before them
     Limits: as ``parse_tier``;  such a word first -> BadInputError
     """
     groups: list[str] = []
@@ -129,7 +129,7 @@ def parse_tiers(texts: Iterable[str]) -> list[Tier | None]:
 
 
 def _share(text: str, share: str) -> float:
-    """Of the rows: ``10%`` or ``0.1``."""
+    """Share of the rows: ``10%`` or ``0.1``."""
     value = parse_ratio(share, f"--tier {text}: the share", allow_zero=True)
     if not LEAST_CACHED <= value <= 1:
         raise BadInputError(

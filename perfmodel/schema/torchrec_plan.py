@@ -1,4 +1,4 @@
-"""The file that carries a plan to TorchRec: what is sharded how, and on what hardware, in SI units."""
+"""The file that carries a plan to TorchRec: the sharding of each table, and the hardware, in SI units."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ ShardingType = Literal[
     "grid_shard",
 ]
 SHARDING_TYPES: tuple[str, ...] = get_args(ShardingType)
-"""TorchRec's names of the ways to cut a table."""
+"""TorchRec's names for the ways to cut a table."""
 
 KEY_VALUE = "key_value"
-"""The kernel of a table on SSDs."""
+"""Compute kernel of a table on SSDs."""
 _CACHED, _IN_HBM = ("fused_uvm_caching", KEY_VALUE), ("dense", "fused")
 _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 Pair = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
@@ -35,10 +35,10 @@ Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class TorchRecCache(BaseModel):
-    """Of a ``fused_uvm_caching`` or ``key_value`` table: fields of TorchRec's ``CacheParams``.
+    """Cache of a ``fused_uvm_caching`` or ``key_value`` table: fields of TorchRec's ``CacheParams``.
 
-    load_factor  share of the rows that the cache is sized for;  prefetch_pipeline  whether the next batch's
-    rows come while this batch runs
+    load_factor  share of the rows that sizes the cache;  prefetch_pipeline  whether the next batch's rows are
+    fetched while this batch runs
     """
 
     model_config = _STRICT
@@ -49,10 +49,10 @@ class TorchRecCache(BaseModel):
 
 
 class TorchRecKeyValue(BaseModel):
-    """Of a ``key_value`` table: fields of TorchRec's ``KeyValueParams``.
+    """Parameters of a ``key_value`` table: fields of TorchRec's ``KeyValueParams``.
 
-    max_l1_cache_size  of the cache in HBM that the tables of its group share [2^20 bytes];  l2_cache_size  of
-    one in host memory [2^30 bytes]
+    max_l1_cache_size  cache in HBM shared by the tables of its group [2^20 bytes];  l2_cache_size  cache in
+    host memory [2^30 bytes]
     """
 
     model_config = _STRICT
@@ -64,8 +64,8 @@ class TorchRecKeyValue(BaseModel):
 class TorchRecTable(BaseModel):
     """One table.
 
-    ranks, shard_sizes, shard_offsets  of each shard in TorchRec's order: the rank that holds it, its [rows,
-    columns], and where it begins as [row, column]; a data_parallel table has all ranks and no shards
+    ranks, shard_sizes, shard_offsets  of each shard in TorchRec's order: its rank, its [rows, columns], and
+    its first [row, column]; a data_parallel table has all ranks and no shards
     """
 
     model_config = _STRICT
@@ -106,11 +106,11 @@ class TorchRecTable(BaseModel):
 
 
 class TorchRecTopology(BaseModel):
-    """The hardware, in bytes and bytes per *second*; the loader hands TorchRec bytes per millisecond.
+    """The hardware, in bytes and bytes per *second*; the loader gives TorchRec bytes per millisecond.
 
     hbm_bytes          that a rank may use;  hbm_bytes_per_s  memory bandwidth of one GPU
-    host_bytes         a rank's share of its node's host memory, where tables are there
-    ssd_bytes, ssd_bytes_per_s  the same of its node's SSDs
+    host_bytes         a rank's share of its node's host memory, if tables are there
+    ssd_bytes, ssd_bytes_per_s  the same for its node's SSDs
     intra_bytes_per_s  of one GPU inside a domain, one direction;  inter_bytes_per_s  between domains
     """
 
@@ -126,7 +126,7 @@ class TorchRecTopology(BaseModel):
 
 
 class TorchRecPlan(BaseModel):
-    """A whole file.
+    """The whole file.
 
     gpus  ranks;  gpus_per_node  of one system;  domain_gpus  of a scale-up domain;  batch  of one rank
     """
@@ -156,12 +156,12 @@ class TorchRecPlan(BaseModel):
 
 
 def write_torchrec_plan(plan: TorchRecPlan, path: Path) -> None:
-    """The file as JSON, a table a line. Limits: a path that cannot be written -> BadInputError"""
+    """Write the file as JSON, one table per line. Limits: a path that cannot be written -> BadInputError"""
     write_whole_text(path, torchrec_plan_text(plan), WHAT)
 
 
 def torchrec_plan_text(plan: TorchRecPlan) -> str:
-    """What ``write_torchrec_plan`` writes."""
+    """The text that ``write_torchrec_plan`` writes."""
     record = plan.model_dump(exclude={"tables"}, exclude_none=True)
     tables = ",\n".join("  " + json.dumps(entry.model_dump(exclude_none=True)) for entry in plan.tables)
     head = json.dumps(record, indent=1)[:-2]
@@ -169,12 +169,12 @@ def torchrec_plan_text(plan: TorchRecPlan) -> str:
 
 
 def read_torchrec_plan(path: Path) -> TorchRecPlan:
-    """A file back. Limits: not JSON, unknown fields, shards that are not the table -> BadInputError"""
+    """Read such a file. Limits: not JSON, unknown fields, shards that miss the table -> BadInputError"""
     return torchrec_plan_from(read_json(path, WHAT), str(path))
 
 
 def torchrec_plan_from(document: object, where: str) -> TorchRecPlan:
-    """What the JSON of a file holds. Limits: as ``read_torchrec_plan``"""
+    """A plan from the parsed JSON of a file. Limits: as ``read_torchrec_plan``"""
     try:
         return TorchRecPlan.model_validate(document)
     except ValidationError as error:

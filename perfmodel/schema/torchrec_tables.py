@@ -1,4 +1,4 @@
-"""TorchRec's ``EmbeddingBagConfig`` as this program's tables."""
+"""TorchRec's ``EmbeddingBagConfig`` translated to this program's tables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.schema.files import shown, unknown_name
 
 MARK = "num_embeddings"
-"""A field that every ``EmbeddingBagConfig`` has, and no table of our own."""
+"""A field that every ``EmbeddingBagConfig`` has, and none of our own tables has."""
 
 _NAMES = {MARK: "rows", "embedding_dim": "dim", "name": "name", "count": "count"}
 _POOLING = ("pooling_factors", "pooling_factor", "avg_pooling_factor")
@@ -54,13 +54,13 @@ def is_config(entry: object) -> bool:
 
 
 def table_entry(config: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The fields of a table of our own: rows, dim, pooling, dtype, name.
+    """The fields of one of our tables: rows, dim, pooling, dtype, name.
 
     config  fields of an ``EmbeddingBagConfig``. It does not say how many rows a bag sums: ``pooling_factor``
             or ``avg_pooling_factor`` does, or ``pooling_factors`` as in TorchRec's ``ParameterConstraints``,
             or a number as ``pooling`` (TorchRec has SUM or MEAN there, or as ``pooling_type``)
     where   names the file in a message
-    Limits: a field that neither has, an unknown data_type, several features of one table -> BadInputError;
+    Limits: an unknown field, an unknown data_type, several features of one table -> BadInputError;
             none of these numbers -> no pooling
     """
     name = shown(config.get("name", "?"))
@@ -93,7 +93,7 @@ def _pooling(config: Mapping[str, Any], where: str, name: str) -> Any:
 
 
 def _number(value: object) -> float | None:
-    """A pooling that is a number, which TorchRec's never is. Limits: SUM, MEAN, nothing -> None"""
+    """A numeric pooling, which TorchRec's never is. Limits: SUM, MEAN, nothing -> None"""
     try:
         return float(str(value))
     except ValueError:
@@ -111,7 +111,7 @@ def _dtype(value: object, where: str, name: str) -> str:
 
 
 def _listed(value: object) -> list[str]:
-    """Feature names: a list, or text with ; or | between them as in a CSV field."""
+    """Feature names: from a list, or from text with ; or | in between, as in a CSV field."""
     if isinstance(value, str):
         return [part.strip() for part in value.replace("|", ";").split(";") if part.strip()]
     return [str(part) for part in value] if isinstance(value, (list, tuple)) else []

@@ -1,4 +1,4 @@
-"""One collective, seen by all its ranks: its time after the last rank arrived, and who waited for whom."""
+"""One collective as all its ranks saw it: its time after the last rank arrived, and the waits."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 from perfmodel.schema.traces import OVERLAP_SHARE, RankTrace, TracedCollective
 
 _AGREE = 0.9
-"""Of two ranks' collectives: with more of them the same in the same order, both traces begin at one place."""
+"""Share of two ranks' collectives that must agree in order for both traces to begin at the same place."""
 RESOLUTION_S = 0.9e-9
-"""Of a trace's times, which are written to the nanosecond: a shorter wait is what rounding leaves [s]."""
+"""Resolution of a trace's times, written in nanoseconds: shorter waits are rounding errors [s]."""
 _Group = tuple[str, tuple[int, ...], int]
 
 
@@ -24,11 +24,11 @@ class AlignedCollective:
         time_s = min over ranks of t(r),   wait_s(r) = t(r) - time_s                       [s]
 
     A collective ends at the same moment on all its ranks, and starts on each when that rank arrives: the
-    shortest duration is the last arrival's, and what another rank took beyond it is its wait.
+    shortest duration belongs to the last arrival, and the excess of another rank is its wait.
 
     parts          what each rank saw, by rank
-    complete       all ranks of the group were seen; if not, the last one may be among those that are missing,
-                   and ``time_s`` is at most the whole wait too long
+    complete       whether all ranks of the group were seen; if not, the last one may be missing, and
+                   ``time_s`` is too long by at most the whole wait
     """
 
     parts: Mapping[int, TracedCollective]
@@ -36,7 +36,7 @@ class AlignedCollective:
 
     @property
     def first(self) -> TracedCollective:
-        """What its lowest rank saw: collective, group, bytes, datatype."""
+        """The part of its lowest rank: collective, group, bytes, datatype."""
         return self.parts[min(self.parts)]
 
     @property
@@ -46,26 +46,26 @@ class AlignedCollective:
 
     @property
     def time_s(self) -> float:
-        """After the last rank arrived [s]."""
+        """Time after the last rank arrived [s]."""
         return min(part.time_s for part in self.parts.values())
 
     @property
     def last_rank(self) -> int:
-        """The rank that arrived last: the others waited for it."""
+        """The rank that arrived last, for which the others waited."""
         return min(self.parts, key=lambda rank: (self.parts[rank].time_s, rank))
 
     @property
     def wait_s(self) -> dict[int, float]:
-        """By rank: how long it waited for the last one [s]; 0 for the last, and below ``RESOLUTION_S``."""
+        """Wait of each rank for the last one [s]; 0 for the last, and below ``RESOLUTION_S``."""
         least = self.time_s
         waits = {rank: part.time_s - least for rank, part in self.parts.items()}
         return {rank: wait if wait >= RESOLUTION_S else 0.0 for rank, wait in waits.items()}
 
     @property
     def overlapped(self) -> bool:
-        """Whether compute surely ran beside it after the last arrival, for a part that counts, on any rank.
+        """Whether compute certainly ran beside it after the last arrival, for a relevant part, on any rank.
 
-        What ran beside the wait alone slows no exchange: overlap_s(r) - wait_s(r) > OVERLAP_SHARE time_s.
+        Compute during the wait alone does not slow it: overlap_s(r) - wait_s(r) > OVERLAP_SHARE time_s.
         """
         time_s = self.time_s
         return any(
@@ -82,17 +82,17 @@ class Alignment:
 
     @property
     def skew_inside(self) -> bool:
-        """Whether some time may still hold the wait for a rank whose trace is missing."""
+        """Whether some time may still include the wait for a rank whose trace is missing."""
         return any(not one.complete for one in self.collectives)
 
 
 @dataclass(frozen=True)
 class RankSkew:
-    """How one rank waits, and is waited for, over the collectives in which two ranks or more were seen.
+    """How long one rank waits, and is waited for, over collectives of which two or more ranks were traced.
 
     last           collectives in which it arrived last, of ``seen``
-    caused_s       what the rank that waited longest waited for it, summed over those collectives [s]
-    wait_p50_s, wait_p99_s   what it waited itself [s]
+    caused_s       longest wait of any rank for it, summed over those collectives [s]
+    wait_p50_s, wait_p99_s   percentiles of its own waits [s]
     """
 
     rank: int
@@ -105,20 +105,20 @@ class RankSkew:
 
 
 def align(traces: Sequence[RankTrace]) -> Alignment:
-    """Collectives of all ranks by process group and number within it.
+    """Collectives of all ranks, matched by process group and sequence number.
 
-    Where the traces number their collectives, equal numbers are one collective. Where they do not, those of
-    each rank are counted, and ranks whose traces begin at different collectives are moved against the lowest
-    rank until collectives and bytes agree. What then differs between the ranks is left out.
+    If the traces number their collectives, equal numbers are one collective. If not, those of each rank are
+    counted, and ranks whose traces begin at different collectives are shifted against the lowest rank until
+    collectives and bytes agree. Remaining differences between the ranks are left out.
 
-    Limits: one rank, or a group whose ranks are not recorded -> its own durations, not complete;
+    Limits: one rank, or a group without recorded ranks -> its own durations, not complete;
             equal traces of all ranks -> no wait
     """
     left_out: Counter[str] = Counter()
     by_group: dict[_Group, dict[int, list[TracedCollective]]] = defaultdict(dict)
     for trace in traces:
         for one in trace.collectives:
-            alone = -1 if one.group_ranks else trace.rank  # nobody knows whose part belongs to it
+            alone = -1 if one.group_ranks else trace.rank  # parts cannot be assigned to it
             by_group[(one.group, one.group_ranks, alone)].setdefault(trace.rank, []).append(one)
     found: list[AlignedCollective] = []
     for _, ranks in sorted(by_group.items()):
@@ -128,7 +128,7 @@ def align(traces: Sequence[RankTrace]) -> Alignment:
 
 
 def rank_skews(collectives: Iterable[AlignedCollective]) -> list[RankSkew]:
-    """Of each rank, ordered by what it makes others wait, the slowest first.
+    """Skew of each rank, ordered by the waits that it causes, largest first.
 
     Limits: no collective with two ranks -> []
     """
@@ -156,7 +156,7 @@ def rank_skews(collectives: Iterable[AlignedCollective]) -> list[RankSkew]:
 def _align_group(
     ranks: Mapping[int, list[TracedCollective]], left_out: Counter[str]
 ) -> list[AlignedCollective]:
-    """One group's collectives, by number; parts of one number that differ in the collective are left out."""
+    """One group's collectives by number; a number with different collectives on ranks is left out."""
     lowest = min(ranks)
     shifts = {rank: _shift(ranks[lowest], own) for rank, own in ranks.items()}
     by_number: dict[int, dict[int, TracedCollective]] = defaultdict(dict)
@@ -174,9 +174,9 @@ def _align_group(
 
 
 def _shift(reference: Sequence[TracedCollective], own: Sequence[TracedCollective]) -> int:
-    """What to add to a rank's numbers so that most of its collectives and bytes agree with the reference's.
+    """Offset of a rank's numbers with which most of its collectives and bytes agree with the reference's.
 
-    Limits: numbers of the trace itself -> 0;  equal traces -> 0;  as many agree at two places -> the nearer
+    Limits: the trace has numbers -> 0;  equal traces -> 0;  two equally good offsets -> the smaller
     """
     if reference is own or (reference[0].numbered and own[0].numbered):
         return 0
@@ -189,7 +189,7 @@ def _shift(reference: Sequence[TracedCollective], own: Sequence[TracedCollective
         return 0
     wide = 1 << (len(theirs) + len(mine)).bit_length()
     agreeing = np.zeros(len(theirs) + len(mine) - 1)
-    for code in range(len(codes)):  # how many agree at each shift: a convolution
+    for code in range(len(codes)):  # number of matches at each shift: a convolution
         one, other = ((many == code) * 1.0 for many in (theirs, mine[::-1]))
         agreeing += np.fft.irfft(np.fft.rfft(one, wide) * np.fft.rfft(other, wide), wide)[: len(agreeing)]
     shifts = np.arange(len(agreeing)) - (len(mine) - 1) - begin
@@ -198,6 +198,6 @@ def _shift(reference: Sequence[TracedCollective], own: Sequence[TracedCollective
 
 
 def _signature(one: TracedCollective) -> tuple[str, str, int]:
-    """What all ranks agree on; ranks of an uneven all-to-all have different bytes."""
+    """What all ranks must agree on; in an uneven all-to-all they may differ in bytes."""
     uneven = one.collective == "all_to_all" and (one.in_split or one.out_split)
     return one.collective, one.dtype, 0 if uneven else one.payload_bytes

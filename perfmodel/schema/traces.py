@@ -1,7 +1,7 @@
-"""Traces of a production run: what the profiler of each rank saw, one ``RankTrace`` a rank.
+"""Traces of a production run: the profiler's record of each rank, one ``RankTrace`` per rank.
 
 Times are seconds of one rank's own clock since ``RankTrace.origin_ns``. A collective's duration on a GPU, or
-in a worker thread of gloo, holds the wait for the last rank: ``trace_alignment.align`` takes it out.
+in a worker thread of gloo, includes the wait for the last rank, which ``trace_alignment.align`` removes.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 OVERLAP_SHARE = 0.02
-"""Of a collective's or a kernel's time: with more of it beside work on another stream, both were slowed."""
+"""Share of a collective's or kernel's time beside work on another stream, above which both were slowed."""
 
 
 _MOST_DIGITS = 19
 
 
 class KernelFamily(StrEnum):
-    """What a kernel does in an embedding pass, or that it is no part of one."""
+    """Role of a kernel in an embedding pass, or none."""
 
     GATHER_POOL = "gather_pool"  # FBGEMM's forward, torch's EmbeddingBag
     BACKWARD = "backward"  # gradients of an embedding, with the update of its rows
@@ -30,7 +30,7 @@ class KernelFamily(StrEnum):
 
 
 class TraceKind(StrEnum):
-    """Which program wrote the trace."""
+    """The program that wrote the trace."""
 
     KINETO = "kineto"  # torch.profiler, Chrome's trace format
     INSPECTOR = "nccl-inspector"  # NCCL's profiler plugin, JSON lines
@@ -40,20 +40,20 @@ class TraceKind(StrEnum):
 class TracedCollective:
     """One collective as one rank ran it.
 
-    collective     as ``schema.evidence.COLLECTIVES`` spells it
-    group          name of the process group; ``group_ranks``: its ranks in the world, () where not recorded
+    collective     as in ``schema.evidence.COLLECTIVES``
+    group          name of the process group; ``group_ranks``: its ranks in the world, () if not recorded
     group_size     ranks of the group
-    instance       which collective of this group it is: the sequence number that the trace holds
-                   (``numbered``), else counted from 0 in the order of this rank's launches
+    instance       sequence number of the collective in its group: from the trace (``numbered``), else counted
+                   from 0 in the order of this rank's launches
     in_bytes, out_bytes   of this rank's send and receive buffer
     payload_bytes  of one rank's buffer as nccl-tests counts it: the send buffer of an all-to-all and a
-                   reduce-scatter, the receive buffer of an all-gather, the buffer of the others
-    in_split, out_split   elements for and from each rank of an uneven all-to-all; () when even
+                   reduce-scatter, the receive buffer of an all-gather, the only buffer of the others
+    in_split, out_split   elements for and from each rank of an uneven all-to-all; () if even
     dtype          as the trace spells it: Float, BFloat16, Long, float …
     stream         CUDA stream, or thread of gloo's worker
-    start_s, time_s   of the kernel, or of gloo's worker; the wait for other ranks is inside
-    launch_s       when the host launched it, on the same clock; None where the trace does not say
-    overlap_s      of time_s: beside kernels of other streams that compute
+    start_s, time_s   of the kernel, or of gloo's worker; with the wait for other ranks
+    launch_s       time of the host's launch, on the same clock; None if the trace does not have it
+    overlap_s      part of time_s beside compute kernels of other streams
     """
 
     rank: int
@@ -83,22 +83,22 @@ class TracedCollective:
 
     @property
     def end_s(self) -> float:
-        """When it ended, on the clock of ``start_s``."""
+        """Its end, on the clock of ``start_s``."""
         return self.start_s + self.time_s
 
 
 @dataclass(frozen=True, slots=True)
 class TracedKernel:
-    """One kernel of a GPU that is no collective; in a trace of a CPU, an operator that counts as one.
+    """One kernel of a GPU that is no collective; in a trace of a CPU, an operator that counts as a kernel.
 
-    op          operator that launched it (``fbgemm::…``, ``aten::embedding_bag``); "" where not recorded
-    shapes      of the operator's inputs, with record_shapes=True; () where not recorded
-    scalars     of the operator's inputs, as text: "" for a tensor; () where not recorded
-    launch_s    seconds of the host's launch call (cudaLaunchKernel); None where not recorded
-    queue_s     from the end of that call to the start of the kernel; None where not recorded
-    overlap_s   of time_s: beside kernels of other streams, collectives among them
-    types       of the operator's inputs, as the trace spells them; () where not recorded
-    call        number of the operator's call, the same for all that it launched; None where not recorded
+    op          operator that launched it (``fbgemm::…``, ``aten::embedding_bag``); "" if not recorded
+    shapes      of the operator's inputs, with record_shapes=True; () if not recorded
+    scalars     of the operator's inputs, as text: "" for a tensor; () if not recorded
+    launch_s    duration of the host's launch call (cudaLaunchKernel); None if not recorded
+    queue_s     from the end of that call to the start of the kernel; None if not recorded
+    overlap_s   part of time_s beside kernels of other streams, with collectives
+    types       of the operator's inputs, as the trace spells them; () if not recorded
+    call        number of the operator's call, equal for all kernels that it launched; None if not recorded
     """
 
     rank: int
@@ -143,16 +143,16 @@ class TracedRange:
 
 @dataclass(frozen=True)
 class RankTrace:
-    """What one rank's trace holds, and what of it was not used.
+    """Contents of one rank's trace, and counts of what is not used.
 
-    origin_ns   Unix time of 0 s of this trace, by the clock of its host; 0 where the trace has no such clock
-    groups      ranks of each process group by its name, as the trace lists them; of a second group of one
-                name by ``name#2``
-    versions    by name, e.g. ``nccl``, ``cuda_runtime``, ``torch``; "" where the trace does not say
-    events      that the file holds, metadata included
-    unread      communication that is not used: how often, by reason
-    cut         the file ends before its trace does
-    seconds     that reading took
+    origin_ns   Unix time of 0 s of this trace, by the clock of its host; 0 if the trace has no such clock
+    groups      ranks of each process group by its name, as the trace lists them; a second group with the
+                same name is ``name#2``
+    versions    by name, e.g. ``nccl``, ``cuda_runtime``, ``torch``; "" if the trace does not state it
+    events      in the file, with metadata
+    unread      communication that is not used: counts, by reason
+    cut         whether the file ends before its trace does
+    seconds     time that reading took
     """
 
     file: str
@@ -175,5 +175,5 @@ class RankTrace:
 
     @property
     def communications(self) -> int:
-        """Communication that the trace holds: what was read and what was not."""
+        """Communication events in the trace, used or not."""
         return len(self.collectives) + sum(self.unread.values())

@@ -1,7 +1,7 @@
-"""Files that appear whole or not at all, in folders that others may be able to write to.
+"""Files that are written atomically, also in folders that others can write to.
 
-A file is written under a random name beside its place, synchronised, and renamed. No link is followed: a link
-at the place is replaced by the file, and the file that it names is not touched.
+A file is written under a random name in the same folder, synchronised, and renamed. Links are not followed: a
+link at the target path is replaced by the file, and the linked file is not touched.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def write_whole(path: Path, write: Callable[[Path], object], what: str = "") -> None:
-    """``write`` writes the file at the path that it is given; then it is ``path``, in one step.
+    """``write`` writes the file at the path that it is given; it then becomes ``path``, in one step.
 
     what   names the kind of file in a message ("machine file")
-    Limits: nothing written, or an error of any kind -> the old file as it was, and no other file
+    Limits: nothing written, or an error of any kind -> the old file unchanged, and no other file
     """
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name[:60]}.", suffix=path.suffix, dir=path.parent)
@@ -42,17 +42,17 @@ def write_whole(path: Path, write: Callable[[Path], object], what: str = "") -> 
 
 
 def write_whole_bytes(path: Path, content: bytes, what: str = "") -> None:
-    """A file of these bytes, whole or not at all."""
+    """Write a file of these bytes atomically."""
     write_whole(path, lambda draft: draft.write_bytes(content), what)
 
 
 def write_whole_text(path: Path, text: str, what: str = "") -> None:
-    """A file of this text in UTF-8, whole or not at all."""
+    """Write a file of this text in UTF-8 atomically."""
     write_whole_bytes(path, text.encode(), what)
 
 
 def cannot_write(path: Path, error: Exception, what: str = "") -> BadInputError:
-    """The refusal of a place that cannot be written to: the system's reason, and what helps."""
+    """The error for a place that cannot be written: the system's reason, and what helps."""
     reason = (getattr(error, "strerror", None) or str(error)).lower()
     named = f"{what} {path}" if what else str(path)
     if getattr(error, "errno", None) in _FULL:
@@ -66,7 +66,7 @@ def cannot_write(path: Path, error: Exception, what: str = "") -> BadInputError:
 
 
 def _settle(draft: Path) -> None:
-    """On the disk, and readable by whom the user lets read new files."""
+    """Synchronise the draft to disk, with the access rights of a new file."""
     handle = os.open(draft, os.O_RDONLY)
     try:
         with contextlib.suppress(OSError):  # some file systems cannot

@@ -1,4 +1,4 @@
-"""What is looked up: tables with rows, dim and pooling, sets of them, and the uniform workload."""
+"""What is looked up: tables with rows, dim and pooling, sets of tables, and the uniform workload."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ ID_DTYPE_BYTES: dict[str, int] = {"int64": 8, "int32": 4}
 """Bytes of one id."""
 
 WEIGHT_BYTES = 4
-"""Bytes of the weight of an id: TorchRec's are fp32."""
+"""Bytes of the weight of an id: fp32 in TorchRec."""
 
 PAYLOADS = ("fp32", "fp16", "bf16", "fp8")
-"""Precisions in which bags travel: one scale for all, none beside the numbers."""
+"""Precisions of bags on the wire: plain numbers, without scales per bag."""
 
 
 def dtype_bytes(dtype: str) -> int:
@@ -38,7 +38,7 @@ def dtype_bytes(dtype: str) -> int:
 
 
 def payload_element_bytes(payload: str) -> int:
-    """Bytes of one element of a bag that travels in a precision; an unknown one is BadInputError."""
+    """Bytes of one element of a bag on the wire; an unknown precision is BadInputError."""
     if payload not in PAYLOADS:
         raise unknown_name("payload", payload, PAYLOADS)
     return DTYPE_BYTES[payload]
@@ -55,8 +55,8 @@ def id_dtype_bytes(dtype: str) -> int:
 class Table:
     """One embedding table.
 
-    pooling       rows summed for one sample;  weighted  whether each id brings a factor for its row
-    distribution  popularity of its rows; None: what is asked of all tables
+    pooling       rows summed for one sample;  weighted  whether each id comes with a weight for its row
+    distribution  popularity of its rows; None: the default of all tables
     """
 
     name: str
@@ -74,7 +74,7 @@ class Table:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the weight of an id; 0 where bags are not weighted."""
+        """Bytes of the weight of an id; 0 if bags are not weighted."""
         return WEIGHT_BYTES if self.weighted else 0
 
     @property
@@ -85,7 +85,7 @@ class Table:
 
 @dataclass(frozen=True)
 class TableSet:
-    """Named tables that are looked up together, with where the list comes from.
+    """Named tables that are looked up together, with the source of the list.
 
     Limits: two tables of one name -> BadInputError
     """
@@ -96,7 +96,7 @@ class TableSet:
     note: str = ""
 
     def __post_init__(self) -> None:
-        """Every table has a name of its own."""
+        """Check that table names are unique."""
         seen: set[str] = set()
         for table in self.tables:
             if table.name in seen:

@@ -1,4 +1,4 @@
-"""YAML through the gate: plain data alone."""
+"""YAML within the gate's limits: plain data only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def read_yaml(path: Path, what: str) -> Any:
-    """A YAML document of plain data: no tag, no alias, which can make a small file large."""
+    """A YAML document of plain data: no tags, no aliases, with which a small file can become large."""
     import yaml
 
     text = read_text(path, what)
@@ -36,11 +36,11 @@ def read_yaml(path: Path, what: str) -> Any:
 
 
 def _of_yaml(text: str, where: str) -> Any:
-    """The document event by event: what is open at each level is a list, or a mapping with its next key."""
+    """The document, built event by event: each open level is a list, or a mapping with its next key."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    read = yaml.SafeLoader("")  # knows what plain words mean
+    read = yaml.SafeLoader("")  # resolves plain words
     open_ones: list[tuple[Any, list[Any]]] = []
     documents: list[Any] = []
     for number, event in enumerate(yaml.parse(text, Loader=loader)):
@@ -86,9 +86,9 @@ _OLD_NUMBER = re.compile(r"[-+]?0[0-9_]+$|.*:")  # 010 is 8 in YAML 1.1, and 1:3
 
 
 def _plain_word(read: yaml.SafeLoader, event: yaml.ScalarEvent, line: str) -> Any:
-    """What a word means: text where it is quoted, else a number, true, nothing or text.
+    """Value of a word: text if quoted, else a number, true, null or text.
 
-    Limits: what YAML 1.1 reads as octal or to the base 60, or a number of many digits -> ValueError
+    Limits: words that YAML 1.1 reads as octal or sexagesimal, numbers of many digits -> ValueError
     """
     import yaml
 

@@ -1,4 +1,4 @@
-"""How wrong is the tool, and what of the paper holds: verdicts as data, no printing."""
+"""Accuracy of the tool, and validity of the paper's claims: verdicts as data, nothing printed."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from perfmodel.validate.verdicts import Judged, Kind, Outcome, Verdict, load_ban
 
 
 def validate(paper: bool = False, held_out: bool = False) -> list[Verdict]:
-    """Judge the tool's own bands, or with ``paper`` the claims of arXiv 2512.05831.
+    """Check the tool's own bands or, with ``paper``, the claims of arXiv 2512.05831.
 
-    held_out   also the bands that need fits without a part of the samples (15 s)
-    A verdict is a ``regression`` when an own band does not hold, or when a claim's verdict is not the one
-    that ``claims.toml`` records. Raises NoCalibrationError when a calibration is missing.
+    held_out   also check bands that need fits without a part of the samples (15 s)
+    A verdict is a ``regression`` if an own band does not hold, or if a claim's verdict differs from the one
+    recorded in ``claims.toml``. Raises NoCalibrationError if a calibration is missing.
     """
     from perfmodel.validate import within
 
@@ -22,7 +22,7 @@ def validate(paper: bool = False, held_out: bool = False) -> list[Verdict]:
 
 
 def judged_claims() -> list[Judged]:
-    """Every claim of the paper with what was found for it."""
+    """Every claim of the paper with the value that this program computes for it."""
     from perfmodel.validate import questions
 
     claims = each_of(load_claims().claim, "claims")

@@ -1,6 +1,6 @@
-"""How wrong predictions of collectives are, on points that the fit did not see.
+"""Errors of predicted collectives on points that the fit did not use.
 
-Each function returns a data frame of points with predictions; ``measured.summary`` turns it into a table.
+Each function returns a data frame of points with predictions; ``measured.summary`` makes a table of it.
 Nothing here prints.
 """
 
@@ -32,7 +32,7 @@ IN_NODE_MACHINES = ("h100-sxm-ib", "h200-sxm-ib", "b200-sxm-ib", "a100-sxm-ib")
 IN_NODE_GPUS = (2, 4, 8)
 _TWO = 2
 _FEWEST_SIZES = 4
-"""Cells with fewer sizes cannot lose one and still show a curve."""
+"""Fewest sizes of a cell from which one can be left out."""
 
 
 def leave_one_size_out(
@@ -40,10 +40,10 @@ def leave_one_size_out(
     alpha_beta: bool = True,
     gpus: Collection[int] = IN_NODE_GPUS,
 ) -> pd.DataFrame:
-    """Every size of every one-node cell, predicted by the model when that size is left out of its curve.
+    """Every size of every one-node cell, predicted by the model with that size left out of its curve.
 
-    Preferred NCCL calibration of each machine, on so many ranks. Beside the columns of ``judged``, with
-    ``alpha_beta``: alpha_beta_error, |error| of the plain alpha-beta model on the same points.
+    For the preferred NCCL calibration of each machine, on these numbers of ranks. Columns of ``judged`` and,
+    with ``alpha_beta``: alpha_beta_error, |error| of the plain alpha-beta model on the same points.
     """
     import pandas as pd
 
@@ -61,7 +61,7 @@ def leave_one_size_out(
 
 
 def _cell_left_out(cell: pd.DataFrame, machine: Machine, calibration: Calibration) -> pd.DataFrame:
-    """One cell, each size predicted without itself."""
+    """One cell, with each size predicted from the others."""
     sizes, times = cell["payload_bytes"].to_numpy(float), cell["time_s"].to_numpy(float)
     collective, gpus = str(cell["collective"].iloc[0]), int(cell["gpus"].iloc[0])
     node = int(cell["gpus_per_node"].iloc[0])
@@ -90,9 +90,9 @@ def _with_alpha_beta(cell: pd.DataFrame) -> pd.DataFrame:
 
 
 def _refitted(curve: Curve, fit: CurveFit, errors: Floats) -> Curve:
-    """A stored curve with the parameters, anchors and spread of fewer points.
+    """A stored curve with the parameters, anchors and spread of a fit to fewer points.
 
-    errors   left-out errors of the points that stay: a point says nothing about its own interval
+    errors   leave-one-out errors of the remaining points: a point does not affect its own interval
     """
 
     def near(value: float) -> dict[str, float]:
@@ -113,13 +113,13 @@ def _refitted(curve: Curve, fit: CurveFit, errors: Floats) -> Curve:
 def one_node_to_two(
     with_clusters: bool = True, backend: Backend = Backend.NCCL, machines: Collection[str] = ()
 ) -> pd.DataFrame:
-    """Two-node cells of the preferred calibrations, predicted from a fit that saw one node only.
+    """Two-node cells of the preferred calibrations, predicted by a fit to one-node cells only.
 
-    with_clusters  lets the clusters of other machines say what the network is like; else its constants are
-                   NCCL's own and the datasheet's
-    machines       only these (none: all)
-    More nodes are neither seen nor predicted. Columns of ``judged`` and machine, clock. On an NVL72 the
-    second tray is in the same domain.
+    with_clusters  whether clusters of other machines inform the network constants; else these are NCCL's own
+                   and the datasheet's
+    machines       only these (empty: all)
+    Cells with more nodes are neither used nor predicted. Columns of ``judged`` and machine, clock. On an
+    NVL72 the second tray is in the same domain.
     """
     import pandas as pd
 
@@ -135,7 +135,7 @@ def one_node_to_two(
 
 
 def one_node_fit(entry: Entry, with_clusters: bool = True) -> Calibration:
-    """A calibration of an entry's cells on one node."""
+    """A calibration fitted to an entry's one-node cells."""
     priors = (
         priors_without(sources_of(entry))
         if with_clusters
@@ -146,7 +146,7 @@ def one_node_fit(entry: Entry, with_clusters: bool = True) -> Calibration:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster that informed no fit: its samples, and the machine that it is, with what differs."""
+    """A cluster that informed no fit: its samples, its machine, and how it differs from that."""
 
     source_id: str
     machine: str
@@ -159,11 +159,11 @@ OTHER_CLUSTERS = (
     Cluster("azure_aks_ib", "a100-sxm-ib", "8 A100 a node, HDR", {}),
     Cluster("aws_readme_p5_2.18", "h100-sxm-efa", "p5, NCCL 2.18", {}),
 )
-"""Healthy clusters in the samples that inform nothing. The first two are what ``bands`` judges."""
+"""Healthy clusters in the samples that inform no fit. ``bands`` checks the first two."""
 
 
 def other_clusters(clusters: Iterable[Cluster] = OTHER_CLUSTERS) -> pd.DataFrame:
-    """Samples of several nodes that inform nothing, by the shipped calibration of their machine.
+    """Samples of several nodes that inform no fit, predicted by the shipped calibration of their machine.
 
     Columns of ``judged`` and machine, source_id.
     """
@@ -184,11 +184,11 @@ def other_clusters(clusters: Iterable[Cluster] = OTHER_CLUSTERS) -> pd.DataFrame
 
 
 def without_the_machine(machines: Collection[str] = ()) -> pd.DataFrame:
-    """All cells of a machine, predicted with the calibration of the machine that it is like, fitted alone.
+    """All cells of a machine, predicted with a calibration of the machine that it is like, fitted without it.
 
-    Cells whose samples the other machine's fit has seen (an instance with the same node) are left out.
-    machines   only these (none: all)
-    Columns of ``judged`` and machine, like, where ("in" one scale-up domain or "across").
+    Cells whose samples the other machine's fit used (an instance with the same node) are left out.
+    machines   only these (empty: all)
+    Columns of ``judged`` and machine, like, where ("in" one scale-up domain or "across" several).
     """
     import pandas as pd
 
@@ -211,10 +211,10 @@ def without_the_machine(machines: Collection[str] = ()) -> pd.DataFrame:
 
 
 def curve_family() -> pd.DataFrame:
-    """Stored leave-one-out errors of every shipped calibration, this curve family beside alpha-beta.
+    """Stored leave-one-out errors of every shipped calibration, for this curve family and for alpha-beta.
 
-    One row a calibration: curves, and medians over its curves of the median and the 90th percentile of the
-    errors: loo_median, loo_p90, alpha_beta_median, alpha_beta_p90; a last row "all" over all curves.
+    One row per calibration: curves, and medians over its curves of the median and the 90th percentile of the
+    errors: loo_median, loo_p90, alpha_beta_median, alpha_beta_p90; a last row "all" for all curves.
     """
     import pandas as pd
 

@@ -1,7 +1,7 @@
-"""What clusters and node counts that no fit saw say of the parts of a band.
+"""Estimates of the parts of a band, from clusters and node counts that no fit used.
 
-Points are those of ``left_out``. A fit errs by itself, and each part adds to that: how far clusters of one
-kind are apart, GPUs beyond those measured, groups of which nothing like was measured.
+Points are those of ``left_out``. A fit has its own error, and each part adds to it: differences between
+clusters of one kind, GPUs beyond those measured, groups without similar measurements.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _LARGEST = 10.0
 
 
 def spread_of_clusters(points: pd.DataFrame) -> pd.DataFrame:
-    """How far clusters of one kind are apart: root mean square of ln(predicted / measured) over clusters.
+    """Difference between clusters of one kind: root mean square of ln(predicted / measured) over clusters.
 
-    points  of ``clusters_left_out``; cells that the calibration has measured count: elsewhere a law errs too.
-            Versions of the library on a cluster that the calibration knows are no other clusters
-    One row for "in" and "across" and each class of sizes: clusters, cells, log_sd. Sizes of one cell are
-    wrong together, so each cell is one number, its median |ln|; so are the cells of one cluster, and a
-    cluster counts once, however many cells it has.
+    points  of ``clusters_left_out``; only cells that the calibration has measured count, as a law errs
+            elsewhere. Versions of the library on a cluster that the calibration knows do not count as other
+    clusters One row for "in" and "across" and each class of sizes: clusters, cells, log_sd. Errors at the
+    sizes of one cell are correlated, so each cell is one number, its median |ln|; the same holds for cells of
+    a cluster, so a cluster counts once, however many cells it has.
     """
     known = points[points["known"] & (points["how"] != "version")]
     cell = ["where", "size", "machine", "cluster", "collective", "gpus"]
@@ -46,10 +46,10 @@ def spread_of_clusters(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def growth_with_gpus(points: pd.DataFrame) -> pd.DataFrame:
-    """What each doubling of GPUs beyond those measured adds to what a fit doubts already (``needed_log_sd``).
+    """Uncertainty per doubling of GPUs beyond those measured, in addition to the fit's (``needed_log_sd``).
 
     points  of ``large_left_out``
-    One row for Slingshot and for all other networks, and each class of sizes: clusters, cells, log_sd.
+    One row for Slingshot and one for all other networks, per class of sizes: clusters, cells, log_sd.
     """
     far = points[points["doublings"] > 0]
     network = {name: str(load_machine(name).links.network) for name in far["machine"].unique()}
@@ -69,10 +69,10 @@ def growth_with_gpus(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def alone(points: pd.DataFrame) -> pd.DataFrame:
-    """What a group of one domain adds of which nothing like was measured (``needed_log_sd``).
+    """Additional uncertainty of a one-domain group without similar measurements (``needed_log_sd``).
 
     points  of ``clusters_left_out``
-    One row for each class of sizes: clusters, cells, log_sd.
+    One row per class of sizes: clusters, cells, log_sd.
     """
     own = load_priors().uncertainty.no_group_inside_log_sd
     rows = points[points["doublings"].isna() & (points["where"] == "in")]
@@ -80,11 +80,11 @@ def alone(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def law_itself(points: pd.DataFrame) -> pd.DataFrame:
-    """How far the law is from a cluster, beside what its unknowns differ by: root mean square of clusters.
+    """Error of the law for a cluster, besides the spread of its unknowns: root mean square over clusters.
 
     points  of ``clusters_left_out``
-    One row for all networks but those with a spread of their own, and each class of sizes: clusters, cells,
-    log_sd; each cluster says what it needs (``needed_log_sd``), and counts once.
+    One row for all networks except those with a spread of their own, per class of sizes: clusters, cells,
+    log_sd; each cluster gives the value that it needs (``needed_log_sd``), and counts once.
     """
     import pandas as pd
 
@@ -98,11 +98,11 @@ def law_itself(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def halves(points: pd.DataFrame) -> pd.DataFrame:
-    """What the law errs by itself, fixed on every other cluster, and the share of the rest that is inside.
+    """Cross-validation of the law's own error: estimated on half of the clusters, coverage on the others.
 
     points  of ``clusters_left_out``
-    One row for each half that fixes it and each class of sizes: fixed_on, size, log_sd, clusters and points
-    of the other half, inside. Networks with a spread of their own have too few clusters to halve.
+    One row for each half it is estimated on and each class of sizes: fixed_on, size, log_sd, clusters and
+    points of the other half, inside. Networks with a spread of their own have too few clusters to halve.
     """
     import pandas as pd
 
@@ -124,7 +124,7 @@ def halves(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def _by_the_law(points: pd.DataFrame) -> pd.DataFrame:
-    """Points across domains by a law without their cluster; ``rest``: what is doubted but the law itself."""
+    """Points across domains predicted by a law without their cluster; ``rest``: all other uncertainty."""
     rows = points[(points["where"] == "across") & ~points["known"] & (points["how"] == "refitted")]
     network = {name: str(load_machine(name).links.network) for name in rows["machine"].unique()}
     has_own = {name for name, known in load_priors().network.items() if known.law_log_sd is not None}
@@ -142,7 +142,7 @@ def _by_the_law(points: pd.DataFrame) -> pd.DataFrame:
 def needed_log_sd(log_error: Floats, rest_log_sd: Floats, times: Floats) -> float:
     """The s with which 95 % of the points are inside: |ln error| <= 1.96 sqrt(rest^2 + s^2 times).
 
-    log_error, rest_log_sd   ln(predicted / measured), and what is doubted without s;  times  multiplies s^2
+    log_error, rest_log_sd   ln(predicted / measured), and other uncertainty;  times  multiplies s^2
     Source: definition of a 95 % band
     Limits: rest enough -> 0;  rest = 0, times = 1 -> the 95 % quantile of |ln error| over 1.96
     """
@@ -155,7 +155,7 @@ def needed_log_sd(log_error: Floats, rest_log_sd: Floats, times: Floats) -> floa
 
 
 def _without(points: pd.DataFrame, variance: Floats) -> Floats:
-    """Standard deviation of ln t of bands without one part."""
+    """Standard deviation of ln t in bands without one part."""
     whole = np.log((points["high_s"] / points["low_s"]).to_numpy(float)) / (2 * _Z95)
     return np.asarray(np.sqrt(np.maximum(whole**2 - variance, 0.0)))
 
@@ -173,6 +173,6 @@ def _needed(points: pd.DataFrame, times: str) -> pd.DataFrame:
 
 
 def _by_size(rows: pd.DataFrame, first: list[str]) -> pd.DataFrame:
-    """Floors first, within what else tells the rows apart."""
+    """Sorted by class of sizes, floors first, within the other columns."""
     order = [measured.SIZES.index(size) for size in rows["size"]]
     return rows.assign(_order=order).sort_values([*first, "_order"]).drop(columns="_order")

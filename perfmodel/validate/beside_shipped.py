@@ -1,4 +1,4 @@
-"""Samples of one's own beside what is shipped, and their largest groups beside a fit without them."""
+"""A user's samples against the shipped calibration, and their largest groups against a fit without them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SamplesTold:
-    """How a calibration predicts samples: medians of each size on each group of ranks.
+    """Accuracy of a calibration on samples: medians of each size on each group of ranks.
 
-    error   median of |predicted / measured - 1| [-];  inside  of the points, how many are in their 95 % band
+    error   median of |predicted / measured - 1| [-];  inside  share of points inside their 95 % band
     """
 
     points: int
@@ -31,9 +31,9 @@ class SamplesTold:
 
 @dataclass(frozen=True)
 class LargestLeftOut:
-    """The largest groups of samples, predicted by a fit to the smaller ones.
+    """The largest groups of samples, predicted by a fit to the smaller groups.
 
-    by  "nodes", or "gpus" where all are of as many nodes;  left_out  so many;  seen  the most of the others
+    by  "nodes", or "gpus" if all have equally many nodes;  left_out  this number;  seen  the largest other
     """
 
     by: str
@@ -43,7 +43,7 @@ class LargestLeftOut:
 
 
 def told_by(calibration: Calibration, samples: pd.DataFrame, machine: Machine) -> SamplesTold | None:
-    """What a calibration says of samples. Limits: none that it knows anything of -> None"""
+    """A calibration's accuracy on samples. Limits: it covers none of them -> None"""
     rows = usable_samples(samples)
     if rows.empty:
         return None
@@ -59,10 +59,10 @@ def told_by(calibration: Calibration, samples: pd.DataFrame, machine: Machine) -
 def largest_left_out(
     samples: pd.DataFrame, machine: Machine, own: Calibration, like: Calibration | None
 ) -> LargestLeftOut | None:
-    """The largest number of nodes, else of GPUs, left out of the fit of ``own`` and predicted.
+    """Leave the largest number of nodes, else of GPUs, out of the fit of ``own``, and predict it.
 
-    like  what the laws of ``own`` started from
-    Limits: one number of both, a library without a law -> None
+    like  calibration from which the laws of ``own`` started
+    Limits: only one number of both, or a library without a law -> None
     """
     if own.backend not in LAW_BACKENDS:
         return None

@@ -1,4 +1,4 @@
-"""NCCL against NVSHMEM on the same GPUs: how far apart when small, and from which size NCCL is the faster."""
+"""NCCL against NVSHMEM on the same GPUs: ratio for small messages, and size from which NCCL is faster."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ PAIRS = (
     (Clock.STREAM, Clock.STREAM),
     (Clock.GRAPH, Clock.GRAPH),
 )
-"""Clock of NVSHMEM and of NCCL: the paper's, TorchRec's, and the two that are like for like."""
+"""(clock of NVSHMEM, clock of NCCL): the paper's, TorchRec's, and two with equal conditions."""
 SMALL_BYTES = 1024.0
 _PER_OCTAVE = 16
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two measured cells on the sizes that both have seen.
+    """Two measured cells on the sizes that both have.
 
     small_ratio      NCCL's time over NVSHMEM's at 1 KiB
-    crossover_bytes  size from which NCCL stays the faster; None if one library is the faster throughout
-    low, high        95 % band of NCCL's time over NVSHMEM's, whose errors are apart (of ``compare`` alone)
+    crossover_bytes  size from which NCCL stays faster; None if one library is faster throughout
+    low, high        95 % band of NCCL's time over NVSHMEM's, with independent errors (by ``compare`` only)
     """
 
     payload_bytes: Floats
@@ -47,18 +47,18 @@ class Comparison:
 
     @property
     def ends(self) -> tuple[Comparison, Comparison]:
-        """The same with NCCL as fast, and as slow, as the band lets it be."""
+        """The comparison with NCCL at the fast end, and at the slow end, of the band."""
         fast, slow = (replace(self, nccl_s=end * self.nvshmem_s) for end in (self.low, self.high))
         return fast, slow
 
     @property
     def small_ratio(self) -> float:
-        """Limits: above 1 -> NVSHMEM is the faster at 1 KiB."""
+        """NCCL's time over NVSHMEM's at 1 KiB. Limits: above 1 -> NVSHMEM is faster there."""
         return float(np.interp(SMALL_BYTES, self.payload_bytes, self.nccl_s / self.nvshmem_s))
 
     @property
     def crossover_bytes(self) -> float | None:
-        """Limits: NCCL the faster throughout, or never at the largest size -> None."""
+        """Size from which NCCL stays faster. Limits: faster throughout, or never -> None."""
         nccl_wins = self.nccl_s < self.nvshmem_s
         if nccl_wins.all() or not nccl_wins[-1]:
             return None
@@ -66,7 +66,7 @@ class Comparison:
 
     @property
     def winner(self) -> str:
-        """Who is the faster: "nccl", "nvshmem", or "nvshmem, then nccl"."""
+        """The faster library: "nccl", "nvshmem", or "nvshmem, then nccl"."""
         if self.crossover_bytes is not None:
             return "nvshmem, then nccl"
         return "nccl" if (self.nccl_s < self.nvshmem_s)[-1] else "nvshmem"
@@ -81,7 +81,7 @@ class Comparison:
 
 @lru_cache(maxsize=32)
 def compare(collective: str, nvshmem_clock: Clock, nccl_clock: Clock) -> Comparison | None:
-    """Both libraries on 8 H200 GPUs of one node; None where one of the two was not measured."""
+    """Both libraries on 8 H200 GPUs of one node; None if one of the two was not measured."""
     models = [_model(Backend.NVSHMEM, nvshmem_clock), _model(Backend.NCCL, nccl_clock)]
     found = [(m, m.calibration.curve(collective, GPUS, GPUS)) for m in models if m is not None]
     cells = [(m, curve) for m, curve in found if curve is not None]
@@ -106,7 +106,7 @@ def _model(backend: Backend, clock: Clock) -> CollectiveModel | None:
 
 
 def common_sizes(curves: list[Curve]) -> Floats:
-    """Sizes between the smallest and the largest that all curves were measured at, 16 an octave [bytes]."""
+    """Sizes within the measured ranges of all curves, 16 per octave [bytes]."""
     low = max(c.anchor_bytes[0] for c in curves)
     high = min(c.anchor_bytes[-1] for c in curves)
     steps = round(np.log2(high / low) * _PER_OCTAVE)

@@ -1,9 +1,9 @@
-"""Training steps of whole models that others measured, predicted: MLPerf's and EMBark's.
+"""Training steps of whole models that others measured, against predictions: MLPerf's and EMBark's.
 
-Embeddings are costed like any plan (``perfmodel.plan``) and go into the overlap pipeline beside the dense
-layers (``model.pipeline``). One number of each generation of GPUs is fitted: the share of the datasheet's
-rate that matrix products reach (``validate.dlrm_dense``). Verdicts are on steps of machines that did not
-inform it.
+Embeddings are costed like any plan (``perfmodel.plan``) and enter the overlap pipeline beside the dense
+layers (``model.pipeline``). One number per generation of GPUs is fitted: the share of the datasheet rate
+that matrix products reach (``validate.dlrm_dense``). Verdicts are on steps of machines that were not used
+for it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ BASELINE = TABLE_ROW_WISE
 
 @lru_cache(maxsize=32)
 def _baseline(case: Case) -> CostedPlan:
-    """All tables table-row-wise."""
+    """The baseline of a case: all tables table-row-wise."""
     evaluator = case.evaluator()
     found = best_alike(evaluator, BASELINE, case.usable_bytes(evaluator))
     if not isinstance(found, Alike):
@@ -72,14 +72,14 @@ def mlperf_frame() -> pd.DataFrame:
 
 @lru_cache(maxsize=1)
 def unseen_frame() -> pd.DataFrame:
-    """The same, each row at the share that the other machines say of its GPU: it informed nothing."""
+    """The same columns, with each row predicted at the share that other machines give for its GPU."""
     shares = left_out_shares()
     return _frame(lambda case: shares.get(case.machine))
 
 
 @lru_cache(maxsize=1)
 def far_frame() -> pd.DataFrame:
-    """Rows of ``FAR_GPUS`` and more at the share of those of fewer."""
+    """Rows with at least ``FAR_GPUS`` GPUs, predicted at the share from rows with fewer."""
     shares = near_shares()
     return _frame(
         lambda case: shares.get(generation_of(case.machine), shares[ANY]), lambda row: row.gpus >= FAR_GPUS
@@ -150,7 +150,7 @@ def _embark_dense(inputs: Inputs) -> Dense:
 def share_frame() -> pd.DataFrame:
     """Embedding communication in a serial table-row-wise step: gpus, batch (of one GPU), step_s, share.
 
-    The batch of all GPUs is kept (``batch``), or that of one GPU as on the fewest.
+    The batch of all GPUs is constant (``batch``), or the batch per GPU is as on the fewest GPUs.
     """
     import pandas as pd
 
@@ -199,9 +199,9 @@ def speedup_frame() -> pd.DataFrame:
 
 
 def share(gpus: int, batches: Sequence[int]) -> Finding:
-    """Of embedding communication in a serial table-row-wise step: the first of the batches, of all GPUs.
+    """Share of embedding communication in a serial table-row-wise step, for the first of the global batches.
 
-    Nobody published the tables and the batch: its band is over all workloads and ``batches``.
+    The tables and the batch are not published: the band covers all workloads and ``batches``.
     """
     inputs = load_inputs()
     models, dense = inputs.embark.models, _embark_dense(inputs)
@@ -220,7 +220,7 @@ def _share(planned: CostedPlan, dense: Dense, pick: Pick) -> float:
 
 
 def speedup(answer: str, batches: Sequence[int]) -> Finding:
-    """The mean or the max of the workloads on the most GPUs, as ``share`` has a band of batches."""
+    """Mean or maximum speedup over the workloads on the most GPUs; its band covers ``batches``."""
     inputs = load_inputs()
     e, dense, found = inputs.embark, _embark_dense(inputs), []
     for batch in batches:
@@ -233,7 +233,7 @@ def speedup(answer: str, batches: Sequence[int]) -> Finding:
 
 
 def _ways(dense: Dense) -> list[tuple[Dense, Pick]]:
-    """The dense layers and what to take of a step's band: the centre, then each cause at either end."""
+    """(dense layers, part of a step's band to use): the centre, then each cause of error at either end."""
     ends = [one_end(end, communication) for end in ("low_s", "high_s") for communication in (True, False)]
     shares = [dense.efficiency * (1 + error) for error in (-dense.error, dense.error)]
     layers = [replace(dense, efficiency=share) for share in shares]

@@ -1,4 +1,4 @@
-"""The share of a GPU's rate that matrix products reach: fitted on MLPerf's steps, and machines left out."""
+"""The share of a GPU's rate that matrix products reach: fitted to MLPerf's steps, also without a machine."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from perfmodel.validate.dlrm_inputs import Case, Inputs, load_inputs, mlperf_cas
 
 _LEAST, _MOST, _TOLERANCE = 0.05, 2.0, 1e-5
 _KINDS_LOG_SD = 0.12
-"""Root mean square of ln(predicted / measured) of the kinds of Hopper at their share (docs/accuracy.md)."""
+"""Root mean square of ln(predicted / measured) of Hopper's kinds at their share (docs/accuracy.md)."""
 FAR_GPUS = 64
 
 
 @lru_cache(maxsize=64)
 def stored(case: Case) -> CostedPlan:
-    """The stored plan of a case, costed."""
+    """The stored plan of a case with its cost."""
     evaluator = case.evaluator()
     return CostedPlan.of(evaluator, case.plan(evaluator))
 
 
 def dense_of(inputs: Inputs, machine: str, share: float | None = None) -> Dense:
-    """The dense layers on the GPU of a machine, at the shipped share of its rate or another."""
+    """The dense layers on the GPU of a machine, at the shipped share of its rate or another share."""
     dense = from_file(load_dense(inputs.dense), machine)
     return replace(dense, efficiency=share) if share else dense
 
 
 @dataclass(frozen=True)
 class SystemKind:
-    """Measured steps of one case in one round: the median of its systems [s]."""
+    """Measured steps of one case in one round: the median over its systems [s]."""
 
     case: Case
     round: str
@@ -45,7 +45,7 @@ class SystemKind:
 
 @lru_cache(maxsize=1)
 def kinds() -> tuple[SystemKind, ...]:
-    """What informs the share: all kinds of the GPUs that may."""
+    """Measurements behind the share: all kinds with GPUs that may inform it."""
     inputs = load_inputs()
     known = {gpu.name: gpu for gpu in inputs.gpu if not gpu.unlike}
     found: dict[tuple[Case, str], list[float]] = defaultdict(list)
@@ -79,18 +79,18 @@ def fitted_share(informs: Callable[[Case], bool] = lambda case: True) -> float:
 
 
 def generation_of(machine: str) -> str:
-    """Of its GPU."""
+    """Generation of a machine's GPU."""
     rate = load_rates().of(machine)
     return rate.generation if rate else ANY
 
 
 def shares_by_generation(informs: Callable[[Case], bool] = lambda case: True) -> dict[str, float]:
-    """The share of each generation that has steps, and of ``ANY``: the mean of their logarithms, m.
+    """The share of each generation with measured steps, and of ``ANY``: exp(m), the mean of their logarithms.
 
         ln share = ( k/s^2 ln own + m/t^2 ) / ( k/s^2 + 1/t^2 )                                  [-]
 
-    own  ``fitted_share`` of the k kinds of a generation;  s  how far kinds of one generation are apart
-    t    how far generations are apart: standard deviation of ln own about m
+    own  ``fitted_share`` of the k kinds of a generation;  s  spread between kinds of one generation
+    t    spread between generations: standard deviation of ln own about m
     Source: best linear prediction of another kind of that generation
     Limits: many kinds -> own;  one generation -> its own, and m = own
     """
@@ -111,7 +111,7 @@ def shares_by_generation(informs: Callable[[Case], bool] = lambda case: True) ->
 
 @lru_cache(maxsize=1)
 def left_out_shares() -> dict[str, float]:
-    """The share of each machine by the others: of its generation, else the mean of other generations."""
+    """The share of each machine from others: of its generation, else the mean of other generations."""
     found = {}
     for machine in sorted({kind.case.machine for kind in kinds()}):
         shares = shares_by_generation(lambda case, machine=machine: case.machine != machine)  # type: ignore[misc]
@@ -121,5 +121,5 @@ def left_out_shares() -> dict[str, float]:
 
 @lru_cache(maxsize=1)
 def near_shares() -> dict[str, float]:
-    """The share of each generation by steps on fewer than ``FAR_GPUS``, and of any other."""
+    """The share of each generation from steps on fewer than ``FAR_GPUS``, and of any other generation."""
     return shares_by_generation(lambda case: case.gpus < FAR_GPUS)

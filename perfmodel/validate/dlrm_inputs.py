@@ -1,4 +1,4 @@
-"""What ``perfmodel validate --dlrm`` predicts: ``data/dlrm/checks.toml``, its cases, their plans."""
+"""Inputs of ``perfmodel validate --dlrm``: ``data/dlrm/checks.toml``, its cases, their plans."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FOLDER = "dlrm"
 
 
 class Conditions(BaseModel):
-    """How tables are trained."""
+    """Training conditions of tables."""
 
     model_config = _STRICT
 
@@ -35,7 +35,7 @@ class Conditions(BaseModel):
 
 
 class MlperfChecks(Conditions):
-    """MLPerf's rows; skew  of the values whose fixed bags a table is asked for, by its name; others: 0."""
+    """MLPerf's rows; skew  of the values with fixed bags, by name of the table; 0 for other tables."""
 
     model: str
     rows: str
@@ -43,7 +43,7 @@ class MlperfChecks(Conditions):
     planner: tuple[PlannerCall, ...]
 
     def ids(self, tables: PlanTables) -> tuple[Distribution, ...]:
-        """Of the look-ups of each table: fixed bags."""
+        """Distribution of each table's ids: fixed bags."""
         skew, columns = dict(self.skew), (tables.names, tables.rows.tolist(), tables.pooling.tolist())
         return tuple(
             fixed_bags(rows, skew[name], pooling) if name in skew else UNIFORM
@@ -69,7 +69,7 @@ class EmbarkChecks(Conditions):
     gpus: tuple[int, ...]
 
     def ids(self, tables: PlanTables) -> tuple[Distribution, ...]:
-        """Of the look-ups of each table: Zipf's law."""
+        """Distribution of each table's ids: Zipf's law."""
         return (zipf(self.alpha),) * len(tables)
 
 
@@ -117,7 +117,7 @@ def load_inputs() -> Inputs:
 
 @dataclass(frozen=True)
 class Case:
-    """Tables trained on some GPUs: what a plan is made for. planner  None: the plan is stored"""
+    """Tables trained on some GPUs, for which a plan is made. planner  None: the plan is stored"""
 
     model: str
     machine: str
@@ -129,11 +129,11 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Of its plan file."""
+        """Name of its plan file."""
         return f"{self.model}_{self.machine}_{self.gpus}_by_{self.gpus_per_node}"
 
     def evaluator(self) -> Evaluator:
-        """Costs plans of this case, forward and backward."""
+        """An evaluator for this case, forward and backward."""
         had, tables = self.conditions, PlanTables.load(self.model)
         return Evaluator.on(
             self.machine,
@@ -148,7 +148,7 @@ class Case:
         )
 
     def usable_bytes(self, evaluator: Evaluator) -> float:
-        """Memory of a GPU for tables and their exchange."""
+        """Memory of a GPU for tables and their exchange [bytes]."""
         return evaluator.setting.machine.value("hbm_bytes") * (1 - self.conditions.reserve)
 
     def plan(self, evaluator: Evaluator) -> Plan:
@@ -171,7 +171,7 @@ class Measured:
 
     @property
     def round(self) -> str:
-        """Of MLPerf: v3.1."""
+        """Round of MLPerf: v3.1."""
         return self.system.split()[0]
 
 
@@ -196,12 +196,12 @@ def mlperf_case(inputs: Inputs, gpu: Gpu, row: Measured) -> Case:
 
 
 def embark_case(inputs: Inputs, model: str, gpus: int, batch: int | None = None) -> Case:
-    """EMBark's workload on some GPUs; ``batch`` of one GPU, unless the global one is kept."""
+    """EMBark's workload on some GPUs; ``batch`` per GPU, by default the global batch is kept."""
     e = inputs.embark
     return Case(model, e.machine, gpus, min(gpus, 8), batch or e.batch // gpus, e)
 
 
 def planned(inputs: Inputs) -> Iterator[Case]:
-    """Every case that has a stored plan: EMBark's, on the most GPUs."""
+    """Every case with a stored plan: EMBark's, on the most GPUs."""
     for model in inputs.embark.models:
         yield embark_case(inputs, model, max(inputs.embark.gpus))

@@ -1,8 +1,8 @@
-"""The plan that MLPerf's reference code makes of its tables: HugeCTR's planner, called as submissions do.
+"""The plan that MLPerf's reference code makes for its tables: HugeCTR's planner, called as submissions do.
 
-Small tables are copied to every GPU. The parts of all others are dealt out, those with the most ids first,
-each to the bucket that costs least so far; a bucket is a GPU, or all GPUs of a node. Then the table with the
-largest parts has each of them cut in two by rows, and all are dealt out again. The best deal is the plan.
+Small tables are replicated. The parts of all others are dealt out, those with the most ids first, each to the
+bucket of least cost so far; a bucket is a GPU, or all GPUs of a node. Then the table with the largest parts
+has each of them cut in two by rows, and all are dealt again. The best deal is the plan.
 Source: mlcommons/training_results_v3.1 and v4.0, NVIDIA, dlrm_dcnv2: sharding/planner.py, generate_plan.py
 """
 
@@ -19,16 +19,16 @@ from perfmodel.plan import Placement, Plan, PlanTables, Scheme
 
 DEALS = 20
 WITH_STATE = 2
-"""Bytes of a table with its weights and Adagrad's state, over the bytes of its weights."""
+"""Bytes of a table with Adagrad's state, over the bytes of its weights."""
 
 
 class PlannerCall(BaseModel):
-    """What a configuration gives to the planner, and which rows have it.
+    """The arguments with which a configuration calls the planner, and the rows that use it.
 
     rounds  of MLPerf;  gpus  names of GPUs;  nodes  of so many and more; each () or 1: any
     by_node         buckets are nodes, and bags are reduced in a node, then sent across
-    part_ids        ids for each sample that a part costs besides those that it looks up [-]
-    copied_bytes    tables below it are on every GPU;  capacity_bytes  of a GPU for tables; both with state
+    part_ids        cost of a part in ids per sample, besides the ids that it looks up [-]
+    copied_bytes    smaller tables are replicated;  capacity_bytes  of a GPU for tables; both with state
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -42,7 +42,7 @@ class PlannerCall(BaseModel):
     capacity_bytes: float = Field(gt=0)
 
     def of(self, round_: str, gpu: str, nodes: int) -> bool:
-        """Whether a measured row was planned with it."""
+        """Whether a measured row was planned with this call."""
         known = (not self.rounds or round_ in self.rounds) and (not self.gpus or gpu in self.gpus)
         return known and nodes >= self.nodes
 
@@ -54,7 +54,7 @@ def holders(
 
         cost of a bucket = sum over its parts of  ids / parts of the table + part_ids         [-]
 
-    ids  of a sample;  sizes  [bytes];  capacity  of a bucket [bytes];  part_ids  as in ``PlannerCall``
+    ids  per sample;  sizes  [bytes];  capacity  of a bucket [bytes];  part_ids  as in ``PlannerCall``
     Limits: nothing fits -> every table over all buckets;  one bucket -> all in it
     """
     parts = np.ones(len(ids), dtype=np.int64)
@@ -81,7 +81,7 @@ def _deal(
     capacity: float,
     part_ids: float,
 ) -> tuple[list[list[int]], np.ndarray, int | None]:
-    """Holders, what each bucket costs, and the table that has no room (None: all have)."""
+    """(holders, cost of each bucket, the table that does not fit, or None)."""
     full, held = np.zeros(costs.size), [list[int]() for _ in ids]
     for table in order:
         size = sizes[table] / parts[table]
@@ -100,7 +100,7 @@ def _deal(
 
 
 def plan_of(tables: PlanTables, gpus: int, per_node: int, call: PlannerCall) -> Plan:
-    """Its plan. A table with fewer rows than a node has GPUs is copied, where HugeCTR has empty parts."""
+    """The planner's plan. A table with fewer rows than GPUs per node is replicated, not cut as in HugeCTR."""
     share = per_node if call.by_node else 1
     sizes = WITH_STATE * tables.rows * tables.dim * tables.element_bytes
     copied = (sizes < call.copied_bytes) | (tables.rows < share)

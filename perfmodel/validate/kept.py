@@ -1,6 +1,6 @@
-"""What every page shows of the shipped data alone, kept in ``data/validation`` so that no page waits for it.
+"""Results from shipped data alone that every page shows, kept in ``data/validation`` so that pages are fast.
 
-``python benchmarks/accuracy.py --write`` writes the files, and tests compare them with a fresh computation.
+``python benchmarks/accuracy.py --write`` writes the files, and tests compare them with a new computation.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     import pandas as pd
 
 GPUS = 8
-"""Sizes are left out of the curves of so many GPUs."""
+"""Number of GPUs whose curves have sizes left out."""
 _PREDICTED = ("time_s", "predicted_s", "low_s", "high_s")
 _SIZES = ("machine", "collective", "gpus", "payload_bytes", "sources", *_PREDICTED)
 _STEPS = ("system", "gpus", *_PREDICTED)
 
 
 def fresh_sizes_left_out() -> pd.DataFrame:
-    """Every size on ``GPUS`` GPUs, left out of its curve (0.6 s a machine)."""
+    """Every size on ``GPUS`` GPUs, left out of its curve (0.6 s per machine)."""
     points = accuracy.leave_one_size_out(alpha_beta=False, gpus=(GPUS,))
     return points[list(_SIZES)].reset_index(drop=True)
 
 
 def fresh_steps_left_out() -> pd.DataFrame:
-    """MLPerf's training steps, each machine predicted with what the others set (2 s)."""
+    """MLPerf's training steps, each machine predicted with the shares from all others (2 s)."""
     return dlrm.unseen_frame().rename(columns={"measured_s": "time_s"})[list(_STEPS)]
 
 
 def sizes_left_out(machine: str) -> pd.DataFrame:
-    """``fresh_sizes_left_out`` of one machine as it was kept, with error, inside and size.
+    """Kept rows of ``fresh_sizes_left_out`` for one machine, with error, inside and size.
 
     Limits: a machine without such cells -> no row
     """
@@ -45,7 +45,7 @@ def sizes_left_out(machine: str) -> pd.DataFrame:
 
 
 def steps_left_out() -> pd.DataFrame:
-    """``fresh_steps_left_out`` as it was kept, with error and inside."""
+    """Kept rows of ``fresh_steps_left_out``, with error and inside."""
     points = _read("steps_left_out.csv")
     time = points["time_s"]
     inside = (points["low_s"] <= time) & (time <= points["high_s"])
@@ -53,7 +53,7 @@ def steps_left_out() -> pd.DataFrame:
 
 
 def claims_found() -> list[Judged]:
-    """``judged_claims`` with the findings as they were kept (fresh: 15 s)."""
+    """``judged_claims`` from the kept findings (computing them takes 15 s)."""
     found: dict[str, Finding] = {}
     for row in _read("claims_found.csv").to_dict("records"):
         value, low, high = (None if isnan(row[name]) else row[name] for name in ("value", "low", "high"))
@@ -62,7 +62,7 @@ def claims_found() -> list[Judged]:
 
 
 def save() -> None:
-    """Write all three files afresh."""
+    """Compute and write all three files."""
     import pandas as pd
 
     found = {one.claim.check: one.found for one in judged_claims()}

@@ -1,7 +1,7 @@
-"""Bands on clusters and node counts that no fit saw: whole clusters left out, and large groups left out.
+"""Predictions of clusters and node counts that no fit used: whole clusters or large groups left out.
 
-Both return data frames of points with predictions (``measured.judged``); ``band_parts`` reads from them what
-``data/priors/collectives.toml`` says of the parts of a band.
+Both return data frames of points with predictions (``measured.judged``), from which ``band_parts`` estimates
+the parts of a band in ``data/priors/collectives.toml``.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 OPERATORS = {"aic_": "aic", "xxrjun_c01_": "xxrjun_c01"}
-"""Sources of one cluster, by how they begin; any other source is a cluster of its own."""
+"""Prefixes of sources that are one cluster; any other source is a cluster of its own."""
 FAMILIES = {"all_gather": "ring", "reduce_scatter": "ring"}
-"""Collectives that one law describes are judged together; all others by name."""
+"""Collectives with one law are judged together; all others by name."""
 
 
 @dataclass(frozen=True)
 class NodesLeftOut:
-    """A fit that sees ``machine`` on fewer than ``without_nodes`` nodes; the others are predicted."""
+    """A fit to ``machine`` on fewer than ``without_nodes`` nodes; the others are predicted."""
 
     machine: str
     without_nodes: int
@@ -52,10 +52,10 @@ LARGE_LEFT_OUT = (
 )
 """Nine nodes of four GPUs: a fit to 32 GPUs predicts 64 and more. 65: a fit to 256 predicts 512 to 2 048.
 
-On GB200 NVL72 nodes are trays of four GPUs in one domain: 16 GPUs are seen, 32 to 64 predicted.
+On GB200 NVL72 nodes are trays of four GPUs in one domain: 16 GPUs are fitted, 32 to 64 predicted.
 """
 LAUNCH_BOUND = "single-process"
-"""The variant of runs in which one process launched all GPUs: small messages take as long as its launches."""
+"""Variant of runs in which one process launched all GPUs: launches dominate small messages."""
 
 
 def cluster_of(source_id: str) -> str:
@@ -64,13 +64,13 @@ def cluster_of(source_id: str) -> str:
 
 
 def clusters_left_out(machines: Collection[str] = ()) -> pd.DataFrame:
-    """Every cluster of the shipped samples, predicted by a calibration of its kind that knows nothing of it.
+    """Every cluster of the shipped samples, predicted by a calibration of its kind without its samples.
 
-    Its samples leave the cells, the laws, and what was learned of its kind of network. ``how``: "refitted";
-    "shipped" of one that informs nothing anyway; "version" of another version of the library on a cluster
-    that the calibration knows.
+    Its samples are removed from the cells, the laws, and what was learned of its network. ``how``:
+    "refitted"; "shipped" if it informs nothing anyway; "version" for another version of the library on a
+    cluster that the calibration knows.
     Columns of ``measured.judged`` and machine, cluster, how, and those of ``told``.
-    machines   only these (none: all)
+    machines   only these (empty: all)
     """
     import pandas as pd
 
@@ -82,7 +82,7 @@ def clusters_left_out(machines: Collection[str] = ()) -> pd.DataFrame:
 
 
 def _left_out_of(entry: Entry) -> Iterator[pd.DataFrame]:
-    """Each cluster of one machine."""
+    """The points of each cluster of one machine."""
     import pandas as pd
 
     samples = measured.shipped_samples()
@@ -117,7 +117,7 @@ def _left_out_of(entry: Entry) -> Iterator[pd.DataFrame]:
 def _predicted(
     entry: Entry, machine: Machine, name: str, sources: set[str], rows: pd.DataFrame, how: str
 ) -> Iterator[pd.DataFrame]:
-    """A cluster's rows, by a calibration without its sources."""
+    """A cluster's rows, predicted by a calibration without its sources."""
     usable = usable_samples(rows)
     if not usable.empty:
         points = told(usable, machine, calibration_without(entry, frozenset(sources)))
@@ -129,9 +129,9 @@ def _of_clusters() -> set[str]:
 
 
 def large_left_out(cases: Collection[NodesLeftOut] = LARGE_LEFT_OUT) -> pd.DataFrame:
-    """Many nodes of a cluster, predicted by a fit that saw fewer of the same cluster.
+    """Many nodes of a cluster, predicted by a fit to fewer nodes of the same cluster.
 
-    Columns of ``measured.judged`` and machine, seen_nodes (the most that the fit saw), and those of ``told``.
+    Columns of ``measured.judged`` and machine, seen_nodes (most nodes in the fit), and those of ``told``.
     """
     import pandas as pd
 
@@ -148,10 +148,10 @@ def large_left_out(cases: Collection[NodesLeftOut] = LARGE_LEFT_OUT) -> pd.DataF
 
 
 def told(rows: pd.DataFrame, machine: Machine, calibration: Calibration) -> pd.DataFrame:
-    """Medians of samples with their predictions, and what sets them apart.
+    """Medians of samples with their predictions, and columns that classify them.
 
     Columns of ``measured.judged`` and family (``FAMILIES``), where ("in" one scale-up domain or "across"),
-    known (this very cell was measured at such sizes), doublings (of GPUs beyond those measured), log_error.
+    known (this cell was measured at such sizes), doublings (of GPUs beyond those measured), log_error.
     """
     rows = rows[rows["collective"].isin(COLLECTIVES)]
     points = measured.predicted(measured.medians(rows, machine), measured.model_of(machine, calibration))
@@ -194,12 +194,12 @@ _DIGITS = "%.5g"
 
 
 def save_large_left_out(points: pd.DataFrame) -> None:
-    """Keep what ``large_left_out`` found, for pages that cannot wait for its fits."""
+    """Keep the points of ``large_left_out``, for pages that cannot wait for its fits."""
     points[list(_COLUMNS)].to_csv(_stored(), index=False, float_format=_DIGITS, lineterminator="\n")
 
 
 def stored_large_left_out() -> pd.DataFrame:
-    """Points of ``large_left_out`` as they were kept, of each machine by the fit that saw fewest nodes."""
+    """Kept points of ``large_left_out``, for each machine from the fit to the fewest nodes."""
     import pandas as pd
 
     points = measured.judged(pd.read_csv(_stored()))

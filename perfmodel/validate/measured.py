@@ -1,4 +1,4 @@
-"""The measured points that a calibration was fitted from, as medians: what predictions are compared with."""
+"""The measured points behind a calibration, as medians, to compare predictions with."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIB = 2.0**20
 FLOOR_BYTES = 2.0**16
 BULK_BYTES = 32 * MIB
 SIZES = ("floor", "middle", "bulk")
-"""Classes of message sizes: below 64 KiB, up to 32 MiB, and from there on."""
+"""Classes of message sizes: below 64 KiB, up to 32 MiB, and above."""
 _CELL = ["collective", "gpus", "gpus_per_node", "nodes"]
 _INTEGERS = ("int8", "uint8")
 
@@ -44,19 +44,19 @@ def shipped_clusters() -> tuple[ClusterEntry, ...]:
 
 
 def preferred_entries(backend: Backend = Backend.NCCL) -> dict[str, Entry]:
-    """The calibration of each machine that a user gets without asking, by machine."""
+    """The default calibration of each machine, by machine."""
     return {e.machine: e for e in shipped_plan() if e.preferred and e.backend is backend}
 
 
 def identity(entry: Entry) -> str:
-    """Identifier of the shipped calibration of an entry."""
+    """Name of the shipped calibration of an entry."""
     return f"{entry.machine}/{entry.backend}-{entry.library_version}-{entry.clock}"
 
 
 def measured_rows(entry: Entry, samples: pd.DataFrame) -> pd.DataFrame:
-    """Samples behind the measured cells of one entry of the plan, and domain_gpus.
+    """Samples behind the measured cells of one entry of the plan, with domain_gpus.
 
-    Rows that a fit leaves out are left out here too: flagged, in place, integer reductions beside floats.
+    Rows that fits leave out are left out here too: flagged, in place, integer reductions beside floats.
     """
     import pandas as pd
 
@@ -79,7 +79,7 @@ def measured_points(entry: Entry, samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def medians(rows: pd.DataFrame, machine: Machine) -> pd.DataFrame:
-    """Median time of every size of every cell of samples.
+    """Median time of every size in every cell of samples.
 
     Columns collective, gpus, gpus_per_node, nodes, domain_gpus, payload_bytes, time_s, sources (a text).
     """
@@ -98,7 +98,7 @@ def medians(rows: pd.DataFrame, machine: Machine) -> pd.DataFrame:
 
 @lru_cache(maxsize=16)
 def fitted_alone(machine: str) -> Calibration:
-    """The preferred NCCL calibration of a machine, fitted afresh."""
+    """The preferred NCCL calibration of a machine, fitted again."""
     return fit_entry(preferred_entries()[machine], shipped_samples())
 
 
@@ -129,7 +129,7 @@ def judged(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def summary(points: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """One row a group: n, median and p90 of |error|, bias (median error), inside, width (median high/low)."""
+    """Per group: n, median and p90 of |error|, bias (median error), inside, width (median high/low)."""
     import pandas as pd
 
     rows = []
@@ -152,5 +152,5 @@ def summary(points: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 
 def model_of(machine: Machine, calibration: Calibration) -> CollectiveModel:
-    """A model on a calibration in memory; borrowed when it is another machine's."""
+    """A model of a calibration in memory; ``borrowed`` if it belongs to another machine."""
     return CollectiveModel(machine, calibration, calibration.machine != machine.name)

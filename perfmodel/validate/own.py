@@ -1,4 +1,4 @@
-"""A user's own run: the projection of its whole passes against what was measured."""
+"""A user's own run: projections of its whole passes against the measured times."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 def compare_run(folder: Path) -> pd.DataFrame:
-    """Every whole pass of a run beside its projection, one row a pass.
+    """Every whole pass of a run with its projection, one row per pass.
 
     Columns: those of ``Run.composed_samples``, calibration, projected_s with projected_low_s and
-    projected_high_s (95 % band), error (projected over measured, less 1), inside, and
+    projected_high_s (95 % band), error (projected over measured, minus 1), inside, and
     ``<step>_projected_s`` of every step that was projected.
     Limits: no pass, or no calibration of its library -> NoCalibrationError
     """
@@ -50,7 +50,7 @@ def compare_run(folder: Path) -> pd.DataFrame:
 
 
 def machine_of_run(run: Run, folder: Path) -> Machine:
-    """The machine file in the folder of the run, else the shipped machine that it names.
+    """The machine file in the folder of the run, else the shipped machine that the run names.
 
     Limits: neither -> BadInputError
     """
@@ -61,8 +61,8 @@ def machine_of_run(run: Run, folder: Path) -> Machine:
 
 
 def _projected(passes: pd.DataFrame, folder: Path, machine: Machine) -> pd.DataFrame:
-    """Passes of one kind over one library with their projection by its calibration, at their clock if there
-    is one, and by the kernels that they run: torch's in our own pass."""
+    """Passes of one kind over one library, projected with its calibration, at their clock if possible, with
+    the kernels that they run: torch's in our own pass."""
     backend = str(passes["backend"].iloc[0])
     found = {path: one for path, one in calibrations_of(folder).items() if str(one.backend) == backend}
     if not found:
@@ -98,13 +98,13 @@ def _projected(passes: pd.DataFrame, folder: Path, machine: Machine) -> pd.DataF
 
 
 def judged(passes: pd.DataFrame) -> pd.DataFrame:
-    """Passes that say how wrong the projection is: of our own exchange, held out, not throttled."""
+    """Passes that measure the projection's error: of our own exchange, held out, not throttled."""
     own = passes["implementation"] == OWN_PASS
     return passes[own & passes["held_out"].astype(bool) & (passes["flag"] != "throttled")]
 
 
 def judge_run(passes: pd.DataFrame) -> list[Verdict]:
-    """Verdicts of ``compare_run`` by the bands of ``data/paper/run.toml``."""
+    """Verdicts on ``compare_run`` by the bands of ``data/paper/run.toml``."""
     own = judged(passes)
     many = counted(len(own), "pass", "passes")
     verdicts = []
@@ -118,9 +118,9 @@ _NOTHING = Finding(None, "no held-out pass was measured")
 
 
 def step_errors(passes: pd.DataFrame) -> pd.DataFrame:
-    """How each step of our own passes was projected: columns step, n, share, error (medians).
+    """Projection errors of each step in our own passes: columns step, n, share, error (medians).
 
-    The hand-over is beside the steps: it is what they take together beyond their own curves.
+    The hand-over is listed beside the steps: it is their joint excess over their own curves.
     """
     import pandas as pd
 

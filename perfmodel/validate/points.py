@@ -1,4 +1,4 @@
-"""The samples behind a calibration: beside its file, in its run, or among the shipped ones."""
+"""The samples behind a calibration: beside its file, in its run, or among the shipped samples."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 
 def run_of(name: str | Path) -> Path | None:
-    """The folder of the run that a calibration's file lies in; None for any other."""
+    """The folder of the run that holds a calibration's file; None for any other file."""
     path = Path(name)
     return path.parent if path.suffix == ".json" and (path.parent / SAMPLES_NAME).is_file() else None
 
 
 def is_behind(point: Point, item: Calibration) -> bool:
-    """Whether a point is behind this calibration: its library and clock, or a kernel."""
+    """Whether a point was used for this calibration: its library and clock, or a kernel."""
     return point.kind is PointKind.KERNEL or (point.backend, point.clock) == (str(item.backend), item.clock)
 
 
 def fitted_samples(run: Run, item: Calibration) -> int | None:
-    """Samples that a fit of this run would use today. Limits: kernels alone were measured -> None"""
+    """Number of samples that a fit of this run would use now. Limits: only kernels were measured -> None"""
     rows = run.collective_samples()
     rows = rows[(rows["backend"] == str(item.backend)) & (rows["clock"] == str(item.clock))]
     rows = rows[rows["variant"] == DEFAULT_VARIANT]
@@ -43,9 +43,9 @@ def fitted_samples(run: Run, item: Calibration) -> int | None:
 
 
 def since_its_fit(item: Calibration, folder: Path | None) -> tuple[int, int]:
-    """What its run holds that a calibration has not: points begun that have not ended, and more samples.
+    """(unfinished points, further samples) of its run that are not in a calibration.
 
-    Limits: of no run, or at the end of the run -> 0, 0
+    Limits: no run, or fitted at the end of the run -> 0, 0
     """
     if folder is None:
         return 0, 0
@@ -56,10 +56,10 @@ def since_its_fit(item: Calibration, folder: Path | None) -> tuple[int, int]:
 
 
 def samples_of(calibration: Calibration, name: str | Path) -> pd.DataFrame:
-    """The samples that a calibration was fitted from, in the columns of ``schema.samples``.
+    """The samples that a calibration was fitted to, in the columns of ``schema.samples``.
 
-    name  its file, or the identifier of a shipped one
-    Limits: samples that are not here -> BadInputError
+    name  its file, or the name of a shipped calibration
+    Limits: samples that are not available -> BadInputError
     """
     run = run_of(name)
     if run is not None:
@@ -78,9 +78,9 @@ def samples_of(calibration: Calibration, name: str | Path) -> pd.DataFrame:
 
 
 def curve_samples(calibration: Calibration, machine: Machine, name: str | Path = "") -> pd.DataFrame:
-    """The samples behind the curves alone, and ``domain_gpus``: of each size their median is an anchor.
+    """The samples behind the curves only, with ``domain_gpus``: the median of each size is an anchor.
 
-    name  the calibration's file; empty: a shipped one
+    name  the calibration's file; empty: a shipped calibration
     Limits: as ``samples_of``
     """
     name = name or calibration.calibration_id
@@ -97,6 +97,6 @@ def curve_samples(calibration: Calibration, machine: Machine, name: str | Path =
 
 @lru_cache(maxsize=16)
 def _shipped_rows(name: str) -> pd.DataFrame:
-    """Those behind the curves of a shipped calibration; read once."""
+    """The samples behind the curves of a shipped calibration; read once."""
     entries = {measured.identity(entry): entry for entry in measured.shipped_plan()}
     return measured.measured_rows(entries[name], measured.shipped_samples())

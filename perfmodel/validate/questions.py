@@ -1,4 +1,4 @@
-"""What a row of ``claims.toml`` or ``checks.toml`` asks: one function a question, options by the row."""
+"""The questions of rows in ``claims.toml`` or ``checks.toml``: one function each, options from the row."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ _UNMEASURED = Finding(None, "not measured")
 
 
 def coverage(machine: str) -> Finding:
-    """Collectives that both libraries were measured on at some pair of clocks."""
+    """Collectives for which both libraries were measured at some pair of clocks."""
     found = [c for c in crossover.COLLECTIVES if any(crossover.compare(c, *pair) for pair in crossover.PAIRS)]
     return Finding(len(found), f"{len(found)} collectives on {machine}")
 
 
 def lead(collective: str, older: Sequence[str] = (), claimed: float = 1.0) -> Finding:
-    """How much faster NVSHMEM is at 1 KiB, at the paper's clocks; the other clocks in words.
+    """Ratio by which NVSHMEM is faster at 1 KiB, at the paper's clocks; the other clocks in words.
 
     older    two sources of samples: an NCCL of the paper's time, and today's on the same GPUs
-    claimed  by the paper; what the older NCCL does not explain of it goes into the words
+    claimed  by the paper; the part that the older NCCL does not explain is added to the words
     """
     found = {pair: crossover.compare(collective, *pair) for pair in crossover.PAIRS}
     words = [
@@ -80,7 +80,7 @@ def _samples(**wanted: Any) -> pd.DataFrame:
 
 
 def crossing(collective: str, clocks: tuple[str, str]) -> Finding:
-    """Size from which NCCL stays the faster; 0 where it is throughout, without end where NVSHMEM is."""
+    """Size from which NCCL stays faster; 0 if it is faster throughout, infinite if NVSHMEM is."""
     found = _compare(collective, clocks)
     if found is None:
         return _UNMEASURED
@@ -95,9 +95,9 @@ def _crossing(found: Comparison) -> float:
 def rise(
     collective: str, clocks: tuple[str, str], library: str, start: float, ends: Sequence[float]
 ) -> Finding:
-    """Growth of one library's time from a size to the last of ``ends``; its band is over all of them.
+    """Growth of one library's time from a size to the last of ``ends``; its band covers all of them.
 
-    What another cluster does to the whole curve cancels, so the measured medians are taken as they are.
+    Factors on the whole curve cancel in the ratio, so measured medians are used directly.
     """
     found = _compare(collective, clocks)
     if found is None:
@@ -115,7 +115,7 @@ def _compare(collective: str, clocks: tuple[str, str]) -> Comparison | None:
 
 
 def exchange_bytes(**asked: Any) -> Finding:
-    """Bytes of the modelled exchange of bags over G B T D w, for a configuration that divides well."""
+    """Bytes of the modelled exchange of bags over G B T D w, for a configuration without rounding."""
     result = project_one(**asked)
     names = [step.name for step in result.steps]
     exchange = next(step for step in result.steps if step.name == "all_to_all_bags")
@@ -126,7 +126,7 @@ def exchange_bytes(**asked: Any) -> Finding:
 
 
 def crossings(axes: Mapping[str, Sequence[float]], **asked: Any) -> Finding:
-    """How often the winner of a projected grid changes as the exchange grows; 0 if NCCL wins the smallest."""
+    """How often the winner in a projected grid changes as the exchange grows; 0 if NCCL wins the smallest."""
     grid = grids.product(**axes)
     ratio = _bag_ratios(grid, Clock.DEVICE, Clock.EAGER, asked)
     stream = _bag_ratios(grid, Clock.STREAM, Clock.STREAM, asked)["ratio"]
@@ -139,16 +139,16 @@ def crossings(axes: Mapping[str, Sequence[float]], **asked: Any) -> Finding:
 
 
 def _changes(wins: pd.Series[bool]) -> int:
-    """Of the winner as the exchange grows. Limits: NVSHMEM does not win the smallest -> 0"""
+    """Changes of the winner as the exchange grows. Limits: NVSHMEM does not win the smallest -> 0"""
     return sum(a != b for a, b in pairwise(wins)) if wins.iloc[0] else 0
 
 
 def _bag_ratios(
     grid: grids.Columns, nvshmem_clock: Clock, nccl_clock: Clock, asked: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """By the size of one rank's exchange, increasing: NCCL's time over NVSHMEM's, and its band.
+    """NCCL's time over NVSHMEM's, with band, by increasing size of one rank's exchange.
 
-    Both run the same kernels, so the band is wider than it need be; the mean of all points of a size.
+    Both run the same kernels, so the band is wider than needed; points of equal size are averaged.
     """
     import pandas as pd
 
@@ -162,7 +162,7 @@ def _bag_ratios(
 
 
 def sane_points(grid: str) -> Finding:
-    """Points with a finite slowdown that is 1 on one GPU and at least 1 beyond."""
+    """Number of points with a finite slowdown that is 1 on one GPU and at least 1 on more."""
     frame = project(grids.GRIDS[grid]())
     slowdown = frame["slowdown"]
     good = np.isfinite(slowdown) & np.where(frame["gpus"] == 1, slowdown == 1, slowdown >= 1)
@@ -170,7 +170,7 @@ def sane_points(grid: str) -> Finding:
 
 
 def slowdown(end: str, gpus: int, **asked: Any) -> Finding:
-    """The least or the most slowdown of the paper's two grids on so many GPUs."""
+    """The least or largest slowdown in the paper's two grids on so many GPUs."""
     import pandas as pd
 
     frame = pd.concat(project(grid(gpus=(gpus,)), **asked) for grid in grids.GRIDS.values())
@@ -181,14 +181,14 @@ def slowdown(end: str, gpus: int, **asked: Any) -> Finding:
 
 
 def gpus_needed(table_bytes: float, reserve: float) -> Finding:
-    """GPUs that hold so many bytes of tables where ``reserve`` of their memory is kept free."""
+    """GPUs that hold so many bytes of tables if ``reserve`` of their memory is kept free."""
     asked, usual = project_one(table_bytes=table_bytes, reserve=reserve), project_one(table_bytes=table_bytes)
     first, second = (f"{one.gpus} GPUs, {format_ratio(one.slowdown)} slower" for one in (asked, usual))
     return Finding(asked.gpus, f"{first} (--reserve {reserve:g}); {second} as memory is kept free by default")
 
 
 def ratio_of_samples(source: str, slow: str, fast: str, below_bytes: float = inf) -> Finding:
-    """Measured times of one source under two notes, at the smallest of its sizes below some size."""
+    """Ratio of measured times of one source under two notes, at its smallest size below a limit."""
     rows = _samples(source_id=source)
     rows = rows[rows["payload_bytes"] < below_bytes]
     if rows.empty:
@@ -211,7 +211,7 @@ def throughput(
     """Millions of samples per second of all GPUs: stored plan of EMBark's tables, ids of power law ``alpha``.
 
     training_flops  operations of a sample, forward and backward
-    batches         of all GPUs: the first is assumed; the band is over all of them, and of their steps
+    batches         of all GPUs: the first is assumed; the band covers all of them, and errors of their steps
     """
     found = []
     for batch in batches:
@@ -226,19 +226,19 @@ def throughput(
 
 
 def throughput_case(model: str, gpus: int, alpha: float, batch: int) -> Case:
-    """What EMBark trained on, with ids of another power law and a batch of all GPUs."""
+    """EMBark's training case, with ids of another power law and a batch of all GPUs."""
     inputs = load_inputs()
     conditions = inputs.embark.model_copy(update={"alpha": alpha})
     return replace(embark_case(inputs, model, gpus, batch // gpus), conditions=conditions)
 
 
 def dependence(chip: str, models: Sequence[str], batch: int, ids: Sequence[str], effort: str) -> Finding:
-    """How much longer the worst ids take than the best: what our mapping adds over what plain gathers add.
+    """Sensitivity to the ids, worst over best time: of our mapping, relative to plain gathers.
 
         (worst / best - 1) of our mapping over (worst / best - 1) of plain gathers                [-]
 
-    Of the mappings made for each of the ids, the one whose worst batch is shortest; all table sets.
-    Limits: a mapping that does not depend on the ids -> 0;  that depends on them as plain gathers do -> 1
+    Of the mappings for each distribution, the one with the shortest worst batch is used; all table sets.
+    Limits: a mapping that does not depend on the ids -> 0;  as sensitive as plain gathers -> 1
     """
     made_on, kinds = load_chip(chip), [parse_distribution(text) for text in ids]
     found, words = [], []
@@ -255,7 +255,7 @@ def dependence(chip: str, models: Sequence[str], batch: int, ids: Sequence[str],
 
 
 def chip_speedup(chip: str, models: Sequence[str], batch: int, ids: Sequence[str], effort: str) -> Finding:
-    """How much faster a mapping made for the ids is than plain gathers: the median, all sets and ids."""
+    """Speedup of a mapping made for the ids over plain gathers: median over all sets and ids."""
     answers = [_mapped(chip, model, batch, each, effort) for model in models for each in ids]
     found = [answer.global_memory.time_s / answer.time_s for answer in answers]
     return Finding.within(float(np.median(found)), found, format_ratio)
@@ -285,9 +285,9 @@ QUESTIONS: dict[str, Callable[..., Finding]] = {
     "share": dlrm.share,
     "speedup": dlrm.speedup,
 }
-"""By the name that ``ask`` of a row has as ``what``."""
+"""Questions by the name in ``what`` of a row's ``ask``."""
 
 
 def answer(ask: Mapping[str, Any]) -> Finding:
-    """What is found for the ``ask`` of a row: its ``what`` is the question, all else are its options."""
+    """The finding for the ``ask`` of a row: ``what`` is the question, all other keys are its options."""
     return QUESTIONS[ask["what"]](**{name: value for name, value in ask.items() if name != "what"})

@@ -1,4 +1,4 @@
-"""A verdict, and the two files of what is to be judged: ``data/paper/claims.toml`` and ``bands.toml``."""
+"""A verdict, and the two files of claims and bands: ``data/paper/claims.toml`` and ``bands.toml``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Kind = TypeVar("_Kind", bound=BaseModel)
 
 
 class Outcome(StrEnum):
-    """What a check says."""
+    """Result of a check."""
 
     HOLDS = "holds"
     FAILS = "fails"
@@ -30,7 +30,7 @@ class Outcome(StrEnum):
 
 
 class Kind(StrEnum):
-    """What a row is: a published statement, two numbers beside each other, or the tool against itself."""
+    """Kind of a row: a published statement, a comparison of two numbers, or a check of the tool itself."""
 
     CLAIM = "claim"
     COMPARISON = "comparison"
@@ -39,7 +39,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """One claim or band, judged. ``regression``: it ought to make the program exit with 6."""
+    """One judged claim or band. ``regression``: the program should exit with 6."""
 
     identifier: str
     claim: str
@@ -54,9 +54,9 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found: a number (None: nothing to judge by) and the words for it.
+    """Result of a check: a number (None: nothing to judge) and words for it.
 
-    low, high  between which it may be: its 95 % band, over all that a claim leaves open; None: the number
+    low, high  range of the number: its 95 % band, over all that a claim leaves open; None: no range
     """
 
     value: float | None
@@ -66,7 +66,7 @@ class Finding:
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        """Limits: no number -> None;  no band -> the number twice"""
+        """The range as (low, high). Limits: no number -> None;  no band -> the number twice"""
         if self.value is None:
             return None
         at = self.value
@@ -74,9 +74,9 @@ class Finding:
 
     @classmethod
     def within(cls, value: float, ends: Iterable[float], write: Callable[[float], str]) -> Finding:
-        """A number that may be anywhere between the least and the most of ``ends`` and itself.
+        """A number whose range covers ``ends`` and the number itself.
 
-        write  gives the words of one number
+        write  formats one number
         """
         every = [value, *ends]
         low, high = min(every), max(every)
@@ -86,7 +86,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim of the paper with the number that was found for it."""
+    """A claim of the paper with the value computed for it."""
 
     claim: Claim
     found: Finding
@@ -94,14 +94,14 @@ class Judged:
 
     @classmethod
     def of(cls, claim: Claim, found: Finding) -> Judged:
-        """Judged by the band of the claim."""
+        """The claim judged by its band."""
         return cls(claim, found, claim.judge(found))
 
 
 class Claim(BaseModel):
-    """A row of a claims file. A comparison is not judged; a self-check says nothing of what was published.
+    """A row of a claims file. A comparison is not judged; a self-check does not concern published numbers.
 
-    check  a short name, where a figure or a file needs one;  ask  ``questions.answer`` finds the value
+    check  a short name, if a figure or a file needs one;  ask  for which ``questions.answer`` gives the value
     """
 
     model_config = _STRICT
@@ -129,7 +129,7 @@ class Claim(BaseModel):
         return self
 
     def judge(self, found: Finding) -> Outcome:
-        """What is said of what was found. The tool against itself is judged by the number alone."""
+        """The outcome for a finding. A self-check is judged by the number alone."""
         if self.kind is Kind.COMPARISON:
             return Outcome.COMPARED
         alone = Finding(found.value, found.words)
@@ -154,7 +154,7 @@ class Paper(BaseModel):
 
 
 class Band(BaseModel):
-    """A band that predictions must keep: ``low`` to ``high``, in the unit of what ``ask`` finds."""
+    """A band that predictions must keep: ``low`` to ``high``, in the unit of the finding for ``ask``."""
 
     model_config = _STRICT
 
@@ -167,7 +167,7 @@ class Band(BaseModel):
     why: str
 
     def verdict(self, found: Finding) -> Verdict:
-        """Outside the band is a regression; nothing to judge by is none."""
+        """The verdict: outside the band is a regression; nothing to judge is none."""
         said, band = outcome(found, self.low, self.high), between(self.low, self.high)
         failed = said is Outcome.FAILS
         return Verdict(self.id, self.claim, band, found.words, band, said, self.why, failed)
@@ -208,9 +208,9 @@ def _read(kind: type[_Kind], name: str, what: str) -> _Kind:
 
 
 def outcome(found: Finding, low: float | None, high: float | None) -> Outcome:
-    """Holds where all that was found is inside [low, high], fails where all of it is outside.
+    """Holds if the whole range is inside [low, high], fails if all of it is outside.
 
-    Limits: a band of the finding that holds both, no number, no [low, high] -> cannot say
+    Limits: a range that is partly inside, no number, no [low, high] -> cannot say
     """
     if found.ends is None or low is None or high is None:
         return Outcome.CANNOT_SAY
@@ -221,7 +221,7 @@ def outcome(found: Finding, low: float | None, high: float | None) -> Outcome:
 
 
 def between(low: float | None, high: float | None) -> str:
-    """``2 to 4``, ``at most 4``, ``at least 2``. Limits: no band -> nothing"""
+    """Words such as ``2 to 4``, ``at most 4``, ``at least 2``. Limits: no band -> empty text"""
     if low is None or high is None:
         return ""
     if high == inf:

@@ -1,4 +1,4 @@
-"""How wrong held-out predictions are, as one number: the answers to rows of bands and of whole models."""
+"""Errors of held-out predictions as one number: answers for rows of bands and of whole models."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _FRAMES: dict[str, Callable[[], pd.DataFrame]] = {
     "steps": dlrm.unseen_frame,
     "far_steps": dlrm.far_frame,
 }
-"""Points that no fit saw, by the name that a row asks for."""
+"""Points that no fit used, by their name in a row."""
 
 
 @lru_cache(maxsize=8)
 def _points(of: str) -> pd.DataFrame:
-    """With their error, where they have a ratio of predicted and measured instead."""
+    """The points with their error, computed from the ratio of predicted and measured if necessary."""
     points = _FRAMES[of]()
     return points if "error" in points else points.assign(error=points["ratio"] - 1)
 
@@ -33,9 +33,9 @@ def _points(of: str) -> pd.DataFrame:
 def held_out(
     of: str, answer: str, share: float = 0.5, worst: str = "", **only: Sequence[str | bool]
 ) -> Finding:
-    """An ``answer`` (``told``) about points of one kind: those with these values in these columns.
+    """An ``answer`` (as in ``told``) for points of one kind with these values in these columns.
 
-    worst  a column: the largest answer of its groups
+    worst  a column: the largest answer over its groups
     """
     points = _points(of)
     for column, wanted in only.items():
@@ -47,10 +47,10 @@ def held_out(
 
 
 def told(points: pd.DataFrame, answer: str, many: str, share: float = 0.5) -> Finding:
-    """Of points with an error: the share "inside" its band, the "error" that a share of them does not exceed,
-    or the median "ratio" of predicted and measured.
+    """For points with an error: the share "inside" its band, the "error" that a share of them does not
+    exceed, or the median "ratio" of predicted to measured.
 
-    many  how many points there are, in words
+    many  number of points, in words
     """
     if answer == "ratio":
         ratio = 1 + float(points["error"].median())

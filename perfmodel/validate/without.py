@@ -1,4 +1,4 @@
-"""What is believed, and fitted, where some sources were never seen: for predictions of what they measured."""
+"""Priors and fits without some sources, to predict what these measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def sources_of(entry: Entry) -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def priors_without(sources: frozenset[str]) -> Priors:
-    """What is believed where some sources were never seen."""
+    """The priors without some sources."""
     priors, clusters = load_priors(), measured.shipped_clusters()
     networks = {str(c.built().links.network) for c in clusters if c.sources & sources}
     if not networks:
@@ -34,7 +34,7 @@ def priors_without(sources: frozenset[str]) -> Priors:
 
 
 def calibration_without(entry: Entry, sources: frozenset[str]) -> Calibration:
-    """A calibration of this machine that knows nothing of some sources."""
+    """A calibration of this machine without some sources."""
     priors = priors_without(sources)
     rest = without_sources(entry, sources)
     if rest.cells:
@@ -48,7 +48,7 @@ def calibration_without(entry: Entry, sources: frozenset[str]) -> Calibration:
 
 
 def without_sources(entry: Entry, sources: Collection[str]) -> Entry:
-    """An entry of the plan that never saw some sources. Limits: none is left -> no cells"""
+    """An entry of the plan without some sources. Limits: none is left -> no cells"""
     fewer = [
         s.model_copy(update={"sources": [one for one in s.sources if one not in sources]})
         for s in entry.cells

@@ -1,1 +1,1 @@
-"""A traced run beside what its plan was predicted to take: steps matched, times, and why they differ."""
+"""A traced run against the prediction for its plan: matched steps, times, and reasons for differences."""

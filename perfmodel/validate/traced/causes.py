@@ -1,7 +1,7 @@
-"""Why a step took other than predicted: each reason from numbers alone, with the threshold that makes it one.
+"""Reasons why a step's time differs from its prediction: each follows from numbers and a threshold.
 
-Every function returns the reason with the seconds that it explains of one iteration, or None where its
-numbers are below the threshold. ``likeliest`` sorts them by what they explain.
+Every function returns a reason with the seconds per iteration that it explains, or None if its numbers are
+below the threshold. ``likeliest`` sorts reasons by what they explain.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ import numpy as np
 from perfmodel.units import counted, format_bytes, format_fraction, format_ratio, format_time
 
 WAIT_SHARE = 0.2
-"""Of a step's time with its wait: less waiting than that is what ranks that run alike have."""
+"""Share of a step's time with its wait: ranks with equal speed wait less than this."""
 CAUSED_SHARE = 0.6
-"""Of all waiting: what one rank causes that is waited for; of two ranks that run alike each causes half."""
+"""Share of all waiting that one rank must cause; of two equal ranks each causes half."""
 LAST_SHARE = 0.75
-"""Of the iterations, in which it causes more than any other."""
+"""Share of the iterations in which it must cause the longest waits."""
 SLOWER = 1.4
-"""A rank's kernels over those of the median rank, for the same bytes: cards of one kind differ by a tenth."""
+"""Ratio of a rank's kernel times to the median rank's, for equal bytes: equal cards differ by a tenth."""
 SLOWER_SHARE = 0.75
-"""Of the kernels of a step that must show it."""
+"""Share of the kernels that must show it."""
 HALF = (1.7, 2.5)
-"""Times that are called half the rate."""
+"""Range of ratios that are described as half the rate."""
 ACROSS_SLOWER, INSIDE_ALIKE = 1.5, 1.25
-"""Exchanges across nodes over their prediction, while those inside are at most so far above theirs."""
+"""Threshold of exchanges across nodes over their prediction, while exchanges inside are below the second."""
 IDLE_SHARE = 0.2
-"""Of the pass: nothing runs between its steps for longer than kernels that follow each other leave."""
+"""Share of the pass: gaps between its steps longer than back-to-back kernels leave."""
 OVERLAP_SLOWER = 1.1
-"""A step beside compute over the same step alone."""
+"""Ratio of a step's time beside compute to its time alone."""
 AS_FAST = 0.15
-"""A measured time this near to what another algorithm or protocol is predicted to take."""
+"""Largest relative distance of a measured time from the prediction for another algorithm or protocol."""
 BYTES_APART = 0.1
-"""Bytes that were sent over the plan's, less 1: random ids move them by a few percent."""
+"""Relative excess of the sent bytes over the plan's: random ids cause a few percent."""
 REST_SHARE = 0.1
-"""Of a step's difference: less than that, and its causes explain it."""
+"""Share of a step's difference: below it, the causes explain the step."""
 UNEVEN = 1.3
-"""The rank with the most bytes over the mean, over what the plan has there."""
+"""Ratio of busiest to mean rank's bytes, relative to that ratio in the plan."""
 
 
 _NAMED = 3
 
 
 class Cause(StrEnum):
-    """What may be the matter."""
+    """Possible causes."""
 
     STRAGGLER = "straggler"
     SKEW = "uneven arrival"
@@ -66,9 +66,9 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True)
 class Reason:
-    """One cause in words, with the seconds of an iteration that it explains; negative: it makes it faster.
+    """One cause in words, with the seconds per iteration that it explains; negative: it saves time.
 
-    at_most  the traces show the cause and not its part: ``explains_s`` is all of its step's difference
+    at_most  the traces do not show its size: ``explains_s`` is all of its step's difference
     """
 
     cause: Cause
@@ -85,14 +85,14 @@ class Reason:
 
 
 def waiting(caused: Sequence[Mapping[int, float]], wait_s: float, own_s: float) -> Reason | None:
-    """Ranks that wait for another.
+    """The reason that ranks wait for another rank.
 
-    caused  of each iteration: by rank, for how long the mean rank waited for it, as the last to arrive [s]
-    wait_s  of one iteration, on the mean rank; exchanges that wait side by side count once [s]
-    own_s   what the exchanges take after the last arrival [s]
+    caused  per iteration, by rank: how long the mean rank waited for it, as the last to arrive [s]
+    wait_s  of one iteration, on the mean rank; simultaneous waits count once [s]
+    own_s   time of the exchanges after the last arrival [s]
     Limits: the waits below ``WAIT_SHARE`` of both -> None;  one rank causes ``CAUSED_SHARE`` of them, and
             the most in ``LAST_SHARE`` of the iterations -> that rank, by its share of the waits;  else
-            uneven arrival of no one rank
+            uneven arrival without a single cause
     """
     by_rank: dict[int, float] = defaultdict(float)
     for each in caused:
@@ -118,11 +118,11 @@ def waiting(caused: Sequence[Mapping[int, float]], wait_s: float, own_s: float) 
 
 
 def slow_rank(kernels: Sequence[Mapping[int, float]], shares: Sequence[Mapping[int, float]]) -> Reason | None:
-    """A rank whose kernels all take longer than those of the others, for the bytes that the plan gives it.
+    """A rank whose kernels all take longer than those of the others, for its bytes in the plan.
 
-    kernels  of each kind the time on every rank [s];  shares  its bytes over the mean rank's [-]
+    kernels  per kind, the time on every rank [s];  shares  bytes over the mean rank's [-]
     Limits: fewer than two ranks, or no kernel -> None;  ``SLOWER`` times the median of the others in
-            ``SLOWER_SHARE`` of the kinds -> that rank, by the excess over it
+            ``SLOWER_SHARE`` of the kinds -> that rank, by its excess
     """
     ranks = sorted(set.intersection(*(set(each) for each in kernels))) if kernels else []
     if len(ranks) < 2:
@@ -163,10 +163,10 @@ def _most_above(ratios: Sequence[float]) -> bool:
 def slow_network(
     across: Sequence[tuple[float, float]], inside: Sequence[tuple[float, float]]
 ) -> Reason | None:
-    """Links between nodes at part of their rate: exchanges across nodes are too slow, those inside are not.
+    """Links between nodes below their rate: exchanges across nodes are too slow, those inside are not.
 
-    across, inside  (measured, predicted) of each exchange, bandwidth-bound ones [s]
-    Limits: none across -> None;  without any inside -> None, for all exchanges may be slow
+    across, inside  (measured, predicted) of each bandwidth-bound exchange [s]
+    Limits: none across -> None;  none inside -> None, since all exchanges may be slow
     """
     if not across or not inside:
         return None
@@ -183,7 +183,7 @@ def slow_network(
 
 
 def host_bound(idle_s: float, whole_s: float) -> Reason | None:
-    """Nothing runs between the steps of a pass: the device waits for the host to launch.
+    """Gaps between the steps of a pass: the device waits for the host to launch.
 
     Limits: idle_s below ``IDLE_SHARE`` of the whole -> None
     """
@@ -199,9 +199,9 @@ def host_bound(idle_s: float, whole_s: float) -> Reason | None:
 def overlap(own_s: Sequence[float], beside: Sequence[bool]) -> Reason | None:
     """Compute beside a step slows it.
 
-    own_s  of each iteration [s];  beside  whether compute ran beside it
-    Limits: never, or less than ``OVERLAP_SLOWER`` times as long as alone -> None;  always -> said, and 0 s
-            are explained, for there is no time to compare with
+    own_s  per iteration [s];  beside  whether compute ran beside it
+    Limits: never, or less than ``OVERLAP_SLOWER`` times as long as alone -> None;  always -> a reason that
+            explains 0 s, since there is no time to compare with
     """
     together = [time for time, over in zip(own_s, beside, strict=True) if over]
     alone = [time for time, over in zip(own_s, beside, strict=True) if not over]
@@ -227,11 +227,11 @@ def other_bytes(
     by_ids: bool,
     batch: float = 1.0,
 ) -> Reason | None:
-    """More or fewer bytes than the plan's.
+    """More or fewer bytes than in the plan.
 
-    sent, planned  of each traced rank;  explains_s  what the prediction is longer at the bytes that were sent
+    sent, planned  of each traced rank;  explains_s  excess of the prediction for the bytes that were sent
     by_ids   whether they depend on the ids of a batch
-    batch    bytes over the plan's of exchanges whose bytes only the batch decides (1: as planned)
+    batch    ratio of bytes to the plan's in exchanges that depend on the batch only (1: as planned)
     Limits: within ``BYTES_APART`` on the busiest rank and evenly -> None
     """
     ranks = [rank for rank in sent if planned.get(rank, 0) > 0]
@@ -261,9 +261,9 @@ def other_bytes(
 
 
 def ran_as(planned: str, seen: str, more_s: float | None) -> Reason | None:
-    """Another collective did the work.
+    """Another collective ran in place of the plan's.
 
-    more_s  predicted time of the one that ran, less that of the plan's [s]; None where it is not known
+    more_s  predicted time of the collective that ran, minus that of the plan's [s]; None: unknown
     Limits: the plan's own -> None
     """
     if planned == seen or not seen:
@@ -278,10 +278,10 @@ def ran_as(planned: str, seen: str, more_s: float | None) -> Reason | None:
 
 
 def other_protocol(own_s: float, taken: str, times_s: Mapping[str, float]) -> Reason | None:
-    """It took what another algorithm or protocol takes, which the library seems to have chosen.
+    """The time matches another algorithm or protocol, which the library probably chose.
 
-    taken    that the prediction is for, like ``ring Simple``;  times_s  of each that could be chosen [s]
-    NCCL's kernels do not say it: a kernel of one protocol is launched for all (NCCL, src/device/generate.py).
+    taken    pair behind the prediction, such as ``ring Simple``;  times_s  of each possible pair [s]
+    Kernel names do not show it: NCCL launches one kernel for all protocols (NCCL, src/device/generate.py).
     Limits: nearest to its own -> None;  not within ``AS_FAST`` of any -> None
     """
     if taken not in times_s:
@@ -298,7 +298,7 @@ def other_protocol(own_s: float, taken: str, times_s: Mapping[str, float]) -> Re
 
 
 def hidden_wait(excess_s: float) -> Reason | None:
-    """Of a trace that lacks ranks of a process group: the last to arrive may be one of them.
+    """For a trace that lacks ranks of a process group: the last to arrive may be among them.
 
     Limits: faster than predicted -> None
     """
@@ -309,7 +309,7 @@ def hidden_wait(excess_s: float) -> Reason | None:
 
 
 def the_curve(measured_s: float, predicted_s: float, evidence: str, limit: str) -> Reason:
-    """What is left: the prediction is off, for nothing in the trace explains the difference."""
+    """The remaining reason: the prediction is wrong, since nothing in the trace explains the difference."""
     off = format_ratio(measured_s / predicted_s) if predicted_s > 0 else ""
     rests = f" ({limit})" if limit else ""
     words = f"nothing in the trace explains {off} the predicted time, which is {evidence}{rests}"
@@ -317,10 +317,10 @@ def the_curve(measured_s: float, predicted_s: float, evidence: str, limit: str) 
 
 
 def several_curves(steps: Sequence[tuple[str, float, float, float]]) -> Reason | None:
-    """What no cause in the traces explains of the steps, as one reason of the whole.
+    """The part of all steps that no cause in the traces explains, as one reason for the whole.
 
     steps  (label, measured, predicted, explained by a cause) of each [s]
-    Limits: none -> None;  causes that explain all but ``REST_SHARE`` of a step's difference -> left out
+    Limits: none -> None;  a step with less than ``REST_SHARE`` of its difference unexplained -> left out
     """
     left = [
         (label, own / predicted, own - predicted - explained, explained)
@@ -342,7 +342,7 @@ def several_curves(steps: Sequence[tuple[str, float, float, float]]) -> Reason |
 
 
 def likeliest(found: Iterable[Reason | None], excess_s: float) -> list[Reason]:
-    """Reasons in the direction of the excess (measured less predicted), those that explain most first.
+    """Reasons in the direction of the excess (measured minus predicted), largest first.
 
     Limits: none -> []
     """

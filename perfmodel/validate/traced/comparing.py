@@ -1,4 +1,4 @@
-"""A traced run beside its prediction: a line a step, the sum, the whole, and the likeliest reasons."""
+"""A traced run against its prediction: one line per step, the sum, the whole, and the likeliest reasons."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from perfmodel.validate.traced.seen import PassSeen, StepSeen, median_whole, see
 from perfmodel.validate.traced.windows import cut
 
 LATENCY_SHARE = 0.5
-"""Of a predicted time: with more of it latency, a step says nothing about the rate of its links."""
+"""Latency share of a predicted time above which a step does not show the rate of its links."""
 
 
 def compare(
@@ -43,11 +43,11 @@ def compare(
     judged: str = WHOLE,
     of_these: bool = False,
 ) -> ComparedRun:
-    """A traced run of a plan beside what the plan is predicted to take.
+    """A traced run of a plan, compared with the plan's prediction.
 
     skip  steps of the profiler to leave out at the start (``windows.cut``)
-    of_these  the calibration was made from these traces
-    Limits: traces of another number of ranks, without steps, or with none of the plan's -> BadInputError
+    of_these  whether the calibration was made from these traces
+    Limits: traces of another number of ranks, without steps, or with no step of the plan -> BadInputError
     """
     trace = cut(traces, skip)
     if trace.world_size != evaluator.gpus:
@@ -89,7 +89,7 @@ def compare(
 
 
 def _first(run: PassSeen, line: ComparedStep) -> tuple[bool, float]:
-    """Forward before backward, each in the order of the timeline."""
+    """Sort key of lines: forward before backward, each in the order of the timeline."""
     starts = [bar.start_s for bar in run.timeline if bar.step == line.name]
     return line.backward, min(starts, default=float("inf"))
 
@@ -111,7 +111,7 @@ def _rows(run: PassSeen) -> Iterable[StepRow]:
 
 
 def _sum_of(rows: Sequence[StepRow]) -> PredictedTime:
-    """As ``Evaluator.step`` adds."""
+    """The sum of steps, with its band as in ``Evaluator.step``."""
     time = sum(row.time_s for row in rows)
     low, _, high = bands.sum_band(*by_cause(rows).values())
     return PredictedTime(time, float(low), float(high))
@@ -122,12 +122,12 @@ def _spread(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _payload(step: PlannedExchange, sent: float, received: float) -> float:
-    """Bytes at which its collective takes its curve."""
+    """Bytes at which the curve of its collective is read."""
     return {"reduce_scatter": sent, "all_gather": received}.get(step.row.collective, max(sent, received))
 
 
 def _sizes(step: PlannedExchange, found: StepSeen) -> tuple[dict[int, float], dict[int, float]]:
-    """Payload of every traced rank: seen, and planned."""
+    """Payload of every traced rank: (measured, planned)."""
     ranks = sorted(found.in_bytes)
     if found.ran_as != step.row.collective:
         took = {rank: max(found.in_bytes[rank], found.out_bytes[rank]) for rank in ranks}
@@ -138,7 +138,7 @@ def _sizes(step: PlannedExchange, found: StepSeen) -> tuple[dict[int, float], di
 
 
 def _batch_ratio(run: PassSeen) -> float:
-    """Median of bytes seen over planned, of exchanges whose bytes the batch alone decides; 1 without any."""
+    """Median ratio of traced to planned bytes, in exchanges that depend on the batch only; 1 without any."""
     found = []
     for step in run.plan.exchanges:
         if step.name in run.steps and not step.by_ids and not step.splits:
@@ -148,7 +148,7 @@ def _batch_ratio(run: PassSeen) -> float:
 
 
 def _timing(run: PassSeen, step: PlannedExchange, collective: str, payload: float) -> Timing | None:
-    """Of another size or collective in the same process group; None where nothing is known for it."""
+    """Prediction for another size or collective in the same process group; None if nothing is known."""
     times = run.plan.evaluator.times
     ranks, node = times.group(STEPS[step.name])
     links = run.plan.evaluator.setting.links
@@ -228,7 +228,7 @@ def _shares(kernel: PlannedKernel, times: Mapping[int, float]) -> dict[int, floa
 
 
 def _findings(found: ComparedRun) -> tuple[Reason, ...]:
-    """Who waits for whom, gaps, and ranks that are slow in all kernels or in those of one family."""
+    """Findings: who waits for whom, gaps, and ranks that are slow in all kernels or in one family."""
     run = found.run
     kernels = [(each, run.steps[each.name].rank_s) for each in run.plan.kernels if each.name in run.steps]
     slow = causes.slow_rank([times for _, times in kernels], [_shares(*each) for each in kernels])
@@ -245,7 +245,7 @@ def _findings(found: ComparedRun) -> tuple[Reason, ...]:
 
 
 def _whole_reasons(found: ComparedRun) -> tuple[Reason, ...]:
-    """Of what is judged; of single steps the first reason of each."""
+    """Reasons for the judged times; for single steps, the first reason of each."""
     run, lines = found.run, found.lines
     counts = {
         WHOLE: (Cause.STRAGGLER, Cause.SKEW, Cause.HOST_BOUND, Cause.SLOW_RANK),
@@ -275,7 +275,7 @@ def _whole_reasons(found: ComparedRun) -> tuple[Reason, ...]:
 
 
 def _accounted(line: ComparedStep) -> Reason:
-    """The first reason of a step; all of the step's difference at most, where its part is not known."""
+    """The first reason of a step; limited to the step's difference if its size is unknown."""
     first = line.reasons[0]
     if first.explains_s:
         return first
@@ -283,12 +283,12 @@ def _accounted(line: ComparedStep) -> Reason:
 
 
 def _bare(line: ComparedStep) -> bool:
-    """Whether it is outside without a cause in the traces."""
+    """Whether it is outside its band without a cause in the traces."""
     return bool(line.reasons) and line.reasons[0].cause is Cause.CURVE
 
 
 def _with_network(run: PassSeen, lines: Sequence[ComparedStep]) -> list[ComparedStep]:
-    """Steps across nodes that are outside without another cause, where links between nodes are slow."""
+    """The lines; steps across nodes without another cause get slow links between nodes as their reason."""
     across, inside = _by_distance(run, lines)
     network = causes.slow_network([_times(line) for line in across], [_times(line) for line in inside])
     if network is None:
@@ -303,14 +303,14 @@ def _with_network(run: PassSeen, lines: Sequence[ComparedStep]) -> list[Compared
 
 
 def _times(line: ComparedStep) -> tuple[float, float]:
-    """(measured, predicted) [s]."""
+    """(measured, predicted) time of a line [s]."""
     return line.own_s, line.predicted.time_s
 
 
 def _by_distance(
     run: PassSeen, lines: Sequence[ComparedStep]
 ) -> tuple[list[ComparedStep], list[ComparedStep]]:
-    """Exchanges that wait for their links, across nodes and inside one."""
+    """(across nodes, inside one node): exchanges that are limited by their links."""
     evaluator = run.plan.evaluator
     node = evaluator.basis.gpus_per_node or evaluator.setting.machine.gpus_per_node
     across: list[ComparedStep] = []

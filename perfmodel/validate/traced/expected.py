@@ -1,4 +1,4 @@
-"""What a plan says that every rank runs: exchanges in TorchRec's order with their bytes, and kernels."""
+"""Events of a plan on every rank: exchanges in TorchRec's order with their bytes, and kernels."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ KERNELS: dict[KernelFamily, tuple[str, ...]] = {
     KernelFamily.GATHER_POOL: ("gather_pool", "gather_host", "pool_unique_rows"),
     KernelFamily.BACKWARD: ("accumulate_row_gradients", "sort_lookups", "update_rows", "update_host"),
 }
-"""Steps of a plan that are one family of kernels in a trace: FBGEMM's backward sorts, adds up and updates."""
+"""Steps of a plan that are one family of kernels in a trace: FBGEMM's backward sorts, sums and updates."""
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedExchange:
     """A collective of a plan.
 
-    row       what was predicted, at the bytes of its busiest rank
+    row       the prediction, for the bytes of its busiest rank
     groups    ranks of each process group that runs it
     sent, received  bytes of every rank, [G]
-    splits    sets of splits in it: 0 of any other exchange
+    splits    sets of splits in it; 0 for any other exchange
     """
 
     row: StepRow
@@ -53,23 +53,23 @@ class PlannedExchange:
 
     @property
     def name(self) -> str:
-        """Of its step."""
+        """Name of the step."""
         return self.row.name
 
     @property
     def backward(self) -> bool:
-        """Whether it is of the backward pass."""
+        """Whether it belongs to the backward pass."""
         return is_backward(self.name)
 
     @property
     def by_ids(self) -> bool:
-        """Whether its bytes depend on the ids of a batch; else they are exact."""
+        """Whether its bytes depend on the ids of a batch; otherwise they are exact."""
         return any(word in self.name.split("_") for word in _BY_IDS)
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedKernel:
-    """The kernels of one family: their predicted times added up.
+    """The kernels of one family, with the sum of their predicted times.
 
     shares  bytes of every rank over the mean of all, [G]
     """
@@ -80,26 +80,26 @@ class PlannedKernel:
 
     @property
     def name(self) -> str:
-        """Of the family."""
+        """Name of the family."""
         return str(self.family)
 
     @property
     def label(self) -> str:
-        """Its steps, as an answer calls them."""
+        """Labels of its steps, as in an answer."""
         return " + ".join(row.label for row in self.rows)
 
     @property
     def backward(self) -> bool:
-        """Whether it is of the backward pass."""
+        """Whether it belongs to the backward pass."""
         return self.family is KernelFamily.BACKWARD
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedPass:
-    """What a plan runs.
+    """All events of a plan.
 
-    exchanges, kernels  in the order in which TorchRec runs them
-    rest     rows that no event of a trace is: copies to another precision, a hand-over, what brings rows from
+    exchanges, kernels  in TorchRec's order
+    rest     steps without an event in a trace: precision conversions, the hand-over, fetching rows from
              below the HBM
     """
 
@@ -111,8 +111,8 @@ class PlannedPass:
 
     @cached_property
     def fused_splits(self) -> PlannedPass:
-        """The same with the splits of all sharding types in one all-to-all, as TorchRec's pipeline sends
-        them; this itself where there is one set."""
+        """The pass with the splits of all sharding types in one all-to-all, as TorchRec's pipeline sends
+        them; unchanged if there is one set."""
         splits = [each for each in self.exchanges if each.splits]
         if len(splits) < 2:
             return self
@@ -136,19 +136,19 @@ class PlannedPass:
 
 
 def is_backward(name: str) -> bool:
-    """Whether a step is of the backward pass."""
+    """Whether a step belongs to the backward pass."""
     return (STEPS[name].whole or name) in _BACKWARD
 
 
 def planned_pass(evaluator: Evaluator, plan: Plan) -> PlannedPass:
-    """Every step of a plan that takes time, and who runs it.
+    """Every step of a plan that takes time, with the ranks that run it.
 
     Limits: a plan for other GPUs or tables -> BadInputError
     """
     loads = evaluator.loads(plan)
     cost = evaluator.step(loads)
     rows = {row.name: row for row in cost.rows}
-    steps = STEPS | {step.name: step for step in evaluator.steps}  # a gather may be of either name
+    steps = STEPS | {step.name: step for step in evaluator.steps}  # a gather has one of two names
     exchanges = [
         _exchange(evaluator, steps[name], row, loads) for name, row in rows.items() if row.collective
     ]
@@ -161,7 +161,7 @@ def planned_pass(evaluator: Evaluator, plan: Plan) -> PlannedPass:
 
 
 def _exchange(evaluator: Evaluator, step: Step, row: StepRow, loads: Loads) -> PlannedExchange:
-    """Source: the buffers that TorchRec gives to its collectives, counted in
+    """The exchange of a step. Source: the buffers that TorchRec passes to its collectives, counted in
     tests/integration/test_torchrec_counts.py"""
     gpus, domain = evaluator.gpus, evaluator.domain
     ranks = int(evaluator.times.group(step)[0])
@@ -193,8 +193,8 @@ def _kernels(rows: dict[str, StepRow], steps: dict[str, Step], loads: Loads) -> 
 
 
 def _order(evaluator: Evaluator, plan: Plan, names: Sequence[str]) -> dict[str, tuple[int, int, int]]:
-    """Where TorchRec runs each exchange: splits of all sharding types, lengths and ids of one type after the
-    other, the bags of each, and in training their gradients, the last type first.
+    """Sort key of each exchange in TorchRec's order: splits of all sharding types; lengths and ids, type by
+    type; bags of each type; in training their gradients, the last type first.
 
     Source: TorchRec 1.8, ``KJTListSplitsAwaitable``, ``EmbeddingBagCollectionAwaitable``; types in the order
     of their first table
@@ -222,5 +222,5 @@ def _order(evaluator: Evaluator, plan: Plan, names: Sequence[str]) -> dict[str, 
 
 
 def label_of(name: str) -> str:
-    """What people read, of a step or of a family of kernels."""
+    """Label of a step, or of a family of kernels, for people."""
     return step_label(name)

@@ -1,14 +1,14 @@
-"""Which collective of a trace is which step of a plan: by kind, process group, bytes and order.
+"""Matches collectives of a trace with steps of a plan, by kind, process group, bytes and order.
 
     cost = k + |ln(sent / s planned sent)| / 2 + |ln(received / s planned received)| / 2 + o (p - q)^2     [-]
 
-k is 0 where the event is the step's own collective, ``ANOTHER_KIND`` where it is one that does the same
-work, and else the two cannot be one; p and q are their places in the step of the trace and in that of the
-plan, from 0 to 1, and o is ``ORDER``. Bytes are those of all ranks that were traced, and s is one factor for
-the bytes of all steps but splits: another batch than the plan's. Of all ways to pair events with steps that
-with the least sum is taken; no pair may cost more than ``MOST``, and so much is the price of each event and
-each step that is left over, which are listed with the reason. Names of ranges are not used: trainers rename
-and fuse them.
+k is 0 for the step's own collective, ``ANOTHER_KIND`` for another collective that does the same work;
+other kinds never match. p and q are the positions in the step of the trace and in that of the plan, from 0 to
+1, and o is ``ORDER``. Bytes are those of all traced ranks, and s is one factor on the bytes of all steps but
+splits: another batch than the plan's. The pairing with the least total cost is used; no pair may cost more
+than ``MOST``, which is also the cost of each event and each step that is left over; these are listed with
+the reason. Names of ranges are not used, because trainers rename and fuse
+them.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from perfmodel.units import format_bytes
 from perfmodel.validate.traced.expected import Group, PlannedExchange, label_of
 
 ANOTHER_KIND = 0.3
-"""What another collective costs that does the same: as much as bytes that are 1.35 times the plan's."""
+"""Cost of another collective that does the same work: as much as bytes that are 1.35 times the plan's."""
 ORDER = 0.1
-"""What the first place costs for the last step: as much as bytes that are 1.1 times the plan's. Squares
+"""Cost of the first position for the last step: as much as bytes that are 1.1 times the plan's. Squares
 keep events of equal bytes in their order."""
 MOST = 2.5
-"""Of a pair: bytes that are 12 times the plan's, or a twelfth of them."""
+"""Largest cost of a pair: bytes that are 12 times the plan's, or a twelfth of them."""
 BATCH = 0.5
-"""What another batch costs, times |ln s|: with bytes that are as near the plan's, it is the plan's."""
+"""Cost of another batch, per |ln s|: among equally good matches, the plan's batch is preferred."""
 SAME_WORK: dict[str, tuple[str, ...]] = {
     "reduce_scatter": ("all_reduce", "all_to_all"),
     "all_gather": ("all_reduce", "broadcast", "all_to_all"),
     "all_reduce": ("reduce_scatter", "all_gather"),
 }
-"""Collectives that libraries run in place of one: gloo reduces all for a reduce-scatter."""
+"""Collectives that libraries run in place of another: gloo runs an all-reduce for a reduce-scatter."""
 _NEVER = 1e6
 _LEAST_BYTES = 1.0
 
@@ -52,7 +52,7 @@ class Instance:
 
 @dataclass(frozen=True, eq=False)
 class MatchedStep:
-    """An event that is a step, and how far apart they are [-]."""
+    """A pair of an event and a step, with its cost [-]."""
 
     event: AlignedCollective
     instance: Instance
@@ -61,7 +61,7 @@ class MatchedStep:
 
 @dataclass(frozen=True)
 class LeftOver:
-    """A collective of the trace that no step is: what, of how many ranks, bytes of a rank, and why."""
+    """A collective of the trace that matches no step: its kind, ranks, bytes per rank, and the reason."""
 
     collective: str
     ranks: int
@@ -79,18 +79,18 @@ class Matched:
 
     @property
     def cost(self) -> float:
-        """Of all pairs, and of what is left on either side [-]."""
+        """Cost of all pairs, and of what is left over on either side [-]."""
         return sum(pair.cost for pair in self.pairs) + MOST * (len(self.left_over) + len(self.missing))
 
 
 def instances(steps: Sequence[PlannedExchange], traced: Sequence[int]) -> list[Instance]:
-    """Steps in the process groups that have a traced rank, in the plan's order."""
+    """Steps per process group with a traced rank, in the plan's order."""
     ranks = set(traced)
     return [Instance(step, group) for step in steps for group in step.groups if ranks & set(group)]
 
 
 def batches(events: Sequence[AlignedCollective], planned: Sequence[Instance]) -> list[float]:
-    """Factors s that are worth a try: 1, and that of the largest event and step of each kind."""
+    """Candidate factors s: 1, and the ratio of the largest event to the largest step of each kind."""
     found = [1.0]
     for kind in sorted({each.step.row.collective for each in planned}):
         seen = [float(event.payload_bytes) for event in events if event.first.collective == kind]
@@ -105,7 +105,7 @@ def batches(events: Sequence[AlignedCollective], planned: Sequence[Instance]) ->
 
 
 def matched(events: Sequence[AlignedCollective], planned: Sequence[Instance], batch: float = 1.0) -> Matched:
-    """Events of one step of the trace, in the order of their start, with the steps of a plan in its order.
+    """Match the events of one step of the trace, in order of start, with the steps of a plan in order.
 
     batch  s, bytes over the plan's
     Limits: equal sequences -> all pairs, cost 0;  no events -> all missing
@@ -135,7 +135,7 @@ def _places(count: int) -> np.ndarray:
 
 
 def _cost(event: AlignedCollective, instance: Instance, batch: float = 1.0) -> float:
-    """Without the order."""
+    """Cost of a pair without the order term."""
     step, first = instance.step, event.first
     if first.group_size != len(instance.group) or not set(event.parts) <= set(instance.group):
         return _NEVER
@@ -156,7 +156,7 @@ def _cost(event: AlignedCollective, instance: Instance, batch: float = 1.0) -> f
 
 
 def _apart(seen: np.ndarray, planned: np.ndarray) -> float:
-    """|ln| of the bytes of all traced ranks over the plan's."""
+    """Mean |ln| of bytes over the plan's, for all traced ranks."""
     total, expected = max(float(seen.sum()), _LEAST_BYTES), max(float(planned.sum()), _LEAST_BYTES)
     return abs(float(np.log(total / expected)))
 

@@ -1,4 +1,4 @@
-"""What a comparison of a traced run with its prediction says, as plain data."""
+"""Results of comparing a traced run with its prediction, as plain data."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from perfmodel.validate.traced.causes import Reason
 from perfmodel.validate.traced.seen import PassSeen
 
 WHOLE, STEPS_ALONE, CALIBRATED = JUDGED
-"""What a run can be judged by: the pass with its waits and gaps, its steps, those that were calibrated."""
+"""What a run is judged by: the pass with its waits and gaps, its steps, or its calibrated steps."""
 
 
 FAR = 2.0
-"""Of a prediction: a time that is so many times as long, or a band that holds this and its inverse, confirms
-nothing."""
+"""Ratio to a prediction: a time that is so many times as long, or a band that contains this ratio and its
+inverse, confirms nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,22 +30,22 @@ class PredictedTime:
     high_s: float
 
     def holds(self, measured_s: float) -> bool:
-        """Whether a measured time is inside."""
+        """Whether a measured time is inside the band."""
         return self.low_s <= measured_s <= self.high_s
 
     def is_exceeded(self, measured_s: float, spread_s: tuple[float, float]) -> bool:
-        """Whether a median is more than ``FAR`` times this, and the spread of its repeats lies above it."""
+        """Whether a median exceeds ``FAR`` times the prediction, and all of its spread exceeds it."""
         return measured_s > FAR * self.time_s and spread_s[0] > self.time_s
 
 
 @dataclass(frozen=True, eq=False)
 class ComparedStep:
-    """One step, predicted beside measured.
+    """One step, predicted and measured.
 
-    planned_bytes, seen_bytes  of the busiest rank that was traced; 0 of kernels, whose bytes no trace has
+    planned_bytes, seen_bytes  of the busiest traced rank; 0 for kernels, whose bytes no trace has
     own_s    median over the iterations;  spread_s  10th and 90th percentile
-    wait_s   median over the iterations of the ranks' mean wait
-    reasons  where it is outside, the likeliest first
+    wait_s   median over the iterations of the mean wait of ranks
+    reasons  if it is outside the band, likeliest first
     """
 
     name: str
@@ -65,12 +65,12 @@ class ComparedStep:
 
     @property
     def calibrated(self) -> bool:
-        """Whether its time rests on measurements: of this machine, or of one like it."""
+        """Whether its time is based on measurements: of this machine, or of one like it."""
         return Evidence(self.evidence).rank <= Evidence.EXTRAPOLATED.rank
 
     @property
     def far(self) -> bool:
-        """Whether it takes more than ``FAR`` times its prediction, whatever the band, again and again."""
+        """Whether it repeatedly takes more than ``FAR`` times its prediction, whatever the band."""
         return self.predicted.is_exceeded(self.own_s, self.spread_s)
 
     @property
@@ -103,17 +103,17 @@ class ComparedStep:
 
 @dataclass(frozen=True, eq=False)
 class ComparedRun:
-    """All of it.
+    """Result for a traced run.
 
-    predicted   of what is judged, with what the calibration adds between the steps
-    of_steps    the same of all steps that were found
-    steps_s     sum of the steps' own times;  calibrated_s  of those that were calibrated alone
-    whole_s, wait_s, idle_s, other_s  in the iteration of the median length, of the mean rank: the pass, its
-                waits for other ranks, gaps in which nothing runs, and other kernels in them
+    predicted   of the judged time, with what the calibration adds between the steps
+    of_steps    the same for all matched steps
+    steps_s     sum of the steps' own times;  calibrated_s  of the calibrated steps only
+    whole_s, wait_s, idle_s, other_s  in the iteration of median length, for the mean rank: the pass, its
+                waits for other ranks, gaps without any kernel, and other kernels in gaps
     missing     steps that the trace does not have
-    reasons     of the whole, what explains most first;  judged  one of ``JUDGED``
-    findings    what else the traces show, whatever the band: who waits for whom, a slow rank, gaps
-    of_these    the calibration was made from these very traces
+    reasons     for the whole, largest first;  judged  one of ``JUDGED``
+    findings    further results of the traces, whatever the band: who waits for whom, a slow rank, gaps
+    of_these    whether the calibration was made from these very traces
     """
 
     run: PassSeen
@@ -134,7 +134,7 @@ class ComparedRun:
 
     @property
     def measured_s(self) -> float:
-        """What is judged."""
+        """The time that is judged [s]."""
         return {WHOLE: self.whole_s, STEPS_ALONE: self.steps_s, CALIBRATED: self.calibrated_s}[self.judged]
 
     @property
@@ -144,14 +144,14 @@ class ComparedRun:
 
     @property
     def inside(self) -> bool:
-        """Whether that is in its band."""
+        """Whether the judged time is in its band."""
         return self.predicted.holds(self.measured_s)
 
     @property
     def agrees(self) -> bool:
-        """Whether it is in a band that could have refuted it, as are its steps.
+        """Whether it is in a band that could have refuted it, and its steps are too.
 
-        Limits: ``FAR`` times the prediction or one over it, or a band that holds both -> False
+        Limits: ``FAR`` times the prediction or its inverse, or a band that contains both -> False
         """
         known = self.predicted
         ratio = self.measured_s / known.time_s if known.time_s > 0 else 1.0
@@ -160,14 +160,14 @@ class ComparedRun:
 
     @property
     def far(self) -> tuple[ComparedStep, ...]:
-        """Of the steps that are judged, those that are far from their prediction."""
+        """Judged steps that are far from their prediction."""
         return tuple(
             line for line in self.lines if line.far and (line.calibrated or self.judged != CALIBRATED)
         )
 
     @cached_property
     def outside(self) -> tuple[ComparedStep, ...]:
-        """Steps that are not in theirs."""
+        """Steps that are outside their bands."""
         return tuple(line for line in self.lines if not line.inside)
 
     def to_dict(self) -> dict[str, Any]:

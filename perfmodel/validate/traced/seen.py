@@ -1,4 +1,4 @@
-"""What each step of a plan took in a trace: its own time, the wait for other ranks, and what lies between."""
+"""Times of each step of a plan in a trace: its own time, the wait for other ranks, and the gaps."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from perfmodel.validate.traced.matching import (
 from perfmodel.validate.traced.windows import CutTrace, TracedStep
 
 OVERLAP_LEAST = 0.2
-"""Of an event's time, beside kernels of other streams."""
+"""Least share of an event's time beside kernels of other streams."""
 _PARTS = (KernelFamily.DENSE,)
-"""Kernels that end a stretch of the pass: a gap with one of them inside is no gap of the tables."""
+"""Kernels that interrupt the pass: a gap that contains one is not a gap of the tables."""
 
 
 @dataclass(frozen=True)
 class StepSeen:
-    """A step of a plan over the profiler's steps; times in seconds, one value an iteration.
+    """A step of a plan over the profiler's steps; times in seconds, one value per iteration.
 
-    own_s       after the last rank had arrived; of kernels those of the slowest rank
+    own_s       after the last rank arrived; for kernels, of the slowest rank
     wait_s      for the last rank, mean over the ranks
-    in_bytes, out_bytes  of every rank, medians over the iterations;  by rank too ``rank_s``: median times
-    ran_as      collective that did it
-    overlapped  of each iteration, whether compute ran beside it for ``OVERLAP_LEAST`` of its time
+    in_bytes, out_bytes  of every rank, medians over the iterations;  rank_s  median times by rank
+    ran_as      collective that ran
+    overlapped  per iteration, whether compute ran beside it for ``OVERLAP_LEAST`` of its time
     """
 
     name: str
@@ -51,9 +51,9 @@ class StepSeen:
 
 @dataclass(frozen=True)
 class TracedBar:
-    """One event on a rank's timeline [s]; step "" where it is none of the plan's.
+    """One event on a rank's timeline [s]; step "" if it belongs to no step of the plan.
 
-    own_s  of its time after the last rank had arrived
+    own_s  part of its time after the last rank arrived
     """
 
     step: str
@@ -65,10 +65,10 @@ class TracedBar:
 
 @dataclass(frozen=True)
 class WholeSeen:
-    """One iteration as a whole, mean over the ranks [s].
+    """One iteration as a whole, means over the ranks [s].
 
-    busy_s   some step of the plan runs, waits included;  wait_s  of it, for other ranks
-    idle_s   between two steps of the pass, and nothing runs;  other_s  between them other kernels run
+    busy_s   some step of the plan runs, with waits;  wait_s  part of it waiting for other ranks
+    idle_s   between two steps of the pass, nothing runs;  other_s  between them, other kernels run
     """
 
     busy_s: float
@@ -78,14 +78,14 @@ class WholeSeen:
 
     @property
     def whole_s(self) -> float:
-        """All of the pass."""
+        """Time of the whole pass [s]."""
         return self.busy_s + self.idle_s + self.other_s
 
 
 def median_whole(wholes: Sequence[WholeSeen]) -> WholeSeen:
-    """The iteration of the median length, of an even number the mean of the two in the middle.
+    """The iteration of median length; for an even number, the mean of the two in the middle.
 
-    Its parts add up to the median, which medians of the parts do not.
+    Its parts add up to the median, unlike medians of the parts.
     """
     found = sorted(wholes, key=lambda each: each.whole_s)
     middle = found[(len(found) - 1) // 2 : len(found) // 2 + 1]
@@ -101,13 +101,13 @@ def median_whole(wholes: Sequence[WholeSeen]) -> WholeSeen:
 class PassSeen:
     """A traced run, matched with a plan.
 
-    plan      as it was matched: the splits of all types in one all-to-all, or apart
+    plan      as matched: the splits of all types in one all-to-all, or separate
     steps     by name of the step or of the family of kernels
-    missing   steps that no iteration has;  left_over  collectives that no step is, with how often and seconds
-    other_kernels  of no step: by family, seconds of an iteration on the mean rank
+    missing   steps without an event;  left_over  collectives without a step, with counts and seconds
+    other_kernels  without a step: by family, seconds per iteration on the mean rank
     timeline  of the lowest rank, in the iteration of median length
-    caused    of each iteration: by rank, for how long the mean rank waited for it [s]
-    cost      of the pairs and of what is left over: how far the traces are from the plan [-]
+    caused    per iteration, by rank: how long the mean rank waited for it [s]
+    cost      of the pairs and of what is left over: distance between traces and plan [-]
     """
 
     plan: PlannedPass
@@ -123,7 +123,7 @@ class PassSeen:
 
 
 def seen(trace: CutTrace, plan: PlannedPass) -> PassSeen:
-    """The traced steps matched with those of a plan."""
+    """The traced steps, matched with those of a plan."""
     cost, chosen, matches = min(_ways(trace, plan), key=lambda way: way[0])
     return PassSeen(
         chosen,
@@ -151,7 +151,7 @@ def _caused(match: Matched) -> dict[int, float]:
 
 
 def _ways(trace: CutTrace, plan: PlannedPass) -> Iterator[tuple[float, PlannedPass, list[Matched]]]:
-    """What may have run: splits apart or in one, the plan's batch or another; the cost of the best pairs."""
+    """(cost, plan, best pairs) of each variant: splits separate or in one, the plan's batch or another."""
     for way in dict.fromkeys((plan, plan.fused_splits)):
         planned = instances(way.exchanges, trace.ranks)
         for batch in dict.fromkeys(batches(trace.steps[0].events, planned)):
@@ -161,7 +161,7 @@ def _ways(trace: CutTrace, plan: PlannedPass) -> Iterator[tuple[float, PlannedPa
 
 
 def _exchanges(matches: Sequence[Matched]) -> dict[str, StepSeen]:
-    """Each exchange over the iterations; of several process groups the slowest one counts."""
+    """Each exchange over the iterations; of several process groups the slowest counts."""
     by_step: dict[str, list[list[MatchedStep]]] = defaultdict(list)
     for match in matches:
         here: dict[str, list[MatchedStep]] = defaultdict(list)
@@ -199,7 +199,7 @@ def _exchange(name: str, iterations: Sequence[Sequence[MatchedStep]]) -> StepSee
 
 
 def _kernels(trace: CutTrace, plan: PlannedPass) -> dict[str, StepSeen]:
-    """Kernels of each family, added up in an iteration; the slowest rank counts."""
+    """Kernels of each family, added up per iteration; the slowest rank counts."""
     found = {}
     for kernel in plan.kernels:
         each = [
@@ -259,7 +259,7 @@ def _other_kernels(trace: CutTrace, plan: PlannedPass) -> dict[str, float]:
 def _events(
     step: TracedStep, match: Matched, rank: int, plan: PlannedPass
 ) -> tuple[list[TracedBar], list[TracedKernel], list[AlignedCollective]]:
-    """On one rank: what is of the pass, in the order of its start; and other kernels and collectives."""
+    """On one rank: (events of the pass in order of start, other kernels, other collectives)."""
     families = {kernel.family for kernel in plan.kernels}
     bars = [
         TracedBar(
@@ -289,8 +289,8 @@ def _rank_whole(
 ) -> tuple[float, float, float, float]:
     """(busy, wait, idle, other) of one rank [s].
 
-    A gap between two steps of the pass counts where both are of the forward, or of the backward pass, and no
-    dense kernel runs in it; what else runs in it is other, and the rest of it idle.
+    A gap between two steps of the pass counts if both are in the forward, or both in the backward pass, and
+    no dense kernel runs in it; other work in it is "other", the rest of it idle.
     """
     bars, others, rest = _events(step, match, rank, plan)
     links = [bar for bar in bars if bar.step not in _FAMILIES]
@@ -335,7 +335,7 @@ def _union(spans: Sequence[tuple[float, float]]) -> float:
 
 
 def _timeline(trace: CutTrace, matches: Sequence[Matched], plan: PlannedPass) -> tuple[TracedBar, ...]:
-    """Of the lowest rank, where the iteration has the median length; it begins at 0."""
+    """Timeline of the lowest rank, in the iteration of median length; it begins at 0."""
     rank, found = trace.ranks[0], []
     for step, match in zip(trace.steps, matches, strict=True):
         bars, others, rest = _events(step, match, rank, plan)

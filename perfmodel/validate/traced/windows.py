@@ -1,4 +1,4 @@
-"""A trace cut into the profiler's steps: which collectives and kernels each has, on every rank."""
+"""A trace cut into the profiler's steps: the collectives and kernels of each, on every rank."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from perfmodel.schema.trace_alignment import AlignedCollective, align
 from perfmodel.schema.traces import RankTrace, TracedCollective, TracedKernel
 
 WARM_UP = 1
-"""Steps at the start of a trace that are left out where it has more than two: caches and buffers fill."""
+"""Steps at the start of a trace that are left out if it has more than two: caches and buffers fill."""
 
 
 @dataclass(frozen=True, eq=False)
 class TracedStep:
     """One step of the profiler.
 
-    number   as the profiler counts;  events  in the order of their start on the lowest rank
+    number   in the profiler's count;  events  in the order of their start on the lowest rank
     kernels  of every traced rank
     """
 
@@ -32,8 +32,8 @@ class TracedStep:
 class CutTrace:
     """The steps that are compared.
 
-    skipped  how many were left out at the start;  outside  collectives that are in no step
-    unaligned  ranks' parts of collectives that the ranks disagree on
+    skipped  number of steps left out at the start;  outside  collectives that are in no step
+    unaligned  ranks' parts of collectives on which the ranks disagree
     complete  whether all ranks of every process group were seen
     """
 
@@ -47,10 +47,10 @@ class CutTrace:
 
 
 def cut(traces: Sequence[RankTrace], skip: int | None = None) -> CutTrace:
-    """The steps of several ranks' traces that every rank has.
+    """The steps that every rank's trace has.
 
-    skip  steps at the start to leave out; None: ``WARM_UP``, and none where there are two or fewer
-    A collective is of the step in which its lowest rank launched it, a kernel of that in which its own did.
+    skip  steps at the start to leave out; None: ``WARM_UP``, or none if there are at most two
+    A collective belongs to the step in which its lowest rank launched it, a kernel to its own rank's step.
     Limits: no profiler's step, no collective, or none left -> BadInputError
     """
     ranks = tuple(sorted(trace.rank for trace in traces))
@@ -114,7 +114,7 @@ def _launched(one: TracedCollective) -> float:
 
 @dataclass(frozen=True)
 class _Spans:
-    """Steps of one rank in the order of their start [s]."""
+    """Steps of one rank, in the order of their start [s]."""
 
     numbers: tuple[int, ...]
     starts: tuple[float, ...]
@@ -122,7 +122,7 @@ class _Spans:
 
     @staticmethod
     def of(trace: RankTrace) -> _Spans:
-        """The profiler's."""
+        """The profiler's steps in a trace."""
         found = sorted(
             (each.start_s, each.start_s + each.time_s, each.step)
             for each in trace.ranges
@@ -132,6 +132,6 @@ class _Spans:
         return _Spans(numbers, starts, ends)
 
     def at(self, at_s: float) -> int | None:
-        """The step at a moment; None between and beside them."""
+        """The step at a moment; None outside all steps."""
         place = bisect_right(self.starts, at_s) - 1
         return self.numbers[place] if place >= 0 and at_s < self.ends[place] else None
