@@ -1,1 +1,1 @@
-"""Measures hardware and reads what others measured; knows nothing of projections."""
+"""Measures hardware and imports measurements by others; independent of projections."""

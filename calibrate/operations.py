@@ -1,4 +1,4 @@
-"""What a rank can be asked to time: the small interface between libraries, kernels and the measuring loop.
+"""What a rank can time: the small interface between libraries, kernels and the measuring loop.
 
 A *provider* is a library (mpi, gloo, nccl, ...), a set of kernels (torch, perfmodel, fbgemm) or a whole pass
 (exchange, torchrec). It turns a ``Point`` into an ``Operation``; ``calibrate.ranks.clocks`` times operations;
@@ -17,7 +17,7 @@ from perfmodel.schema.runs import DeviceConditions, Point
 
 @dataclass(frozen=True)
 class Place:
-    """Where this rank is: its number in the job, its node, its device."""
+    """Position of this rank: its number in the job, its node, its device."""
 
     rank: int
     ranks: int
@@ -29,10 +29,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Availability:
-    """Whether a provider can run here; if not, why, and the line that would install it (for other devices).
+    """Whether a provider can run here; if not, why, and the command to install it (for other devices).
 
-    devices          of the ranks that it works for
-    functional_only  it runs, and its times are no calibration: why
+    devices          kinds of ranks that it works for
+    functional_only  why its times are no calibration, although it runs; "" if they are
     """
 
     usable: bool
@@ -59,10 +59,10 @@ class Operation(Protocol):
         """Fill the inputs with the pattern of ``salt`` and poison the outputs. Not timed."""
 
     def before(self) -> None:
-        """What precedes every timed call, untimed: the next index set, a gather that clears the caches."""
+        """Untimed work before every timed call: the next index set, a gather that clears the caches."""
 
     def run(self) -> None:
-        """The call. Returns when the host may go on (asynchronous on a GPU)."""
+        """The call. Returns when the host may continue (asynchronous on a GPU)."""
 
     def check(self) -> tuple[int, int]:
         """(wrong, checked) elements of the outputs against the pattern of the last ``prepare``."""
@@ -89,18 +89,18 @@ class Provider(Protocol):
     def operation(self, point: Point, ranks: Sequence[int]) -> Operation:
         """The operation of a point for this rank, which is one of ``ranks``.
 
-        Raises BadInputError for what the library cannot do, before anything is sent.
+        Raises BadInputError for what the library does not support, before anything is sent.
         """
 
     def barrier(self, ranks: Sequence[int]) -> None:
-        """Wait for all of ``ranks``: the ranks leave together, as close as the library can."""
+        """Wait for all of ``ranks``, which leave as close together as the library can make them."""
 
     def close(self) -> None:
         """Leave the job; never hangs on a peer that died."""
 
 
 class RawCollectives(Protocol):
-    """What a whole pass needs of a library: two collectives on buffers that the pass owns.
+    """Calls that a whole pass needs from a library: two collectives on buffers that the pass owns.
 
     Buffers are 1-D: numpy arrays or torch tensors on a CPU, CUDA tensors on a GPU, whose calls are queued on
     the current stream. Called by every rank of ``ranks``, which is open (``open_group``), in the same order.
@@ -119,8 +119,8 @@ class RawCollectives(Protocol):
         """Part p of ``send`` goes to the p-th of ``ranks``; part p of ``recv`` comes from it.
 
         send_counts, recv_counts   elements of each part, in the order of ``ranks``
-        equal                      every part of every rank has one size (the same answer on all ranks): where
-                                   a library has a faster call for that, it is used
+        equal                      whether all parts of all ranks have one size (the same value on all ranks):
+                                   a faster call of the library is then used, if there is one
         Raises BadInputError for parts that the library cannot hold.
         """
 
@@ -130,7 +130,7 @@ class RawCollectives(Protocol):
 
 @dataclass(frozen=True)
 class RankTimes:
-    """What one rank saw in one visit.
+    """Times on one rank in one visit.
 
     starts_s, ends_s  this rank's monotonic clock around each timed call (or batch of calls), equal lengths
     """

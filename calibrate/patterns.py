@@ -1,9 +1,9 @@
-"""Exact integer patterns: what each rank sends, and what it must receive, to the last element.
+"""Exact integer patterns: what each rank sends, and what it must receive, element by element.
 
-A pattern is a table of PERIOD whole numbers, read cyclically from a start that depends on sender, receiver,
+A pattern is a table of PERIOD integers, read cyclically from a start that depends on sender, receiver,
 salt and send buffer: element i of a block is ``table[(start + i) mod PERIOD]``. Filling and comparing are
-strided copies, and the sum over ranks is again such a table. Numbers are so small that sums over up to
-MOST_RANKS ranks are exact in every datatype. PERIOD is prime: what lands at another power of two differs.
+strided copies, and the sum over ranks is again such a table. The numbers are so small that sums over up to
+MOST_RANKS ranks are exact in every datatype. PERIOD is prime: data shifted by a power of two differs.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from perfmodel.schema.evidence import SAMPLE_OPERATIONS
 PERIOD = 8191
 MOST_RANKS = 1024
 POISON = -1
-"""Written into outputs before a visit; no pattern and no sum of patterns holds it."""
+"""Written into outputs before a visit; no pattern and no sum of patterns contains it."""
 
 DTYPES = {"fp32": np.float32, "fp16": np.float16, "int32": np.int32, "int64": np.int64}
 PER_PEER = ("all_to_all", "reduce_scatter", "all_gather")
-"""Collectives whose buffer is cut into one block a rank."""
+"""Collectives whose buffer is cut into one block per rank."""
 
 _SUMS = ("reduce_scatter", "all_reduce")
 _MULTIPLIER = 3571  # coprime to PERIOD: neighbours in a table differ
@@ -37,7 +37,7 @@ _LARGEST_EXACT = {np.dtype(np.float16): 2**11, np.dtype(np.float32): 2**24}
 
 @dataclass(frozen=True)
 class BufferLayout:
-    """Who holds which elements in one call, for the rank that is number ``index`` of the group.
+    """Elements that each rank holds in one call, for the rank with number ``index`` in the group.
 
     elements     of the buffer that ``payload_bytes`` means; whole elements per peer, rounded down
     send_counts  elements of this rank for each peer (collectives that cut their send buffer)
@@ -54,7 +54,7 @@ class BufferLayout:
 
     @property
     def send_elements(self) -> int:
-        """Elements that this rank hands over; 0 where it only receives."""
+        """Elements that this rank sends; 0 if it only receives."""
         return sum(self.send_counts)
 
     @property
@@ -64,19 +64,19 @@ class BufferLayout:
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes handed to the library for others, each counted once: without this rank's own block."""
+        """Bytes that this rank sends to others, each counted once: without its own block."""
         own = self.send_counts[self.index] if self.operation in ("all_to_all", "reduce_scatter") else 0
         return (self.send_elements - own) * self.dtype.itemsize
 
     @property
     def sender_bytes(self) -> int:
-        """Bytes of the send buffer of a rank that sends: one answer on all ranks, receivers included."""
+        """Bytes of the send buffer of a sending rank: the same value on all ranks, also on receivers."""
         block = self.elements // self.ranks if self.operation == "all_gather" else self.elements
         return block * self.dtype.itemsize
 
     @property
     def payload_bytes(self) -> int:
-        """Bytes of the buffer as nccl-tests counts them: the payload asked for, rounded down."""
+        """Bytes of the buffer as nccl-tests counts them: the requested payload, rounded down."""
         return self.elements * self.dtype.itemsize
 
 
@@ -111,10 +111,10 @@ def whole_payload_bytes(operation: str, payload_bytes: int, ranks: int, dtype: s
 
 
 def split_uneven(elements: int, ranks: int) -> tuple[int, ...]:
-    """Elements for each peer in the uneven all-to-all: falling linearly, as for owners of ever colder rows.
+    """Elements for each peer in the uneven all-to-all: decreasing linearly, as for owners of colder rows.
 
-    One element for each peer, and of the rest shares in proportion to ranks, ranks - 1, ..., 1. Every rank
-    splits alike, so the first peer receives about 2 ranks/(ranks + 1) times the mean.
+    Each peer gets one element, and a share of the rest in proportion to ranks, ranks - 1, ..., 1. Every rank
+    splits in the same way, so the first peer receives about 2 ranks/(ranks + 1) times the mean.
     Limits: the parts sum to ``elements``; elements = ranks -> 1 each; one rank -> all
     """
     rest = elements - ranks
@@ -133,7 +133,7 @@ def layout(
     variant: str = "default",
     bytes_a_peer: int = 1,
 ) -> BufferLayout:
-    """The layout of one call of ``payload_bytes`` (meaning as in ``perfmodel.schema.samples``).
+    """The layout of one call of ``payload_bytes`` (defined as in ``perfmodel.schema.samples``).
 
     Limits: fewer than one element or than ``bytes_a_peer`` bytes per peer, fewer than 2 ranks, more than
     MOST_RANKS, unknown names -> BadInputError that names the smallest size
@@ -182,7 +182,7 @@ def _check(
 
 
 def send_pieces(layout: BufferLayout, salt: int) -> list[PatternPiece]:
-    """What the send buffer of this rank holds."""
+    """Contents of this rank's send buffer."""
     if layout.operation == "all_to_all":
         starts = [_start(layout.index, peer, salt) for peer in range(layout.ranks)]
         return _pieces(layout.send_counts, starts, _table(layout))
@@ -190,7 +190,7 @@ def send_pieces(layout: BufferLayout, salt: int) -> list[PatternPiece]:
 
 
 def expected_pieces(layout: BufferLayout, salt: int) -> list[PatternPiece]:
-    """What the receive buffer of this rank must hold after the call."""
+    """Required contents of this rank's receive buffer after the call."""
     me, ranks = layout.index, layout.ranks
     if layout.operation in _SUMS:
         begin = me * layout.recv_elements if layout.operation == "reduce_scatter" else 0
@@ -228,7 +228,7 @@ def fill_rows(rows: NDArray[Any], pieces: Sequence[PatternPiece]) -> None:
 
 
 def count_wrong(buffer: Any, pieces: Sequence[PatternPiece], row: int = 0) -> int:
-    """How many elements of a buffer differ from a pattern."""
+    """Number of elements of a buffer that differ from a pattern."""
     wrong = 0
     for piece in pieces:
         block = buffer[piece.begin : piece.begin + piece.count]
@@ -238,7 +238,7 @@ def count_wrong(buffer: Any, pieces: Sequence[PatternPiece], row: int = 0) -> in
 
 
 def _tiles(block: Any, piece: PatternPiece, row: int) -> list[tuple[Any, Any]]:
-    """Views of a block beside the values they hold: whole periods as a matrix, then the rest."""
+    """(view of a block, expected values): whole periods as a matrix, then the rest."""
     start = (piece.start + _ROW_STEP * row) % PERIOD
     values: Any = piece.doubled[start : start + PERIOD]
     if not isinstance(block, np.ndarray):

@@ -1,4 +1,4 @@
-"""A plan file for TorchRec as TorchRec's own objects: what shards a module, and what its planner asks for."""
+"""Converts a plan file for TorchRec to TorchRec's objects: shardings for a module, inputs for its planner."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.torchrec_plan import TorchRecPlan, TorchRecTable, read_torchrec_plan
 
 _MS = 1e-3
-"""TorchRec counts bandwidth in bytes per millisecond."""
+"""TorchRec's unit of bandwidth is bytes per millisecond."""
 
 _INSIDE = ("table_row_wise", "grid_shard")
 """Shardings whose row parts are in one domain."""
@@ -23,7 +23,7 @@ _INSIDE = ("table_row_wise", "grid_shard")
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Without what TorchRec prints and warns of when it is imported; NoHardwareError where it is missing."""
+    """Suppresses TorchRec's output and warnings during its import; NoHardwareError if it is missing."""
     before = logging.root.manager.disable
     try:
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
@@ -37,7 +37,7 @@ def quietly() -> Iterator[None]:
 
 
 def load(path: Path | str) -> TorchRecPlan:
-    """The file that ``perfmodel plan --format torchrec`` wrote."""
+    """Read the file that ``perfmodel plan --format torchrec`` wrote."""
     return read_torchrec_plan(Path(path))
 
 
@@ -51,11 +51,11 @@ def sharding_plan(
 ) -> Any:
     """TorchRec's ``ShardingPlan`` of a model, for ``DistributedModelParallel(model, plan=...)``.
 
-    module  the EmbeddingBagCollection that is sharded, if its tables shall be compared with the plan's
+    module  the EmbeddingBagCollection that is sharded, to compare its tables with the plan's
     path    of it in the model ("" if it is the model);  device  cuda or cpu, where the shards are
     ssd_directory  on the SSDs, for tables there; ``@local_rank`` in it is the rank's number in its node
     ``module_plan`` is the part that ``torchrec.distributed.shard.shard`` takes.
-    Limits: tables that the plan does not have, or of other rows or dims; a job that runs already, on other
+    Limits: tables that the plan does not have, or with other rows or dims; a running job with other
             ranks or nodes than the plan's -> BadInputError
     """
     with quietly():
@@ -96,9 +96,9 @@ def _parameter(entry: TorchRecTable, node: int, device: str, ssd_directory: str 
 
 
 def key_value_params(entry: TorchRecTable, ssd_directory: str | None = None) -> Any:
-    """TorchRec's ``KeyValueParams`` of a table on SSDs, with the sizes of its caches; None of another.
+    """TorchRec's ``KeyValueParams`` of a table on SSDs, with the sizes of its caches; None for other tables.
 
-    ssd_directory  as of ``sharding_plan``. Limits: none is given -> TorchRec takes a temporary directory
+    ssd_directory  as in ``sharding_plan``. Limits: None -> TorchRec uses a temporary directory
     """
     sizes = entry.key_value_params
     if sizes is None:
@@ -109,7 +109,7 @@ def key_value_params(entry: TorchRecTable, ssd_directory: str | None = None) -> 
 
 
 def cache_params(entry: TorchRecTable) -> Any:
-    """TorchRec's ``CacheParams`` of a table; None of one that has no cache."""
+    """TorchRec's ``CacheParams`` of a table; None if it has no cache."""
     cache = entry.cache_params
     if cache is None:
         return None
@@ -138,7 +138,7 @@ def check(plan: TorchRecPlan, module: Any) -> None:
 
 
 def check_job(plan: TorchRecPlan) -> None:
-    """Whether the job that runs, if torch.distributed is up, has the ranks, nodes and domains of the plan.
+    """Check that a running job, if torch.distributed is up, has the ranks, nodes and domains of the plan.
 
     Source: TorchRec 1.8 takes ranks of a node from LOCAL_WORLD_SIZE, and nodes of a domain from
             TORCHREC_RESOLVED_POD_SIZE; without them it guesses
@@ -168,9 +168,9 @@ def check_job(plan: TorchRecPlan) -> None:
 
 
 def topology(plan: TorchRecPlan, *, device: str = "cuda") -> Any:
-    """TorchRec's ``Topology``, bandwidths turned into bytes per millisecond.
+    """TorchRec's ``Topology``, with bandwidths converted to bytes per millisecond.
 
-    Limits: rates are those of a datasheet; host memory and SSDs that the plan does not use are TorchRec's own
+    Limits: rates are from datasheets; host memory and SSDs that the plan does not use keep TorchRec's values
     """
     with quietly():
         from torchrec.distributed.planner.types import Topology
@@ -194,8 +194,8 @@ def topology(plan: TorchRecPlan, *, device: str = "cuda") -> Any:
 
 
 def constraints(plan: TorchRecPlan, ssd_directory: str | None = None) -> dict[str, Any]:
-    """TorchRec's ``ParameterConstraints`` by table: its ``EmbeddingShardingPlanner`` keeps to the sharding
-    types, column parts and kernels of the plan, knows the pooling factors, and chooses the ranks itself."""
+    """TorchRec's ``ParameterConstraints`` by table: its ``EmbeddingShardingPlanner`` keeps the plan's
+    sharding types, column parts and kernels, knows the pooling factors, and chooses ranks itself."""
     with quietly():
         from torchrec.distributed.planner.types import ParameterConstraints
     return {
@@ -212,6 +212,6 @@ def constraints(plan: TorchRecPlan, ssd_directory: str | None = None) -> dict[st
 
 
 def _width(entry: TorchRecTable) -> int | None:
-    """Columns of a part, where TorchRec's planner would choose them itself."""
+    """Columns of a part, if TorchRec's planner would otherwise choose them."""
     split = entry.sharding_type in ("column_wise", "table_column_wise", "grid_shard")
     return entry.shard_sizes[0][1] if split else None

@@ -1,4 +1,4 @@
-"""Ids of bags sorted by the rank and the shard that hold their rows (kernels/bucketize.cu)."""
+"""Sorts the ids of bags by the rank and the shard that hold their rows (kernels/bucketize.cu)."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ ID_TYPES = {"torch.int32": "int", "torch.int64": "pm::i64"}
 
 _THREADS = 128
 _SHARED_BYTES = 48 * 1024
-_TURNS = 8  # blocks for each that runs at once: bags differ in length
+_TURNS = 8  # blocks for each that runs at once, because bags differ in length
 
 
 @dataclass(frozen=True)
 class Buckets:
-    """Ids by bucket (rank, table, part), then sample, then place in the bag; K buckets of B samples.
+    """Ids by bucket (rank, table, part), then sample, then position in the bag; K buckets of B samples.
 
-    ids        rows of the shards [n], then what was there before: n = offsets[K B]
+    ids        rows of the shards [n], then old contents: n = offsets[K B]
     lengths    ids of each bag [K, B], int32;  offsets  where its ids begin [K B + 1], int64
     counts     ids for each rank [ranks], int64;  rank_offsets  where they begin [ranks + 1], int64
-    positions  of each id among those that came in [n], int32 below 2^31 ids, else int64; or none
-    weights    of each id [n], or none
+    positions  of each id in the input [n], int32 below 2^31 ids, else int64; or None
+    weights    of each id [n], or None
     """
 
     ids: Any
@@ -50,19 +50,19 @@ class Buckets:
 
 
 class Bucketizer:
-    """Bucketize ``ids`` ids of ``batch`` samples repeatedly: memory is allocated here, run() only queues.
+    """Bucketizes ``ids`` ids of ``batch`` samples repeatedly: memory is allocated here, run() only queues.
 
     split  of the tables;  ids  number of ids [n];  id_type  torch.int32 or torch.int64
-    weights  torch type of the weights (fp32, fp16 or bf16), or none;  positions  whether they are wanted
-    lanes  that share a bag, from LANES; none: by the average length of a bag
-    shared_bytes  for the counts of a block [bytes]: parts that do not fit take further turns over the ids
-    wide  whether positions take 8 bytes: None: from 2^31 ids on
-    faults  ids outside their tables since this was made: number, first position, int64 [2]
+    weights  torch type of the weights (fp32, fp16 or bf16), or None;  positions  whether to compute them
+    lanes  that share a bag, from LANES; None: by the average length of a bag
+    shared_bytes  for the counts of a block [bytes]: parts that do not fit need further passes over the ids
+    wide  whether positions take 8 bytes; None: from 2^31 ids on
+    faults  ids outside their tables since construction: number, first position, int64 [2]
 
     run() waits for nothing and can be captured in a graph. Its results are overwritten by the next run().
     Reads each id twice and its bag's offsets; writes each id once for every column part.
-    Limits: other types, less than one sample, ids that shards cannot number in their type -> BadInputError;
-            a bag of fewer than 2^31 ids
+    Limits: other types, no sample, ids of shards that overflow their type -> BadInputError;
+            a bag has fewer than 2^31 ids
     """
 
     def __init__(
@@ -179,14 +179,14 @@ def bucketize(
     positions: bool = True,
     check: bool = True,
 ) -> Buckets:
-    """Ids of bags for every rank and shard, stable.
+    """Bucketize the ids of bags for every rank and shard; the order is stable.
 
     split    of the T tables over ranks;  batch  B, samples
     ids      rows of their own table [n], int32 or int64, by table, then sample
     offsets  where the ids of each bag begin [T B + 1], int64;  weights  of each id [n], or none
     check    wait for the device; ids outside their table -> BadInputError. False: they are dropped.
     Source: numpy specification in tests/oracles/kernels/bucketize.py
-    Limits: those of Bucketizer, which serves repeated calls without allocating; offsets rise from 0 to n
+    Limits: those of Bucketizer, which serves repeated calls without allocation; offsets rise from 0 to n
     """
     weight_type = None if weights is None else weights.dtype
     made = Bucketizer(
@@ -212,7 +212,7 @@ def kernels() -> list[Kernel]:
 
 
 def _lanes(length: float) -> int:
-    """Lanes for bags of this average length: as few as take most bags in one turn."""
+    """Lanes for bags of this average length: the fewest that handle most bags in one turn."""
     return next((lanes for lanes in LANES if length <= lanes), LANES[-1])
 
 

@@ -1,4 +1,4 @@
-"""Compiled kernels on disk: made once for a source, a target and a compiler; never half written."""
+"""Compiled kernels on disk: one file per source, target and compiler, written atomically."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ FOLDER = "kernels"
 
 
 def source_text() -> bytes:
-    """All sources, one after the other: what any compiled kernel depends on."""
+    """All sources concatenated, on which every compiled kernel depends."""
     files = [path for path in sorted(kernels_path().iterdir()) if path.suffix in (".cu", ".cuh", ".hpp")]
     return b"".join(path.name.encode() + b"\0" + path.read_bytes() for path in files)
 
 
 def cached(parts: Sequence[str], suffix: str, make: Callable[[Path], None]) -> Path:
-    """The file of what ``parts`` (target, compiler, options, names) and the sources describe.
+    """The cached file for ``parts`` (target, compiler, options, names) and the sources.
 
-    make  writes the file where it is told to; called where there is none yet
-    Raises BadInputError where the folder cannot be written.
+    make  writes the file to the path that it is given; called if there is none yet
+    Raises BadInputError if the folder cannot be written.
     """
     digest = hashlib.sha256(source_text() + "\0".join(parts).encode()).hexdigest()[:32]
     folder = home_folder() / FOLDER

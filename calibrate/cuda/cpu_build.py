@@ -1,4 +1,4 @@
-"""The same sources for a CPU, with g++ and ``kernels/cpu.hpp``: right, slow, and without a GPU."""
+"""Builds the same sources for a CPU, with g++ and ``kernels/cpu.hpp``: correct, slow, without a GPU."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OPTIONS = (
     "-Wno-unknown-pragmas",
 )
 CHECKED = ("-O0", "-fsanitize=undefined", "-fno-sanitize-recover=undefined")
-"""Misaligned accesses, shifts and overflows end the process: for tests, as they are written (``-O0``)."""
+"""For tests: misaligned accesses, shifts and overflows end the process; no optimisation (``-O0``)."""
 
 RESULTS = {
     -1: "got the wrong number of arguments",
@@ -65,7 +65,7 @@ class CpuLibrary:
         arguments: Sequence[ctypes._SimpleCData[object]],
         shared_bytes: int = 0,
     ) -> None:
-        """Run a kernel to its end. Raises PerfmodelError where it cannot end."""
+        """Run a kernel to its end. Raises PerfmodelError if it cannot finish."""
         grid_of, block_of = (ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block)
         pointers = (ctypes.c_void_p * len(arguments))(*[ctypes.addressof(one) for one in arguments])
         result = self._entries[kernel](grid_of, block_of, shared_bytes, pointers, len(arguments))
@@ -73,14 +73,14 @@ class CpuLibrary:
             raise PerfmodelError(f"{kernel} {RESULTS[result]}.", "this is a defect: report it.")
 
     def order(self, order: int) -> None:
-        """In which order threads take turns: 0 rising, 1 falling, others seed random orders."""
+        """Set the order in which threads take turns: 0 rising, 1 falling, other values seed random orders."""
         self._library.pm_cpu_order(order)
 
 
 def build(kernels: Sequence[Kernel], *, checked: bool = False) -> CpuLibrary:
-    """A library of ``kernels``, all of one source, from the cache or from g++.
+    """A library of ``kernels``, all of one source, from the cache or built with g++.
 
-    Raises NoHardwareError without g++, PerfmodelError with the compiler's words for code that is wrong.
+    Raises NoHardwareError without g++, PerfmodelError with the compiler's message for invalid code.
     """
     compiler = os.environ.get("CXX") or shutil.which("g++")
     if compiler is None:

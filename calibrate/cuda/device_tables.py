@@ -1,4 +1,4 @@
-"""Tables of rows as the kernels see them, on the device where they lie."""
+"""Tables of rows in the form that kernels need, on the device that holds them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from perfmodel.errors import BadInputError
 
 INT8_TAIL_BYTES = 8
-"""Scale and bias, fp32 each, after the bytes of an int8 row."""
+"""Bytes of scale and bias, fp32 each, after the bytes of an int8 row."""
 
 _PINNED = 1
 """cudaMemoryTypeHost, of ``cudaPointerAttributes``."""
@@ -30,7 +30,7 @@ DESCRIPTOR = np.dtype(
 """``pm::Table`` of kernels/tables.cuh."""
 
 ROW_TYPES = {"fp32": "float", "fp16": "pm::f16", "bf16": "pm::bf16", "int8": "pm::q8"}
-"""Element types of rows, and what the kernels call them."""
+"""Element types of rows, with their names in the kernels."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ class DeviceTables:
     """Tables of one element type on one device.
 
     rows   of each table [E, D], or for int8 [E, row bytes] of uint8: D bytes, fp32 scale, fp32 bias, padding;
-           elements of a row lie together, rows may lie apart
+           elements of a row are contiguous, rows need not be
     dims   D of each table;  dtype  fp32, fp16, bf16 or int8
-    reader the GPU that reads rows which lie in pinned memory of the host; None: the rows' own device
+    reader GPU that reads rows in pinned host memory; None: the rows' own device
     """
 
     rows: tuple[Any, ...]
@@ -50,7 +50,7 @@ class DeviceTables:
 
     @property
     def device(self) -> Any:
-        """torch.device that looks the rows up."""
+        """torch.device that reads the rows."""
         return self.rows[0].device if self.reader is None else self.reader
 
     @property
@@ -77,7 +77,7 @@ class DeviceTables:
         return torch.from_numpy(made.view(np.uint8).copy()).to(self.device)
 
     def out_shape(self, batch: int, layout: str = "sample") -> tuple[int, ...]:
-        """Shape of the output of ``batch`` samples."""
+        """Shape of the output for ``batch`` samples."""
         if layout == "sample":
             return batch, sum(self.dims)
         return len(self.dims), batch, self.dims[0]
@@ -98,10 +98,10 @@ class DeviceTables:
 
 
 def make_tables(rows: Sequence[Any], dims: Sequence[int] | None = None) -> DeviceTables:
-    """Tables of torch tensors [E, D] of one type on one device; uint8 rows are int8 rows, with ``dims``.
+    """Tables from torch tensors [E, D] of one type on one device; uint8 rows are int8 rows, with ``dims``.
 
-    Limits: no table, an empty one, mixed types or devices, rows whose elements lie apart, fewer bytes than
-            an int8 row has, an unknown type -> BadInputError
+    Limits: no table, an empty table, mixed types or devices, rows that are not contiguous, fewer bytes than
+            an int8 row needs, an unknown type -> BadInputError
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""Sizes of a one-sided exchange, and the memory that its kernels work on (``pm::Exchange``)."""
+"""Sizes of a one-sided exchange, and the memory of its kernels (``pm::Exchange``)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ ID_TYPES = {"int32": "int", "int64": "long long"}
 ID_BYTES = {"int32": 4, "int64": 8}
 
 PART_BYTES = {"three": 256 * 1024, "fused": 8 * 1024}
-"""Bytes of one put of partial bags, about."""
+"""Approximate bytes of one put of partial bags, by method."""
 
 FEWEST_BAGS, FEWEST_BYTES, FUSED_PARTS = 8, 512, 64
-"""A put has so many bags, however long they are, and so many bytes; within that, a fused call is cut into so
-many parts or more, for many blocks to work on."""
+"""Least bags and bytes of a put; above these, a fused call is cut into at least so many parts, so that many
+blocks have work."""
 
 LANES = 8
 """Lanes that sort the ids of one bag."""
@@ -49,13 +49,13 @@ class ExchangeArguments(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large calls may get, and how they are cut. The same on all ranks.
+    """Largest sizes of calls, and how calls are cut. Equal on all ranks.
 
     rows      E of each table, over all ranks;  dim  D
-    batch     samples of a rank in a call, at most;  ids  of a rank in a call, at most
-    ids_of_pair  of one rank for one other in a call, at most; none: all of them (never too many)
+    batch     most samples of a rank in a call;  ids  most ids of a rank in a call
+    ids_of_pair  most ids from one rank to one other in a call; None: all of them (always enough)
     id_type   int32 or int64
-    method    fused or three;  part_bags  bags of one put; none: about 8 KiB fused, 256 KiB else
+    method    fused or three;  part_bags  bags of one put; None: about 8 KiB fused, 256 KiB else
     """
 
     rows: tuple[int, ...]
@@ -69,12 +69,12 @@ class Sizes:
 
     @property
     def bags(self) -> int:
-        """T B."""
+        """Bags of a call, T B."""
         return len(self.rows) * self.batch
 
     @property
     def capacity(self) -> int:
-        """Ids of a pair that fit, in whole 16 bytes."""
+        """Largest number of ids of a pair, rounded up to 16 bytes."""
         wanted = self.ids if self.ids_of_pair is None else self.ids_of_pair
         return max(-(-wanted // 4) * 4, 4)
 
@@ -110,16 +110,16 @@ class Sizes:
 
 
 def block_rows(rows: Sequence[int], ranks: int) -> list[int]:
-    """Rows of each table that one rank holds; the last ranks may hold fewer, or none."""
+    """Rows of each table on one rank; the last ranks may hold fewer, or none."""
     return [-(-count // ranks) for count in rows]
 
 
 @dataclass(frozen=True)
 class Launches:
-    """How the kernels are launched.
+    """Launch parameters of the kernels.
 
     threads  of a block;  scan_threads  of a block of scan_counts;  pieces  puts of ids to one rank
-    blocks   that pool;  shared_before, shared_bytes  of such a block: of the rows' stream, of all
+    blocks   of pooling kernels;  shared_before, shared_bytes  of such a block: for streamed rows, for all
     """
 
     threads: int
@@ -136,7 +136,7 @@ class Launches:
 
 
 class ExchangeMemory:
-    """What the kernels of one exchange work on."""
+    """Device memory of the kernels of one exchange."""
 
     def __init__(
         self,
@@ -199,7 +199,7 @@ class ExchangeMemory:
         self.exchange = ExchangeArguments(**numbers)
 
     def reset_status(self) -> None:
-        """Nothing went wrong yet."""
+        """Clear all error states."""
         self.status.zero_()
         self.status[1] = self.status[6] = -1
 

@@ -1,4 +1,4 @@
-"""Ids that no table has: what kernels report of them (``pm::Faults``)."""
+"""Ids that no table has, as kernels report them (``pm::Faults``)."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from perfmodel.errors import BadInputError
 
 
 def on_device(device: Any) -> Any:
-    """The very device of tensors that are made on ``device``: cuda is cuda:0."""
+    """The actual device of tensors made on ``device``: cuda becomes cuda:0."""
     import torch
 
     return torch.empty(0, device=device).device
 
 
 def new_faults(device: Any) -> Any:
-    """Faults of a call that has met none: number, position of the first (-1), int64 [2]."""
+    """Faults of a call without faults: number, position of the first (-1), int64 [2]."""
     import torch
 
     return torch.tensor([0, -1], device=device)
 
 
 def raise_faults(faults: Any, what: str, next_step: str) -> None:
-    """Wait for the device; raise BadInputError where ``faults`` has met any.
+    """Wait for the device; raise BadInputError if ``faults`` has any.
 
-    what  "ids outside their tables"
+    what  names the faults: "ids outside their tables"
     """
     count, first = faults.tolist()
     if count:

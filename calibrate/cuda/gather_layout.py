@@ -1,4 +1,4 @@
-"""How gather+pool lies on a GPU: lanes of a row, bags of a group, which of two kernels. Plain arithmetic."""
+"""Layout of gather+pool on a GPU: lanes of a row, bags of a group, which of two kernels. Plain arithmetic."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 WARP = 32
 THREADS = 256
-"""Of a block; the kernels promise the compiler no more."""
+"""Threads of a block; the kernels are compiled for at most so many."""
 MOST_WIDTH = 16
 """Bytes of the widest access."""
 MOST_CHUNKS = 2
@@ -15,15 +15,15 @@ MOST_CHUNKS = 2
 MOST_LANE_COLUMNS = 16
 """Sums that a lane keeps in registers."""
 ROW_ACCESSES = 8
-"""Accesses that a lane has on their way, at most: DEPTH times CHUNKS."""
+"""Most accesses that a lane has in flight: DEPTH times CHUNKS."""
 BYTES_IN_FLIGHT = 32 * 1024
-"""Of a multiprocessor, that hide the time of memory.
+"""Bytes that a multiprocessor must have in flight to hide the latency of memory.
 
-Little's law: an H200 reads 4.3e12 bytes/s with some 0.8 us from asking to having, over 132 multiprocessors:
+Little's law: an H200 reads 4.3e12 bytes/s with a latency of about 0.8 us, over 132 multiprocessors:
 4.3e12 x 0.8e-6 / 132 = 26 000 bytes; rounded up.
 """
 RUN_IDS = 128
-"""Ids of a group's run of bags: a stream of 8 rows starts and drains in the time of about 2 x 8 of them."""
+"""Ids of a group's run of bags: a stream of 8 rows fills and drains in the time of about 2 x 8 ids."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class RowAccess:
     """How a group of lanes reads a row.
 
     lanes   of a group, a power of two;  chunks  accesses of a lane to a row
-    width   bytes of an access;  accesses  of a lane on their way
+    width   bytes of an access;  accesses  of a lane in flight
     """
 
     lanes: int
@@ -41,7 +41,7 @@ class RowAccess:
 
     @property
     def depth(self) -> int:
-        """Rows of a group on their way."""
+        """Rows of a group in flight."""
         return self.accesses // self.chunks
 
     @property
@@ -50,14 +50,14 @@ class RowAccess:
         return self.lanes * self.chunks * self.width
 
     def stream_bytes(self, threads: int, id_bytes: int, *, int8: bool, weighted: bool) -> int:
-        """Shared memory of a block's rows, tails of int8 rows, chunks of ids and of weights."""
+        """Shared memory of a block for rows, tails of int8 rows, chunks of ids and of weights."""
         turn = max(self.lanes, self.depth)
         each = self.accesses * self.width + (self.depth * 8 if int8 else 0)
         beside = (2 * turn + 1) * id_bytes + ((4 * turn + 1) * 4 if weighted else 0)
         return threads * each + threads // self.lanes * beside
 
     def more_bytes(self, threads: int, element_bytes: int, *, long: bool) -> int:
-        """Shared memory behind that: of the ends of bags, or of the sums of a long bag's warps."""
+        """Shared memory after that: for the ends of bags, or the sums of a long bag's warps."""
         if not long:
             return threads * 2 * 4
         columns = self.chunks * self.width // element_bytes + 1
@@ -66,9 +66,9 @@ class RowAccess:
 
 @dataclass(frozen=True)
 class GatherLayout:
-    """How bags lie on a GPU.
+    """How bags are assigned to a GPU.
 
-    long     a block for a bag, else a group of lanes for a run of bags
+    long     whether a block takes one bag; otherwise a group of lanes takes a run of bags
     threads  of a block;  run  bags of a group;  blocks  of the grid
     """
 
@@ -79,7 +79,7 @@ class GatherLayout:
 
 
 def access_width(*addresses_and_bytes: int) -> int:
-    """Bytes of the widest access, up to 16, that all of these are multiples of.
+    """The widest access, up to 16 bytes, of which all of these numbers are multiples.
 
     Limits: 128-byte rows at a multiple of 16 -> 16;  33 fp32 columns -> 4;  an odd number of bytes -> 1
     """
@@ -87,7 +87,7 @@ def access_width(*addresses_and_bytes: int) -> int:
 
 
 def shape_of(row_bytes: int, width: int, element_bytes: int) -> tuple[RowAccess, int]:
-    """Shape for rows of ``row_bytes`` in accesses of ``width``, and how many pieces a row is cut into.
+    """(shape for rows of ``row_bytes`` with accesses of ``width``, number of pieces of a row).
 
     Limits: 16 bytes -> 1 lane;  up to 512 bytes (width 16) -> 1 chunk and as many lanes as cover it;
     1024 bytes -> 2 chunks of 32 lanes;  more -> pieces of that size
@@ -109,17 +109,17 @@ def choose(
     blocks_at_once: int,
     most_threads: int = THREADS,
 ) -> GatherLayout:
-    """Plan for bags of one class of tables: a group for a run of bags, or a block for a bag.
+    """Layout of bags for one class of tables: a group for a run of bags, or a block for a bag.
 
     bags            of all pieces of all tables;  pooling  ids of a bag on average
     row_bytes       of one piece of a row
     blocks_at_once  of ``most_threads`` threads, on the whole GPU
 
-    A group has min(ids of its bags, depth) rows on their way. Where a bag for each group leaves fewer bytes
-    on their way than hide the time of memory (``BYTES_IN_FLIGHT``), and a bag has more ids than a group keeps
-    on their way, a block takes a bag, with as many groups as make up for it. Else groups take runs of
-    ``RUN_IDS`` ids and more, of such a length that they all end at about the same time; few groups lie in
-    small blocks, so that every multiprocessor has some.
+    A group has min(ids of its bags, depth) rows in flight. If one bag per group leaves fewer bytes in
+    flight than hide the latency of memory (``BYTES_IN_FLIGHT``), and a bag has more ids than a group keeps
+    in flight, a block takes a bag, with as many groups as compensate. Otherwise groups take runs of at least
+    ``RUN_IDS`` ids, with lengths such that all end at about the same time; if groups are few, blocks are
+    small, so that every multiprocessor has some.
     Limits: bags -> inf: a run;  one bag of many ids: a block of 256 threads;  pooling <= depth: a run
     """
     bags = max(1, bags)

@@ -1,8 +1,8 @@
-"""Gather and pool: rows of many tables, looked up and summed into bags in one launch a class of tables.
+"""Gather and pool: rows of many tables are looked up and summed into bags, one launch per class of tables.
 
-Tables whose rows are read the same way (``RowAccess``) make one class. ``gather_pool`` prepares and launches;
-``GatherPool`` is prepared once and then only launches, as a CUDA graph and a timing need it.
-Bags and their order: ``kernels/tables.cuh``. Specification: ``tests/oracles/kernels/gather_pool.py``.
+Tables whose rows are read in the same way (``RowAccess``) form a class. ``gather_pool`` prepares and
+launches; ``GatherPool`` is prepared once and then only launches, as CUDA graphs and timings need.
+Order of bags: ``kernels/tables.cuh``. Specification: ``tests/oracles/kernels/gather_pool.py``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1}
 _ID_TYPES = {4: "pm::i32", 8: "pm::i64"}
 _PLAIN, _WEIGHTED, _LARGEST = range(3)
 _MOST = 2**31 - 2
-"""Ids of a call, and bags: positions are numbers of 31 bits."""
+"""Most ids, and most bags, of a call: positions are 31-bit numbers."""
 _CPU_THREADS, _CPU_MULTIPROCESSORS = 64, 1
 
 PIECE = np.dtype(
@@ -46,11 +46,11 @@ PIECE = np.dtype(
 
 @dataclass(frozen=True)
 class GatherOptions:
-    """What a look-up does beside its tables.
+    """Options of a look-up besides its tables.
 
-    id_bytes   4 or 8, of ids and offsets;  mode  sum, mean, max;  weighted  each id has a factor
+    id_bytes   4 or 8, of ids and offsets;  mode  sum, mean, max;  weighted  whether each id has a weight
     out_dtype  fp32, fp16, bf16;  layout  of the bags (``DeviceTables.out_shape``)
-    hot_rows   rows 0 .. hot_rows - 1 are asked to stay in the L2 cache, others to go first; 0: no difference
+    hot_rows   rows 0 .. hot_rows - 1 are kept in the L2 cache preferentially; 0: no preference
     """
 
     id_bytes: int = 8
@@ -63,7 +63,7 @@ class GatherOptions:
     def kernel(
         self, shape: RowAccess, dtype: str, variant: GatherVariant = ASSUMED, *, long: bool = False
     ) -> Kernel:
-        """The kernel for rows of ``dtype`` that are read in ``shape``, in one of its variants."""
+        """The kernel, in one of its variants, for rows of ``dtype`` that are read in ``shape``."""
         shape, element = variant.access(shape), ELEMENT_BYTES[dtype]
         adding = _LARGEST if self.mode == "max" else _WEIGHTED if self.weighted else _PLAIN
         types = f"{ROW_TYPES[dtype]}, {_ID_TYPES[self.id_bytes]}, {OUT_TYPES[self.out_dtype]}"
@@ -77,18 +77,18 @@ class GatherOptions:
         )
 
     def shared_bytes(self, shape: RowAccess, dtype: str, threads: int, *, long: bool) -> tuple[int, int]:
-        """Dynamic shared memory of a block: of the rows' stream, and of all [bytes]."""
+        """(dynamic shared memory of a block for the row stream, for all) [bytes]."""
         stream = shape.stream_bytes(threads, self.id_bytes, int8=dtype == "int8", weighted=self.weighted)
         return stream, stream + shape.more_bytes(threads, ELEMENT_BYTES[dtype], long=long)
 
 
 @dataclass(frozen=True)
 class Class:
-    """Pieces of tables that are read the same way.
+    """Pieces of tables that are read in the same way.
 
-    pieces  ``pm::Piece`` of each, on the device;  count  of them
-    wide    bags can be written in wide accesses, if the output begins at a multiple of 16 bytes
-    shared_before, shared_bytes  of a block: of the rows' stream, of all
+    pieces  ``pm::Piece`` of each, on the device;  count  of pieces
+    wide    whether bags can be written in wide accesses if the output is aligned to 16 bytes
+    shared_before, shared_bytes  of a block: for the row stream, for all
     """
 
     shape: RowAccess
@@ -104,11 +104,11 @@ class Class:
 class GatherPool:
     """Gather and pool of ``batch`` samples, prepared once.
 
-    batch    B, samples of a call;  pooling  ids of a bag to expect: decides how bags lie on the GPU
-    plan     how they lie, for all classes, instead of what ``choose`` finds
-    variant  of the kernel, for all classes, instead of the fastest that was timed (``best_variant``)
+    batch    B, samples of a call;  pooling  expected ids per bag: determines the layout on the GPU
+    plan     layout for all classes; None: by ``choose``
+    variant  of the kernel, for all classes; None: the fastest that was timed (``best_variant``)
     Limits: D and B as large as memory; any number of rows, less than 4 GiB apart, and at most 2^31 - 2 ids
-            and bags; unknown words, weights with max -> BadInputError
+            and bags; unknown options, weights with max -> BadInputError
     """
 
     def __init__(
@@ -129,12 +129,12 @@ class GatherPool:
         ]
 
     def __call__(self, ids: Any, offsets: Any, out: Any, weights: Any = None, faults: Any = None) -> None:
-        """Queue the launches: nothing is allocated, checked or waited for.
+        """Queue the launches, without allocation, checks or waits.
 
         ids      [n] on the tables' device;  offsets  [T B + 1] of the type of ids: bag i has the ids
                  offsets[i] .. offsets[i + 1]
-        out      of ``new_out``'s shape and type;  weights  fp32 [n] where the options say so
-        faults   ``new_faults``, counted on
+        out      of ``new_out``'s shape and type;  weights  fp32 [n] if the options say so
+        faults   ``new_faults``, to which faults are added
         """
         options, wide_out = self.options, out.data_ptr() % 16 == 0
         for each in self.classes:
@@ -170,7 +170,7 @@ class GatherPool:
         return {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[self.options.out_dtype]
 
     def new_out(self) -> Any:
-        """Memory for the bags, not initialised."""
+        """Uninitialised memory for the bags."""
         import torch
 
         return torch.empty(self.out_shape, dtype=self.out_type, device=self.tables.device)
@@ -208,7 +208,7 @@ class GatherPool:
         )
 
     def _room(self, shape: RowAccess, variant: GatherVariant, threads: int) -> tuple[int, int]:
-        """Multiprocessors, and blocks of ``threads`` that run at once on all of them."""
+        """(multiprocessors, blocks of ``threads`` that run at once on all of them)."""
         import torch
 
         device, options, dtype = self.tables.device, self.options, self.tables.dtype
@@ -223,7 +223,7 @@ class GatherPool:
         return count, min(blocks, count * variant.blocks(shape, ELEMENT_BYTES[dtype]))
 
     def _fastest(self, pieces: Any, row_bytes: int, pooling: float) -> GatherVariant:
-        """The variant that was the fastest for rows like those of ``pieces``, on this GPU."""
+        """The fastest timed variant for rows like those of ``pieces``, on this GPU."""
         shape = GatherShape(
             self.tables.dtype,
             self.options.id_bytes,
@@ -236,14 +236,14 @@ class GatherPool:
 
 
 def _gpu_name(device: Any) -> str:
-    """What a GPU calls itself; nothing of a CPU."""
+    """Name of a GPU; "" for a CPU."""
     import torch
 
     return "" if device.type == "cpu" else str(torch.cuda.get_device_name(device))
 
 
 def _pieces(tables: DeviceTables, batch: int, options: GatherOptions) -> dict[RowAccess, Any]:
-    """``PIECE`` of all pieces of the tables, by how they are read."""
+    """``PIECE`` of all pieces of the tables, by row access."""
     element = ELEMENT_BYTES[tables.dtype]
     described = tables.descriptors(batch, options.layout).cpu().numpy().view(DESCRIPTOR)
     found: dict[RowAccess, list[Any]] = {}
@@ -283,13 +283,13 @@ def gather_pool(
 
     ids       [n] int32 or int64, rows of their tables;  offsets  [T B + 1] of the same type: the ids of bag
               t B + b are offsets[t B + b] .. offsets[t B + b + 1]; of lengths see ``offsets_of``
-    weights   fp32 [n], factor of each id (sum and mean);  mode  sum, mean, max
-    faults    ``new_faults``: counted on;  check  wait, and raise BadInputError for faults
+    weights   fp32 [n], weight of each id (sum and mean);  mode  sum, mean, max
+    faults    ``new_faults``, to which faults are added;  check  wait, and raise BadInputError for faults
     others    see ``GatherOptions``
     Source: torch.nn.functional.embedding_bag, FBGEMM's table-batched embedding; a weighted mean divides by
             the number of ids, as FBGEMM's does
     Limits: a bag of no ids -> 0;  an id out of range adds nothing (a mean counts it) and is a fault; offsets
-            that fall or lie outside 0 .. n are faults, and what their bags hold is not said
+            that fall or lie outside 0 .. n are faults, and the contents of their bags are undefined
     """
     _require_ids(tables, ids, offsets, weights)
     batch = (offsets.numel() - 1) // len(tables.rows)
@@ -322,12 +322,12 @@ def offsets_of(lengths: Any, dtype: Any = None) -> Any:
 
 
 def new_gather_faults(device: Any) -> Any:
-    """Faults of look-ups that have met none, int64 [4]: number and first position of ids, of offsets."""
+    """Faults of look-ups without faults, int64 [4]: number and first position of ids, of offsets."""
     return new_faults(device).repeat(2)
 
 
 def raise_gather_faults(faults: Any) -> None:
-    """Wait for the device; raise BadInputError for ids or offsets that were wrong."""
+    """Wait for the device; raise BadInputError for wrong ids or offsets."""
     raise_faults(
         faults[2:], "offsets fall or lie outside the ids", "offsets rise from 0 to the number of ids."
     )

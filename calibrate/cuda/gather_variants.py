@@ -1,4 +1,4 @@
-"""Variants of gather+pool that give the same bags: which is the fastest for a shape is measured, not known.
+"""Variants of gather+pool with equal results: the fastest for a shape is determined by measurement.
 
 A run that times them writes a table (``write_table``); the launcher takes the fastest from it
 (``best_variant``), and ``ASSUMED`` where no GPU of this name was timed.
@@ -24,10 +24,10 @@ from perfmodel.schema.gate import read_csv_lines
 from perfmodel.schema.home import home_folder
 
 TABLE_NAME = "gather_variants.csv"
-"""Of the table of timed variants: in the user's home folder of perfmodel, else in data/kernels."""
+"""Name of the table of timed variants, in the user's home folder of perfmodel, else in data/kernels."""
 
 RESERVED_BYTES = 1024
-"""Shared memory that the system keeps of each block [bytes]. Source: CUDA C++ programming guide, from compute
+"""Shared memory that the system reserves per block [bytes]. Source: CUDA C++ programming guide, from compute
 capability 8.0 on."""
 
 _WHAT = "table of gather variants"
@@ -35,11 +35,11 @@ _WHAT = "table of gather variants"
 
 @dataclass(frozen=True, order=True)
 class GatherVariant:
-    """How rows travel, and how a multiprocessor divides its 256 KB into L1 cache and shared memory (H100).
+    """How rows are loaded, and how a multiprocessor divides its 256 KB into L1 and shared memory (H100).
 
-    near      rows through the L1 cache (``cp.async.ca``), or past it (``cp.async.cg``)
-    accesses  of a lane on their way: 4 or 8
-    half      half as many blocks of a multiprocessor, which leave the L1 cache more
+    near      whether rows pass through the L1 cache (``cp.async.ca``) or bypass it (``cp.async.cg``)
+    accesses  of a lane in flight: 4 or 8
+    half      whether a multiprocessor runs half as many blocks, which leaves more L1 cache
     """
 
     near: bool
@@ -48,7 +48,7 @@ class GatherVariant:
 
     @property
     def name(self) -> str:
-        """``l1-4-full``, ``bypass-8-half``, ..."""
+        """Name of the variant: ``l1-4-full``, ``bypass-8-half``, ..."""
         return f"{'l1' if self.near else 'bypass'}-{self.accesses}-{'half' if self.half else 'full'}"
 
     def access(self, shape: RowAccess) -> RowAccess:
@@ -56,9 +56,9 @@ class GatherVariant:
         return replace(shape, accesses=self.accesses)
 
     def blocks(self, shape: RowAccess, element_bytes: int) -> int:
-        """Blocks of 256 threads of one multiprocessor, at most.
+        """Most blocks of 256 threads on one multiprocessor.
 
-        Limits: 4 with at most 64 registers a thread, 3 with 80 where a lane has more than 8 columns of a row
+        Limits: 4 with at most 64 registers per thread, 3 with 80 if a lane has more than 8 columns of a row
         or several accesses; half: 2
         """
         if self.half:
@@ -66,7 +66,7 @@ class GatherVariant:
         return 3 if shape.chunks > 1 or shape.width // element_bytes > 8 else 4
 
     def shared_bytes(self, block_bytes: int, shape: RowAccess, element_bytes: int) -> int:
-        """Shared memory of all blocks of a multiprocessor: the carve-out; the rest is its L1 cache [bytes].
+        """Shared memory of all blocks of a multiprocessor, the carve-out; the rest is L1 cache [bytes].
 
         block_bytes  dynamic shared memory of a block of 256 threads
         """
@@ -77,20 +77,20 @@ VARIANTS = tuple(
     GatherVariant(near, accesses, half)
     for near, accesses, half in product((True, False), (4, 8), (False, True))
 )
-"""All of them: what a run times."""
+"""All variants, which a run times."""
 
 ASSUMED = GatherVariant(near=True, accesses=4, half=False)
-"""Taken where nothing was timed. Assumed: ids are skewed, so rows found in the L1 cache save more than
-looking there costs; 4 accesses of 16 bytes by 1024 threads are 64 KiB on their way, twice
-``BYTES_IN_FLIGHT``, and they leave the L1 cache more than half of the multiprocessor's memory."""
+"""Used if nothing was timed. Assumption: ids are skewed, so hits in the L1 cache save more than the look-up
+in it costs; 4 accesses of 16 bytes by 1024 threads are 64 KiB in flight, twice
+``BYTES_IN_FLIGHT``, and leave the L1 cache more than half of the multiprocessor's memory."""
 
 BY_NAME = {variant.name: variant for variant in VARIANTS}
 
 
 class TimedVariant(BaseModel):
-    """One line of the table: one variant in one shape on one GPU.
+    """One line of the table: one variant for one shape on one GPU.
 
-    row_bytes of a row, table_bytes of all rows, bags and ids of a bag (pooling) of a call; alpha of the ids'
+    row_bytes of a row, table_bytes of all rows, bags and ids per bag (pooling) of a call; alpha of the ids'
     popularity rank^-alpha; time_s of a call, the median of its replays
     """
 
@@ -117,7 +117,7 @@ class TimedVariant(BaseModel):
 
 @dataclass(frozen=True)
 class GatherShape:
-    """What is looked up: the columns of ``TimedVariant`` that a launcher knows."""
+    """A look-up, by the columns of ``TimedVariant`` that are known at launch."""
 
     row_type: str
     id_bytes: int
@@ -127,7 +127,7 @@ class GatherShape:
     pooling: float
 
     def distance(self, other: GatherShape) -> float:
-        """Sum of the factors between two shapes, in powers of 2. Another type of rows or ids: infinite."""
+        """Distance of two shapes: sum of |log2| of their ratios. Different types of rows or ids: infinite."""
         if (self.row_type, self.id_bytes) != (other.row_type, other.id_bytes):
             return math.inf
         names = ("row_bytes", "table_bytes", "bags", "pooling")
@@ -137,12 +137,12 @@ class GatherShape:
 def best_variant(
     gpu: str, shape: GatherShape, timed: Sequence[TimedVariant], alpha: float | None = None
 ) -> GatherVariant:
-    """The fastest variant of the nearest timed shape on a GPU of this name.
+    """The fastest variant for the nearest timed shape on a GPU of this name.
 
-    alpha  popularity of the ids, where it is known: that timed one which is nearest; else over all that were
-           timed: the least geometric mean of time over the best time of the same alpha
+    alpha  popularity of the ids, if known: the nearest timed alpha is used; None: the least geometric mean
+           over all timed alphas of time relative to the best time at that alpha
     Limits: no shape of these types timed on this GPU -> ``ASSUMED``;  a variant that was not timed at every
-            alpha of the shape -> not taken;  equal times -> the first of ``VARIANTS``
+            alpha of the shape -> not used;  equal times -> the first of ``VARIANTS``
     """
     cells: dict[GatherShape, dict[float, dict[str, float]]] = {}
     for one in timed:
@@ -168,7 +168,7 @@ def best_variant(
 
 
 def write_table(path: Path, timed: Iterable[TimedVariant]) -> None:
-    """The table as CSV, one line a variant and shape."""
+    """Write the table as CSV, one line per variant and shape."""
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, list(TimedVariant.model_fields))
         table.writeheader()
@@ -176,7 +176,7 @@ def write_table(path: Path, timed: Iterable[TimedVariant]) -> None:
 
 
 def read_table(path: Path) -> tuple[TimedVariant, ...]:
-    """What ``write_table`` wrote. Limits: a bad line -> BadInputError with the line and its field"""
+    """Read the file of ``write_table``. Limits: a bad line -> BadInputError with the line and its field"""
     (_, header), *lines = read_csv_lines(path, _WHAT)
     made = []
     for number, fields in lines:
@@ -193,7 +193,7 @@ def read_table(path: Path) -> tuple[TimedVariant, ...]:
 
 
 def known_table() -> tuple[TimedVariant, ...]:
-    """The user's own table, else the shipped one; none of them -> nothing."""
+    """The user's own table, else the shipped table, else empty."""
     for path in (home_folder() / TABLE_NAME, data_path("kernels", TABLE_NAME)):
         if path.is_file():
             return _read_once(path, path.stat().st_mtime_ns)

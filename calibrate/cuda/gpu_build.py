@@ -1,4 +1,4 @@
-"""CUDA C++ to machine code of a GPU with NVRTC: needs neither a compiler nor a GPU."""
+"""Compiles CUDA C++ to machine code of a GPU with NVRTC, without a compiler installation or a GPU."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from perfmodel.errors import NoHardwareError, PerfmodelError
 from perfmodel.resources import kernels_path
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
-"""A100, H100 and H200, B200: what every kernel compiles for."""
+"""A100, H100 and H200, B200: every kernel compiles for these."""
 
 ABOUT = ".json"
-"""Suffix of the file that says what the code beside it holds."""
+"""Suffix of the file that describes the code beside it."""
 
 INSTALL = "pip install 'cupy-cuda13x>=14,<15' 'cuda-bindings>=13,<14' 'nvidia-cuda-nvrtc>=13,<14'"
 OPTIONS = ("--std=c++17", "--ptxas-options=-v", "-default-device")
@@ -33,7 +33,7 @@ _USAGE = re.compile(
 
 @dataclass(frozen=True)
 class Usage:
-    """What one thread of a kernel takes: registers, and bytes that did not fit them."""
+    """Resources of one thread of a kernel: registers, and spilled bytes."""
 
     registers: int
     spilled_bytes: int
@@ -60,7 +60,7 @@ class Cubin:
 def compile_cubin(kernels: Sequence[Kernel], architecture: str, options: Sequence[str] = ()) -> Cubin:
     """Machine code of ``kernels``, all of one source, from the cache or from NVRTC.
 
-    Raises NoHardwareError without NVRTC, PerfmodelError with the compiler's words for code that is wrong.
+    Raises NoHardwareError without NVRTC, PerfmodelError with the compiler's message for invalid code.
     """
     nvrtc = _nvrtc()
     (source,) = {kernel.source for kernel in kernels}
@@ -82,7 +82,7 @@ def compile_cubin(kernels: Sequence[Kernel], architecture: str, options: Sequenc
 
 
 def _compiled(nvrtc: Any, source: str, names: Sequence[str], options: Sequence[str]) -> tuple[bytes, Any]:
-    """Machine code, and what it holds."""
+    """(machine code, its description)."""
     text = kernels_path(source).read_bytes()
     program = _ok(nvrtc, nvrtc.nvrtcCreateProgram(text, source.encode(), 0, [], []))
     try:
@@ -131,7 +131,7 @@ def _nvrtc() -> Any:
 
 
 def _ok(nvrtc: Any, answer: tuple[Any, ...]) -> Any:
-    """What a call of NVRTC gave: nothing, one value or several."""
+    """Result of a call of NVRTC: nothing, one value or several."""
     result, *values = answer
     if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         raise PerfmodelError(f"NVRTC says {result.name}.", "this is a defect: report it.")

@@ -1,4 +1,4 @@
-"""What names a kernel: its file, and its function as C++ writes it, with template arguments."""
+"""Identity of a kernel: its file, and its function as C++ writes it, with template arguments."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Kernel:
     """One ``__global__`` function of one source.
 
     source  name of the file in ``kernels/``;  name  as C++ writes it: ``pm::gather_pool<float, int, 8>``
-    sm_shared_bytes  shared memory that its blocks on one multiprocessor take together: what a GPU is asked to
-            set aside of the memory that it shares with the L1 cache; 0: it is not asked [bytes]
+    sm_shared_bytes  shared memory of its blocks on one multiprocessor together, which a GPU is asked to
+            reserve from the memory shared with the L1 cache; 0: no request [bytes]
     """
 
     source: str

@@ -1,6 +1,6 @@
-"""One way to launch a kernel on tensors, on the GPU or the CPU where they lie.
+"""Launches a kernel on tensors, on the GPU or the CPU that holds them.
 
-On a GPU CuPy loads the machine code that ``gpu_build`` made, sets attributes of kernels and launches them, on
+On a GPU, CuPy loads the machine code from ``gpu_build``, sets attributes of kernels and launches them on
 torch's current stream.
 """
 
@@ -20,12 +20,12 @@ from calibrate.cuda.kernel import Kernel
 from perfmodel.errors import NoHardwareError, PerfmodelError
 
 CPU_BLOCKS = 3
-"""Blocks that a CPU is said to run at once: few, so that blocks which take several turns are exercised."""
+"""Number of blocks that a CPU is said to run at once: few, so that tests cover blocks with several turns."""
 
 _cpu: dict[Kernel, CpuLibrary] = {}
 _gpu: dict[tuple[int, Kernel], Any] = {}
 _allowed: dict[tuple[int, Kernel], int] = {}
-"""Dynamic shared memory that a loaded kernel may take [bytes], where it was asked for."""
+"""Dynamic shared memory allowed for a loaded kernel [bytes], if it was set."""
 
 
 def launch(
@@ -36,11 +36,11 @@ def launch(
     arguments: Sequence[Any],
     shared_bytes: int = 0,
 ) -> None:
-    """Queue a kernel on torch's current stream of ``device`` (a torch.device); on a CPU run it.
+    """Queue a kernel on torch's current stream of ``device`` (a torch.device); on a CPU, run it.
 
     arguments  tensors (their address), None (a null pointer) or ctypes values, in the kernel's order
     shared_bytes  dynamic shared memory of a block [bytes]
-    Nothing is launched for an empty grid.
+    An empty grid launches nothing.
     """
     sizes = (*([grid] if isinstance(grid, int) else grid), 1, 1)[:3]
     if 0 in sizes:
@@ -55,7 +55,7 @@ def launch(
 
 
 def packed(value: Any) -> Any:
-    """A ctypes value as CuPy takes a kernel's argument: a numpy scalar, or array of one, of as many bytes.
+    """A ctypes value as a kernel argument for CuPy: a numpy scalar, or array of one, of the same size.
 
     Limits: a null pointer -> 0;  a structure -> its bytes
     """
@@ -82,7 +82,7 @@ def blocks_at_once(kernel: Kernel, device: Any, block: int, shared_bytes: int = 
 
 
 def prebuild(kernels: Sequence[Kernel], device: Any, *, checked: bool = False) -> None:
-    """Build many kernels of one source together, which takes less time than one by one.
+    """Build many kernels of one source together, which is faster than one by one.
 
     checked  on a CPU: with checks of alignment and overflow, which end the process
     """
@@ -94,14 +94,14 @@ def prebuild(kernels: Sequence[Kernel], device: Any, *, checked: bool = False) -
 
 
 def cpu_order(kernel: Kernel, order: int) -> None:
-    """On a CPU, in which order the threads of a block take turns: 0 rising, 1 falling, others random."""
+    """On a CPU, set the order in which threads of a block take turns: 0 rising, 1 falling, others random."""
     _cpu_library(kernel).order(order)
 
 
 def gpu_function(kernel: Kernel, device: Any, shared_bytes: int = 0) -> Any:
-    """CuPy's RawKernel of a kernel, allowed to take ``shared_bytes``.
+    """CuPy's RawKernel of a kernel, with ``shared_bytes`` of dynamic shared memory allowed.
 
-    Without leave a block takes 48 KiB at most, its static shared memory among them: leave is asked for any.
+    A block gets at most 48 KiB, static shared memory included, unless more is allowed explicitly.
     """
     key = _index(device), kernel
     if key not in _gpu:
@@ -114,19 +114,19 @@ def gpu_function(kernel: Kernel, device: Any, shared_bytes: int = 0) -> Any:
 
 
 def is_built(kernel: Kernel, device: Any) -> bool:
-    """Whether a kernel can be launched on ``device`` without building it first."""
+    """Whether a kernel can be launched on ``device`` without being built first."""
     return kernel in _cpu if device.type == "cpu" else (_index(device), kernel) in _gpu
 
 
 def forget(kernels: Sequence[Kernel], device: Any) -> None:
-    """Kernels of a GPU that are built again before their next launch."""
+    """Make kernels of a GPU be built again before their next launch."""
     for kernel in kernels:
         for known in (_gpu, _allowed):
             known.pop((_index(device), kernel), None)
 
 
 def load_gpu_functions(kernels: Sequence[Kernel], device: Any, cubin: Cubin) -> int:
-    """Load machine code on a GPU; returns the driver's handle of it (a CUmodule)."""
+    """Load machine code on a GPU; returns the driver's handle (a CUmodule)."""
     with _on(device):
         module = _cupy().RawModule(path=str(cubin.path))
         for kernel in kernels:
@@ -138,10 +138,10 @@ def load_gpu_functions(kernels: Sequence[Kernel], device: Any, cubin: Cubin) -> 
 
 
 def carveout_percent(kernel: Kernel, device: Any) -> int:
-    """The part of a multiprocessor's largest shared memory that a kernel's blocks take, rounded up.
+    """Percentage of a multiprocessor's largest shared memory that a kernel's blocks take, rounded up.
 
-    The driver takes the next larger size that the GPU has (H100: 0, 8, 16, 32, 64, 100, 132, 164, 196 or 228
-    KiB), and what is left is L1 cache. Limits: more than there is -> 100
+    The driver uses the next larger size that the GPU has (H100: 0, 8, 16, 32, 64, 100, 132, 164, 196 or 228
+    KiB), and the rest is L1 cache. Limits: more than there is -> 100
     """
     import torch
 
@@ -157,7 +157,7 @@ def _load(kernels: Sequence[Kernel], device: Any) -> None:
 
 
 def _index(device: Any) -> int:
-    """Number of a GPU: cuda is the current one."""
+    """Index of a GPU: cuda is the current one."""
     import torch
 
     return int(torch.cuda.current_device() if device.index is None else device.index)
@@ -179,7 +179,7 @@ def _value(argument: Any) -> Any:
 
 @contextmanager
 def _on(device: Any) -> Iterator[Any]:
-    """The GPU of ``device`` is CuPy's current one; gives torch's current stream there."""
+    """Context in which the GPU of ``device`` is CuPy's current one; yields torch's current stream there."""
     import torch
 
     cuda = _cupy().cuda

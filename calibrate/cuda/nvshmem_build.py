@@ -1,7 +1,7 @@
-"""Kernels over NVSHMEM without a compiler and without a GPU: NVRTC, NVSHMEM's device library, and nvJitLink.
+"""Builds kernels with NVSHMEM, without a compiler or a GPU: NVRTC, NVSHMEM's device library, nvJitLink.
 
-The headers come with the wheels nvidia-nvshmem-cu13, nvidia-cuda-runtime and nvidia-cuda-cccl. A cubin that
-is loaded is told to NVSHMEM (nvshmemx_cumodule_init) before its kernels run: it holds NVSHMEM's state.
+The headers come with the wheels nvidia-nvshmem-cu13, nvidia-cuda-runtime and nvidia-cuda-cccl. A loaded
+cubin is registered with NVSHMEM (nvshmemx_cumodule_init) before its kernels run: it holds NVSHMEM's state.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _loaded: list[tuple[int, list[Kernel], Any]] = []
 
 @dataclass(frozen=True)
 class Wheels:
-    """What a build takes, from wherever each part lies.
+    """Files that a build needs, from any of several folders.
 
     host_library, device_library  of NVSHMEM: for the host, for kernels
     includes  folders of the headers of NVSHMEM, of the CUDA runtime and of CCCL
@@ -50,14 +50,14 @@ _PARTS = {
     "cu13/include/cuda_runtime.h": ("cu13/include", "nvidia-cuda-runtime"),
     "cu13/include/cccl/cuda/std/type_traits": ("cu13/include/cccl", "nvidia-cuda-cccl"),
 }
-"""Files that tell a part, the folder of headers that they stand for, and the wheel that brings it."""
+"""Files that identify a part, the folder of its headers, and the wheel that provides it."""
 
 
 def find_wheels(folders: Sequence[str] | None = None) -> Wheels:
-    """Where the parts are, each searched by itself: wheels may lie in several folders.
+    """Locate the parts, each by itself, as wheels may be in several folders.
 
-    folders  that may hold a folder ``nvidia`` (None: those that Python imports from)
-    Limits: a part is missing -> NoHardwareError, which names it
+    folders  that may contain a folder ``nvidia`` (None: the folders that Python imports from)
+    Limits: a missing part -> NoHardwareError that names it
     """
     found: dict[str, Path] = {}
     lacking = []
@@ -79,10 +79,10 @@ def find_wheels(folders: Sequence[str] | None = None) -> Wheels:
 
 
 def build(kernels: Sequence[Kernel], architecture: str) -> Cubin:
-    """Machine code of ``kernels``, all of one source, linked with NVSHMEM; from the cache or made.
+    """Machine code of ``kernels``, all of one source, linked with NVSHMEM; from the cache or built.
 
-    architecture  sm_80, sm_90, sm_100, ...: NVSHMEM's device library must have code for it
-    Raises NoHardwareError where a wheel is missing, PerfmodelError where compiler or linker refuse.
+    architecture  sm_80, sm_90, sm_100, ...: NVSHMEM's device library must support it
+    Raises NoHardwareError if a wheel is missing, PerfmodelError if compiler or linker fail.
     """
     wheels = find_wheels()
     compiled = compile_relocatable(kernels, architecture, wheels)
@@ -104,7 +104,7 @@ def compile_relocatable(kernels: Sequence[Kernel], architecture: str, wheels: Wh
 
 
 def load(kernels: Sequence[Kernel], device: Any) -> None:
-    """Build kernels for the GPU that is here, load them, and tell NVSHMEM, which has been started."""
+    """Build kernels for the present GPU, load them, and register them with NVSHMEM, which must be running."""
     import torch
 
     missing = [kernel for kernel in kernels if not launch.is_built(kernel, device)]
@@ -123,7 +123,7 @@ def load(kernels: Sequence[Kernel], device: Any) -> None:
 
 
 def unload() -> None:
-    """Before NVSHMEM is left: it forgets the kernels, and they are not launched again."""
+    """Unregister the kernels before NVSHMEM ends; they are not launched again."""
     for module, kernels, device in _loaded:
         host_library().nvshmemx_cumodule_finalize(ctypes.c_void_p(module))
         launch.forget(kernels, device)

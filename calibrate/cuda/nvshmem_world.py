@@ -1,7 +1,7 @@
-"""NVSHMEM as a world of PEs: started through torch's TCPStore without MPI, on one or several nodes, and left.
+"""NVSHMEM as a world of PEs: started through torch's TCPStore without MPI, on one or several nodes.
 
-Rank 0 makes the 128 bytes of NVSHMEM's unique id and puts them into the store, which every rank can reach.
-The store also carries what the ranks agree on. The calls of the host library are named as in NVSHMEM 3.4.5.
+Rank 0 creates the 128 bytes of NVSHMEM's unique id and puts them into the store, which every rank can reach.
+Agreements of ranks go through the store too. The host library's functions are those of NVSHMEM 3.4.5.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from calibrate.cuda.symmetric_worlds import WAIT_S, Region, digest_of, require_e
 from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError, RankLostError
 
 _WITH_UNIQUE_ID = 8
-_BOOTSTRAPPED = 1  # nvshmemx_init_status: ranks know each other, and no GPU was found
+_BOOTSTRAPPED = 1  # nvshmemx_init_status: ranks know each other, without a GPU
 _PROBE_BYTES = 256
 
 
@@ -45,15 +45,15 @@ class _Attributes(ctypes.Structure):
 
 
 def _version(kind: type[ctypes.Structure]) -> int:
-    """How NVSHMEM marks the first version of a structure."""
+    """Version field of a structure in its first version."""
     return (1 << 16) + ctypes.sizeof(kind)
 
 
 def start(store: Any, rank: int, ranks: int) -> int:
-    """Start NVSHMEM on this rank; returns its status: above 1 where it has a GPU. All ranks call it.
+    """Start NVSHMEM on this rank; returns its status, above 1 if it has a GPU. All ranks call it.
 
-    store  of torch.distributed (TCPStore, or a PrefixStore of one), which all ranks see
-    Limits: NVSHMEM refuses, or numbers the ranks in another way -> PerfmodelError
+    store  of torch.distributed (TCPStore, or a PrefixStore of it), shared by all ranks
+    Limits: NVSHMEM fails, or numbers the ranks differently -> PerfmodelError
     """
     library = nvshmem_build.host_library()
     unique = _UniqueId(version=_version(_UniqueId))
@@ -76,9 +76,9 @@ def start(store: Any, rank: int, ranks: int) -> int:
 
 
 class NvshmemWorld:
-    """One PE a GPU, over the nodes that NVSHMEM reaches. Several PEs on a GPU work too, as a check.
+    """One PE per GPU, over the nodes that NVSHMEM reaches. Several PEs per GPU work too, as a check.
 
-    store   of torch.distributed, which all ranks see, with no other keys (a PrefixStore of its own)
+    store   of torch.distributed, shared by all ranks, without other keys (a PrefixStore of its own)
     device  torch.device of this rank's GPU
     Limits: no GPU -> NoHardwareError
     """
@@ -93,7 +93,7 @@ class NvshmemWorld:
         self._broken = False
         self._held: list[int] = []
         torch.cuda.set_device(device)
-        torch.cuda.current_stream(device).synchronize()  # NVSHMEM starts in the context that exists
+        torch.cuda.current_stream(device).synchronize()  # NVSHMEM starts in the existing context
         if start(store, rank, ranks) <= _BOOTSTRAPPED:
             raise NoHardwareError("NVSHMEM found no GPU.", "see whether nvidia-smi lists one.")
         self._library = nvshmem_build.host_library()
@@ -108,32 +108,32 @@ class NvshmemWorld:
         at = self._malloc(count)
         memory = _tensor(at, count, self.device).zero_()
         torch.cuda.synchronize(self.device)
-        self.agree("a region is zero")  # before anybody puts into it
+        self.agree("a region is zero")  # before any PE puts into it
         return Region(memory, tuple(self._bases(at)))
 
     def agree(self, what: str) -> None:
-        """Through the store; as in calibrate.cuda.symmetric_worlds."""
+        """Agreement through the store, as in calibrate.cuda.symmetric_worlds."""
         self._agreed += 1
         self._store.set(f"{self._agreed}/{self.rank}", str(digest_of(what)))
         heard = [int(self._heard(f"{self._agreed}/{peer}", peer)) for peer in range(self.ranks)]
         require_equal(heard, self.rank)
 
     def lost(self) -> list[int]:
-        """Unknown: NVSHMEM says nothing of other PEs."""
+        """Unknown, hence empty: NVSHMEM does not report on other PEs."""
         return []
 
     def give_up(self) -> None:
-        """NVSHMEM is not left in order: its own end waits for all PEs."""
+        """End without NVSHMEM's own shutdown, which would wait for all PEs."""
         self._broken = True
 
     def close(self) -> None:
-        """All ranks leave together. Where one is lost, nobody waits: memory goes with the process."""
+        """All ranks leave together. If a rank is lost, no rank waits: memory is freed with the process."""
         if self._broken:
             return
         import torch
 
         torch.cuda.synchronize(self.device)
-        self.agree("leave")  # raises where a rank is missing: NVSHMEM's own barrier would wait for ever
+        self.agree("leave")  # raises if a rank is missing; NVSHMEM's own barrier would hang
         self._broken = True
         for at in self._held:
             self._library.nvshmem_free(at)
@@ -151,7 +151,7 @@ class NvshmemWorld:
         return int(at)
 
     def _bases(self, at: int) -> list[int]:
-        """Where this process sees a region of each PE; 0: it does not."""
+        """Address of each PE's region in this process; 0: not mapped."""
         return [int(self._library.nvshmem_ptr(at, peer) or 0) for peer in range(self.ranks)]
 
     def _heard(self, key: str, peer: int) -> bytes:
@@ -167,7 +167,7 @@ class NvshmemWorld:
 
 
 def _tensor(address: int, count: int, device: Any) -> Any:
-    """GPU memory that NVSHMEM owns as uint8 [count] of torch, by way of CuPy."""
+    """GPU memory that NVSHMEM owns, as a torch tensor uint8 [count], through CuPy."""
     import cupy
     import torch
 

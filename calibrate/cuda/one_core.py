@@ -1,4 +1,4 @@
-"""Pooled look-ups by work lists, four ways side by side: ``kernels/one_core.cu``."""
+"""Pooled look-ups by work lists, in four ways: ``kernels/one_core.cu``."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ POOLINGS = ("sum", "mean")
 GPU_THREADS = 512
 CPU_THREADS = 64
 DESK_BYTES = 128
-"""Memory of a core that the kernel itself takes, at most."""
+"""Most memory of a core that the kernel itself uses."""
 
 CPU_CORE_BYTES = 227 * 1024
-"""Memory of a core that a CPU is said to have: that of a Hopper GPU."""
+"""Memory per core that a CPU is said to have: that of a Hopper GPU."""
 
 MOST_IDS = 2**31 - 1
 
@@ -40,7 +40,7 @@ _ITEM = np.dtype(
 
 
 def kernels() -> list[Kernel]:
-    """Every variant: rows of fp32 and fp16, ids of 4 and 8 bytes."""
+    """All variants: rows of fp32 and fp16, ids of 4 and 8 bytes."""
     return [_kernel(rows, ids) for rows in ROWS for ids in _ID_TYPES]
 
 
@@ -73,8 +73,8 @@ def shapes_of(tables: DeviceTables, pooling: float = 1.0) -> list[TableShape]:
 class OneCore:
     """Tables and a plan on their device, ready for look-ups of ``batch`` samples.
 
-    Limits: rows other than fp32 and fp16, a plan that does not look everything up exactly once, or needs more
-            memory than a core has -> BadInputError
+    Limits: rows other than fp32 and fp16, a plan that does not cover every look-up exactly once, or needs
+            more memory than a core has -> BadInputError
     """
 
     def __init__(self, tables: DeviceTables, plan: CorePlan, batch: int, pooling: str = "sum") -> None:
@@ -119,7 +119,7 @@ class OneCore:
 
         ids      [N] int32 or int64, N < 2^31
         offsets  [T B + 1] int64: the ids of bag t B + b begin at offsets[t B + b]; rising, 0 to N
-        out      where the bags go (None: a new tensor);  threads  of a block, a multiple of 32, at most 512
+        out      output tensor (None: a new one);  threads  of a block, a multiple of 32, at most 512
         check    wait, and raise BadInputError for ids out of range, which add nothing; False: they are in
                  ``faults`` (number, position of the first)
         Limits: an empty bag -> 0;  mean -> over all ids of the bag

@@ -1,13 +1,13 @@
-"""Who looks up what, and how, on a chip of many cores: lists of items for ``kernels/one_core.cu``. Pure.
+"""Assignment of look-ups to a chip's cores: lists of items for ``kernels/one_core.cu``. Pure computation.
 
-Ways to look a table up on one core (an SM of a GPU):
+Ways to look up a table on one core (an SM of a GPU):
 
     GM     rows are gathered from global memory
     L1     the table is copied into the core's memory once, and gathered there
     GM-UB  the table streams past bags that stay in the core's memory
-    L1-UB  the same, with the first rows of the table kept in the core's memory
+    L1-UB  as GM-UB, with the first rows of the table kept in the core's memory
 
-A core's memory lasts as long as a launch, and its items follow each other: each may take all of it.
+A core's memory is kept for a launch, and its items run one after the other: each may use all of it.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ SUM_BYTES = 4
 ID_BYTES = 4
 MOST_STREAMED_ROWS = 2**30
 CHUNK_SHARE = 8
-"""One of so many parts of a core's memory is one of the two chunks of a table that streams."""
+"""Each of the two chunks of a streamed table is one of so many parts of a core's memory."""
 
 _STEP = 1.1
 _FINEST = 8
-"""Parts of tables are cut down to one of so many parts of the mean load of a core."""
+"""The finest parts of tables are one of so many parts of a core's mean load."""
 
 _ROUNDS = 1000
 
 
 @dataclass(frozen=True)
 class TableShape:
-    """A table: E rows of D columns of so many bytes an element, and its mean number of ids of a bag."""
+    """A table: E rows of D columns with so many bytes per element, and its mean number of ids per bag."""
 
     rows: int
     dim: int
@@ -54,7 +54,7 @@ class Item:
     first_bag, bags        samples
     first_column, columns  of the table
     resident_rows          rows that stay in the core's memory;  chunk_rows  of one of the two chunks
-    pass_bags, id_room     bags, and ids, that a table streams past at once, at most
+    pass_bags, id_room     most bags, and ids, per pass of a streamed table
     """
 
     table: int
@@ -70,11 +70,11 @@ class Item:
 
     @property
     def passes(self) -> int:
-        """Times that the table streams past, where ids have room. Limits: a way without streaming -> 0"""
+        """Times that the table streams past, if the ids fit. Limits: a way without streaming -> 0"""
         return ceil(self.bags / self.pass_bags) if self.pass_bags else 0
 
     def shared_bytes(self, element_bytes: int) -> int:
-        """Memory of the core that it takes [bytes]. Limits: GM -> 0"""
+        """Memory of the core that the item uses [bytes]. Limits: GM -> 0"""
         if self.way == "GM":
             return 0
         row, bag = _pitches(self.columns, element_bytes)
@@ -84,10 +84,10 @@ class Item:
 
 
 Cost = Callable[[TableShape, Item], float]
-"""Seconds of an item on one core."""
+"""Returns the seconds of an item on one core."""
 
 Whole = Callable[[TableShape, Item], bool]
-"""Whether L1-UB keeps the whole table for an item, beside as many bags per pass as have room then."""
+"""Returns whether L1-UB keeps the whole table for an item, with as many bags per pass as then fit."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class CorePlan:
     cores: tuple[tuple[Item, ...], ...]
 
     def shared_bytes(self, shapes: Sequence[TableShape]) -> int:
-        """Memory that a core needs [bytes]: that of the largest item."""
+        """Memory that a core needs [bytes], for its largest item."""
         every = (
             item.shared_bytes(shapes[item.table].element_bytes) for items in self.cores for item in items
         )
@@ -109,13 +109,13 @@ class CorePlan:
 
 
 def fitted(shape: TableShape, item: Item, capacity: int, whole: Whole | None = None) -> Item:
-    """``item`` with the parts that its way gives to a core's memory of ``capacity`` bytes.
+    """``item`` fitted to a core's memory of ``capacity`` bytes: resident rows, chunks, bags and ids.
 
-    The ids of all bags of a pass have room where bags are as long as the mean. A table that streams does so
-    as rarely as it can, past equal numbers of bags; what those leave free keeps first rows in L1-UB, or all
-    of them where ``whole`` says so (None: nowhere).
-    Source: with h resident rows and P bags per pass, b bags move h + b (m - h) / P rows: where the table does
-            not fit, room for bags always saves more than room for rows, so rows get what is left over
+    The ids of all bags of a pass fit if bags have the mean length. A streamed table makes as few passes as
+    possible, with equal numbers of bags; L1-UB keeps first rows in the remaining memory, or all rows if
+    ``whole`` returns True (None: never).
+    Source: with h resident rows and P bags per pass, b bags move h + b (m - h) / P rows: if the table does
+            not fit, memory for bags always saves more than memory for rows, so rows get the remainder
     Limits: capacity below the smallest need, or below the table for L1 -> BadInputError; all rows fit ->
             L1-UB keeps the whole table and streams nothing
     """
@@ -154,7 +154,7 @@ def symmetric(
     capacity: int,
     whole: Whole | None = None,
 ) -> CorePlan:
-    """Every core takes a slice of every table's batch; ``ways`` of the tables.
+    """Every core has a slice of every table's batch, in the given way of each table.
 
     batch  B, samples;  capacity  memory of one core [bytes];  whole  as in ``fitted``
     """
@@ -181,9 +181,9 @@ def asymmetric(
 ) -> CorePlan:
     """Cores own tables; large ones are cut into slices of the batch, or of columns, which are then resident.
 
-    Tables are cut until none of their parts takes longer than a target, each in its cheapest way; parts go in
-    falling order of time to the core with the least load (LPT); then parts of the busiest core are moved, or
-    swapped, while that shortens it. The best of several targets is taken. Deterministic.
+    Tables are cut until no part takes longer than a target, each in its cheapest way; parts are assigned in
+    decreasing order of time to the core with the least load (LPT); then parts of the busiest core are moved
+    or swapped while that shortens it. The best of several targets is returned. Deterministic.
     """
     _check(shapes, batch, cores)
 
@@ -208,7 +208,7 @@ def least_time_s(
     cost: Cost,
     whole: Whole | None = None,
 ) -> float:
-    """Time that no plan of these ways beats, where cutting a table never makes it cheaper in all [s]."""
+    """Lower bound on the time of plans of these ways, if cutting a table never reduces its total cost [s]."""
     return sum(_cheapest(shape, 0, batch, 1, capacity, cost, whole)[0] for shape in shapes) / cores
 
 
@@ -230,7 +230,7 @@ def check_covers(plan: CorePlan, shapes: Sequence[TableShape], batch: int) -> No
 
 
 def _tiles(parts: Sequence[tuple[int, int]], end: int) -> bool:
-    """Whether the parts, in some order, follow each other from 0 to ``end``, none of them empty."""
+    """Whether the parts, in some order, cover 0 to ``end`` without gaps, overlaps or empty parts."""
     at = 0
     for first, last in sorted(parts):
         if first != at or last <= first:
@@ -243,7 +243,7 @@ def _tiles(parts: Sequence[tuple[int, int]], end: int) -> bool:
 
 
 def _pitches(columns: int, element_bytes: int) -> tuple[int, int]:
-    """Bytes of a row, and of a bag's sums, in a core's memory."""
+    """(bytes of a row, bytes of a bag's sums) in a core's memory."""
     pieces = ceil(columns * element_bytes / PIECE_BYTES)
     return pieces * PIECE_BYTES, pieces * PIECE_BYTES // element_bytes * SUM_BYTES
 
@@ -268,7 +268,7 @@ def _checked(shape: TableShape, item: Item, capacity: int) -> Item:
 
 
 def _column_cuts(shape: TableShape, capacity: int) -> Iterator[tuple[str, int]]:
-    """Ways, and parts of so many columns: all of them, and the widest that is resident."""
+    """(way, columns per part): all columns, and the widest part that can be resident."""
     for way in WAYS:
         yield way, shape.dim
     per_piece = PIECE_BYTES // shape.element_bytes
@@ -280,7 +280,7 @@ def _column_cuts(shape: TableShape, capacity: int) -> Iterator[tuple[str, int]]:
 def _cheapest(
     shape: TableShape, table: int, batch: int, slices: int, capacity: int, cost: Cost, whole: Whole | None
 ) -> tuple[float, tuple[Item, ...]]:
-    """Time in all, and parts, of the cheapest way to look a table up in ``slices`` slices of its batch."""
+    """(total time, parts) of the cheapest way to look up a table in ``slices`` slices of its batch."""
     found: tuple[float, tuple[Item, ...]] = (inf, ())
     for way, columns in _column_cuts(shape, capacity):
         try:
@@ -303,7 +303,7 @@ def _ranges(batch: int, slices: int) -> list[tuple[int, int]]:
 
 
 def _targets(whole: Sequence[float], cores: int) -> Iterator[float]:
-    """Times that parts may take: from no cut at all to parts that are small beside the load of a core."""
+    """Targets for the time of parts: from no cut at all to parts that are small beside a core's load."""
     target = max(whole)
     yield target
     while (target := target / _STEP) > sum(whole) / cores / _FINEST:
@@ -313,7 +313,7 @@ def _targets(whole: Sequence[float], cores: int) -> Iterator[float]:
 def _cut(
     parts: Callable[[int, int], tuple[float, tuple[Item, ...]]], table: int, most: int, target: float
 ) -> tuple[Item, ...]:
-    """Parts of a table in the fewest slices whose mean time is within the target, or in the most slices."""
+    """Parts of a table in the fewest slices whose mean time is within the target, or in ``most`` slices."""
     low, high = 1, most
     while low < high:
         middle = (low + high) // 2
@@ -323,7 +323,7 @@ def _cut(
 
 
 def _spread(timed: list[tuple[float, Item]], cores: int) -> tuple[float, CorePlan]:
-    """Items on cores, the longest first, each where the load is least; then the busiest core is relieved."""
+    """Items assigned longest first, each to the least loaded core; then the busiest core is relieved."""
     order = sorted(timed, key=lambda one: (-one[0], one[1].table, one[1].first_bag, one[1].first_column))
     heap = [(0.0, core) for core in range(cores)]
     held: list[list[tuple[float, Item]]] = [[] for _ in range(cores)]
@@ -344,7 +344,7 @@ def _load(items: Sequence[tuple[float, Item]]) -> float:
 
 
 def _relieve(held: list[list[tuple[float, Item]]]) -> bool:
-    """Move one item of the busiest core to the idlest, or swap it for a shorter one; False: nothing helps."""
+    """Move one item of the busiest core to the idlest, or swap it for a shorter one; False: no gain."""
     loads = [_load(items) for items in held]
     busy, idle = loads.index(max(loads)), loads.index(min(loads))
     gap = loads[busy] - loads[idle]

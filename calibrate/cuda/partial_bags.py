@@ -1,4 +1,4 @@
-"""Partial bags of several ranks: their sum, and the packing of those that are not empty
+"""Partial bags of several ranks: their sum, and packing of non-empty bags
 (kernels/partial_bags.cu)."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TYPES = {"torch.float32": "float", "torch.float16": "pm::f16", "torch.bfloat16":
 
 _WIDE_BYTES = 16
 _PIECES = {_WIDE_BYTES: "pm::Words<16>", 4: "pm::u32", 2: "pm::u16"}
-"""What rows are packed in, by its bytes; the widest first."""
+"""Unit in which rows are packed, by its bytes; widest first."""
 
 _SIZES = {"float": 4, "pm::f16": 2, "pm::bf16": 2}
 _PACK_BAGS = Kernel(SOURCE, "pm::pack_bags")
@@ -31,11 +31,11 @@ _PLACE = Kernel(SOURCE, "pm::place_rows")
 def partial_sum(parts: Any, out: Any) -> Any:
     """Queue out = sum over sources of partial bags; returns ``out``.
 
-    parts  [G, bags, D] fp32, fp16 or bf16, each [bags, D] together, sources may lie apart
+    parts  [G, bags, D] fp32, fp16 or bf16, each [bags, D] contiguous, sources need not be
     out    [bags, D] in the type of the parts or fp32
-    Each sum is kept in fp32, adds sources in rising order and is rounded once. Accesses of 16 bytes where the
-    sources begin at multiples of 16 bytes, of one element elsewhere.
-    Allocates nothing and waits for nothing: it can be captured in a graph.
+    Each sum is computed in fp32, adds sources in rising order and is rounded once. Accesses have 16 bytes if
+    the sources are aligned to 16 bytes, else one element.
+    It neither allocates nor waits: it can be captured in a graph.
     Source: numpy specification in tests/oracles/kernels/partial_bags.py
     Limits: other types or shapes, more than one device, no source -> BadInputError
     """
@@ -59,9 +59,9 @@ def partial_sum(parts: Any, out: Any) -> Any:
 
 @dataclass(frozen=True)
 class Packed:
-    """Partial bags that are not empty, by destination, then bag.
+    """Non-empty partial bags, by destination, then bag.
 
-    rows   [n, D], then what was there before: n = sum of counts = offsets[G bags]
+    rows   [n, D], then old contents: n = sum of counts = offsets[G bags]
     bag_numbers  of each row among its destination's bags [n], int32;  counts  of destinations [G], int64
     offsets  packed rows before each bag [G bags + 1], int64
     """
@@ -73,9 +73,9 @@ class Packed:
 
 
 class Packer:
-    """Pack the partial bags [G, bags, D] of one shape repeatedly: run() allocates nothing and only queues.
+    """Packs partial bags [G, bags, D] of one shape repeatedly: run() only queues, without allocation.
 
-    run() waits for nothing and can be captured in a graph. Its results are overwritten by the next run().
+    run() does not wait and can be captured in a graph. Its results are overwritten by the next run().
     Limits: no destination, bag or column, 2^31 bags of one destination, an unknown type -> BadInputError
     """
 
@@ -125,14 +125,14 @@ class Packer:
 
 
 class SparseSum:
-    """Sum the packed partial bags of several sources repeatedly: run() allocates nothing, only queues.
+    """Sums packed partial bags of several sources repeatedly: run() only queues, without allocation.
 
-    sources  G;  bags, dim  of the sum [bags, D];  rows  the most packed rows that come together
-    dtype, out_dtype  torch types of the rows and of the sum: the same, or fp32
-    faults  rows whose bag is not there or came already from the same source, and rows that were announced
-            beyond ``rows``, since this was made: number, first row, int64 [2]
+    sources  G;  bags, dim  of the sum [bags, D];  rows  largest number of packed rows per call
+    dtype, out_dtype  torch types of the rows and of the sum: equal, or fp32
+    faults  rows with an invalid bag or a second row for a bag from one source, and rows announced beyond
+            ``rows``, since construction: number, first row, int64 [2]
 
-    run() waits for nothing and can be captured in a graph. Its result is overwritten by the next run().
+    run() does not wait and can be captured in a graph. Its result is overwritten by the next run().
     Limits: no source, bag or column, 65536 sources, 2^31 rows or bags, an unknown type -> BadInputError
     """
 
@@ -180,11 +180,11 @@ class SparseSum:
 
 
 def pack(lengths: Any, bags: Any) -> Packed:
-    """Partial bags that are not empty, by destination, then bag.
+    """Non-empty partial bags, by destination, then bag.
 
     lengths  ids of each partial bag [G, bags], int32, 0: empty;  bags  [G, bags, D] fp32, fp16 or bf16
     Source: numpy specification in tests/oracles/kernels/partial_bags.py
-    Limits: those of Packer, which serves repeated calls without allocating
+    Limits: those of Packer, which serves repeated calls without allocation
     """
     destinations, count, dim = bags.shape
     return Packer(destinations, count, dim, bags.dtype, bags.device).run(lengths, bags)
@@ -193,13 +193,13 @@ def pack(lengths: Any, bags: Any) -> Packed:
 def sparse_sum(
     rows: Any, bag_numbers: Any, counts: Any, bags: int, *, out_dtype: Any = None, check: bool = True
 ) -> Any:
-    """Sum [bags, D] of packed partial bags; bags that nobody sends are 0. Equals partial_sum bit for bit.
+    """Sum [bags, D] of packed partial bags; bags without a source are 0. Equals partial_sum bit for bit.
 
-    rows    [n, D] source by source;  bag_numbers  of each row [n], int32, each once a source
+    rows    [n, D] source by source;  bag_numbers  of each row [n], int32, each at most once per source
     counts  rows of each source [G], int64;  out_dtype  the type of the rows, or torch.float32
-    check   wait for the device; a bag that is not there or comes twice from a source -> BadInputError
+    check   wait for the device; an invalid bag, or a bag twice from a source -> BadInputError
     Source: numpy specification in tests/oracles/kernels/partial_bags.py
-    Limits: those of SparseSum, which serves repeated calls without allocating
+    Limits: those of SparseSum, which serves repeated calls without allocation
     """
     made = SparseSum(
         counts.numel(), bags, rows.shape[1], rows.shape[0], rows.dtype, rows.device, out_dtype=out_dtype
@@ -255,7 +255,7 @@ def _wide(first: Any, second: Any, *sizes: int) -> bool:
 
 
 def _lanes_log2(accesses: int) -> int:
-    """Lanes that share a row of so many accesses: the least power of 2 that holds it, at most a warp."""
+    """Log2 of the lanes that share a row of so many accesses: the least power of 2, at most a warp."""
     return min(5, (accesses - 1).bit_length())
 
 
@@ -265,5 +265,5 @@ def _grid(kernel: Kernel, device: Any, threads: int) -> int:
 
 @lru_cache
 def _most_blocks(kernel: Kernel, device: Any) -> int:
-    """Four turns of the blocks that run at once."""
+    """Largest grid: four times the blocks that run at once."""
     return 4 * blocks_at_once(kernel, device, THREADS)

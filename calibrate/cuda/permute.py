@@ -1,4 +1,4 @@
-"""What arrives from all ranks, by table: (source, table, sample) to (table, source, sample)."""
+"""Permutes received data by table: from (source, table, sample) to (table, source, sample)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SEGMENTS = Kernel(SOURCE, "pm::permute_segments")
 class Permuted:
     """Ids by table, then source, then sample.
 
-    ids      [n], the first sum(lengths) of them written;  weights  [n], or none
+    ids      [n], the first sum(lengths) of them written;  weights  [n], or None
     lengths  [T, sources, B], int32;  offsets  where the ids of each bag begin [T sources B + 1], int64
     """
 
@@ -33,11 +33,11 @@ class Permuted:
 
 
 class Permuter:
-    """Permute up to ``ids`` ids again and again: all memory is allocated here, run() queues only.
+    """Permutes up to ``ids`` ids repeatedly: all memory is allocated here, run() only queues.
 
-    sources, tables, batch  S, T, B;  id_type, weights  torch types of 2, 4 or 8 bytes; no weights: none
+    sources, tables, batch  S, T, B;  id_type, weights  torch types of 2, 4 or 8 bytes; weights may be None
 
-    run() waits for nothing and can be captured in a graph. Its results are overwritten by the next run().
+    run() does not wait and can be captured in a graph. Its results are overwritten by the next run().
     Limits: sources, tables or batch below 1, S T of 2^31 or more -> BadInputError
     """
 
@@ -74,7 +74,7 @@ class Permuter:
         )
 
     def run(self, ids: Any, lengths: Any, weights: Any = None) -> Permuted:
-        """Queue a permute of ids [n], lengths [S T B] (int32, any shape of so many) and weights [n]."""
+        """Queue a permutation of ids [n], lengths [S T B] (int32, any shape of that size) and weights [n]."""
         self._check(ids, lengths, weights)
         out, device, i32, i64 = self.permuted, self.device, ctypes.c_int32, ctypes.c_int64
         bags, segments = lengths.numel(), self.sources * self.tables
@@ -115,9 +115,9 @@ class Permuter:
 def permute(ids: Any, lengths: Any, sources: int, tables: int, weights: Any = None) -> Permuted:
     """Received ids and lengths, from the order source, table, sample to table, source, sample.
 
-    ids  [n];  lengths  [S T B], int32, not negative, their sum at most n;  weights  of each id [n], or none
+    ids  [n];  lengths  [S T B], int32, not negative, their sum at most n;  weights  of each id [n], or None
     Source: numpy specification in tests/oracles/kernels/bucketize.py; equals calibrate.passes.lookup.permute
-    Limits: those of Permuter, which serves repeated calls without allocating
+    Limits: those of Permuter, which serves repeated calls without allocation
     """
     weight_type = None if weights is None else weights.dtype
     batch = lengths.numel() // max(1, sources * tables)

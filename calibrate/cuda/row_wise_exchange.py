@@ -1,11 +1,11 @@
-"""The row-wise look-up over several PEs, one-sided: kernels/exchange.cu, on GPUs over NVSHMEM or on CPUs.
+"""The row-wise look-up over several PEs, one-sided: kernels/exchange.cu, on GPUs with NVSHMEM or on CPUs.
 
-Every PE (rank) holds an equal block of the rows of every table and has samples of its own. A call pushes each
-id to the PE that holds its row; that PE pools what it holds of each bag and writes the partial bag into the
-memory of the PE that asked, which adds up what arrives.
+Every PE (rank) holds an equal block of the rows of every table and has its own samples. A call pushes each
+id to the PE that holds its row; that PE pools its rows of each bag and writes the partial bag into the
+memory of the requesting PE, which adds up the partial bags.
 
-    three    the paper's stages, one launch each: ids out, pool into a stage, push it, add up
-    fused    pooling, pushing and adding up in one launch: parts of a few bags, each with a signal of its own
+    three    the paper's stages, one launch each: send ids, pool into a stage, push it, add up
+    fused    pooling, pushing and adding up in one launch: parts of a few bags, each with its own signal
 
 Source: arXiv 2512.05831 (three stages); fused: no collective, no barrier, see kernels/exchange.cu.
 """
@@ -31,10 +31,10 @@ POOL, PUSH, SUM = 1, 2, 4
 """Stages of ``pm::bags``."""
 
 PATIENCE_S = 10.0
-"""How long a rank waits for another one within a call."""
+"""How long a rank waits for another one within a call [s]."""
 
 CPU_PATIENCE_S = 20.0
-"""The CPU that stands in for a GPU gives a wait up after this (kernels/cpu.hpp)."""
+"""A simulated GPU on a CPU gives up a wait after this time [s] (kernels/cpu.hpp)."""
 
 _PATIENCE = f"give patience_s above 0 and below {CPU_PATIENCE_S:g} s."
 _REASON = 2**32
@@ -43,7 +43,7 @@ _REASON = 2**32
 def kernels(
     dtype: str, id_type: str, access: RowAccess, *, method: str = "fused", source: str = SOURCE
 ) -> dict[str, Kernel]:
-    """The kernels of an exchange, by what they do. access: how rows are read (``row_access``)."""
+    """The kernels of an exchange, by stage. access: how rows are read (``row_access``)."""
     row, number = ROW_TYPES[dtype], ID_TYPES[id_type]
     access = ASSUMED.access(access)
     sizes = f"{access.lanes}, {access.chunks}, {access.width}, {access.depth}"
@@ -51,7 +51,7 @@ def kernels(
     names["scan_counts"] = "scan_counts"
     stages = [POOL | PUSH | SUM] if method == "fused" else [POOL, PUSH, SUM]
     for stage in stages:
-        many = stage & POOL  # who only moves bags does not look at rows or ids
+        many = stage & POOL  # a kernel that only moves bags reads neither rows nor ids
         names[f"bags{stage}"] = (
             f"bags<{row}, {number}, {sizes}, {stage}>" if many else f"bags<float, int, 1, 1, 16, 4, {stage}>"
         )
@@ -59,26 +59,26 @@ def kernels(
 
 
 def row_access(dim: int, dtype: str, width: int) -> RowAccess:
-    """How rows of ``dim`` columns are read in accesses of ``width`` bytes; wider rows piece by piece."""
+    """How rows of ``dim`` columns are read with accesses of ``width`` bytes; wider rows in pieces."""
     return shape_of(dim * ELEMENT_BYTES[dtype], width, ELEMENT_BYTES[dtype])[0]
 
 
 class RowWiseExchange:
-    """Row-wise look-ups of one rank and all others of a world.
+    """Row-wise look-ups by one rank, with all others of a world.
 
     world      the ranks (calibrate.cuda.symmetric_worlds)
     held       this rank's rows of each table: torch tensors [rows, D], fp32, fp16 or bf16. Rank r holds the
-               rows r block .. (r + 1) block of a table of E rows, block = ceil(E / ranks); one that has none
-               of a table gives one row of anything
-    sizes      the same on all ranks
+               rows r block .. (r + 1) block of a table of E rows, block = ceil(E / ranks); a rank without
+               rows of a table passes any single row
+    sizes      equal on all ranks
     patience_s how long a call waits for another rank [s]; below 20 on CPUs
-    stage_all  bags go through a stage and a put even where memory of others is mapped
-    blocks     of the kernel that pools; none: as many as run at once
+    stage_all  whether bags always go through a stage and a put, even if other ranks' memory is mapped
+    blocks     of the kernel that pools; None: as many as run at once
 
-    Making one is a meeting of all ranks. Calls need none: see kernels/exchange.cu.
+    Construction synchronizes all ranks. Calls do not: see kernels/exchange.cu.
     Limits: sums only, no weights, one D; all ranks make the same calls with the same number of samples, on
             one stream. Symmetric memory: about ranks (4 T B D + id bytes ids_of_pair) bytes, and
-            4 ranks T B D more where bags go through a stage.
+            4 ranks T B D more if bags go through a stage.
     """
 
     def __init__(
@@ -115,11 +115,11 @@ class RowWiseExchange:
         """Bags of this rank's samples, fp32 [B, T, D]. Queued on the current stream; a collective call.
 
         ids      rows of their own table, in the order table, sample [n]
-        lengths  of each bag [T B], table by table, int32 or int64;  out  where to put the bags
-        check    wait for the device and raise what went wrong; else ``raise_faults`` later
+        lengths  of each bag [T B], table by table, int32 or int64;  out  output tensor
+        check    wait for the device and raise errors; else call ``raise_faults`` later
         Limits: more samples or ids than ``sizes`` allows, another type, lengths that do not add up to the ids
                 -> BadInputError; ids out of range (they add nothing) -> BadInputError with check; a rank that
-                does not come -> RankLostError with check
+                does not take part -> RankLostError with check
         """
         import torch
 
@@ -145,10 +145,10 @@ class RowWiseExchange:
         return out
 
     def raise_faults(self) -> None:
-        """Wait for the device; raise what went wrong in calls since the last time.
+        """Wait for the device; raise errors of calls since the last time.
 
-        Raises RankLostError for a rank that did not come (the exchange is of no use then), BadInputError for
-        ids out of range, for more ids for one rank than its landing zone takes, and for unequal batches.
+        Raises RankLostError for a rank that did not take part (the exchange is then unusable), BadInputError
+        for ids out of range, for more ids for one rank than its landing zone holds, and for unequal batches.
         """
         memory, world = self._memory, self._world
         status = memory.status.tolist()
@@ -174,7 +174,7 @@ class RowWiseExchange:
             )
 
     def close(self) -> None:
-        """Forget the memory; the world gives it back."""
+        """Release the memory, which the world frees."""
         self._broken = "is closed"
 
     def _lost(self, reason: int, number: int) -> None:
@@ -195,7 +195,7 @@ class RowWiseExchange:
         raise RankLostError(f"rank {rank}", f"does not answer: no {what} of it for {late_s}")
 
     def _push(self, ids: Any, batch: int) -> None:
-        """Ids to their owners."""
+        """Send ids to their owners."""
         memory, sizes, ranks = self._memory, self._sizes, self._world.ranks
         tile = self._launches.tile
         tiles = -(-len(sizes.rows) * batch // tile)
@@ -217,7 +217,7 @@ class RowWiseExchange:
         return [kernel for does, kernel in self._kernels.items() if does.startswith("bags")]
 
     def _batch(self, ids: Any, lengths: Any) -> int:
-        """Samples of a call."""
+        """Number of samples of a call."""
         sizes, device = self._sizes, self._world.device
         tables = len(sizes.rows)
         batch, rest = divmod(int(lengths.numel()), tables)
@@ -240,7 +240,7 @@ class RowWiseExchange:
         return batch
 
     def _out(self, out: Any, batch: int) -> Any:
-        """Where the bags go."""
+        """The output tensor."""
         import torch
 
         shape = (batch, len(self._sizes.rows), self._sizes.dim)
@@ -256,7 +256,7 @@ class RowWiseExchange:
 
 
 def _build(kernels: Sequence[Kernel], world: SymmetricWorld) -> None:
-    """Build what is not built yet, together."""
+    """Build missing kernels together."""
     if world.nvshmem:
         from calibrate.cuda.nvshmem_build import load
 
@@ -266,7 +266,7 @@ def _build(kernels: Sequence[Kernel], world: SymmetricWorld) -> None:
 
 
 def _tables(held: Sequence[Any], sizes: Sizes, world: SymmetricWorld) -> DeviceTables:
-    """The rows of this rank. Limits: another number of tables, rows or columns than said -> BadInputError"""
+    """The rows of this rank. Limits: other numbers of tables, rows or columns than stated -> BadInputError"""
     tables = make_tables(held)
     blocks = block_rows(sizes.rows, world.ranks)
     wanted = [
@@ -284,6 +284,6 @@ def _tables(held: Sequence[Any], sizes: Sizes, world: SymmetricWorld) -> DeviceT
 
 
 def _width(tables: DeviceTables) -> int:
-    """Bytes of the widest access that rows of all tables can be read in."""
+    """Bytes of the widest access with which rows of all tables can be read."""
     row = tables.dims[0] * ELEMENT_BYTES[tables.dtype]
     return access_width(row, *(rows.data_ptr() for rows in tables.rows), *tables.row_bytes)

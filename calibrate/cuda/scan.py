@@ -1,4 +1,4 @@
-"""Exclusive sums over a device in one launch (kernels/scan.cuh): sizes, state, and offsets of lengths."""
+"""Exclusive prefix sums on a device in one launch (kernels/scan.cuh): sizes, state, offsets of lengths."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def state_words(count: int) -> int:
 
 
 def new_state(count: int, device: Any) -> Any:
-    """State of scans of ``count`` values: zeros, and zeros again after each call."""
+    """State for scans of ``count`` values: zeros, which each call restores."""
     import torch
 
     return torch.zeros(state_words(count), dtype=torch.int64, device=device)

@@ -1,4 +1,4 @@
-"""How tables are split over ranks: row parts, column parts, and the buckets that their ids go to."""
+"""How tables are split over ranks: row parts, column parts, and the buckets of their ids."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _PLACE = np.dtype([("shift", np.int64), ("bucket", np.int32), ("part", np.int32)
 
 @dataclass(frozen=True)
 class Shard:
-    """One part of one table on one rank; its ids are one bucket.
+    """One part of one table on one rank; its ids form one bucket.
 
-    first_row  where the shard's first row lies in the tensor that its rank looks up in; 0: its own tensor
-    column_part  tells shards of equal rows apart: each gets the ids of those rows
+    first_row  index of the shard's first row in the tensor that its rank looks up in; 0: its own tensor
+    column_part  distinguishes shards with equal rows: each receives the ids of those rows
     """
 
     rank: int
@@ -36,7 +36,7 @@ class Shard:
 
     @property
     def order(self) -> tuple[int, int, int, int]:
-        """Where its bucket stands among all buckets."""
+        """Sort key of its bucket among all buckets."""
         return self.rank, self.table, self.row_part, self.column_part
 
 
@@ -55,7 +55,7 @@ class Split:
 
     @cached_property
     def parts(self) -> tuple[int, ...]:
-        """Row parts of each table: those that hold its rows, and further ones that ``shards`` name, empty."""
+        """Row parts of each table: those that hold its rows, and empty parts that ``shards`` name."""
         parts = [-(-rows // block) for rows, block in zip(self.rows, self.blocks, strict=True)]
         for shard in self.shards:
             parts[shard.table] = max(parts[shard.table], shard.row_part + 1)
@@ -63,16 +63,16 @@ class Split:
 
     @property
     def copies(self) -> int:
-        """The most buckets that one id goes to."""
+        """Largest number of buckets for one id."""
         return int(np.diff(self._places()[0]).max())
 
     def rank_buckets(self) -> list[int]:
-        """Where the buckets of each rank begin, and their number."""
+        """Index of the first bucket of each rank, and the number of buckets."""
         of_rank = [shard.rank for shard in self.shards]
         return [int(at) for at in np.searchsorted(of_rank, range(self.ranks + 1))]
 
     def _places(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Where the places of each row part begin, and each ``pm::Place``, table by table, part by part."""
+        """(first place of each row part, ``pm::Place`` of each), table by table, part by part."""
         first = np.concatenate([[0], np.cumsum(self.parts)])
         part = np.array([first[shard.table] + shard.row_part for shard in self.shards])
         places = np.zeros(len(part), _PLACE)
@@ -109,9 +109,9 @@ class Split:
 def make_split(rows: Sequence[int], blocks: Sequence[int], ranks: int, shards: Sequence[Shard]) -> Split:
     """Tables of ``rows`` rows, in row parts of ``blocks`` rows, on ``ranks`` ranks, as ``shards`` says.
 
-    A table of one part is table-wise or column-wise; several parts are row-wise; with several column parts of
-    each it is split both ways (3D: table, rows, columns).
-    Limits: no table, rows, blocks or ranks below 1; a shard of a table, part or rank that is not there; two
+    A table of one part is table-wise or column-wise; several parts are row-wise; with several column parts
+    each, it is split both ways (3D: table, rows, columns).
+    Limits: no table, rows, blocks or ranks below 1; a shard of a missing table, part or rank; two
             equal shards; a row part on no rank; 2^31 row parts -> BadInputError
     """
     split = Split(tuple(rows), tuple(blocks), ranks, tuple(sorted(shards, key=lambda shard: shard.order)))
@@ -140,12 +140,12 @@ def _problems(split: Split) -> Iterator[str]:
 
 
 def row_wise(rows: Sequence[int], ranks: int, *, block: int | None = None) -> Split:
-    """Every table over every rank: row r of a table is at rank r // block, in one tensor of all parts.
+    """Every table over every rank: row r of a table is on rank r // block, in one tensor of all parts.
 
-    block  rows of one part, the same for all tables: the part of table t begins at row t block of that tensor
+    block  rows of one part, equal for all tables: the part of table t begins at row t block of that tensor
            (calibrate.passes.lookup). None: each table has its own, the least that ``ranks`` parts hold, and
-           parts follow each other.
-    Every rank has one bucket a table, of a table of few rows some of them empty.
+           parts are contiguous.
+    Every rank has one bucket per table; for tables with few rows some are empty.
     Limits: a table of more than ranks block rows -> BadInputError
     """
     blocks = [block] * len(rows) if block else [-(-count // ranks) for count in rows]

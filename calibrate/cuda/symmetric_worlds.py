@@ -1,8 +1,8 @@
-"""Symmetric memory for the one-sided kernels: who takes part, and regions laid out alike on all of them.
+"""Symmetric memory for one-sided kernels: the ranks that take part, and regions with equal layout on all.
 
 A world is a set of PEs. ``SharedWorld``: processes of one node on CPUs, over shared memory. ``NvshmemWorld``
-(``calibrate.cuda.nvshmem_world``): GPUs of one or several nodes. Every PE allocates the same regions in the
-same order.
+(``calibrate.cuda.nvshmem_world``): GPUs of one or several nodes. Every PE allocates equal regions in equal
+order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from calibrate.providers.heap import ATTACH_S, ZONE_BYTES, SymmetricHeap, remove
 from perfmodel.errors import BadInputError, RankLostError
 
 ALIGN_BYTES = 256
-"""Regions, and what lies in them, begin at multiples of this."""
+"""Alignment of regions, and of their contents."""
 
 WAIT_S = 60.0
 
@@ -28,8 +28,8 @@ WAIT_S = 60.0
 class Region:
     """One piece of symmetric memory.
 
-    memory      of this PE: uint8 [bytes], zero at first
-    bases       address of each PE's region as this process sees it; 0: only a put reaches it
+    memory      of this PE: uint8 [bytes], initially zero
+    bases       address of each PE's region in this process; 0: only reachable by puts
     """
 
     memory: Any
@@ -49,29 +49,29 @@ class SymmetricWorld(Protocol):
     ranks: int
     device: Any
     nvshmem: bool
-    all_mapped: bool  # every PE sees the memory of every other
+    all_mapped: bool  # whether every PE maps the memory of every other
 
     def allocate(self, count: int) -> Region:
-        """``count`` bytes on every PE; all PEs call it, in the same order."""
+        """Allocate ``count`` bytes on every PE; all PEs call it, in the same order."""
 
     def agree(self, what: str) -> None:
         """Wait for all PEs.
 
-        Raises BadInputError where one means something else than ``what``, RankLostError where one is missing.
+        Raises BadInputError if a PE agrees on something else than ``what``, RankLostError if one is missing.
         """
 
     def lost(self) -> list[int]:
         """PEs that are known to have died or left."""
 
     def give_up(self) -> None:
-        """A PE is lost: ``close`` waits for nobody."""
+        """Mark a PE as lost: ``close`` then waits for none."""
 
     def close(self) -> None:
-        """Give the memory back. After a PE was lost, without waiting for it."""
+        """Free the memory; after a PE was lost, without waiting for it."""
 
 
 def require_equal(digests: Sequence[int], rank: int) -> None:
-    """BadInputError where some rank means something else than this one."""
+    """Raise BadInputError if some rank's digest differs from this rank's."""
     others = [peer for peer, digest in enumerate(digests) if digest != digests[rank]]
     if others:
         raise BadInputError(
@@ -81,15 +81,15 @@ def require_equal(digests: Sequence[int], rank: int) -> None:
 
 
 def digest_of(what: str) -> int:
-    """A number that stands for a text. Limits: never 0."""
+    """A number for a text. Limits: never 0."""
     return zlib.crc32(what.encode()) + 1
 
 
 class SharedWorld:
-    """Processes of one node over calibrate.providers.heap: each maps the memory of all others.
+    """Processes of one node with calibrate.providers.heap: each maps the memory of all others.
 
-    run    a word that all processes of the world share and no other world has
-    Limits: regions of 1 GiB in all; x86-64 and Linux, as the heap; a process that does not come within
+    run    a word shared by all processes of this world and no other
+    Limits: regions of 1 GiB in all; x86-64 and Linux, as for the heap; a process that does not join within
             ``attach_s`` -> NoHardwareError
     """
 
@@ -106,7 +106,7 @@ class SharedWorld:
         self._agreed = 0
 
     def allocate(self, count: int) -> Region:
-        """Limits: more than is left of 1 GiB -> BadInputError"""
+        """Limits: more than the rest of 1 GiB -> BadInputError"""
         import torch
 
         begin, self._used = self._used, self._used + -(-count // ALIGN_BYTES) * ALIGN_BYTES
@@ -119,8 +119,8 @@ class SharedWorld:
         return Region(torch.from_numpy(zones[self.rank]), tuple(zone.ctypes.data for zone in zones))
 
     def agree(self, what: str) -> None:
-        """Two numbers from each rank to each: which agreement it is, and what it says. They take turns in two
-        places: a rank is at most one agreement ahead of another."""
+        """Exchanges two numbers between all ranks: the index of the agreement, and its digest. Agreements
+        alternate between two slots: a rank is at most one agreement ahead of another."""
         self._agreed += 1
         word, digest = np.dtype(np.int64), digest_of(what)
         place = (self._agreed % 2) * self.ranks
@@ -139,14 +139,14 @@ class SharedWorld:
         require_equal(heard[:, 1].tolist(), self.rank)
 
     def lost(self) -> list[int]:
-        """Those whose memory nobody holds."""
+        """Ranks whose memory no process holds."""
         return [peer for peer in self._heap.others if self._heap.left(peer)]
 
     def give_up(self) -> None:
-        """Nobody waits here anyway."""
+        """Nothing to do: this world never waits."""
 
     def close(self) -> None:
-        """Nobody waits for anybody: what others still map stays theirs."""
+        """Free the memory without waiting; what others still map stays valid for them."""
         self._heap.close()
 
 

@@ -1,4 +1,4 @@
-"""The different ids of each bucket, and where each id is among them (kernels/unique.cu)."""
+"""Distinct ids of each bucket, and the index of each id among them (kernels/unique.cu)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _UNSIGNED = {4: "pm::u32", 8: "pm::u64"}
 
 @dataclass(frozen=True)
 class Unique:
-    """Different ids of K buckets, one bucket after the other, each in the order of first occurrence.
+    """Distinct ids of K buckets, bucket by bucket, each in order of first occurrence.
 
-    ids      [u], then what was there before: u = offsets[K];  offsets  where those of a bucket begin [K + 1]
+    ids      [u], then old contents: u = offsets[K];  offsets  where those of a bucket begin [K + 1]
     counts   of each bucket [K], int64
-    inverse  which of its bucket's ids each id is [n], int32 below 2^31 ids, else int64; -1: a fault
-             ids[offsets[bucket] + inverse[i]] is id i
+    inverse  index of each id among its bucket's distinct ids [n], int32 below 2^31 ids, else int64; -1: a
+             fault; ids[offsets[bucket] + inverse[i]] is id i
     """
 
     ids: Any
@@ -33,14 +33,14 @@ class Unique:
 
 
 class Uniquer:
-    """Find the different ids of up to ``ids`` ids in ``buckets`` buckets repeatedly: run() only queues.
+    """Determines the distinct ids of up to ``ids`` ids in ``buckets`` buckets repeatedly: run() only queues.
 
-    id_type  torch.int32 or torch.int64;  wide  whether positions take 8 bytes: None: from 2^31 ids on
-    faults   negative ids, and offsets beyond the ids, since this was made: number, first position, int64 [2]
+    id_type  torch.int32 or torch.int64;  wide  whether positions take 8 bytes; None: from 2^31 ids on
+    faults   negative ids, and offsets beyond the ids, since construction: number, first position, int64 [2]
 
     All memory is allocated here: for each id two slots of an id and a position, and two positions more (32
     bytes for int64 below 2^31 ids). Slots are written and read at random places, all else in order.
-    run() waits for nothing and can be captured in a graph. Its results are overwritten by the next run().
+    run() does not wait and can be captured in a graph. Its results are overwritten by the next run().
     Limits: another type, no bucket -> BadInputError
     """
 
@@ -80,7 +80,7 @@ class Uniquer:
         )
 
     def run(self, ids: Any, offsets: Any) -> Unique:
-        """Queue the search among ids [n] by bucket; offsets [K + 1] int64, in steps of any length."""
+        """Queue the search among ids [n] by bucket; offsets [K + 1] int64, with any differences."""
         self._check(ids, offsets)
         out = self.unique
         if not self.ids:
@@ -114,15 +114,15 @@ class Uniquer:
 
 
 def unique(ids: Any, offsets: Any, *, check: bool = True) -> Unique:
-    """The different ids of each bucket, in the order of first occurrence, and each id's place among them.
+    """The distinct ids of each bucket, in order of first occurrence, and each id's index among them.
 
-    ids      [n] by bucket, int32 or int64, not negative; those behind the last bucket are left alone
+    ids      [n] by bucket, int32 or int64, not negative; ids after the last bucket are ignored
     offsets  where each bucket begins [K + 1], int64, rising from 0, such as ``Buckets.bucket_offsets`` and
-             ``Buckets.rank_offsets``; the latter where the tables of a rank lie in one tensor: in several of
-             them the same id is another row
+             ``Buckets.rank_offsets``; the latter only if the tables of a rank are in one tensor, as otherwise
+             equal ids in several tables are different rows
     check    wait for the device; a negative id, offsets beyond the ids -> BadInputError. False: dropped.
     Source: numpy specification in tests/oracles/kernels/unique.py
-    Limits: those of Uniquer, which serves repeated calls without allocating
+    Limits: those of Uniquer, which serves repeated calls without allocation
     """
     made = Uniquer(offsets.numel() - 1, ids.numel(), ids.dtype, ids.device)
     found = made.run(ids, offsets)

@@ -1,4 +1,4 @@
-"""Readers of the logs that people already have."""
+"""Readers of existing logs."""
 
 from __future__ import annotations
 

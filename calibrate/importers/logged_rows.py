@@ -1,9 +1,9 @@
-"""What every reader of logs hands over, and the checks that each row must pass.
+"""Common output of all log readers, and the checks that each row must pass.
 
-A row is one timed size of one run. It becomes a sample only if its own numbers agree with each other:
-size/time must be the printed algorithm bandwidth, and the printed bus bandwidth must be that times the
-collective's bus factor at the number of ranks (nccl-tests doc/PERFORMANCE.md), both within the rounding
-of what was printed. Tables with a wrong label fail the second test.
+A row is one timed size of one run. It becomes a sample only if its numbers are consistent: size/time must
+equal the printed algorithm bandwidth, and the printed bus bandwidth must be that times the collective's
+bus factor at the number of ranks (nccl-tests doc/PERFORMANCE.md), both within the rounding of the
+printed numbers. Tables with a wrong label fail the second test.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ US_PER_S = 1e6
 GB = 1e9
 MAX_TEXT = 160
 CUT = "cut"
-"""In the reason of a line that ends early."""
+"""Part of the reason for a line that ends early."""
 
 OPERATIONS = {
     "all_reduce": "all_reduce",
@@ -38,19 +38,19 @@ OPERATIONS = {
     "reduction": "all_reduce",
     "fcollect": "all_gather",
 }
-"""Names that nccl-tests and NVSHMEM give, and ours."""
+"""Names in nccl-tests and NVSHMEM, with ours."""
 
 
 _SUMS = {
     **dict.fromkeys(("all_reduce", "reduce_scatter"), True),
     **dict.fromkeys(("all_gather", "all_to_all", "broadcast"), False),
 }
-"""Whether a collective reduces: logs name its operation. Bus factors alone do not tell an all-to-all from a
-reduce-scatter; nccl-tests names an operation for ``sendrecv`` too, which has none."""
+"""Whether a collective reduces, from the operation in a log. Bus factors alone do not distinguish an
+all-to-all from a reduce-scatter; nccl-tests prints an operation for ``sendrecv`` too, which has none."""
 
 
 class UnreadLine(NamedTuple):
-    """A line that looked like data and was not used, and why."""
+    """An unused line that looks like data, and why."""
 
     file: str
     line_no: int
@@ -59,12 +59,12 @@ class UnreadLine(NamedTuple):
 
     @property
     def place(self) -> str:
-        """``all_gather.log:12``; the file alone when the reason is about all of it."""
+        """Place in a log, ``all_gather.log:12``; only the file if the reason concerns all of it."""
         return f"{self.file}:{self.line_no}" if self.line_no else self.file
 
 
 class Printed(NamedTuple):
-    """A number as it was printed: its value and half a unit of its last digit."""
+    """A printed number: its value, and half a unit of its last digit."""
 
     value: float
     half_unit: float
@@ -72,21 +72,21 @@ class Printed(NamedTuple):
 
 @dataclass
 class LoggedRun:
-    """What one benchmark run says about itself before its rows."""
+    """Headers of one benchmark run, before its rows."""
 
     backend: str = "nccl"
-    operation: str = ""  # one of OPERATIONS' values; "" when the log does not say
-    operation_text: str = ""  # as the log names it
+    operation: str = ""  # one of OPERATIONS' values; "" if the log does not state it
+    operation_text: str = ""  # as in the log
     library_version: str = ""
     gpu: str = ""
     clock: str = ""
     variant: str = "default"
     hosts: dict[int, str] = field(default_factory=dict)  # rank -> host
     devices: list[tuple[str, str]] = field(default_factory=list)  # (host, bus id)
-    gpus: int = 0  # number of ranks; 0 when the log does not say
-    gpus_per_node: int = 0  # 0 when the log does not say or the nodes differ
-    min_size: int = 0  # NVSHMEM perftests: the smallest size that was asked for
-    boxed: bool = False  # NVSHMEM 2.x tables, whose size is that for one peer
+    gpus: int = 0  # number of ranks; 0 if the log does not state it
+    gpus_per_node: int = 0  # 0 if the log does not state it, or nodes differ
+    min_size: int = 0  # NVSHMEM perftests: the smallest size that was requested
+    boxed: bool = False  # NVSHMEM 2.x tables, where the size is for one peer
     trouble: str = ""  # why no row of this run can be used
     cut: bool = False  # the log ends before this run does
     note: str = ""
@@ -111,7 +111,7 @@ class LoggedRow:
     note: str = ""
 
     def refuse(self, reason: str) -> UnreadLine:
-        """This row as an unread line."""
+        """This row as an unread line, with the reason."""
         return UnreadLine(self.file, self.line_no, clip(self.text), reason)
 
 
@@ -125,7 +125,7 @@ class Reading:
 
     @property
     def cut(self) -> bool:
-        """Whether the file ends, or a line of it, before it should."""
+        """Whether the file, or a line in it, ends prematurely."""
         return any(row.run.cut for row in self.rows) or any(CUT in line.reason for line in self.unread)
 
 
@@ -134,11 +134,11 @@ _LABEL = re.compile(
     r"(?:\[[\w.,:-]{1,80}\]|[A-Za-z][\w.-]{0,80}:)"
     r"(?=\s*(?:#|\d+\s+\d+\s|mype:|size\(B\)|\||&&&&|NVSHMEM v|NCCL version)))\s?"
 )
-"""What launchers put before each line: ``[1,0]<stdout>:``, ``0:``, ``[0] ``, ``node-1: ``."""
+"""Labels that launchers print before each line: ``[1,0]<stdout>:``, ``0:``, ``[0] ``, ``node-1: ``."""
 
 
 def without_label(line: str) -> str:
-    """A line of a log without the rank or host that a launcher put before it."""
+    """A line of a log without a launcher's label of rank or host."""
     return _LABEL.sub("", line, count=1)
 
 
@@ -149,17 +149,17 @@ def clip(text: str) -> str:
 
 
 def gpu_name(text: str) -> str:
-    """``NVIDIA H200`` -> ``H200``; ``AMD Instinct MI355X`` -> ``MI355X``."""
+    """Short name of a GPU: ``NVIDIA H200`` -> ``H200``; ``AMD Instinct MI355X`` -> ``MI355X``."""
     return clip(text).removeprefix("NVIDIA ").removeprefix("AMD ").removeprefix("Instinct ")[:80]
 
 
 def library_of(gpu: str, backend: str) -> str:
-    """``rccl`` for a GPU of AMD, which NCCL cannot use; else ``backend``."""
+    """Library: ``rccl`` for a GPU of AMD, which NCCL cannot use; else ``backend``."""
     return "rccl" if clip(gpu).startswith("AMD ") else backend
 
 
 def operation_name(text: str) -> str:
-    """Our name for ``alltoall_perf``, ``fcollect_device``, ``all_gather`` …; "" for one that is unknown."""
+    """Our name for ``alltoall_perf``, ``fcollect_device``, ``all_gather`` …; "" for an unknown name."""
     name = text.strip().lower().rsplit("/", 1)[-1].replace("-", "_")
     for ending in ("_mpi", "_perf", "_device", "_on_stream", "_latency"):
         name = name.removesuffix(ending)
@@ -179,7 +179,7 @@ def parse_printed(text: str) -> Printed | None:
 
 
 def parse_bytes(text: str) -> int | None:
-    """A non-negative integer of a sane length; None otherwise."""
+    """A non-negative integer of plausible length; None otherwise."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
 
 
@@ -220,7 +220,7 @@ def _why_bandwidths_disagree(row: LoggedRow, time_s: float) -> str:
     if row.algbw is None:
         return ""
     expected = row.payload_bytes / time_s / GB
-    # the printed time is only known to half a unit: size/time lies between size/(t+h) and size/(t-h)
+    # the time is known to half a unit only: size/time lies between size/(t+h) and size/(t-h)
     slack = row.time_us.half_unit / row.time_us.value
     low, high = expected / (1.0 + slack), expected / max(1.0 - slack, 0.5)
     margin = 1.01 * row.algbw.half_unit + 1e-3 * expected
@@ -244,9 +244,9 @@ _MOST_RANKS = 4096
 
 
 def infer_gpus(operation: str, rows: Iterable[LoggedRow]) -> int:
-    """The only number of ranks that every printed busbw/algbw allows; 0 if none or several do.
+    """The only number of ranks consistent with every printed busbw/algbw; 0 if none or several are.
 
-    all_reduce 2(G-1)/G and (G-1)/G say G when the bandwidths have enough digits; broadcast never does.
+    all_reduce 2(G-1)/G and (G-1)/G determine G if bandwidths have enough digits; broadcast never does.
     """
     lowest, highest = 0.0, math.inf
     for row in rows:
@@ -256,7 +256,7 @@ def infer_gpus(operation: str, rows: Iterable[LoggedRow]) -> int:
         low = (row.busbw.value - row.busbw.half_unit) / (row.algbw.value + row.algbw.half_unit) / scale
         high = (row.busbw.value + row.busbw.half_unit) / (row.algbw.value - row.algbw.half_unit) / scale
         if not low < 1.0:
-            continue  # no number of ranks gives such a ratio: the row says nothing, and is refused later
+            continue  # no number of ranks gives such a ratio: the row is refused later
         lowest = max(lowest, 1.0 / (1.0 - low))
         highest = min(highest, 1.0 / (1.0 - high) if high < 1.0 else math.inf)
     if operation in ("broadcast", "sendrecv") or not highest < _MOST_RANKS:

@@ -1,6 +1,6 @@
 """Rows of several logs into one table of samples.
 
-Every row is checked, different stacks are never mixed, and what is left out is reported.
+Every row is checked, different stacks are never merged, and unused lines are reported.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from perfmodel.units import format_bytes, format_fraction
 if TYPE_CHECKING:
     import pandas as pd
 
-OK = "ok"  # the flag of a sample that nothing speaks against
+OK = "ok"  # flag of a sample without objections
 _FALL_WORTH_A_WARNING = 0.75
 _SAYS = re.compile(r"\bNCCL INFO\b|\bnThread \d")
 
 
 class Stack(NamedTuple):
-    """What must be equal for two runs to be parts of one calibration."""
+    """Properties that must be equal for two runs to form one calibration."""
 
     backend: str
     library_version: str
@@ -64,7 +64,7 @@ class ImportResult:
     samples: pd.DataFrame
     unread: list[UnreadLine]
     stack: list[Stack]
-    cut: list[str] = field(default_factory=list)  # files that end before what they tell does
+    cut: list[str] = field(default_factory=list)  # files that end prematurely
     warnings: list[str] = field(default_factory=list)
     said: str = field(default="", kw_only=True)
 
@@ -82,9 +82,9 @@ def import_logs(
 ) -> ImportResult:
     """Samples from nccl-tests text and JSON, NVSHMEM perftest text and CSV files in our format.
 
-    gpus, gpus_per_node, op, library_version   say what a log does not; if it says otherwise: an error
-    clock, stack                               keep only what was taken with this clock, or this stack
-    Raises BadInputError when nothing can be used, or when several stacks are in the logs and none is chosen.
+    gpus, gpus_per_node, op, library_version   values that a log does not state; a contradiction is an error
+    clock, stack                               keep only samples with this clock, or this stack
+    Raises BadInputError if nothing is usable, or the logs contain several stacks and none is chosen.
     """
     _check_options(paths, op, clock, gpus, gpus_per_node)
     given = LoggedRun(operation_text=op or "", gpus=gpus or 0, gpus_per_node=gpus_per_node or 0)
@@ -160,7 +160,7 @@ def _read_file(path: Path) -> Reading:
 
 
 def _log_name(path: Path) -> str:
-    """The file's name; ``pipe-63`` for ``/dev/fd/63``, which is what a shell makes of ``<(cat a.log)``."""
+    """The file's name; ``pipe-63`` for ``/dev/fd/63``, which a shell makes of ``<(cat a.log)``."""
     if path == STDIN:
         return "stdin"
     return f"pipe-{path.name}" if path.parent.name == "fd" else path.name
@@ -192,7 +192,7 @@ def _operation_in(file: str) -> str:
 
 
 def _settle(rows: Iterable[LoggedRow], given: LoggedRun) -> None:
-    """Fill in what the logs of one file leave open; what they say and the options contradict is an error."""
+    """Fill in what the logs of one file do not state; contradictions with the options are errors."""
     by_run: dict[int, list[LoggedRow]] = {}
     for row in rows:
         by_run.setdefault(id(row.run), []).append(row)
@@ -250,7 +250,7 @@ def _stack(run: LoggedRun) -> Stack:
 
 
 def _choose(stacks: list[Stack], wanted: str | None) -> Stack:
-    """The one stack that all samples have, or that ``wanted`` names by its words."""
+    """The single stack of all samples, or the stack that ``wanted`` selects by its words."""
     words = (wanted or "").lower().replace(":", " ").replace("·", " ").split()
     matching = _selected(stacks, words)
     listed = "\n".join(f"  {stack}" for stack in stacks)
@@ -264,13 +264,13 @@ def _choose(stacks: list[Stack], wanted: str | None) -> Stack:
 
 
 def _selected(stacks: list[Stack], words: Sequence[str]) -> list[Stack]:
-    """Stacks that have all the words; those that have them as whole words, if there are any."""
+    """Stacks that contain all the words; as whole words, if any stack does."""
     whole = [s for s in stacks if set(words) <= set(" ".join(s).lower().split())]
     return whole or [s for s in stacks if all(any(w in part.lower() for part in s) for w in words)]
 
 
 def _how_to(stacks: list[Stack]) -> str:
-    """The shortest words that select the first stack that any words select."""
+    """The shortest words that select the first selectable stack."""
     for stack in stacks:
         backend, version, gpu, clock = stack
         for parts in ((backend, version), (gpu,), (clock,), (backend, version, gpu), tuple(stack)):
@@ -281,7 +281,7 @@ def _how_to(stacks: list[Stack]) -> str:
 
 
 def reasons_of(unread: Iterable[UnreadLine], most: int = 5) -> list[str]:
-    """Why lines were not used, one line a reason, with how many lines have it."""
+    """Why lines were not used, one line per reason, with the number of such lines."""
     places: dict[str, list[str]] = {}
     for line in sorted(set(unread)):
         places.setdefault(line.reason, []).append(line.place)
@@ -337,7 +337,7 @@ def _frame(rows: list[LoggedRow], machine: str) -> tuple[pd.DataFrame, list[str]
 
 def _record(row: LoggedRow, machine: str) -> dict[str, object]:
     run = row.run
-    wrong = row.wrong != 0  # also for NaN
+    wrong = row.wrong != 0  # NaN too
     notes = [note for note in (row.note, run.note) if note]
     return {
         "source_id": Path(row.file).stem,
@@ -361,7 +361,7 @@ def _record(row: LoggedRow, machine: str) -> dict[str, object]:
 
 
 def _falling_times(frame: pd.DataFrame) -> list[str]:
-    """A warning for each curve whose median time falls clearly while the message grows."""
+    """A warning for each curve whose median time falls clearly as the message grows."""
     warnings = []
     good = frame[(frame["flag"] == OK) & ~frame["in_place"]]  # in-place rows are not fitted
     keys = ["collective", "variant", "gpus", "gpus_per_node", "datatype", "in_place"]

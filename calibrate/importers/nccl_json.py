@@ -5,8 +5,8 @@
      "results": [{"size": 1024, "count": 256, "type": "float", "redop": "none",
                   "out_of_place": {"time": 12.3, "alg_bw": …, "bus_bw": …, "nwrong": 0}, "in_place": {…}}]}
 
-``devices`` has one entry a *process*; a process drives nthreads × ngpus ranks. Times are microseconds.
-The file also holds the whole environment of the run: none of it is kept.
+``devices`` has one entry per *process*; a process drives nthreads × ngpus ranks. Times are microseconds.
+The file also contains the whole environment of the run, of which nothing is kept.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _document(document: Any, line_no: int, file: str, reading: Reading) -> None:
 
 
 def _int(value: Any, default: int = 0) -> int:
-    """A small non-negative whole number, also when it was written as a string."""
+    """A small non-negative integer, possibly written as a string."""
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         return default
     text = str(value).strip()

@@ -1,4 +1,4 @@
-"""Reads what nccl-tests prints (``all_gather_perf -b 8 -e 1G -f 2``): old and new layouts, several runs.
+"""Reads output of nccl-tests (``all_gather_perf -b 8 -e 1G -f 2``): old and new layouts, several runs.
 
     # nccl-tests version 2.18.3 nccl-headers=23003 nccl-library=23003      (new)
     # Collective test starting: alltoall_perf                              (new)
@@ -8,7 +8,7 @@
     #       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw …
          1048576        262144     float    none      -1    12.34   84.97   74.35       0    12.50   83.89 …
 
-The header names the columns, so a layout without ``root`` or with a time stamp reads the same way.
+The header names the columns, so a layout without ``root`` or with a time stamp is read in the same way.
 The first ``time`` is out of place, the second in place. Sizes: bytes of one rank's buffer.
 """
 
@@ -49,7 +49,7 @@ _UNTABLED = {
 
 
 def version_from_code(code: int) -> str:
-    """``23003`` -> 2.30.3; before NCCL 2.9 the code had one digit less (2804 -> 2.8.4)."""
+    """Version from a number: ``23003`` -> 2.30.3; before NCCL 2.9 it had one digit less (2804 -> 2.8.4)."""
     if code >= 10000:
         return f"{code // 10000}.{code % 10000 // 100}.{code % 100}"
     return f"{code // 1000}.{code % 1000 // 100}.{code % 100}"
@@ -57,11 +57,11 @@ def version_from_code(code: int) -> str:
 
 @dataclass
 class _State:
-    """Where the reader is inside a file."""
+    """Position of the reader in a file."""
 
     run: LoggedRun = field(default_factory=LoggedRun)
     columns: list[str] = field(default_factory=list)
-    seen: set[str] = field(default_factory=set)  # which headers this run has shown
+    seen: set[str] = field(default_factory=set)  # headers of this run so far
     groups: set[int] = field(default_factory=set)
     rank_lines: int = 0
     command: str = ""
@@ -94,7 +94,7 @@ def read_nccl_text(text: str, file: str) -> Reading:
 
 
 def _starts_new_run(kind: str, state: _State) -> _State:
-    """A header that repeats, or that follows rows, opens the next run of the same file."""
+    """The state for a line: a header that repeats, or follows rows, starts the next run of the file."""
     if kind in state.seen or "row" in state.seen:
         state = _State(command=state.command)
     state.seen.add(kind)
@@ -130,7 +130,7 @@ def _header(line: str, state: _State) -> _State:
 
 
 def _library(match: re.Match[str], run: LoggedRun) -> None:
-    """Which library it is and its version: rccl-tests are nccl-tests with lines of their own."""
+    """Set the library and its version: rccl-tests are nccl-tests with additional lines."""
     run.library_version = run.library_version or match.group(2) or ""
     if match.group(1) != "NCCL":
         run.backend = "rccl"
@@ -185,7 +185,7 @@ def _data_line(line: str, line_no: int, file: str, state: _State, reading: Readi
 
 
 def _looks_like_data(tokens: list[str]) -> bool:
-    """A size first and numbers after it, among them one with a decimal point or a NaN."""
+    """Whether a line has a size first and numbers after it, one of them with a decimal point or NaN."""
     if not tokens[0].lstrip("+-").isdigit() or len(tokens) < 4:
         return False
     numbers = [parse_printed(token) is not None or token.upper() == "N/A" for token in tokens]
@@ -193,7 +193,7 @@ def _looks_like_data(tokens: list[str]) -> bool:
 
 
 def _row(tokens: list[str], columns: list[str], start: int, run: LoggedRun) -> LoggedRow | str:
-    """One of the two halves of a line (``file`` and the like are filled in by the caller), or why not."""
+    """One of the two halves of a line (the caller fills in ``file`` etc.), or why it is unusable."""
     values = [parse_printed(token) for token in tokens[start : start + 3]]
     if len(values) < 3 or values[0] is None:
         return f"the time '{tokens[start]}' is not a number"
@@ -208,14 +208,14 @@ def _row(tokens: list[str], columns: list[str], start: int, run: LoggedRun) -> L
         if wrong is None:
             row.note = "result not checked"
         elif columns[start + 3] == "error":
-            row.note = ""  # old layout: the largest rounding error, not a count
+            row.note = ""  # old layout: the largest rounding error, no count
         else:
             row.wrong = wrong.value
     return row
 
 
 def _finish(run: LoggedRun) -> None:
-    """Ranks, nodes and collective from what the headers said."""
+    """Set ranks, nodes and collective from the headers."""
     run.operation = operation_name(run.operation_text)
     if not run.gpus:
         return

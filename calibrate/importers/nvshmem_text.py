@@ -1,4 +1,4 @@
-"""Reads what the NVSHMEM perftests print (``alltoall_latency``, ``fcollect_on_stream`` …), three layouts.
+"""Reads output of the NVSHMEM perftests (``alltoall_latency``, ``fcollect_on_stream`` …), three layouts.
 
     mype: 3 mype_node: 3 device name: NVIDIA H200 bus id: 78
     #alltoall_device
@@ -12,7 +12,7 @@
     &&&& PERF alltoall_device___32-bit-block___size__32___latency 4.120000 -us
 
 ``size(B)`` is the whole buffer of a rank in current versions, and the part for one peer in 2.x and some early
-3.x; the first row tells which, because the tests start at max(1, min_size/(G·w)) elements per peer.
+3.x; the first row shows which, because the tests start at max(1, min_size/(G·w)) elements per peer.
 Tests named ``*_device`` and ``device_*`` time inside a kernel, ``*_on_stream`` by events around each launch.
 """
 
@@ -46,10 +46,10 @@ _PER_PEER = ("all_to_all", "all_gather", "reduce_scatter")
 
 @dataclass
 class _State:
-    """Where the reader is inside a file."""
+    """Position of the reader in a file."""
 
     run: LoggedRun = field(default_factory=lambda: LoggedRun(backend="nvshmem"))
-    pes: dict[int, int] = field(default_factory=dict)  # PE -> its number on the node
+    pes: dict[int, int] = field(default_factory=dict)  # PE -> its index on the node
     job: str = ""
     box: list[str] = field(default_factory=list)  # cells of the last header row of a boxed table
     columns: list[str] = field(default_factory=list)
@@ -93,7 +93,7 @@ def _pe_line(match: re.Match[str], state: _State) -> None:
 
 
 def _header(line: str, state: _State) -> bool:
-    """Take in a line that is not data; True if it was one."""
+    """Process a line that is no data; True if it was a header."""
     if version := _VERSION.search(line):
         state.run.library_version = version.group(1)
         return True
@@ -120,7 +120,7 @@ def _header(line: str, state: _State) -> bool:
 
 
 def _data(line: str, state: _State) -> LoggedRow | str:
-    """The row of a data line, why it cannot be read, or "" for a line that is no data."""
+    """The row of a data line, why it is unreadable, or "" for other lines."""
     if machine := _MACHINE_ROW.match(line):
         job, sub, size, what, value, unit = machine.groups()
         if what != "latency" or unit != "us":
@@ -132,7 +132,7 @@ def _data(line: str, state: _State) -> LoggedRow | str:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if "us" not in state.columns[1] or len(cells) != 2:
             return "a table row that is not a size and a latency in us"
-        title = state.box[1].split("-") if state.box else []  # a log that was cut before it has none
+        title = state.box[1].split("-") if state.box else []  # a log cut before it has no title
         return _row(state, state.job, title, cells[0], cells[1], None, None, boxed=True)
     tokens = line.split()
     if len(tokens) < 3 or not tokens[0].lstrip("+-").isdigit():
@@ -192,7 +192,7 @@ def _row(
 
 
 def looks_like_nvshmem(text: str) -> bool:
-    """True for a log of an NVSHMEM perftest."""
+    """Whether a log is from an NVSHMEM perftest."""
     return (
         "latency(us)" in text
         or "&&&& PERF" in text
@@ -202,12 +202,12 @@ def looks_like_nvshmem(text: str) -> bool:
 
 
 def _finish(state: _State) -> None:
-    """Give every table of one process its ranks and nodes."""
+    """Set ranks and nodes for every table of one process."""
     gpus = len(state.pes)
     per_node = max(state.pes.values()) + 1 if state.pes else 0
     trouble = state.run.trouble
     if state.pes and gpus != max(state.pes) + 1:
-        gpus = per_node = 0  # the log of only some of the PEs
+        gpus = per_node = 0  # the log of some PEs only
     elif state.pes and gpus % per_node:
         trouble = trouble or "PEs are spread unevenly over the nodes"
     for run in state.tables.values():
@@ -217,7 +217,7 @@ def _finish(state: _State) -> None:
 
 
 def buffer_sizes(rows: list[LoggedRow]) -> None:
-    """Turn sizes for one peer into buffer sizes, in the tables whose first row shows that they are such."""
+    """Convert sizes per peer to buffer sizes, in tables whose first row shows that sizes are per peer."""
     for datatype in sorted({row.datatype for row in rows}):
         _buffer_sizes([row for row in rows if row.datatype == datatype])
 

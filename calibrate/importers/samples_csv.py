@@ -1,4 +1,4 @@
-"""Reads CSV files in our own format (docs/formats.md), one row a timed size, in bytes and seconds.
+"""Reads CSV files in our own format (docs/formats.md), one timed size per row, in bytes and seconds.
 
 The header row has at least ``collective, payload_bytes, gpus, time_s``; the other columns have defaults.
 """
@@ -25,7 +25,7 @@ from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.files import SEPARATORS
 
 REQUIRED = ("collective", "payload_bytes", "gpus", "time_s")
-_FEW = 50  # names that are looked at
+_FEW = 50  # names that are compared
 _SUFFIXES = (".csv", ".tsv")
 _RUN_COLUMNS = (
     "backend",
@@ -40,7 +40,7 @@ _RUN_COLUMNS = (
 
 
 def looks_like_csv(text: str) -> bool:
-    """True if the first line that is not blank is our header."""
+    """Whether the first line that is not blank is our header."""
     for line in text.splitlines():
         if line.strip():
             names = [name.strip() for name in line.split(",")]
@@ -49,9 +49,9 @@ def looks_like_csv(text: str) -> bool:
 
 
 def why_not_ours(text: str, suffix: str) -> str:
-    """Why a CSV file is not in our format, by its first line: ``no column time_s; it has size, gpus``.
+    """Why a CSV file is not in our format, from its first line: ``no column time_s; it has size, gpus``.
 
-    suffix   of the file's name: a ``.csv`` is CSV whatever is in it, others where a column of ours is named
+    suffix   of the file's name: ``.csv`` counts as CSV always, others only if they name one of our columns
     Limits: text that is no CSV -> ""
     """
     first = next((line for line in text.splitlines() if line.strip()), "")

@@ -1,6 +1,6 @@
-"""What on this machine would spoil a measurement: cores, clocks, neighbours, containers, GPUs.
+"""Conditions on this machine that spoil measurements: cores, clocks, neighbours, containers, GPUs.
 
-Each check reads a file or what ``calibrate.machine.identity`` has found; only the noise probe takes time
+Each check reads a file or a result of ``calibrate.machine.identity``; only the noise probe takes time
 (0.3 s).
 """
 
@@ -19,10 +19,10 @@ from calibrate.machine.node import ROOT, text_of
 PROBE_S = 0.3
 _GAP_S = 20e-6  # longer than a timer interrupt, shorter than a time slice
 _NOISY_SHARE = 0.02
-_BUSY_LOAD = 0.5  # running processes a core
-_LEAST_SHARED_BYTES = 256 * 2**20  # a rank: buffers of the transports and a symmetric heap
-_LEAST_MEMORY_BYTES = 2**30  # a rank
-_MOST_FOREIGN_BYTES = 2**30  # memory of a GPU that a driver alone does not take
+_BUSY_LOAD = 0.5  # running processes per core
+_LEAST_SHARED_BYTES = 256 * 2**20  # per rank: buffers of the transports and a symmetric heap
+_LEAST_MEMORY_BYTES = 2**30  # per rank
+_MOST_FOREIGN_BYTES = 2**30  # memory of a GPU that a driver alone does not use
 _BUSY_GPU = 0.05
 _POWER_CAP = 0x4
 _CLOCKS_SET = 0x2
@@ -31,7 +31,7 @@ _STEADY_GOVERNORS = ("performance", "userspace")
 
 @dataclass(frozen=True)
 class MachineDoubt:
-    """One thing to doubt: its name, what was found, and what helps."""
+    """One doubt: its name, the observation, and the remedy."""
 
     name: str
     text: str
@@ -40,9 +40,9 @@ class MachineDoubt:
 
 @dataclass(frozen=True)
 class Noise:
-    """What a spinning process saw of its cores.
+    """Pauses that a spinning process observed on its cores.
 
-    stolen_share  share of the time in which it did not run, on the worst core
+    stolen_share  share of the time during which it did not run, on the worst core
     longest_s     its longest pause [s]
     load          processes that run or wait, mean of the last minute
     """
@@ -55,11 +55,11 @@ class Noise:
 def examine(
     host: Host, ranks: int | None = None, noise: Noise | None = None, root: Path = ROOT
 ) -> list[MachineDoubt]:
-    """Everything that would spoil a calibration by ``ranks`` ranks on this node, the worst first.
+    """Everything that would spoil a calibration by ``ranks`` ranks on this node, worst first.
 
-    ranks  those that this node would run (default: one a GPU, else one a core)
-    noise  what the probe saw (default: it is run, 0.3 s)
-    Limits: nothing to say -> empty
+    ranks  ranks on this node (default: one per GPU, else one per core)
+    noise  result of the probe (default: it is run, 0.3 s)
+    Limits: no doubts -> empty
     """
     wanted = ranks or len(host.gpus) or host.cores
     seen = probe_noise() if noise is None else noise
@@ -90,9 +90,9 @@ def _ranks(host: Host, ranks: int) -> list[MachineDoubt]:
 
 
 def probe_noise(duration_s: float = PROBE_S, clock: Callable[[], float] = time.perf_counter) -> Noise:
-    """Spin on the cores that this process may use, ``duration_s`` in all, and add up the pauses.
+    """Spin on the cores that this process may use, for ``duration_s`` in all, and add up the pauses.
 
-    At most four cores, spread over all of them. The affinity is put back.
+    At most four cores, spread over all of them. The affinity is restored.
     """
     cpus = allowed_cpus()
     chosen = cpus[:: max(1, len(cpus) // 4)][:4]
@@ -183,7 +183,7 @@ def _memory(ranks: int, root: Path) -> list[MachineDoubt]:
 
 
 def gpu_findings(gpus: Sequence[LocalGpu]) -> list[MachineDoubt]:
-    """What is unusual about the GPUs. Limits: none, or nothing readable -> empty"""
+    """Unusual conditions of the GPUs. Limits: none, or nothing readable -> empty"""
     found: list[MachineDoubt] = []
     for gpu in gpus:
         found += _gpu(gpu)

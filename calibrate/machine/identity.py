@@ -1,4 +1,4 @@
-"""Which machine this is: the shipped one that its GPUs fit, or a name made of its processor.
+"""Identity of this machine: the shipped machine that matches its GPUs, or a name made from its processor.
 
 Reads files of the kernel and asks the driver; starts no CUDA context and measures nothing.
 """
@@ -32,11 +32,11 @@ _LONGEST_CPU_NAME = 48
 class Host:
     """This node as a calibration names it.
 
-    machine  name of a shipped machine, or one made here (``cpu-amd-epyc-2``)
-    shipped  whether ``machine`` is a shipped one (or a file that ``--machine`` named)
-    cores    physical cores that this process may use, containers' limits included
-    cores_online  those of the node, or of the container: a launcher that binds this process changes nothing
-    caches   bytes of one cache by its level (``L2``: of one core; ``L3``: of those that share it)
+    machine  name of a shipped machine, or a generated name (``cpu-amd-epyc-2``)
+    shipped  whether ``machine`` is shipped (or a file given by ``--machine``)
+    cores    physical cores that this process may use, with limits of containers
+    cores_online  of the node, or of the container: a launcher that binds this process does not change it
+    caches   bytes of one cache by level (``L2``: of one core; ``L3``: of the cores that share it)
     """
 
     machine: str
@@ -46,8 +46,8 @@ class Host:
     cores_online: int
     caches: Mapping[str, int] = field(default_factory=dict)
     gpus: tuple[LocalGpu, ...] = ()
-    network: str = ""  # infiniband, roce, efa, slingshot, or nothing known
-    note: str = ""  # what was chosen among several, or why nothing shipped fits
+    network: str = ""  # infiniband, roce, efa, slingshot, or unknown
+    note: str = ""  # the choice among several, or why no shipped machine fits
 
     @property
     def device(self) -> str:
@@ -81,7 +81,7 @@ def identify(machine: str | None = None, root: Path = ROOT, device: str = "auto"
 
 
 def _named(machine: str) -> tuple[str, bool]:
-    """The name of the machine that the user gave, and whether its values are in a file already."""
+    """(name of the machine that the user gave, whether a file has its values)."""
     if looks_like_path(machine, [".toml"]):
         return load_machine(machine).name, True
     if machine in list_machines():
@@ -98,7 +98,7 @@ def _named(machine: str) -> tuple[str, bool]:
 
 
 def gpu_machine(names: Iterable[str], network: str = "") -> tuple[str, str]:
-    """The shipped machine with these GPUs, else a name made of theirs; and what to say about the choice.
+    """(shipped machine with these GPUs, else a name made from theirs; remark on the choice).
 
     Two shipped machines with one GPU differ by their network: ``network`` chooses, else InfiniBand.
     Limits: GPUs of several kinds -> BadInputError; a PCIe card is no GPU of a scale-up domain
@@ -119,7 +119,7 @@ def gpu_machine(names: Iterable[str], network: str = "") -> tuple[str, str]:
 
 
 def shipped_with(gpu: str) -> list[str]:
-    """The shipped machines that have this GPU.
+    """The shipped machines with this GPU.
 
     Limits: one that is not known, or a PCIe card of a machine with a scale-up domain -> none
     """
@@ -138,12 +138,12 @@ def _network_order(machine: str, network: str) -> tuple[bool, bool, str]:
 
 
 def words_of(text: str) -> set[str]:
-    """``NVIDIA H100 80GB HBM3`` -> nvidia, h100, 80gb, hbm3."""
+    """Lower-case words of a text: ``NVIDIA H100 80GB HBM3`` -> nvidia, h100, 80gb, hbm3."""
     return set(re.findall(r"[a-z0-9]+", text.lower()))
 
 
 def gpu_class(machine: str) -> set[str]:
-    """What the name of a GPU must hold to be that of a shipped machine: h100; rtx, pro and 6000."""
+    """Words that the name of a GPU needs to match a shipped machine: h100; rtx, pro and 6000."""
     first, *rest = machine.split("-")
     return {first} if any(c.isdigit() for c in first) else {first, *itertools.takewhile("pcie".__ne__, rest)}
 
@@ -198,7 +198,7 @@ def _within_share(cores: int, root: Path) -> int:
 
 
 def _cpu_list(text: str) -> list[int]:
-    """``0-2,8`` -> 0, 1, 2, 8; nothing for anything else."""
+    """Processor numbers of ``0-2,8`` -> 0, 1, 2, 8; empty for anything else."""
     if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", text):
         return []
     ends = [part.partition("-") for part in text.split(",")]

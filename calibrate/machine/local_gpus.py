@@ -1,7 +1,7 @@
-"""The GPUs of this machine, read without touching them: no CUDA context is made.
+"""The GPUs of this machine, read without a CUDA context.
 
-``nvidia-smi`` comes with the driver and is asked first; where it is missing (some containers), the Python
-binding of NVML; where that is missing too, torch, which names the devices and nothing else.
+``nvidia-smi`` comes with the driver and is tried first; if it is missing (some containers), the Python
+binding of NVML; if that is missing too, torch, which only names the devices.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FIELDS = {
     "power_w": "power.draw",
 }
 _OLD_NAMES = {"clocks_event_reasons.active": "clocks_throttle_reasons.active"}
-"""What drivers before 535 call a field."""
+"""Names of fields in drivers before 535."""
 
 _UNKNOWN = ("", "n/a", "[n/a]", "[not supported]", "[unknown error]", "not available")
 
@@ -58,7 +58,7 @@ Bit 1, an idle GPU, says nothing of a batch."""
 
 @dataclass(frozen=True)
 class LocalGpu:
-    """One GPU as its driver describes it. What nobody could read is None or empty."""
+    """One GPU as its driver describes it. Unreadable values are None or empty."""
 
     index: int
     name: str
@@ -94,10 +94,10 @@ def find_gpus(environ: Mapping[str, str] | None = None) -> tuple[LocalGpu, ...]:
 
 
 def visible(found: Sequence[LocalGpu], chosen: str | None) -> tuple[LocalGpu, ...]:
-    """Those of ``found`` that CUDA_VISIBLE_DEVICES leaves: numbers, the start of a UUID, a slice of MIG.
+    """GPUs of ``found`` that CUDA_VISIBLE_DEVICES leaves: numbers, a prefix of a UUID, a MIG slice.
 
-    Limits: not set -> all; as CUDA does, nothing from the first entry on that names no GPU;
-    a slice -> that one alone
+    Limits: not set -> all; as in CUDA, the first entry that names no GPU ends the list;
+    a slice -> only this slice
     """
     if chosen is None:
         return tuple(found)
@@ -142,7 +142,7 @@ def ask_smi(program: str, gpu: str = "") -> list[LocalGpu] | None:
     """GPUs as ``nvidia-smi`` describes them; it is asked by older names where it does not know the newer.
 
     program   nvidia-smi with its path
-    gpu       UUID of the one to ask about; "": all
+    gpu       UUID of one GPU; "": all
     Limits: it fails, or takes more than 20 s -> None
     """
     which = [f"--id={gpu}"] if gpu else []
@@ -155,7 +155,7 @@ def ask_smi(program: str, gpu: str = "") -> list[LocalGpu] | None:
 
 
 def read_listing(text: str) -> dict[str, tuple[str, ...]]:
-    """UUIDs of the MIG slices of each GPU, by its UUID, of what ``nvidia-smi -L`` prints."""
+    """UUIDs of the MIG slices of each GPU, by its UUID, from the output of ``nvidia-smi -L``."""
     found: dict[str, tuple[str, ...]] = {}
     gpu = ""
     for uuid in re.findall(r"\(UUID: ([^)]+)\)", text):
@@ -167,7 +167,7 @@ def read_listing(text: str) -> dict[str, tuple[str, ...]]:
 
 
 def read_query(text: str) -> list[LocalGpu]:
-    """GPUs of what ``nvidia-smi --query-gpu`` prints as bare CSV; lines that are not a GPU are left out."""
+    """GPUs from the bare CSV of ``nvidia-smi --query-gpu``; lines that are no GPU are left out."""
     found = []
     for cells in csv.reader(text.splitlines(), skipinitialspace=True):
         if len(cells) == len(_FIELDS) and cells[0].strip().isdigit():
@@ -244,7 +244,7 @@ def _text(value: str | bytes) -> str:
 
 
 def _by_torch() -> list[LocalGpu]:
-    """Names by torch, only where a device file says that there is a GPU: torch is slow to import."""
+    """Names from torch, only if a device file indicates a GPU, because torch is slow to import."""
     if not any(map(os.path.exists, ("/dev/nvidiactl", "/dev/kfd"))):  # of NVIDIA, of AMD
         return []
     try:

@@ -1,1 +1,1 @@
-"""What ranks time besides single collectives: kernels of a look-up, and whole row-wise passes."""
+"""Timed operations besides single collectives: kernels of a look-up, and whole row-wise passes."""

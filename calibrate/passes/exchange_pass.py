@@ -1,14 +1,14 @@
-"""Our row-wise pass over any library of collectives: the steps that ``perfmodel project`` adds up, in order.
+"""Our row-wise pass with any library of collectives: the steps of ``perfmodel project``, in order.
 
     bucketize            ids sorted by owner
-    all_to_all_splits    3 int64 a peer: bags, ids and samples that it will get
+    all_to_all_splits    3 int64 per peer: bags, ids and samples that it will receive
     all_to_all_lengths   a length (int64) for each bag and owner
     all_to_all_ids       every id to its owner, as a row of the owner's joined tables
-    permute              received lengths to offsets; ids stay as they came (``lookup``), whatever the tables
+    permute              received lengths to offsets; ids stay as received (``lookup``), whatever the tables
     gather_pool          one partial bag for each bag of every rank, fp32
     reduce_scatter       partial bags to bags
 
-Weighted ids take an all-to-all more (``all_to_all_weights``). Buffers for what is received are made once.
+Weighted ids need a further all-to-all (``all_to_all_weights``). Receive buffers are made once.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ STEPS = (
     "reduce_scatter",
 )
 SPLITS = 3
-"""Numbers that each rank tells each peer before it sends: bags, ids, samples."""
+"""Numbers that each rank sends each peer first: bags, ids, samples."""
 
 OWNER_ROWS = 2**32
-"""Pattern rows that one owner may have: row r of the joined tables of owner g is number g OWNER_ROWS + r."""
+"""Most pattern rows per owner: row r of the joined tables of owner g has the number g OWNER_ROWS + r."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is looked up, and by whom. ``block``: rows of each table that one rank owns."""
+    """The look-up of a pass, and its ranks. ``block``: rows of each table that one rank owns."""
 
     work: LookupWork
     ranks: tuple[int, ...]
@@ -74,7 +74,7 @@ class Job:
 
 
 class PassBuffers:
-    """What a pass receives into; the ids' buffer grows when a rank gets more than it ever did."""
+    """Receive buffers of a pass; the ids' buffer grows if a rank receives more than before."""
 
     def __init__(self, job: Job, device: Any, dtype: Any, weighted: bool) -> None:
         import torch
@@ -97,13 +97,13 @@ class PassBuffers:
         self._weights = self._empty(2 * lookups(job.work) if weighted else 0, dtype=dtype)
 
     def ids(self, count: int) -> Any:
-        """Room for ``count`` ids."""
+        """A buffer for ``count`` ids."""
         if self._ids.numel() < count:
             self._ids = self._empty(count + count // 4, dtype=self._ids.dtype)
         return self._ids[:count]
 
     def weights(self, count: int) -> Any:
-        """Room for as many weights."""
+        """A buffer for ``count`` weights."""
         if self._weights.numel() < count:
             self._weights = self._empty(count + count // 4, dtype=self._weights.dtype)
         return self._weights[:count]
@@ -114,7 +114,7 @@ def _as_is(tensor: Any) -> Any:
 
 
 def _memory(tensor: Any) -> Any:
-    """The memory of a CPU tensor as numpy sees it, which is what libraries on CPUs take."""
+    """The memory of a CPU tensor as a numpy array, which libraries on CPUs take."""
     return tensor.numpy()
 
 
@@ -132,8 +132,8 @@ def forward(
 
     table    this rank's rows of all tables, joined [T block, D], fp32 or fp16
     ids      rows of their own table, in the order table, sample [n];  lengths  of each bag [T B]
-    mark     is told the name of each step when its last call has returned
-    weights  factor of each id [n], in the type of the table, or none
+    mark     called with the name of each step when its last call has returned
+    weights  weight of each id [n], in the type of the table, or None
     """
     work, G, ranks, raw = job.work, job.owners, job.ranks, buffers.raw
     fields, bags = [SPLITS] * G, [job.bags] * G
@@ -245,7 +245,7 @@ class ExchangeOperation(PassOperation):
 
 
 def expected_bags(job: Job, ids: Any, lengths: Any) -> Any:
-    """Bags that pattern rows give, fp32 [T B, D]: worked out from the numbers of the rows, without tables."""
+    """Bags of pattern rows, fp32 [T B, D], computed from the numbers of the rows, without tables."""
     import torch
 
     bag = torch.arange(job.bags, device=ids.device).repeat_interleave(lengths)
@@ -254,10 +254,10 @@ def expected_bags(job: Job, ids: Any, lengths: Any) -> Any:
 
 
 class HostSteps:
-    """Times between marks by the host's clock: calls on a CPU have ended when they return."""
+    """Times between marks by the host's clock: on a CPU, calls have ended when they return."""
 
     def start(self) -> None:
-        """Forget the last call."""
+        """Discard the last call."""
         self._names: list[str] = []
         self._marks = [self._now()]
 
@@ -330,7 +330,7 @@ class ExchangePass(Provider):
         self._tables = PatternTables(self._device, shared=gpu)
 
     def use(self, libraries: Mapping[str, Provider]) -> None:
-        """The libraries that are open on this rank, by name; those that open later join the mapping."""
+        """Set the libraries that are open on this rank, by name; later ones are added to the mapping."""
         self._libraries = libraries
 
     def operation(self, point: Point, ranks: Sequence[int]) -> ExchangeOperation:
@@ -351,12 +351,12 @@ class ExchangePass(Provider):
         return ExchangeOperation(job, library, table, sets, buffers, steps)  # type: ignore[arg-type]
 
     def close(self) -> None:
-        """Give the tables back."""
+        """Free the tables."""
         self._tables.clear()
 
 
 def availability() -> Availability:
-    """As torch: any library of collectives carries it."""
+    """The same as torch's: any library of collectives will do."""
     torch = torch_availability()
     if not torch.usable:
         return torch

@@ -1,4 +1,4 @@
-"""Kernel cells through FBGEMM's operators, as TorchRec calls them."""
+"""Kernel cells of FBGEMM's operators, as TorchRec calls them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def devices() -> tuple[str, ...]:
 
 
 class FbgemmKernels(TorchKernels):
-    """Rows fp32 or fp16, bags fp32; tables stay apart, so bags come out as [batch, T D]."""
+    """Rows fp32 or fp16, bags fp32; tables stay separate, so bags are [batch, T D]."""
 
     name = "fbgemm"
     operations = _OPERATIONS

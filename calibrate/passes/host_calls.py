@@ -1,8 +1,8 @@
-"""What the host does in a pass, one kind of work at a time: Python, operators, kernels, CUDA graphs.
+"""Host work in a pass, one kind at a time: Python, operators, kernels, CUDA graphs.
 
-A pass mixes all of them, so that the code of one leaves the processor's caches before its turn comes again: a
-tight loop of one operator takes a third of what it takes in a pass. Before each timed round the rounds of the
-other kinds run, untimed. How much work a round has is counted, not assumed.
+A pass mixes all kinds, so that the code of one leaves the processor's caches before it runs again: an
+operator in a tight loop takes a third of its time in a pass. Before each timed round, rounds of the other
+kinds run untimed. The work of a round is counted, not assumed.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from perfmodel.schema.runs import LookupWork
 Call = Callable[[], Any]
 
 INSIDE_OPERATORS = ("torch/_ops.py",)
-"""Python that belongs to the call of an operator."""
+"""Files of Python code that belongs to the call of an operator."""
 
 _TENSOR = (4, 8)
 
 
 def python_calls(run: Call) -> int:
-    """Calls of Python functions that ``run`` makes, without those inside ``INSIDE_OPERATORS``."""
+    """Calls of Python functions that ``run`` makes, without those in ``INSIDE_OPERATORS``."""
     found = depth = 0
 
     def saw(frame: FrameType, event: str, _: Any) -> None:
@@ -59,7 +59,7 @@ class Round:
 
 
 def python_round(calls: int, device: Any) -> Round:
-    """Python of PyTorch that calls no operator: modules, trees of tensors, parameters, signatures."""
+    """PyTorch's Python code without operators: modules, trees of tensors, parameters, signatures."""
     import torch
 
     x = torch.arange(4.0, device=device)
@@ -98,7 +98,7 @@ def python_round(calls: int, device: Any) -> Round:
 
 
 def operator_round(calls: int, device: Any) -> Round:
-    """Operators that run no kernel, in about the mixture of TorchRec's pass: annotations, views, buffers."""
+    """Operators without a kernel, about in the mixture of TorchRec's pass: annotations, views, buffers."""
     import torch
 
     rows, columns = _TENSOR
@@ -108,7 +108,7 @@ def operator_round(calls: int, device: Any) -> Round:
     leave = torch.ops.profiler._record_function_exit._RecordFunction
 
     def one_of_each() -> Any:
-        """``OPERATORS_OF_EACH`` operators."""
+        """Calls ``OPERATORS_OF_EACH`` operators."""
         first, second = enter("pass", None), enter("step", None)
         flat = x.view(rows * columns)
         torch.empty(rows, device=device)
@@ -132,18 +132,18 @@ def operator_round(calls: int, device: Any) -> Round:
 
 
 OPERATORS_OF_EACH = 13
-"""Operators of ``operator_round``'s cycle, as PyTorch's dispatcher sees them."""
+"""Operators per cycle of ``operator_round``, as PyTorch's dispatcher counts them."""
 
 
 def kernel_round(calls: int, device: Any) -> Round:
-    """Operators that run one small kernel each, of the kinds that TorchRec's pass has."""
+    """Operators with one small kernel each, of the kinds in TorchRec's pass."""
     import torch
 
     x = torch.ones(4, 8, device=device)
     ids = torch.arange(8, device=device)
 
     def cycle(total: Any) -> Any:
-        """``KERNELS_OF_EACH`` kernels."""
+        """Runs ``KERNELS_OF_EACH`` kernels."""
         sums = x.sum(0)
         both = torch.stack((sums, total))
         offsets = torch.cumsum(ids, 0)
@@ -164,7 +164,7 @@ def kernel_round(calls: int, device: Any) -> Round:
 
 
 KERNELS_OF_EACH = 6
-"""Kernels of ``kernel_round``'s cycle."""
+"""Kernels per cycle of ``kernel_round``."""
 
 
 def graph_round(calls: int, device: Any) -> Round:
@@ -194,7 +194,7 @@ ROUNDS: Mapping[str, Callable[[int, Any], Round]] = {
     "graph_calls": graph_round,
 }
 _BESIDE = {"python_calls": 300, "operator_calls": 52, "kernel_calls": 12}
-"""Work of the other kinds that runs before a timed round: about half of TorchRec's row-wise pass."""
+"""Untimed work of the other kinds before a timed round: about half of TorchRec's row-wise pass."""
 
 
 class HostRounds(Operation):
@@ -213,11 +213,11 @@ class HostRounds(Operation):
         self._found: Any = None
 
     def prepare(self, salt: int) -> None:
-        """Forget the last result."""
+        """Discard the last result."""
         self._found = None
 
     def before(self) -> None:
-        """The other kinds of work."""
+        """Run the other kinds of work."""
         for other in self._others:
             other.run()
 

@@ -1,8 +1,8 @@
-"""Ids to look up: how they are spread, how many a bag has, and enough sets that no cache flatters.
+"""Ids to look up: distribution, bag lengths, and enough sets that caches do not shorten times.
 
-A *set* is what one rank looks up in one call: ids in the order table, sample, and the length of every bag.
-Calls rotate through sets: a table larger than the cache is then read from memory in every call, as it is
-when every batch is a new one.
+A *set* is the look-up of one rank in one call: ids in the order table, sample, and the length of every bag.
+Calls rotate through sets, so that a table larger than the cache is read from memory in every call, as it is
+when every batch is new.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from perfmodel.schema.runs import LookupWork
 Ids = NDArray[np.int64]
 
 COLD_BYTES = 256 * 2**20
-"""Rows that all sets together touch [bytes]: the rows of one call left the cache before their turn."""
+"""Rows that all sets together touch [bytes], so that the rows of a call leave the cache before they recur."""
 
 FEWEST_SETS, MOST_SETS, MOST_IDS = 4, 256, 2**22
-"""No visit makes more than 200 calls; the next one starts at another set."""
+"""A visit makes at most 200 calls; the next visit starts at another set."""
 _ZIPF_HEAD = 2**16
 
 
 @dataclass(frozen=True)
 class IdSet:
-    """One call's look-ups. ids [n] rows of their own table; lengths [T B] ids of each bag, table by table."""
+    """The look-up of one call. ids [n] rows of their own table; lengths [T B] of bags, table by table."""
 
     ids: Ids
     lengths: Ids
 
 
 def draw_ids(n: int, rows: int, distribution: str, rng: np.random.Generator) -> Ids:
-    """n rows out of ``rows``, drawn as ``distribution`` says: uniform, one-row or zipf:ALPHA.
+    """n rows out of ``rows``, drawn from ``distribution``: uniform, one-row or zipf:ALPHA.
 
-    zipf    p(k) ~ k^-ALPHA for the k-th most popular row; popular rows lie scattered over the table
+    zipf    p(k) ~ k^-ALPHA for the k-th most popular row; popular rows are scattered over the table
     Raises BadInputError for an unknown distribution or an ALPHA that is no positive number.
     """
     if distribution == "uniform":
@@ -50,7 +50,7 @@ def draw_ids(n: int, rows: int, distribution: str, rng: np.random.Generator) -> 
 
 
 def bag_lengths(bags: int, pooling: float, rng: np.random.Generator) -> Ids:
-    """Ids of each bag: all equal for a whole pooling factor, else round(bags pooling) thrown at random.
+    """Ids of each bag: equal for an integer pooling factor, else round(bags pooling) distributed at random.
 
     Limits: pooling 2 -> every bag 2;  pooling 0.5 -> about e^-0.5 of the bags are empty
     """
@@ -61,13 +61,13 @@ def bag_lengths(bags: int, pooling: float, rng: np.random.Generator) -> Ids:
 
 
 def draw_set(work: LookupWork, rng: np.random.Generator) -> IdSet:
-    """What one rank looks up in one call; the number of ids is ``grids.lookups(work)`` in every set."""
+    """The look-up of one rank in one call; every set has ``grids.lookups(work)`` ids."""
     lengths = bag_lengths(work.batch * work.tables, work.pooling, rng)
     return IdSet(draw_ids(int(lengths.sum()), work.rows, work.distribution, rng), lengths)
 
 
 def draw_sets(work: LookupWork, dtype: str, seed: int, most_sets: int = MOST_SETS) -> list[IdSet]:
-    """Sets for rotation: as many as ``set_count`` says; the same for the same seed."""
+    """Sets for rotation: as many as ``set_count`` returns; equal for equal seeds."""
     rng = np.random.default_rng(seed)
     return [draw_set(work, rng) for _ in range(min(most_sets, set_count(work, dtype)))]
 
@@ -80,9 +80,9 @@ def set_count(work: LookupWork, dtype: str) -> int:
 
 
 def table_copies(table_bytes: int, sets: int) -> int:
-    """How often a table lies in the memory of a GPU, for the sets to read in turn.
+    """Number of copies of a table in a GPU's memory, which the sets read in turn.
 
-    Limits: a table of COLD_BYTES or more -> 1; never more than there are sets
+    Limits: a table of COLD_BYTES or more -> 1; at most the number of sets
     """
     return max(1, min(math.ceil(COLD_BYTES / table_bytes), sets))
 
@@ -123,14 +123,14 @@ def _power_integral(low: float, high: float, alpha: float) -> float:
 
 
 def _power_inverse(low: float, area: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
-    """x with the integral of k^-alpha from ``low`` to x equal to ``area``."""
+    """x such that the integral of k^-alpha from ``low`` to x equals ``area``."""
     if math.isclose(alpha, 1):
         return np.asarray(low * np.exp(area))
     return np.asarray((low ** (1 - alpha) + area * (1 - alpha)) ** (1 / (1 - alpha)))
 
 
 def _scattered(ranks: Ids, rows: int) -> Ids:
-    """A one-to-one map of 0 … rows - 1 onto itself that puts neighbours far apart."""
+    """A permutation of 0 … rows - 1 that separates neighbours."""
     step = max(1, int(rows * 0.6180339887))
     while math.gcd(step, rows) != 1:
         step += 1

@@ -1,8 +1,8 @@
-"""The computations of a row-wise look-up on one rank, in torch: what the kernel cells time and the pass runs.
+"""Computations of a row-wise look-up on one rank, in torch: timed as kernel cells, and run in the pass.
 
-All take and return torch tensors on one device and queue work without waiting for it. Tables of one rank lie
-one after the other in one tensor [T R, D] of R rows each, so ids that arrive in the order source, table,
-sample are looked up as they come: a received id is a row of that tensor and needs no sorting by table.
+All take and return torch tensors on one device and queue work without waiting for it. Tables of one rank are
+consecutive in one tensor [T R, D] of R rows each, so ids received in the order source, table, sample are
+looked up directly: a received id is a row of that tensor and needs no sorting by table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Bucketized:
 
     ids      [n] in the order owner, table, sample, as rows of the owner's tensor
     lengths  [owners, T B] ids of each bag for each owner;  counts  [owners] ids for each owner
-    weights  [n] in the order of the ids, or none
+    weights  [n] in the order of the ids, or None
     """
 
     ids: Any
@@ -27,11 +27,11 @@ class Bucketized:
 
 
 def gather_pool(table: Any, ids: Any, offsets: Any, weights: Any = None) -> Any:
-    """Sums of the rows of each bag, fp32 [bags, D]; bags of no rows are 0.
+    """Sums of the rows of each bag, fp32 [bags, D]; empty bags are 0.
 
     table  [rows, D] fp32 or fp16;  ids  rows to look up [n];  offsets  first id of each bag [bags]
-    weights  factor of each looked-up row [n] in the type of the table, or none
-    torch writes the bags of fp16 rows in fp16 (each sum is rounded once); turning them to fp32 is included.
+    weights  weight of each looked-up row [n] in the type of the table, or None
+    torch writes the bags of fp16 rows in fp16 (each sum is rounded once); conversion to fp32 is included.
     """
     import torch
 
@@ -48,7 +48,7 @@ def bucketize(
     owners   at most 32768
     block    R, rows of each table that an owner holds: row r of table t belongs to owner r // R, where it
              is row t R + r mod R
-    weights  factor of each id [n], or none
+    weights  of each id [n], or None
     """
     import torch
 
@@ -67,7 +67,7 @@ def bucketize(
 
 
 def _whole_parts(values: Any, divisor: int) -> Any:
-    """values // divisor. On a CPU through numpy, which divides by multiplying: four times as fast."""
+    """values // divisor. On a CPU by numpy, which divides by multiplication: four times as fast."""
     import torch
 
     if values.is_cuda:
@@ -76,9 +76,9 @@ def _whole_parts(values: Any, divisor: int) -> Any:
 
 
 def _stable_order(keys: Any) -> Any:
-    """Positions of 1-D keys of 8 or 16 bits in sorted order, equal keys in the order of their positions.
+    """Positions of 1-D keys of 8 or 16 bits in sorted order; equal keys keep their order.
 
-    On a CPU through numpy, which sorts short keys by radix: its time grows with their number and no faster.
+    On a CPU by numpy, whose radix sort of short keys takes time proportional to their number.
     """
     import torch
 
@@ -98,7 +98,7 @@ def permute(ids: Any, lengths: Any, sources: int, tables: int) -> tuple[Any, Any
     """Received ids and lengths, from the order source, table, sample to table, source, sample.
 
     ids  [n];  lengths  [sources T B];  returns  ids [n] and lengths [T sources B]
-    What libraries with one kernel call a table need (TorchRec); our pass does not.
+    For libraries with one kernel call per table (TorchRec); our pass does not need it.
     """
     import torch
 

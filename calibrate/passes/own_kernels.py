@@ -1,4 +1,4 @@
-"""Kernel cells through this project's own kernels (``calibrate.cuda``), on a GPU."""
+"""Kernel cells of this project's own kernels (``calibrate.cuda``), on a GPU."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OPERATIONS = ("gather_pool", "bucketize", "permute", "partial_sum", "gather_hos
 
 
 def availability() -> Availability:
-    """Whether there is a GPU, PyTorch and CuPy for it and the CUDA run-time compiler; none is started."""
+    """Whether there are a GPU, PyTorch and CuPy for it, and the CUDA run-time compiler; none is started."""
     found = torch_with_cuda(_OPERATIONS)
     if not found.usable:
         return found
@@ -42,7 +42,7 @@ def availability() -> Availability:
 
 
 def version() -> str:
-    """What tells kernels of different sources apart."""
+    """Version that distinguishes kernels of different sources."""
     return hashlib.sha256(source_text()).hexdigest()[:12]
 
 
@@ -73,7 +73,7 @@ class Lookup(Borrowed):
         return (out.view(-1, self._work.dim),)
 
     def give_back(self) -> None:
-        """Tables and descriptors go."""
+        """Release tables and descriptors."""
         super().give_back()
         self._pool = None
 
@@ -85,18 +85,18 @@ class OwnKernels(TorchKernels):
     operations = _OPERATIONS
 
     def open(self, place: Place, address: Mapping[str, str]) -> None:
-        """Take this rank's device; host memory for rows is taken when it is asked for."""
+        """Take this rank's device; host memory for rows is allocated on demand."""
         super().open(place, address)
         self.length_type = self._torch.int32
         self._pinned = PinnedRows(self._device, LARGEST_PART * host_memory_bytes(place.local_ranks))
 
     def close(self) -> None:
-        """Give the tables back."""
+        """Free the tables."""
         super().close()
         self._pinned.clear()
 
     def _gather_host(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
-        """The kernel of ``gather_pool``, whose table lies in memory of the host.
+        """The kernel of ``gather_pool`` with a table in host memory.
 
         Limits: more than one table -> BadInputError
         """
@@ -141,7 +141,7 @@ class OwnKernels(TorchKernels):
 
         def call(inputs: Inputs) -> Outputs:
             made.buckets = _elsewhere(made.buckets)
-            torch.cumsum(inputs[1], 0, out=offsets[1:])  # lengths are what a step gets
+            torch.cumsum(inputs[1], 0, out=offsets[1:])  # a step gets lengths, not offsets
             out = made.run(inputs[0], offsets)
             return out.ids, out.lengths.view(work.shards, -1)
 
@@ -163,7 +163,7 @@ class OwnKernels(TorchKernels):
 
 
 def _elsewhere(result: Any) -> Any:
-    """The same result with ids and lengths in new memory: a graph's outputs and a later call's stay apart."""
+    """The result with ids and lengths in new memory: a graph's outputs and a later call's stay separate."""
     import torch
 
     return replace(result, ids=torch.empty_like(result.ids), lengths=torch.empty_like(result.lengths))

@@ -1,10 +1,10 @@
-"""Rows of tables whose sums are known without looking anything up: small whole numbers, exact in fp16.
+"""Rows of tables whose sums are known without a look-up: small integers, exact in fp16.
 
     value(row, column) = u(row) + m(row) v(column)          u in -8 … 8,  m in -1, 0, 1,  v in 0 … 3
 
-so the sum of a bag is U + M v with U and M the sums of u and m over its rows. A wrong row shows with
+so the sum of a bag is U + M v with U and M the sums of u and m over its rows. A wrong row is detected with
 probability 50/51, a wrong bag or column in most of its elements. Sums of up to 186 rows are exact in fp16
-(below 2048), of up to a million in fp32. The functions take numpy arrays and torch tensors alike.
+(below 2048), of up to a million in fp32. The functions take numpy arrays and torch tensors.
 """
 
 from __future__ import annotations

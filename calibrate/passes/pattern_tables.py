@@ -1,7 +1,7 @@
-"""Tables of pattern rows: on a CPU one for each width, on a GPU one memory that all widths take turns to use.
+"""Tables of pattern rows: on a CPU one per width, on a GPU one allocation that all widths reuse.
 
-Tables of every width at once would not fit a GPU: those of a plan take half of it. Writing 8 GiB of rows
-again takes a GPU some 20 ms, a CPU seconds.
+Tables of every width at once would not fit a GPU: those of a plan take half of it. Rewriting 8 GiB of rows
+takes a GPU about 20 ms, a CPU seconds.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _PIECE_BYTES = 64 * 2**20
 
 
 class PatternTables:
-    """Rows on one device, which are written when they are asked for.
+    """Rows on one device, written on demand.
 
-    shared  all widths take turns in one memory
+    shared  whether all widths reuse one allocation
     """
 
     def __init__(self, device: Any, *, shared: bool) -> None:
@@ -34,7 +34,7 @@ class PatternTables:
     def rows(self, first: int, count: int, dim: int, dtype: str) -> Any:
         """Pattern rows ``first`` … as a tensor [count, dim] of ``dtype``.
 
-        Where widths share their memory, rows hold until the next call: a visit borrows them (``Borrowed``).
+        If widths share their memory, rows are valid until the next call: a visit borrows them (``Borrowed``).
         """
         width = first, dim, dtype
         if self._share:
@@ -49,7 +49,7 @@ class PatternTables:
         return kept[:count]
 
     def clear(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._kept.clear()
         self._memory = self._holds = None
 
@@ -114,23 +114,23 @@ class PinnedRows(PatternTables):
 
 
 class Borrowed:
-    """Rows of ``PatternTables`` for as long as a visit takes: what is not given back keeps memory alive."""
+    """Rows of ``PatternTables`` borrowed for a visit; rows that are not returned keep memory allocated."""
 
     def __init__(self, take: Callable[[], Any]) -> None:
         self._take = take
         self.rows: Any = None
 
     def take(self) -> None:
-        """The rows are there from now on."""
+        """Make the rows available."""
         self.rows = self._take()
 
     def give_back(self) -> None:
-        """And gone."""
+        """Return the rows."""
         self.rows = None
 
 
 def torch_type(dtype: str) -> Any:
-    """torch's name of an element type. Raises BadInputError for others than fp32 and fp16."""
+    """torch's element type of that name. Raises BadInputError for others than fp32 and fp16."""
     import torch
 
     known = {"fp32": torch.float32, "fp16": torch.float16}

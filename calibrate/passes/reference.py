@@ -1,6 +1,6 @@
-"""What the computations of ``lookup`` must give, worked out in another way: masks and slices, no sort.
+"""Expected results of the computations in ``lookup``, by another method: masks and slices, no sort.
 
-Slow and plain on purpose; torch tensors in and out, on the device of the inputs.
+Deliberately slow and plain; torch tensors in and out, on the device of the inputs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def permuted(ids: Any, lengths: Any, sources: int, tables: int) -> tuple[Any, An
 
 
 def count_wrong(got: Any, want: Any) -> int:
-    """Elements that differ; all of them where the shapes do."""
+    """Number of elements that differ; all of them if the shapes do."""
     if got.shape != want.shape:
         return int(max(got.numel(), want.numel()))
     return int((got != want).count_nonzero())

@@ -1,11 +1,11 @@
-"""Kernel cells: the computations of a look-up, one at a time, through torch or FBGEMM, on a CPU or a GPU.
+"""Kernel cells: the computations of a look-up, one at a time, with torch or FBGEMM, on a CPU or a GPU.
 
-On a CPU the ids of each call are copied into one fixed buffer before it, as a receive leaves them, and other
-rows are looked up in between: a call in a tight loop finds its code and data in the caches, where in a pass
-the step before took their place. On a GPU, where calls run back to back, each reads the next set in place,
-and tables that fit the L2 cache lie there several times over: a call finds nothing that the one before left.
-Results are compared with pattern rows (``pattern_rows``) or with what another way of computing gives
-(``reference``); every element must be equal.
+On a CPU the ids of each call are copied into one fixed buffer before it, as a receive would leave them, and
+other rows are looked up in between: in a tight loop a call would hit the caches, whereas in a pass the step
+before has replaced their contents. On a GPU, where calls run back to back, each reads the next set in place,
+and tables that fit the L2 cache have several copies, so that a call does not hit what the one before read.
+Results are compared with pattern rows (``pattern_rows``) or with another method (``reference``); every
+element must be equal.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from perfmodel.schema.runs import HOST_CALLS, KERNELS, LookupWork, Point, PointK
 
 CLOCKS = (Clock.EAGER, Clock.STREAM, Clock.GRAPH)
 _MOST_COPIES = 256
-"""Of the inputs of a short sum on a GPU."""
+"""Most copies of the inputs of a short sum on a GPU."""
 
 Inputs = tuple[Any, ...]
 Outputs = tuple[Any, ...]
@@ -42,11 +42,11 @@ Reference = Callable[[Inputs], Outputs]
 class KernelOperation(Operation):
     """One kernel on one device: ``call`` of the inputs of the set whose turn it is.
 
-    sets       inputs of every set, tensors of equal shapes; a single set stays where it is
+    sets       inputs of every set, tensors of equal shapes; a single set is not copied
     call       the kernel: inputs to outputs
-    reference  the outputs that inputs must give, not through the kernel
-    fixed      outputs that the kernel always writes, or none where it makes new ones
-    between    CPU: what else happens before each call; GPU: what empties the cache before a graph is replayed
+    reference  the expected outputs for inputs, computed without the kernel
+    fixed      outputs that the kernel always writes, or None if it makes new ones
+    between    CPU: untimed work before each call; GPU: empties the cache before a graph is replayed
     table      rows that the kernel reads
     """
 
@@ -73,9 +73,9 @@ class KernelOperation(Operation):
         self._captured: tuple[int, Outputs] | None = None
 
     def prepare(self, salt: int) -> None:
-        """Start the rotation at another set; forget or poison the outputs.
+        """Start the rotation at another set; discard or poison the outputs.
 
-        Calls from here to the first ``before`` are those that a CUDA graph captures.
+        A CUDA graph captures the calls from here to the first ``before``.
         """
         if self._table is not None:
             self._table.take()
@@ -85,10 +85,10 @@ class KernelOperation(Operation):
         _poison(self._fixed)
 
     def before(self) -> None:
-        """CPU: the next set arrives in the fixed buffer; other rows are looked up.
+        """CPU: copy the next set into the fixed buffer; look up other rows.
 
-        GPU with a graph: its outputs are poisoned, and its rows leave the cache, where the last replay and
-        no other call has read them.
+        GPU with a graph: poison its outputs, and evict its rows from the cache, where only the last replay
+        has read them.
         """
         if self._gpu and self._preparing and self._outputs:
             self._captured = self._at, self._outputs
@@ -104,7 +104,7 @@ class KernelOperation(Operation):
             self._between()
 
     def run(self) -> None:
-        """The kernel; on a GPU on the next set, and into the memory of the last outputs."""
+        """Run the kernel; on a GPU on the next set, into the memory of the last outputs."""
         if self._in_place:
             self._advance()
             self._inputs = self._sets[self._at]
@@ -113,13 +113,13 @@ class KernelOperation(Operation):
         self._outputs = self._call(self._inputs)
 
     def check(self) -> tuple[int, int]:
-        """(wrong, checked) elements of the last call, and of the last one in a graph; then forgets them."""
+        """(wrong, checked) elements of the last call, and of the last one in a graph; then discards them."""
         wrong = checked = 0
         for at, outputs in [(self._at, self._outputs), *([self._captured] if self._captured else [])]:
             expected = self._reference(self._sets[at])
             checked += sum(want.numel() for want in expected)
             if not outputs:
-                wrong += checked  # nothing ran since the outputs were forgotten
+                wrong += checked  # nothing ran since the outputs were discarded
                 continue
             wrong += sum(count_wrong(got, want) for got, want in zip(outputs, expected, strict=True))
         self._forget()
@@ -131,12 +131,12 @@ class KernelOperation(Operation):
         self._at = (self._at + 1) % len(self._sets)
 
     def _forget(self) -> None:
-        """Outputs of a graph and of large calls take gigabytes that the next visit needs."""
+        """Discard outputs: those of a graph and of large calls take gigabytes that the next visit needs."""
         self._outputs, self._captured = (), None
 
 
 def _poison(outputs: Outputs, inputs: Inputs = ()) -> None:
-    """What an operation passes on as it came (lengths of a single table) is an input, and stays."""
+    """Outputs that are inputs passed on (lengths of a single table) are not poisoned."""
     kept = {one.untyped_storage().data_ptr() for one in inputs}
     for output in outputs:
         if output.untyped_storage().data_ptr() not in kept:
@@ -182,7 +182,7 @@ class TorchKernels(Provider):
         return made
 
     def close(self) -> None:
-        """Give the tables back."""
+        """Free the tables."""
         self.tables.clear()
         self._swept = None
 
@@ -193,7 +193,7 @@ class TorchKernels(Provider):
         return self._clearer.gather(2 * POOLED_BYTES * work.batch * work.tables * work.dim)
 
     def _sweep(self) -> None:
-        """Read more than any L2 cache of a GPU holds."""
+        """Read more than the L2 cache of any GPU holds."""
         torch = self._torch
         if self._swept is None:
             self._swept = (
@@ -313,7 +313,7 @@ class TorchKernels(Provider):
         return KernelOperation(self._gpu, [(one,) for one in parts], call, reference, (out,))
 
     def _add(self, parts: Any, out: Any) -> None:
-        """Sum of parts [G, n] into out [n]."""
+        """Write the sum of parts [G, n] into out [n]."""
         self._torch.sum(parts, dim=0, out=out)
 
     def _copy(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
@@ -334,7 +334,7 @@ class TorchKernels(Provider):
         return self._copy_over(work, to_device=False)
 
     def _copy_over(self, work: LookupWork, *, to_device: bool) -> KernelOperation:
-        """Copies between page-locked memory of the host and the GPU's, of ``work.dim`` bytes."""
+        """Copies between page-locked host memory and the GPU's, of ``work.dim`` bytes."""
         torch = self._torch
         there = torch.arange(251, dtype=torch.uint8, device=self._device)
         there = there.repeat(-(-work.dim // 251))[: work.dim].clone()
@@ -365,5 +365,5 @@ def torch_availability() -> Availability:
 
 
 def clocks_here() -> tuple[Clock, ...]:
-    """Clocks of kernels on this machine: graphs are of GPUs."""
+    """Clocks of kernels on this machine; graphs need a GPU."""
     return CLOCKS if find_gpus() else tuple(clock for clock in CLOCKS if clock is not Clock.GRAPH)

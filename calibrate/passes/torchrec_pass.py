@@ -1,6 +1,6 @@
-"""The row-wise pass as TorchRec runs it: a sharded EmbeddingBagCollection over gloo or NCCL.
+"""The row-wise pass as TorchRec runs it: a sharded EmbeddingBagCollection with gloo or NCCL.
 
-Compared with our own pass: the same ranks, the same look-ups, the same tables, the same check.
+For comparison with our own pass: the same ranks, look-ups, tables and checks.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def row_wise_module(
 ) -> Any:
     """TorchRec's EmbeddingBagCollection of ``tables`` (rows, dim), sharded by rows over ``group``.
 
-    Features f0, f1, ... belong to tables t0, t1, ...; the weights are whatever the memory held: fill them
-    with ``local_shards``. Called by every rank of the group at once.
+    Features f0, f1, ... belong to tables t0, t1, ...; the weights are uninitialised: fill them with
+    ``local_shards``. Called by every rank of the group at once.
     """
     import torch
     import torchrec
@@ -87,7 +87,7 @@ def local_shards(module: Any) -> Iterator[tuple[int, int, Any]]:
 
 
 def features(tables: int, ids: Any, lengths: Any, weights: Any = None) -> Any:
-    """The ids of a batch as TorchRec takes them; order table, sample."""
+    """The ids of a batch in TorchRec's form; order table, sample."""
     import torchrec
 
     keys = [f"f{i}" for i in range(tables)]
@@ -125,7 +125,7 @@ class TorchRec(Provider):
     name = "torchrec"
 
     def open(self, place: Place, address: Mapping[str, str]) -> None:
-        """Join torch.distributed and import TorchRec; what it prints on the way is dropped."""
+        """Join torch.distributed and import TorchRec; what it prints is dropped."""
         self._dist = torch_world.join(place, address)
         os.environ.setdefault("LOCAL_WORLD_SIZE", str(place.local_ranks))
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
@@ -140,7 +140,7 @@ class TorchRec(Provider):
         self._groups: dict[tuple[int, ...], Any] = {}
 
     def open_group(self, ranks: Sequence[int]) -> None:
-        """A group for ``ranks``; every rank of the job calls this."""
+        """Make a group for ``ranks``; every rank of the job calls this."""
         if tuple(ranks) not in self._groups:
             self._groups[tuple(ranks)] = torch_world.new_group(self._dist, ranks, self._backend)
 
@@ -173,6 +173,6 @@ class TorchRec(Provider):
         self._dist.barrier(group=self._groups[tuple(ranks)])
 
     def close(self) -> None:
-        """Forget the groups; the library of collectives leaves torch.distributed."""
+        """Discard the groups; the library of collectives leaves torch.distributed."""
         self._groups.clear()
         torch_world.leave()

@@ -1,1 +1,1 @@
-"""What a run measures: presets, sizes, groups of ranks, grids of kernels and passes."""
+"""Contents of a run: presets, sizes, groups of ranks, grids of kernels and passes."""

@@ -1,6 +1,6 @@
-"""About how long a call, a point and a plan take, before anyone has timed them.
+"""Estimated times of a call, a point and a plan, before any was timed.
 
-Guesses that only choose how many calls the first visit has and what a plan says it will take.
+They only determine the calls of the first visit and the announced time of a plan.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ PILOT_CALLS = 10
 
 
 def estimate_points_s(points: Iterable[Point], plan: MeasurementPlan) -> float:
-    """About how long points of a plan take [s]: each a pilot and half as many visits again as the fewest.
+    """Estimated time of a plan's points [s]: each a pilot and half as many visits again as the fewest.
 
-    The times of single calls are guesses (``guess_call_s``): right to a factor of two at best. A noisy
-    machine takes longer, at most ``plan.target.max_time_s`` a point.
+    The times of single calls are guesses (``guess_call_s``), at best within a factor of two. A noisy
+    machine takes longer, at most ``plan.target.max_time_s`` per point.
     """
     return sum(estimate_point_s(point, plan) for point in points)
 
 
 def estimate_point_s(point: Point, plan: MeasurementPlan) -> float:
-    """About how long one point takes [s]."""
+    """Estimated time of one point [s]."""
     visit_s = guess_visit_s(point, plan.world.device, plan.target)
     overhead_s = guess_overhead_s(point, plan.world.device)
     visits = 1.5 * plan.target.min_visits
@@ -39,7 +39,7 @@ def estimate_point_s(point: Point, plan: MeasurementPlan) -> float:
 
 
 def guess_call_s(point: Point, device: str) -> float:
-    """About what one call takes [s], before anyone timed it; may be wrong by a factor of three."""
+    """Estimated time of one call [s]; may be wrong by a factor of three."""
     floor_s = _FLOOR_S[device] + _PEER_S[device] * (
         point.gpus - 1 if point.kind is PointKind.COLLECTIVE else 0
     )
@@ -53,11 +53,11 @@ def guess_call_s(point: Point, device: str) -> float:
 
 
 def guess_overhead_s(point: Point, device: str) -> float:
-    """About what a visit takes besides its timed calls [s]: filling, warm-up, checking, writing down."""
+    """Estimated time of a visit besides its timed calls [s]: filling, warm-up, checking, writing."""
     return _OVERHEAD_S[point.kind] + point.payload_bytes / _CHECKED_BYTES_PER_S[device]
 
 
 def guess_visit_s(point: Point, device: str, target: Target) -> float:
-    """About how long the timed calls of one visit take together [s]."""
+    """Estimated time of the timed calls of one visit together [s]."""
     call_s = guess_call_s(point, device)
     return call_s * calls_for(target, call_s)

@@ -1,4 +1,4 @@
-"""What a calibration times of the host: what it does to issue a pass, and its memory as GPUs read it."""
+"""Host cells of a calibration: host times to issue a pass, and host memory as GPUs read it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ CALLS = {
     "kernel_calls": (12, 48),
     "graph_calls": (1, 16),
 }
-"""Calls of a round: about half of what TorchRec's row-wise pass has, whose code comes from memory, and four
-times that, most of whose code is in the caches. A pass on a quiet machine lies between."""
+"""Calls per round: about half of those in TorchRec's row-wise pass, whose code comes from memory, and four
+times that, most of whose code is in the caches. A pass on a quiet machine is in between."""
 ON_GPUS = ("kernel_calls", "graph_calls")
 
 
@@ -27,26 +27,26 @@ ROW_BYTES = {
     "rigorous": (32, 64, 96, 128, 160, 256, 512, 1024),
 }
 TABLE_BYTES = {"quick": (256 * MIB,), "standard": (256 * MIB, GIB), "rigorous": (256 * MIB, GIB, 4 * GIB)}
-"""Of host memory: several times what an L2 cache holds."""
+"""Table sizes in host memory: several times an L2 cache."""
 
 LOOKUPS = (64, 2**11, 2**15)
-"""Rows of a call, and as many as fill ``MOST_BYTES``: from the latency to the rate of the link."""
+"""Rows per call, and as many as fill ``MOST_BYTES``: from the latency to the rate of the link."""
 
 MOST_BYTES = 32 * MIB
-"""Of rows that one call brings over the link: half a millisecond at 64 GB/s."""
+"""Most bytes of rows that one call reads over the link: half a millisecond at 64 GB/s."""
 
 BAG_ROWS = 8
 COPIES = (4 * KIB, 64 * KIB, MIB, 16 * MIB, 128 * MIB)
-"""Bytes of a copy."""
+"""Sizes of copies [bytes]."""
 
 
 def host_points(world: World, preset: str) -> list[Point]:
     """Cells of the host, on all ranks of a node at once.
 
-    Every preset has the same calls; they take a second together, timed one by one (eager). On GPUs also
-    kernels and CUDA graphs (on a CPU, an operator has the time of its kernel in it), and the host tier, back
-    to back (stream): gathers of random rows that lie in pinned host memory, through this project's own
-    kernel, and copies over the link. Empty without PyTorch.
+    Every preset has the same calls; they take a second together, timed one by one (eager). On GPUs there are
+    also kernels and CUDA graphs (on a CPU, an operator includes the time of its kernel), and the host tier,
+    back to back (stream): gathers of random rows in pinned host memory, with this project's own kernel,
+    and copies over the link. Empty without PyTorch.
     """
     if not world.runs("torch"):
         return []

@@ -1,8 +1,8 @@
-"""Which kernels and whole passes a calibration times: the cells behind the constants of the model.
+"""Kernels and whole passes that a calibration times: the cells behind the constants of the model.
 
 A kernel cell runs on every rank of one node at the same time, as in a real pass, where all ranks share the
-node's memory. Its ``payload_bytes`` is what the model counts as moved or produced (``payload_bytes`` below).
-Lists are deterministic: the same world and preset give the same points in the same order.
+node's memory. Its ``payload_bytes`` is the model's count of moved or produced bytes (``payload_bytes``
+below). Lists are deterministic: equal worlds and presets give equal points in equal order.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ SMALL_BYTES = 8
 """Bytes of a length, of an offset and of a split: int64."""
 
 POOLINGS = (0.5, 1.25, 2.5, 5.5, 8, 13.5, 32)
-"""Rows a bag: whole numbers give equal bags, others bags of random length, as an exchange leaves them.
+"""Rows per bag: integers give equal bags, others bags of random length, as after an exchange.
 
-Short bags are random: a CPU that guesses the next length right looks up single rows in half the time.
+Short bags are random: a CPU that predicts the next length looks up single rows in half the time.
 """
 
 
 @dataclass(frozen=True)
 class Extent:
-    """How far a preset goes. Working sets and look-ups are of one rank."""
+    """Extent of a preset. Working sets and look-ups are for one rank."""
 
     dims: tuple[int, ...]
     draws: int  # look-up counts for each dim and working set
@@ -57,12 +57,12 @@ WORKING_SETS = {
 LOOKUPS = {"cpu": (64, 2**17), "cuda": (2**10, 2**23)}
 MOST_BYTES = {"cpu": 16 * MIB, "cuda": 2 * GIB}
 COPY_LIMITS = {("cpu", "quick"): 64 * MIB}
-"""Bytes that the longest copy reads and writes, where it is not DEFAULT_COPY_LIMIT."""
+"""Largest bytes that a copy reads and writes, if not DEFAULT_COPY_LIMIT."""
 DEFAULT_COPY_LIMIT = GIB
 
 
 def payload_bytes(operation: str, work: LookupWork, dtype: str) -> int:
-    """Bytes that the model counts for one call of a kernel on one rank [bytes].
+    """The model's count of bytes for one call of a kernel on one rank [bytes].
 
         gather_pool    n (D w + id) + bags (4 D + 8)    rows and ids read, fp32 bags written, offsets read
         bucketize      n id + 8 G bags                  ids sorted by owner, a length for each bag and owner
@@ -93,7 +93,7 @@ def lookups(work: LookupWork) -> int:
 
 
 def kernel_points(world: World, preset: str) -> list[Point]:
-    """Kernel cells of ``preset`` (quick, standard, rigorous); quick times torch alone.
+    """Kernel cells of ``preset`` (quick, standard, rigorous); quick times torch only.
 
     On CPUs every cell is timed with one host call each (eager). On GPUs every cell is timed back to back
     (stream) and as a CUDA graph, and a few with one host call each. Empty without PyTorch.
@@ -113,10 +113,10 @@ def kernel_points(world: World, preset: str) -> list[Point]:
 
 
 def composed_points(world: World, preset: str) -> list[Point]:
-    """Whole row-wise passes of ``preset`` over every library that has the two collectives; half held out.
+    """Whole row-wise passes of ``preset`` with every library that has the two collectives; half held out.
 
-    Ours runs over any library, TorchRec over gloo or nccl. One host call each (eager): a pass waits for the
-    number of ids that it is going to get. Empty for one rank.
+    Our pass runs with any library, TorchRec with gloo or nccl. One host call each (eager), as a pass waits
+    for the number of ids that it will receive. Empty for one rank.
     """
     works = _composed_works(world, preset)
     points = []
@@ -144,7 +144,7 @@ def composed_points(world: World, preset: str) -> list[Point]:
 
 
 def _times(library: str, world: World, operation: str, work: LookupWork) -> bool:
-    """Whether a library times a cell. On a GPU each of FBGEMM's has tables of its own: no large ones."""
+    """Whether a library times a cell. On a GPU, each cell of FBGEMM's has its own tables: no large ones."""
     if library == "torch":
         return True
     if library == "perfmodel":  # this project's own kernels run on GPUs
@@ -164,7 +164,7 @@ def kernel_point(
     moved: int,
     dtype: str = "fp32",
 ) -> Point:
-    """A cell that runs on all ranks of a node at once. moved  bytes that the model counts (payload_bytes)"""
+    """A cell that runs on all ranks of a node at once. moved  bytes by the model (payload_bytes)"""
     ranks = min(world.ranks, world.ranks_per_node)
     return Point(
         kind=PointKind.KERNEL,
@@ -187,7 +187,7 @@ def _clocks(device: str, operation: str, index: int) -> tuple[Clock, ...]:
 
 
 def _rank_counts(world: World, preset: str) -> list[int]:
-    """World, and outside ``quick`` the powers of two below it that fill whole nodes."""
+    """The world, and except in ``quick`` the powers of two below it that fill whole nodes."""
     if world.ranks < 2:
         return []
     powers = [2**k for k in range(1, world.ranks.bit_length()) if 2**k < world.ranks]
@@ -207,7 +207,7 @@ def _ways(world: World) -> Iterator[tuple[str, str]]:
 
 
 def _kernel_works(world: World, preset: str) -> Iterator[tuple[str, LookupWork, str]]:
-    """(kernel, work, type of the rows), the cheapest first."""
+    """(kernel, work, type of the rows), cheapest first."""
     yield "launch_floor", LookupWork(batch=1), "fp32"
     most = COPY_LIMITS.get((world.device, preset), DEFAULT_COPY_LIMIT)
     limit = min(most, int(world.memory_bytes / 4))
@@ -240,7 +240,7 @@ def _streams(world: World, cells: int) -> Iterator[tuple[str, LookupWork, str]]:
 
 
 def _gathers(world: World, preset: str) -> Iterator[tuple[str, LookupWork, str]]:
-    """Gather and pool: dims x working sets x drawn look-ups, then skewed ids and half-size rows."""
+    """Gather and pool: dims x working sets x random look-ups, then skewed ids and half-size rows."""
     extent = EXTENTS[preset]
     sets = [size for size in WORKING_SETS[world.device, preset] if size <= world.memory_bytes / 8]
     rng = random.Random(f"gather {world.device} {preset}")
@@ -261,7 +261,7 @@ def _gathers(world: World, preset: str) -> Iterator[tuple[str, LookupWork, str]]
 def _drawn(
     device: str, rng: random.Random, dim: int, size: int, draw: int, draws: int, element_bytes: int
 ) -> LookupWork:
-    """A work whose look-ups lie in part ``draw`` of ``draws`` of the range, over tables of ``size`` bytes."""
+    """A work with look-ups in part ``draw`` of ``draws`` of the range, over tables of ``size`` bytes."""
     low, high = LOOKUPS[device]
     start = low * (high / low) ** (draw / draws)
     n = start * (high / low) ** (rng.random() / draws)
@@ -274,7 +274,7 @@ def _drawn(
 
 
 def _composed_works(world: World, preset: str) -> list[tuple[LookupWork, str]]:
-    """Drawn passes; look-ups and partial bags of one rank stay below limits that the device sets."""
+    """Random passes; look-ups and partial bags of one rank stay below limits of the device."""
     rng = random.Random(f"row_wise {world.device} {preset}")
     most_lookups = LOOKUPS[world.device][1]
     most_bytes = min(world.memory_bytes / 16, (16 if world.device == "cpu" else 1024) * MIB)
@@ -297,5 +297,5 @@ def _composed_works(world: World, preset: str) -> list[tuple[LookupWork, str]]:
 
 
 def _between(low: int, high: int, index: int, count: int) -> int:
-    """The ``index``-th of ``count`` sizes from ``low`` to ``high``, equal steps in the logarithm."""
+    """The ``index``-th of ``count`` sizes from ``low`` to ``high``, equidistant in the logarithm."""
     return round(low * math.pow(high / low, index / max(1, count - 1)))

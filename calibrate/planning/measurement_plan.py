@@ -1,4 +1,4 @@
-"""What a calibration measures here: every point, in one order, and what is left out and why."""
+"""What a calibration measures here: every point, in one order, and what is left out, with reasons."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ _CARRIER = {
     "kernels": "torch",
     "host": "torch",
     "composed": "exchange",
-}  # without it there is nothing of the group
+}  # without it, nothing of the group works
 LEAST_NOISE = 1e-4
-"""Half of an interval that no machine reaches, as a share of the time: an aim below it is a slip."""
+"""Least half-width of an interval, as a share of the time: no machine reaches less, so it is a slip."""
 
 MOST_A_CORE = 64
-"""Ranks for each core or GPU of a node beyond which not even a functional check starts."""
+"""Most ranks per core or GPU of a node, even for a functional check."""
 
 _ONE_NODE = ("shmem", "symmetric_memory")  # shared memory and the scale-up link end at the node
 
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked.
+    """The user's request.
 
     only         "mpi", "mpi:all_to_all", "kernels", "kernels:gather_pool", "host", "composed"
     ranks        rank counts of the collectives; None: the preset's steps up to the world
-    sizes        payloads in bytes; None: 128 B up to what the preset and the memory allow
+    sizes        payloads in bytes; None: 128 B up to the limit of preset and memory
     backends     libraries; None: the preset's for the device
-    oversubscribe  more CPU ranks than cores are let through (their times say nothing about the hardware)
-    noise        half of the 95 % interval to aim at, as a share of the time; None: the preset's
+    oversubscribe  whether more CPU ranks than cores are allowed (their times say nothing about the hardware)
+    noise        target half-width of the 95 % interval, as a share of the time; None: the preset's
     """
 
     preset: str = "standard"
@@ -58,7 +58,7 @@ class Request:
 
 @dataclass(frozen=True)
 class NotMeasured:
-    """What was asked or is usual, and is not in the plan: why, and the line that would install it."""
+    """Requested or usual measurements that are not in the plan: why, and the command that installs them."""
 
     what: str
     why: str
@@ -67,7 +67,7 @@ class NotMeasured:
 
 @dataclass(frozen=True)
 class MeasurementPlan:
-    """Points in a fixed order; a run measures them in a random one."""
+    """Points in a fixed order; a run measures them in random order."""
 
     points: tuple[Point, ...]
     left_out: tuple[NotMeasured, ...]
@@ -88,8 +88,8 @@ class MeasurementPlan:
 def make_plan(request: Request, world: World) -> MeasurementPlan:
     """All points of ``request`` that ``world`` can measure.
 
-    Raises BadInputError for an unknown name, rank count or size; NoHardwareError when something asked for by
-    name cannot run here, or when nothing is left to measure.
+    Raises BadInputError for an unknown name, rank count or size; NoHardwareError if something requested by
+    name cannot run here, or nothing is left to measure.
     Limits: equal arguments -> equal plans; one rank -> kernels only
     """
     preset = find_preset(request.preset)
@@ -122,7 +122,7 @@ def make_plan(request: Request, world: World) -> MeasurementPlan:
 
 
 def refuse_turns(ranks: int, cores: int) -> None:
-    """BadInputError for more ranks on a node than it has cores."""
+    """Raise BadInputError for more ranks on a node than it has cores."""
     if ranks > cores:
         raise BadInputError(
             f"{_many(ranks, 'rank')} on {_many(cores, 'core')} would take turns: their times say nothing.",
@@ -131,7 +131,7 @@ def refuse_turns(ranks: int, cores: int) -> None:
 
 
 def refuse_crowd(ranks: int, places: int, what: str) -> None:
-    """BadInputError for more ranks than one node could start: ``places`` of its cores or GPUs (``what``)."""
+    """Raise BadInputError for more ranks than a node can start, with ``places`` cores or GPUs (``what``)."""
     if ranks > MOST_A_CORE * max(places, 1):
         most = MOST_A_CORE * max(places, 1)
         raise BadInputError(
@@ -169,7 +169,7 @@ def _check_world(request: Request, world: World) -> None:
 def _backends(
     request: Request, selection: WantedParts, preset: Preset, world: World, left_out: list[NotMeasured]
 ) -> list[str]:
-    """Libraries of the plan. One asked for by name must run here; one of the preset may be left out."""
+    """Libraries of the plan. A library requested by name must run here; the preset's may be left out."""
     named = list(dict.fromkeys([*(request.backends or ()), *selection.backends]))
     if named:
         for name in named:
@@ -198,7 +198,7 @@ def _backends(
 
 
 def _instead(world: World) -> str:
-    """Libraries of collectives that work here. Limits: none -> ``perfmodel doctor``"""
+    """Libraries of collectives that work here, in words. Limits: none -> ``perfmodel doctor``"""
     names = [name for name in BACKENDS if name in world.providers and not _why_not(world.providers[name], "")]
     return f"these work here: {', '.join(names)}." if names else "perfmodel doctor says what is missing."
 
@@ -254,7 +254,7 @@ class _Cell:
     def points(
         self, request: Request, preset: Preset, world: World, clocks: Sequence[Clock]
     ) -> Iterator[Point]:
-        """Every size on every clock; some sizes again uneven and, on one CPU node, right after a kernel."""
+        """Every size on every clock; some sizes also uneven and, on one CPU node, right after a kernel."""
         grid = payloads.payloads(self.backend, self.operation, self.ranks, preset, world, request.sizes)
         for clock in clocks:
             for payload_bytes in grid:
@@ -302,7 +302,7 @@ def _grid_points(
     backends: Sequence[str],
     left_out: list[NotMeasured],
 ) -> list[Point]:
-    """Kernels and whole passes of ``calibrate.planning.kernel_cells`` whose providers run here."""
+    """Kernels and whole passes of ``calibrate.planning.kernel_cells`` with providers that run here."""
     grids: list[tuple[str, Callable[[World, str], list[Point]]]] = []
     from calibrate.planning.host_cells import host_points
     from calibrate.planning.kernel_cells import composed_points, kernel_points
@@ -339,7 +339,7 @@ def _grid_points(
 def _composed_here(
     point: Point, request: Request, selection: WantedParts, world: World, backends: Sequence[str]
 ) -> bool:
-    """Whether a pass over this library is wanted: one of the plan, or any if the pass itself was named."""
+    """Whether a pass with this library is requested: a library of the plan, or any if passes were named."""
     named = not request.backends and ("composed", point.implementation) in selection.pairs
     usable = world.runs(point.backend) and not world.providers[point.backend].functional_only
     fits = point.nodes == 1 or point.backend not in _ONE_NODE

@@ -1,4 +1,4 @@
-"""Which payloads of a collective are measured, and why a size is refused."""
+"""Payloads of a collective that are measured, and reasons to refuse a size."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from perfmodel.units import format_bytes
 
 SMALLEST_BYTES = 128
 SIZE_STEP = 2
-"""Each payload of a plan is this many times the one before: protocols change between neighbours."""
+"""Ratio of successive payloads of a plan: protocols change between neighbours."""
 ELEMENT_BYTES = 4  # fp32
 ALIGNMENT_BYTES = {"nccl": 16, "rccl": 16, "nvshmem": 16, "symmetric_memory": 16}
-"""Bytes a peer below which a library sends nothing, or refuses."""
+"""Bytes per peer below which a library sends nothing, or refuses."""
 
-_SPLIT = ("all_to_all", "reduce_scatter", "all_gather")  # a payload is one part for each rank
-_BUFFERS = 8  # of the payload's size that an operation may hold: sent, received, expected, rotated
-_UNEVEN_ELEMENTS = 16  # elements per peer from which an uneven split has something to vary
+_SPLIT = ("all_to_all", "reduce_scatter", "all_gather")  # a payload is one part per rank
+_BUFFERS = 8  # buffers of the payload's size per operation: sent, received, expected, rotated
+_UNEVEN_ELEMENTS = 16  # elements per peer above which an uneven split can vary
 
 
 def unit_bytes(backend: str, operation: str, ranks: int) -> int:
@@ -30,10 +30,10 @@ def unit_bytes(backend: str, operation: str, ranks: int) -> int:
 def payloads(
     backend: str, operation: str, ranks: int, preset: Preset, world: World, asked: Sequence[int] | None
 ) -> list[int]:
-    """Payload sizes [bytes], rising: those asked for, or the preset's from 128 B to what memory allows.
+    """Payload sizes [bytes], increasing: the requested ones, or the preset's from 128 B to the memory limit.
 
-    A size that is no whole multiple of ``unit_bytes`` is rounded down to one.
-    Limits: asked below one unit -> BadInputError with the smallest; more than memory allows -> BadInputError
+    Sizes are rounded down to multiples of ``unit_bytes``.
+    Limits: below one unit -> BadInputError with the smallest size; above the memory limit -> BadInputError
     """
     unit = unit_bytes(backend, operation, ranks)
     most = int(world.memory_bytes / _BUFFERS)
@@ -70,12 +70,12 @@ def _check(size_bytes: int, unit: int, most: int, backend: str, operation: str, 
 
 
 def spread(grid: Sequence[int], count: int) -> list[int]:
-    """About ``count`` sizes, evenly over ``grid``, both ends included. Limits: a short grid -> all of it."""
+    """About ``count`` sizes, evenly over ``grid``, with both ends. Limits: a short grid -> all of it."""
     if len(grid) <= count:
         return list(grid)
     return sorted({grid[round(k * (len(grid) - 1) / (count - 1))] for k in range(count)})
 
 
 def uneven(grid: Sequence[int], ranks: int, count: int) -> list[int]:
-    """Sizes for an uneven all-to-all: those with enough elements for each peer to differ."""
+    """Sizes for an uneven all-to-all: those with enough elements per peer to differ."""
     return spread([size for size in grid if size >= _UNEVEN_ELEMENTS * ELEMENT_BYTES * ranks], count)

@@ -1,4 +1,4 @@
-"""What quick, standard and rigorous mean: how dense, how large, how exact, how long."""
+"""The presets quick, standard and rigorous: density, sizes, precision and time."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ MIB = 2**20
 
 @dataclass(frozen=True)
 class Preset:
-    """How much is measured, by device (``cpu``, ``cuda``) where that matters.
+    """Extent of the measurements, by device (``cpu``, ``cuda``) where it matters.
 
-    relative        half of the 95 % interval that ends a point
-    min_visits      visits of every point
-    point_s         time of one point at most
-    total_s         time after which points that have their ``min_visits`` end as they are
-    batch_s         what the calls of one visit last together
+    relative        half-width of the 95 % interval that ends a point
+    min_visits      least visits of every point
+    point_s         most time of one point
+    total_s         time after which points with ``min_visits`` visits end as they are
+    batch_s         time of the calls of one visit together
     most_bytes      largest payload
-    clocks          what is timed, where the library offers it
+    clocks          that are timed, if the library offers them
     backends        libraries of the default plan, best first; with ``one_backend`` the first usable one
     """
 

@@ -1,4 +1,4 @@
-"""``--only``: which libraries, kernels and whole passes a plan takes."""
+"""``--only``: the libraries, kernels and whole passes in a plan."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _GROUPS = {"kernels": KERNELS, "host": (*HOST_CALLS, *HOST_TIER), "composed": IM
 
 @dataclass(frozen=True)
 class WantedParts:
-    """Pairs of a group (a library, ``kernels``, ``host``, ``composed``) and a name in it; "" takes all of it.
+    """Pairs of a group (a library, ``kernels``, ``host``, ``composed``) and a name in it; "" selects all.
 
-    No pairs take everything.
+    Without pairs, everything is selected.
     """
 
     pairs: tuple[tuple[str, str], ...]
@@ -31,22 +31,22 @@ class WantedParts:
         return list(dict.fromkeys(group for group, _ in self.pairs if group not in _GROUPS))
 
     def wants(self, group: str, name: str) -> bool:
-        """Whether this operation, kernel or implementation is taken."""
+        """Whether this operation, kernel or implementation is selected."""
         return not self.pairs or (group, "") in self.pairs or (group, name) in self.pairs
 
     def wants_group(self, group: str) -> bool:
-        """Whether anything of ``kernels``, ``host`` or ``composed`` is taken."""
+        """Whether anything of ``kernels``, ``host`` or ``composed`` is selected."""
         return not self.pairs or any(group == pair[0] for pair in self.pairs)
 
     def wants_backend(self, backend: str) -> bool:
-        """Whether any collective of this library is taken."""
+        """Whether any collective of this library is selected."""
         return self.wants_group(backend)
 
 
 def read_selection(only: Iterable[str], backends: Sequence[str], known: Sequence[str]) -> WantedParts:
-    """Selection of ``--only`` texts; each may hold several, with commas between.
+    """Selection by ``--only`` texts; each may contain several, separated by commas.
 
-    Limits: "" or nothing -> everything; an unknown group or name, or a colon and no name -> BadInputError
+    Limits: "" or nothing -> everything; an unknown group or name, or a colon without a name -> BadInputError
     with the known ones;
     a library that ``--backend`` excludes -> BadInputError
     """

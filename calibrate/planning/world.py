@@ -1,4 +1,4 @@
-"""The ranks that will measure, and which of them take part in a point."""
+"""The ranks that measure, and the ranks that take part in a point."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _PER_NODE = (1, 2, 4, 8)
 
 @dataclass(frozen=True)
 class World:
-    """The ranks that will measure, as their team describes them. Every node has ``ranks_per_node`` of them.
+    """The ranks that measure, as their team describes them. Every node has ``ranks_per_node`` of them.
 
-    memory_bytes    what one rank may use for its buffers
+    memory_bytes    that one rank may use for its buffers
     cores_per_node  physical cores of one node that ranks may use; 0: unknown
-    versions        of what the ranks can measure with: part of the stack, whatever is measured
+    versions        of everything that the ranks can measure with: part of the stack
     hosts           name of each node
     """
 
@@ -47,7 +47,7 @@ class World:
 
 
 def takes_turns(world: World) -> str:
-    """``4 ranks on 2 cores``, where the ranks of a node take turns on its cores; empty where none does."""
+    """Words such as ``4 ranks on 2 cores``, if the ranks of a node share its cores; else ""."""
     cores = world.cores_per_node
     if world.device != "cpu" or not cores or world.ranks_per_node <= cores:
         return ""
@@ -94,7 +94,7 @@ def shapes(world: World, preset: str, ranks: Sequence[int] | None = None) -> lis
 
 
 def _steps(most: int, preset: str) -> list[int]:
-    """Counts from 2 to ``most`` that a preset visits."""
+    """Numbers from 2 to ``most`` in a preset."""
     if most < 2:
         return []
     if preset == "rigorous":

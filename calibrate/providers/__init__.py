@@ -1,4 +1,4 @@
-"""Libraries, kernels and whole passes that can be timed, by name; each is imported when it is asked for."""
+"""Libraries, kernels and whole passes that can be timed, by name; each is imported on demand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLLECTIVE_PROVIDERS = {
     "gloo": "calibrate.providers.gloo:Gloo",
     "shmem": "calibrate.providers.shmem:Shmem",
 }
-"""Libraries of collectives: the name is the backend of a point."""
+"""Libraries of collectives, by the backend of a point."""
 
 PROVIDERS = {
     **COLLECTIVE_PROVIDERS,
@@ -36,7 +36,7 @@ PROVIDERS = {
     "exchange": "calibrate.passes.exchange_pass:ExchangePass",
     "torchrec": "calibrate.passes.torchrec_pass:TorchRec",
 }
-"""Every provider: module, class and, where it is not ``availability``, the function that says if it runs."""
+"""Every provider: module, class and, if it is not ``availability``, the function that checks it."""
 
 _KERNELS = "import torch, cupy; from cuda.bindings import nvrtc; nvrtc.nvrtcVersion()"
 _TORCH = ("import torch", install_torch)
@@ -49,13 +49,13 @@ IMPORTS: Mapping[str, tuple[str, Callable[[], str]]] = {
     "torchrec": ("import torchrec", install_torchrec),
     "perfmodel": (_KERNELS, lambda: INSTALL),
 }
-"""What a provider imports when it opens, and the line that installs that; ``shmem`` needs nothing."""
+"""Imports of a provider when it opens, and the command that installs them; ``shmem`` needs none."""
 
 
 def availability(name: str) -> Availability:
     """Whether a provider can run here, without starting it.
 
-    Limits: unknown name -> BadInputError; a module that is missing or does not import -> not usable, with why
+    Limits: unknown name -> BadInputError; a missing module, or a failing import -> not usable, with reason
     """
     module, _, function = _place(name)
     try:
@@ -66,7 +66,7 @@ def availability(name: str) -> Availability:
 
 
 def proven(found: Mapping[str, Availability]) -> dict[str, Availability]:
-    """``found``, less what does not import: each import is tried, in a process of its own. Takes seconds."""
+    """``found`` without what cannot be imported; each import runs in its own process. Takes seconds."""
     tried = {name: IMPORTS[name] for name, one in found.items() if one.usable and name in IMPORTS}
     troubles = import_troubles([statement for statement, _ in tried.values()])
     kept = dict(found)
@@ -77,7 +77,7 @@ def proven(found: Mapping[str, Availability]) -> dict[str, Availability]:
 
 
 def load(name: str) -> Provider:
-    """A provider that is not open yet."""
+    """A provider, not yet open."""
     module, kind, _ = _place(name)
     provider: Provider = getattr(importlib.import_module(module), kind)()
     return provider

@@ -1,4 +1,4 @@
-"""What the providers on GPUs share: buffers, patterns, and sums that exist in place only."""
+"""Common parts of GPU providers: buffers, patterns, and sums that are in place only."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from perfmodel.schema.runs import Point, PointKind
 
 CLOCKS = (Clock.EAGER, Clock.STREAM, Clock.GRAPH)
 BYTES_A_PEER = 16
-"""GPU libraries move words of 16 bytes, and nccl-tests rounds to them: less a peer is not what it seems."""
+"""GPU libraries move words of 16 bytes, and nccl-tests rounds to them: smaller parts per peer are refused."""
 
 Call = Callable[[Any, Any], None]
 
 
 def torch_with_cuda(operations: tuple[str, ...]) -> Availability:
-    """Whether PyTorch is installed with CUDA, and whether there is a GPU; no CUDA context is made."""
-    if not find_gpus():  # nothing that could be installed would help
+    """Whether PyTorch is installed with CUDA, and whether there is a GPU; makes no CUDA context."""
+    if not find_gpus():  # no installation would help
         return Availability(False, "there is no NVIDIA GPU here")
     version = torch_version()
     if not version:
@@ -46,7 +46,7 @@ class DeviceOperation(Operation):
     """A collective on GPU buffers that stay where they are, so that CUDA graphs can be captured once.
 
     send, recv  1-D tensors of at least the layout's elements
-    in_place    the call sums into ``recv``, which starts as this rank's summand
+    in_place    whether the call sums into ``recv``, which starts as this rank's summand
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class DeviceOperation(Operation):
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes that this rank hands over for others in one call."""
+        """Bytes that this rank sends to others in one call."""
         return self._layout.bytes_sent
 
     @property
     def payload_bytes(self) -> int:
-        """Bytes of the buffer that were really used: whole elements per peer."""
+        """Bytes of the buffer in use: whole elements per peer."""
         return self._layout.payload_bytes
 
     def prepare(self, salt: int) -> None:
@@ -73,7 +73,7 @@ class DeviceOperation(Operation):
         self.before()
 
     def before(self) -> None:
-        """Poison the output: only what calls bring from here on passes. A sum in place starts afresh."""
+        """Poison the output, so that only later calls pass the check; restore an in-place summand."""
         if self._in_place:
             self._recv.copy_(self._send)
         else:
@@ -86,7 +86,7 @@ class DeviceOperation(Operation):
         self._call(self._send, self._recv)
 
     def check(self) -> tuple[int, int]:
-        """(wrong, checked). A sum in place that ran more than once is made once more by all ranks here."""
+        """(wrong, checked). For a sum in place that ran more than once, all ranks repeat the call here."""
         if self._in_place and self._calls != 1:
             self.before()
             self.run()
@@ -96,7 +96,7 @@ class DeviceOperation(Operation):
 
 
 class DeviceCollectives(ABC):
-    """A provider of collectives on GPUs, less the library: subclasses give ``_make``."""
+    """Base of GPU providers of collectives; subclasses implement ``_make``."""
 
     name = ""
     operations: tuple[str, ...] = ()
@@ -108,7 +108,7 @@ class DeviceCollectives(ABC):
     def operation(self, point: Point, ranks: Sequence[int]) -> DeviceOperation:
         """A collective of a point over ``ranks``.
 
-        Limits: what the library does not offer, less than BYTES_A_PEER a peer -> BadInputError
+        Limits: what the library does not offer, less than BYTES_A_PEER per peer -> BadInputError
         """
         if point.kind is not PointKind.COLLECTIVE or point.operation not in self.operations:
             raise BadInputError(
@@ -146,9 +146,9 @@ class DeviceCollectives(ABC):
 
 
 class Arena:
-    """Two buffers that operations take turns to use: kept apart, those of a plan would not fit a GPU.
+    """Two buffers that all operations share: separate buffers for a plan would not fit a GPU.
 
-    empty  elements -> a 1-D uint8 tensor; memory that other ranks can reach takes every rank to allocate
+    empty  elements -> a 1-D uint8 tensor; allocating memory that other ranks can reach needs every rank
     """
 
     def __init__(self, empty: Callable[[int], Any], bytes_each: int) -> None:
@@ -168,14 +168,14 @@ class Arena:
 
 
 def bytes_needed(one: BufferLayout) -> int:
-    """Bytes of the larger buffer of a layout, as if its root sent and received."""
+    """Bytes of the larger buffer of a layout, if the root both sent and received."""
     return max(one.elements, one.send_elements, one.recv_elements) * one.dtype.itemsize
 
 
 def gpus_of_node(place: Place, address: Mapping[str, str]) -> int:
     """GPUs that the ranks of this node use together.
 
-    Limits: ``address`` does not say -> those that this rank sees (a launcher may show each rank its own one)
+    Limits: ``address`` does not state it -> the GPUs that this rank sees (a launcher may show only its own)
     """
     import torch
 
@@ -192,14 +192,14 @@ def require_own_gpus(place: Place, address: Mapping[str, str], why: str) -> None
 
 
 def torch_dtype(one: BufferLayout) -> Any:
-    """PyTorch's name of a layout's datatype."""
+    """PyTorch's datatype of a layout."""
     import torch
 
     return getattr(torch, one.dtype.name)
 
 
 def arena_bytes() -> int:
-    """Bytes of one buffer of an arena: a sixteenth of the GPU, the same on every rank, and at most 8 GiB."""
+    """Bytes of one buffer of an arena: a sixteenth of the GPU, equal on all ranks, at most 8 GiB."""
     import torch
 
     total: int = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory

@@ -1,4 +1,4 @@
-"""Collectives of gloo over TCP, through torch.distributed: right everywhere, and an unsteady clock."""
+"""Collectives of gloo over TCP, with torch.distributed: works everywhere, with noisy times."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
 """A symmetric heap: every rank of a group maps the landing zones of all others, and writes into them.
 
-Each rank owns one segment of shared memory: words for signals, one a sender, and two landing zones that take
-turns. A segment is a sparse file without a name: the name goes as soon as every rank has mapped it, and its
-owner holds a lock on it, so what a killed run leaves in between is recognised and removed later.
+Each rank owns one segment of shared memory: one signal word per sender, and two landing zones that
+alternate. A segment is a sparse file whose name is removed as soon as every rank has mapped it; its
+owner holds a lock on it, so that files left by a killed run are recognised and removed later.
 
-Calls are numbered. In every call each rank signals every other rank once, after what it wrote for it. A rank
-writes for call e only when all others have entered call e - 1, so what a call brought stays whole until its
-receiver enters the next call. Plain stores are seen in order on x86-64; other processors would need fences.
+Calls are numbered. In every call each rank signals every other rank once, after writing its data for it. A
+rank writes for call e only after all others have entered call e - 1, so the data of a call stays valid until
+its receiver enters the next call. Plain stores are ordered on x86-64; other processors would need fences.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from perfmodel.units import format_bytes
 FOLDER = Path("/dev/shm")
 PREFIX = "perfmodel-"
 ZONE_BYTES = 2**30
-"""Bytes of one landing zone: addresses only, memory is taken when it is first written."""
+"""Bytes of one landing zone: address space only, memory is allocated on first write."""
 
 ATTACH_S = 60.0
 _STALE_S = 10.0
-_SIGNAL_STRIDE = 128  # bytes from one sender's word to the next: no two on one cache line or its neighbour
+_SIGNAL_STRIDE = 128  # bytes between senders' words: no two share a cache line or its neighbour
 _PAGE_BYTES = 4096
-_SPINS = 500  # looks before the processor is offered to others
-_YIELDS = 20_000  # offers before the wait sleeps
+_SPINS = 500  # polls before the processor is yielded
+_YIELDS = 20_000  # yields before the wait sleeps
 _SLEEP_S = 50e-6
 
-_opened: Counter[str] = Counter()  # heaps of this process by group: a second one of a group has another name
+_opened: Counter[str] = Counter()  # heaps of this process by group: a second heap of a group has another name
 
 
 class SymmetricHeap:
-    """The landing zones of one group, seen by rank number ``index`` of it."""
+    """The landing zones of one group, as its rank number ``index`` sees them."""
 
     def __init__(self, run: str, ranks: Sequence[int], index: int, attach_s: float = ATTACH_S) -> None:
         self.index, self.size = index, len(ranks)
@@ -72,7 +72,7 @@ class SymmetricHeap:
                 self._path(index).unlink()
 
     def zone(self, half: int, peer: int, begin: int, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """``count`` elements from byte ``begin`` of a landing zone of ``peer``, in memory from now on.
+        """``count`` elements from byte ``begin`` of a landing zone of ``peer``, with memory allocated.
 
         Limits: beyond ZONE_BYTES, or no shared memory left -> BadInputError
         """
@@ -86,13 +86,13 @@ class SymmetricHeap:
         return np.frombuffer(self._maps[peer], dtype, count, at)
 
     def enter(self) -> int:
-        """Begin a call: wait until all others have entered the one before; returns the half in turn."""
+        """Begin a call: wait until all others have entered the one before; returns the index of its zone."""
         self.wait(self._others)
         self._call += 1
         return self._call & 1
 
     def signal(self, peer: int) -> None:
-        """Tell ``peer`` that what this call writes for it is there. Once a call, to every other rank."""
+        """Signal to ``peer`` that this call's data for it is written. Once per call, to every other rank."""
         self._signals[peer][self._my_word] = self._call
 
     def signal_all(self) -> None:
@@ -120,7 +120,7 @@ class SymmetricHeap:
         self.wait(self._others)
 
     def left(self, peer: int) -> bool:
-        """Whether ``peer`` has closed its heap or died: nobody holds the lock on its segment."""
+        """Whether ``peer`` has closed its heap or died: no process holds the lock on its segment."""
         try:
             fcntl.flock(self._files[peer], fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
@@ -134,7 +134,7 @@ class SymmetricHeap:
         return self._others
 
     def close(self) -> None:
-        """Give the memory back; views that are still held keep theirs."""
+        """Free the memory; views that are still held stay valid."""
         self._signals: list[memoryview] = []
         for one in self._maps:
             with contextlib.suppress(BufferError):
@@ -187,7 +187,7 @@ class SymmetricHeap:
         return FOLDER / f"{self._stem}-{index}"
 
     def _reserve(self, peer: int, begin: int, count: int) -> None:
-        """Take memory for a part of a segment now: a store into a full file system would end the process."""
+        """Allocate memory for a part of a segment now: a store into a full file system would crash."""
         if count <= self._reserved.get((peer, begin), 0):
             return
         try:
@@ -203,7 +203,7 @@ class SymmetricHeap:
 
 
 def require_addresses(ranks: int) -> None:
-    """NoHardwareError where a process may not use the addresses that the zones of ``ranks`` ranks take."""
+    """Raise NoHardwareError if a process lacks the address space for the zones of ``ranks`` ranks."""
     needed, allowed = ranks * 2 * ZONE_BYTES, address_space_bytes()
     if needed > allowed:
         raise NoHardwareError(
@@ -214,7 +214,7 @@ def require_addresses(ranks: int) -> None:
 
 
 def remove_stale() -> None:
-    """Remove segments of runs that were killed while they attached: nobody holds a lock on them."""
+    """Remove segments of runs that were killed while attaching: no process holds a lock on them."""
     for path in FOLDER.glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             if time.time() - path.stat().st_mtime < _STALE_S:

@@ -1,4 +1,4 @@
-"""What the providers on CPUs share: buffers, patterns, rotation, and the gather that clears the caches."""
+"""Common parts of CPU providers: buffers, patterns, rotation, and the gather that clears the caches."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from perfmodel.schema.runs import Point, PointKind
 ROTATING_L2_SHARE = 4
 LEAST_ROTATING = 8
 MOST_ROTATING_BYTES = 64 * 2**20
-"""Send buffers rotate: together at least 4 times the L2 and at least 8, while they fit 64 MiB; at least 2."""
+"""Rotating send buffers are at least 4 times the L2, and at least 8, while they fit 64 MiB; at least 2."""
 
 ROWS_A_ROW_SENT = 10
-"""Rows that a look-up reads for each row that it sends: a usual pooling factor."""
+"""Rows that a look-up reads for each row that it sends: a typical pooling factor."""
 
 LINE_BYTES = 64
 _GATHERED_ROW_BYTES = 256
@@ -32,11 +32,11 @@ _DEFAULT_L2_BYTES = 2**20
 _L2_FILE = "/sys/devices/system/cpu/cpu0/cache/index2/size"
 
 Call = Callable[[Any, Any], None]
-"""One call of the library: send buffer, receive buffer."""
+"""One call of the library: (send buffer, receive buffer)."""
 
 
 def l2_bytes(path: str = _L2_FILE) -> int:
-    """Bytes of one core's L2 cache; 1 MiB where the system does not say."""
+    """Bytes of one core's L2 cache; 1 MiB if the system does not state it."""
     try:
         with open(path, encoding="ascii") as file:
             text = file.read().strip()
@@ -46,17 +46,17 @@ def l2_bytes(path: str = _L2_FILE) -> int:
 
 
 def rotating_count(send_bytes: int, l2: int) -> int:
-    """How many send buffers rotate for one of ``send_bytes``."""
+    """Number of rotating send buffers of ``send_bytes`` each."""
     wanted = max(LEAST_ROTATING, -(-ROTATING_L2_SHARE * l2 // send_bytes))
     return max(2, min(wanted, MOST_ROTATING_BYTES // send_bytes))
 
 
 def small_pages(size_bytes: int) -> NDArray[np.uint8]:
-    """Memory in pages of the usual size, zeroed [bytes].
+    """Zeroed memory in pages of the usual size [bytes].
 
-    numpy asks for huge pages where they fit, torch does not: a library that copies from process to process
-    then sends half of the buffers twice as fast as the buffers of a real pass. Where the system knows no huge
-    pages it has only small ones.
+    numpy requests huge pages if possible, torch does not: a library that copies between processes then sends
+    half of the buffers twice as fast as the buffers of a real pass. Systems without huge pages have only
+    small ones.
     """
     memory = mmap.mmap(-1, size_bytes)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
@@ -68,7 +68,7 @@ def small_pages(size_bytes: int) -> NDArray[np.uint8]:
 
 
 class Pool:
-    """Memory that all operations of a provider share: buffers are valid until the next ``prepare``."""
+    """Memory shared by all operations of a provider: buffers are valid until the next ``prepare``."""
 
     def __init__(self) -> None:
         self._memory: dict[str, NDArray[np.uint8]] = {}
@@ -86,10 +86,10 @@ class Pool:
 
 
 class CacheClearer:
-    """Gathers of table rows, from eight times the L2: what a look-up does to the caches before it sends.
+    """Gathers of table rows, from eight times the L2: the effect of a look-up on the caches before it sends.
 
-    A small look-up leaves the caches mostly as they were, a large one sweeps them: ``gather`` reads
-    ROWS_A_ROW_SENT times what is sent, and at most twice the L2.
+    A small look-up leaves the caches mostly unchanged, a large one replaces their contents: ``gather`` reads
+    ROWS_A_ROW_SENT times what is sent, at most twice the L2.
     """
 
     def __init__(self, l2: int) -> None:
@@ -100,7 +100,7 @@ class CacheClearer:
         self._out = np.zeros((rows // 4, words), np.float32)
 
     def gather(self, send_bytes: int) -> Callable[[], None]:
-        """The gather before a send buffer of ``send_bytes`` goes; always the same rows."""
+        """The gather before a send buffer of ``send_bytes`` is sent; always the same rows."""
         rows = min(len(self._ids), -(-ROWS_A_ROW_SENT * send_bytes // _GATHERED_ROW_BYTES))
         ids, out = self._ids[:rows], self._out[:rows]
 
@@ -130,12 +130,12 @@ class HostOperation(Operation):
 
     @property
     def bytes_sent(self) -> int:
-        """Bytes that this rank hands over for others in one call."""
+        """Bytes that this rank sends to others in one call."""
         return self._layout.bytes_sent
 
     @property
     def payload_bytes(self) -> int:
-        """Bytes of the buffer that were really used: whole elements per peer."""
+        """Bytes of the buffer in use: whole elements per peer."""
         return self._layout.payload_bytes
 
     def prepare(self, salt: int) -> None:
@@ -149,7 +149,7 @@ class HostOperation(Operation):
         self._use(0)
 
     def before(self) -> None:
-        """The next send buffer; after a kernel: a gather between."""
+        """Move to the next send buffer; in variant after_kernel, run a gather first."""
         if self._rotating > 1:
             self._use((self._row + 1) % self._rotating)
         if self._clear is not None:
@@ -160,7 +160,7 @@ class HostOperation(Operation):
         self._call(self._send, self._wrapped_recv)
 
     def check(self) -> tuple[int, int]:
-        """(wrong, checked): the output against the pattern, and the send buffer that must be unchanged."""
+        """(wrong, checked): the output against the pattern, and the send buffer, which must be unchanged."""
         received = patterns.expected_pieces(self._layout, self._salt)
         sent = patterns.send_pieces(self._layout, self._salt)
         wrong = patterns.count_wrong(self._recv, received, self._row)
@@ -175,16 +175,16 @@ class HostOperation(Operation):
 class InPlaceHostOperation(HostOperation):
     """A sum that a library offers in place only: the receive buffer is refilled before a call, untimed.
 
-    Back-to-back calls sum sums; ``check`` then makes one more call from fresh inputs and looks at that.
+    Back-to-back calls sum sums; ``check`` then makes and checks one more call with fresh inputs.
     """
 
     def prepare(self, salt: int) -> None:
-        """As always; the buffer starts as this rank's summand."""
+        """As in the base class; the buffer starts as this rank's summand."""
         super().prepare(salt)
         self._refill()
 
     def before(self) -> None:
-        """The next summand is copied into the buffer, then as always."""
+        """Copy the next summand into the buffer, then as in the base class."""
         if self._rotating > 1:
             self._use((self._row + 1) % self._rotating)
         self._refill()
@@ -197,7 +197,7 @@ class InPlaceHostOperation(HostOperation):
         super().run()
 
     def check(self) -> tuple[int, int]:
-        """(wrong, checked) of one call from fresh inputs: the last, or one more that all ranks make here."""
+        """(wrong, checked) of one call with fresh inputs: the last, or one more that all ranks make here."""
         if self._calls != 1:
             self._refill()
             self.run()
@@ -209,7 +209,7 @@ class InPlaceHostOperation(HostOperation):
 
 
 class HostCollectives(ABC):
-    """A provider of collectives on CPUs, less the library: subclasses give ``_call``.
+    """Base of CPU providers of collectives; subclasses implement ``_call``.
 
     Groups are looked up by their ranks, in order; ``open_group`` of a subclass adds to ``_groups``.
     """
@@ -227,7 +227,7 @@ class HostCollectives(ABC):
     def operation(self, point: Point, ranks: Sequence[int]) -> HostOperation:
         """A collective of a point over ``ranks``.
 
-        Limits: no collective, a clock of GPUs, a size below one element a peer -> BadInputError
+        Limits: no collective, a clock of GPUs, a size below one element per peer -> BadInputError
         """
         if point.kind is not PointKind.COLLECTIVE:
             raise BadInputError(f"{self.name} times collectives, not {point.operation}.")
@@ -255,7 +255,7 @@ class HostCollectives(ABC):
 
     @abstractmethod
     def _call(self, one: BufferLayout, variant: str, group: Any) -> Call:
-        """The call of the library for a layout over a group."""
+        """The library's call for a layout over a group."""
 
     @staticmethod
     def _kind(operation: str) -> type[HostOperation]:
@@ -277,5 +277,5 @@ class HostCollectives(ABC):
 
 
 def as_numpy(buffer: Any) -> NDArray[Any]:
-    """A numpy array, or the memory of a torch tensor on the CPU seen as one."""
+    """A numpy array, or a view of the memory of a CPU tensor."""
     return buffer if isinstance(buffer, np.ndarray) else buffer.detach().numpy()

@@ -1,4 +1,4 @@
-"""Collectives of MPI on CPU ranks, through mpi4py."""
+"""Collectives of MPI on CPU ranks, with mpi4py."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def leave() -> None:
 
 
 class Mpi(HostCollectives, RawCollectives):
-    """Blocking MPI collectives. One communicator a group, in the order of its ranks."""
+    """Blocking MPI collectives. One communicator per group, in the order of its ranks."""
 
     name = "mpi"
 
@@ -79,7 +79,7 @@ class Mpi(HostCollectives, RawCollectives):
         self._groups[tuple(range(world.size))] = world
 
     def open_group(self, ranks: Sequence[int]) -> None:
-        """A communicator for ``ranks``; every rank of the job calls this."""
+        """Make a communicator for ``ranks``; every rank of the job calls this."""
         if tuple(ranks) not in self._groups:
             world = self._mpi.COMM_WORLD
             self._groups[tuple(ranks)] = world.Create(world.Get_group().Incl(list(ranks)))
@@ -98,7 +98,7 @@ class Mpi(HostCollectives, RawCollectives):
         *,
         equal: bool = False,
     ) -> None:
-        """As RawCollectives has it, by ``Alltoallv``; equal parts by ``Alltoall``."""
+        """As in RawCollectives, by ``Alltoallv``; equal parts by ``Alltoall``."""
         group, out, into = self._group(ranks), as_numpy(send), as_numpy(recv)
         if equal:
             group.Alltoall(out, into)
@@ -106,7 +106,7 @@ class Mpi(HostCollectives, RawCollectives):
             group.Alltoallv([out, list(send_counts)], [into, list(recv_counts)])
 
     def raw_reduce_scatter(self, send: Any, recv: Any, ranks: Sequence[int]) -> None:
-        """As RawCollectives has it, by ``Reduce_scatter_block``."""
+        """As in RawCollectives, by ``Reduce_scatter_block``."""
         self._group(ranks).Reduce_scatter_block(as_numpy(send), as_numpy(recv))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Collectives of NCCL on GPUs, through torch.distributed: what TorchRec calls."""
+"""Collectives of NCCL on GPUs, with torch.distributed, as TorchRec calls them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from perfmodel.errors import NoHardwareError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS
 
 SHARES_A_GPU_FROM = (2, 30)
-"""The first NCCL that lets two ranks use one GPU: an experiment, to see that it works, never to time it."""
+"""The first NCCL that lets two ranks share one GPU: an experimental feature, for functional checks only."""
 
 SHARE_VARIABLE = "NCCL_MULTI_RANK_GPU_ENABLE"
 
@@ -67,7 +67,7 @@ class Nccl(DeviceCollectives, torch_world.TorchCollectives):
             self.barrier(ranks)
 
     def barrier(self, ranks: Sequence[int]) -> None:
-        """An all-reduce of one element, waited for."""
+        """An all-reduce of one element, and a wait for it."""
         self._dist.all_reduce(self._token, group=self._group(ranks))
         self.synchronize()
 
@@ -82,7 +82,7 @@ class Nccl(DeviceCollectives, torch_world.TorchCollectives):
         return DeviceOperation(one, call, send, recv, in_place=one.operation == "all_reduce")
 
     def _buffers(self, one: BufferLayout) -> tuple[Any, Any]:
-        """(send, receive): of the arena, or of their own where they are larger."""
+        """(send, receive): from the arena, or separate buffers if they are larger."""
         import torch
 
         empty = partial(torch.empty, dtype=torch.uint8, device="cuda")
@@ -94,7 +94,7 @@ class Nccl(DeviceCollectives, torch_world.TorchCollectives):
 
 
 def share_gpu(version: tuple[int, ...], ranks: int, gpus: int) -> None:
-    """Let ranks share GPUs where NCCL can: its times are no calibration.
+    """Let ranks share GPUs if NCCL supports it; the times are then no calibration.
 
     Limits: NCCL below 2.30 -> NoHardwareError
     """

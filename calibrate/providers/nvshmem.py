@@ -1,4 +1,4 @@
-"""Collectives of NVSHMEM on a CUDA stream, through nvshmem4py. An uneven all-to-all is puts and a barrier."""
+"""Collectives of NVSHMEM on a CUDA stream, with nvshmem4py. An uneven all-to-all is puts and a barrier."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import COLLECTIVES
 
 _HEAP_SLACK_BYTES = 2**30
-"""Of the symmetric heap for NVSHMEM itself, where it cannot grow."""
+"""Part of the symmetric heap for NVSHMEM itself, if the heap cannot grow [bytes]."""
 
 _NAMES = {"float32": "float", "float16": "half", "int32": "int32", "int64": "int64"}
 
@@ -49,15 +49,15 @@ def availability() -> Availability:
 
 
 class Nvshmem(DeviceCollectives):
-    """One PE a rank, started with a unique id that rank 0 makes; one team a group."""
+    """One PE per rank, started with a unique id from rank 0; one team per group."""
 
     name = "nvshmem"
     operations = COLLECTIVES
 
     def open(self, place: Place, address: Mapping[str, str]) -> None:
-        """Start NVSHMEM; the unique id travels through torch.distributed (``address`` as in ``join``).
+        """Start NVSHMEM; the unique id is sent by torch.distributed (``address`` as in ``join``).
 
-        Limits: more ranks than GPUs on a node -> NoHardwareError: team collectives would end the process
+        Limits: more ranks than GPUs on a node -> NoHardwareError, since team collectives would crash
         """
         import torch
 
@@ -77,7 +77,7 @@ class Nvshmem(DeviceCollectives):
         self._groups[tuple(range(place.ranks))] = core.Teams.TEAM_WORLD
 
     def open_group(self, ranks: Sequence[int]) -> None:
-        """A team for ``ranks``; every rank of the job calls this. Ranks at unequal distances get none."""
+        """Make a team for ``ranks``; every rank of the job calls it. Ranks at unequal distances get none."""
         key = tuple(ranks)
         stride = strided(key)
         if key in self._groups or not stride:
@@ -95,13 +95,13 @@ class Nvshmem(DeviceCollectives):
             self._groups[key] = team
 
     def barrier(self, ranks: Sequence[int]) -> None:
-        """NVSHMEM's barrier on the stream, waited for."""
+        """NVSHMEM's barrier on the stream, and a wait for it."""
         team = self._group(ranks)
         self._bindings.barrier_on_stream(team, _stream())
         self.synchronize()
 
     def close(self) -> None:
-        """Give the memory back and leave NVSHMEM."""
+        """Free the memory and leave NVSHMEM."""
         if not self._groups:
             return
         self._groups.clear()
@@ -124,7 +124,7 @@ class Nvshmem(DeviceCollectives):
         return DeviceOperation(one, call, send, recv)
 
     def _collective(self, one: BufferLayout, team: Any, recv: Any) -> Call:
-        """NVSHMEM counts elements of a peer's part, of the output, or of the input, by collective."""
+        """The call; NVSHMEM counts elements of a peer's part, the output or the input, by collective."""
         name, count = {
             "all_to_all": ("alltoall", one.elements // one.ranks),
             "reduce_scatter": ("sum_reducescatter", one.elements // one.ranks),
@@ -133,14 +133,14 @@ class Nvshmem(DeviceCollectives):
             "broadcast": ("broadcast", one.elements),
         }[one.operation]
         function = getattr(self._bindings, f"{_NAMES[one.dtype.name]}_{name}_on_stream")
-        into = recv.data_ptr()  # also where the layout receives nothing: the root of a broadcast
+        into = recv.data_ptr()  # needed even if the layout receives nothing: the root of a broadcast
         if one.operation == "broadcast":
             out = self._arena.send.data_ptr()
             return lambda send, _: function(team, into, out, count, 0, _stream())
         return lambda send, _: function(team, into, send.data_ptr(), count, _stream())
 
     def _uneven(self, one: BufferLayout, team: Any, ranks: tuple[int, ...]) -> Call:
-        """Part p of this rank goes to the p-th rank's buffer, behind the parts of earlier ranks."""
+        """The call: part p of this rank goes to the p-th rank's buffer, after the parts of earlier ranks."""
         width = one.dtype.itemsize
         begins = [0, *accumulate(one.send_counts)][:-1]
         base, put = self._arena.recv.data_ptr(), self._bindings.putmem_on_stream
@@ -165,7 +165,7 @@ class Nvshmem(DeviceCollectives):
 
 
 def strided(ranks: Sequence[int]) -> int:
-    """The distance between neighbours where it is the same everywhere, else 0. Limits: one rank -> 1."""
+    """The distance between neighbours if it is constant, else 0. Limits: one rank -> 1."""
     distances = {after - before for before, after in pairwise(ranks)} or {1}
     return distances.pop() if len(distances) == 1 and min(distances) > 0 else 0
 

@@ -1,4 +1,4 @@
-"""Collectives of RCCL on GPUs of AMD: a PyTorch that is built for ROCm calls it by the name of NCCL."""
+"""Collectives of RCCL on GPUs of AMD: a PyTorch built for ROCm calls it by NCCL's name."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """One-sided collectives over shared memory: puts and signals as in NVSHMEM, between CPU ranks of a node.
 
-A rank writes into the landing zones of the others and signals; nobody asks, nobody acknowledges. What arrives
-is used where it lands, except that sums are added up in the receive buffer. A reduce-scatter is an all-to-all
-and a local sum; a large all-reduce is that and an all-gather.
+A rank writes into the landing zones of the others and signals; there are no requests or acknowledgements.
+Received data is used in place, except that sums are computed in the receive buffer. A reduce-scatter is an
+all-to-all and a local sum; a large all-reduce is that and an all-gather.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS
 
 ONE_SHOT_BYTES = 16 * 1024
-"""Up to this size an all-reduce sends everything to everybody and sums once."""
+"""Up to this size an all-reduce sends all data to all ranks and sums once."""
 
 _LINE_BYTES = 64
 Landing = Callable[[Any, Any], NDArray[Any]]
-"""A call that says where its result is: (send, receive) -> result."""
+"""A call that returns its result: (send, receive) -> result."""
 
 
 def availability() -> Availability:
-    """Whether ranks here can share memory in the way that this needs."""
+    """Whether ranks here can share memory as this provider needs it."""
     if sys.platform != "linux" or not os.access(FOLDER, os.W_OK):
         return Availability(False, f"it needs {FOLDER}, as Linux has it")
     if platform.machine() not in ("x86_64", "AMD64"):
@@ -46,13 +46,13 @@ def availability() -> Availability:
 
 
 class ShmemOperation(HostOperation):
-    """A collective whose result may be where it landed.
+    """A collective whose result may be in a landing zone.
 
-    Landing zones cannot be poisoned from one side; old results differ from new ones by salt and send buffer.
+    Landing zones cannot be poisoned by one side; old results differ from new ones by salt and send buffer.
     """
 
     def run(self) -> None:
-        """The call; the result is what it returns."""
+        """The call, which sets its result."""
         self._recv = self._land(self._send, self._wrapped_recv)
 
     @property
@@ -61,7 +61,7 @@ class ShmemOperation(HostOperation):
 
 
 class Shmem(HostCollectives, RawCollectives):
-    """A symmetric heap a group; ranks of one node only."""
+    """One symmetric heap per group; ranks of one node only."""
 
     name = "shmem"
 
@@ -70,9 +70,9 @@ class Shmem(HostCollectives, RawCollectives):
         self._raw_calls: dict[tuple[tuple[int, ...], int, Any], Landing] = {}
 
     def open(self, place: Place, address: Mapping[str, str]) -> None:
-        """Remember the place and the run; remove what killed runs left behind.
+        """Store the place and the run; remove segments that killed runs left behind.
 
-        Limits: too few addresses to map the zones of all ranks of the node -> NoHardwareError
+        Limits: too little address space to map the zones of all ranks of the node -> NoHardwareError
         """
         require_addresses(place.local_ranks)
         remove_stale()
@@ -81,7 +81,7 @@ class Shmem(HostCollectives, RawCollectives):
     def open_group(self, ranks: Sequence[int]) -> None:
         """Members map each other's zones; other ranks return at once.
 
-        Limits: ranks of several nodes -> BadInputError; a member that does not come -> NoHardwareError
+        Limits: ranks of several nodes -> BadInputError; a member that does not join -> NoHardwareError
         """
         if self._rank not in ranks or tuple(ranks) in self._groups:
             return
@@ -91,7 +91,7 @@ class Shmem(HostCollectives, RawCollectives):
         self._groups[tuple(ranks)] = SymmetricHeap(self._run, ranks, list(ranks).index(self._rank))
 
     def barrier(self, ranks: Sequence[int]) -> None:
-        """Signals to all, waits for all."""
+        """Signal to all ranks, and wait for all."""
         self._group(ranks).barrier()
 
     def raw_all_to_all(
@@ -104,7 +104,7 @@ class Shmem(HostCollectives, RawCollectives):
         *,
         equal: bool = False,
     ) -> None:
-        """As RawCollectives has it, by puts; what lands is copied to ``recv``, equal parts like others.
+        """As in RawCollectives, by puts; received data is copied to ``recv``, equal parts too.
 
         Limits: a part above ZONE_BYTES / ranks -> BadInputError
         """
@@ -130,7 +130,7 @@ class Shmem(HostCollectives, RawCollectives):
             into[at[peer] : at[peer + 1]] = zone
 
     def raw_reduce_scatter(self, send: Any, recv: Any, ranks: Sequence[int]) -> None:
-        """As RawCollectives has it, by puts and a sum in ``recv``."""
+        """As in RawCollectives, by puts and a sum in ``recv``."""
         out, into = as_numpy(send), as_numpy(recv)
         key = (tuple(ranks), out.size, out.dtype)
         call = self._raw_calls.get(key)
@@ -139,7 +139,7 @@ class Shmem(HostCollectives, RawCollectives):
         call(out, into)
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         self._raw_calls.clear()
         for heap in self._groups.values():
             heap.close()
@@ -162,7 +162,7 @@ class Shmem(HostCollectives, RawCollectives):
 
 
 def _all_to_all(heap: SymmetricHeap, counts: Sequence[int], dtype: np.dtype[Any]) -> Landing:
-    """Every rank splits alike: part p of each sender lands in p's zone, in the order of senders."""
+    """Every rank splits equally: part p of each sender is written to p's zone, in the order of senders."""
     me, width = heap.index, dtype.itemsize
     ends = [0, *accumulate(counts)]
     order = [*heap.others, me]
@@ -183,13 +183,13 @@ def _all_to_all(heap: SymmetricHeap, counts: Sequence[int], dtype: np.dtype[Any]
 
 
 def _reduce_scatter(heap: SymmetricHeap, elements: int, dtype: np.dtype[Any]) -> Landing:
-    """Part p of each sender lands in p's zone; each rank sums what it got and its own part."""
+    """Part p of each sender is written to p's zone; each rank sums what it received and its own part."""
     block = elements // heap.size
     return _sum_parts(heap, [block] * heap.size, dtype)
 
 
 def _sum_parts(heap: SymmetricHeap, counts: Sequence[int], dtype: np.dtype[Any]) -> Landing:
-    """``counts``: elements of each part. The sum of this rank's part goes to the receive buffer."""
+    """``counts``: elements of each part. The sum of this rank's part is written to the receive buffer."""
     me = heap.index
     ends = [0, *accumulate(counts)]
     step = -(-max(counts) * dtype.itemsize // _LINE_BYTES) * _LINE_BYTES
@@ -213,7 +213,7 @@ def _sum_parts(heap: SymmetricHeap, counts: Sequence[int], dtype: np.dtype[Any])
 
 
 def _all_gather(heap: SymmetricHeap, elements: int, dtype: np.dtype[Any]) -> Landing:
-    """This rank's block lands in every zone, in the order of ranks."""
+    """This rank's block is written to every zone, in the order of ranks."""
     return _gather_parts(heap, [elements // heap.size] * heap.size, dtype)
 
 
@@ -237,7 +237,7 @@ def _gather_parts(heap: SymmetricHeap, counts: Sequence[int], dtype: np.dtype[An
 
 
 def _all_reduce(heap: SymmetricHeap, elements: int, dtype: np.dtype[Any]) -> Landing:
-    """Small: everything to everybody, one sum. Large: sum parts, then gather them."""
+    """Small: all data to all ranks, one sum. Large: sum parts, then gather them."""
     if elements * dtype.itemsize <= ONE_SHOT_BYTES:
         return _one_shot(heap, elements, dtype)
     ends = [elements * p // heap.size for p in range(heap.size + 1)]
@@ -268,7 +268,7 @@ def _one_shot(heap: SymmetricHeap, elements: int, dtype: np.dtype[Any]) -> Landi
 
 
 def _broadcast(heap: SymmetricHeap, elements: int, dtype: np.dtype[Any]) -> Landing:
-    """Rank 0 of the group writes into every zone; the others wait for it alone."""
+    """Rank 0 of the group writes into every zone; the others wait for it only."""
     zones = [[heap.zone(h, p, 0, elements, dtype) for p in heap.others] for h in (0, 1)]
     mine = [heap.zone(h, heap.index, 0, elements, dtype) for h in (0, 1)]
 

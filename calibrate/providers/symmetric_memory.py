@@ -1,6 +1,6 @@
 """PyTorch's symmetric memory between the GPUs of a node: its all-reduce, and copies into peers' memory.
 
-An all-reduce up to ONE_SHOT_BYTES is one-shot (every rank reads everybody), a larger one two-shot, in place.
+An all-reduce up to ONE_SHOT_BYTES is one-shot (every rank reads all others), a larger one two-shot, in place.
 All-to-all and all-gather write into the peers' buffers and end with the signal pads' barrier.
 """
 
@@ -35,7 +35,7 @@ def availability() -> Availability:
 
 
 class SymmetricMemory(DeviceCollectives):
-    """Two symmetric buffers a rank; each group meets once to exchange their addresses."""
+    """Two symmetric buffers per rank; each group exchanges their addresses once."""
 
     name = "symmetric_memory"
     operations = OPERATIONS
@@ -57,7 +57,7 @@ class SymmetricMemory(DeviceCollectives):
         )
 
     def open_group(self, ranks: Sequence[int]) -> None:
-        """A group for ``ranks``, whose members map each other's buffers; every rank of the job calls this."""
+        """Make a group for ``ranks``, which map each other's buffers; every rank of the job calls it."""
         if tuple(ranks) in self._groups:
             return
         group = torch_world.new_group(self._dist, ranks, "nccl")
@@ -69,7 +69,7 @@ class SymmetricMemory(DeviceCollectives):
             self._groups[tuple(ranks)] = (group.group_name, sent, received)
 
     def barrier(self, ranks: Sequence[int]) -> None:
-        """The barrier of the signal pads, waited for."""
+        """The barrier of the signal pads, and a wait for it."""
         self._group(ranks)[2].barrier(channel=0)
         self.synchronize()
 
@@ -115,7 +115,7 @@ def _two_shot(group: str) -> Call:
 
 
 def _put(parts: Sequence[tuple[slice, Any]], handle: Any) -> Call:
-    """Copy each part into its peer's buffer. All that lands here is here when all have passed the barrier."""
+    """Copy each part into its peer's buffer. All data has arrived when all ranks have passed the barrier."""
 
     def call(send: Any, _: Any) -> None:
         for part, zone in parts:

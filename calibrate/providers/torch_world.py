@@ -1,4 +1,4 @@
-"""torch.distributed, joined once a process by everyone who uses it (gloo, nccl, nvshmem, TorchRec)."""
+"""torch.distributed, joined once per process by all users (gloo, nccl, nvshmem, TorchRec)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def torch_here(
 
 
 def join(place: Place, address: Mapping[str, str]) -> Any:
-    """torch.distributed with this job as its default group; returns the module.
+    """Join torch.distributed with this job as its default group; returns the module.
 
     address  host and port of a store that rank 0 opens
     A CPU job uses gloo; a GPU job gloo for CPU tensors and NCCL for GPU tensors. Later calls change nothing.
@@ -117,7 +117,7 @@ def tensor_of(buffer: Any) -> Any:
 
 
 def new_group(dist: Any, ranks: Sequence[int], backend: str) -> Any:
-    """A group of ``ranks``; called by every rank of the job, in the same order.
+    """Make a group of ``ranks``; called by every rank of the job, in the same order.
 
     Limits: ranks not in rising order -> BadInputError (torch sorts them, and parts would be mixed up)
     """
@@ -159,7 +159,7 @@ def calls(dist: Any, one: BufferLayout, variant: str, group: Any) -> Callable[[A
 
 
 def scatter_and_gather(dist: Any) -> tuple[Any, Any]:
-    """Reduce-scatter and all-gather of whole tensors, (output, input): PyTorch 2.13 renamed them."""
+    """(reduce-scatter, all-gather) of whole tensors, (output, input): PyTorch 2.13 renamed them."""
     if hasattr(dist, "reduce_scatter_single"):
         return dist.reduce_scatter_single, dist.all_gather_single
     return dist.reduce_scatter_tensor, dist.all_gather_into_tensor

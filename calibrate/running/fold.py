@@ -1,4 +1,4 @@
-"""From what each rank saw to what a visit was: slowest rank, skew, and whether its clock can be believed."""
+"""From the times of each rank to a visit: slowest rank, skew, and whether the clock is credible."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ AFTER_KERNEL = "after_kernel"
 def fold(
     point: Point, ranks: Sequence[int], seen: Sequence[RankTimes], *, round: int, at: str, elapsed_s: float
 ) -> Visit:
-    """One visit of all ranks' times.
+    """One visit from all ranks' times.
 
         default        time of a call = max over ranks (end - start)
         after_kernel   time of a call = max over ranks end - max over ranks start, on one node's common clock
 
     ranks      ranks of the job, in the order of ``seen``
-    elapsed_s  what the visit took on the coordinator's clock, everything included
-    Times are seconds of one call, rounded to six figures. A visit whose clock cannot be believed has no times
-    and says why in ``note``.
-    Limits: end <= start, not finite, what no call takes, together longer than ``elapsed_s`` -> no times;
-    another number of ranks or of calls -> PerfmodelError
+    elapsed_s  time of the whole visit on the coordinator's clock
+    Times are seconds per call, rounded to six figures. A visit whose clock is not credible has no times
+    and a reason in ``note``.
+    Limits: end <= start, not finite, impossibly short or long, together longer than ``elapsed_s`` -> no
+    times; another number of ranks or of calls -> PerfmodelError
     """
     _check_shape(ranks, seen)
     starts = np.array([rank.starts_s for rank in seen], dtype=np.float64)
@@ -73,12 +73,12 @@ def fold(
 
 
 def visit_median_s(visit: Visit) -> float | None:
-    """Median time of a call [s]; None for a visit without believable times."""
+    """Median time of a call [s]; None for a visit without credible times."""
     return statistics.median(visit.times_s) if visit.times_s else None
 
 
 def problem_of(point: Point, visit: Visit) -> str:
-    """Why the visit fails its point, in words; "" when it does not.
+    """Why the visit fails its point, in words; "" if it does not.
 
     Limits: one wrong element -> fails; a collective or a whole pass that sent or checked nothing -> fails
     """
@@ -105,7 +105,7 @@ def _check_shape(ranks: Sequence[int], seen: Sequence[RankTimes]) -> None:
 def _clock_problem(
     point: Point, starts: NDArray[np.float64], ends: NDArray[np.float64], elapsed_s: float, *, common: bool
 ) -> str:
-    """Why the times cannot be believed; "" when they can."""
+    """Why the times are not credible; "" if they are."""
     if not (np.isfinite(starts).all() and np.isfinite(ends).all()):
         return "dropped: a time is not a number"
     spans = ends - starts
@@ -123,14 +123,14 @@ def _clock_problem(
 
 
 def _no_time(times_s: NDArray[np.float64]) -> str:
-    """Why a time is none that a call can take; "" when all are."""
+    """Why a time is impossible for a call; "" if all are possible."""
     limit = limits_of("sample")["time_s"]
     refused = [limit.refusal(float(end)) for end in (times_s.min(), times_s.max())]
     return next((f"dropped: the time of a call {text}" for text in refused if text), "")
 
 
 def _steps(seen: Sequence[RankTimes], slowest: Sequence[int]) -> dict[str, list[float]]:
-    """Times of the steps of each call, of the rank that was slowest in it."""
+    """Times of the steps of each call, on its slowest rank."""
     names = [name for name in seen[0].steps_s if all(name in rank.steps_s for rank in seen)]
     return {
         name: [_figures(max(seen[rank].steps_s[name][call], 0.0)) for call, rank in enumerate(slowest)]
@@ -140,7 +140,7 @@ def _steps(seen: Sequence[RankTimes], slowest: Sequence[int]) -> dict[str, list[
 
 
 def _worst(conditions: Sequence[DeviceConditions]) -> DeviceConditions | None:
-    """Those of the device with the lowest clock; reasons to throttle, and limits, of all devices."""
+    """Conditions of the device with the lowest clock; reasons to throttle, and limits, of all devices."""
     if not conditions:
         return None
     worst = min(conditions, key=lambda c: math.inf if c.sm_clock_hz is None else c.sm_clock_hz)

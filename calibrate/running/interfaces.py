@@ -1,4 +1,4 @@
-"""What a run is asked, who measures for it, who is told, and how it ended."""
+"""Interfaces of a run: its options, the team that measures, the listener, and the outcome."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from perfmodel.schema.runs import Finish, Point, RunHeader, Status
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What to measure, where the run is kept, and how long it may take.
+    """What to measure, where the run is stored, and how long it may take.
 
     machine       name of the machine, part of the folder's name
-    runs_folder   holds one folder for each machine and stack
+    runs_folder   has one folder per machine and stack
     stack         versions and topology; None: those of this machine and of the team
-    environment   variables to look at; None: the process's own
+    environment   variables to consider; None: the process's own
     seed          of the random order; None: the run's own, or a new one
-    time_limit_s  ends the run after the visit that passes it
-    deadline_s    time that a visit may take beyond twenty times what its calls should, then its ranks hang
-    fresh         measure every point of the plan again; what an earlier start has of it no longer counts
-    drop_damaged  go on without lines of the run that cannot be used; the file as it was is kept beside it
+    time_limit_s  ends the run after the visit that exceeds it
+    deadline_s    time that a visit may take beyond twenty times its calls' time; then its ranks hang
+    fresh         whether to measure every point of the plan again, ignoring an earlier start's visits
+    drop_damaged  whether to go on without unusable lines of the run; a copy of the old file is kept beside it
     """
 
     request: Request
@@ -46,15 +46,15 @@ class RunOptions:
 
 
 class Team(Protocol):
-    """The ranks that measure: real ones in ``calibrate.ranks.start``, simulated ones in tests."""
+    """The ranks that measure: real ranks in ``calibrate.ranks.start``, simulated ranks in tests."""
 
     def world(self) -> World:
-        """Who is there, and what can run."""
+        """The ranks, and what they can run."""
 
     def visit(
         self, point: Point, ranks: Sequence[int], *, calls: int, round: int, salt: int, deadline_s: float
     ) -> list[RankTimes]:
-        """Time ``calls`` calls of a point on these ranks and check the results: one RankTimes for each rank.
+        """Time ``calls`` calls of a point on these ranks and check the results: one RankTimes per rank.
 
         Raises RankLostError for a rank that died or missed ``deadline_s``: the run ends. Any other
         PerfmodelError (the library refuses, memory runs out) fails the point, and the run goes on.
@@ -65,31 +65,31 @@ class Team(Protocol):
 
 
 class Listener(Protocol):
-    """Is told what happens, in the coordinator's thread."""
+    """Is notified of events, in the coordinator's thread."""
 
     def started(
         self, plan: MeasurementPlan, header: RunHeader, folder: Path, done: int, left_s: float
     ) -> None:
-        """The run begins, or goes on with ``done`` points already done; the rest takes about ``left_s``."""
+        """The run begins, or resumes with ``done`` points already done; the rest takes about ``left_s``."""
 
     def progress(self, done: float, total: int, point: Point, summary: Summary | None, left_s: float) -> None:
         """A visit of ``point`` ended; about ``left_s`` seconds are left.
 
-        done   of ``total`` points; one under way counts by its visits, of those that it will want
+        done   of ``total`` points; an unfinished point counts by its share of the expected visits
         """
 
     def warning(self, text: str) -> None:
-        """Something that the reader should know; each text once."""
+        """A warning for the user; each text occurs once."""
 
     def finished(self, outcome: RunOutcome) -> None:
-        """The run ended, in whichever way."""
+        """The run ended, for any reason."""
 
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """How a run ended, and what it has of its plan.
+    """How a run ended, and the state of its plan.
 
-    stopped   "" when the plan is done, else "interrupted", "time limit" or "error"
+    stopped   "" if the plan is done, else "interrupted", "time limit" or "error"
     states    points of the plan that were begun, earlier starts included, by key
     """
 
@@ -109,27 +109,27 @@ class RunOutcome:
 
     @property
     def interrupted(self) -> bool:
-        """Whether Ctrl-C (or a polite request to end) stopped it."""
+        """Whether Ctrl-C (or a termination signal) stopped it."""
         return self.stopped == "interrupted"
 
     @property
     def finishes(self) -> list[tuple[Point, Finish]]:
-        """Points that are done, in the plan's order."""
+        """Points that have ended, in the plan's order."""
         states = [(point, self.states.get(key)) for key, point in self.plan.by_key.items()]
         return [(point, state.finish) for point, state in states if state and state.finish]
 
     def with_status(self, status: Status) -> list[tuple[Point, Finish]]:
-        """Points that ended so, in the plan's order."""
+        """Points that ended with this status, in the plan's order."""
         return [(point, finish) for point, finish in self.finishes if finish.status is status]
 
     @property
     def total(self) -> int:
-        """Points of the plan."""
+        """Number of points of the plan."""
         return len(self.plan.points)
 
     @property
     def done(self) -> int:
-        """Points that ended, in whichever way."""
+        """Number of points that have ended, with any status."""
         return len(self.finishes)
 
     @property
@@ -139,15 +139,15 @@ class RunOutcome:
 
     @property
     def calls(self) -> int:
-        """Timed calls of all visits."""
+        """Number of timed calls of all visits."""
         return sum(state.calls for state in self.states.values())
 
     @property
     def checked(self) -> int:
-        """Elements of results that were compared with what they must be."""
+        """Number of elements of results that were checked."""
         return sum(state.checked for state in self.states.values())
 
     @property
     def wrong(self) -> int:
-        """Elements that were not what they must be."""
+        """Number of checked elements that were wrong."""
         return sum(state.wrong for state in self.states.values())

@@ -1,4 +1,4 @@
-"""Ctrl-C and polite requests to end: remembered, so that the visit under way can finish."""
+"""Ctrl-C and termination signals: recorded, so that the current visit can finish."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The file of a run: lines are appended and synchronised one by one, and never rewritten.
 
-``kill -9``, a full disk or a lost machine costs at most the line being written. The next start reads every
-line again, drops one that was cut short at the end, and goes on after it. Only when it is asked to drop
-damaged lines it writes the file anew, in one step, and keeps the one that was. No link is followed.
+``kill -9``, a full disk or a lost machine costs at most the line being written. The next start reads all
+lines, drops an incomplete last line, and continues after it. Only when told to drop damaged lines does it
+rewrite the file, atomically, and keeps a copy of the old one. Links are not followed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from perfmodel.schema.whole_files import write_whole_bytes
 LOCK = "lock"
 _OF_A_LOCK = re.compile(rb"\d{0,20}\n?")
 _OWN_START = b'{"type":"run",'
-"""How the header of a run begins: what else is in a file was written by somebody else."""
+"""Beginning of a run's header: a file with another beginning is not ours."""
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)
@@ -38,11 +38,11 @@ _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)
 
 @dataclass
 class PointState:
-    """What a run holds of one point since it was (last) begun; the times themselves stay in the file.
+    """State of a point since it was (last) begun; the times themselves stay in the file.
 
-    medians_s  median of each visit whose clock could be believed, in order
-    problem    why a visit failed the point; "" when none did
-    throttled  visits in which a device was held down, and ``reasons`` for it
+    medians_s  median of each visit with a credible clock, in order
+    problem    why a visit failed the point; "" if none did
+    throttled  visits during which a device was throttled, with ``reasons``
     """
 
     point: Point
@@ -58,18 +58,18 @@ class PointState:
 
     @property
     def failed(self) -> bool:
-        """Whether it ended so, or would have but for a kill: such a point is measured afresh."""
+        """Whether it failed, or would have failed but for a kill: such a point is measured afresh."""
         return bool(self.problem) or (self.finish is not None and self.finish.status is Status.FAILED)
 
     @property
     def lost_a_rank(self) -> bool:
-        """Whether it failed for no fault of its visits: they count, and the next start goes on with them."""
+        """Whether it failed although its visits are good: they count, and the next start resumes it."""
         return not self.problem and self.finish is not None and self.finish.rank_lost
 
     def add(self, visit: Visit) -> None:
-        """Count one more visit."""
+        """Add one visit."""
         if self.lost_a_rank:
-            self.finish = None  # it goes on
+            self.finish = None  # the point is resumed
         median_s = visit_median_s(visit)
         if median_s is not None:
             self.medians_s.append(median_s)
@@ -84,11 +84,11 @@ class PointState:
 
 
 class Journal:
-    """An open run folder. Use with ``with``: leaving it frees the folder for another run.
+    """An open run folder. Use with ``with``: leaving it releases the folder for another run.
 
-    header   first line of the file: of the first start, when there were several
+    header   first line of the file, from the first start if there were several
     states   points begun so far, by key
-    notes    what was found odd and repaired while opening
+    notes    irregularities that were repaired while opening
     """
 
     def __init__(self, folder: Path, header: RunHeader, lock: int, file: int) -> None:
@@ -103,11 +103,11 @@ class Journal:
 
     @classmethod
     def open(cls, folder: Path, header: RunHeader, *, drop_damaged: bool = False) -> Journal:
-        """Open the run of ``header`` in ``folder``: a new one, or the one that is there, to go on with it.
+        """Open the run of ``header`` in ``folder``: a new run, or an existing run to resume.
 
-        drop_damaged   go on without lines that cannot be used; the file as it was is kept beside
-        Limits: another run has it open -> BadInputError with its process; a line that cannot be used, other
-        than a last one cut short -> DamagedRunError with its number; the run of another machine or stack, a
+        drop_damaged   go on without unusable lines; a copy of the old file is kept beside it
+        Limits: another run has it open -> BadInputError with its process; an unusable line, except an
+        incomplete last line -> DamagedRunError with its number; the run of another machine or stack, a
         file that is no run, a link -> BadInputError; a folder or file that cannot be written -> BadInputError
         """
         try:
@@ -128,9 +128,9 @@ class Journal:
 
     @classmethod
     def peek(cls, folder: Path, header: RunHeader) -> Journal:
-        """What the run of ``header`` in ``folder`` holds, as ``open`` would find it; changes nothing.
+        """The state of the run of ``header`` in ``folder``, as ``open`` would read it, without any change.
 
-        Limits: no run there -> no points; as ``open`` for what cannot be read. It cannot be written to.
+        Limits: no run there -> no points; errors as in ``open``. It cannot be written to.
         """
         journal = cls(folder, header, -1, -1)
         try:
@@ -169,7 +169,7 @@ class Journal:
         self._replay(found)
 
     def _begin(self, raw: bytes) -> None:
-        """A new run, in a new file or in the place of a header that was cut short."""
+        """Start a new run, in a new file or in place of an incomplete header."""
         if not _OWN_START.startswith(raw[: len(_OWN_START)].rstrip(b"\0")):
             raise BadInputError(f"{self.path} is not the file of a run.", put_away(self.path))
         if raw:
@@ -178,7 +178,7 @@ class Journal:
         _sync_folder(self.folder)
 
     def _drop(self, found: RunLines, raw: bytes) -> None:
-        """The file without the lines that cannot be used, in one step; as it was, it stays beside."""
+        """Rewrite the file without unusable lines, atomically; a copy of the old file stays beside it."""
         aside = next(
             path
             for count in itertools.count(1)
@@ -202,7 +202,7 @@ class Journal:
             )
 
     def _replay(self, found: RunLines) -> None:
-        """All lines of the file, applied."""
+        """Apply all lines of the file."""
         self._check_header(found.header)
         if found.damage and self._file < 0:
             raise found.error(self.path)
@@ -211,7 +211,7 @@ class Journal:
             self._apply(line)
 
     def _apply(self, line: PointLine | Visit | Finish) -> None:
-        """Bring ``states`` up to date with one line. A point's line begins it, or begins it afresh."""
+        """Update ``states`` with one line. A point's line starts it, or restarts it."""
         if isinstance(line, PointLine):
             self.states[line.key] = PointState(line.point)
         elif isinstance(line, Visit):
@@ -221,13 +221,13 @@ class Journal:
             self.states[line.key].finish = line
 
     def begin(self, point: Point) -> None:
-        """A point is about to be measured for the first time, or afresh: earlier visits no longer count."""
+        """A point will be measured for the first time, or again: earlier visits no longer count."""
         self._add(PointLine(key=point.key, point=point))
 
     def add(self, line: Visit | Finish) -> None:
-        """Append a visit, or the end of a point. It is on the disk when this returns.
+        """Append a visit, or the end of a point. It is on disk when this returns.
 
-        Limits: a full disk, a quota, a dead disk -> BadInputError; the file keeps every line before this one
+        Limits: a full disk, a quota, a failed disk -> BadInputError; the file keeps all lines before this one
         """
         self._add(line)
 
@@ -256,7 +256,7 @@ class Journal:
         self.notes.append(f"the last line of {self.path} was cut short: its visit is measured again.")
 
     def _require_in_place(self) -> None:
-        """An error when somebody removed, moved or replaced the file: what is written would be lost."""
+        """Raise an error if the file was removed, moved or replaced: what is written would be lost."""
         own = os.fstat(self._file)
         try:
             seen = os.lstat(self.path)
@@ -287,12 +287,12 @@ class Journal:
             raise BadInputError(
                 f"{self.folder / LOCK} is not the lock of a run.", "give another folder with --out."
             )
-        with contextlib.suppress(OSError):  # only for the message of who comes second
+        with contextlib.suppress(OSError):  # only for the message to a second run
             os.ftruncate(self._lock, 0)
             os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
 
     def close(self) -> None:
-        """Free the folder. May be called twice."""
+        """Release the folder. May be called twice."""
         for number in (self._file, self._lock):
             if number >= 0:
                 os.close(number)
@@ -308,9 +308,9 @@ class Journal:
 
 
 def _open_own(path: Path, how: int) -> int:
-    """A file of the run: made, or opened where it is a plain file; no link is followed.
+    """A file of the run: created, or opened if it is a plain file; links are not followed.
 
-    Limits: a link, a pipe, a device, a folder, what may not be opened -> BadInputError
+    Limits: a link, a pipe, a device, a folder, no permission -> BadInputError
     """
     try:
         number = os.open(path, how | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
@@ -341,7 +341,7 @@ def _content(file: int, path: Path) -> bytes:
 
 
 def _write(file: int, data: bytes) -> None:
-    """All of ``data``; the system may take it in parts."""
+    """Write all of ``data``; the system may accept it in parts."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(file, rest) :]
@@ -356,7 +356,7 @@ def _sync(file: int) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new file's name as durable as its lines; not every file system can."""
+    """Make the new file's name as durable as its lines, if the file system can."""
     with contextlib.suppress(OSError):
         number = os.open(folder, os.O_RDONLY)
         try:
@@ -366,9 +366,9 @@ def _sync_folder(folder: Path) -> None:
 
 
 def require_writable(folder: Path) -> None:
-    """Refuse a folder in which no run could be kept; one that is not there yet is not made.
+    """Refuse a folder in which no run could be stored; a missing folder is not created.
 
-    Limits: it, or the nearest folder above it that is there, takes no new folder -> BadInputError
+    Limits: it, or its nearest existing parent, does not allow a new folder -> BadInputError
     """
     place = folder
     while True:

@@ -1,6 +1,6 @@
-"""Measures a plan: random rounds over the points that are not done, until each is exact enough.
+"""Measures a plan: random rounds over the unfinished points, until each is precise enough.
 
-Nothing here prints, sleeps or knows a library: a ``Team`` times calls, a ``Listener`` is told what happens.
+Nothing here prints, sleeps or knows a library: a ``Team`` times calls, a ``Listener`` is notified.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _DEADLINE_FACTOR = 20
 def calibrate(
     options: RunOptions, team: Team, listener: Listener, clock: Callable[[], float] = time.monotonic
 ) -> RunOutcome:
-    """Measure what is not done yet, and say how it ended. The caller closes the team.
+    """Measure the unfinished points; returns the outcome. The caller closes the team.
 
-    clock    seconds of a clock that only goes forward
+    clock    seconds of a monotonic clock
 
-    Ctrl-C, SIGTERM and SIGHUP end the run after the visit under way. A lost rank or a full disk ends it with
-    the error, after ``listener.finished``; what was written stays, and the next start goes on from there.
+    Ctrl-C, SIGTERM and SIGHUP end the run after the current visit. A lost rank or a full disk ends it with
+    the error, after ``listener.finished``; written lines stay, and the next start resumes from there.
     Limits: everything done already -> no visit; another run in the folder -> BadInputError
     """
     world = team.world()
@@ -60,16 +60,16 @@ def calibrate(
 
 
 def run_folder(runs_folder: Path, header: RunHeader) -> Path:
-    """Where a run with this header is kept: ``<machine>-<first 8 of the fingerprint>``."""
+    """Folder of a run with this header: ``<machine>-<first 8 of the fingerprint>``."""
     return runs_folder / f"{header.machine}-{header.fingerprint[:8]}"
 
 
 def still_open(
     plan: MeasurementPlan, states: Mapping[str, PointState], *, fresh: bool = False
 ) -> list[Point]:
-    """Points that a start would measure, in the plan's order, when the run holds ``states`` already.
+    """Points that a start would measure, in the plan's order, given the ``states`` of the run.
 
-    Limits: nothing held, or ``fresh`` -> all; a point that failed is open; so is one of a lower aim
+    Limits: no states, or ``fresh`` -> all; a failed point is open; so is a point with a coarser target
     """
     return [
         point
@@ -79,7 +79,7 @@ def still_open(
 
 
 def _is_done(state: PointState, target: Target) -> bool:
-    """Whether an earlier start ended it and aimed as high as this one, or got there anyway."""
+    """Whether an earlier start finished it with a target as strict as this one, or reached this one."""
     finish = state.finish
     if finish is None or state.failed:
         return False
@@ -92,13 +92,13 @@ def _is_done(state: PointState, target: Target) -> bool:
 
 @dataclass
 class _Progress:
-    """What this start knows of a point that is not done."""
+    """Progress of an unfinished point in this start."""
 
     spent_s: float = 0.0
-    visit_s: float = 0.0  # the last visit, everything included
+    visit_s: float = 0.0  # the last visit, as a whole
     call_s: float = 0.0  # a call of the pilot
     dropped: int = 0
-    wanted_visits: float = 0.0  # in all, by the interval so far
+    wanted_visits: float = 0.0  # in all, by the present interval
 
 
 class _Session:
@@ -117,16 +117,16 @@ class _Session:
         self.listener, self.journal, self.clock = listener, journal, clock
         self.world, self.target = plan.world, plan.target
         self.open: dict[str, Point] = {}
-        self.failed_before: set[str] = set()  # may take the ranks along once more: they come last
+        self.failed_before: set[str] = set()  # may lose ranks again: they come last
         self.progress: dict[str, _Progress] = {}
         self.warned: dict[str, None] = {}
         self.salt = 0
-        self.far = 0.0  # points, those under way by part; never back
+        self.far = 0.0  # points, unfinished ones by their share; never decreasing
         self.started_s = clock()
         self.estimated = (-_ESTIMATE_EVERY_S, 0.0)  # seconds since the start, seconds left then
 
     def run(self) -> RunOutcome:
-        """All rounds; what ended them is in the outcome, or raised after the listener knows."""
+        """All rounds; the reason for the end is in the outcome, or raised after the listener was notified."""
         self._find_open()
         done = len(self.plan.points) - len(self.open)
         left_s = estimate_points_s(self.open.values(), self.plan)
@@ -150,7 +150,7 @@ class _Session:
         return outcome
 
     def _find_open(self) -> None:
-        """Points to measure. What failed in an earlier start begins afresh, after all others."""
+        """Determine the points to measure. Points that failed in an earlier start are restarted last."""
         for point in still_open(self.plan, self.journal.states, fresh=self.options.fresh):
             state = self.journal.states.get(point.key)
             if state is not None and (self.options.fresh or state.failed):
@@ -161,7 +161,7 @@ class _Session:
             self.open[point.key] = point
 
     def _rounds(self, interrupts: Interrupts) -> str:
-        """Visit open points in a new random order each round; returns what stopped it, or ""."""
+        """Visit open points in a new random order each round; returns why it stopped, or ""."""
         while self.open:
             number = self.journal.last_round + 1
             order = sorted(set(self.open) - self.failed_before) or sorted(self.open)
@@ -178,7 +178,7 @@ class _Session:
         return ""
 
     def _had_its_share(self, point: Point) -> bool:
-        """End a point that stays noisy once the preset's time for all points is used up."""
+        """End a noisy point if the preset's time for all points is used up; returns whether it has ended."""
         total_s, state = self.plan.preset.total_s, self.journal.states.get(point.key)
         if total_s is None or self._since() < total_s or state is None:
             return False
@@ -189,7 +189,7 @@ class _Session:
         return status is not None
 
     def _visit(self, point: Point, number: int) -> None:
-        """One visit: timed, folded, written down, and judged."""
+        """One visit: timed, folded, written and judged."""
         if point.key not in self.journal.states:
             self.journal.begin(point)
         progress = self.progress.setdefault(point.key, _Progress())
@@ -206,9 +206,9 @@ class _Session:
         self._judge(point, visit, progress)
 
     def _piloted(self, point: Point, number: int, progress: _Progress) -> Visit:
-        """A visit of as many calls as the last one suggests; before the first a short pilot says how many.
+        """A visit with as many calls as the last one suggests; before the first, a pilot determines them.
 
-        The pilot also makes buffers and connections. It is kept only when its result is wrong.
+        The pilot also makes buffers and connections. It is stored only if its result is wrong.
         """
         medians_s = self.journal.states[point.key].medians_s
         call_s = medians_s[-1] if medians_s else progress.call_s
@@ -224,7 +224,7 @@ class _Session:
         return self._timed(point, number, progress.call_s, calls, progress)
 
     def _timed(self, point: Point, number: int, call_s: float, calls: int, progress: _Progress) -> Visit:
-        """One batch of ``calls`` calls, which take about ``call_s`` each, on the ranks of the point."""
+        """One batch of ``calls`` calls of about ``call_s`` each, on the ranks of the point."""
         ranks = group_ranks(point, self.world)
         self.salt += 1
         began_s, at = self.clock(), datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -240,7 +240,7 @@ class _Session:
         return fold(point, ranks, seen, round=number, at=at, elapsed_s=progress.visit_s)
 
     def _judge(self, point: Point, visit: Visit, progress: _Progress) -> None:
-        """End the point when it is wrong, cannot be timed, is exact enough, or had its time."""
+        """End the point if it is wrong, cannot be timed, is precise enough, or has used up its time."""
         state = self.journal.states[point.key]
         summary = summarise(state.medians_s)
         progress.dropped += bool(visit.note)
@@ -259,7 +259,7 @@ class _Session:
         self.listener.progress(self.far, len(self.plan.points), point, summary, self._left_s())
 
     def _end_well(self, point: Point, status: Status, summary: Summary | None) -> None:
-        """OK or noisy; throttled when at least half of the visits were."""
+        """End a point as OK or noisy; as throttled if at least half of its visits were."""
         state = self.journal.states[point.key]
         if 2 * state.throttled >= state.visits:
             self._finish(point, Status.THROTTLED, ", ".join(sorted(state.reasons)), summary)
@@ -307,7 +307,7 @@ class _Session:
         return self.clock() - self.started_s
 
     def _left_s(self) -> float:
-        """Seconds to go: for each open point, the visits that it will want, at what its last one took."""
+        """Seconds left: for each open point, its remaining expected visits times the time of its last one."""
         if not self.open:
             return 0.0
         at, left = self.estimated
@@ -321,7 +321,7 @@ class _Session:
         return left
 
     def _far(self) -> float:
-        """Points that are done; one under way counts by its visits, of those that it will want."""
+        """Number of points done; an unfinished point counts by its share of the expected visits."""
         return len(self.plan.points) - len(self.open) + sum(map(self._part, self.open))
 
     def _part(self, key: str) -> float:

@@ -1,4 +1,4 @@
-"""What must be equal for samples to be mixed: versions, devices, topology, settings, this program itself."""
+"""What must be equal for samples to be merged: versions, devices, topology, settings, this program itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ALLOWED = re.compile(
 _OF_A_LAUNCH = re.compile(
     r"OMP_NUM_THREADS|TORCH_NCCL_ASYNC_ERROR_HANDLING|OMPI_MCA_(NUM_PROCS|CPU_TYPE|PREFIXES)", re.IGNORECASE
 )
-"""What torchrun and mpirun set for every program: a rank has one thread on a CPU whoever starts it."""
+"""Variables that torchrun and mpirun set for every program: a CPU rank has one thread with any launcher."""
 
 _LOOPBACK = ("lo", "lo0")
 
@@ -40,7 +40,7 @@ _USER_OF_URL = re.compile(r"\b([a-z][a-z0-9+.-]*://)[^/\s]*@", re.IGNORECASE)
 
 
 TURNS = "turns"
-"""In the stack of a functional check: how many ranks took turns on how many cores."""
+"""Key in the stack of a functional check: how many ranks took turns on how many cores."""
 
 _CODE = ("calibrate", "perfmodel", "kernels")
 _GIT_SECONDS = 5.0
@@ -63,7 +63,7 @@ def make_header(
     environment = allowed_environment(os.environ if environ is None else environ)
     stack = dict(describe(world) if values is None else values)
     turns = takes_turns(world) or rehearsed(stack)
-    if turns:  # never in one folder with a calibration
+    if turns:  # never in the same folder as a calibration
         stack[TURNS] = turns
     return RunHeader(
         fingerprint=fingerprint(stack, environment),
@@ -80,15 +80,15 @@ def make_header(
 
 
 def rehearsed(stack: Mapping[str, str]) -> str:
-    """What a run is whose GPU is a stand-in (tests/rehearsal), which says so in its name; else nothing."""
+    """Description of a run with a simulated GPU (tests/rehearsal), by the GPU's name; else ""."""
     return "a rehearsal without a GPU, its times are made up" if REHEARSAL in stack.get("gpu", "") else ""
 
 
 def describe(world: World, host: Host | None = None) -> dict[str, str]:
-    """Versions and topology, sorted by name; what nobody knows is left out.
+    """Versions and topology, sorted by name; unknown values are left out.
 
-    A library has its version under its own name (``mpi``, ``torch``), whether it is measured or not; ``gpu``
-    is the GPUs' name. How many ranks there are is no part of it: every point names its own.
+    A library's version has the library's name (``mpi``, ``torch``), whether it is measured or not; ``gpu``
+    is the GPUs' name. The number of ranks is not part of it: every point has its own.
     """
     host = host or identify()
     found = {
@@ -117,28 +117,28 @@ driver, value = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
 assert driver.cuInit(0) == 0 and driver.cuDeviceGetAttribute(ctypes.byref(value), 38, 0) == 0
 print(value.value)
 """
-"""38: CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE."""
+"""38 is CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE."""
 
 
 def reported_l2_bytes(program: str = _ASK_L2) -> str:
-    """Bytes of the L2 cache as the first GPU reports them; "" where it does not.
+    """Bytes of the L2 cache as reported by the first GPU; "" if it does not.
 
-    A process of its own asks: ranks that are forked later could not use a driver that was started here.
+    A separate process asks: ranks that are forked later could not use a driver that was started here.
     """
     said = (said_by(sys.executable, "-c", program, timeout_s=30.0) or "").strip()
     return said if said.isdigit() and int(said) > 0 else ""
 
 
 def fingerprint(stack: Mapping[str, str], environment: Mapping[str, str]) -> str:
-    """Hash of a stack and its settings: 64 hexadecimal digits. Limits: order matters not, any value does."""
+    """Hash of a stack and its settings: 64 hexadecimal digits. Limits: independent of order only."""
     text = json.dumps([dict(stack), dict(environment)], sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def allowed_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables that change timings and tell nothing private.
+    """Variables that affect timings and reveal nothing private.
 
-    The home folder in a value is written ``~``, the user and the password of a URL ``***``.
+    In values, the home folder is replaced by ``~``, user and password of a URL by ``***``.
 
     Limits: names of hosts, addresses, keys, identifiers of one job, what a launcher sets -> left out
     """
@@ -151,14 +151,14 @@ def allowed_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _of_a_launch(name: str, value: str) -> bool:
-    """Whether a launcher sets it, or this program for ranks that meet on one machine."""
+    """Whether a launcher sets it, or this program for ranks on one machine."""
     return bool(_OF_A_LAUNCH.fullmatch(name)) or (name == "GLOO_SOCKET_IFNAME" and value in _LOOPBACK)
 
 
 def host_names(world: World, *, keep_hostnames: bool) -> str:
-    """Names of the nodes, as they are or as a hash of eight digits each, with commas between.
+    """Names of the nodes, plain or as hashes of eight digits, separated by commas.
 
-    The hashes have a salt that is kept nowhere: they tell the nodes of a run apart, and no name can be tried.
+    The hashes use a random salt that is not stored: they distinguish nodes of a run, but reveal no names.
     """
     names = world.hosts or (platform.node(),)
     if keep_hostnames:
@@ -168,9 +168,9 @@ def host_names(world: World, *, keep_hostnames: bool) -> str:
 
 
 def git_revision(folder: Path) -> str:
-    """``4f1c2ab`` or, with changes to the program, ``4f1c2ab-dirty-9d3c``; empty outside a checkout.
+    """Revision of the program: ``4f1c2ab`` or, with changes, ``4f1c2ab-dirty-9d3c``; "" outside a checkout.
 
-    Never fails: without git, or when git fails or is slow, it is empty.
+    Never fails: without git, or if git fails or is slow, it is "".
     """
     if not (folder / ".git").exists():
         return ""

@@ -1,4 +1,4 @@
-"""When a point has been measured well enough: statistics over visits, and how long a visit should be.
+"""When a point has been measured precisely enough: statistics over visits, and the length of a visit.
 
 A *visit* is one batch of timed calls; its median is one observation. Calls inside a visit share clocks,
 caches and neighbours, so only visits count as independent.
@@ -21,13 +21,13 @@ _CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Target:
-    """How well, and how long at most.
+    """Target precision, and time limit.
 
-    relative      half of the 95 % interval, as a share of the time
-    min_visits    visits before anything is decided
-    max_time_s    of one point, all of its visits together, checks included; then it is noisy
-    batch_s       what a visit should last
-    slow_batch_s  what a visit may last when even the fewest calls take longer than ``batch_s``
+    relative      half-width of the 95 % interval, as a share of the time
+    min_visits    visits before any decision
+    max_time_s    of one point, all its visits with checks; above it, the point is noisy
+    batch_s       intended time of a visit
+    slow_batch_s  allowed time of a visit if even the fewest calls take longer than ``batch_s``
     """
 
     relative: float
@@ -66,7 +66,7 @@ def summarise(visit_medians_s: Sequence[float]) -> Summary | None:
         centre = exp(mean of the h middle logs)
         halfwidth = t(h - 1) * sqrt((n - 1) s_w² / (h (h - 1))),   s_w: standard deviation after winsorising
 
-    For n < 8 it is Student's t on logs. A visit that a neighbour doubled stops to matter from 8 visits on.
+    For n < 8 it is Student's t on logs. From 8 visits on, a visit that a neighbour doubled has no effect.
     Source: Tukey and McLaughlin 1963, Yuen 1974.
     Limits: fewer than 3 visits -> None; equal visits -> half-width 0; a time <= 0 -> BadInputError
     """
@@ -102,7 +102,7 @@ def calls_for(target: Target, call_s: float) -> int:
 
 
 def verdict(summary: Summary | None, spent_s: float, visits: int, target: Target) -> Status | None:
-    """OK when the interval is narrow enough, noisy when time or visits ran out, None to go on.
+    """OK if the interval is narrow enough, noisy if time or visits ran out, None to go on.
 
     Limits: fewer than min_visits -> None, however long it took
     """

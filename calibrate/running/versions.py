@@ -1,8 +1,8 @@
-"""Versions of what this machine can measure with, found the same way every time.
+"""Versions of the libraries on this machine, determined in the same way every time.
 
-What a run was asked to measure opens some libraries and not others; their versions are part of a run's
-fingerprint all the same. So none is asked of a library that is open: packages say theirs, MPI and NCCL are
-asked in a way that does not start them.
+A run opens only the libraries that it measures, but versions of all are part of its fingerprint. So no open
+library is asked: packages state their versions, MPI and NCCL are asked in a way that does not start
+them.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def library_versions(place: Place) -> dict[str, str]:
     """Versions of the libraries that are installed for a rank's device, by name; none is opened.
 
     ``torch``, ``numpy``, ``torchrec``, ``fbgemm``, ``nvshmem``: of the package; ``mpi``, ``nccl``, ``rccl``:
-    of the library that is loaded; ``gloo``, ``shmem``, ``symmetric_memory``: of the package that brings them.
-    Limits: not installed -> left out; MPI is asked by the first rank of each node alone
+    of the loaded library; ``gloo``, ``shmem``, ``symmetric_memory``: of the package that provides them.
+    Limits: not installed -> left out; only the first rank of each node asks MPI
     """
     device = place.device
     found = {name: package_version(PACKAGES[name]) for name in (*_OF_DEVICE[device], *_ANYWHERE)}
@@ -55,7 +55,7 @@ def library_versions(place: Place) -> dict[str, str]:
 
 
 def package_version(names: Sequence[str]) -> str:
-    """Version of the first of these packages that is installed; empty for none."""
+    """Version of the first of these packages that is installed; "" if none is."""
     for name in names:
         try:
             return importlib.metadata.version(name)
@@ -65,9 +65,9 @@ def package_version(names: Sequence[str]) -> str:
 
 
 def mpi_version() -> str:
-    """``Open MPI v5.0.11``: what the library behind mpi4py calls itself, asked in a process of its own.
+    """Name and version of the MPI library behind mpi4py: ``Open MPI v5.0.11``, asked in a separate process.
 
-    Limits: no mpi4py, or an MPI that does not load -> empty
+    Limits: no mpi4py, or an MPI that does not load -> ""
     """
     if importlib.util.find_spec("mpi4py") is None:
         return ""
@@ -76,7 +76,7 @@ def mpi_version() -> str:
 
 
 def nccl_version() -> str:
-    """``2.29.7``: the NCCL or RCCL that PyTorch loads. Limits: a PyTorch without -> empty"""
+    """Version of the NCCL or RCCL that PyTorch loads: ``2.29.7``. Limits: a PyTorch without -> empty"""
     import torch
 
     try:

@@ -1,4 +1,4 @@
-"""Kernels of a trace in columns, 70 bytes each: a trace of gigabytes fits in memory. And what overlaps."""
+"""Kernels of a trace as columns, 70 bytes each, so that a trace of gigabytes fits memory; and overlaps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NO_CALL = OperatorCall()
 
 
 class KernelColumns(Sequence[TracedKernel]):
-    """Kernels that are no collective: filled one by one, joined once, then read like a tuple."""
+    """Kernels that are no collectives: appended one by one, joined once, then read like a tuple."""
 
     def __init__(self, rank: int = 0) -> None:
         self.rank = rank
@@ -51,7 +51,7 @@ class KernelColumns(Sequence[TracedKernel]):
         self, name: str, family: KernelFamily, stream: int, start_s: float, time_s: float,
         correlation: int | None = None, external: int | None = None,
     ) -> None:  # fmt: skip
-        """One kernel; ``family`` is that of its name, the first time that it is met."""
+        """Append one kernel; ``family`` is determined by its name when that first occurs."""
         number = self._names.setdefault(name, len(self._names))
         if number == len(self._family):
             self._family.append(_FAMILIES.index(family))
@@ -63,7 +63,7 @@ class KernelColumns(Sequence[TracedKernel]):
         self._external.append(_NONE if external is None else external)
 
     def has(self, name: str) -> bool:
-        """Whether a kernel of this name is there: its family is known."""
+        """Whether there is a kernel of this name, so that its family is known."""
         return name in self._names
 
     def __len__(self) -> int:
@@ -71,28 +71,28 @@ class KernelColumns(Sequence[TracedKernel]):
 
     @property
     def start_s(self) -> NDArray[np.float64]:
-        """When each began."""
+        """Start of each kernel [s]."""
         return np.frombuffer(self._start, dtype=np.float64) if len(self) else np.empty(0)
 
     @property
     def time_s(self) -> NDArray[np.float64]:
-        """How long each took."""
+        """Duration of each kernel [s]."""
         return np.frombuffer(self._time, dtype=np.float64) if len(self) else np.empty(0)
 
     @property
     def stream(self) -> NDArray[np.int64]:
-        """Stream of each."""
+        """Stream of each kernel."""
         return np.frombuffer(self._stream, dtype=np.int64) if len(self) else np.empty(0, dtype=np.int64)
 
     @property
     def correlation(self) -> NDArray[np.int64]:
-        """Correlation of each; -1 where there is none."""
+        """Correlation of each kernel; -1 if it has none."""
         return np.frombuffer(self._correlation, dtype=np.int64) if len(self) else np.empty(0, dtype=np.int64)
 
     def wanted(self, operators: Container[int] = ()) -> Iterable[tuple[int, int, int]]:
-        """Place, correlation and external id of each kernel that is a part of an embedding pass.
+        """(index, correlation, external id) of each kernel that belongs to an embedding pass.
 
-        operators  ids of operators of such a pass: all that they launched counts
+        operators  ids of operators of such a pass: all kernels that they launched count
         """
         parts = {i for i, family in enumerate(self._family) if _FAMILIES[family] in EMBEDDING}
         for i, name in enumerate(self._name):
@@ -100,7 +100,7 @@ class KernelColumns(Sequence[TracedKernel]):
                 yield i, self._correlation[i], self._external[i]
 
     def of_embedding(self) -> list[TracedKernel]:
-        """Those of an embedding pass alone, by their own name or their operator's."""
+        """Kernels of an embedding pass only, by their own name or their operator's."""
         parts = {i for i, family in enumerate(self._family) if _FAMILIES[family] in EMBEDDING}
         called = self._call if self._call is not None else ()
         return [self[i] for i, call in enumerate(called) if call or self._name[i] in parts]
@@ -112,7 +112,7 @@ class KernelColumns(Sequence[TracedKernel]):
         queue_s: NDArray[np.float64],
         overlap_s: NDArray[np.float64],
     ) -> None:
-        """What was found about the kernels: number and words of their operators by place, and columns."""
+        """Add joined data to the kernels: id and text of their operators by index, and columns."""
         numbers: dict[OperatorCall, int] = {NO_CALL: 0}
         call = np.zeros(len(self), dtype=np.int32)
         for place, (made, one) in calls.items():
@@ -150,7 +150,7 @@ class KernelColumns(Sequence[TracedKernel]):
 EMBEDDING = (
     KernelFamily.GATHER_POOL, KernelFamily.BACKWARD, KernelFamily.BUCKETIZE, KernelFamily.PERMUTE,
 )  # fmt: skip
-"""Families whose operators and shapes are looked for."""
+"""Families whose operators and shapes are needed."""
 
 
 def _maybe(value: float) -> float | None:
@@ -161,9 +161,9 @@ def busy_during(
     start_s: NDArray[np.float64], end_s: NDArray[np.float64],
     other_start_s: NDArray[np.float64], other_end_s: NDArray[np.float64],
 ) -> NDArray[np.float64]:  # fmt: skip
-    """Of each span, the seconds in which at least one of the other spans runs.
+    """For each span, the seconds during which at least one of the other spans runs.
 
-    Let [a_i, b_i] be the others' union, and F(x) what of it lies before x: the answer is F(end) - F(start).
+    With [a_i, b_i] the union of the others, and F(x) its length before x, it is F(end) - F(start).
     Limits: no others -> 0;  others that cover a span -> its length;  others that touch it -> 0
     """
     if not len(other_start_s):

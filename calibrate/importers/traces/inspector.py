@@ -1,4 +1,4 @@
-"""What NCCL's inspector plugin dumps: one JSON object a line, one collective of one communicator each.
+"""Reads dumps of NCCL's inspector plugin: one JSON object per line, one collective of one communicator each.
 
 Layout: NVIDIA/nccl, plugins/profiler/inspector (README.md, inspector_json.cc), format v4.0, NCCL 2.28.3 on:
 
@@ -7,8 +7,8 @@ Layout: NVIDIA/nccl, plugins/profiler/inspector (README.md, inspector_json.cc), 
                    "coll_algobw_gbs", "coll_busbw_gbs"}}
 
 ``coll_msg_size_bytes`` of a reduce-scatter and an all-gather is one rank's share: the plugin multiplies it by
-the ranks for the bandwidth (inspectorComputeOpBw), and so is it here. Each row must agree with its own
-bandwidth. A file is of one process; the rank in it is that of the communicator.
+the ranks for the bandwidth (inspectorComputeOpBw), and so does this reader. Each row must agree with its own
+bandwidth. A file is of one process; the rank in it is the rank in the communicator.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from perfmodel.schema.ranges import MOST_GPUS
 from perfmodel.schema.traces import RankTrace, TracedCollective, TraceKind
 
 _BY_RANKS = ("all_gather", "reduce_scatter")
-"""Of these the plugin counts one rank's share."""
+"""Collectives for which the plugin counts one rank's share."""
 
 _ON_GPU = ("", "kernel_gpu")
 _CLOSE = 0.01
@@ -37,7 +37,7 @@ _HEAD_BYTES = 1 << 16
 
 
 def is_inspector(path: Path) -> bool:
-    """Whether the first line of a file is a collective, or a send, as the plugin writes it."""
+    """Whether the first line of a file is a collective, or a send, as written by the plugin."""
     try:
         with path.open("rb") as file:
             first = file.read(_HEAD_BYTES).split(b"\n", 1)[0]
@@ -48,9 +48,9 @@ def is_inspector(path: Path) -> bool:
 
 
 def read_inspector(path: Path, progress: Progress | None = None) -> RankTrace:
-    """The collectives of one process, of all its communicators.
+    """The collectives of one process, in all its communicators.
 
-    Limits: no line that can be read -> BadInputError;  a last line that is cut -> what stands before
+    Limits: no readable line -> BadInputError;  a last line that is cut -> the lines before
     """
     begun = time.monotonic()
     unread: Counter[str] = Counter()
@@ -108,7 +108,7 @@ def _lines(path: Path, progress: Progress | None) -> Iterator[bytes]:
 def _collective(
     header: Mapping[str, Any], said: Mapping[str, Any], perf: Mapping[str, Any], rank: int, world: int
 ) -> TracedCollective | str:
-    """One collective, or why it is none that can be used."""
+    """One collective, or why it is unusable."""
     name, ranks = str(perf.get("coll", "")), whole(header.get("n_ranks"))
     collective = collective_of(name)
     if not collective or collective == "all_to_all":

@@ -1,8 +1,8 @@
-"""Embedding operators of traces as kernel samples: what each looked up, and how long its kernels took.
+"""Embedding operators of traces as kernel samples: what each looked up, and the time of its kernels.
 
-What FBGEMM's operators look up stands in the shapes and scalars of their inputs (record_shapes=True). All its
+The shapes and scalars of their inputs (record_shapes=True) show what FBGEMM's operators look up. All its
 look-up functions have these seven in a row: D_offsets (tables + 1), total_D, max_D, hash_size_cumsum
-(tables + 1), total_hash_size_bits, indices, offsets (bags + 1); and the weights, flat, before them.
+(tables + 1), total_hash_size_bits, indices, offsets (bags + 1); and the flat weights before them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _ID_BYTES = (4, 8)
 _AT_ONCE_S = 10e-6
 _DTYPES = {"float": "fp32", "half": "fp16"}
-"""Of tables that the kernel model knows, by the trace's own datatype."""
+"""Row types in the kernel model, by the trace's datatypes."""
 
 _BUCKETIZE, _EMBEDDING_BAG = (
     "block_bucketize_sparse_features",
@@ -32,7 +32,7 @@ _BUCKETIZE, _EMBEDDING_BAG = (
 
 
 class _Looked(NamedTuple):
-    """What one call looked up, on one rank."""
+    """Look-up of one call on one rank."""
 
     operation: str
     implementation: str
@@ -49,10 +49,10 @@ class _Looked(NamedTuple):
 def kernel_samples(
     traces: Sequence[RankTrace], dim: int | None = None
 ) -> tuple[pd.DataFrame, dict[str, int]]:
-    """Kernel samples in the columns of a run's, a row a work; and calls that are none, by their reason.
+    """(kernel samples in the columns of a run's, one row per work; counts of unused calls, by reason).
 
     dim  columns of every table, for traces that do not hold it (before PyTorch recorded scalars)
-    Times are medians over calls of the same work, each the sum of the kernels that it launched.
+    Times are medians over calls with equal work, each the sum of the kernels that it launched.
     Limits: no embedding operator -> no row
     """
     import pandas as pd
@@ -82,7 +82,7 @@ def kernel_samples(
 
 
 class HostTimes(NamedTuple):
-    """Medians over kernels of an embedding pass [s]; how many of them began after the queue had run dry.
+    """Medians over kernels of an embedding pass [s]; and how many of them began on an idle GPU.
 
     launch_s  of the host's launch call;  queue_s  from its end to the kernel's start
     dry       kernels that began within ``_AT_ONCE_S`` of their launch: the GPU waited for the host
@@ -95,7 +95,7 @@ class HostTimes(NamedTuple):
 
 
 def host_times(traces: Sequence[RankTrace]) -> HostTimes | None:
-    """What the host took for launches, and how long they waited. Limits: no launch recorded -> None"""
+    """Launch times of the host, and waits in the queue. Limits: no launch recorded -> None"""
     known = [
         (kernel.launch_s, kernel.queue_s)
         for trace in traces
@@ -117,7 +117,7 @@ _COLUMNS = (
 
 
 def _calls(trace: RankTrace) -> list[list[TracedKernel]]:
-    """Kernels of look-ups and bucketizations, those of one call together."""
+    """Kernels of look-ups and bucketizations, grouped by call."""
     by_call: dict[int, list[TracedKernel]] = defaultdict(list)
     for kernel in trace.kernels:
         if kernel.call is not None and _wanted(kernel.op):
@@ -131,7 +131,7 @@ def _wanted(op: str) -> bool:
 
 
 def _looked(kernel: TracedKernel, dim: int | None) -> _Looked | str:
-    """What a call looked up, or why nobody can say."""
+    """The look-up of a call, or why it is unknown."""
     if not kernel.shapes:
         return "its shapes are not recorded: profile with record_shapes=True"
     if _BUCKETIZE in kernel.op:
@@ -218,6 +218,6 @@ def _type(kernel: TracedKernel, place: int) -> str:
 
 
 def _count(scalars: Sequence[str], place: int) -> int:
-    """A recorded scalar that counts something; 0 where it was not recorded."""
+    """A recorded scalar that is a count; 0 if it was not recorded."""
     text = scalars[place] if place < len(scalars) else ""
     return max(whole(text), 0)

@@ -32,13 +32,13 @@ _VERSIONS = {
     "cupti_version": "cupti",
     "hip_runtime_version": "hip_runtime",
 }
-"""Keys of a trace, or of its distributedInfo, and ours."""
+"""Keys of a trace, or of its distributedInfo, with ours."""
 
 
 def read_kineto(stream: TraceStream) -> RankTrace:
     """One rank's collectives, kernels and named ranges.
 
-    Raises BadInputError for a file that is no trace of torch.profiler, or that does not say its rank.
+    Raises BadInputError for a file that is no trace of torch.profiler, or does not state its rank.
     """
     begun = time.monotonic()
     events = KinetoEvents()
@@ -71,7 +71,7 @@ def read_kineto(stream: TraceStream) -> RankTrace:
 
 
 def _world(distributed: Mapping[str, Any], path: Path) -> TracedWorld:
-    """This rank, of how many, and the groups; the rank is looked for in the file's name last."""
+    """This rank, the number of ranks, and the groups; the file's name is the last resort for the rank."""
     rank = whole(distributed.get("rank", -1))
     if rank < 0:
         named = _RANK.findall(path.name)
@@ -95,7 +95,7 @@ def _world(distributed: Mapping[str, Any], path: Path) -> TracedWorld:
 
 
 def _named_groups(world: TracedWorld) -> dict[str, tuple[int, ...]]:
-    """Ranks of each group by its name; of several groups of one name the second is ``name#2``."""
+    """Ranks of each group by its name; a second group with the same name is ``name#2``."""
     return {
         name if not number else f"{name}#{number + 1}": ranks
         for name, several in world.groups.items()
@@ -121,7 +121,7 @@ def _versions(said: Mapping[str, Any], distributed: Mapping[str, Any]) -> dict[s
 
 
 def _origin_ns(said: Mapping[str, Any], events: KinetoEvents) -> int:
-    """Unix time of 0 s: times of a trace count from its baseTimeNanoseconds, in older ones from 1970."""
+    """Unix time of 0 s: times in a trace count from its baseTimeNanoseconds, in older traces from 1970."""
     if events.origin_us is None:
         return 0
     base_ns = max(whole(said.get("baseTimeNanoseconds", 0)), 0)
@@ -131,7 +131,7 @@ def _origin_ns(said: Mapping[str, Any], events: KinetoEvents) -> int:
 def _with_overlap(
     collectives: Sequence[TracedCollective], kernels: KernelColumns
 ) -> tuple[TracedCollective, ...]:
-    """Collectives with the seconds in which kernels of other streams ran beside them."""
+    """Collectives with the seconds during which kernels of other streams ran beside them."""
     if not collectives or not len(kernels):
         return tuple(collectives)
     start = np.array([one.start_s for one in collectives])

@@ -1,4 +1,4 @@
-"""Events of a PyTorch profiler's trace, sorted by what they tell, in little memory."""
+"""Events of a PyTorch profiler's trace, sorted by kind, in little memory."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class HostCall(NamedTuple):
 
     @property
     def end_s(self) -> float:
-        """When it ended."""
+        """Its end [s]."""
         return self.start_s + self.time_s
 
 
 class NcclKernel(NamedTuple):
-    """A kernel of NCCL, with what the trace says of it; kernels of which it says the same share ``args``."""
+    """A kernel of NCCL, with its description in the trace; kernels with equal descriptions share ``args``."""
 
     stream: int
     start_s: float
@@ -63,11 +63,11 @@ class NcclKernel(NamedTuple):
 
 @dataclass
 class KinetoEvents:
-    """What one trace holds that counts, as it was read.
+    """Relevant contents of one trace, as it was read.
 
     origin_us     the first event's time on the trace's clock: 0 s
-    launches      of the host, by correlation: column numbers of ``launch_start`` and so on
-    operators     of the host, each with its name's number in ``operator_names``
+    launches      of the host, by correlation: indices into ``launch_start`` and so on
+    operators     of the host, each with its name's index in ``operator_names``
     """
 
     origin_us: float | None = None
@@ -93,7 +93,7 @@ class KinetoEvents:
     malformed: int = 0
 
     def add(self, event: Mapping[str, Any]) -> None:
-        """One event of any kind; what counts for nothing is let go, a malformed one is counted."""
+        """Add one event of any kind; irrelevant events are dropped, malformed ones are counted."""
         if event.get("ph") != "X":
             return
         category = event.get("cat")
@@ -124,7 +124,7 @@ class KinetoEvents:
             raise over("the trace", what, most, "trace fewer steps", fixed=False)
 
     def forget_operators(self) -> None:
-        """Let go of operators but for those of an embedding pass: kernels of a GPU stand for the others."""
+        """Drop operators except those of an embedding pass, if a GPU's kernels represent them."""
         for column in (self.operator_name, self.operator_thread, self.operator_id):
             del column[:]
         for times in (self.operator_start, self.operator_time):
@@ -141,11 +141,11 @@ class KinetoEvents:
             told = self._shared(args)
             self.nccl.append(NcclKernel(stream, start_s, time_s, correlation, external, sequence, told))
             return
-        family = kernel_family(name, category)  # names are few: what is met again is not looked at
+        family = kernel_family(name, category)  # names are few: repeated names need no look-up
         self.kernels.add(name, family, stream, start_s, time_s, correlation, external)
 
     def _shared(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What is told of a collective, once for all of which the same is told: few say anything new."""
+        """The description of a collective, stored once for all equal ones: few differ."""
         values = tuple(_plain(args.get(key)) for key in _TOLD)
         told = {key: value for key, value in zip(_TOLD, values, strict=True) if value is not None}
         try:
@@ -193,12 +193,12 @@ class KinetoEvents:
 
 
 def _kept(args: Mapping[str, Any]) -> dict[str, Any]:
-    """What counts of a host's range; the rest of it is let go."""
+    """The relevant part of a host's range."""
     return {key: _plain(args[key]) for key in _HOST_KEYS if key in args}
 
 
 def _plain(value: object, levels: int = _SHAPE_LEVELS) -> Any:
-    """Text, numbers, and lists of them as shapes have them. Limits: anything else -> None"""
+    """Text, numbers, and lists of them as in shapes. Limits: anything else -> None"""
     if isinstance(value, list):
         return [_plain(one, levels - 1) for one in value] if levels else None
     if isinstance(value, int) and abs(value) >= _LARGE:
@@ -207,12 +207,12 @@ def _plain(value: object, levels: int = _SHAPE_LEVELS) -> Any:
 
 
 def is_time(value: object) -> TypeGuard[float]:
-    """Whether it is a number that can be a time of a trace, or a rate in it."""
+    """Whether it is a number that can be a time in a trace, or a rate."""
     return isinstance(value, (int, float)) and abs(value) <= _MOST_US
 
 
 def whole(value: object) -> int:
-    """A whole number of a trace; -1 for anything else (threads may have names)."""
+    """An integer of a trace; -1 for anything else (threads may have names)."""
     if isinstance(value, bool):
         return -1
     if isinstance(value, int):

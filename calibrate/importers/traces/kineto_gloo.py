@@ -1,11 +1,11 @@
 """Collectives of gloo in a PyTorch profiler's trace of CPUs.
 
 gloo's workers leave a ``gloo:all_to_all`` range with the shape of the send buffer. The ``c10d::`` operator
-that asked for it has both buffers and the splits, and says when that was. gloo has no reduce-scatter of its
-own: PyTorch runs an all-reduce for it, and the operator tells them apart. A worker belongs to one process
-group, which no event names: it is the one group of the trace whose size fits all that the worker ran. Where
-several are of that size, workers are taken in the order of their threads' numbers and groups in that of the
-trace: each group starts its workers when it is made. There must be as many of the ones as of the others.
+that requested it has both buffers, the splits and the time of the request. gloo has no reduce-scatter of its
+own: PyTorch runs an all-reduce for it, and the operator distinguishes them. A worker belongs to one process
+group, which no event names: it is the only group of the trace whose size fits all that the worker ran. If
+several have that size, workers in order of their thread numbers are assigned to groups in order of the trace,
+since each group starts its workers when it is made. There must be as many of both.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SEVERAL = "its process group is not recorded, and several fit"
 
 
 class _Group(NamedTuple):
-    """Of a worker: name and ranks of its process group, "" and () where several of that size fit."""
+    """A worker's process group: name and ranks, "" and () if several of that size fit."""
 
     name: str
     ranks: tuple[int, ...]
@@ -46,7 +46,7 @@ class _Group(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A worker's range with the operator that asked for it."""
+    """A worker's range with the operator that requested it."""
 
     ran: HostCall
     operator: HostCall | None
@@ -56,7 +56,7 @@ class _Asked(NamedTuple):
 def gloo_collectives(
     events: KinetoEvents, world: TracedWorld, unread: Counter[str]
 ) -> list[TracedCollective]:
-    """Collectives of gloo's workers in the order of their operators; others are counted by their reason."""
+    """Collectives of gloo's workers in the order of their operators; unused ones are counted by reason."""
     asked = _join(events)
     groups = _groups_of_threads(asked, world)
     found: list[tuple[NcclKernel, Told, float | None]] = []
@@ -74,7 +74,7 @@ def gloo_collectives(
 
 
 def _join(events: KinetoEvents) -> list[_Asked]:
-    """Each worker's range with the first operator, not yet taken, that could have asked for it."""
+    """Each worker's range with the first unused operator that could have requested it."""
     open_ones: dict[tuple[str, tuple[int, ...]], list[HostCall]] = defaultdict(list)
     for call in sorted(events.c10d, key=lambda call: -call.start_s):
         collective = collective_of(call.name)
@@ -89,7 +89,7 @@ def _join(events: KinetoEvents) -> list[_Asked]:
 
 
 def _send_shape(call: HostCall) -> tuple[int, ...]:
-    """Elements of the send buffer of an operator, as its worker's range has them."""
+    """Elements of the send buffer of an operator, as in its worker's range."""
     dims = call.args.get("Input Dims")
     if not isinstance(dims, list) or not dims:
         return ()
@@ -102,7 +102,7 @@ def _shape(dims: object) -> tuple[int, ...]:
 
 
 def _group_size(asked: _Asked) -> int:
-    """Ranks of the process group, from both buffers or the splits; 0 where they do not tell."""
+    """Ranks of the process group, from both buffers or the splits; 0 if these do not determine it."""
     operator = asked.operator
     dims = operator.args.get("Input Dims") if operator else None
     if operator is None or not isinstance(dims, list) or len(dims) < 2:
@@ -119,7 +119,7 @@ def _group_size(asked: _Asked) -> int:
 
 
 def _told(asked: _Asked, group: _Group | None) -> Told | str:
-    """What a range and its operator say, or why they do not say enough."""
+    """The collective of a range and its operator, or why it is not determined."""
     ran = asked.ran
     if not asked.collective:
         return f"{ran.name.removeprefix('gloo:')}: no collective that is modelled"
@@ -148,7 +148,7 @@ def _received(
 
 
 def _groups_of_threads(asked: Sequence[_Asked], world: TracedWorld) -> dict[int, _Group | None]:
-    """The process group of each worker thread; None where several fit."""
+    """The process group of each worker thread; None if several fit."""
     sizes: dict[int, set[int]] = {one.ran.thread: set() for one in asked}
     for one in asked:
         if size := _group_size(one):
@@ -164,7 +164,7 @@ def _groups_of_threads(asked: Sequence[_Asked], world: TracedWorld) -> dict[int,
 
 
 def _neighbours(threads: Sequence[int]) -> list[list[int]]:
-    """Threads whose numbers follow one another: the workers of one group."""
+    """Threads with consecutive numbers, which are the workers of one group."""
     runs: list[list[int]] = []
     for thread in threads:
         if runs and thread == runs[-1][-1] + 1:
@@ -175,7 +175,7 @@ def _neighbours(threads: Sequence[int]) -> list[list[int]]:
 
 
 def _fitting(world: TracedWorld, sizes: set[int]) -> dict[tuple[int, ...], str]:
-    """Sets of ranks with this one, of any of the sizes (of all for none), each with a name; in order."""
+    """Sets of ranks with this one, of any of the sizes (all if empty), each with a name; in order."""
     by_ranks: dict[tuple[int, ...], str] = {}
     for name, several in world.groups.items():
         for ranks in several:
@@ -185,10 +185,10 @@ def _fitting(world: TracedWorld, sizes: set[int]) -> dict[tuple[int, ...], str]:
 
 
 def _group(world: TracedWorld, sizes: set[int]) -> _Group | None:
-    """The process group that fits; equal groups go by the name of the first.
+    """The process group that fits; among equal groups, the first.
 
-    sizes  of groups, that collectives of a worker showed
-    Limits: no group listed -> the world;  several fit that are of one size -> that size alone;  else None
+    sizes  of groups in collectives of a worker
+    Limits: no group listed -> the world;  several of one size fit -> only the size;  else None
     """
     if len(sizes) > 1:
         return None

@@ -1,7 +1,7 @@
-"""Kernels of a trace that are no collective: which operator launched each, and how long the host took for it.
+"""Kernels of a trace that are no collectives: the operator that launched each, and the host's launch time.
 
-A trace of CPUs has no kernels. Its operators stand for them: those of an embedding pass, and the outermost of
-the others. Autograd's nodes are none: they hold operators, or wait for a collective.
+A trace of CPUs has no kernels. Its operators represent them: those of an embedding pass, and the outermost of
+all others. Autograd's nodes do not count: they contain operators, or wait for a collective.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COMPUTES = re.compile(r"(?!autograd::|torch::|c10d::|_c10d|profiler::)\w+::")
 
 
 def join_kernels(events: KinetoEvents) -> None:
-    """Give the kernels of a GPU their operators, launches, waits in the queue and overlaps."""
+    """Set operators, launches, waits in the queue and overlaps of the kernels of a GPU."""
     kernels = events.kernels
     launch, queue, launched_at, thread = _launches(events)
     calls = {}
@@ -39,7 +39,7 @@ def join_kernels(events: KinetoEvents) -> None:
 
 
 def operator_call(call: HostCall) -> OperatorCall:
-    """What was recorded of an operator: its name, shapes and scalars."""
+    """The recorded data of an operator: its name, shapes and scalars."""
     dims, scalars = call.args.get("Input Dims"), call.args.get("Concrete Inputs")
     shapes = tuple(_flat(one) for one in dims) if isinstance(dims, list) else ()
     texts = tuple(str(one) for one in scalars[:_MOST_SCALARS]) if isinstance(scalars, list) else ()
@@ -51,8 +51,8 @@ def operator_call(call: HostCall) -> OperatorCall:
 def operators_as_kernels(events: KinetoEvents) -> KernelColumns:
     """Operators of a CPU as kernels: those of an embedding pass, and the outermost others beside them.
 
-    Of operators inside one another the outermost of an embedding pass counts. One that holds such an operator
-    does not count itself; what it holds does.
+    Of nested operators of an embedding pass, the outermost counts. An operator that contains such an operator
+    does not count itself; what it contains does.
     """
     names = list(events.operator_names)
     family = [kernel_family(name) for name in names]
@@ -77,20 +77,20 @@ def operators_as_kernels(events: KinetoEvents) -> KernelColumns:
 
 
 def _kind(name: str, family: KernelFamily) -> bool | None:
-    """True for an operator of an embedding pass, False for another that computes, None for no such."""
+    """True for an operator of an embedding pass, False for another that computes, None for any other."""
     if family in EMBEDDING:
         return True
     return False if _COMPUTES.match(name) else None
 
 
 def _outermost(events: KinetoEvents, thread: int, kinds: list[bool | None]) -> list[int]:
-    """Places of a thread's operators that count; see ``operators_as_kernels``."""
+    """Indices of a thread's operators that count; see ``operators_as_kernels``."""
     own = np.flatnonzero(np.array(events.operator_thread) == thread)
     own = np.array([place for place in own if kinds[events.operator_name[place]] is not None], dtype=int)
     start, time_s = np.array(events.operator_start)[own], np.array(events.operator_time)[own]
     order = own[np.lexsort((-time_s, start))]
     counted: list[int] = []
-    open_ones: list[tuple[float, int, bool]] = []  # end, place, whether it or one around it is of a pass
+    open_ones: list[tuple[float, int, bool]] = []  # end, index, whether it or an enclosing range is of a pass
     dropped: set[int] = set()
     for place in order:
         begin, end = events.operator_start[place], events.operator_start[place] + events.operator_time[place]
@@ -108,7 +108,7 @@ def _outermost(events: KinetoEvents, thread: int, kinds: list[bool | None]) -> l
 
 
 def _flat(dims: object) -> tuple[int, ...]:
-    """A tensor's shape; of a list of tensors, the first one's."""
+    """A tensor's shape; of a list of tensors, the first tensor's."""
     if not isinstance(dims, list):
         return ()
     if dims and isinstance(dims[0], list):
@@ -117,7 +117,7 @@ def _flat(dims: object) -> tuple[int, ...]:
 
 
 def _holds(call: HostCall, launched_at: float) -> bool:
-    """Whether a launch falls into an operator; ids of old traces are of the launch, not of the operator."""
+    """Whether a launch is inside an operator; in old traces ids are of launches, not of operators."""
     return np.isnan(launched_at) or call.start_s <= launched_at <= call.end_s
 
 
@@ -134,7 +134,7 @@ def _around(events: KinetoEvents, launched_at: float, thread: int) -> HostCall |
 def _launches(
     events: KinetoEvents,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """Of each kernel: seconds of its launch call, from that to its start, when it was launched, and where."""
+    """Per kernel: (seconds of its launch call, from that to its start, launch time, launching thread)."""
     kernels = events.kernels
     number = np.array(events.launch_correlation, dtype=np.int64)
     launch = np.full(len(kernels), np.nan)
@@ -155,7 +155,7 @@ def _launches(
 
 
 def _overlaps(events: KinetoEvents) -> NDArray[np.float64]:
-    """Of each kernel of a GPU: seconds beside work of other streams, collectives among them."""
+    """For each kernel of a GPU: seconds beside work of other streams, with collectives."""
     kernels = events.kernels
     start = np.concatenate([kernels.start_s, [one.start_s for one in events.nccl]])
     time_s = np.concatenate([kernels.time_s, [one.time_s for one in events.nccl]])

@@ -1,7 +1,7 @@
-"""Kernels of NCCL in a PyTorch profiler's trace, joined with what says which collective each of them is.
+"""Kernels of NCCL in a PyTorch profiler's trace, joined with the description of their collectives.
 
-Newer traces say it on the kernel. Older ones say it on the host's record_param_comms, which the kernel names
-by its External id; still older ones on a ``nccl:…`` range of the host, in which the kernel was launched.
+Newer traces have it on the kernel. Older ones have it on the host's record_param_comms, which the kernel
+names by its External id; still older ones on a ``nccl:…`` range of the host that contains the launch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NAME = "Collective name"
 
 
 class TracedWorld(NamedTuple):
-    """What the trace says of its ranks: this one, how many, and the process groups by name."""
+    """Ranks in a trace: this rank, their number, and the process groups by name."""
 
     rank: int
     size: int
@@ -38,7 +38,7 @@ class TracedWorld(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a collective is, before it is known when it ran."""
+    """Description of a collective, without its times."""
 
     collective: str
     group: str
@@ -60,7 +60,7 @@ class _Launch(NamedTuple):
 def nccl_collectives(
     events: KinetoEvents, world: TracedWorld, unread: Counter[str]
 ) -> list[TracedCollective]:
-    """Collectives of the kernels, in the order of their launches; the others are counted by their reason."""
+    """Collectives of the kernels, in the order of their launches; unused ones are counted by reason."""
     streams = {kernel.stream for kernel in events.nccl}
     by_id = {whole(call.args.get("External id", -1)): call for call in events.comms if _NAME in call.args}
     said, launches = _Said(world), _launches(events)
@@ -89,7 +89,7 @@ def nccl_collectives(
 
 
 def numbered(found: Sequence[tuple[NcclKernel, Told, float | None]], rank: int) -> list[TracedCollective]:
-    """Collectives with their numbers: the trace's own where each group's are all different, else counted."""
+    """Collectives with sequence numbers: the trace's own if they are distinct in each group, else counted."""
     order = sorted(range(len(found)), key=lambda i: (found[i][2] or found[i][0].start_s, found[i][0].start_s))
     sequences: dict[tuple[str, tuple[int, ...]], list[int | None]] = defaultdict(list)
     for i in order:
@@ -117,18 +117,18 @@ def numbered(found: Sequence[tuple[NcclKernel, Told, float | None]], rank: int) 
 
 
 def why_not_used(told: Told) -> str:
-    """Why a collective that is known is no sample; "" when it is one."""
+    """Why a known collective is no sample; "" if it is one."""
     if told.size == 1:
         return "one rank: nothing was sent"
     if not 1 < told.size <= MOST_GPUS:
         return "of how many ranks is not recorded"
-    if told.in_bytes == 0 and told.out_bytes == 0:  # a rank that only receives is part of it
+    if told.in_bytes == 0 and told.out_bytes == 0:  # a rank that only receives takes part
         return "no bytes"
     return ""
 
 
 def whole_list(value: object) -> tuple[int, ...]:
-    """``[1, 2]``, or its text; () for what is elided (``[0, 1, ..., 127]``) or no list of whole numbers."""
+    """Integers of ``[1, 2]``, or of its text; () for elided text (``[0, 1, ..., 127]``) or anything else."""
     if isinstance(value, str):
         try:
             value, _ = decode_json(value)
@@ -140,14 +140,14 @@ def whole_list(value: object) -> tuple[int, ...]:
 
 
 class _Said:
-    """What arguments say, looked at once for all the kernels that share them."""
+    """Parsed arguments, shared by all kernels with the same arguments."""
 
     def __init__(self, world: TracedWorld) -> None:
         self._world = world
         self._known: dict[int, Told | str | None] = {}
 
     def by_args(self, args: Mapping[str, Any], sequence: int) -> Told | str | None:
-        """A collective with its own number; ``args`` live as long as their trace is read."""
+        """A collective with its own number; ``args`` must live as long as their trace is read."""
         if id(args) not in self._known:
             self._known[id(args)] = _told_by_args(args, self._world)
         told = self._known[id(args)]
@@ -155,7 +155,7 @@ class _Said:
 
 
 def _told_by_args(args: Mapping[str, Any], world: TracedWorld) -> Told | str | None:
-    """What ``Collective name`` and its companions say; a reason where they do not say enough."""
+    """The collective by ``Collective name`` and related arguments; a reason if these are insufficient."""
     name = args.get(_NAME)
     if not isinstance(name, str):
         return None
@@ -181,7 +181,7 @@ def _told_by_args(args: Mapping[str, Any], world: TracedWorld) -> Told | str | N
 
 
 def _listed(world: TracedWorld, group: str, size: int) -> tuple[int, ...]:
-    """Ranks of a group by the trace's own list; () where two groups of it have that name."""
+    """Ranks of a group by the trace's own list; () if two groups have that name."""
     listed = [ranks for ranks in world.groups.get(group, ()) if len(ranks) == size]
     if len(listed) == 1:
         return listed[0]
@@ -189,7 +189,7 @@ def _listed(world: TracedWorld, group: str, size: int) -> tuple[int, ...]:
 
 
 def _told_by_range(call: HostCall, operator: HostCall | None, world: TracedWorld, streams: int) -> Told | str:
-    """What a ``nccl:…`` range of the host says: the collective, and with record_shapes its send buffer."""
+    """The collective of a ``nccl:…`` range of the host; with record_shapes, its send buffer too."""
     collective = collective_of(call.name)
     if not collective:
         return f"{call.name.rpartition(':')[2].strip('_')}: no collective that is modelled"
@@ -214,7 +214,7 @@ def _told_by_range(call: HostCall, operator: HostCall | None, world: TracedWorld
 def all_to_all_of(
     operator: HostCall, item_bytes: int, received: int
 ) -> tuple[int, tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Received bytes, and elements for and from each rank, of ``c10d::alltoall_base_``.
+    """(received bytes, elements for and from each rank) of ``c10d::alltoall_base_``.
 
     Its inputs are output, input, group, rows from each rank, rows for each rank (PyTorch's own schema).
     """
@@ -241,7 +241,7 @@ def _why_untold(launch: _Launch | None, host_was_traced: bool) -> str:
 
 
 def _launches(events: KinetoEvents) -> dict[int, _Launch]:
-    """Of NCCL's kernels alone: when and on which thread the host launched each."""
+    """Time and thread of the host's launch, for NCCL's kernels only."""
     wanted = {kernel.correlation for kernel in events.nccl}
     numbers = np.array(events.launch_correlation, dtype=np.int64)
     found = {}
@@ -253,7 +253,7 @@ def _launches(events: KinetoEvents) -> dict[int, _Launch]:
 
 
 class _Enclosing:
-    """Ranges of the host, asked for the innermost one around a moment of a thread."""
+    """Ranges of the host, to look up the innermost one around a moment of a thread."""
 
     def __init__(self, calls: Iterable[HostCall]) -> None:
         self._calls: dict[int, list[HostCall]] = defaultdict(list)
@@ -264,7 +264,7 @@ class _Enclosing:
         self._starts = {thread: [call.start_s for call in own] for thread, own in self._calls.items()}
 
     def around(self, launch: _Launch) -> HostCall | None:
-        """The last that began before the launch and had not ended; such ranges do not nest deeply."""
+        """The last range that began before the launch and had not ended; such ranges are hardly nested."""
         own, starts = self._calls.get(launch.thread, []), self._starts.get(launch.thread, [])
         place = bisect_right(starts, launch.start_s) - 1
         for call in own[max(place - 3, 0) : place + 1][::-1]:

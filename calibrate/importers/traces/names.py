@@ -1,4 +1,4 @@
-"""What names in a trace mean: collectives of NCCL and gloo, datatypes, kernels of an embedding pass."""
+"""Meaning of names in a trace: collectives of NCCL and gloo, datatypes, kernels of an embedding pass."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from perfmodel.schema.traces import KernelFamily
 
 
 class Datatype(NamedTuple):
-    """One element: its bytes, and its name as nccl-tests prints it."""
+    """An element type: its bytes, and its name in nccl-tests."""
 
     item_bytes: int
     name: str
@@ -89,7 +89,7 @@ _FAMILIES = (
     ),
     (KernelFamily.COPY, re.compile(r"^Mem(?:cpy|set)\b|aten::copy_$")),
 )
-"""First match counts: a backward kernel of FBGEMM has "forward" nowhere, but some of "embedding"."""
+"""The first match counts: FBGEMM's backward kernels lack "forward", but some contain "embedding"."""
 
 _NCCL = re.compile(r"nccl(?:Dev)?Kernel|^rccl|ncclSymk?", re.IGNORECASE)
 _MOST_ELEMENTS = 2**53
@@ -103,19 +103,19 @@ def collective_of(name: str) -> str:
 
 
 def datatype_of(name: str) -> Datatype | None:
-    """``Float``, ``long int``, ``c10::BFloat16`` …; None for a type that is not known."""
+    """Type for ``Float``, ``long int``, ``c10::BFloat16`` …; None for an unknown name."""
     return _DATATYPES.get(name.strip().lower())
 
 
 @lru_cache(maxsize=16)
 def all_ranks(size: int) -> tuple[int, ...]:
-    """Ranks of a group of all: the same object for all that it did."""
+    """Ranks of a group of all ranks; the same object in every call."""
     return tuple(range(size))
 
 
 @lru_cache(maxsize=1 << 16)
 def is_nccl_kernel(name: str) -> bool:
-    """Whether a kernel of a GPU is one of NCCL's or RCCL's."""
+    """Whether a kernel of a GPU belongs to NCCL or RCCL."""
     return _NCCL.search(name) is not None
 
 
@@ -139,16 +139,16 @@ def payload_bytes(collective: str, in_bytes: int, out_bytes: int) -> int:
 
 
 def received_bytes(collective: str, in_bytes: int, ranks: int) -> int:
-    """Bytes of the receive buffer, where a trace has the send buffer alone and all ranks send as much."""
+    """Bytes of the receive buffer, if a trace has only the send buffer and all ranks send equally much."""
     if collective == "all_gather":
         return in_bytes * ranks
     return in_bytes // ranks if collective == "reduce_scatter" else in_bytes
 
 
 def elements(shapes: object) -> int:
-    """Numbers in tensors of these shapes: ``[64, 8]``, or a list of such lists, of any depth; [] is a scalar.
+    """Number of elements in tensors of these shapes: ``[64, 8]``, or nested lists of such lists.
 
-    Limits: [] -> 0, since recorded shapes write what is no tensor so;  more than any memory holds -> 0
+    Limits: [] -> 0, as recorded shapes use it for non-tensors;  more than any memory holds -> 0
     """
     if not isinstance(shapes, Sequence) or isinstance(shapes, str) or not shapes:
         return 0

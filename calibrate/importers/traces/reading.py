@@ -1,4 +1,4 @@
-"""Files and folders of traces, each read by what it is; traces that cannot be of one run are refused."""
+"""Reads files and folders of traces, each by its kind; traces that cannot be of one run are refused."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _NS_PER_S = 1e9
 _SQLITE = b"SQLite format 3\0"
 _SURE_S = 2e-4
 _SLICE_S = 4e-3
-"""gloo's workers are threads of the host: on a busy one they end a time slice of the scheduler apart."""
+"""gloo's workers are threads of the host: on a busy host, ends differ by a time slice of the scheduler."""
 _STRAY = 0.2
-"""Of the time between two collectives: ends on two ranks that stray further are of different ones.
-Real ones: 0.5 us (NCCL on eight V100) to 80 us (gloo, four processes on two cores), 3 % of that time."""
+"""Largest share of the time between two collectives by which their ends on two ranks may differ. Measured:
+0.5 us (NCCL on eight V100) to 80 us (gloo, four processes on two cores), 3 % of that time."""
 
 _TRACES = "traces of torch.profiler (.json, .json.gz) or of NCCL's inspector (.log), one file per rank"
 
 
 def trace_files(paths: Sequence[str | Path]) -> list[Path]:
-    """The files, and for a folder the traces in it.
+    """The files, with each folder replaced by the traces in it.
 
     Limits: nothing there, or a folder without a trace -> BadInputError
     """
@@ -61,10 +61,10 @@ def read_traces(
 ) -> list[RankTrace]:
     """Traces of the ranks of one run, by rank.
 
-    progress  is called while a file is read
-    keep      what is kept of each trace once it is read
-    Limits: no trace, one that is damaged beyond its first event, two of one rank, ranks of different runs
-            -> BadInputError;  a file that is cut -> what stands before
+    progress  called while a file is read
+    keep      returns what to keep of each trace after reading
+    Limits: no trace, a trace damaged in its first event, two of one rank, ranks of different runs
+            -> BadInputError;  a file that is cut -> the part before
     """
     files = trace_files(paths)
     if not files:
@@ -78,13 +78,13 @@ def read_traces(
 
 
 def without_other_kernels(trace: RankTrace) -> RankTrace:
-    """The trace with kernels of an embedding pass alone: those of gigabytes take hundreds of megabytes."""
+    """The trace with only the kernels of an embedding pass: the others can take hundreds of megabytes."""
     kernels = trace.kernels
     return replace(trace, kernels=kernels.of_embedding()) if isinstance(kernels, KernelColumns) else trace
 
 
 def is_trace(path: Path) -> bool:
-    """Whether a file is read here, by what it begins with, if only to say that it is not."""
+    """Whether this module handles a file, by its first bytes, if only to refuse it with a reason."""
     if is_inspector(path):
         return True
     try:
@@ -142,16 +142,16 @@ def _require_one_run(traces: Sequence[RankTrace]) -> None:
 
 
 def check_alignment(traces: Sequence[RankTrace], aligned: Alignment) -> list[str]:
-    """What to say of how the ranks fit together; raises BadInputError when they do not.
+    """Remarks on the alignment of the ranks; raises BadInputError if they do not align.
 
-    A collective ends at the same moment on all its ranks. So the difference between the ends on two ranks is
-    the difference of their clocks, and as good as the same for all collectives. Where it is not, they are not
-    the same collectives: the traces are of different runs, or of different parts of one.
+    A collective ends at the same moment on all its ranks. So the difference between its ends on two ranks is
+    the difference of their clocks, which is nearly equal for all collectives. If it is not, they are not
+    the same collectives: the traces are of different runs, or of different parts of one run.
     """
     said = []
     by_rank = {trace.rank: trace for trace in traces}
     lowest = min(by_rank)
-    timed = all(trace.kind is TraceKind.KINETO for trace in traces)  # the inspector says when it wrote
+    timed = all(trace.kind is TraceKind.KINETO for trace in traces)  # the inspector has no end times
     for rank in sorted(set(by_rank) - {lowest}) if timed else ():
         ends = _common_ends(aligned, lowest, rank)
         if len(ends) < 2:
@@ -177,7 +177,7 @@ def check_alignment(traces: Sequence[RankTrace], aligned: Alignment) -> list[str
 
 
 def _common_ends(aligned: Alignment, one: int, other: int) -> np.ndarray:
-    """Ends of the collectives that both ranks took part in, a row each."""
+    """Ends of the collectives that both ranks took part in, one row each."""
     rows = [
         (both.parts[one].end_s, both.parts[other].end_s)
         for both in aligned.collectives
@@ -187,7 +187,7 @@ def _common_ends(aligned: Alignment, one: int, other: int) -> np.ndarray:
 
 
 def _missing(traces: Sequence[RankTrace]) -> list[str]:
-    """A line when ranks have no trace, and one for each name that several process groups have."""
+    """Lines about ranks without a trace, and about names that several process groups share."""
     said = []
     world, have = traces[0].world_size, {trace.rank for trace in traces}
     absent = [rank for rank in range(max(world, 0)) if rank not in have]
@@ -211,13 +211,13 @@ def _missing(traces: Sequence[RankTrace]) -> list[str]:
 
 
 def _overlapping(several: Iterable[tuple[int, ...]]) -> bool:
-    """Whether one rank is in two of the groups: groups without a common rank may share a name."""
+    """Whether one rank is in two of the groups; groups without a common rank may share a name."""
     members = [rank for ranks in several for rank in ranks]
     return len(members) != len(set(members))
 
 
 def _ranges(ranks: Sequence[int]) -> str:
-    """``rank 3``, ``ranks 2-7, 9``."""
+    """Words such as ``rank 3``, ``ranks 2-7, 9``."""
     runs: list[list[int]] = []
     for rank in ranks:
         if runs and rank == runs[-1][-1] + 1:

@@ -1,4 +1,4 @@
-"""Collectives of traces as samples: one row each, the time after the last rank arrived."""
+"""Collectives of traces as samples: one row each, with the time after the last rank arrived."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 DEFAULT, UNEVEN, OVERLAPPED = "default", "uneven", "overlapped"
 WAITED = "waited"
-"""The flag of a sample that may hold a wait for a rank whose trace is missing: kept, not fitted."""
+"""Flag of a sample that may include a wait for a rank without a trace: kept, not fitted."""
 
 UNEVEN_RATIO = 1.25
-"""The most that a rank sends to one other, over the mean: with more the all-to-all is not the even one."""
+"""Largest ratio of the data for one rank to the mean: above it, an all-to-all counts as uneven."""
 
 LOW_SHARE = 0.2
-"""Of collectives of one kind and size that may hold a wait: the shortest are taken."""
+"""Share of collectives of one kind and size, the shortest, that are used if they may include a wait."""
 
 _LEAST_WIDENING = 0.1
 _CELL = ("collective", "gpus", "nodes", "datatype", "variant", "payload_bytes")
@@ -40,9 +40,9 @@ _CELL = ("collective", "gpus", "nodes", "datatype", "variant", "payload_bytes")
 
 @dataclass
 class TraceSamples(ImportResult):
-    """Samples of traces, and what else they tell.
+    """Samples of traces, with further results.
 
-    widened  by (collective, ranks): standard deviation of ln t to add, since the samples may hold waits
+    widened  by (collective, ranks): standard deviation of ln t to add, as the samples may include waits
     kernels  look-ups and bucketizations of an embedding pass, in the columns of a run's kernel samples
     kernels_left_out  calls that are no sample, by reason
     """
@@ -62,13 +62,13 @@ def traced_samples(
     version: str = "",
     dim: int | None = None,
 ) -> TraceSamples:
-    """One row a collective: bytes, ranks, nodes, and the time after its last rank arrived.
+    """One row per collective: bytes, ranks, nodes, and the time after its last rank arrived.
 
     machine      name of the machine
-    per_node_of  GPUs in a node, asked for where the traces do not name the host of every rank
-    version      of the library, where the traces do not say
-    dim          columns of every table, for traces that do not hold it
-    Limits: no collective that can be used -> BadInputError with the reasons
+    per_node_of  returns GPUs per node, called if the traces do not name the host of every rank
+    version      of the library, if the traces do not state it
+    dim          columns of every table, for traces that do not have it
+    Limits: no usable collective -> BadInputError with the reasons
     """
     aligned = align(traces)
     warnings = check_alignment(traces, aligned)
@@ -108,14 +108,14 @@ def fittable(found: TraceSamples) -> pd.DataFrame:
 
 
 class _Placement:
-    """On which hosts a group of ranks is: by the traces' own words, else so many ranks in a row to a node."""
+    """Hosts of a group of ranks: from the traces, else so many consecutive ranks per node."""
 
     def __init__(self, traces: Sequence[RankTrace], per_node_of: Callable[[], int]) -> None:
         self._hosts = {trace.rank: trace.host for trace in traces if trace.host}
         self._per_node_of = per_node_of
 
     def shape(self, one: TracedCollective) -> tuple[int, int]:
-        """Nodes, and ranks in each; (0, 0) when the nodes hold different numbers of them."""
+        """(nodes, ranks per node); (0, 0) if nodes hold different numbers."""
         ranks = one.group_ranks or all_ranks(one.group_size)
         if all(rank in self._hosts for rank in ranks):
             counts = Counter(self._hosts[rank] for rank in ranks)
@@ -128,7 +128,7 @@ class _Placement:
 def _rows(
     aligned: Alignment, placement: _Placement, traces: Sequence[RankTrace], machine: str, library: str
 ) -> tuple[list[dict[str, object]], list[tuple[int, str]]]:
-    """Rows, and how many collectives lie on nodes unevenly."""
+    """(rows, counts of collectives that are uneven over nodes)."""
     rows: list[dict[str, object]] = []
     left_out = 0
     source = _source(traces)
@@ -155,7 +155,7 @@ def _rows(
 
 
 def _variant(one: AlignedCollective) -> str:
-    """What sets a collective apart: compute beside it, or much more for one rank than for the others."""
+    """Variant of a collective: compute beside it, or much more for one rank than for the others."""
     if one.overlapped:
         return OVERLAPPED
     splits = [part.in_split for part in one.parts.values() if part.in_split]
@@ -164,9 +164,9 @@ def _variant(one: AlignedCollective) -> str:
 
 
 def _without_waits(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[tuple[str, int], float]]:
-    """Of collectives that may hold a wait, the shortest of each kind and size; the others are flagged.
+    """If collectives may include waits, the shortest of each kind and size are kept; the others are flagged.
 
-    The band grows by half of ln(median / shortest): nobody knows how much of the shortest is a wait, too.
+    The band grows by half of ln(median / shortest), because even the shortest may include a wait.
     """
     frame = frame.copy()
     waits = frame["note"].str.startswith("waits inside; ")
@@ -181,7 +181,7 @@ def _without_waits(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[tuple[str, i
 
 
 def _apart(frame: pd.DataFrame) -> list[str]:
-    """A line for each kind of sample that is kept and not fitted."""
+    """A line for each kind of sample that is kept but not fitted."""
     said = []
     for variant, why in (
         (OVERLAPPED, "compute ran beside them, which slows both"),
@@ -205,18 +205,18 @@ def _frame(rows: list[dict[str, object]]) -> pd.DataFrame:
 
 
 def _backend(name: str) -> str:
-    """The library, as a sample names it; a trace may name one for each device."""
+    """The library's name in samples; a trace may name one per device."""
     lowered = name.lower()
     return next((str(one) for one in (Backend.NCCL, Backend.GLOO, Backend.MPI) if one in lowered), "")
 
 
 def _source(traces: Sequence[RankTrace]) -> str:
-    """The name of the lowest rank's file, without its endings."""
+    """The name of the lowest rank's file, without suffixes."""
     return stem_of(traces[0].file)
 
 
 def stem_of(file: str) -> str:
-    """The name of a trace's file without its endings."""
+    """The name of a trace's file without suffixes."""
     name = Path(file).name
     for ending in (".gz", ".json", ".trace", ".pt"):
         name = name.removesuffix(ending)
@@ -239,7 +239,7 @@ def _why_nothing(
 
 
 def _instead(traces: Sequence[RankTrace]) -> str:
-    """The next step where nothing can be used."""
+    """Advice if nothing is usable."""
     if any(trace.cut and not trace.communications for trace in traces):
         return "copy it again from where it was written, with the traces of the other ranks."
     return "trace at least two ranks with torch.distributed, and ProfilerActivity.CUDA on GPUs."

@@ -1,4 +1,4 @@
-"""A Chrome trace of any size, one event after the other: .json or .json.gz, in bounded memory."""
+"""Reads a Chrome trace of any size event by event: .json or .json.gz, in bounded memory."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from perfmodel.units import format_count
 
 _TAIL_BYTES, _PIECE_BYTES = 256 * 1024, 8 * 1024
 _MOST_OPEN = 1_000
-"""Brackets: the parser's memory grows with the square of what is open, pieces of the file included."""
+"""Most open brackets: the parser's memory grows with the square of their number."""
 _EVENTS = "traceEvents"
 _ENDED_EARLY = re.compile(r"premature EOF|incomplete", re.IGNORECASE)
 _NEXT_KEY = re.compile(r"\]\s*,\s*(?=\")")
 
 Progress = Callable[[str, int, int], None]
-"""Called with a file's name, the bytes that were read of it, and all its bytes (as they are on the disk)."""
+"""Called with a file's name, the bytes read so far, and its total bytes (on disk)."""
 
 
 class TraceStream:
-    """The events of one trace, and what it says of itself.
+    """The events of one trace, and its metadata.
 
-    is_trace  the head has the key of the events
-    metadata  keys beside the events; those behind them are there once the events were read
-    events    read so far
-    cut       the file ends, or is damaged, before its trace ends: the events before are read
+    is_trace  whether the beginning has the key of the events
+    metadata  keys besides the events; those after the events are there once these were read
+    events    number read so far
+    cut       whether the file ends, or is damaged, before its trace ends: the events before are read
     """
 
     def __init__(self, path: Path, progress: Progress | None = None) -> None:
@@ -50,7 +50,7 @@ class TraceStream:
             raise
 
     def starts_with(self, mark: bytes) -> bool:
-        """Whether the file begins so; asked before it is read."""
+        """Whether the file begins so; to be called before reading."""
         return self._head.getvalue().startswith(mark)
 
     def close(self) -> None:
@@ -58,7 +58,7 @@ class TraceStream:
         self._raw.close()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Each event; raises BadInputError for what is no JSON though the file is whole."""
+        """Each event; raises BadInputError for invalid JSON in a complete file."""
         import ijson
 
         try:
@@ -74,13 +74,13 @@ class TraceStream:
         self.metadata.update(self._bounded(_after_events(b"".join(self._tail))))
 
     def read(self, size: int = -1) -> bytes:
-        """Bytes of the JSON text, for the parser; none once the file has ended or is damaged."""
+        """Bytes of the JSON text, for the parser; empty once the file has ended or is damaged."""
         if size == 0:
-            return b""  # the parser asks whether bytes or text comes
+            return b""  # the parser tests whether it gets bytes or text
         block = self._head.read(size) or self._read(size)
         self._tail.append(block)
         self._since_event += len(block)
-        if self._since_event > 2 * MOST_EVENT_BYTES:  # one before the events, and one of an event
+        if self._since_event > 2 * MOST_EVENT_BYTES:  # the metadata before the events, or one event
             raise self._too_much(f"no event in {MOST_EVENT_BYTES // MIB} MiB")
         self._require_flat(block)
         if self._progress is not None and block:
@@ -88,7 +88,7 @@ class TraceStream:
         return block
 
     def _require_flat(self, block: bytes) -> None:
-        """Limits: more than ``_MOST_OPEN`` brackets of an event that are not closed -> BadInputError"""
+        """Limits: more than ``_MOST_OPEN`` open brackets in an event -> BadInputError"""
         self._open += block.count(b"[") + block.count(b"{") - block.count(b"]") - block.count(b"}")
         if self._open > _MOST_OPEN:
             raise self._too_much(f"more than {format_count(_MOST_OPEN)} brackets open")
@@ -100,7 +100,7 @@ class TraceStream:
         )
 
     def _before_events(self, text: bytes) -> dict[str, Any]:
-        """What stands before the events; nothing of text that is no JSON object."""
+        """Metadata before the events; empty for text that is no JSON object."""
         import ijson
 
         found: dict[str, Any] = {}
@@ -116,7 +116,7 @@ class TraceStream:
         return self._bounded(found)
 
     def _bounded(self, said: dict[str, Any]) -> dict[str, Any]:
-        """What the trace says of itself. Limits: more than the gate lets through -> BadInputError"""
+        """The trace's metadata. Limits: more than the gate's limits -> BadInputError"""
         try:
             require_bounded(said)
         except ValueError as error:
@@ -124,7 +124,7 @@ class TraceStream:
         return said
 
     def _read(self, size: int) -> bytes:
-        """Up to ``size`` bytes; what stands before the place where a compressed file is damaged is kept."""
+        """Up to ``size`` bytes; data before the damaged place of a compressed file is kept."""
         blocks, left = [], size
         while left > 0 and not self.cut:
             try:
@@ -147,9 +147,9 @@ class TraceStream:
 
 
 def _after_events(tail: bytes) -> dict[str, Any]:
-    """What stands behind the events in the last bytes of a trace.
+    """Metadata after the events, from the last bytes of a trace.
 
-    An event's own lists do not end so: what follows them, up to the end of the file, is no JSON object.
+    A list inside an event does not match: what follows it up to the end of the file is no JSON object.
     """
     text = tail.decode(errors="replace")
     for match in _NEXT_KEY.finditer(text):
