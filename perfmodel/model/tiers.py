@@ -21,7 +21,7 @@ def _array(value: ArrayLike) -> Array:
 def rows_in_flight(latency: ArrayLike, R: ArrayLike, row: ArrayLike) -> Array:
     """Rows in flight over a link at any moment: a second read of one of them waits for the first.
 
-    X = lambda R / b                                                      [rows]
+        X = lambda R / b                                                      [rows]
 
     latency  lambda, from the read to the data [s];  R  rate of the link [bytes/s];  row  b [bytes], > 0
     Source: Little's law. These reads cross the link once: the link's only cache (benchmarks/tiers.py)

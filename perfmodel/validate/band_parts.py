@@ -29,11 +29,11 @@ _LARGEST = 10.0
 def spread_of_clusters(points: pd.DataFrame) -> pd.DataFrame:
     """Difference between clusters of one kind: root mean square of ln(predicted / measured) over clusters.
 
-    points  of ``clusters_left_out``; only cells that the calibration has measured count, as a law errs
-            elsewhere. Versions of the library on a cluster that the calibration knows do not count as other
-    clusters One row for "in" and "across" and each class of sizes: clusters, cells, log_sd. Errors at the
-    sizes of one cell are correlated, so each cell is one number, its median |ln|; the same holds for cells of
-    a cluster, so a cluster counts once, however many cells it has.
+    points  of ``clusters_left_out``; only cells that the calibration has measured count: elsewhere laws err.
+            Other versions of the library on a cluster that the calibration knows are not other clusters
+    One row for "in" and "across" and each class of sizes: clusters, cells, log_sd. Errors at the sizes of one
+    cell are correlated, so each cell is one number, its median |ln|; the same holds for cells of a cluster,
+    so a cluster counts once, however many cells it has.
     """
     known = points[points["known"] & (points["how"] != "version")]
     cell = ["where", "size", "machine", "cluster", "collective", "gpus"]
