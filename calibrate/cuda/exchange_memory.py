@@ -93,7 +93,7 @@ class Sizes:
         return -(-self.bags // self.bags_a_part)
 
     def check(self) -> None:
-        """Limits: an unknown method or type, sizes below 1, 2^31 ids or bags or more -> BadInputError"""
+        """Check sizes. Limits: an unknown method or type, sizes below 1, 2^31 ids or bags -> BadInputError"""
         if self.method not in METHODS or self.id_type not in ID_TYPES:
             known = f"methods {', '.join(METHODS)}; ids {', '.join(ID_TYPES)}"
             raise BadInputError(

@@ -46,7 +46,7 @@ class RowAccess:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row that a group can hold."""
+        """Bytes of a row that one group of lanes can hold at once."""
         return self.lanes * self.chunks * self.width
 
     def stream_bytes(self, threads: int, id_bytes: int, *, int8: bool, weighted: bool) -> int:

@@ -102,7 +102,7 @@ class NvshmemWorld:
         self.all_mapped = all(self._heard(f"mapped/{peer}", peer) == b"yes" for peer in range(ranks))
 
     def allocate(self, count: int) -> Region:
-        """Limits: NVSHMEM's heap is too small -> BadInputError"""
+        """A region on every PE. Limits: NVSHMEM's heap is too small -> BadInputError"""
         import torch
 
         at = self._malloc(count)

@@ -59,7 +59,7 @@ def kernels(
 
 
 def row_access(dim: int, dtype: str, width: int) -> RowAccess:
-    """How rows of ``dim`` columns are read with accesses of ``width`` bytes; wider rows in pieces."""
+    """Access to rows of ``dim`` columns, ``width`` bytes at a time; wider rows are read in pieces."""
     return shape_of(dim * ELEMENT_BYTES[dtype], width, ELEMENT_BYTES[dtype])[0]
 
 

@@ -106,7 +106,7 @@ class SharedWorld:
         self._agreed = 0
 
     def allocate(self, count: int) -> Region:
-        """Limits: more than the rest of 1 GiB -> BadInputError"""
+        """A region on every process. Limits: more than the rest of 1 GiB -> BadInputError"""
         import torch
 
         begin, self._used = self._used, self._used + -(-count // ALIGN_BYTES) * ALIGN_BYTES

@@ -1,7 +1,7 @@
 """The file of a run: lines are appended and synchronised one by one, and never rewritten.
 
 ``kill -9``, a full disk or a lost machine costs at most the line being written. The next start reads all
-lines, drops an incomplete last line, and continues after it. Only when told to drop damaged lines does it
+lines, drops an incomplete last line, and continues after it. Only on request to drop damaged lines does it
 rewrite the file, atomically, and keeps a copy of the old one. Links are not followed.
 """
 
@@ -63,7 +63,7 @@ class PointState:
 
     @property
     def lost_a_rank(self) -> bool:
-        """Whether it failed although its visits are good: they count, and the next start resumes it."""
+        """Whether the point failed only because a rank died: its visits count, and it is resumed."""
         return not self.problem and self.finish is not None and self.finish.rank_lost
 
     def add(self, visit: Visit) -> None:

@@ -139,7 +139,7 @@ def law_log_sd(machine: Machine, payload_bytes: Floats) -> Floats:
 
 
 def growth_log_sd(machine: Machine, payload_bytes: Floats) -> Floats:
-    """What each doubling of the GPUs beyond those measured adds: standard deviation of ln t at each size."""
+    """Uncertainty per doubling of GPUs beyond those measured: standard deviation of ln t at each size."""
     priors = load_priors()
     network = priors.network.get(machine.network_priors)
     log_sd = (network and network.growth_log_sd) or priors.growth.log_sd

@@ -32,7 +32,7 @@ class _Value(NamedTuple):
 
 
 def machine_from_run(run: Run, memory_bytes: float | None = None) -> Machine:
-    """The machine of a run on a host that no shipped file describes; the same as ``machine_text`` writes."""
+    """The machine of a run on a host without a shipped machine file, with the values of ``machine_text``."""
     return Machine.model_validate(tomllib.loads(machine_text(run, memory_bytes)))
 
 

@@ -178,7 +178,7 @@ def _interval(q: float, wide: float) -> Interval:
 
 
 def _less(whole: Interval, part_s: float) -> Interval | None:
-    """What is left of a floor. Limits: nothing -> None; a lower end below it -> a thousandth of the value"""
+    """The rest after a floor is subtracted. Limits: none -> None; a low end below 0 -> 1/1000 of the value"""
     value = whole.value - part_s
     if value <= 0:
         return None

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 Array = NDArray[np.float64]
 
 LOWEST_RATE = 0.25
-"""Expected look-ups of the rarest rows in the whole trace; rarer rows cannot be told from absent ones."""
+"""Expected look-ups of the rarest rows in the whole trace; rarer rows look like absent ones."""
 _HIGHEST_RATE = 2.0**17
 _RATES_PER_OCTAVE = 4
 _ROUNDED = 0.0005  # rounding of published shares

@@ -79,11 +79,11 @@ def part_elements(D: ArrayLike, c: ArrayLike) -> Array:
 
 
 def holder_lengths_bytes(G: Number, B: Number, length_bytes: Number) -> Number:
-    """Lengths that the holder of a shard receives: one for each bag of every rank.
+    """Bytes of bag lengths that the holder of a shard receives: one length for each bag of every rank.
 
         G B length_bytes                                                      [bytes]
 
-    G  ranks;  B  samples of one rank;  length_bytes  of one length [bytes]: 8
+    G  ranks [-];  B  samples of one rank [-];  length_bytes  bytes of one length [bytes]: 8
     Source: TorchRec 1.8 (``messages.routed_lengths_bytes`` is what the senders send)
     Limits: over the r c shards of a table: r c G B length_bytes, what all G ranks send
     """

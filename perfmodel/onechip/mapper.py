@@ -211,7 +211,7 @@ def _dealt(chosen: Ints, share: Array) -> list[int]:
 
 
 def likely(state: MappingState, table: int, below_s: float) -> list[int]:
-    """Choices of a table without one, those with which the mapping could be fastest first."""
+    """Choices for a table that has none; choices that could give the fastest mapping come first."""
     c = state.choices
     at = c.of(table)
     level = (state.core_s.sum() + state.spread_s) / c.cores

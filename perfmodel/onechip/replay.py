@@ -33,7 +33,7 @@ class Replayed:
         return self.predicted_s / self.simulated.seconds - 1 if self.simulated else float("nan")
 
     def to_dict(self) -> dict[str, Any]:
-        """For ``--json``, SI units."""
+        """Plain values for JSON, SI units."""
         found = self.simulated
         return {
             "what": self.what,

@@ -317,7 +317,7 @@ class _Memory:
 
 @dataclass(eq=False, slots=True)
 class CachedRow:
-    """A row: bytes, time of arrival, None until it is requested; chunks of requests that wait for it."""
+    """A row in the cache: bytes; time of arrival (None: not requested); chunks of requests waiting for it."""
 
     size: float
     there: float | None = None

@@ -123,7 +123,7 @@ def tier_of(code: int, share: float, policy: str, prefetch: bool) -> Tier:
 
 
 def check_machine(machine: Machine, below: Below, *, training: bool) -> None:
-    """Limits: a machine without a host memory, or without SSDs where tables may be on them
+    """Check that the machine has the tiers. Limits: no host memory, or no SSDs where tables may be on them
     -> BadInputError that names the missing value"""
     host = ("host_bytes", *_HOST_KEYS) if below.host else _HOST_KEYS
     writes = ("ssd_write_bytes_per_s",) if training else ()

@@ -47,7 +47,7 @@ class LocalMemory:
     sharers: int = 1
 
     def __post_init__(self) -> None:
-        """Limits: a size, rate or latency that no memory has -> BadInputError"""
+        """Check the values. Limits: a size, rate or latency that no memory has -> BadInputError"""
         known = limits_of("machine")
         size = max(self.capacity_bytes, known["ssd_bytes"].least)  # the memory may be as small as its tables
         values = {"size": ("ssd_bytes", size), "rate": ("hbm_bytes_per_s", self.bytes_per_s)}

@@ -344,7 +344,7 @@ class Evaluator:
         return steady(self.times.fast(most))
 
     def parts(self, most: Array) -> dict[str, Array]:
-        """The same times by name of each step (``FastTimes.parts``)."""
+        """Times of every step, by its name, with the same arguments (``FastTimes.parts``)."""
         return self.times.parts(most)
 
     def shard_memory(

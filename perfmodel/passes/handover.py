@@ -36,7 +36,7 @@ class Sent:
 
 @dataclass(frozen=True)
 class Handover:
-    """Of one calibration: pairs of curves (after a kernel, alone) of each collective, and constants by step.
+    """Hand-over of one calibration: pairs of curves (after a kernel, alone) by collective, constants by step.
 
         t = sum over steps of max(0, t_after(S) - t_alone(S)) + h(step),   + h(between steps)        [s]
 

@@ -77,7 +77,7 @@ class PlanMemory:
         return np.stack([self.host, self.ssd])
 
     def check(self, limit_bytes: float) -> None:
-        """Limits: a rank that needs more than ``limit_bytes`` -> BadInputError with rank and excess"""
+        """Check memory. Limits: a rank above ``limit_bytes`` -> BadInputError with rank and excess"""
         total = self.total_bytes
         at, over = int(np.argmax(total)), int(np.sum(total > limit_bytes))
         if not over:
@@ -126,7 +126,7 @@ class MemoryModel:
 
     @property
     def copied_state(self) -> tuple[float, float]:
-        """The same for replicated tables."""
+        """(state per element, state per row of a shard) for replicated tables [bytes]."""
         per_element, per_row = self.state
         return (per_element or per_row, 0.0) if self.torchrec else (per_element, per_row)
 

@@ -282,7 +282,7 @@ def by_cause(
 
 
 def added_by_cause(times: Iterable[tuple[str, Times]]) -> dict[str, Times]:
-    """The same, from (cause, times) pairs."""
+    """(low, centre, high) sums by cause of error, from (cause, times) pairs [s]."""
     found: dict[str, Times] = {}
     for cause, (low, time, high) in times:
         before = found.get(cause, (0.0, 0.0, 0.0))

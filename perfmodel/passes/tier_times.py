@@ -67,7 +67,7 @@ class TierTimes:
         return np.asarray(tiers.cache_lookup_time(np.asarray(distinct), floor, each))
 
     def looked_up(self, distinct: Array) -> Timing:
-        """The same time as a step with band and evidence."""
+        """``look_up_s`` as a step, with band and evidence."""
         time = self.look_up_s(distinct)
         return self.timing(time, np.broadcast_to(self.basis.constant(CACHE[0]), time.shape), CACHE)
 

@@ -82,7 +82,7 @@ class CostedPlan:
 
     @staticmethod
     def of(evaluator: Evaluator, plan: Plan) -> CostedPlan:
-        """Limits: a plan for other GPUs or tables -> BadInputError"""
+        """The plan with its cost. Limits: a plan for other GPUs or tables -> BadInputError"""
         loads = evaluator.loads(plan)
         return CostedPlan(evaluator, plan, loads, evaluator.step(loads))
 

@@ -50,7 +50,7 @@ def check_names(options: Mapping[str, Any], function: Callable[..., Any], *more:
 
 
 def check_kinds(**given: Any) -> None:
-    """Limits: an argument of a wrong type -> BadInputError that says what it may be"""
+    """Check the types of arguments. Limits: a wrong type -> BadInputError that says what it may be"""
     for name, value in given.items():
         kinds, words = _KINDS.get(name, _TEXT)
         items = value if isinstance(value, Sequence) and name in ("only", "without", "tier") else ()
@@ -60,7 +60,7 @@ def check_kinds(**given: Any) -> None:
 
 
 def check_per_node(gpus_per_node: int | None, machine: Machine) -> None:
-    """Limits: more GPUs per node than the machine has -> BadInputError"""
+    """Check GPUs per node. Limits: more than the machine has -> BadInputError"""
     if gpus_per_node is not None and gpus_per_node > machine.gpus_per_node:
         raise BadInputError(
             f"gpus_per_node {gpus_per_node} cannot be used.",

@@ -178,7 +178,7 @@ def plan_from(document: object, tables: PlanTables, where: str = "given") -> Pla
 
 
 def _check_kind(document: object, where: str) -> None:
-    """Limits: a calibration, or nothing that belongs to a plan -> BadInputError that says so"""
+    """Check that it is a plan. Limits: a calibration, or anything else -> BadInputError that says so"""
     if not isinstance(document, dict):
         return
     if "calibration_id" in document:

@@ -86,7 +86,7 @@ class PlanQuestion:
     below: Below | None = None
 
     def __post_init__(self) -> None:
-        """Limits: more GPUs than a plan can list one by one -> BadInputError"""
+        """Check the number of GPUs. Limits: more than a plan can list one by one -> BadInputError"""
         if self.gpus > MOST_PLANNED_GPUS:
             raise BadInputError(
                 f"a plan for {format_count(self.gpus)} GPUs is more than this model covers.",

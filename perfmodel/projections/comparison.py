@@ -52,7 +52,7 @@ class Difference:
 
     @property
     def verdict(self) -> DifferenceVerdict:
-        """Limits: ``band`` contains 0 -> ``CANNOT_SAY``;  equal times and bands -> ``SAME``"""
+        """Which is faster. Limits: ``band`` has 0 -> ``CANNOT_SAY``;  equal times and bands -> ``SAME``"""
         if self.a == self.b:
             return DifferenceVerdict.SAME
         return VERDICTS[int(apart(self.a, self.b))]

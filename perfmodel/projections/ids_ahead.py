@@ -32,7 +32,7 @@ class IdsAhead:
 
 
 def ids_ahead(steps: Sequence[StepRow]) -> IdsAhead | None:
-    """From the steps of a pass, in order.
+    """What sending ids ahead would hide, for the steps of a pass in order.
 
     Limits: no exchange of ids, or no look-up after it -> None
     """

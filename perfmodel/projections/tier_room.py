@@ -136,7 +136,7 @@ class _Cache:
 
     @property
     def refused(self) -> NDArray[np.bool_]:
-        """Where the cache does not fit."""
+        """Mask of configurations whose cache does not fit."""
         return (self.fits <= 0) | ~capacity.fits(self.needed, np.maximum(self.left, 0.0))
 
 
@@ -151,7 +151,7 @@ def _cache(forward: Forward, work: Configs, tier: Tier) -> _Cache:
 
 
 def _cached(forward: Forward, work: Configs, tier: Tier) -> Configs:
-    """With the largest share if none was given; else the given share, refused if it does not fit."""
+    """The configurations with the given cached share, else the largest; refused if it is too large."""
     if tier.kind == UVM:
         return work
     found = _cache(forward, work, tier)

@@ -52,7 +52,7 @@ SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
 def check_separator(header: Sequence[str], where: str) -> None:
-    """Limits: one field that holds several fields with another separator than commas -> BadInputError"""
+    """Check the separator. Limits: one field with several, separated by other signs -> BadInputError"""
     names = [name for sign, name in SEPARATORS.items() if len(header) == 1 and sign in header[0]]
     if names:
         raise BadInputError(

@@ -203,7 +203,7 @@ class Unpacked:
 
 
 def require_bounded(document: object) -> None:
-    """Limits: too many levels or fields, a key, text or number that is too long -> ValueError"""
+    """Check size. Limits: too many levels or fields, a key, text or number too long -> ValueError"""
     level: list[Any] = [document]
     for _ in range(MOST_LEVELS + 1):
         below: list[Any] = []
@@ -290,7 +290,7 @@ _PLAIN = json.JSONDecoder()
 
 
 def require_few_values(text: str) -> None:
-    """Limits: JSON text of more than ``MOST_VALUES`` values, which users may raise -> ValueError"""
+    """Check the size of JSON text. Limits: more than ``MOST_VALUES`` values (can be raised) -> ValueError"""
     if len(text) > MOST_VALUES and sum(map(text.count, ",[{")) > raised(MOST_VALUES):
         raise many_values()
 

@@ -146,7 +146,7 @@ def _validated(document: Mapping[str, Any], path: Path) -> TableSet:
 
 
 def _own_entries(tables: list[Any], path: Path) -> list[Any]:
-    """The entries of a list of tables, with TorchRec's translated; other errors are found in validation."""
+    """The entries of a list of tables, with TorchRec's translated; validation reports other errors."""
     where = f"{_WHAT} {path}"
     tables = [_named(t, where) if isinstance(t, dict) else t for t in tables]
     return [torchrec_tables.table_entry(t, where) if torchrec_tables.is_config(t) else t for t in tables]

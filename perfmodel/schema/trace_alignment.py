@@ -198,6 +198,6 @@ def _shift(reference: Sequence[TracedCollective], own: Sequence[TracedCollective
 
 
 def _signature(one: TracedCollective) -> tuple[str, str, int]:
-    """What all ranks must agree on; in an uneven all-to-all they may differ in bytes."""
+    """Properties on which all ranks must agree; bytes only if the all-to-all is even."""
     uneven = one.collective == "all_to_all" and (one.in_split or one.out_split)
     return one.collective, one.dtype, 0 if uneven else one.payload_bytes

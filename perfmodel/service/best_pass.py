@@ -54,7 +54,7 @@ class Served:
         return replace(found, host_adds_s=with_host.total(found.samples) - served.total(found.samples))
 
     def time_of(self, answer: Projection) -> float:
-        """Time of a pass with that host [s]."""
+        """Time of a pass with the host of this service [s]."""
         return answer.time_s if self.host is None else hosted(answer, self.host, self.calibration).time_s
 
 

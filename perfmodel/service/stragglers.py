@@ -54,7 +54,7 @@ class RankDelay:
     source: str
 
     def end(self, high: bool) -> RankDelay:
-        """With both parameters at one end of their intervals."""
+        """The delay with both parameters at one end of their intervals."""
         a, r = (self.floor_high_s, self.share_high) if high else (self.floor_low_s, self.share_low)
         return replace(self, floor_s=a, share=r)
 

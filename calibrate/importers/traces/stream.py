@@ -88,7 +88,7 @@ class TraceStream:
         return block
 
     def _require_flat(self, block: bytes) -> None:
-        """Limits: more than ``_MOST_OPEN`` open brackets in an event -> BadInputError"""
+        """Check nesting. Limits: more than ``_MOST_OPEN`` open brackets in an event -> BadInputError"""
         self._open += block.count(b"[") + block.count(b"{") - block.count(b"]") - block.count(b"}")
         if self._open > _MOST_OPEN:
             raise self._too_much(f"more than {format_count(_MOST_OPEN)} brackets open")

@@ -7,7 +7,7 @@ No plan in it takes less than, for any prices w >= 0 of mean loads and m >= 0 of
 
 with options o of its kinds of exchange whose shards are no larger than the range, and u in the range. The
 best prices are the multipliers of a small linear program over shares of whole plans, each of which was
-cheapest at some prices. Its size does not grow with the tables, and plans found for one part serve all parts.
+cheapest at some prices. Its size does not grow with the tables, and plans of one part serve all parts.
 
 A part is split at a size where the curve of a step is above its convex hull, or between the optimum's load
 and its largest shard. It knows less of single tables than ``relaxation``, but is much faster.

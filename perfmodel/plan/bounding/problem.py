@@ -168,7 +168,7 @@ class Problem:
 
 
 def least_of(value: Array, first: Ints) -> tuple[Array, Ints]:
-    """For every kind of table (least value [Q], its option [Q]); the first among equals."""
+    """Per kind of table, (least value [Q], the option that has it [Q]); the first option among equals."""
     least = np.minimum.reduceat(value, first[:-1])
     group = np.repeat(np.arange(least.size), np.diff(first))
     at = np.flatnonzero(value == least[group])

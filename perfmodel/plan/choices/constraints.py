@@ -131,7 +131,7 @@ class Constraints:
         return Constraints(replace(tables, apart=apart), tuple(found), gpus, domain)
 
     def named(self) -> list[set[Scheme]]:
-        """Schemes of each kind of table [Q] that rules name exactly, with any numbers of parts."""
+        """Schemes that rules name exactly, for each kind of table [Q]; numbers of parts may be unusual."""
         sample, _, _ = self.tables.kinds
         return [set(self._pinned(int(t))) for t in sample]
 
@@ -201,7 +201,7 @@ class Constraints:
         return scheme.parts > free
 
     def check_room(self, options: Options, limit_bytes: float) -> None:
-        """Limits: even the allowed options of least memory exceed the limit -> BadInputError"""
+        """Check memory. Limits: even the allowed options of least memory exceed the limit -> BadInputError"""
         least = np.minimum.reduceat(options.average_memory, options.first[:-1])
         total = float(least @ options.count)
         if total <= limit_bytes:
@@ -217,7 +217,7 @@ class Constraints:
         )
 
     def check(self, plan: Plan) -> None:
-        """Limits: a table of the plan breaks a rule -> BadInputError that names both"""
+        """Check a plan. Limits: a table of the plan breaks a rule -> BadInputError that names both"""
         for t, (name, placement) in enumerate(zip(plan.tables.names, plan.placements, strict=True)):
             each, scheme = self.allowed[t], placement.scheme
             why = each.why_not(scheme, int(plan.tables.dim[t]), plan.gpus, plan.domain)

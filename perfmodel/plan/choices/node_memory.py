@@ -50,7 +50,7 @@ def below_fits(evaluator: Evaluator, below: Array) -> bool:
 
 
 def check_below(evaluator: Evaluator, below: Array) -> None:
-    """Limits: a node that needs more than it has -> BadInputError: which node, and by how much"""
+    """Check nodes. Limits: a node that needs more than it has -> BadInputError: which, and by how much"""
     found = _too_full(evaluator, below)
     if found is not None:
         raise found

@@ -157,7 +157,7 @@ def torchrec_plan(evaluator: Evaluator, plan: Plan, hbm_bytes: float | None = No
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Limits: a table whose name cannot be a torch module's -> BadInputError
+    """Check table names. Limits: a name that a torch module cannot have -> BadInputError
 
     Source: ``torch.nn.Module.add_module``: "module name can't contain a point"; a table is a module there
     """
@@ -204,7 +204,7 @@ _OPTIMIZERS = ("rowwise-adagrad", "adam")
 
 
 def _check_optimizer(evaluator: Evaluator, plan: Plan) -> None:
-    """Limits: tables on SSDs that are trained with an optimizer that FBGEMM lacks for them
+    """Check the optimizer. Limits: tables on SSDs are trained with an optimizer that FBGEMM lacks for them
     -> BadInputError"""
     on_ssd = np.flatnonzero(plan.tier_codes == ON_SSD)
     optimizer = evaluator.memories.optimizer

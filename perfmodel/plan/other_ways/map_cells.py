@@ -131,7 +131,7 @@ class Crossing:
 
 
 def crossing_batch_of(left: MapCell, right: MapCell) -> float:
-    """Where the lines of both winners meet; between the batches, if outside or unknown."""
+    """Batch at which the lines of both winners meet; between the two batches, if outside or unknown."""
     lines = _lines(left, right)
     if lines is None:
         return math.sqrt(left.batch * right.batch)

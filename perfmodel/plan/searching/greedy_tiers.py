@@ -80,7 +80,7 @@ def _fullest(
 def _three(
     evaluator: Evaluator, o: Options, limit_bytes: float, leave: Ints, kept: Ints, gone: Ints, last: Ints
 ) -> Iterator[Packing]:
-    """The same with a third tier: the first tables that leave get ``last`` [T] where host memory is full."""
+    """As ``_fullest`` with a third tier: the first tables that leave get ``last`` [T], memory being full."""
     nodes = -(-o.gpus // node_size(evaluator))
     for fill in _FILLED:
         room = fill * nodes * node_bytes(evaluator)

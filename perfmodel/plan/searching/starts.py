@@ -226,7 +226,7 @@ class Starts:
         return state is not None
 
     def _choosing(self, family: tuple[int, ...]) -> Choosing | None:
-        """Limits: a kind of table that can neither have the exchange nor be replicated -> None"""
+        """The chooser for a family. Limits: a kind of table has no option in it -> None"""
         if family not in self.choosing:
             o = self.options
             mask = o.exchanged_by(family)
