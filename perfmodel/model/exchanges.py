@@ -242,8 +242,8 @@ def shard_bytes(
     return shard_rows(E, r) * row
 
 
-def update_row_bytes(elements: ArrayLike, w: ArrayLike, per_element: ArrayLike, per_row: ArrayLike) -> Array:
-    """Bytes that updating one row of a shard moves: the row and its optimizer state, read and written.
+def update_row_bytes(elements: Number, w: Number, per_element: Number, per_row: Number) -> Number:
+    """Bytes that updating one row of a shard moves: it and its optimizer's state, read and written.
 
         2 [elements (w + per_element) + per_row]                              [bytes]
 
@@ -251,7 +251,7 @@ def update_row_bytes(elements: ArrayLike, w: ArrayLike, per_element: ArrayLike, 
     Source: FBGEMM's fused backward: every distinct row that a batch touches is read and written once
     Limits: no state -> 2 elements w
     """
-    return 2 * (_array(elements) * (_array(w) + _array(per_element)) + _array(per_row))
+    return 2 * (elements * (w + per_element) + per_row)
 
 
 def touched_rows(U: ArrayLike, r: ArrayLike) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -19,7 +19,8 @@ from perfmodel.passes.letters import LETTERS
 from perfmodel.passes.one_domain import OneDomain, beyond_one_domain
 from perfmodel.passes.recorded_words import recorded_parts, recorded_quantity
 from perfmodel.passes.settings import Setting
-from perfmodel.passes.steps import ACROSS, HANDOVER, INSIDE, STEPS, StepRow
+from perfmodel.passes.step_resources import Resource
+from perfmodel.passes.steps import ACROSS, HANDOVER, INSIDE, STEPS, StepRow, step_label
 from perfmodel.passes.terms import Term, TimeParts
 from perfmodel.schema.machine_keys import KEYS
 from perfmodel.units import counted, format_time
@@ -50,10 +51,10 @@ _UNIQUE_KEYS = {
 class Pass:
     """A pass whose steps are explained.
 
-    gpus_words  how the number of GPUs was determined
-    digits  of an id in the sort of the backward pass [-]; without an evaluator nothing is sorted
-    local_time_s  time of the same batch from local memory [s]; None without such a comparison
-    memory  that a gather reads, if not the HBM;  bare_bytes  of the gather that cross the network to it
+    gpus_words  how the number of GPUs came about
+    digits  of an id that the sort of the backward needs [-]; without an evaluator nothing is sorted
+    optimizer  with which a step updates rows
+    memory  that a gather reads, if not the HBM;  bare_bytes  of the gather that cross a network to it
     """
 
     setting: Setting
@@ -62,7 +63,7 @@ class Pass:
     domain_gpus: int
     gpus_per_node: int
     gpus_words: str
-    local_time_s: float | None = None
+    optimizer: str = ""
     digits: float = 0.0
     memory: LocalMemory | None = None
     bare_bytes: float = 0.0
@@ -152,19 +153,21 @@ class Explanation:
 
 
 def explained(whole: Pass, step: StepRow, payload: Payload) -> Explanation:
-    """A step with the equations of its time and of its bytes."""
-    title = f"{step.label} on {counted(whole.gpus, 'GPU')} of {whole.setting.machine.name}"
+    """A step with the equation of its time beside that of its bytes."""
+    updates = f" with {whole.optimizer}" if Resource.UPDATE_DRAM in STEPS[step.name].resources else ""
+    title = f"{step.label}{updates} on {counted(whole.gpus, 'GPU')} of {whole.setting.machine.name}"
     if step.name == HANDOVER:
         return Explanation(step, title, NOTHING_SENT, _handover(whole, step), whole.gpus)
     alike = replace(step, name=payload.like or step.name)
     if step.collective:
         parts = _communication(whole, step)
     else:
-        passed = [term.value or 0.0 for term in payload.terms if term.symbol == "l2_bytes"]
-        parts = _kernel(whole, alike, sum(passed), payload.launches)
+        parts = _kernel(whole, alike, {term.symbol: term.value for term in payload.terms}, payload.launches)
     given = {term.symbol for term in payload.terms}
     terms = (*payload.terms, *(term for term in parts.terms if term.symbol not in given))
-    both = replace(parts, terms=terms, working=(*payload.working, *parts.working))
+    borrowed = f"its constants are those of {step_label(alike.name)}: no kernel of its own was timed"
+    words = [borrowed] if not step.collective and alike.name != step.name else []
+    both = replace(parts, terms=terms, working=(*payload.working, *parts.working, *words))
     return Explanation(step, title, payload.equation, both, whole.gpus)
 
 
@@ -190,7 +193,8 @@ def _handover(whole: Pass, step: StepRow) -> TimeParts:
     return TimeParts((Equation.of(Handover.times, of=Handover),), tuple(terms), working)
 
 
-def _kernel(whole: Pass, step: StepRow, passed_bytes: float, launches: int) -> TimeParts:
+def _kernel(whole: Pass, step: StepRow, terms: Mapping[str, float | None], launches: int) -> TimeParts:
+    """terms  of its bytes"""
     known = {symbol: _constant(whole.setting, symbol, key) for symbol, key in _KERNEL_KEYS[step.name].items()}
     if STEPS[step.name].sorts:
         known = _sort(whole, known["M"], alone=STEPS[step.name].sorts_alone)
@@ -203,17 +207,16 @@ def _kernel(whole: Pass, step: StepRow, passed_bytes: float, launches: int) -> T
         time = kernels.stream_kernel_time(moved, floor, known["rate"])
         return recorded_parts(named("t", time, ""), kernels.stream_kernel_time)
     dram = Recorded(step.payload_bytes, BYTES, symbol="dram_bytes", meaning="S: what misses the L2 cache")
-    passed = Recorded(passed_bytes, BYTES, symbol="l2_bytes", meaning="all that passes the L2 cache")
+    size, meaning = terms["l2_bytes"] or 0.0, "all that passes the L2 cache"
+    passed = Recorded(size, BYTES, symbol="l2_bytes", meaning=meaning)
     memory = whole.memory
     rate = known["dram_rate"] if memory is None else _memory_rate(whole.setting, memory)
     time = kernels.gather_pool_time(dram, passed, floor, rate, known["l2_rate"])
     functions: tuple[Callable[..., Any], ...] = (kernels.gather_pool_time,)
     if memory is not None and memory.remote:
         time, functions = _far(whole, memory, time, floor), (tiers.remote_time, *functions)
-    beside = [known[symbol] for symbol in known if symbol not in ("t0", "dram_rate", "l2_rate")]
-    local = whole.local_time_s
-    words = [] if local is None else [f"the same batch from local memory: {format_time(local)}"]
-    return recorded_parts(named("t", time, ""), *functions, beside=beside, words=words)
+    used = ("sector", "least", "beta_bag") if "bags" in terms else ("sector", "least")
+    return recorded_parts(named("t", time, ""), *functions, beside=[known[symbol] for symbol in used])
 
 
 def _memory_rate(setting: Setting, memory: LocalMemory) -> Recorded:

@@ -31,14 +31,19 @@ GATHERS = (_R.GATHER_DRAM, _R.POOL_DRAM, _R.UPDATE_DRAM, _R.ACCUMULATE_DRAM)
 _SHOWN = (
     *("G", "B", "L", "D", "U", "domains", "parts", "columns", "q", "elements", "v", "w", "id_bytes"),
     *("index_bytes", "holders", "copies", "bag", "received", "fields", "value_bytes", "length_bytes"),
-    *("digits", "place_bytes"),
+    *("digits", "place_bytes", "state"),
 )
 GATHERED = {
     "n": "rows looked up by this GPU: of a shard for everybody's samples",
     "r": "bytes of one of them that miss the L2 cache: sectors, row_access_bytes at least",
     "id": "bytes of an id, with its weight where it has one",
     "bags": "bags, or parts of bags, written; of unique rows the rows",
-    "o": "bytes of one of them; forward times bag_factor",
+    "o": "bytes of one of them, times bag_factor",
+    "n_g": "look-ups whose gradients this GPU reads",
+    "r_g": "bytes of the gradient of one of them that miss the L2 cache: sectors, row_access_bytes at least",
+    "touched": "rows updated: the different ones among these look-ups; of a copy all rows",
+    "row_state": "bytes of the optimizer's state of a row beside that of its elements",
+    "copied": "bytes of the gradient of a row of a copy, written and read",
 }
 MEANINGS = {**{letter: LETTERS[letter].meaning for letter in _SHOWN}, **GATHERED}
 """Meaning of each letter in the equations of bytes."""
@@ -96,6 +101,16 @@ def _summed(x: Ask) -> Number:
     return ex.bag_sum_bytes(x("B"), named("received", received, LETTERS["received"].meaning), x("D"), x("w"))
 
 
+def _updated(x: Ask) -> Number:
+    row = ex.update_row_bytes(x("elements"), x("w"), x("state"), x("row_state")) + x("copied")
+    moved = named("o", row, "of the update of a row: it and its optimizer's state, read and written")
+    return kernels.gather_bytes(x("n_g"), x("r_g"), x("id"), x("touched"), moved)
+
+
+def _accumulated(x: Ask) -> Number:
+    return kernels.gather_bytes(x("n_g"), x("r_g"), x("id"), x("U"), x("D") * x("w"))
+
+
 _GATHER = Bytes.of(kernels.gather_bytes, "n r id bags o")
 _IDS, _LENGTHS = Bytes(messages.routed_ids_bytes, _ids), Bytes(messages.routed_lengths_bytes, _lengths)
 _LOOKED_UP = Bytes(ex.shard_lookups, _looked_up)
@@ -136,8 +151,8 @@ _BYTES = {
     ),
     _R.LOCAL_SUM: Bytes(ex.bag_sum_bytes, _summed),
     _R.SORT: Bytes(ex.sort_bytes, lambda x: _sorted(x, x("lookups"))),
-    _R.UPDATE_DRAM: _GATHER,
-    _R.ACCUMULATE_DRAM: _GATHER,
+    _R.UPDATE_DRAM: Bytes(kernels.gather_bytes, _updated),
+    _R.ACCUMULATE_DRAM: Bytes(kernels.gather_bytes, _accumulated),
     _R.ROW_GRADIENTS_SENT: Bytes(ex.requested_rows, lambda x: x("U") * x("D") * x("v")),
     _R.ROW_GRADIENTS_RECEIVED: Bytes(ex.requested_rows, lambda x: _requested(x) * x("elements") * x("v")),
     _R.COPIED_GRADIENTS: Bytes.of(ex.copied_gradient_bytes, "E D w"),

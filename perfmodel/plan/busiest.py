@@ -222,26 +222,40 @@ class Busiest:
         return known
 
     def _gathered(self, values: dict[str, float]) -> dict[str, float]:
-        """Rows looked up, bags (or rows) written, and bytes of each; a row's bytes are the remainder."""
+        """What is read, and the bags or rows that are written: bytes of one read are what is left of all."""
         model, kind, resource = self.cut.model, self.kind, self.resource
         G, B, L, U, r = (values[name] for name in ("G", "B", "L", "U", "parts"))
         whole = values["D"] if resource == _R.POOL_DRAM else values["elements"]
         width = whole * values["w"] + model.constant("offset_bytes")
         if resource == _R.UPDATE_DRAM:
-            n, bags, width = self._updated
-        elif resource == _R.ACCUMULATE_DRAM:
-            n, bags, width = B * L, U, values["D"] * values["w"]
-        elif resource == _R.POOL_DRAM or kind == Exchange.DP:
+            return self._gradients(*self._updated) | self._optimizer
+        if resource == _R.ACCUMULATE_DRAM:
+            return self._gradients(B * L, U, values["D"] * values["w"])
+        if resource == _R.POOL_DRAM or kind == Exchange.DP:
             n, bags = B * L, B
         elif sends_rows(kind):
             n = bags = float(ex.requested_rows(G, U, r))
             width = whole * _first(self.cut.w)
         else:
             n, bags = float(ex.shard_lookups(G, B, L, r)), G * B * values["q"]
-        if resource not in (_R.UPDATE_DRAM, _R.ACCUMULATE_DRAM):
-            width *= model.machine_value("bag_factor")
+        width *= model.machine_value("bag_factor")
         row = (self.shard_bytes - bags * width) / n - self.id_bytes
         return {"n": n, "r": row, "id": self.id_bytes, "bags": bags, "o": width}
+
+    def _gradients(self, n: float, rows: float, width: float) -> dict[str, float]:
+        """Of n gradients that are read, and rows of so many bytes that are written."""
+        each = (self.shard_bytes - rows * width) / n - self.id_bytes
+        return {"n_g": n, "r_g": each, "id": self.id_bytes, "touched": rows}
+
+    @property
+    def _optimizer(self) -> dict[str, float]:
+        """Its state of an element and of a row, and the gradient of a row of a copy [bytes]."""
+        cut, training = self.cut, self.cut.model.training
+        assert training is not None
+        copied = self.kind == Exchange.DP
+        state = training.copied if copied else (training.per_element, training.per_row)
+        gradient = 2 * _first(cut.D) * _first(cut.gradient) if copied else 0.0
+        return {"state": _first(state[0]), "row_state": _first(state[1]), "copied": gradient}
 
     @cached_property
     def _updated(self) -> tuple[float, float, float]:
@@ -271,10 +285,13 @@ def _first(value: Any) -> float:
     return float(np.asarray(value).flat[0])
 
 
-_BYTES_EACH = ("r", "id", "o", "x")
-_WITHOUT = {"q": 1.0, "copies": 1.0, "columns": 1.0, "index_bytes": 0.0}
-"""Letters that an equation omits at these values, where they have no effect."""
-_STORED = (_R.ROWS_SENT, _R.ROWS_RECEIVED)
+_BYTES_EACH = ("r", "id", "o", "x", "r_g", "row_state", "copied")
+_WITHOUT = {
+    **{"q": 1.0, "copies": 1.0, "columns": 1.0, "index_bytes": 0.0},
+    **dict.fromkeys(("state", "row_state", "copied"), 0.0),
+}
+"""Letters that an equation does not have where they change nothing."""
+_STORED = (_R.ROWS_SENT, _R.ROWS_RECEIVED, _R.UPDATE_DRAM)
 _AS_STORED = (*_STORED, _R.COPIED_GRADIENTS)
 """Resources for which w is not the size of a pooled element: rows, and gradients of replicas."""
 _WITHOUT_WEIGHTS = (_R.DEDUPLICATE, _R.REQUESTS_SENT, _R.REQUESTS_RECEIVED, _R.SORT)

@@ -58,6 +58,7 @@ def explain_plan_step(evaluator: Evaluator, plan: Plan, cost: StepCost, name: st
         evaluator.domain,
         node,
         words,
+        evaluator.memories.optimizer,
         digits=evaluator.model.sort_digits,
     )
     return _explain(_Planned(whole, PLAN, evaluator, plan), name)
@@ -72,7 +73,7 @@ def _pass_of(answer: Projection) -> Pass:
         int(forward.domain(answer.work.gpus)[0]),
         answer.gpu_count.gpus_per_node,
         f"GPUs: {answer.gpu_count}",
-        answer.baseline_time_s,
+        forward.optimizer,
         digits=float(sort_digits(answer.work.all_rows).flat[0]),
         memory=forward.memory,
         bare_bytes=float(answer.loads.bare_bytes[0]),

@@ -105,3 +105,16 @@ def test_of_unlike_tables_those_that_are_cut_are_added_up() -> None:
     found = explain_step(answer, "ids")
     assert found.payload_equation == f"sum over the {26 - small:.0f} tables there of ( B × L × id_bytes )"
     assert find_step(answer.steps, "ids") == found.step
+
+
+@pytest.mark.parametrize(("optimizer", "moved"), [("none", 256), ("rowwise-adagrad", 264), ("adam", 768)])
+def test_an_update_is_explained_in_its_own_words(cli: Any, optimizer: str, moved: int) -> None:
+    """A row of 32 fp32 elements and its state, read and written: of Adam 2 × 32 × (4 + 8) bytes."""
+    options = ("--table-size", "1TB", "--objective", "training", "--optimizer", optimizer)
+    said = json.loads(cli("explain", "update-rows", *options, "--json").out)
+    terms = {term["symbol"]: term["meaning"] for term in said["terms"]}
+    values = {term["symbol"]: term["value"] for term in said["terms"]}
+    assert said["title"].startswith(f"update rows with {optimizer} on ")
+    assert values["o"] == moved and "optimizer's state" in terms["o"] and "gradients" in terms["n_g"]
+    assert not {"n", "bags", "beta_bag"} & set(terms)
+    assert any("constants are those of gather + pool" in line for line in said["working"])
