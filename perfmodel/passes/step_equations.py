@@ -27,6 +27,8 @@ EVERY_RANK = {
 """Resources that every rank has for its own samples."""
 BY_DOMAIN = (_R.ACROSS_RECEIVED, _R.CONVERT_IN, _R.LOCAL_SUM)
 """Resources that a rank has once for each domain that holds row parts."""
+ROWS_OF_ASKING = (_R.ROWS_RECEIVED, _R.ROW_GRADIENTS_SENT)
+"""Rows that come to the rank that asked for them, and their gradients that leave it: U D of each."""
 GATHERS = (_R.GATHER_DRAM, _R.POOL_DRAM, _R.UPDATE_DRAM, _R.ACCUMULATE_DRAM)
 _SHOWN = (
     *("G", "B", "L", "D", "U", "domains", "parts", "columns", "q", "elements", "v", "w", "id_bytes"),

@@ -17,8 +17,9 @@ from perfmodel.passes.equations import Equation
 from perfmodel.passes.explanation import Explanation, Pass, Payload, explained
 from perfmodel.passes.placement import Plan
 from perfmodel.passes.recorded_words import letters_text, recorded_terms, working_lines
-from perfmodel.passes.step_equations import EVERY_RANK, GATHERS, SPLITS, bytes_of, whole_of
+from perfmodel.passes.step_equations import EVERY_RANK, GATHERS, ROWS_OF_ASKING, SPLITS, bytes_of, whole_of
 from perfmodel.passes.step_names import GATHER, PLAN, PROJECTION, find_step, meant_steps
+from perfmodel.passes.step_resources import Resource
 from perfmodel.passes.steps import STEPS, Step, StepCost, StepRow
 from perfmodel.passes.terms import Term
 from perfmodel.plan.busiest import Busiest, RankTables, given, software
@@ -207,7 +208,7 @@ def _explain(of: _Rows | _Planned, name: str) -> Explanation:
         working = (*working_lines(named("S", size, "")), *apart)
         return explained(whole, step, Payload(Equation.of(SPLITS.law, SPLITS.text), terms, working))
     loads = of.loads(step.rank)  # a gather is timed by DRAM bytes, others by the larger of sent and received
-    resource = kind.resources[0] if kind.gathers else max(kind.resources, key=lambda each: float(loads[each]))
+    resource = kind.resources[0] if kind.gathers else max(kind.resources, key=lambda each: _most(each, loads))
     busiest = Busiest(of.tables(step.rank), resource)
     number, count = busiest.recorded(), busiest.table_count
     symbol, table = "S", ""
@@ -229,6 +230,11 @@ def _explain(of: _Rows | _Planned, name: str) -> Explanation:
     which = _which_words(busiest) if of.what == PLAN else ()
     working = (_sum_words(busiest, where), *working_lines(number), *which, *apart)
     return _with_beside(explained(whole, step, Payload(equation, terms, working, like, of.launches(kind))))
+
+
+def _most(resource: Resource, loads: Any) -> tuple[float, bool]:
+    """Bytes that are sent or received; of as many, the rows and gradients of the rank that asks for rows."""
+    return float(f"{float(loads[resource]):.9g}"), whole_of(resource) in ROWS_OF_ASKING
 
 
 def _sets_words(evaluator: Evaluator, plan: Plan, whole: Pass, step: Step) -> Iterator[str]:

@@ -118,3 +118,13 @@ def test_an_update_is_explained_in_its_own_words(cli: Any, optimizer: str, moved
     assert values["o"] == moved and "optimizer's state" in terms["o"] and "gradients" in terms["n_g"]
     assert not {"n", "bags", "beta_bag"} & set(terms)
     assert any("constants are those of gather + pool" in line for line in said["working"])
+
+
+def test_rows_and_their_gradients_have_one_form(cli: Any) -> None:
+    """What a rank asks for comes to it, and its gradient goes back: U rows of D elements each."""
+    options = ("--table-size", "10TB", "--objective", "training", "--json")
+    forms = [
+        json.loads(cli("explain", step, *options).out)["payload_equation"]
+        for step in ("all-to-all-rows", "all-to-all-row-gradients")
+    ]
+    assert forms == ["U × D × w", "U × D × v"]
