@@ -86,7 +86,8 @@ class NextExperiment:
 
     share: float  # of the time that depends on them
     band_share: float  # of the width of the answer's band that is due to them
-    numbers: int  # number of distinct measurements
+    numbers: int  # how many there are: what calibrate measures, and kernels that it does not
+    only_band_share: float  # of that width what depends on ``only``
     only: tuple[str, ...]  # what to measure, as backend:operation
     nodes: int  # least number of nodes
     where: str  # the hardware needed, in words
@@ -292,6 +293,7 @@ def next_experiment(p: Projection) -> NextExperiment | None:
     width = sum(s.high_s - s.low_s for s in p.steps) or 1.0
     weak = [s for s in p.steps if s.evidence.rank > WELL_KNOWN.rank]
     shares: dict[str, float] = {}
+    numbers = {name for step in weak for name in _experiments(step) or (step.name,)}
     for step in weak:
         for name in _experiments(step):
             shares[name] = shares.get(name, 0.0) + (step.high_s - step.low_s) / width
@@ -306,15 +308,16 @@ def next_experiment(p: Projection) -> NextExperiment | None:
     across = chosen is links and not p.setting.one_domain and domain < p.gpus
     nodes = domain // node + 1 if across else 1
     mine = [s for s in weak if any(n in chosen for n in _experiments(s))]
-    share, of_band = sum(s.share for s in mine), sum(s.high_s - s.low_s for s in mine) / width
-    if of_band < _WORTH_SAYING:
+    of_all, of_mine = (sum(s.high_s - s.low_s for s in some) / width for some in (weak, mine))
+    if of_mine < _WORTH_SAYING:
         return None
+    rests = sum(s.share for s in weak), of_all, len(numbers), of_mine, tuple(chosen)
     if chosen is not links:
-        return NextExperiment(share, of_band, len(chosen), tuple(chosen), nodes, "one GPU")
+        return NextExperiment(*rests, nodes, "one GPU")
     nodes, where, sizes_alone = _beyond_measured(p, chosen, nodes)
     sent = [s.payload_bytes for s in mine]
     ends = min(sent), max(sent), sizes_alone
-    return NextExperiment(share, of_band, len(chosen), tuple(chosen), nodes, where, *ends)
+    return NextExperiment(*rests, nodes, where, *ends)
 
 
 def _beyond_measured(p: Projection, chosen: list[str], nodes: int) -> tuple[int, str, bool]:

@@ -29,25 +29,19 @@ def experiment_text(experiment: NextExperiment, machine: str, run: str = "", *, 
     run    measures kernels too, beside the collectives of a calibration of one's own
     brief  without the programs of others that measure the same
     """
-    count = experiment.numbers
-    numbers = f"{count} number{'s' if count > 1 else ''}"
-    shares = [format_fraction(share) for share in (experiment.share, experiment.band_share)]
-    first = f"{shares[0]} of the time rests on {numbers} not measured here, and {shares[1]} of the band."
-    if brief:
-        first = f"{shares[1]} of the band rests on {numbers} not measured on your machine."
-    them = "them" if count > 1 else "it"
     links = [name.split(":") for name in experiment.only if not name.startswith("kernel:")]
+    first = _rests(experiment, brief)
     if not links:
         names = [name.removeprefix("kernel:") for name in experiment.only]
-        what = "They are kernel times" if count > 1 else "It is a kernel time"
         words = ", ".join(_KERNEL_WORDS.get(name, name.replace("_", " ")) for name in names)
+        words = f"kernel times ({words})"
         only = ",".join(dict.fromkeys("composed" if name in _KERNEL_WORDS else "kernels" for name in names))
-        text = f"{first} {what} ({words}). To replace {them}, run on this machine"
+        text = f"{first}, {words}, run on this machine"
         return f"{paragraph(text)}\n{command_lines(run or f'perfmodel calibrate --only {only}')}"
     only = ",".join(f"{library}:{operation}" for library, operation in links)
     sent = "" if brief else _messages(experiment)
     lines = [
-        paragraph(f"{first} To replace {them}, run on {experiment.where}{sent}"),
+        paragraph(f"{first}, run on {experiment.where}{sent}"),
         command_lines(f"perfmodel calibrate --only {only}{_sizes(experiment)}"),
     ]
     tests = [_test_name(*link) for link in links if link[0] in _TESTS]
@@ -55,6 +49,20 @@ def experiment_text(experiment: NextExperiment, machine: str, run: str = "", *, 
         words = f"perfmodel import *.log --machine {shlex.quote(machine)} --out {_free_name()}"
         lines += [paragraph(f"or {', '.join(dict.fromkeys(tests))}, and then"), command_lines(words)]
     return "\n".join(lines)
+
+
+def _rests(experiment: NextExperiment, brief: bool) -> str:
+    """What was not measured here, what of it the measurement replaces, and ``To replace it``."""
+    count, replaced = experiment.numbers, len(experiment.only)
+    time, band, own = (
+        format_fraction(x) for x in (experiment.share, experiment.band_share, experiment.only_band_share)
+    )
+    numbers = f"{count} number{'s' if count > 1 else ''}"
+    first = f"{time} of the time rests on {numbers} not measured here, and {band} of the band."
+    if brief:
+        first = f"{numbers} not measured here: {band} of the band."
+    them = ("them" if count > 1 else "it") if replaced == count else f"{replaced} of them ({own})"
+    return f"{first} To replace {them}"
 
 
 def _messages(experiment: NextExperiment) -> str:

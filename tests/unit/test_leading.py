@@ -14,6 +14,7 @@ from perfmodel.plan.as_projection import compared, winner
 from perfmodel.plan.leading import MOST_COMPARED, RUN, leading
 from perfmodel.projections import project_one
 from perfmodel.projections.sensitivity import next_experiment
+from perfmodel.report.experiment_text import experiment_text
 from perfmodel.units import format_number
 
 QUESTIONS: list[dict[str, Any]] = [
@@ -122,7 +123,20 @@ def test_the_experiment_narrows_the_band_most(asked: dict[str, Any]) -> None:
     }
     links = not any(name.startswith("kernel:") for name in experiment.only)
     assert links == (width[False] >= width[True])
-    assert 0 < experiment.band_share <= 1
+    assert 0 < experiment.only_band_share <= experiment.band_share <= 1
+
+
+def test_numbers_that_calibrate_does_not_time_are_counted_too() -> None:
+    """A training step of unique rows: an exchange, and six kernels of which two can be calibrated."""
+    answer = leading(project_one(table_bytes=10e12, objective="training")).answer
+    experiment = next_experiment(answer)
+    assert experiment is not None and experiment.only == ("nccl:all_to_all",)
+    kernels = {step.name for step in answer.steps if not step.collective}
+    assert {"sort_lookups", "update_rows", "accumulate_row_gradients"} < kernels
+    assert experiment.numbers == 1 + len(kernels)
+    weak = [step for step in answer.steps if step.evidence.rank > 1]
+    assert experiment.share == pytest.approx(sum(step.share for step in weak))
+    assert "To replace 1 of them (79.1 %)" in experiment_text(experiment, "m", brief=True)
 
 
 def test_cards_and_gpus_of_a_node_are_changed_together() -> None:
