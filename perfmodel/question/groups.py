@@ -84,8 +84,8 @@ Machine = Annotated[
 Model = Annotated[
     str | None,
     Opt(
-        "A shipped set of tables (perfmodel models), or a CSV, Parquet, JSON, YAML, TOML file; "
-        "-: CSV or JSON on stdin.",
+        "A shipped set of tables (perfmodel models), or a CSV, Parquet, JSON, YAML, TOML file (its columns: "
+        "perfmodel models --help); -: CSV or JSON on stdin.",
         "NAME",
     ),
 ]

@@ -300,7 +300,11 @@ class MachineListOptions(OutputOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelListOptions(OutputOptions):
-    """The shipped sets of embedding tables; with a name, what is in it.
+    """The shipped sets of embedding tables; with a name or a file, what is in it.
+
+    A file of your own has a line for each table, with the columns rows, dim and pooling (ids per bag), and
+    where they are wanted dtype, weighted (true: each id has a weight), distribution (of the ids, as in
+    --distribution), name, and count (as many equal tables). TorchRec's names are read too.
 
     \b
     Examples

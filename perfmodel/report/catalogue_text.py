@@ -67,8 +67,13 @@ _TABLES = (
     Column("rows", lambda each: format_count(each.rows), data=attributes("rows")),
     Column("dim", lambda each: str(each.dim), data=attributes("dim")),
     Column("look-ups", lambda each: format_number(each.pooling), data=attributes("pooling")),
-    Column("dtype", lambda each: each.dtype, data=attributes("dtype", "weighted")),
-    Column(data={"distribution": lambda each: each.distribution.name if each.distribution else None}),
+    Column("dtype", lambda each: each.dtype, data=attributes("dtype")),
+    Column("weights", lambda each: "yes" if each.weighted else "", data=attributes("weighted")),
+    Column(
+        "ids",
+        lambda each: each.distribution.name if each.distribution else "",
+        data={"distribution": lambda each: each.distribution.name if each.distribution else None},
+    ),
 )
 
 
@@ -78,7 +83,7 @@ def models_text(models: Sequence[TableSet]) -> str:
 
 
 def model_text(model: TableSet) -> str:
-    """One set of tables: totals, source, and its largest tables."""
+    """One set of tables: totals, source, and its largest tables; columns in which any table has something."""
     tables = sorted(model.tables, key=lambda item: -item.rows * item.dim)
     shown = tables[:_MOST_TABLE_ROWS]
     size = format_bytes(model.total_bytes, binary=False)
@@ -89,8 +94,9 @@ def model_text(model: TableSet) -> str:
             ("note", model.note),
         ]
     )
+    columns = [each for each in _TABLES if each.text and any(map(each.text, tables))]
     more = f"\n … and {len(tables) - len(shown)} smaller tables" if len(tables) > len(shown) else ""
-    return head + "\n\n" + columns_text(_TABLES, shown) + more
+    return head + "\n\n" + columns_text(columns, shown) + more
 
 
 def model_record(model: TableSet, *, full: bool) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def _known_ids(text: str) -> str:
         if text:
             parse_distribution(text)
     except BadInputError as error:
-        raise ValueError(f"{error.message} {error.next_step}") from None
+        raise ValueError(f"{error.message} {error.next_step}".rstrip(".")) from None  # who says it ends it
     return text
 
 

@@ -184,3 +184,28 @@ def test_plain_digits_are_not_looked_at_as_spellings(monkeypatch: pytest.MonkeyP
     """100 000 tables have 200 000 of them, and a look at each took a third of the time."""
     monkeypatch.delattr(table_files, "parse_count")
     assert table_files._digits("4000000") == "4000000"
+
+
+def test_a_file_is_shown_with_its_weights_and_distributions(cli: Any, tmp_path: Path) -> None:
+    file = tmp_path / "mine.csv"
+    file.write_text(
+        "rows,dim,pooling,weighted,distribution\n9000,64,2,true,zipf:1.05\n80,8,1,false,\n", encoding="utf-8"
+    )
+    head, first, second = cli("models", str(file)).out.splitlines()[-3:]
+    assert head.split()[-2:] == ["weights", "ids"]
+    assert first.split()[-2:] == ["yes", "zipf:1.05"] and second.split()[-1] == "fp32"
+    assert "weights" not in cli("models", "criteo-kaggle").out
+
+
+def test_the_columns_of_a_file_are_in_the_help(cli: Any) -> None:
+    words = set(cli("models", "--help").out.replace(",", " ").split())
+    assert {"rows", "dim", "pooling", "dtype", "weighted", "distribution", "name", "count"} <= words
+    assert "perfmodel models --help" in " ".join(cli("project", "--help").out.split())
+
+
+def test_a_refused_field_ends_with_one_full_stop(tmp_path: Path) -> None:
+    file = tmp_path / "mine.csv"
+    file.write_text("rows,dim,distribution\n9000,64,foo\n", encoding="utf-8")
+    with pytest.raises(BadInputError) as refused:
+        load_tables(file)
+    assert "histogram:FILE.csv." in str(refused.value) and ".." not in str(refused.value)
