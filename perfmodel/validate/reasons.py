@@ -94,11 +94,13 @@ def _ruled_out(rule: ReasonRule, one: Series, others: Sequence[Series]) -> bool:
 
 def _rates(one: Series, key: str, between: tuple[float, float]) -> Iterator[Guess]:
     """Times with a link at some parts of its rate, by the law. Limits: ratio 1 -> those expected"""
-    machine, law = one.model.machine, one.model.calibration.law(one.collective)
+    machine, calibration = one.model.machine, one.model.calibration
+    law = calibration.law(one.collective)
     for ratio in map(float, np.geomspace(*between, _STEPS) if law is not None else ()):
         assert law is not None
         other = machine.with_overrides({key: ratio * machine.value(key)})
-        shift = rate_shift(other, machine, law, one.collective, one.group, one.payload_bytes)
+        asked = law, calibration.backend, one.collective, one.group, one.payload_bytes
+        shift = rate_shift(other, machine, *asked)
         yield np.asarray(one.expected_s * np.exp(shift)), format_ratio(ratio)
 
 
