@@ -13,6 +13,7 @@ from perfmodel.passes.allowed_tiers import Below
 from perfmodel.passes.schemes import Exchange
 from perfmodel.passes.step_resources import Resource
 from perfmodel.passes.tier_loads import AskedLaw, law_of, pooled_misses
+from perfmodel.passes.timing import AHEAD
 from perfmodel.plan import (
     Evaluator,
     Placement,
@@ -184,6 +185,30 @@ def test_tables_of_a_rank_share_a_cache_that_misses_no_less_than_the_bound_says(
             assert together <= apart * (1 + 1e-6)
         rows = 32 * np.ceil(share * sum(law.all_rows for law in laws.values()) / 32)
         assert together >= least_together(list(laws.values()), rows) * (1 - 1e-3)
+
+
+@pytest.mark.parametrize("policy", ["lru", "lfu"])
+@pytest.mark.parametrize("ranks", [0.0, 8.0])
+def test_a_table_that_has_a_cache_to_itself_misses_as_in_a_pool_of_one(policy: str, ranks: float) -> None:
+    """The opponent counts all tables of a cache together; here that is the one."""
+    law, ways = law_of(parse_distribution("zipf:1.05"), 2**20, 1e5), 32.0
+    for r, share in ((1.0, 2**-4), (4.0, 2**-3), (8.0, 2**-2)):
+        part = (0, r, share, ranks, 1e3)
+        alone = pooled_misses(((part, 1),), {0: law}, policy, ways)[part]
+        assert law.alone(part, policy, ways) == pytest.approx(alone, rel=1e-9)
+
+
+def test_fast_times_of_prefetched_steps_are_in_no_part() -> None:
+    tables = two_tables("zipf:1.05")
+    evaluator = on_two(tables, "uvm-caching:10%", "prefetch")
+    tier = "uvm-caching:10%,prefetch"
+    most = evaluator.loads(placed(tables, tier, tier)).most
+    parts = evaluator.times.parts(most)
+    hidden = {name for name in parts if name in AHEAD}
+    assert hidden and all(parts[name] == 0 for name in hidden)
+    rest = sum(float(time) for name, time in parts.items() if name not in hidden)
+    ahead = float(evaluator.times.ahead(most))
+    assert max(rest, ahead) == pytest.approx(float(evaluator.times.fast(most)), rel=1e-9) and rest > 0
 
 
 def least_together(laws: list[AskedLaw], rows: float) -> float:
