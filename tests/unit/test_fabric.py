@@ -19,6 +19,7 @@ from perfmodel.collectives.stored import fabric_of, step_constants
 from perfmodel.errors import BadInputError
 from perfmodel.fit.links import Cell, fit_law
 from perfmodel.model import fabric as f
+from perfmodel.model import laws
 from perfmodel.model.collectives import tree_network_share
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import Group
@@ -139,6 +140,38 @@ def test_a_switch_more_is_paid_by_small_messages() -> None:
         answer(H100, "all_to_all", 256, pod_nodes=4, switch_hop_s=h).time_s[0] for h in (0, 1e-6)
     )
     assert after - before == pytest.approx(4e-6, rel=0.25)  # 0.3 to 1 of it, by the residual of cells
+
+
+@pytest.mark.parametrize(
+    ("made", "collective", "group", "switches"),
+    [
+        (laws.ring, "all_gather", Group.of(64, 8), 3 * 2),  # four pods: three crossings, two switches each
+        (laws.ring, "all_reduce", Group.of(64, 8), 2 * 3 * 2),
+        (laws.tree, "all_reduce", Group.of(64, 8), 2 * 2 * 2),  # two levels between four pods, up and down
+        (laws.nvls, "all_reduce", Group.of(64, 8), 2 * 2 * 2),
+        (laws.pat, "all_gather", Group.of(8, 1), 2 * 2),
+        (laws.ring, "all_gather", Group.of(16, 8), 0),
+    ],
+)
+def test_switches_that_a_chunk_passes_more(
+    made: Callable[..., laws.Candidate], collective: str, group: Group, switches: int
+) -> None:
+    """Pods of two nodes, a second for each switch."""
+    law = CollectiveModel.load(H100).calibration.law(collective)
+    assert law is not None
+    known, plain = dict(zip(law.names, law.values, strict=True)), step_constants(H100, load_priors())
+    slow = replace(plain, fabric=f.Fabric((f.Level("pod", 2, 1.0),), 1.0))
+    before, after = (made(known, nccl, collective, group).hops_s for nccl in (plain, slow))
+    assert after - before == pytest.approx(switches, rel=1e-9)
+
+
+def test_a_measured_size_is_not_measured_below_narrow_links() -> None:
+    asked = EFA.with_overrides({"pod_nodes": 4, "oversubscription": 4})
+    curve = CollectiveModel.load(EFA).calibration.curve("all_to_all", 128, 8)
+    assert curve is not None
+    for machine, evidence in ((EFA, Evidence.MEASURED), (asked, Evidence.ASSUMED)):
+        found = CollectiveModel.load(machine).estimate("all_to_all", curve.anchor_bytes[-1], 128)
+        assert Evidence.from_rank(int(found.evidence)) is evidence
 
 
 def test_who_changes_rails() -> None:
