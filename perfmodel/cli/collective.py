@@ -29,7 +29,7 @@ from perfmodel.passes.settings import of_its_file
 from perfmodel.question.passes import CollectiveOptions
 from perfmodel.report.collective_text import collective_text
 from perfmodel.report.projection_text import origin
-from perfmodel.schema.evidence import COLLECTIVES, RING_BACKENDS
+from perfmodel.schema.evidence import COLLECTIVES, PER_PEER, RING_BACKENDS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from perfmodel.schema.machine import Machine
 
 _ALL = "all"
-_PER_PEER = ("all_to_all", "all_gather", "reduce_scatter")
 _NCCL_ALIGNMENT_BYTES = 16
 
 
@@ -101,7 +100,7 @@ def questions(ops: list[str], sizes: list[str], gpus: list[str], per_node: int) 
 def check_alignment(frame: pd.DataFrame, library: str) -> None:
     """NCCL and RCCL round what goes to one peer down to 16 bytes: below that a call sends nothing."""
     least = _NCCL_ALIGNMENT_BYTES if library in RING_BACKENDS else 1
-    split = frame[frame["collective"].isin(_PER_PEER) & (frame["gpus"] > 1)]
+    split = frame[frame["collective"].isin(PER_PEER) & (frame["gpus"] > 1)]
     short = split[split["payload_bytes"] < least * split["gpus"]]
     if len(short):
         worst = short.iloc[int((short["payload_bytes"] / short["gpus"]).to_numpy().argmin())]

@@ -17,7 +17,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.model.collectives import bus_factor
 from perfmodel.model.laws import LINK_LAWS
 from perfmodel.schema.calibration import Calibration, list_calibrations, load_calibration
-from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock, Evidence
+from perfmodel.schema.evidence import COLLECTIVES, PER_PEER, Backend, Clock, Evidence
 from perfmodel.schema.machine import Machine, beside_shipped, list_machines, load_machine
 from perfmodel.schema.ranges import MOST_GPUS
 
@@ -28,7 +28,6 @@ Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int8]
 
 _KEY_BASE = 2 * MOST_GPUS
-_PER_PEER = ("all_to_all", "reduce_scatter", "all_gather")
 
 
 @dataclass(frozen=True)
@@ -329,7 +328,7 @@ def _numbers(column: pd.Series[Any], name: str) -> Floats:
 
 def _check_per_peer(collective: str, size: Floats, ranks: Floats) -> None:
     """Refuse a payload of less than one byte per peer: it would time an empty call."""
-    short = (size < ranks) & (ranks > 1) & (collective in _PER_PEER)
+    short = (size < ranks) & (ranks > 1) & (collective in PER_PEER)
     if short.any():
         i = int(np.argmax(short))
         raise BadInputError(

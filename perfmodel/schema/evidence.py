@@ -89,6 +89,9 @@ LAW_BACKENDS = (*RING_BACKENDS, Backend.NVSHMEM)
 COLLECTIVES = ("all_to_all", "reduce_scatter", "all_gather", "all_reduce", "broadcast")
 """Collectives of the model, by NCCL's names in Python style."""
 
+PER_PEER = ("all_to_all", "all_gather", "reduce_scatter")
+"""Collectives whose payload is divided among the ranks: with less than a byte for each, nothing is sent."""
+
 SAMPLES_ONLY = ("sendrecv",)
 """Operations that are measured to show the rate of one link, and not fitted."""
 

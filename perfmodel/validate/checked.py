@@ -14,7 +14,7 @@ import numpy.typing as npt
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.model.collectives import bus_factor
 from perfmodel.model.unknowns import Group
-from perfmodel.schema.evidence import COLLECTIVES, Evidence
+from perfmodel.schema.evidence import COLLECTIVES, PER_PEER, Evidence
 from perfmodel.validate.reason_table import LikelyReason
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ most logs, two neighbours on one side in 4 of 100, one beyond this in 3 of 1000:
 LATENCY_SHARE = 0.5
 """Of an expected time: with more of it latency, a size says nothing about the rate of its links."""
 _NARROWEST = 1e-3  # half of a band that the speed of light cuts: 0.1 %
-_PER_PEER = ("all_to_all", "all_gather", "reduce_scatter")
 _KEY = ["source_id", "collective", "variant", "gpus", "gpus_per_node", "datatype", "in_place"]
 
 
@@ -150,7 +149,7 @@ def series_of(samples: pd.DataFrame, model: CollectiveModel, said: str, same_clo
     Limits: an operation that no law knows, wrong results, less than a byte for each peer -> left out
     """
     usable = samples["collective"].isin(COLLECTIVES) & (samples["flag"] == "ok")
-    usable &= (samples["payload_bytes"] >= samples["gpus"]) | ~samples["collective"].isin(_PER_PEER)
+    usable &= (samples["payload_bytes"] >= samples["gpus"]) | ~samples["collective"].isin(PER_PEER)
     found = []
     for key, rows in samples[usable].groupby(_KEY, sort=False):
         log, collective, _, gpus, per_node, datatype, in_place = map(str, key)

@@ -172,16 +172,6 @@ def _chosen(one: Series, allowed: Callable[[str], bool]) -> Iterator[Guess]:
             yield one.expected_s * np.min(times, axis=0) / fitted_s, ""
 
 
-def _no_nvls(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
-    if one.model.machine.links.nvls:
-        yield from _chosen(one, lambda name: name != "NVLS")
-
-
-def _rings(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
-    if one.collective == "all_reduce":
-        yield from _chosen(one, lambda name: name.startswith("ring "))
-
-
 def _launches(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
     """Each call takes as long as its launch at least, which hides behind large messages."""
     slow = one.time_s[(one.latency >= LATENCY_SHARE) & (one.side > 0)]
@@ -211,7 +201,7 @@ def _faster(one: Series, *, possible: bool) -> Iterator[Guess]:
 
 
 TESTS: dict[str, Callable[[Series, tuple[float, float]], Iterator[Guess]]] = {
-    "no_nvls": _no_nvls,
+    "no_nvls": lambda one, _: _chosen(one, lambda name: name != "NVLS"),
     "no_p2p": _no_p2p,
     "inside": _inside,
     "cards": _cards,
@@ -221,7 +211,7 @@ TESTS: dict[str, Callable[[Series, tuple[float, float]], Iterator[Guess]]] = {
     "no_pxn": _no_pxn,
     "simple": lambda one, _: _chosen(one, lambda name: not name.endswith((" LL", " LL128"))),
     "ll": lambda one, _: _chosen(one, lambda name: name.endswith(" LL")),
-    "rings": _rings,
+    "rings": lambda one, _: _chosen(one, lambda name: name.startswith("ring ")),
     "launches": _launches,
     "waits_inside": lambda one, _: _waits(one, across=False),
     "waits_across": lambda one, _: _waits(one, across=True),
