@@ -250,7 +250,7 @@ def test_how_often_normal_clusters_are_outside() -> None:
     known = rows["machine"].isin(list_machines()) & rows["backend"].isin(["nccl", "rccl"])
     rows = rows[known & (rows["clock"] == "stream") & (rows["variant"] == "default")]
     fitted = {name for entry in shipped_plan() for selection in entry.cells for name in selection.sources}
-    counts = {True: [0, 0], False: [0, 0]}
+    counts, racks = {True: [0, 0], False: [0, 0]}, []
     for key, mine in rows.groupby(["source_id", "machine", "backend", "library_version"], observed=True):
         source, machine, backend, version = map(str, key)
         box = load_machine(machine)
@@ -260,7 +260,9 @@ def test_how_often_normal_clusters_are_outside() -> None:
         for one in series_of(mine, CollectiveModel(box, *chosen), "", same_clock=True):
             counts[source in fitted][0] += 1
             counts[source in fitted][1] += bool(one.stretches)
+            racks += [bool(one.stretches)] if source == "aic_gb200_nvl72_nccl2.23" else []
     page = " ".join((ROOT / "docs" / "check.md").read_text(encoding="utf-8").split())
+    assert f"NVL72, {sum(racks)} of {len(racks)} curves" in page, racks
     for of_fit, words in ((False, "not fitted to"), (True, "fitted to")):
         curves, outside = counts[of_fit]
         assert f"{outside} of {curves} curves of sources that they were {words}" in page, counts
