@@ -366,7 +366,7 @@ class ChipCost:
 
     @cached_property
     def bags_of_cores(self) -> Array:
-        """[N] bags of each core with a slice of the batch; the first cores have one more."""
+        """[N] bags per core, if the batch is sliced over the cores; the first cores have one more."""
         least, more = divmod(int(self.batch), self.chip.cores)
         return least + (np.arange(self.chip.cores) < more).astype(float)
 

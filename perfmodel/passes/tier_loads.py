@@ -79,7 +79,7 @@ class TierLoads:
             own[..., resource] += (reads if resource in _READ else missed) * size
 
     def asked(self, ub: Array, G: Of, r: Array, row: Array) -> tuple[Array, Array]:
-        """The last two entries of ``Part``; 0 for LRU caches, which fetch each row once."""
+        """(ranks that request each row, rows in flight) for ``Part``; 0 for LRU: a row is fetched once."""
         if self.below.policy != LFU:
             return np.zeros(np.shape(r)), np.zeros(np.shape(r))
         return np.where(ub, G, 0.0), self.under_way(r, self.row_bytes(row)[0])
@@ -199,7 +199,7 @@ class AskedLaw:
     distinct: float
 
     def missed(self, share: float, policy: str, ways: float) -> float:
-        """Rows of the table that a batch brings into its own cache of that share of the rows."""
+        """Rows that a batch misses if the table has its own cache for ``share`` of its rows [rows]."""
         return _missed(self, share, policy, ways)
 
     def alone(self, part: Part, policy: str, ways: float) -> tuple[float, float]:

@@ -116,7 +116,7 @@ class Packing:
 
     @property
     def fits(self) -> bool:
-        """Whether every rank has enough memory for what it holds; if nodes may be too small, these too."""
+        """Whether every rank has the memory for what it holds, and every node if ``options.crowded``."""
         enough = bool(self.needs().max() <= self.limit_bytes)
         return enough and (not self.options.crowded or self.below_fits)
 
