@@ -32,7 +32,7 @@ from perfmodel.plan.swept import any_fits
 from perfmodel.projections.hosted import Hosted, hosted
 from perfmodel.projections.inputs import TooFewGpusError
 from perfmodel.report.columns import columns_record
-from perfmodel.report.leading_text import beside_words, leading_text, too_large
+from perfmodel.report.leading_text import beside_words, headline, leading_text, too_large
 from perfmodel.report.projection_text import projection_text
 from perfmodel.report.shardings_text import SHARDING, SIZES, fastest, shardings_text
 from perfmodel.units import format_count
@@ -158,9 +158,13 @@ def print_leading(found: Leading, out: Output, machine: str) -> None:
 
     machine  as the user gave it
     With a host that is in its time, and the whole screen.
+    Limits: none fits -> BadInputError, with how many GPUs would do
     """
+    if not found.best:
+        next_step = beside_words(found) or "use more GPUs (--gpus), a smaller --batch or --reserve."
+        raise BadInputError(headline(found), next_step)
     answer = found.answer
-    issued = out.with_host(answer) if found.best else None
+    issued = out.with_host(answer)
     if out.as_csv:
         emit(answer.to_frame().to_csv(index=False))
         return
@@ -169,7 +173,7 @@ def print_leading(found: Leading, out: Output, machine: str) -> None:
         emit_json(
             "project",
             **project_record(answer, out.calibration_file, found.changes, found.experiment)
-            | (_cut(found.best[0]) if found.best else {"sharding": None}),
+            | _cut(found.best[0]),
             as_good=[each.way for each in found.as_good] if out.host is None else None,
             row_wise=row_wise,
             host=issued.to_dict() if issued else None,

@@ -13,7 +13,7 @@ from perfmodel.projections.hosted import Hosted
 from perfmodel.projections.inputs import DEFAULTS
 from perfmodel.report.experiment_text import experiment_text, run_line
 from perfmodel.report.projection_text import Again, explain_words, provenance, step_table
-from perfmodel.report.terminal import command_lines, page_width, paragraph, table, unbroken
+from perfmodel.report.terminal import command_lines, paragraph, table, unbroken
 from perfmodel.schema.distributions import UNIFORM
 from perfmodel.schema.workload import DTYPE_BYTES
 from perfmodel.units import (
@@ -34,15 +34,11 @@ _GIVEN = "given"
 
 
 def leading_text(found: Leading, calibration_file: str | None, again: Again) -> str:
-    """At most 25 lines at the default. again  as in ``projection_text``"""
+    """Of a sharding that fits; at most 25 lines at the default. again  as in ``projection_text``"""
     answer, base = found.answer, found.base
-    lines = [beside_words(found), planned_words(found), question_words(base)]
-    lines += [gpu_words(answer)] if found.best else []
-    lines += [answer.uneven]
+    lines = beside_words(found), planned_words(found), question_words(base), gpu_words(answer), answer.uneven
     below = [paragraph(line, _INDENT) for line in lines if line]
-    parts = ["\n".join([paragraph(headline(found)), *below])]
-    if found.best:
-        parts.append(step_table(answer, brief=True))
+    parts = ["\n".join([paragraph(headline(found)), *below]), step_table(answer, brief=True)]
     if found.changes:
         rows = [[f" {label}", times, unbroken(option)] for label, times, option in change_rows(found)]
         parts.append(table(CHANGED, rows, left=(0, 2), indent=0))
@@ -52,15 +48,9 @@ def leading_text(found: Leading, calibration_file: str | None, again: Again) -> 
 
 
 def more_words(found: Leading, again: Again) -> str:
-    """What asks for more, with the command that explains the longest step: in one line where it fits it."""
+    """What asks for more, with the command that explains the longest step, continued where it is long."""
     more = "More: -v, --sharding all"
-    if not found.best:
-        return paragraph(more)
-    command = again(explain_words(found.answer))
-    line = f"{more}, {command}"
-    return (
-        line if len(line) <= page_width() else f"{more}, and for the longest step\n{command_lines(command)}"
-    )
+    return command_lines(f"{more}, {again(explain_words(found.answer))}").lstrip()
 
 
 def headline(found: Leading) -> str:
