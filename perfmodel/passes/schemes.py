@@ -204,6 +204,12 @@ class Sharding:
         return "TorchRec" if self.torchrec else self.other
 
     @property
+    def summary(self) -> str:
+        """What is special to it, in a few words: ``unique rows are sent``."""
+        _, special, exchange = self.label.partition("; ")
+        return exchange.partition(",")[0] if special else self.label
+
+    @property
     def of_domains(self) -> bool:
         """Whether it needs whole scale-up domains."""
         return by_domain(self.exchange) or self.inside
@@ -225,6 +231,13 @@ class Sharding:
 
 
 _EMBARK = "EMBark"
+
+
+def whose(runs: str) -> str:
+    """``TorchRec's``, or where it is published. runs  as ``Sharding.runs``"""
+    return f"as in the paper {runs}" if runs == _EMBARK else f"{runs}'s"
+
+
 _CUTS = (
     Sharding(
         "data-parallel",

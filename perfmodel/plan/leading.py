@@ -121,7 +121,7 @@ class Leading:
             return None
         if not found.best:
             return None
-        label = change.label if found.way == self.way else f"{change.label} ({found.way})"
+        label = change.label if found.way == self.way else f"{change.label}, sharded {found.way}"
         now, after = self.answer, found.answer
         low, high = after.band
         return Sensitivity(

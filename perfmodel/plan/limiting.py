@@ -32,7 +32,7 @@ _WORDS = {
     "nic_bytes_per_s": ("network", "network"),
     "nvlink_bytes_per_s": ("nvlink", "NVLink"),
     "pcie_bytes_per_s": ("pcie", "PCIe"),
-    "gather_bytes_per_s": ("memory-bandwidth", "memory bandwidth of look-ups"),
+    "gather_bytes_per_s": ("memory-bandwidth", "memory bandwidth that look-ups reach"),
     "l2_bytes_per_s": ("l2", "L2 bandwidth"),
     "bucketize_bytes_per_s": ("sorting", "rate of sorting ids"),
     "local_sum_bytes_per_s": ("sums", "rate of sums"),

@@ -22,7 +22,7 @@ _MACHINES = (
     Column("GPUs/node", lambda machine: str(machine.gpus_per_node), goes=2),
     Column("scale-up domain", lambda machine: _domain(machine, str(machine.nvlink_domain_gpus), "none")),
     Column("HBM", lambda machine: format_bytes(machine.value("hbm_bytes"), binary=False)),
-    Column("HBM rate", lambda machine: str(machine.quantity("hbm_bytes_per_s")), goes=1),
+    Column("HBM rate, datasheet", lambda machine: str(machine.quantity("hbm_bytes_per_s")), goes=1),
     Column("link/GPU", lambda machine: _domain(machine, str(machine.quantity("nvlink_bytes_per_s")), "-")),
     Column("NIC/GPU", lambda machine: str(machine.quantity("nic_bytes_per_s"))),
 )

@@ -36,7 +36,7 @@ def experiment_text(experiment: NextExperiment, machine: str, run: str = "", *, 
         words = ", ".join(_KERNEL_WORDS.get(name, name.replace("_", " ")) for name in names)
         words = f"kernel times ({words})"
         only = ",".join(dict.fromkeys("composed" if name in _KERNEL_WORDS else "kernels" for name in names))
-        text = f"{first}, {words}, run on this machine"
+        text = f"{first}{'' if brief else f', {words}'}, run on this machine"
         return f"{paragraph(text)}\n{command_lines(run or f'perfmodel calibrate --only {only}')}"
     only = ",".join(f"{library}:{operation}" for library, operation in links)
     sent = "" if brief else _messages(experiment)

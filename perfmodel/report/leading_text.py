@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from perfmodel.passes.schemes import ROW_WISE, WAYS
+from perfmodel.passes.schemes import ROW_WISE, WAYS, whose
 from perfmodel.plan.as_projection import Compared
 from perfmodel.plan.leading import MOST_COMPARED, Leading, table_count
 from perfmodel.projections import Projection
@@ -69,7 +69,7 @@ def headline(found: Leading) -> str:
 
 
 def beside_words(found: Leading, row_wise: Hosted | None = None) -> str:
-    """``by row-wise-ub (EMBark's); row-wise (TorchRec's) takes 1.33 ms, 182× the time of one GPU``
+    """``by row-wise-ub (unique rows are sent; as in the paper EMBark); row-wise (TorchRec's) takes 1.33 ms``
 
     row_wise  with the host, where the best was chosen with it: no difference with a host has a band
     Limits: nothing fits -> how many GPUs would do, or what compares so many tables
@@ -79,7 +79,8 @@ def beside_words(found: Leading, row_wise: Hosted | None = None) -> str:
         return f"other shardings of more than {most} tables are compared by --sharding all alone"
     if not found.best:
         return found.enough
-    base, parts = found.base, [f"by {found.way} ({WAYS[found.way].runs}'s)"]
+    base, way = found.base, WAYS[found.way]
+    parts = [f"by {found.way} ({way.summary}; {whose(way.runs)})"]
     close = {each.way: each for each in (found.as_good if row_wise is None else ())}
     near = [f"{way} ({_time(each)})" for way, each in close.items() if way != ROW_WISE]
     near += [f"TorchRec's {ROW_WISE} ({_time(close[ROW_WISE])})"] if ROW_WISE in close else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from perfmodel.passes.schemes import ROW_WISE, WAYS
+from perfmodel.passes.schemes import ROW_WISE, WAYS, whose
 from perfmodel.projections.hosted import EAGER
 from perfmodel.report.host_text import HOST_WORDS
 from perfmodel.report.terminal import paragraph, sides
@@ -59,7 +59,7 @@ def sharding_words(answer: ServiceLoad) -> str:
     if served.gpus == 1 or served.held_in == MEMORY:
         return ""
     name = served.way or served.sharding.partition(",")[0]
-    who = [f"{served.runs}'s"] * bool(served.runs) + ["TorchRec does not run it"] * (served.runs != TORCHREC)
+    who = [whose(served.runs)] * bool(served.runs) + ["TorchRec does not run it"] * (served.runs != TORCHREC)
     if choice is None:
         return f"sharded {name} ({'; '.join(who)})"
     who += ["used here"] * bool(choice.near)
@@ -70,7 +70,7 @@ def sharding_words(answer: ServiceLoad) -> str:
         beside = f"; {ROW_WISE} (TorchRec's): {format_time(choice.row_wise_s)}"
     if not choice.near:
         return f"sharded {first}{beside}"
-    others = [f"{each} ({WAYS[each].runs}'s), {format_time(time)}" for each, time in choice.near]
+    others = [f"{each} ({whose(WAYS[each].runs)}), {format_time(time)}" for each, time in choice.near]
     return f"{CANNOT_TELL.lower()} which sharding is faster: {first}, or {' or '.join(others)}{beside}"
 
 

@@ -109,11 +109,11 @@ def choice_words(answer: ServiceLoad) -> str:
         return "nothing: batch, wait and overlap are as given"
     what = " and ".join([", ".join(free[:-1]), free[-1]] if len(free) > 1 else free)
     if q.qps is None:
-        return f"{what}, by what carries the most within the limit"
+        return f"{what}: those that carry the most load within the limit"
     return (
-        f"{what}, by the fewest GPUs in the longer simulation; of those, by the lowest p99 at this load, "
-        "which the table of batches does not have; of what is within 5 % of that, by the most load, which it "
-        "has"
+        f"{what}: those that need the fewest GPUs; if several do, those with the lowest p99 at this load; if "
+        "others come within 5 % of it, those of them that carry the most load. (The batches below show the "
+        "most load, not the p99.)"
     )
 
 

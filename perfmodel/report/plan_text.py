@@ -359,8 +359,9 @@ def footer(answer: Planned, calibration_file: str | None) -> str:
     parts.append(f"calibration {origin(names, calibration_file)}")
     if answer.given:
         return paragraph(" · ".join(parts))
-    tried = f"{counted(found.tried, 'plan')} packed"
-    return paragraph(f"Bound by relaxation ({RELAXATION}) · {tried}\n{' · '.join(parts)}")
+    tried = f"The search dealt {counted(found.tried, 'plan')} to the GPUs"
+    over = f"the bound, below which no listed plan is, is of a relaxed problem ({RELAXATION})"
+    return paragraph(f"{tried}; {over}.\n{' · '.join(parts)}")
 
 
 def plan_csv(answer: Planned) -> str:

@@ -67,4 +67,4 @@ def _served(base: Projection, plan: Plan, way: str) -> ServedPass:
     served = planned_pass(evaluator, plan, base.gpu_count.usable_bytes, BATCHES)
     name, size = way or PLANNED, counted(int(base.work.batch[0]), "sample")
     who = WAYS[way].runs if way else runs(plan)
-    return replace(served, way=way, runs=who, sharding=f"{name}, chosen for {size} per GPU")
+    return replace(served, way=way, runs=who, sharding=f"{name}, the fastest for a batch of {size} per GPU")

@@ -42,7 +42,7 @@ def test_the_page_says_time_gap_placements_and_limits(model: str) -> None:
             "Memory",
             "big",
         ),
-        *("small", "gather + pool", "Limits", "Bound by relaxation", "--out plan.json"),
+        *("small", "gather + pool", "Limits", "The search dealt", "--out plan.json"),
     ):
         assert words in out, words
 

@@ -70,10 +70,22 @@ def test_the_question_is_said_as_it_was_understood(cli: Any) -> None:
     assert "dim 128, 20 ids per bag, zipf:1.05 ids; by default fp32, 1 024 samples per GPU" in asked
 
 
+def test_the_first_screen_needs_no_glossary(cli: Any) -> None:
+    """ub, EMBark and transferred are names of its own: it says what they mean."""
+    text = cli("project", "--table-size", "10TB").out
+    first = " ".join(text.splitlines()[1].split())
+    assert first.startswith(
+        "by row-wise-ub (unique rows are sent; as in the paper EMBark); row-wise (TorchRec's)"
+    )
+    assert "transferred" not in text and "other machine" in text
+    changed = " ".join(cli("project", "--table-size", "1TB", "--tables", "64").out.split())
+    assert not re.search(r"GPUs \([a-z0-9-]+\) ", changed)
+
+
 def test_what_does_not_fit_is_no_headline(cli: Any) -> None:
     """300 tables row-wise need more than a GPU has; table-wise they fit, and lead."""
     first, second, *_ = cli("project", *MANY).out.splitlines()
-    assert "GPUs: 7." in first and "by table-wise (TorchRec's" in second
+    assert "GPUs: 7." in first and "by table-wise (the whole table on one GPU; TorchRec's)" in second
     assert "row-wise does not fit: it" in second
     named = cli("project", *MANY, "--sharding", ROW_WISE).out
     assert named.startswith("Does not fit 152 GPUs: 89.9 GB of 68 GB per GPU.")
@@ -108,7 +120,7 @@ def test_each_change_is_the_answer_to_its_option(asked: dict[str, Any]) -> None:
         twice = 2 * found.base.setting.machine.value("nic_bytes_per_s")
         anew = leading(project_one(**asked, overrides={"nic_bytes_per_s": twice}))
         assert change.after_s == pytest.approx(anew.answer.time_s)
-        assert (f"({anew.way})" in change.label) == (anew.way != found.way)
+        assert change.label.endswith(f", sharded {anew.way}") == (anew.way != found.way)
     assert nic or found.base.setting.machine.name == "gb200-nvl72" or found.base.gpus < 8
 
 

@@ -174,7 +174,7 @@ def test_the_page_has_the_whole_step(model: str, capsys: pytest.CaptureFixture[s
             patch.setenv("COLUMNS", columns)
             assert run([*words, "--dense", "dlrm-dcnv2"]) == 0
         out = capsys.readouterr().out
-        block = out[out.index("\n\n") : out.index("Bound by")]
+        block = out[out.index("\n\n") : out.index("The search dealt")]
         assert max(len(line) for line in block.splitlines()) <= int(columns)
         plain = " ".join(out.split())
         assert "The band has an error of 12.0 % of it." in " ".join(block.split())
