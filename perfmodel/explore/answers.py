@@ -106,11 +106,16 @@ def shown(asked: Said, beside: Said | None) -> dict[str, Any]:
                 "view": {"heads": [vars(_card(asked, found))]},
                 "blocks": [block_data(BREAKDOWN.draw(answers=[found.shown]))],
                 "against": _against(found, beside),
-                "gpus": found.shown.gpus,
             }
         except PerfmodelError as error:
             document = {"error": str(error)}
     return {**document, "search": asked.search}
+
+
+def gpus(asked: Said) -> int:
+    """Of the answer. Limits: as ``shown``, but the error itself"""
+    with _NOW:
+        return _ANSWERS.of(asked).shown.gpus
 
 
 def _card(asked: Said, found: Answer) -> Card:

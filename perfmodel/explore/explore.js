@@ -6,36 +6,60 @@
   const quiet = 250; // ms without a change, after which the figures of many answers are asked for
   const none = () => window.dash_clientside.no_update;
   const at = (id) => document.getElementById(id);
-  let wanted = null, asked = null, number = 0, timer = 0, pinned = null;
+  const root = document.documentElement;
+  let said = {}, file = null, pinned = null, last = null; // what is said now; the last answer
+  let number = 0, asked = 0, busy = false, timer = 0; // of the newest question, and of the one that is answered
+
+  async function post(kind, question) {
+    const body = JSON.stringify({said, file, visit, pinned: pinned && pinned.search, ...question});
+    const found = await fetch("/own/" + kind, {method: "POST", headers: {"Content-Type": "application/json"}, body});
+    return found.ok ? found.json() : {error: "perfmodel explore did not answer (" + found.status + ")."};
+  }
 
   // One question at a time: while it is answered, only the newest of the others waits.
-  function ask() {
-    if (asked || !wanted) return;
-    asked = wanted;
-    wanted = null;
-    window.dash_clientside.set_props("wanted", {data: asked});
+  async function ask() {
+    if (busy || asked === number) return;
+    busy = true;
+    asked = number;
+    const own = asked;
+    let doc;
+    try {
+      doc = await post("answer");
+    } catch (error) {
+      doc = {error: "perfmodel explore does not run any more: " + error.message};
+    }
+    busy = false;
+    answered(doc, own);
+    ask();
   }
 
-  function address(doc) {
-    history.replaceState(null, "", (doc.search || location.pathname) + (pinned ? "#" + pinned.search.slice(1) : ""));
-  }
-
-  function gather(values, ids) {
-    if (!values.length) return;
-    const said = {};
-    ids.forEach((id, i) => { if (values[i]) said[id.name] = values[i]; });
-    at("question").dataset.set = said.model ? "yes" : "";
-    at("question").dataset.all = said.global_batch ? "yes" : "";
-    wanted = {said, visit, number: ++number};
+  function changed() {
+    number += 1;
     clearTimeout(timer);
     ask();
   }
 
+  function gather(values, given, filled, ids) {
+    const texts = {};
+    ids.forEach((id, i) => { if (values[i]) texts[id.name] = values[i]; });
+    const dropped = given || null, same = dropped === file && JSON.stringify(texts) === JSON.stringify(said);
+    if (!values.length || (same && number)) return;
+    said = texts;
+    file = dropped;
+    at("question").dataset.set = said.model ? "yes" : "";
+    at("question").dataset.all = said.global_batch ? "yes" : "";
+    changed();
+  }
+
   function step(slider, text, stops) {
-    const moved = window.dash_clientside.callback_context.triggered_id.type === "slider";
-    if (moved) return stops[slider] === (text || "") ? [none(), none()] : [stops[slider], none()];
-    const place = stops.indexOf(text || "");
-    return [none(), place < 0 || place === slider ? none() : place];
+    const id = window.dash_clientside.callback_context.triggered_id, before = text || "";
+    const place = stops.indexOf(before);
+    if (id.type !== "slider") return [none(), place < 0 || place === slider ? none() : place];
+    return stops[slider] === before ? [none(), none()] : [stops[slider], none()];
+  }
+
+  function address(search) {
+    history.replaceState(null, "", (search || location.pathname) + (pinned ? "#" + pinned.search.slice(1) : ""));
   }
 
   // Sliders and lists come after the rest of the page; each is named by its label.
@@ -46,81 +70,65 @@
     for (const each of document.querySelectorAll(".field :is(input, button, [role=slider]):not([aria-label])")) {
       each.setAttribute("aria-label", each.closest(".field").firstChild.textContent);
     }
-    document.documentElement.dataset.ready = "yes";
+    root.dataset.ready = "yes";
   }
 
-  function answered(doc) {
-    const last = asked;
-    asked = null;
-    if (!at("theme").dataset.on) { at("theme").dataset.on = "yes"; theme(); }
+  function answered(doc, own) {
     at("refused").textContent = doc.error || "";
     at("refused").className = doc.error ? "alert" : "";
     at("cards").classList.toggle("old", Boolean(doc.error));
-    if (!doc.error) {
-      card(doc.view);
-      at("short").textContent = doc.view.heads[0].sentence;
-      requestAnimationFrame(() => setTimeout(() => { // the card is painted first
-        if (doc.number === number) for (const block of doc.blocks) show(at("views"), block, plot);
-      }));
-      at("against").textContent = doc.against;
-      at("command").textContent = doc.command;
-      address(doc);
+    root.dataset.number = own;
+    if (!root.dataset.ready) { theme(); named(); }
+    if (doc.error) return;
+    last = doc;
+    card(doc.view);
+    at("short").textContent = doc.view.heads[0].sentence;
+    at("against").textContent = doc.against;
+    at("command").textContent = doc.command;
+    requestAnimationFrame(() => setTimeout(() => { // the card is painted first
+      if (own !== number) return;
+      address(doc.search);
+      for (const block of doc.blocks) show(at("views"), block, plot);
+    }));
+    if (own !== number) return;
+    root.dataset.later = "waiting";
+    timer = setTimeout(() => later(doc.later, own), quiet);
+  }
+
+  // One after the other; the rest is left out when something else is asked.
+  async function later(names, own) {
+    for (const name of names) {
+      const block = await post("figure", {name});
+      if (own !== number) return;
+      if (!block.error) await show(at("views"), block, plot);
     }
-    const root = document.documentElement;
-    root.dataset.number = doc.number;
-    named();
-    if (wanted) return ask();
-    if (last && !doc.error) {
-      root.dataset.later = "waiting";
-      waiting.clear();
-      timer = setTimeout(() => window.dash_clientside.set_props("settled", {data: last}), quiet);
-    }
+    root.dataset.later = "yes";
   }
 
-  const waiting = new Set();
-  function drawn(block) {
-    if (!block) return;
-    show(at("views"), block, plot).then(() => {
-      waiting.add(block.name);
-      document.documentElement.dataset.later = [...waiting].sort().join(" ");
-    });
-  }
-
-  function pin(clicks, doc, old) {
-    return old ? null : doc && !doc.error ? doc : none();
-  }
-
-  function pinnedNow(doc) {
+  function keep(doc) {
     pinned = doc || null;
-    const home = at("pinned-card");
-    if (pinned && pinned.view) card(pinned.view, home); else home.replaceChildren();
+    if (pinned) card(pinned.view, at("pinned-card")); else at("pinned-card").replaceChildren();
     at("pin").textContent = pinned ? "Unpin" : "Pin";
-    at("against").textContent = "";
-    if (document.documentElement.dataset.ready) {
-      address({search: location.search});
-      if (asked || number) { wanted = wanted || lastAsked; ask(); }
-    }
+    if (number) changed();
   }
+
+  const pressed = {
+    "pin": () => keep(pinned ? null : last),
+    "copy-link": (button) => copy(location.href, button),
+    "copy-command": (button) => copy(at("command").textContent, button),
+  };
+  document.addEventListener("click", (event) => pressed[event.target.id]?.(event.target));
 
   // A file that Python would refuse for its size is not sent.
   function tooLarge(event) {
-    const file = (event.dataTransfer || event.target).files?.[0], home = event.target.closest?.("#upload");
-    if (!home || !file || file.size <= Number(at("question").dataset.mostBytes)) return;
+    const dropped = (event.dataTransfer || event.target).files?.[0], most = at("question")?.dataset.mostBytes;
+    if (!dropped || !event.target.closest?.("#upload") || dropped.size <= Number(most)) return;
     event.stopPropagation();
     event.preventDefault();
-    const words = file.name + " is too large: at most " + at("question").dataset.mostBytes + " bytes can be dropped.";
+    const words = dropped.name + " is too large: at most " + most + " bytes can be dropped.";
     window.dash_clientside.set_props("file-words", {children: words});
   }
   for (const kind of ["change", "drop"]) document.addEventListener(kind, tooLarge, true);
 
-  let lastAsked = null;
-  function copied() {
-    const id = window.dash_clientside.callback_context.triggered_id;
-    copy(id === "copy-link" ? location.href : at("command").textContent, at(id));
-  }
-
-  window.dash_clientside = Object.assign({}, window.dash_clientside, {explore: {
-    gather: (values, file, filled, ids) => { gather(values, ids); lastAsked = wanted || asked || lastAsked; },
-    step, answered, drawn, pin, pinned: pinnedNow, copied,
-  }});
+  window.dash_clientside = Object.assign({}, window.dash_clientside, {explore: {gather, step, keep}});
 })();

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
 from dash import ALL, MATCH, ClientsideFunction, Dash, Input, Output, State, ctx, dcc, html, no_update
+from flask import request
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.explore import answers, commands
@@ -17,6 +18,7 @@ from perfmodel.question.groups import DEFAULT_MACHINE
 
 _FIRST = {"table_size": "10TB"}
 _POLL_MS = 500
+_VISITS = 256  # whose newest question is known
 _LONG = 8  # words of a list in which one may search
 _INDEX = """<!DOCTYPE html>
 <html lang="en">
@@ -86,11 +88,7 @@ def _in_browser(app: Any, name: str, *ends: Any, at_first: bool = False) -> None
 
 
 def _layout() -> Any:
-    stores = [
-        dcc.Store(id=name)
-        for name in ("filled", "wanted", "answer", "settled", "pinned", "file", "plan-name")
-    ]
-    later = [dcc.Store(id={"type": "later", "name": figure.name}) for figure in answers.LATER]
+    stores = [dcc.Store(id=name) for name in ("filled", "pinned", "file", "plan-name")]
     take = [
         html.Button(words, id=name, type="button", title=title)
         for name, words, title in (
@@ -120,7 +118,7 @@ def _layout() -> Any:
     return html.Div(
         [
             dcc.Location(id="place", refresh=False),
-            *stores, *later,
+            *stores,
             dcc.Download(id="saved"),
             html.Header([html.Strong("perfmodel explore"), html.Span(id="short"), dark]),
             html.Div(
@@ -155,7 +153,8 @@ def _said(name: Any, *, slider: Any) -> dict[str, Any]:
     return {"type": "said", "name": name, "slider": slider}
 
 
-_MODEL = _said("model", slider=False)
+_MODEL, _ALL = _said("model", slider=False), _said(ALL, slider=ALL)
+_EVERY = State(_ALL, "value"), State(_ALL, "id")
 
 
 def _field(each: Control, text: str) -> Any:
@@ -241,47 +240,51 @@ def _fill(app: Dash, known: Mapping[str, Control], first: Mapping[str, str]) -> 
         words = f"{len(found.tables)} tables of {name}. They stay in this page: a link does not hold them."
         return {"name": name, "contents": contents}, [*own, {"label": name, "value": value}], value, words
 
-    every = _said(ALL, slider=ALL)
-    given = Input(every, "value"), Input("file", "data"), Input("filled", "data"), State(every, "id")
+    given = Input(_ALL, "value"), Input("file", "data"), Input("filled", "data"), State(_ALL, "id")
     _in_browser(app, "gather", *given, at_first=True)
+    _in_browser(app, "keep", Input("pinned", "data"))
 
 
 def _answer(app: Dash, known: Mapping[str, Control]) -> None:
+    """What the script of the page asks for by itself, past Dash: an answer, and then its slow figures."""
     newest: dict[str, str] = {}
 
-    @app.callback(
-        Output("answer", "data"), Input("wanted", "data"), State("pinned", "data"), State("file", "data"),
-        prevent_initial_call=True,
-    )  # fmt: skip
-    def answer(wanted: dict[str, Any], pinned: dict[str, Any] | None, file: dict[str, str] | None) -> Any:
+    def answer() -> Any:
+        asked = request.get_json()
         try:
-            asked = Said.of(wanted["said"], known, Dropped.of(file))
-            beside = Said.of(texts_of(pinned["search"]), known, Dropped.of(file)) if pinned else None
-            found = answers.shown(asked, beside)
+            question = _asked(asked["said"], known, asked["file"])
+            beside = _asked(texts_of(asked["pinned"]), known, asked["file"]) if asked["pinned"] else None
         except PerfmodelError as error:
-            return {"error": str(error), "search": "", "command": "", "number": wanted["number"]}
-        if len(newest) > 256:
+            return {"error": str(error)}
+        if len(newest) > _VISITS:
             newest.clear()
-        newest[str(wanted["visit"])] = asked.search
-        return found | {"command": shlex.join(commands.line(asked)), "number": wanted["number"]}
+        newest[str(asked["visit"])] = question.search
+        found = answers.shown(question, beside)
+        later = [figure.name for figure in answers.LATER]
+        return found | {"command": shlex.join(commands.line(question)), "later": later}
 
-    @app.callback(
-        Output({"type": "later", "name": MATCH}, "data"), Input("settled", "data"), State("file", "data"),
-        State({"type": "later", "name": MATCH}, "id"), prevent_initial_call=True,
-    )  # fmt: skip
-    def later(settled: dict[str, Any], file: dict[str, str] | None, own: dict[str, str]) -> Any:
-        asked = Said.of(settled["said"], known, Dropped.of(file))
-        return (
-            answers.drawn(own["name"], asked, lambda: newest.get(str(settled["visit"])) == asked.search)
-            or no_update
+    def figure() -> Any:
+        asked = request.get_json()
+        try:
+            question = _asked(asked["said"], known, asked["file"])
+        except PerfmodelError as error:
+            return {"error": str(error)}
+        found = answers.drawn(
+            asked["name"], question, lambda: newest.get(str(asked["visit"])) == question.search
         )
+        return found or {"error": "something else is asked now"}
 
-    _in_browser(app, "answered", Input("answer", "data"))
-    _in_browser(app, "drawn", Input({"type": "later", "name": MATCH}, "data"))
-    kept = Output("pinned", "data", allow_duplicate=True), Input("pin", "n_clicks")
-    _in_browser(app, "pin", *kept, State("answer", "data"), State("pinned", "data"))
-    _in_browser(app, "pinned", Input("pinned", "data"), at_first=True)
-    _in_browser(app, "copied", Input("copy-link", "n_clicks"), Input("copy-command", "n_clicks"))
+    server: Any = app.server
+    for view in (answer, figure):
+        server.add_url_rule(f"/own/{view.__name__}", view_func=view, methods=["POST"])
+
+
+def _asked(said: Mapping[str, Any], known: Mapping[str, Control], file: Mapping[str, str] | None) -> Said:
+    return Said.of(said, known, Dropped.of(file))
+
+
+def _texts(values: Sequence[Any], ids: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    return {each["name"]: value for each, value in zip(ids, values, strict=True)}
 
 
 def _take(app: Dash, known: Mapping[str, Control]) -> None:
@@ -289,14 +292,14 @@ def _take(app: Dash, known: Mapping[str, Control]) -> None:
 
     @app.callback(
         Output("saved", "data"), Output("said", "children"), *[Input(name, "n_clicks") for name in buttons],
-        State("wanted", "data"), State("file", "data"), prevent_initial_call=True,
+        *_EVERY, State("file", "data"), prevent_initial_call=True,
         running=[(Output(name, "disabled"), True, False) for name in buttons],
     )  # fmt: skip
     def save(*given: Any) -> Any:
-        wanted, file = given[-2:]
+        values, ids, file = given[-3:]
         kind = str(ctx.triggered_id).removeprefix("save-")
         try:
-            asked = Said.of(wanted["said"], known, Dropped.of(file))
+            asked = _asked(_texts(values, ids), known, file)
         except PerfmodelError as error:
             return no_update, str(error)
         machine = dict(asked.said).get("machine", DEFAULT_MACHINE)
@@ -311,19 +314,20 @@ def _plan(app: Dash, known: Mapping[str, Control], plans: commands.Backgrounds) 
         Output("plan-name", "data"), Output("plan-words", "children"), Output("plan-text", "children"),
         Output("plan-poll", "disabled"), Output("plan-start", "disabled"), Output("plan-stop", "disabled"),
         Input("plan-start", "n_clicks"), Input("plan-stop", "n_clicks"), Input("plan-poll", "n_intervals"),
-        State("plan-name", "data"), State("wanted", "data"), State("answer", "data"), State("file", "data"),
+        State("plan-name", "data"), *_EVERY, State("file", "data"),
         prevent_initial_call=True,
     )  # fmt: skip
-    def plan(_: Any, __: Any, ___: Any, name: Any, wanted: Any, answer: Any, file: Any) -> Any:
+    def plan(_: Any, __: Any, ___: Any, name: Any, values: Any, ids: Any, file: Any) -> Any:
         if ctx.triggered_id == "plan-start":
             try:
-                asked = Said.of(wanted["said"], known, Dropped.of(file))
+                asked = _asked(_texts(values, ids), known, file)
+                gpus = answers.gpus(asked)
             except PerfmodelError as error:
                 return name, str(error), "", True, False, True
             if "model" not in dict(asked.said):
                 words = "Equal tables have one best sharding: the answer above. Choose a set, or drop a file."
                 return name, words, "", True, False, True
-            name = plans.start(asked, int((answer or {}).get("gpus", 1)))
+            name = plans.start(asked, gpus)
             if name is None:
                 return name, "Too many searches run here: wait until one of them ends.", "", True, False, True
         found = plans.get(name)
