@@ -45,6 +45,7 @@ new Promise((done) => {
 def times(browser: Chromium, name: str) -> list[float]:
     """Of each value that the mouse drags the slider to, the time until its answer is painted [ms]."""
     slider = f"document.querySelector('#field-{name} [role=slider]')"
+    browser.run(f"{slider}.scrollIntoView({{block: 'center'}})")
     box = browser.run(f"{slider}.closest('.dash-slider-root').getBoundingClientRect().toJSON()")
     last, at = (int(browser.run(f"{slider}.ariaValue{word}")) for word in ("Max", "Now"))
     y = box["y"] + box["height"] / 2
