@@ -385,6 +385,7 @@ def _of_logs() -> list[Reader]:
         Reader("log, nccl-tests", ".log", (nccl_log(),), lambda p: import_logs([p])),
         Reader("log, nccl-tests, options", ".log", (nccl_log(),), asked),
         Reader("log, nccl-tests JSON", ".json", (_nccl_json(),), lambda p: import_logs([p])),
+        Reader("log, rccl-tests JSON", ".json", (_RCCL_JSON,), lambda p: import_logs([p], gpus_per_node=8)),
         Reader("log, NVSHMEM", ".log", (_NVSHMEM, _NVSHMEM_OLD), lambda p: import_logs([p])),
         Reader("log, CSV", ".csv", ("\n".join([head, *rows]).encode(),), lambda p: import_logs([p])),
     ]
@@ -513,6 +514,13 @@ def run_lines(points: int = 3, visits: int = 3) -> bytes:
         ]
         lines.append(Finish(key=key, status=Status.OK, median_s=1.1e-5, visits=visits, calls=3 * visits))
     return b"".join(line.model_dump_json(exclude_none=True).encode() + b"\n" for line in lines)
+
+
+_RCCL_JSON = b"\n".join(
+    b'{"name":"AllReduce","nodes":1,"ranks":8,"ranksPerNode":8,"gpusPerRank":1,"size":%d,"type":"float",'
+    b'"redop":"sum","inPlace":0,"time":61.3,"algBw":17.1,"busBw":29.9,"wrong":"0"}' % 2**k
+    for k in (20, 21)
+)
 
 
 def nccl_log() -> bytes:

@@ -16,7 +16,8 @@ from perfmodel.model import collectives as parts
 from perfmodel.model import fabric as above
 from perfmodel.model.collectives import PROTOCOLS
 from perfmodel.model.curves import join_power
-from perfmodel.model.recording import Number, ceil_ratio, larger, named, smaller
+from perfmodel.model.link_rates import protocol_part, rate_above, ring_rate, switch_time, tree_rate_above
+from perfmodel.model.recording import Number, larger, named
 from perfmodel.model.unknowns import PAIRWISE, RING_TREE, Group, StepConstants, Unknown, Unknowns
 
 Floats = npt.NDArray[np.float64]
@@ -110,18 +111,18 @@ def ring(
         proxies = u[f"{key}_overhead_ratio"] * nccl.network_overhead_s[protocol]
         inside = join_power(inside, proxies, nccl.choice_sharpness)
     m = named("m", inside_steps, "steps inside domains")
-    rate = _ring_rate(u, nccl, group)
+    rate = ring_rate(u, nccl, group)
     hops = m * named("inside_k", inside, "a step inside a domain")
     if group.domains > 1:
         constant = nccl.ring_network_s if group.domain_gpus > 1 else nccl.tree_network_s
         crossing = named("network_k", u[f"{key}_network_ratio"] * constant[protocol], "a step across")
         hops = hops + named("n", network_steps, "steps across domains") * crossing
-    hops = hops + _switches(nccl, group, lambda pods: parts.ring_steps(collective, group.gpus, pods)[1])
+    hops = hops + switch_time(nccl, group, lambda pods: parts.ring_steps(collective, group.gpus, pods)[1])
     return Candidate(
         f"ring {protocol}",
         named("base_k", u[f"{key}_base_ratio"] * nccl.ring_base_s[protocol], "launch and first step"),
         named("hops_k", hops, "dependent steps of one chunk together"),
-        named("bandwidth_k", rate * _part(u, nccl, group, protocol, rate), "bus bandwidth of k"),
+        named("bandwidth_k", rate * protocol_part(u, nccl, group, protocol, rate), "bus bandwidth of k"),
         nccl.ring_sharpness[protocol],
         u[f"{key}_choice_ratio"] if protocol != "LL" else 1.0,
         ring,
@@ -150,11 +151,11 @@ def tree(
         across = u[f"{key}_network_ratio"] * nccl.tree_network_s[protocol]
         depth = named("depth", parts.tree_depth(group.domains), "levels of the tree between domains")
         hops = hops + depth * named("network_k", across, "a step across")
-        hops = hops + _switches(nccl, group, parts.tree_depth)
+        hops = hops + switch_time(nccl, group, parts.tree_depth)
     shape = (group.gpus, group.smallest_domain_gpus, group.domains, nccl.rate_sharpness)
     rate = parts.tree_bus_bandwidth(u["link_bytes_per_s"], u["nic_bytes_per_s"], *shape)
     rate = named("B_tree", rate, "rate of the trees' links") * u["tree_fraction"]
-    rate = _tree_rate_above(rate, u, nccl, group)
+    rate = tree_rate_above(rate, u, nccl, group)
     choice = u["tree_choice_ratio"]
     return Candidate(
         f"tree {protocol}",
@@ -162,7 +163,7 @@ def tree(
         named("hops_k", 2 * hops, "dependent steps of one chunk together"),
         named(
             "bandwidth_k",
-            rate * _part(u, nccl, group, protocol, _ring_rate(u, nccl, group)),
+            rate * protocol_part(u, nccl, group, protocol, ring_rate(u, nccl, group)),
             "bus bandwidth of k",
         ),
         nccl.tree_sharpness[protocol],
@@ -205,14 +206,14 @@ def nvls(u: Unknowns, nccl: StepConstants, collective: str, group: Group, protoc
         )
     depth = named("depth", parts.tree_depth(group.domains), "levels of the tree between domains")
     crossing = named("network_k", u["nvls_tree_ratio"] * nccl.nvls_tree_step_s, "a step across")
-    hops = 2 * depth * crossing + 2 * _switches(nccl, group, parts.tree_depth)
+    hops = 2 * depth * crossing + 2 * switch_time(nccl, group, parts.tree_depth)
     of_chunk = nccl.nvls_channel_bytes / nccl.nvls_tree_chunk_bytes
     rate = named("B_switch", rate / (1 + of_chunk), "bus bandwidth inside one domain, in the tree's chunks")
     shape = (group.gpus, group.smallest_domain_gpus, group.domains, sharp)
     rate = parts.tree_bus_bandwidth(rate, u["nic_bytes_per_s"], *shape)
     if group.domains > 2:
         rate = rate * u["nvls_tree_fraction"]
-    rate = _tree_rate_above(rate, u, nccl, group)
+    rate = tree_rate_above(rate, u, nccl, group)
     return Candidate(
         "NVLS",
         base,
@@ -234,10 +235,10 @@ def pat(u: Unknowns, nccl: StepConstants, collective: str, group: Group, protoco
     """
     step, ratio = nccl.ring_network_s["Simple"], u["simple_network_ratio"]
     hops = parts.pat_hops(group.domains, step, nccl.pat_overlap, nccl.pat_rank_s) * ratio
-    hops = hops + _switches(nccl, group, parts.tree_depth)
-    rate = _ring_rate(u, nccl, group) * nccl.pat_fraction
+    hops = hops + switch_time(nccl, group, parts.tree_depth)
+    rate = ring_rate(u, nccl, group) * nccl.pat_fraction
     wire = parts.bus_factor(collective, group.gpus)
-    rate = _rate_above(rate, u, nccl, group, lambda pod: above.pat_crossings(group.domains, pod) / wire)
+    rate = rate_above(rate, u, nccl, group, lambda pod: above.pat_crossings(group.domains, pod) / wire)
     return Candidate(
         "PAT",
         named("base_k", u["simple_base_ratio"] * nccl.pat_base_s, "launch and first step"),
@@ -246,71 +247,6 @@ def pat(u: Unknowns, nccl: StepConstants, collective: str, group: Group, protoco
         1.0,
         u["simple_choice_ratio"],
         pat,
-    )
-
-
-def _ring_rate(u: Unknowns, nccl: StepConstants, group: Group) -> Number:
-    """``collectives.ring_bus_bandwidth`` with the cards of the domain filled last: it has the fewest."""
-    shape = (group.smallest_domain_gpus, group.domains, nccl.rate_sharpness)
-    rate = parts.ring_bus_bandwidth(u["link_bytes_per_s"], u["nic_bytes_per_s"], *shape)
-    return named("B_ring", _rate_above(rate, u, nccl, group), "rate of the ring's links")
-
-
-def _rate_above(
-    rate: Number,
-    u: Unknowns,
-    nccl: StepConstants,
-    group: Group,
-    copies: Callable[[Number], Number] | None = None,
-) -> Number:
-    """A bus bandwidth, or what the links above the pods leave of it (``fabric.uplink_rate``).
-
-    copies  bytes that a pod sends up over those of a ring's edge, by its domains;  None: those of a ring
-    Limits: one pod, or no ratio above 1 -> the rate
-    """
-    for level in nccl.fabric.crossed(group.domains):
-        if level.ratio > 1:
-            up = above.uplink_rate(u["nic_bytes_per_s"], group.domain_gpus, level.domains, level.ratio)
-            up = named(f"B_{level.name}", up, f"rate of the links above a {level.name}")
-            rate = smaller(rate, up if copies is None else up / copies(level.domains))
-    return rate
-
-
-def _tree_rate_above(rate: Number, u: Unknowns, nccl: StepConstants, group: Group) -> Number:
-    """``_rate_above`` of trees: a pod sends ``fabric.tree_crossings`` copies of S."""
-    wire = parts.bus_factor("all_reduce", group.gpus)
-    return _rate_above(rate, u, nccl, group, lambda pod: above.tree_crossings(group.domains, pod) / wire)
-
-
-def _switches(nccl: StepConstants, group: Group, crossings: Callable[[Number], Number]) -> Number:
-    """What the switches above the pods add to dependent steps: two more for each crossing of a level.
-
-    crossings  steps that cross, by the number of pods
-    Limits: one pod, or no time for a switch -> 0
-    """
-    added: Number = 0.0
-    for level in nccl.fabric.crossed(group.domains) if nccl.fabric.hop_s > 0 else ():
-        pods = named(f"N_{level.name}", ceil_ratio(group.domains, level.domains), f"{level.name}s")
-        added = 2 * nccl.fabric.hop_s * crossings(pods) + added
-    return added
-
-
-def _part(u: Unknowns, nccl: StepConstants, group: Group, protocol: str, ring_rate: Number) -> Number:
-    """Fraction of the link rate that a protocol reaches: LL and LL128 send flags, Simple does not.
-
-    Across domains LL has its own rate, for any cards: it waits for each line of 8 bytes.
-    Source: NVIDIA/nccl src/graph/tuning.cc (busBw per protocol)
-    Limits: Simple -> 1;  LL, one domain -> ``ll_fraction``
-    """
-    if protocol == "Simple":
-        return 1.0
-    if protocol == "LL128":
-        return u["ll128_fraction"]
-    if group.domains == 1:
-        return u["ll_fraction"]
-    alone = u["ll_network_bytes_per_s"] / ring_rate
-    return named(
-        "part_k", parts.join_rates(u["ll_fraction"], alone, nccl.rate_sharpness), "part of that rate"
     )
 
 

@@ -19,13 +19,8 @@ from perfmodel.projections import inputs
 from perfmodel.projections.costs import REDUCTIONS, Forward
 from perfmodel.projections.fitting import sized
 from perfmodel.projections.grid import Grid, costed, project_grid
-from perfmodel.projections.inputs import DEFAULT_RESERVE, Configs
-from perfmodel.projections.projection import (
-    GpuCount,
-    Projection,
-    local_memory_work,
-    projections,
-)
+from perfmodel.projections.inputs import DEFAULT_RESERVE, Configs, local_memory_work
+from perfmodel.projections.projection import GpuCount, Projection, projections
 from perfmodel.projections.tier_room import check_tier, has_room, placed, without_hbm
 from perfmodel.projections.understood import Understood, understood
 from perfmodel.question.groups import DEFAULT_MACHINE, OBJECTIVES, default_optimizer, trains

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model import capacity, sharding
+from perfmodel.passes.basis import LocalMemory
 from perfmodel.question.groups import RANGES
 from perfmodel.schema.distributions import Distribution
 from perfmodel.schema.machine import Machine
@@ -327,3 +328,13 @@ def _check_rows(rows: Array, gpus: Array, row_bytes: Array) -> None:
             f"cannot be cut into {gpus.flat[at]:.0f} row shards.",
             "use fewer GPUs or tables, a larger --table-size, or shorter rows.",
         )
+
+
+def local_memory_work(work: Configs, memory: LocalMemory) -> Configs:
+    """The same tables in one memory, beside one GPU."""
+    largest = float(work.table_bytes.max())
+    if largest > memory.capacity_bytes:
+        sizes = [format_bytes(x, binary=False) for x in (largest, memory.capacity_bytes)]
+        raise BadInputError(f"tables of {sizes[0]} do not fit a memory of {sizes[1]}.", "give a larger one.")
+    one = np.ones_like(work.gpus)
+    return Configs(work.table_bytes, one, one, work.batch, work.id_bytes, work.groups, False)

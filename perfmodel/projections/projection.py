@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.collectives.library import Crossover, Faster, crossover
-from perfmodel.errors import BadInputError
 from perfmodel.model import capacity, sharding
-from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.schemes import BY_DOMAIN
 from perfmodel.passes.settings import Setting, clock_of
 from perfmodel.passes.steps import StepRow, Times, evidence_shares, step_label
@@ -397,13 +395,3 @@ def _crossovers(
             found = crossover(links, collective, ranks, node, sizes.tolist(), group)
             if found is not None:
                 yield found
-
-
-def local_memory_work(work: Configs, memory: LocalMemory) -> Configs:
-    """The same tables in one memory, beside one GPU."""
-    largest = float(work.table_bytes.max())
-    if largest > memory.capacity_bytes:
-        sizes = [format_bytes(x, binary=False) for x in (largest, memory.capacity_bytes)]
-        raise BadInputError(f"tables of {sizes[0]} do not fit a memory of {sizes[1]}.", "give a larger one.")
-    one = np.ones_like(work.gpus)
-    return Configs(work.table_bytes, one, one, work.batch, work.id_bytes, work.groups, False)

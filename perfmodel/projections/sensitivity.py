@@ -14,8 +14,8 @@ from perfmodel.passes.settings import BEST, load_setting
 from perfmodel.passes.steps import STEPS, StepRow
 from perfmodel.projections.costs import SPARSE, TWO_LEVEL, Forward
 from perfmodel.projections.grid import project_grid
-from perfmodel.projections.inputs import Configs
-from perfmodel.projections.projection import Projection, local_memory_work
+from perfmodel.projections.inputs import Configs, local_memory_work
+from perfmodel.projections.projection import Projection
 from perfmodel.projections.understood import exact_text, memory_text
 from perfmodel.question.groups import LARGEST
 from perfmodel.schema.evidence import Evidence

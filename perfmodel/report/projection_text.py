@@ -205,7 +205,7 @@ def step_columns(answer: Projection, *, brief: bool = False) -> tuple[Column, ..
         Column("share", lambda step: format_fraction(step.share)),
         Column("95 % band", lambda step: band(step.low_s, step.high_s), goes=3),
         *([Column("clock", lambda step: str(step.clock), left=True)] if several else []),
-        Column("evidence", lambda step: step.evidence.plain, left=True),
+        Column("evidence", lambda step: str(step.evidence), left=True),
         *([] if brief else [Column("", _limit, left=True, goes=1)]),
     )
 

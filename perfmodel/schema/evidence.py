@@ -24,11 +24,6 @@ class Evidence(StrEnum):
         """0 for the strongest evidence, 5 for the weakest."""
         return _RANKS[self]
 
-    @property
-    def plain(self) -> str:
-        """As a table of steps says it to somebody who has not read what the word means."""
-        return "other machine" if self is Evidence.TRANSFERRED else str(self)
-
     @staticmethod
     def from_rank(rank: int) -> Evidence:
         """Inverse of ``rank``; raises IndexError outside 0..5."""

@@ -19,6 +19,7 @@ from perfmodel.schema.files import invalid_fields, looks_like_path, unknown_name
 from perfmodel.schema.gate import read_toml
 from perfmodel.schema.limits import limits_of
 from perfmodel.schema.machine_keys import ALL_KEYS, FABRIC_KEYS, KEYS
+from perfmodel.schema.machine_shape import check_domain, check_fabric
 from perfmodel.schema.memory_rates import MEMORY_RATE, above_memory, copied, scaled
 from perfmodel.schema.not_modelled import refuse_other_shapes
 
@@ -102,8 +103,9 @@ class Machine(BaseModel):
             _check_quantity(key, quantity)
         if unknown := [key for key in self.accepted if key not in ALL_KEYS]:
             raise ValueError(f"accepted: {', '.join(unknown)}: not a machine value")
-        _check_domain(self)
-        _check_fabric(self)
+        values = {key: quantity.value for key, quantity in self.values.items()}
+        check_domain(values, self.links.scale_up)
+        check_fabric(values)
         return self
 
     def doubts(self) -> dict[str, str]:
@@ -248,37 +250,6 @@ def _check_quantity(key: str, quantity: Quantity) -> None:
     outside = limits_of("machine")[key].refusal(quantity.value) if quantity.value else ""
     if outside:
         raise ValueError(f"values.{key}.value: {outside}")
-
-
-def _check_domain(machine: Machine) -> None:
-    domain, node, link = machine.nvlink_domain_gpus, machine.gpus_per_node, machine.links.scale_up
-    if domain > 1 and machine.value("nvlink_bytes_per_s") == 0:
-        raise ValueError(f"an {link} domain of {domain} GPUs needs nvlink_bytes_per_s above 0")
-    if 1 < domain < node:
-        raise ValueError(
-            f"an {link} domain of {domain} GPUs inside nodes of {node} is not modelled: give gpus_per_node "
-            f"{domain} as well, or nvlink_domain_gpus 1 for no {link}"
-        )
-    if domain % node and node % domain:
-        raise ValueError(f"nvlink_domain_gpus {domain} does not fit nodes of {node} GPUs")
-
-
-def _check_fabric(machine: Machine) -> None:
-    given = [key for key in FABRIC_KEYS if key in machine.values and key != "background"]
-    if given and "pod_nodes" not in given:
-        raise ValueError(f"{given[0]} needs pod_nodes: {FABRIC_KEYS['pod_nodes'].meaning}")
-    if "spine_oversubscription" in given and "spine_nodes" not in given:
-        raise ValueError(f"spine_oversubscription needs spine_nodes: {FABRIC_KEYS['spine_nodes'].meaning}")
-    if "spine_nodes" in given and machine.count("spine_nodes") % machine.count("pod_nodes"):
-        raise ValueError(
-            f"spine_nodes {machine.count('spine_nodes')} is no multiple of pod_nodes "
-            f"{machine.count('pod_nodes')}: a spine joins whole pods"
-        )
-    if "rails" in given and machine.gpus_per_node % machine.count("rails"):
-        raise ValueError(
-            f"rails {machine.count('rails')} does not divide the {machine.gpus_per_node} GPUs of a node: "
-            "a rail has as many cards of each node as the others"
-        )
 
 
 def doubted_values(where: str, doubted: Mapping[str, str], how: str) -> BadInputError:

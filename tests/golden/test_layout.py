@@ -36,7 +36,7 @@ SCREENS = {
     "error_ambiguous": ["project", "--table-size", "10Tb"],
     "error_no_tables": ["project"],
 }
-_EVIDENCE = re.compile(rf"\b({'|'.join([*Evidence, *(each.plain for each in Evidence)])})\b.*")
+_EVIDENCE = re.compile(rf"\b({'|'.join(Evidence)})\b.*")
 _NUMBER = re.compile(r"(?<![A-Za-z_0-9])[<>]?\d(?:[\d .]*\d)?|∞")
 _EXPERIMENT = re.compile(
     r"^(?:\S+ % of the time rests on|\d+ numbers? not measured) .*?(?=^$)", re.DOTALL | re.MULTILINE

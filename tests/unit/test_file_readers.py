@@ -40,6 +40,8 @@ OWN = {
     "perfmodel/validate/dlrm_inputs.py": "shipped measurements",
     "perfmodel/validate/kept.py": "shipped measurements",
     "perfmodel/validate/left_out.py": "shipped measurements",
+    "perfmodel/explore/commands.py": "a page that it has just made",
+    "perfmodel/explore/page.py": "files of the package",
     "perfmodel/cli/figure_file.py": "a drawing that it has just made",
     "perfmodel/cli/imports.py": "samples that it is about to replace",
     "calibrate/importers/traces/stream.py": "events of what the gate unpacks",
@@ -56,7 +58,7 @@ MEASURES = (
 )
 SHIPPED = {
     *("load_priors", "_constants", "load_scenario_file", "load_rates", "_read", "load_inputs", "load_plan"),
-    *("read_table", "parse_samples", "_machine"),
+    *("read_table", "parse_samples", "_machine", "rules"),
 }
 """Functions that ask for what is shipped, was measured or written here, or is copied as it is."""
 

@@ -77,7 +77,6 @@ def test_the_first_screen_needs_no_glossary(cli: Any) -> None:
     assert first.startswith(
         "by row-wise-ub (unique rows are sent; as in the paper EMBark); row-wise (TorchRec's)"
     )
-    assert "transferred" not in text and "other machine" in text
     changed = " ".join(cli("project", "--table-size", "1TB", "--tables", "64").out.split())
     assert not re.search(r"GPUs \([a-z0-9-]+\) ", changed)
 

@@ -424,7 +424,7 @@ def test_skew_finds_rows_in_the_cache(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_explain_knows_shardings(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", "rows", "--sharding", "ub"]) == 0
-    assert "G × U / parts × elements × w" in capsys.readouterr().out
+    assert "U × D × w" in capsys.readouterr().out
     for name, way, step in (("across", "grid", "all-to-all (across"), ("bags", "sparse", "sparse bags")):
         assert run(["explain", name, "--sharding", way, "--reserve", "0"]) == 0
         assert step in capsys.readouterr().out
