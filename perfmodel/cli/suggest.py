@@ -78,12 +78,16 @@ def within_measured(question: Question, check: Callable[[Projection], object] = 
     return None
 
 
+_BUFFERS = 0.005
+"""Share of the memory that exchange buffers get: tables that fill all of it do not fit."""
+
+
 def _fitted(question: Question, gpus: int) -> Question:
     """On some GPUs, its tables cut to a short size that fits them."""
     room = question.machine.value("hbm_bytes") * (1 - question.reserve) * gpus
     size = question.table_bytes
     if size is not None and size > room:
-        size = short_below(room)
+        size = short_below(room * (1 - _BUFFERS))
     return replace(question, gpus=gpus, table_bytes=size)
 
 

@@ -56,9 +56,9 @@ def chosen(**given: Any) -> str:
 
 
 def test_what_is_given_was_not_chosen() -> None:
-    assert chosen().startswith("batch, wait and overlap, by the fewest GPUs")
-    assert chosen(batch=64, wait_s=1e-3).startswith("overlap, by ")
-    assert chosen(qps=None, overlap=True) == "batch and wait, by what carries the most within the limit"
+    assert chosen().startswith("batch, wait and overlap: those that need the fewest GPUs")
+    assert chosen(batch=64, wait_s=1e-3).startswith("overlap: those that ")
+    assert chosen(qps=None, overlap=True) == "batch and wait: those that carry the most load within the limit"
     assert chosen(batch=64, wait_s=0.0, overlap=False).startswith("nothing: ")
 
 

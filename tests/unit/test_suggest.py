@@ -56,7 +56,7 @@ def pasted(text: str) -> list[list[str]]:
         ("project --gpus 8 --batch 64 --calibration latest", "--gpus 4 --batch 64 --calibration latest"),
         ("project --table-size 10TB --calibration latest --backend mpi", "--backend mpi"),
         ("explain reduce-scatter --sharding row-wise --calibration latest", "--table-size 27GB --gpus 4"),
-        ("project --table-size 10TB --reserve 50% --calibration latest", "--table-size 16GB --gpus 4"),
+        ("project --table-size 10TB --reserve 50% --calibration latest", "--table-size 15GB --gpus 4"),
     ],
 )
 def test_beyond_what_was_measured_there_are_lines_that_run(
