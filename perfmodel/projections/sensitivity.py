@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from perfmodel.collectives.other_fabrics import other_fabrics
+from perfmodel.collectives.stored import fabric_of
 from perfmodel.errors import NoCalibrationError
 from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.schemes import AUTO, BY_DOMAIN
@@ -306,7 +307,7 @@ def next_experiment(p: Projection) -> NextExperiment | None:
         return None
     node, domain = p.gpu_count.gpus_per_node, int(p.forward.domain(p.work.gpus)[0])
     across = chosen is links and not p.setting.one_domain and domain < p.gpus
-    nodes = domain // node + 1 if across else 1
+    nodes = max(domain // node + 1, _beyond_pods(p)) if across else 1
     mine = [s for s in weak if any(n in chosen for n in _experiments(s))]
     of_all, of_mine = (sum(s.high_s - s.low_s for s in some) / width for some in (weak, mine))
     if of_mine < _WORTH_SAYING:
@@ -349,7 +350,17 @@ def _place(p: Projection) -> str:
         return "one node"
     if p.setting.one_domain or domain >= p.gpus:
         return f"{p.gpus} GPUs of one {p.setting.machine.links.scale_up} domain (or as many as there are)"
+    if (nodes := _beyond_pods(p)) > 2:
+        return f"≥ {nodes} nodes, more than a pod has"
     return "≥ 2 nodes" if domain <= node else f"≥ 2 {p.setting.machine.links.scale_up} domains"
+
+
+def _beyond_pods(p: Projection) -> int:
+    """Fewest nodes whose exchanges use the narrow links of this projection. Limits: no such links -> 0"""
+    machine = p.setting.machine
+    domains = -(-p.gpus // int(p.forward.domain(p.work.gpus)[0]))
+    narrow = fabric_of(machine, machine.ring_backend).narrow(domains)
+    return max(int(each.domains) for each in narrow) * machine.nodes_per_domain + 1 if narrow else 0
 
 
 def _experiments(step: StepRow) -> tuple[str, ...]:

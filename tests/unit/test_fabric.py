@@ -25,6 +25,8 @@ from perfmodel.model.laws import LINK_LAWS
 from perfmodel.model.unknowns import Group
 from perfmodel.passes.explained_law import ExplainedLaw
 from perfmodel.passes.recorded_words import working_lines
+from perfmodel.projections import project_one
+from perfmodel.projections.sensitivity import next_experiment
 from perfmodel.schema.evidence import Backend, Evidence
 from perfmodel.schema.machine import Machine, beside_shipped, load_machine, machine_file, read_machine
 from perfmodel.schema.machine_keys import FABRIC_KEYS
@@ -397,3 +399,19 @@ def test_hashed_flows_are_slower(capsys: pytest.CaptureFixture[str]) -> None:
     hashed = replace(case, cluster=replace(case.cluster, paths=4))
     assert hashed.simulated_s() > case.simulated_s()
     assert list(simulation.compared([case]))[-1].startswith("all")
+
+
+@pytest.mark.parametrize(
+    ("values", "where"),
+    [
+        ({"pod_nodes": 4, "oversubscription": 4}, "≥ 5 nodes"),
+        ({"pod_nodes": 4}, "≥ 2 nodes"),
+        ({}, "≥ 2 nodes"),
+    ],
+)
+def test_the_advised_measurement_uses_the_narrow_links(values: dict[str, float], where: str) -> None:
+    found = next_experiment(
+        project_one(table_bytes=10e12, machine=load_machine("h100-sxm-ib").with_overrides(values))
+    )
+    assert found is not None and found.where.startswith(where)
+    assert found.nodes == int(where.split()[1])
