@@ -120,7 +120,7 @@ def cache_params(entry: TorchRecTable) -> Any:
 
 
 def check(plan: TorchRecPlan, module: Any) -> None:
-    """Check the tables. Limits: the module's are not those of the plan -> BadInputError that names one"""
+    """Check the tables. Limits: module and plan differ in a table -> BadInputError that names it"""
     has = {
         config.name: (config.num_embeddings, config.embedding_dim)
         for config in module.embedding_bag_configs()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sys
 from typing import NamedTuple
 
 from perfmodel.cli import run
@@ -46,3 +47,10 @@ def planned(*words: str) -> Outcome:
 def mapped(*words: str) -> Outcome:
     """Of ``perfmodel chip plan``."""
     return called("chip", "plan", *words)
+
+
+EXPLORE = [
+    *(sys.executable, "-c", "from perfmodel.cli import main; main()"),
+    *("explore", "--port", "0", "--no-browser"),
+]
+"""The live page at a free port, in a process of its own."""

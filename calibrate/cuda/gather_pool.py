@@ -223,7 +223,7 @@ class GatherPool:
         return count, min(blocks, count * variant.blocks(shape, ELEMENT_BYTES[dtype]))
 
     def _fastest(self, pieces: Any, row_bytes: int, pooling: float) -> GatherVariant:
-        """The fastest timed variant for rows like those of ``pieces``, on this GPU."""
+        """The fastest timed variant for rows of the lengths in ``pieces``, on this GPU."""
         shape = GatherShape(
             self.tables.dtype,
             self.options.id_bytes,

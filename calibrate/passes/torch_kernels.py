@@ -131,7 +131,7 @@ class KernelOperation(Operation):
         self._at = (self._at + 1) % len(self._sets)
 
     def _forget(self) -> None:
-        """Discard outputs: those of a graph and of large calls take gigabytes that the next visit needs."""
+        """Discard outputs: a graph and large calls hold gigabytes that the next visit needs."""
         self._outputs, self._captured = (), None
 
 

@@ -78,17 +78,16 @@ def within_measured(question: Question, check: Callable[[Projection], object] = 
     return None
 
 
-_BUFFERS = 0.005
-"""Share of the memory that exchange buffers get: tables that fill all of it do not fit."""
-
-
 def _fitted(question: Question, gpus: int) -> Question:
-    """On some GPUs, its tables cut to a short size that fits them."""
+    """On some GPUs, its tables cut to a short size that fits them beside the buffers of their exchanges."""
     room = question.machine.value("hbm_bytes") * (1 - question.reserve) * gpus
     size = question.table_bytes
-    if size is not None and size > room:
-        size = short_below(room * (1 - _BUFFERS))
-    return replace(question, gpus=gpus, table_bytes=size)
+    if size is None or size <= room:
+        return replace(question, gpus=gpus)
+    cut = replace(question, gpus=gpus, table_bytes=short_below(room))
+    found = _answer(cut, bool)
+    over = 0.0 if found is None else max(found.gpu_count.memory_bytes * gpus - room, 0.0)
+    return replace(cut, table_bytes=short_below(room - over))
 
 
 def on_shipped(question: Question, check: Callable[[Projection], object] = bool) -> Projection | None:

@@ -15,7 +15,7 @@ from perfmodel.model.caching import cold_misses
 Array = NDArray[np.float64]
 
 _MANY_BINS = 2**14
-"""Number of bins above which those of nearly equal rate are merged. Each bin is evaluated at each gap: 2^14
+"""Number of bins above which bins of nearly equal rate are merged. Each bin is evaluated at each gap: 2^14
 bins at ``_GAPS`` gaps are 21 MB of doubles, and each of sixty tables with its own bins has 250."""
 _NEAR = 0.01
 """Largest difference of the logarithms of rates that are merged, about 1 %. The misses of a bin are a smooth

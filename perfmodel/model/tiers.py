@@ -19,7 +19,7 @@ def _array(value: ArrayLike) -> Array:
 
 
 def rows_in_flight(latency: ArrayLike, R: ArrayLike, row: ArrayLike) -> Array:
-    """Rows in flight over a link at any moment: a second read of one of them waits for the first.
+    """Rows in flight over a link at any moment: a second read of such a row waits for the first.
 
         X = lambda R / b                                                      [rows]
 

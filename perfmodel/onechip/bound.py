@@ -108,7 +108,7 @@ def relaxed(
 
 
 def _first(c: Choices, allowed: Mask, near: RelaxedMapping | None, unit: float) -> Ints:
-    """Initial choices, which include those of least memory."""
+    """Initial choices, among them the choices that need the least memory."""
     if near is not None and near.chosen.size:
         kept = near.chosen[allowed[near.chosen]]
         prices = [c.room, near.price_s]

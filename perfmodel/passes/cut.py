@@ -161,7 +161,7 @@ class TableCut:
         return read, touched, row + np.where(self.dp, 2 * self.D * self.gradient, 0)  # gradient of a replica
 
     def sorted(self, lookups: Array, *, backward: bool = False) -> Array:
-        """Bytes of sorting the ids of so many look-ups: all digits of an id, or those of the backward."""
+        """Bytes of sorting the ids of so many look-ups: all digits of an id, or what the backward sorts."""
         digits = _of(self.model.sort_digits, self.t) if backward else self.id_bytes
         place = self.model.constant("sort_place_bytes")
         return np.asarray(ex.sort_bytes(lookups, digits, self.id_bytes, place))

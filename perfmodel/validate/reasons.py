@@ -30,7 +30,6 @@ _MOST_REASONS = 4
 _EXPLAINED = 0.5  # of the sizes outside
 _QUANTILES = (0.25, 0.5, 0.75)
 _STEPS = 13  # of a range of rates
-_ETHERNET_BYTES_PER_S = 12.5e9  # the 100 Gbit/s card that a node has beside those of its fabric
 _LATENCIES = (
     "_base_ratio",
     "_inside_ratio",
@@ -128,9 +127,10 @@ def _one_card(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
 
 
 def _sockets(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:
-    most = _ETHERNET_BYTES_PER_S / one.gpus_per_node / one.model.machine.value(_CARDS)
-    if most < 1:
-        yield from _later(one, _cards(one, (rate[0] * most, rate[1] * most)))
+    """Through the host's network. rate  of a node [bytes/s]"""
+    low, high = (each / one.gpus_per_node / one.model.machine.value(_CARDS) for each in rate)
+    if high < 1:
+        yield from _later(one, _cards(one, (low, high)))
 
 
 def _inside(one: Series, rate: tuple[float, float]) -> Iterator[Guess]:

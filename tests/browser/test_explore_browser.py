@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from chromium import PROGRAM, Chromium
+from cli_calls import EXPLORE
 from waiting import PATIENCE_S, alive, gone, until
 
 from perfmodel.explore import answers
@@ -21,15 +21,6 @@ from perfmodel.schema.table_files import read_tables
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine: apt install chromium")
 
-CALL = [
-    sys.executable,
-    "-c",
-    "from perfmodel.cli import main; main()",
-    "explore",
-    "--port",
-    "0",
-    "--no-browser",
-]
 SENTENCE = "document.querySelector('#headline h1')?.textContent"
 TABLES = "name,rows,dim,pooling\n<img src=x onerror=alert(1)>,1000000,64,20\nb,20000000,128,1\n"
 
@@ -47,7 +38,7 @@ class Live:
 
 @pytest.fixture(scope="module")
 def live() -> Iterator[Live]:
-    with subprocess.Popen(CALL, stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(EXPLORE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         yield Live(server.stdout.readline().split()[0], server.pid)
         server.terminate()

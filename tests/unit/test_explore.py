@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_calls import EXPLORE
 from flask.testing import FlaskClient
 from waiting import PATIENCE_S
 
@@ -27,15 +28,6 @@ from perfmodel.schema.machine_keys import ALL_KEYS
 
 KNOWN = controls(None, None)
 TABLES = "name,rows,dim,pooling\n<script>alert(1)</script>,1000000,64,20\nb,20000000,128,1\n"
-CALL = [
-    sys.executable,
-    "-c",
-    "from perfmodel.cli import main; main()",
-    "explore",
-    "--port",
-    "0",
-    "--no-browser",
-]
 
 
 def dropped(text: str = TABLES, name: str = "mine.csv") -> Dropped:
@@ -205,7 +197,7 @@ def test_only_own_names_and_own_files_are_served() -> None:
 
 
 def refused(*words: str) -> str:
-    done = subprocess.run([*CALL, *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = subprocess.run([*EXPLORE, *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 2, done
     return done.stderr
 
@@ -222,7 +214,7 @@ def test_without_dash_it_says_what_to_install() -> None:
 
 
 def test_it_serves_until_it_is_asked_to_end() -> None:
-    with subprocess.Popen(CALL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(EXPLORE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         address = server.stdout.readline().split()[0]
         port = address.rsplit(":", 1)[1].strip("/")

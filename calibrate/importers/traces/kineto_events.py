@@ -124,7 +124,7 @@ class KinetoEvents:
             raise over("the trace", what, most, "trace fewer steps", fixed=False)
 
     def forget_operators(self) -> None:
-        """Drop operators except those of an embedding pass, if a GPU's kernels represent them."""
+        """Keep only the operators of an embedding pass, if a GPU's kernels represent them."""
         for column in (self.operator_name, self.operator_thread, self.operator_id):
             del column[:]
         for times in (self.operator_start, self.operator_time):
