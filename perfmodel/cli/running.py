@@ -18,12 +18,14 @@ from perfmodel.cli.output import (
     SaidError,
     check_stdout,
     fail,
+    note,
     report_bug,
     set_asked,
     show_help,
     stdout_trouble,
     warn_stopped,
 )
+from perfmodel.cli.renamed import current_words
 from perfmodel.cli.signals import was_asked_to_end
 from perfmodel.cli.size_family import sizes_of
 from perfmodel.cli.waiting_line import WaitingLine
@@ -62,6 +64,9 @@ def run(arguments: list[str], *, verbose: bool = False) -> int:
     usage_error = typer.BadParameter.__mro__[2]  # the base of all errors about the arguments themselves
     try:
         check_stdout()
+        arguments, renamed = current_words(arguments)
+        if renamed:
+            note(renamed)
         with typed_sizes(sizes_of(arguments)), _waiting(arguments):
             result = app(args=arguments, prog_name="perfmodel", standalone_mode=False)
         if result == STOPPED:
