@@ -60,13 +60,14 @@ def gpu_memory(forward: Forward, work: Configs) -> GpuMemory:
         sent = (forward.exchanged(part, forward.even(part, kind)).T for kind in forward.exchanges)
         largest[span] = np.max([buffer_bytes(values, forward.times(part)) for values in sent], axis=0)
     kept = rows if work.cached is None else rows * work.cached
-    beside = np.maximum(_cache_bytes(forward, work) - kept, 0.0)
+    beside = np.maximum(_cache_bytes(forward, work, held) - kept, 0.0)
     return GpuMemory(kept, state, largest, beside)
 
 
-def _cache_bytes(forward: Forward, work: Configs) -> Array:
+def _cache_bytes(forward: Forward, work: Configs, held: list[tuple[TableGroup, Array]]) -> Array:
     """Memory of all caches of a GPU, without slots that fill no whole set (``capacity.cache_bytes``) [bytes].
 
+    held  tables, and how many of their rows a GPU holds
     Limits: no cache, rows read in place -> 0
     """
     tier = forward.tier
@@ -74,11 +75,10 @@ def _cache_bytes(forward: Forward, work: Configs) -> Array:
         return np.zeros(work.gpus.shape)
     on_ssd, each = tier.kind == SSD, []
     state = cache_state_bytes(forward.constant, tier.policy, tier.prefetch, ssd=on_ssd)
-    for t in work.stacked:
-        held = t.count * t.rows / np.where(t.rows >= work.gpus, work.gpus, 1.0)
+    for t, rows in held:
         row = t.dim * t.element_bytes
         slot = row if on_ssd or tier.prefetch else np.maximum(row, _widest(work.groups, t.element_bytes))
-        each.append(capacity.cache_bytes(held * work.cached, slot, state[0], held, state[1]))
+        each.append(capacity.cache_bytes(rows * work.cached, slot, state[0], rows, state[1]))
     return all_tables(each)
 
 

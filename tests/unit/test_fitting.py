@@ -23,6 +23,7 @@ from perfmodel.projections.sensitivity import sensitivities
 from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.over_gpus import sentence
 from perfmodel.schema.machine import load_machine
+from perfmodel.schema.workload import Table, TableSet
 
 TABLES = Path(__file__).parent / "cases" / "400-tables.csv"
 H200 = "h200-sxm-ib"
@@ -50,6 +51,18 @@ def test_a_projection_holds_what_the_plan_of_it_holds(gpus: int, options: dict[s
     memory = evaluator.memory(uniform_plan(tables, "row-wise", p.gpus, evaluator.domain))
     assert p.gpu_count.rows_bytes == pytest.approx(float(memory.rows_bytes.max()), rel=1e-5)
     assert p.gpu_count.buffer_bytes == pytest.approx(float(memory.buffer_bytes.max()), rel=1e-9)
+
+
+def test_tables_with_as_many_rows_as_gpus_are_cut_and_shorter_tables_are_whole() -> None:
+    """Of 16 rows a GPU holds 1, of 3 rows all: 4 rows of 128 bytes, half of them in the cache.
+
+    LRU keeps 16 bytes for a slot and 4 for a row.
+    """
+    tables = TableSet("short", (Table("even", 16, 32, 4), Table("short", 3, 32, 4)))
+    forward, work = prepare(None, H200, tables=tables, gpus=16, batch=64, tier="uvm-caching:50%")
+    memory = gpu_memory(forward, work)
+    assert memory.rows_bytes.tolist() == [4 * 128 / 2]
+    assert memory.beside_bytes.tolist() == [4 / 2 * 16 + 4 * 4]
 
 
 @pytest.mark.parametrize("batch", [256, 4096, 8192])

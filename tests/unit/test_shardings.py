@@ -19,7 +19,7 @@ from perfmodel.passes import alike
 from perfmodel.passes.alike import Alike, Impossible, best_alike, schemes_of
 from perfmodel.passes.handover import BETWEEN, Handover
 from perfmodel.passes.loads import LoadModel
-from perfmodel.passes.placement import Scheme
+from perfmodel.passes.placement import Scheme, uniform_plan
 from perfmodel.passes.schemes import WAYS, Exchange, way_named
 from perfmodel.passes.settings import load_setting
 from perfmodel.plan import Evaluator, PlanTables, leading
@@ -232,6 +232,19 @@ def test_passes_costed_together_take_what_each_takes_alone(known: dict[str, floa
     loads = [evaluator.loads(each.plan) for each in found if isinstance(each, Alike)]
     together = evaluator.exact_times(np.stack([each.most for each in loads]))
     assert together.tolist() == pytest.approx([evaluator.step(each).time_s for each in loads], rel=1e-12)
+
+
+@pytest.mark.parametrize("way", ["table-wise", "row-wise", "data-parallel"])
+def test_fast_times_wait_between_steps_where_any_collective_runs(way: str) -> None:
+    """The bytes of the other collectives are 0."""
+    times = {BETWEEN: Interval(value=3e-6, low=3e-6, high=3e-6)}
+    setting = replace(load_setting(load_machine(MACHINE), "nccl"), handover=Handover({}, times))
+    evaluator = Evaluator(setting, PlanTables.load("mlperf-dlrm-dcnv2"), 100, 16)
+    plan = uniform_plan(evaluator.tables, way, 16, evaluator.domain)
+    loads = evaluator.loads(plan)
+    waits = 0.0 if way == "data-parallel" else 3e-6
+    assert evaluator.times.parts(loads.most)[BETWEEN] == waits
+    assert float(evaluator.times.fast(loads.most)) == pytest.approx(evaluator.step(loads).time_s, rel=1e-3)
 
 
 def test_sizes_use_as_many_gpus_as_they_need() -> None:
