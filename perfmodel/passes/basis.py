@@ -170,12 +170,10 @@ class PassBasis:
         card = self.setting.machine.value("nic_bytes_per_s") if memory.remote else np.inf
         return float(tiers.shared_rate(memory.bytes_per_s, memory.sharers, card))
 
-    def stream_timing(
-        self, step: str, moved: Array, floor: str, rate: str, launches: Array | float = 1.0
-    ) -> Timing:
+    def stream_timing(self, step: str, moved: Array, floor: str, rate: str) -> Timing:
         """Time of a kernel that streams ``moved`` bytes, with the constants ``floor`` and ``rate``."""
         value = self.setting.machine.value
-        floor_s = value(floor) * launches
+        floor_s = value(floor)
         time = kernels.stream_kernel_time(moved, floor_s, value(rate))
         return self._kernel(step, moved, time, floor_s, (floor, rate), (floor, rate), np.bool_(False))
 
