@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from perfmodel.errors import BadInputError
 from perfmodel.passes.schemes import AUTO, BY_DOMAIN
@@ -58,33 +59,31 @@ _EXAMPLES = {
 
 def size_values(texts: list[str], option: str = "--size") -> list[int]:
     """Whole bytes of ``64KiB,1MiB`` and of ranges by powers of two, ``1MiB..1GiB``."""
-    sizes: list[int] = []
-    for text in split_values(texts, option):
-        low, dots, high = (part.strip() for part in text.partition(".."))
-        first = _whole_bytes(parse_bytes(low, option), text, option)
-        if not dots:
-            sizes.append(first)
-            continue
-        last = _whole_bytes(parse_bytes(high, option), text, option)
-        if last < first:
-            raise BadInputError(f"{option} {text} runs backwards.", f"write {option} {high}..{low}")
-        sizes += _doubling(first, last)
-    return _not_too_many(sizes, option)
+    return _ranges(texts, option, lambda text: _whole_bytes(parse_bytes(text, option), text, option))
 
 
 def count_values(texts: list[str], option: str) -> list[int]:
     """Whole numbers of ``8,16`` and of ranges by powers of two, ``8..1024``."""
-    counts: list[int] = []
+    return _ranges(texts, option, lambda text: parse_count(text, option))
+
+
+def _ranges(texts: list[str], option: str, read: Callable[[str], int]) -> list[int]:
+    values: list[int] = []
     for text in split_values(texts, option):
         low, dots, high = (part.strip() for part in text.partition(".."))
-        first = parse_count(low, option)
-        last = parse_count(high, option) if dots else first
+        if dots and not (low and high):
+            raise BadInputError(
+                f"{option} {text}: a range has two ends.",
+                f"write the {'last' if low else 'first'} value, too: {option} {low or '…'}..{high or '…'}",
+            )
+        first = read(low)
+        last = read(high) if dots else first
         if last < first:
             raise BadInputError(
                 f"{option} {text} runs downwards.", f"the smaller number comes first: {option} {high}..{low}."
             )
-        counts += _doubling(first, last)
-    return _not_too_many(counts, option)
+        values += _doubling(first, last)
+    return _not_too_many(values, option)
 
 
 def _whole_bytes(value: float, text: str, option: str) -> int:

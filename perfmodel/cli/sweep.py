@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 import typer
@@ -281,8 +282,8 @@ def _write_parquet(frame: pd.DataFrame, path: Path) -> None:
     pyarrow.parquet.write_table(table, path, use_dictionary=words)
 
 
-def _write_csv(frame: pd.DataFrame, path: Path) -> None:
-    """As pandas writes it, ten times faster: a million rows in seconds."""
+def _write_csv(frame: pd.DataFrame, stream: BinaryIO) -> None:
+    """Ten times faster than pandas: a million rows in seconds."""
     import pyarrow
     import pyarrow.csv
 
@@ -290,13 +291,14 @@ def _write_csv(frame: pd.DataFrame, path: Path) -> None:
     plain = frame.astype(dict.fromkeys(words, str))
     bare = not any(set(',"\n') & set(str(word)) for name in words for word in frame[name].unique())
     table = pyarrow.Table.from_pandas(plain, preserve_index=False)
+    stream.write((",".join(frame.columns) + "\n").encode())
+    options = pyarrow.csv.WriteOptions(include_header=False, quoting_style="none" if bare else "needed")
+    pyarrow.csv.write_csv(table, stream, options)
+
+
+def _to_file(frame: pd.DataFrame, path: Path) -> None:
     with path.open("wb") as stream:
-        stream.write((",".join(frame.columns) + "\n").encode())
-        pyarrow.csv.write_csv(
-            table,
-            stream,
-            pyarrow.csv.WriteOptions(include_header=False, quoting_style="none" if bare else "needed"),
-        )
+        _write_csv(frame, stream)
 
 
 def _named(frame: pd.DataFrame) -> pd.DataFrame:
@@ -310,7 +312,7 @@ def _deliver(frame: pd.DataFrame, how: str, out: Path | None, *, as_json: bool, 
     """how  the configurations are sharded, in words"""
     if out is not None:
         if out.suffix.lower() == ".csv":
-            write_whole(out, lambda path: _write_csv(_named(frame), path))
+            write_whole(out, lambda path: _to_file(_named(frame), path))
         else:
             write_whole(out, lambda path: _write_parquet(frame, path))
         note(f"{_count(len(frame))} written to {out}")
@@ -320,7 +322,9 @@ def _deliver(frame: pd.DataFrame, how: str, out: Path | None, *, as_json: bool, 
             f"{len(frame)} rows are too many to print.", "write them with --out sweep.parquet"
         )
     if as_csv:
-        emit(_named(frame).to_csv(index=False))
+        printed = io.BytesIO()
+        _write_csv(_named(frame), printed)
+        emit(printed.getvalue().decode())
     elif as_json:
         words = {name: str for name in frame.columns if frame[name].dtype.kind not in "iufb"}
         emit_json("sweep", rows=frame.astype(words).to_dict(orient="records"))

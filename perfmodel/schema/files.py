@@ -184,7 +184,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str], usual: str = "") ->
     usual  known name that is preferred to others with the same beginning
     """
     names = sorted(known)
-    close = _closest(name, sorted(names, key=lambda each: each != usual))
+    close = closest_name(name, sorted(names, key=lambda each: each != usual))
     where = "" if kind.startswith("--") else kind
     hint = f"did you mean {close}? " if close else ""
     if len(names) > _MANY_NAMES:
@@ -199,7 +199,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str], usual: str = "") ->
     return BadInputError(f"{kind} {shown(name)} is not known.", step, where=where, allowed=names)
 
 
-def _closest(name: str, names: Sequence[str]) -> str:
+def closest_name(name: str, names: Sequence[str]) -> str:
     """The known name that is probably meant: another case, a prefix, a typing error; "" if there is none."""
     plain = {known.casefold(): known for known in reversed(names)}
     text = name.strip().casefold()

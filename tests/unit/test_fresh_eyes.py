@@ -19,6 +19,9 @@ from perfmodel.projections import project_one
         (("project", "--table-size", "10"), ("10 B is less than one row", "without a unit is bytes", "10TB")),
         (("project", "--gpus", "8", "--alpha", "-1"), ("--alpha -1", "Zipf's law", "0 (uniform ids)")),
         (("sweep", "--gpus", "8..2"), ("--gpus 8..2 runs downwards", "--gpus 2..8")),
+        (("sweep", "--table-size", "1TB.."), ("a range has two ends", "last value", "--table-size 1TB..…")),
+        (("sweep", "--gpus", "..8"), ("a range has two ends", "first value", "--gpus …..8")),
+        (("explain", "all-to-all-rws"), ("is not a step", "did you mean all-to-all-rows?")),
         (("report", "--model", "criteo-kaggle", "--gpus", "8..2"), ("runs downwards", "--gpus 2..8")),
     ],
 )  # fmt: skip

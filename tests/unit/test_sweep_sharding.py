@@ -60,6 +60,11 @@ def test_one_configuration_is_the_headline_of_project(cli: Any, question: Any, s
     )
 
 
+def test_the_same_csv_is_printed_and_written(cli: Any, tmp_path: Path) -> None:
+    assert cli("sweep", *TRAINING, "--out", str(tmp_path / "grid.csv")).code == 0
+    assert cli("sweep", *TRAINING, "--csv").out == (tmp_path / "grid.csv").read_text()
+
+
 def test_the_default_is_what_project_leads_with(cli: Any, tmp_path: Path) -> None:
     """10 TB of training: unique rows take 10.1x where row-wise takes 26.2x."""
     (row,) = csv.DictReader(io.StringIO(cli("sweep", *TRAINING, "--csv").out))
