@@ -10,6 +10,7 @@ from perfmodel.report.terminal import command_lines, paragraph, table, unbroken
 from perfmodel.units import format_ratio, format_time
 
 _NOT_SEARCHED = "not searched"
+_SAME = format_ratio(1.0)
 _CUT = "--time-limit left no time for it."
 
 
@@ -23,17 +24,22 @@ def pass_line(training: bool, other: str) -> str:
 
 
 def what_if_lines(changes: Sequence[WhatIf], answer: Planned) -> str:
-    """What would change the plan: a time where a search looked for one with the change."""
+    """What would change the plan: a time where a search looked for a plan with the change.
+
+    Changes that leave the samples per second as they are share a line.
+    """
     now = answer.evaluator.batch * answer.evaluator.gpus / answer.found.cost.time_s
-    cells = [_cells(change, now) for change in changes]
+    if not changes:
+        return ""
+    same = [change for change in changes if _cells(change, now)[1] == _SAME]
     rows = [
-        [f" {change.words}", *found, unbroken(change.option)]
-        for change, found in zip(changes, cells, strict=True)
+        [f" {change.words}", *_cells(change, now), unbroken(change.option)]
+        for change in changes
+        if change not in same
     ]
     headers = ["What would change the plan", "time", "samples/s, × now", ""]
-    if not rows:
-        return ""
-    why = [paragraph(f"{change.words}: {change.why}", 1) for change in changes if change.why]
+    why = [paragraph(f"No faster with {'; '.join(change.words for change in same)}.", 1)] if same else []
+    why += [paragraph(f"{change.words}: {change.why}", 1) for change in changes if change.why]
     if any(change.cut_short for change in changes):
         why.append(paragraph(f"{_NOT_SEARCHED}: {_CUT}", 1))
     return "\n".join([table(headers, rows, left=(0, 3), indent=0), *why])

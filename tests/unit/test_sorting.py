@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 import sort_model
 
@@ -14,7 +15,7 @@ from perfmodel.model.bands import sum_band
 from perfmodel.model.differences import difference_band, shared_difference_band
 from perfmodel.model.recording import geometric_mean
 from perfmodel.passes.cost import Evaluator
-from perfmodel.passes.placement import Plan
+from perfmodel.passes.placement import Plan, PlanTables
 from perfmodel.passes.steps import STEPS
 from perfmodel.plan.as_projection import compared, undecided, winner
 from perfmodel.projections import project_one
@@ -109,3 +110,10 @@ def test_unique_rows_cannot_be_told_from_sparse_bags_at_10_tb(cli: Any) -> None:
     assert "≈: which wins cannot be told" in text
     said = json.loads(cli(*ASKED, "--json").out)
     assert said["winner"] == "row-wise-ub" and said["undecided"] == ["row-wise-sparse"]
+
+
+def test_a_short_sort_takes_its_floor_and_a_long_sort_its_bytes() -> None:
+    basis = Evaluator.on(MACHINE, PlanTables.load("criteo-kaggle"), 64, 8).basis
+    timing = basis.sort_timing(np.array([1.0, 1e12]), 8.0, alone=False)
+    assert timing.limit.tolist() == [0, 1]
+    assert timing.time_s[0] == pytest.approx(timing.floor_s[0], rel=1e-3)
