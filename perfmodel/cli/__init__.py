@@ -1,6 +1,6 @@
-"""The command line: parses, calls, prints, and turns errors into exit codes.
+"""The command line: parses arguments, runs a command, prints its answer, turns errors into exit codes.
 
-Heavy imports wait inside the commands, and all others until Ctrl-C can be answered.
+Each command imports its heavy libraries itself; ``main`` handles Ctrl-C before it loads anything else.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from collections.abc import Sequence
 from perfmodel.cli.codes import STOPPED
 from perfmodel.cli.signals import listen
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # more wait for each other: 2.4 s of CPU time became 4.4
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # with more, a command took 4.4 s of CPU time, not 2.4
 _NEW_OBJECTS = 500_000
-"""From how many on Python looks for cycles: what a command loads is half of that and stays, and looking
-through it again and again, 700 new objects at a time, takes a tenth of a short command."""
+"""Number of new objects after which Python's garbage collector runs. A command loads half as many and keeps
+them; by Python's default of 700, scanning them again and again takes a tenth of a short command's time."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run one command and leave with its exit code (see docs of ``perfmodel.errors``)."""
+    """Run one command, and exit with its code (``perfmodel.errors`` lists the codes)."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
         listen(words)
         gc.set_threshold(_NEW_OBJECTS)
-        atexit.register(gc.freeze)  # what is left then need not be taken apart: the process ends
+        atexit.register(gc.freeze)  # the process ends, so Python need not free what is left
         from perfmodel.cli.running import command
 
         code = command(words)
-    except KeyboardInterrupt:  # while this program was still being loaded, or was leaving
+    except KeyboardInterrupt:  # Ctrl-C while this program was being loaded or was exiting
         if sys.stderr is not None:
             sys.stderr.write("\nstopped.\n")
         code = STOPPED
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def run(arguments: list[str], *, verbose: bool = False) -> int:
-    """Exit code of one command; every error becomes text on stderr."""
+    """Run a command and return its exit code; print every error on stderr."""
     from perfmodel.cli.running import run as run_command
 
     return run_command(arguments, verbose=verbose)

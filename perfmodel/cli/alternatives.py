@@ -1,4 +1,4 @@
-"""``perfmodel alternatives``: what else could one do than shard?"""
+"""``perfmodel alternatives``: sharding compared with host memory, SSDs and other machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answer of ``perfmodel alternatives``, from what was typed: also of ``explain alternatives``."""
+"""Computes the answer of ``perfmodel alternatives``; ``perfmodel explain alternatives`` uses it too."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _PROGRESS_AFTER_S = 2.0
 
 @dataclass(frozen=True, eq=False)
 class AlternativesAnswer:
-    """All alternatives and the map, with the options that were asked for.
+    """The alternatives, and the map of where each is the fastest, with the options that were typed.
 
-    options  of several machines those of the first;  by  what they are ranked by
-    prices  None: nobody gave any
+    options  of the question; with several machines, of the first machine
+    by       the criterion that ranks the alternatives;  prices  None if no price file was given
     """
 
     options: Mapping[str, Any]
@@ -46,12 +46,12 @@ class AlternativesAnswer:
 
     @property
     def currency(self) -> str:
-        """Of the prices."""
+        """The currency of the prices; "" without prices."""
         return self.prices.currency if self.prices else ""
 
 
 def answered(typed: Mapping[str, Any]) -> AlternativesAnswer:
-    """Of the parameters of a command by name, as they were typed.
+    """Compare the alternatives for the parameters of the command, by name, as they were typed.
 
     Limits: no tables, values that cannot be used -> BadInputError
     """
@@ -86,7 +86,7 @@ def answered(typed: Mapping[str, Any]) -> AlternativesAnswer:
 
 
 def _refuse(typed: Mapping[str, Any], *, several: bool) -> None:
-    """What cannot be compared. Limits: it was typed -> BadInputError"""
+    """Refuse options that the comparison does not support. Limits: one was typed -> BadInputError"""
     if not several:
         if is_training(typed["objective"]):
             raise BadInputError(
@@ -116,7 +116,7 @@ def _criterion(name: str | None, prices: Prices | None, *, several: bool) -> Cri
 def _of_machines(
     questions: list[Question], options: Mapping[str, Any], prices: Prices | None, typed: Mapping[str, Any]
 ) -> list[Alternative]:
-    """The best plan on each."""
+    """The fastest plan on each machine."""
     from perfmodel.plan.other_ways.machines import on_machines as find
 
     training = is_training(typed["objective"])
@@ -147,7 +147,7 @@ def _of_one(
 
 
 def _planner(question: Question, effort: str = DEFAULT_EFFORT, *, training: bool = False) -> Planner:
-    """The planner's search for the tables, as an answer of a projection's kind."""
+    """The function that searches a plan for the tables and returns it as a projection."""
 
     def plan(base: Projection, tiers: tuple[str, ...], part: float) -> tuple[str, Projection]:
         from perfmodel.passes.tables import PlanTables

@@ -1,4 +1,4 @@
-"""All commands in one place: where each is, and its line of help. It is loaded when it is asked for."""
+"""The table of all commands: the modules and the line of help of each. A command is imported when it runs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    """Options of the program itself; ``--verbose`` is taken out before, in ``perfmodel.cli.main``."""
+    """Options of the program; ``perfmodel.cli.main`` has already removed ``--verbose`` from the arguments."""
 
 
 COMMANDS: dict[str, Command | CommandGroup] = {

@@ -1,4 +1,4 @@
-"""What ends ``import`` and ``calibrate``: the samples beside what is shipped, and the answer that moves."""
+"""The last lines of ``import`` and ``calibrate``: the new calibration compared with the shipped one."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ _TABLE_BYTES = 10e12
 def beside_shipped(
     samples: pd.DataFrame, machine: Machine, own: Calibration, shipped: Calibration | None
 ) -> dict[str, Any]:
-    """Numbers of the lines; what cannot be said is left out.
+    """The numbers of those lines; numbers that cannot be computed are left out.
 
-    samples  those that ``own`` was fitted to;  shipped  for this machine and library, None without
+    samples  that ``own`` was fitted to
+    shipped  the calibration for this machine and library, or None
     """
     from perfmodel.validate.beside_shipped import largest_left_out, told_by
 
@@ -44,7 +45,7 @@ def beside_shipped(
 
 
 def shipped_like(machine: Machine, backend: Backend) -> Calibration | None:
-    """What is shipped for this machine and library: where the laws start."""
+    """The shipped calibration of this machine and library, with which a fit of laws starts, or None."""
     if machine.name not in list_machines():
         return None
     try:
@@ -55,7 +56,10 @@ def shipped_like(machine: Machine, backend: Backend) -> Calibration | None:
 
 
 def _answers(machine: Machine, own: Calibration) -> dict[str, Any]:
-    """The default question by what is shipped and by one's own. Limits: one has no answer -> nothing"""
+    """Answers to the default question, by the shipped calibration and by the new one.
+
+    Limits: either cannot answer -> empty
+    """
     if machine.name not in list_machines():
         return {}
     question = Question(machine=machine, table_bytes=_TABLE_BYTES, backend=str(own.backend))
@@ -79,7 +83,7 @@ def _answer(question: Question) -> Projection:
 
 
 def beside_shipped_text(found: dict[str, Any]) -> str:
-    """The lines. Limits: nothing to say -> "" """
+    """The lines as text. Limits: no numbers -> an empty text"""
     lines = []
     if "shipped" in found:
         told = found["shipped"]

@@ -1,4 +1,4 @@
-"""A page for the reader to choose in: all its views, over table sizes or over numbers of GPUs."""
+"""Builds the page of ``perfmodel report``: all its views, over table sizes or over numbers of GPUs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from perfmodel.report.page.setups import Loaded, Wanted, offer, with_reasons
 from perfmodel.report.page.views import MOST_VIEWS, Across, NoView, ViewsAsked, combinations, views, workloads
 
 NOT_OF_THE_PAGE = ("out", "force", "as_json", "as_csv", "report")
-"""Options without which its command makes the same page."""
+"""Options that do not change the content of a page; its command leaves them out."""
 
 
 def page_of(
@@ -27,10 +27,11 @@ def page_of(
     across: Across | None = None,
     lead: Leading | None = None,
 ) -> Page:
-    """All of a page.
+    """Build the page.
 
-    sizes  of tables, or what else the page is ``across``;  typed, line  options as they were given
-    lead   the best way to shard of the question, where it is known already
+    sizes        the table sizes to choose from; ``across`` replaces them by another quantity
+    typed, line  the options as they were given
+    lead         the fastest sharding for the question, if it is already known
     """
     from perfmodel.report.page.alerts import alerts
     from perfmodel.report.page.contents import across_sizes

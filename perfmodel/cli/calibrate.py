@@ -1,4 +1,4 @@
-"""``perfmodel calibrate``: what does this machine do? The options; ``perfmodel.cli.measuring`` does it."""
+"""``perfmodel calibrate``: reads the options; ``perfmodel.cli.measuring`` measures."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _device(text: str) -> str:
 
 
 def _limit(text: str | None) -> float | None:
-    """Seconds of ``--time-limit``. Limits: no unit, or less than LEAST_LIMIT_S -> BadInputError"""
+    """Seconds of ``--time-limit``. Limits: no unit, less than LEAST_LIMIT_S -> BadInputError"""
     if text is None:
         return None
     bare = text.strip()

@@ -1,4 +1,4 @@
-"""``perfmodel show`` and ``calibrations``: what is in a calibration, and which are shipped."""
+"""``perfmodel show`` and ``perfmodel calibrations``: the content of a calibration, and the shipped ones."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def calibrations(context: typer.Context, options: CalibrationListOptions) -> Non
 
 
 def _rebuild(folder: Path, as_json: bool) -> None:
-    """Write every shipped calibration below ``folder`` and say which differ from what is shipped."""
+    """Fit every shipped calibration again below ``folder``, and print which differ from the shipped file."""
     from perfmodel.fit.shipped import rebuild
 
     check_folder(folder)
@@ -81,7 +81,7 @@ def show(context: typer.Context, options: ShowOptions) -> None:
     run = run_of(name)
     try:
         since = since_its_fit(found, run)
-    except BadInputError as error:  # the calibration is whole all the same
+    except BadInputError as error:  # the calibration itself can still be shown
         warn(f"what was measured since it was fitted is not known: {error.message}")
         since = 0, 0
     if options.as_json:

@@ -1,4 +1,4 @@
-"""``perfmodel machines`` and ``perfmodel models``: what is shipped, with sources."""
+"""``perfmodel machines`` and ``perfmodel models``: the shipped machines and table sets, with sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``perfmodel check``: logs beside the band of clusters like theirs, and why they leave it."""
+"""``perfmodel check``: logs compared with the band of similar clusters, and reasons for outliers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NETWORKS = {
     "roce": r"NET/IB.*/RoCE",
     "infiniband": r"NET/IB.*/IB\b",
 }
-"""What NCCL_DEBUG=INFO prints of a network."""
+"""Patterns that name the network in the output of NCCL_DEBUG=INFO."""
 
 
 def check(context: typer.Context, options: CheckOptions) -> None:
@@ -69,9 +69,9 @@ def check(context: typer.Context, options: CheckOptions) -> None:
 
 
 def _machine(name: str | None, calibration: str | None, result: ImportResult) -> Machine:
-    """The machine that was named, else that of the calibration, else the likeliest one with such a GPU.
+    """The named machine, else the calibration's, else the likeliest shipped machine with the log's GPU.
 
-    Limits: a GPU that no shipped machine has, or none named -> BadInputError with what to give
+    Limits: no shipped machine has the GPU, or the log names no GPU -> BadInputError that asks for --machine
     """
     if name is not None or calibration is not None:
         return machine_of(name, None, calibration)
@@ -88,7 +88,7 @@ def _machine(name: str | None, calibration: str | None, result: ImportResult) ->
 
 
 def _model(machine: Machine, calibration: str | None, result: ImportResult) -> CollectiveModel:
-    """What predicts the band: one's own calibration, or the shipped one of the nearest version."""
+    """The model of the band: from the given calibration, else from the shipped one of the nearest version."""
     if calibration is not None:
         return CollectiveModel.load(machine, load_calibration(calibration).backend, None, calibration)
     backend, version, _, clock = result.stack[0]

@@ -1,4 +1,4 @@
-"""What the reader of a page may choose, from what was typed: table sizes, workloads, and ways to send."""
+"""What the reader of a page may choose, from the options: table sizes, workloads, libraries, exchanges."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ FIRST = {name: texts.split(",")[0] for name, texts in LISTED.items()}
 
 
 def workload_selectors(texts: Mapping[str, Texts]) -> tuple[Selector, tuple[Selector, ...]]:
-    """The table sizes, and the other things to choose: the values typed first are shown at first.
+    """Selectors of the table size, and of batch, pooling and dim. A page opens with the values typed first.
 
-    texts  table_size, batch, pooling, dim as typed
+    texts  table_size, batch, pooling and dim, as typed
     """
     first = _selector("table_bytes", "table size", "table_size", texts, size_values, _size_words)
     return first, (
@@ -51,9 +51,9 @@ def _size_words(value: float) -> str:
 
 
 def page_question(typed: Mapping[str, Any]) -> Question:
-    """What a page or a figure shows at first, of the parameters of its command: of lists the first value.
+    """The question that a page or a figure opens with: the first value of each list that was typed.
 
-    Without a table size what the ranks hold that were measured, the most of them, else the default.
+    Without a table size: the largest table that fits on the measured ranks, else the default size.
     """
     texts = {name: typed[name] or text for name, text in FIRST.items()}
     if typed.get("global_batch") is not None:
@@ -64,9 +64,9 @@ def page_question(typed: Mapping[str, Any]) -> Question:
 
 
 def measured_sizes(question: Question) -> list[float]:
-    """Table sizes where nobody gives them: what the ranks hold that were measured, the most first.
+    """Default table sizes with your own calibration: what its measured groups of ranks hold, largest first.
 
-    Limits: no calibration, laws that reach other numbers of GPUs, no ranks measured together -> []
+    Limits: no calibration, a library with laws for any number of GPUs, no group of ranks -> []
     """
     known = load_calibration(question.calibration) if question.calibration else None
     if known is None or known.backend in LAW_BACKENDS:
@@ -77,7 +77,7 @@ def measured_sizes(question: Question) -> list[float]:
 
 
 def only(question: Question) -> tuple[Selector, tuple[Selector, ...]]:
-    """Its table size, and its batch, pooling and dim: selectors of one value each."""
+    """Selectors of one value each, for the question's table size, and for its batch, pooling and dim."""
 
     def one(name: str, label: str, words: Callable[[float], str]) -> Selector:
         value = getattr(question, name)
@@ -91,7 +91,7 @@ def only(question: Question) -> tuple[Selector, tuple[Selector, ...]]:
 
 
 def other_keywords(question: Question) -> dict[str, Any]:
-    """Of ``perfmodel.project``, beside the machine and what ``only`` has."""
+    """The question's keywords for ``perfmodel.project``, without the machine and what ``only`` selects."""
     return question.keywords("machine", "table_bytes", "batch", "pooling", "dim")
 
 
@@ -115,20 +115,23 @@ def _selector(
 
 
 def _short_size(value: float, words: str) -> str:
-    """``10TB`` where that is exact, else bytes."""
+    """The size as text: ``10TB`` if that is exact, else the number of bytes."""
     text = words.replace(" ", "")
     return text if parse_bytes(text, "--table-size") == value else f"{value:.0f}"
 
 
 def texts_of(value: object) -> Texts:
-    """What was typed as a list: of an option that takes one value, and of one that takes several."""
+    """An option's value as a list of texts, even if it takes a single value; None: nothing was typed."""
     if isinstance(value, (list, tuple)):
         return [str(item) for item in value] or None
     return None if value is None else [str(value)]
 
 
 def lists_of(typed: Mapping[str, Any], line: TypedLine) -> dict[str, Texts]:
-    """Options of selectors as lists, an exchange that nobody typed as None; unknown names are refused."""
+    """The options that become selectors, as lists. An exchange that was not typed is None.
+
+    Limits: unknown clock or exchange -> error that lists the known ones
+    """
     lists = {name: texts_of(typed[name]) for name in LISTS}
     if "reduction" not in dict(line.options):
         lists["reduction"] = None
@@ -138,9 +141,9 @@ def lists_of(typed: Mapping[str, Any], line: TypedLine) -> dict[str, Texts]:
 
 
 def wanted(question: Question, texts: Mapping[str, Texts], typed: Mapping[str, Any]) -> Wanted:
-    """The ways to send that were asked for, that of the question first.
+    """Machines, libraries, clocks and exchanges that the page offers; the question's own come first.
 
-    texts  machine, backend, clock, reduction as typed;  typed  all parameters of the command
+    texts  machine, backend, clock and reduction as typed;  typed  all parameters of the command
     """
     given = {name: tuple(dict.fromkeys(_names(name, texts))) for name in ("backend", "clock", "reduction")}
     machine, file = question.machine, question.calibration
@@ -178,7 +181,10 @@ def _check(name: str, values: Sequence[str]) -> None:
 
 
 def _own(calibration: str | None, file: str | None) -> tuple[Curves, ...]:
-    """Libraries of the user's own calibration, that which was asked for first. file  what it means"""
+    """Libraries and clocks of the user's own calibration or run, the requested one first.
+
+    calibration  as typed;  file  the file that it means
+    """
     if file is None:
         return ()
     one = load_calibration_file(file)
@@ -191,7 +197,10 @@ def _own(calibration: str | None, file: str | None) -> tuple[Curves, ...]:
 
 
 def with_options(selectors: Sequence[Selector], typed: Mapping[str, Texts]) -> tuple[Selector, ...]:
-    """The selectors of settings as options of the command line; a machine file by its path."""
+    """The selectors, each with the option and the texts that set it on the command line.
+
+    A machine file is named by its path.
+    """
     names = _names("machine", typed)
     return tuple(
         replace(

@@ -1,4 +1,4 @@
-"""What the options name: a machine, a calibration, a library, and what there is where they name nothing."""
+"""Reads the options that name a machine, calibration or library; suggests others where data is missing."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _SHIPPED_LIBRARIES = tuple(map(str, LAW_BACKENDS))
 
 
 def apply_settings(machine: Machine, settings: list[str] | None) -> Machine:
-    """``machine`` with ``--set key=value`` applied; each changed value is marked as assumed.
+    """``machine`` with the values of ``--set key=value``; each changed value is marked as assumed.
 
-    Limits: a value more than ten times away from everything sold -> BadInputError, unless ``accepted=key``
+    Limits: a value ten times away from any product -> BadInputError, unless ``accepted=key`` is set too
     """
     values = settings_of(settings)
     accepted = values.pop(_ACCEPTED, "").split(",")
@@ -49,10 +49,10 @@ def apply_settings(machine: Machine, settings: list[str] | None) -> Machine:
 
 
 def calibration_of(text: str | None, backend: str | None = None, clock: str | None = None) -> str | None:
-    """``--calibration`` with ``latest``, or the folder of a run, as the file that it means.
+    """The file that ``--calibration`` means: ``latest`` and the folder of a run are resolved.
 
-    backend, clock   as asked for: they choose among the calibrations of a run
-    Limits: ``best`` on a run -> BadInputError with the libraries that the run holds
+    backend, clock   as typed; they choose among the calibrations of a run
+    Limits: ``best`` with a run -> BadInputError that lists the run's libraries
     """
     if text is None or text in list_calibrations():
         return text
@@ -78,7 +78,7 @@ def _no_best_of_a_run(text: str, folder: Path) -> BadInputError:
 def machine_of(
     name: str | None, settings: list[str] | None = None, calibration: str | None = None
 ) -> Machine:
-    """A machine by name or file, else the one that the calibration is of, with the user's what-ifs."""
+    """The machine by name or file, else the calibration's machine; the values of ``--set`` are applied."""
     if name is None and calibration is not None:
         name = load_calibration_file(calibration).machine
         if name not in list_machines():
@@ -88,13 +88,13 @@ def machine_of(
                 raise no_machine_file(what, name, folder, "; or name it with --machine PATH")
             name = str(beside)
     machine = load_machine(name or DEFAULT_MACHINE)
-    if calibration is None or calibration in list_calibrations():  # else it was measured on this very machine
+    if calibration is None or calibration in list_calibrations():  # else it was measured on this machine
         machine = beside_shipped(machine)
     return apply_settings(machine, settings)
 
 
 def library_of(machine: Machine, backend: str | None, calibration: str | None, best: bool = True) -> str:
-    """The library that was asked for; else that of the calibration that was named; else the machine's own."""
+    """The library that was typed, else the calibration's, else the machine's default."""
     if backend is None:
         return (
             machine.default_backend
@@ -110,7 +110,7 @@ def library_of(machine: Machine, backend: str | None, calibration: str | None, b
 
 @lru_cache(maxsize=8)
 def load_calibration_file(calibration: str) -> Calibration:
-    """A user's own calibration, or a shipped one by id; a partial one is said to be so, once."""
+    """A calibration by file or by shipped id. A partial calibration causes one warning."""
     found = load_calibration(calibration)
     if not found.complete:
         warn(f"calibration {calibration} is partial: some planned points are missing")
@@ -118,7 +118,7 @@ def load_calibration_file(calibration: str) -> Calibration:
 
 
 def calibration_file(calibration: str | None) -> str | None:
-    """The file that ``--calibration`` named; None for a shipped one."""
+    """The file that ``--calibration`` named; None for a shipped calibration, or without the option."""
     return None if calibration is None or calibration in list_calibrations() else calibration
 
 
@@ -126,9 +126,9 @@ def calibration_file(calibration: str | None) -> str | None:
 def advice(
     machine: Machine, library: str, clock: str | None, instead: Callable[[], str | None] = lambda: None
 ) -> Iterator[None]:
-    """Where nothing is known for what was asked: say what there is, never what was just used.
+    """Add to NoCalibrationError which libraries, clocks or shardings do have data.
 
-    instead  finds lines that have an answer; empty or None: there are none
+    instead  returns commands that can be answered; "" or None: there are none
     """
     try:
         yield
@@ -151,7 +151,7 @@ def advice(
 
 
 def known_clocks(machine: Machine, library: str) -> list[str]:
-    """Clocks of the shipped calibrations of a library that ``machine`` has or borrows."""
+    """Clocks for which a shipped calibration predicts the library on ``machine``."""
     found = []
     for clock in Clock:
         with contextlib.suppress(NoCalibrationError, ValueError):
@@ -161,7 +161,7 @@ def known_clocks(machine: Machine, library: str) -> list[str]:
 
 
 def check_gpus(table_bytes: float, machine: Machine, reserve: float, what: str = "--table-size") -> None:
-    """Refuse tables that need more GPUs than the model describes."""
+    """Raise BadInputError if the tables need more GPUs than the model covers."""
     usable = machine.value("hbm_bytes") * (1 - reserve)
     if table_bytes > MOST_GPUS * usable:
         size, room = format_bytes(table_bytes, binary=False), format_bytes(usable, binary=False)
@@ -173,7 +173,7 @@ def check_gpus(table_bytes: float, machine: Machine, reserve: float, what: str =
 
 
 def check_per_node(gpus_per_node: int | None, machine: Machine) -> None:
-    """Refuse a number of GPUs in a node that the machine does not have."""
+    """Raise BadInputError if a node of the machine does not have that many GPUs."""
     if gpus_per_node is not None and not 1 <= gpus_per_node <= machine.gpus_per_node:
         raise BadInputError(
             f"--gpus-per-node {gpus_per_node} cannot be used.",

@@ -1,5 +1,5 @@
-"""Exit codes that no error of ``perfmodel.errors`` has."""
+"""Exit codes of the command line that are not the code of an error in ``perfmodel.errors``."""
 
 BAD_USAGE = 2
 STOPPED = 130
-"""By Ctrl-C."""
+"""Stopped by Ctrl-C."""

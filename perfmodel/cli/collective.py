@@ -1,4 +1,4 @@
-"""``perfmodel collective``: what a collective takes on a machine."""
+"""``perfmodel collective``: the time of a collective on a machine."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def collective(context: typer.Context, options: CollectiveOptions) -> None:
 
 
 def questions(ops: list[str], sizes: list[str], gpus: list[str], per_node: int) -> pd.DataFrame:
-    """A row for each collective, number of GPUs and size that was asked for."""
+    """A row for each requested combination of collective, number of GPUs and size."""
     import pandas as pd
 
     names = split_values(ops, "--op")
@@ -98,7 +98,10 @@ def questions(ops: list[str], sizes: list[str], gpus: list[str], per_node: int) 
 
 
 def check_alignment(frame: pd.DataFrame, library: str) -> None:
-    """NCCL and RCCL round what goes to one peer down to 16 bytes: below that a call sends nothing."""
+    """Refuse sizes of which NCCL and RCCL send nothing: they round the bytes per peer down to 16s.
+
+    Limits: fewer than 16 bytes per peer (other libraries: 1) -> BadInputError
+    """
     least = _NCCL_ALIGNMENT_BYTES if library in RING_BACKENDS else 1
     split = frame[frame["collective"].isin(PER_PEER) & (frame["gpus"] > 1)]
     short = split[split["payload_bytes"] < least * split["gpus"]]
@@ -121,7 +124,7 @@ def _predict(
     calibration: str | None,
     ops: list[str],
 ) -> tuple[CollectiveModel, pd.DataFrame, list[str]]:
-    """The model, the answers, and the collectives of ``--op all`` that the library does not have."""
+    """The model, its answers, and the collectives of ``--op all`` that the library does not have."""
     import pandas as pd
 
     model = CollectiveModel.load(machine, library, clock, calibration)

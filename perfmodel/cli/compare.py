@@ -1,4 +1,4 @@
-"""``perfmodel compare``: a traced run beside what its plan was predicted to take, step by step."""
+"""``perfmodel compare``: a traced run beside the predicted times of its plan, step by step."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def compare(context: typer.Context, options: CompareOptions) -> None:
     check_page(options.report, None, force=options.force)
     typed = TypedLine.of(context)
     _check_plan(options.model, options.plan_file, options.torchrec_plan)
-    of_file = as_made(context, options.plan_file, leave=("objective",))  # the traces show that
+    of_file = as_made(context, options.plan_file, leave=("objective",))  # the traces show it
     asked = of_file.values
     backend, clock, gpus_per_node = asked["backend"], asked["clock"], asked["gpus_per_node"]
     calibration = calibration_of(asked["calibration"], backend, clock)
@@ -116,7 +116,7 @@ def _check_plan(model: str | None, plan_file: Path | None, torchrec_plan: Path |
 
 
 def _read(paths: Sequence[Path]) -> list[RankTrace]:
-    """All traces, with a bar; refused where they are not of one run."""
+    """Read all traces, with a progress bar; an error if they are of different runs."""
     from calibrate.importers.traces.reading import check_alignment, read_traces, trace_files
 
     sizes = {path.name: max(path.stat().st_size, 1) for path in trace_files(paths)}
@@ -136,12 +136,12 @@ def _read(paths: Sequence[Path]) -> list[RankTrace]:
 
 
 def _training(traces: Sequence[RankTrace]) -> bool:
-    """Whether the traces have kernels of a backward pass."""
+    """Whether a trace has kernels of a backward pass."""
     return any(kernel.family is KernelFamily.BACKWARD for trace in traces for kernel in trace.kernels)
 
 
 def _batch(batch: str | None, plan_file: Path | None) -> int:
-    """Samples of a rank: typed, else those that the plan was made for."""
+    """Samples per rank: ``--batch``, else the batch of the plan file."""
     if batch is not None:
         return parse_count(batch, "--batch")
     document = read_document(plan_file) if plan_file is not None else None
@@ -160,7 +160,10 @@ def _plans(
     torchrec_plan: Path | None,
     how: dict[str, Any],
 ) -> list[tuple[Evaluator, Plan]]:
-    """The plan that ran, and what costs it; one of our own also as TorchRec runs it, if it can."""
+    """The plan that ran, and its evaluator.
+
+    A plan file of ours yields a second pair, if TorchRec can run it: the plan with TorchRec's exchanges.
+    """
     if plan_file is not None:
         plan, sets = read_any_plan(plan_file, tables)
         where = {"sets": sets, "below": Below.of_plan(plan.tiers)}
@@ -181,7 +184,7 @@ def _plans(
 
 
 def _in_torchrec(evaluator: Evaluator, plan: Plan) -> list[tuple[Evaluator, Plan]]:
-    """Nothing where TorchRec has no such sharding."""
+    """The plan with the exchanges that TorchRec would run; empty if TorchRec has no such sharding."""
     try:
         file = torchrec.torchrec_plan(evaluator, plan)
     except BadInputError:
@@ -192,7 +195,7 @@ def _in_torchrec(evaluator: Evaluator, plan: Plan) -> list[tuple[Evaluator, Plan
 
 
 def _fitted_to(calibration: Path | str | None, traces: Sequence[RankTrace], per_node: int) -> bool:
-    """Whether a calibration of one's own was made from these very traces."""
+    """Whether the user's calibration was fitted to samples of these same traces."""
     from calibrate.importers.traces.samples import fittable, traced_samples
     from perfmodel.fit.traced import is_fitted_to
     from perfmodel.schema.calibration import load_calibration
@@ -204,13 +207,13 @@ def _fitted_to(calibration: Path | str | None, traces: Sequence[RankTrace], per_
         return False
     try:
         samples = traced_samples(traces, known.machine, lambda: per_node)
-    except BadInputError:  # no sample can be made of them
+    except BadInputError:  # the traces have no sample to compare with
         return False
     return is_fitted_to(known, fittable(samples))
 
 
 def _other_library(traces: Sequence[RankTrace], evaluator: Evaluator) -> list[str]:
-    """Where the collectives of the traces are of another library than the calibration."""
+    """A warning if the traces are of another library than the calibration."""
     ran, known = traces[0].backend, evaluator.setting.backend
     if not ran or ran == known:
         return []

@@ -1,4 +1,4 @@
-"""``perfmodel report --compare A B``: one page of two calibrations, or of two machines."""
+"""``perfmodel report --compare A B``: one page that compares two calibrations or two machines."""
 
 from __future__ import annotations
 
@@ -39,10 +39,11 @@ _ONE_EACH = ("backend", "clock", "reduction")
 
 
 def compare_page(context: typer.Context) -> None:
-    """Write the page of A and B: two machines (names or TOML files), or two calibrations (files, runs, ids,
-    ``latest``). The other options are those of ``report``, of its running command.
+    """Write the page that compares A with B.
 
-    Limits: one of each -> BadInputError;  nothing known for what is asked -> NoCalibrationError
+    A, B     two machines (names or TOML files), or two calibrations (files, runs, ids, ``latest``)
+    context  of the running ``perfmodel report``, whose options apply to both
+    Limits: a machine and a calibration -> BadInputError;  no data for the question -> NoCalibrationError
     """
     typed = context.params
     names = typed["compare"]
@@ -60,7 +61,7 @@ def compare_page(context: typer.Context) -> None:
 
 
 def _held(pair: Pair) -> Iterator[str]:
-    """Where the numbers of GPUs differ: that each has as many samples, and what all of them process."""
+    """Where the two sides use different numbers of GPUs: the samples per second of each."""
     if pair.a.gpus != pair.b.gpus:
         sides = [
             f"{letter} {counted(each.gpus, 'GPU')}, {format_per_second(samples_per_s(each), 'samples')}"
@@ -71,10 +72,10 @@ def _held(pair: Pair) -> Iterator[str]:
 
 
 def comparison(params: Mapping[str, Any], command: str) -> tuple[Pair, Page]:
-    """Both answers, and the page of them.
+    """The two answers, and the page that compares them.
 
-    params   of ``perfmodel report`` or ``figure`` by name, as they were typed
-    command  makes the page again
+    params   parameters of ``perfmodel report`` or ``figure`` by name, as they were typed
+    command  the command that makes the page again
     Limits: as ``compare_page``
     """
     from perfmodel.report.page.comparison_page import asked_pair, comparison_page, views
@@ -100,7 +101,7 @@ def comparison(params: Mapping[str, Any], command: str) -> tuple[Pair, Page]:
 
 
 def _one_each(typed: Mapping[str, Any]) -> dict[str, str | None]:
-    """Library, clock and exchange of both sides: one each."""
+    """The library, the clock and the exchange of both sides. Limits: several were typed -> BadInputError"""
     found: dict[str, str | None] = {}
     for name in _ONE_EACH:
         values = [part.strip() for text in texts_of(typed[name]) or [] for part in text.split(",")]
@@ -114,7 +115,7 @@ def _one_each(typed: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def _refuse(names: Sequence[str], typed: Mapping[str, Any]) -> bool:
-    """What a page of two cannot be of. Returns whether both are machines"""
+    """Refuse pairs that cannot be compared. Returns whether both names are machines."""
     first, second = map(_is_machine, names)
     for option in ("machine", "calibration"):
         if typed[option]:
@@ -131,7 +132,7 @@ def _refuse(names: Sequence[str], typed: Mapping[str, Any]) -> bool:
 
 
 def _is_machine(name: str) -> bool:
-    """Whether a name is a machine. Limits: neither that nor a calibration -> BadInputError"""
+    """Whether a name is a machine. Limits: neither a machine nor a calibration -> error with similar names"""
     if name in list_machines() or name.endswith(".toml"):
         return True
     known = [LATEST, *list_calibrations()]
@@ -150,7 +151,7 @@ def _side(question: Question, kind: str) -> Side:
 
 
 def _record(pair: Pair) -> dict[str, Any]:
-    """The finding in numbers."""
+    """The result of the comparison as numbers."""
     batch = whole(pair.a, pair.b)
     low, ratio, high = batch.ratio
     record: dict[str, Any] = {

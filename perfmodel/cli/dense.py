@@ -1,4 +1,4 @@
-"""``--dense``: the dense layers beside a plan."""
+"""``--dense``: the time of the dense layers, added to a plan's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def layers_of(dense: str | None, machine: Machine) -> Dense | DenseTime | None:
-    """What was typed, on the machine's GPU; None: nothing was."""
+    """The dense layers that ``--dense`` names, on the machine's GPU; None without the option."""
     if dense is None:
         return None
 
@@ -21,7 +21,7 @@ def layers_of(dense: str | None, machine: Machine) -> Dense | DenseTime | None:
 
 
 def whole_of(answer: Planned, layers: Dense | DenseTime | None) -> WholeStep | None:
-    """The step of the plan with its dense layers, where they are given."""
+    """The time of the whole training step, dense layers included; None without dense layers."""
     if layers is None:
         return None
 

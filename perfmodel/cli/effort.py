@@ -1,4 +1,4 @@
-"""``--effort`` and ``--time-limit`` of the commands that search."""
+"""``--effort`` and ``--time-limit`` of the commands that search for a plan."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from perfmodel.units import parse_time
 
 
 def effort_of(name: str | None) -> float:
-    """Counted work [s]. Limits: an unknown name -> BadInputError"""
+    """The work that a search may do, in counted seconds. Limits: an unknown name -> BadInputError"""
     name = name or DEFAULT_EFFORT
     if name not in EFFORTS:
         raise unknown_name("--effort", name, EFFORTS)
@@ -16,5 +16,5 @@ def effort_of(name: str | None) -> float:
 
 
 def limit_of(text: str | None) -> float | None:
-    """[s]; None where nobody asked. Limits: no time above 0 -> BadInputError"""
+    """The limit [s]; None without the option. Limits: no time above 0 -> BadInputError"""
     return None if text is None else parse_time(text, "--time-limit")

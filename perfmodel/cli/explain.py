@@ -1,4 +1,4 @@
-"""``perfmodel explain``: it declares no option, but has those of the command that prints the number."""
+"""``perfmodel explain``: it declares no options of its own, but takes those of the command it explains."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ _STEP = (
 
 @dataclass(frozen=True)
 class Family:
-    """Numbers that one command prints.
+    """Numbers of one command, and what explains them.
 
-    what     is explained;  typed  how it is asked for
-    asks     whose options it has: all but ``without``, or ``only`` some;  answer  what explains it
+    what   the name of such a number in messages;  typed  the command that explains it
+    asks   the class whose options are taken: all but ``without``, or only ``only``
+    answer ``module:function`` that prints the explanation
     """
 
     what: str
@@ -56,7 +57,7 @@ class Family:
     only: tuple[str, ...] = ()
 
     def options(self) -> list[Any]:
-        """Of its command, as they are declared there."""
+        """The options, as the explained command declares them."""
         found = loaded("explain", self.asks).params
         return [
             one for one in found if (one.name in self.only if self.only else one.name not in self.without)
@@ -69,7 +70,7 @@ OF_PLAN = (
     *("id_dtype", "machine", "backend", "clock", "kernels", "gpus_per_node", "scenario", "settings"),
     *("calibration", "as_json"),
 )
-"""Options of ``plan`` that a step of a plan in a file has."""
+"""Options of ``plan`` that apply to a step of a plan in a file."""
 _OF_STEP = Family(
     "a step of project",
     "perfmodel explain STEP",
@@ -110,14 +111,14 @@ _NAMED = {
 
 
 def explaining(words: Sequence[str]) -> Explained:
-    """The command for the words that follow ``perfmodel explain``."""
+    """The command for the words that follow ``perfmodel explain``: its options depend on the words."""
     named = next(iter(_families_named(words)), None)
     of_plan = any(word.partition("=")[0] == "--plan" for word in words)
     return Explained(named or (_STEP_OF_PLAN if of_plan else _OF_STEP))
 
 
 def _families_named(words: Sequence[str]) -> Iterator[Family]:
-    """The families that some words name; a word that is the value of an option names none."""
+    """The families that the words name; a word that is the value of an option is skipped."""
     for before, word in zip(("", *words), words, strict=False):
         family = _NAMED.get(word.strip().lower())
         if family is None:
@@ -136,12 +137,12 @@ class Explained(TyperCommand):
         self.family, self.typed = family, family.typed.partition(" STEP")[0]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Limits: an option of another family -> BadInputError that names it"""
+        """Limits: an option of another family -> BadInputError that names that family's command"""
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
             option = getattr(error, "option_name", None)
-            if not hasattr(error, "possibilities"):  # of options that nobody knows
+            if not hasattr(error, "possibilities"):  # not an error about an unknown option
                 raise
             every = (_OF_STEP, _STEP_OF_PLAN, *_NAMED.values())
             others = [one.typed for one in every if any(option in each.opts for each in one.options())]
@@ -153,12 +154,12 @@ class Explained(TyperCommand):
             ) from None
 
     def invoke(self, ctx: Any) -> Any:
-        """The explanation, printed."""
+        """Print the explanation."""
         return placed(self.family.answer)(ctx)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Asked(CommandOptions):
-    """What is explained."""
+    """The argument of ``perfmodel explain``."""
 
     step: Annotated[str, Arg(_STEP)]

@@ -11,9 +11,9 @@ from perfmodel.report.explanation_text import number_text
 
 
 def explain_the_alternatives(context: typer.Context) -> None:
-    """Every number of the answer of ``perfmodel alternatives``, with the same options.
+    """Print the equation of each number of ``perfmodel alternatives``.
 
-    context  with the options of ``alternatives``
+    context  holds the options of ``alternatives``
     """
     asked = answered({**context.params, "with_map": True})
     from perfmodel.plan.other_ways.explanation import explain_alternatives

@@ -1,4 +1,4 @@
-"""``perfmodel explain collective``: how the time of one collective came about."""
+"""``perfmodel explain collective``: how the time of one collective was computed."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from perfmodel.report.projection_text import origin
 
 
 def explain_one_collective(context: typer.Context) -> None:
-    """The answer of ``perfmodel collective`` for one size, stage by stage.
+    """Explain the answer of ``perfmodel collective`` for one size, stage by stage.
 
-    context  with the options of ``collective``
+    context  holds the options of ``collective``
     Limits: several collectives -> BadInputError
     """
     asked = context.params

@@ -19,9 +19,9 @@ _SERVICE = (
 
 
 def explain_the_load(context: typer.Context) -> None:
-    """Every number of the answer of ``perfmodel load``, with the same options.
+    """Print the equation of each number of ``perfmodel load``.
 
-    context  with the options of ``load``
+    context  holds the options of ``load``
     """
     asked = answered(context.params)
     found = explain_load(asked.answer, asked.hourly)
@@ -33,7 +33,10 @@ def explain_the_load(context: typer.Context) -> None:
 
 
 def _of_step(typed: TypedLine, asked: LoadAnswer, batch: int, step: str) -> str:
-    """What to type for a step of the pass at a full batch, on the GPUs of a replica; "": there is no plan."""
+    """The command that explains a step of the pass at a full batch, on the GPUs of a replica.
+
+    "" if the answer has neither a sharding nor a plan.
+    """
     way = asked.answer.question.served.way
     if not way and not asked.planned:
         return ""

@@ -1,4 +1,4 @@
-"""``perfmodel explain STEP --plan FILE``: a step of a plan, as ``perfmodel plan --plan`` prints it."""
+"""``perfmodel explain STEP --plan FILE``: the equation of a step of a plan in a file."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _TYPED = tuple(name for name in OF_PLAN if name not in ("plan_file", "as_json"))
 
 
 def explain_line(typed: TypedLine, step: str, file: Path) -> str:
-    """What explains a step of the plan in a file, with the options of ``plan`` that it has too."""
+    """The command that explains a step of the plan in a file, with those typed options that it has too."""
     kept = [word for name, words in typed.options if name in _TYPED for word in words]
     return shlex.join(["perfmodel", "explain", step.replace("_", "-"), "--plan", str(file), *kept])
 
 
 def explain_step_of_plan(context: typer.Context) -> None:
-    """A step of the plan in a file, at the bytes of its busiest GPU.
+    """Explain a step of the plan in a file, with the bytes of the plan's busiest GPU.
 
-    context  with the options of ``plan`` that a plan in a file has
-    Limits: no tables -> BadInputError that says so
+    context  holds the options of ``plan`` that apply to a plan in a file
+    Limits: no tables -> BadInputError
     """
     of_file = as_made(context, context.params["plan_file"], leave=("reserve",))
     asked = of_file.values

@@ -22,9 +22,9 @@ _OTHERS = "--sharding NAME: of another, --plan FILE: of a plan."
 
 
 def explain_the_step(context: typer.Context) -> None:
-    """A step of the answer of ``perfmodel project``, or all of them together.
+    """Explain one step of the answer of ``perfmodel project``, or the slowdown.
 
-    Limits: no such step -> BadInputError with those that there are, or the sharding that has it
+    Limits: no such step -> BadInputError that lists the steps, or the sharding that has it
     """
     asked = dict(context.params)
     step, as_json = asked["step"], asked["as_json"]
@@ -67,7 +67,7 @@ def explain_the_step(context: typer.Context) -> None:
 
 
 def _emit_whole(answer: Projection, way: str, as_json: bool) -> None:
-    """How the steps make up the slowdown."""
+    """Explain how the steps add up to the slowdown."""
     numbers = explain_slowdown(answer, *([] if way == ROW_WISE else [projection_of] * 3))
     if as_json:
         title, *_ = headline(answer).split("  ")

@@ -1,4 +1,4 @@
-"""``perfmodel figure``: one figure of a page, as a picture, a page, or its numbers; or all of them."""
+"""``perfmodel figure``: one figure as a picture, a page or its numbers; or pictures of all figures."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def figure(context: typer.Context, options: FigureOptions) -> None:
 
 
 def _one_each(**typed: str | None) -> None:
-    """Refuse lists: a figure is of one value each."""
+    """Raise BadInputError for a list of values: a figure shows one value of each option."""
     for name, text in typed.items():
         first, *rest = re.split(r",|\.\.", text or "")
         if rest:
@@ -69,7 +69,7 @@ def _one_each(**typed: str | None) -> None:
 
 
 def _all(context: typer.Context, source: FigureSource) -> None:
-    """The list of them, or a picture of each."""
+    """Print the list of figures, or draw all of them."""
     out, ending = context.params["out"], context.params["file_format"]
     if ending is not None and ending not in PICTURES:
         raise unknown_name("--format", ending, PICTURES)
@@ -83,7 +83,7 @@ def _all(context: typer.Context, source: FigureSource) -> None:
 
 
 def _list(source: FigureSource, as_json: bool) -> None:
-    """Figures of the question with those of other pages; of another page its own alone."""
+    """List the figures of the question and of other pages; or those of the chosen page alone."""
     others = [page for page in PAGES if page is not QUESTION] if source.page is None else ()
     if as_json:
         found = EVERY if others else source.figures
@@ -107,7 +107,10 @@ def _lines(figures: Mapping[str, str], indent: str = "") -> str:
 
 
 def _checked(name: str, source: FigureSource, out: Path | None, force: bool) -> str:
-    """How the file ends. Limits: an unknown name, an ending that is none of ours -> BadInputError"""
+    """The ending of ``--out`` without its dot; "" without ``--out``.
+
+    Limits: an unknown figure, an unknown ending, an existing file without ``force`` -> BadInputError
+    """
     if name not in source.figures:
         raise _unknown(name, source)
     if out is None:
@@ -122,7 +125,7 @@ def _checked(name: str, source: FigureSource, out: Path | None, force: bool) -> 
 
 
 def _unknown(name: str, source: FigureSource) -> BadInputError:
-    """The refusal of a name: what draws it where it is of another page, else the figures there are."""
+    """The error for a name that cannot be drawn: how another page draws it, else the list of figures."""
     if name in EVERY:
         page = next(one for one in PAGES if name in one.shows)
         line = page.line
@@ -154,7 +157,7 @@ def _check_pixels(width: int | None, height: int | None, scale: float | None, en
 
 
 def _text(block: Block, out: Path | None) -> str:
-    """The finding in words; how to read the figure where it is not written."""
+    """What is printed: the figure's title, and how to read it unless it was written to a file."""
     lines = wrapped(block.title, page_width())
     if out is not None:
         return "\n".join([*lines, f"Wrote {out}."])

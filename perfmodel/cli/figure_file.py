@@ -1,4 +1,4 @@
-"""The file that a figure is written to: a picture, a page of it alone, its numbers, or its drawing."""
+"""Writes a figure to a file: a picture, a page, its numbers as CSV, or its plotly JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def told(block: Block) -> dict[str, Any]:
-    """What ``--json`` and a file say of a figure."""
+    """The name, texts and rows of a figure, as ``--json`` prints them and a JSON file holds them."""
     data = block_data(block)
     return {
         "name": block.name,
@@ -35,7 +35,7 @@ def told(block: Block) -> dict[str, Any]:
 def write_figure(
     path: Path, ending: str, found: FoundFigure, width: int | None, height: int | None, scale: float | None
 ) -> None:
-    """As its ending says; width, height, scale  of a picture, None: its own."""
+    """Write the figure in the format of the ending. width, height, scale: of a picture; None: its default."""
     block = found.block
     if ending == "html":
         path.write_text(page_html(found.page(block)), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Where a figure comes from: the question that is asked, or a page that answers it."""
+"""Which figures ``perfmodel figure`` offers: of the question, of a comparison, or over numbers of GPUs."""
 
 from __future__ import annotations
 
@@ -31,31 +31,35 @@ _NOT_OF_THE_PAGE = (*_NOT_OF_THE_FIGURE, "draw")
 
 @dataclass(frozen=True, eq=False)
 class FoundFigure:
-    """A figure, and what makes a page with it alone."""
+    """A figure, and the function that makes a page of it alone."""
 
     block: Block
     page: Callable[[Block], Page]
 
     def drawn(self, label: str) -> FoundFigure:
-        """As one of its switches shows it. Limits: not one of its labels -> BadInputError"""
+        """The figure with the switch of that label chosen. Limits: an unknown label -> BadInputError"""
         return replace(self, block=drawn(self.block, label))
 
 
 @dataclass(frozen=True, eq=False)
 class FigureSource:
-    """Figures to choose from."""
+    """The figures to choose from.
+
+    figures  what each shows, by name;  line  the command as it was typed
+    page     makes the page that holds them; None: each figure is made separately
+    """
 
     figures: Mapping[str, str]  # what each shows, by name
     line: TypedLine
-    page: Callable[[], Page] | None  # that has them; None: each is made by itself
+    page: Callable[[], Page] | None  # makes the page that holds them; None: each is made by itself
 
     def command(self, name: str, file: str) -> str:
-        """Draws this one into that file."""
+        """The command that draws this figure into that file."""
         line = replace(self.line, command=("perfmodel", "figure", name))
         return line.text(_NOT_OF_THE_FIGURE, ["--out", file])
 
     def found(self, context: typer.Context, name: str, file: str) -> FoundFigure:
-        """One of ``figures``. Limits: what cannot be drawn -> NoCalibrationError with the reason"""
+        """One of ``figures``. Limits: it cannot be drawn -> NoCalibrationError with the reason"""
         command = self.command(name, file)
         if self.page is None:
             return _of_the_question(context.params, name, command)
@@ -63,7 +67,7 @@ class FigureSource:
         return FoundFigure(_drawable(page.block(name)), partial(page.alone, command=command))
 
     def draw_all(self, context: typer.Context, folder: Path, ending: str) -> None:
-        """A picture of each figure."""
+        """Draw a picture of each figure into a folder."""
         if self.page is None:
             draw_all(context, folder, ending)
             return
@@ -72,7 +76,7 @@ class FigureSource:
 
 
 def source_of(context: typer.Context) -> FigureSource:
-    """What the options of ``perfmodel figure`` name."""
+    """The source that the options of ``perfmodel figure`` choose."""
     params = context.params
     check_compared(params)
     share_batch(context)
@@ -96,13 +100,13 @@ def _over_gpus(params: Mapping[str, Any], line: TypedLine) -> Page:
 
 
 def _one_workload(params: Mapping[str, Any]) -> dict[str, Any]:
-    """With one batch, pooling and dim where none was typed: a figure shows no others."""
+    """The parameters with one batch, pooling and dim where none was typed: a figure shows one of each."""
     names = ("batch",) if params["model"] is not None else ("batch", "pooling", "dim")
     return {**params, **{name: params[name] or FIRST[name] for name in names}}
 
 
 def _of_the_question(params: Mapping[str, Any], name: str, command: str) -> FoundFigure:
-    """One figure, made without the others."""
+    """Make one figure without making the others."""
     question = page_question(params)
     question.check_gpus()
     from perfmodel.report.page.alerts import alerts
@@ -119,7 +123,7 @@ def _of_the_question(params: Mapping[str, Any], name: str, command: str) -> Foun
 
 
 def _drawable(found: Block | Missing) -> Block:
-    """Limits: what cannot be drawn -> NoCalibrationError with the reason"""
+    """The figure. Limits: it could not be made -> NoCalibrationError with the reason"""
     if isinstance(found, Missing):
         why, colon, line = found.why.partition(": ")
         raise NoCalibrationError(f"{found.name} cannot be drawn: {why}{'.' if colon else ''}", line)

@@ -1,4 +1,4 @@
-"""``--host``: whether the time that PyTorch adds is in the sum."""
+"""``--host``: whether the launch time of PyTorch is added to the answer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from perfmodel.errors import BadInputError
 
 
 def check_host(host: str | None, **others: object) -> None:
-    """Limits: an unknown name, or an output that has no host -> BadInputError"""
+    """Limits: an unknown name, or an output that leaves out the host -> BadInputError"""
     if host is None:
         return
     from perfmodel.projections.hosted import split_host

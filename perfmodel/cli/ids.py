@@ -1,4 +1,4 @@
-"""Which rows ids ask for: ``--alpha`` and ``--distribution``, read."""
+"""Reads ``--alpha`` and ``--distribution``: how often the ids ask for each row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from perfmodel.units import parse_ratio
 
 
 def ids_of(alpha: str | None, distribution: str | None) -> Distribution:
-    """What ``--alpha`` or ``--distribution`` says; uniform without. Limits: both -> BadInputError"""
+    """The distribution of ids; uniform without either option. Limits: both options -> BadInputError"""
     if alpha is not None and distribution is not None:
         raise BadInputError(
             "--alpha and --distribution cannot be combined.",

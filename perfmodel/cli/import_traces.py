@@ -1,4 +1,4 @@
-"""``perfmodel import`` of traces: a calibration from what a production run did."""
+"""``perfmodel import`` of traces: a calibration from traces of a production run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PLAIN_EVERY_S = 10.0
 
 
 class ReadingProgress:
-    """How much of which file was read: a line that is rewritten, or in a pipe one now and then."""
+    """Progress of reading files: a line that is rewritten on a terminal, else a line every 10 s."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._live = clock, on_terminal()
@@ -57,16 +57,16 @@ class ReadingProgress:
             note(text)
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         if self._shown:
             rewrite("", self._shown)
             self._shown = ""
 
 
 def holds_traces(paths: Sequence[Path]) -> bool:
-    """Whether these are traces, and not logs; both at once are refused.
+    """Whether the paths are traces rather than logs.
 
-    Limits: a folder with a trace in it, a compressed file -> traces
+    Limits: a folder with a trace in it, a compressed file -> traces;  both kinds -> BadInputError
     """
     found = {path: _is_traced(path) for path in paths}
     if len(set(found.values())) > 1:
@@ -87,7 +87,7 @@ def _is_traced(path: Path) -> bool:
 
 
 def read_ranks(paths: Sequence[Path]) -> list[RankTrace]:
-    """The traces, with progress on stderr."""
+    """Read the traces of all ranks, with progress on stderr."""
     progress = ReadingProgress()
     try:
         return read_traces(paths, progress, without_other_kernels)
@@ -96,7 +96,7 @@ def read_ranks(paths: Sequence[Path]) -> list[RankTrace]:
 
 
 def refuse_log_options(**given: object) -> None:
-    """Options that say what a log does not: a trace says it."""
+    """Raise BadInputError for options that only logs need: a trace holds that information itself."""
     for name, value in given.items():
         if value is not None and not (name == "clock" and value == "trace"):
             option = f"--{name.replace('_', '-')}"
@@ -104,7 +104,7 @@ def refuse_log_options(**given: object) -> None:
 
 
 def refuse_trace_options(*, model: str | None) -> None:
-    """Options that mean something for traces only."""
+    """Raise BadInputError for options that only traces need."""
     if model is not None:
         raise BadInputError("--model is for traces: logs hold no tables.", "leave --model out.")
 
@@ -116,7 +116,7 @@ def samples_of(
     version: str | None,
     model: str | None,
 ) -> TraceSamples:
-    """Samples of the traces, on the machine's nodes unless the traces name their hosts."""
+    """Samples of the traces; ranks are put on nodes by the traces' host names, else by GPUs per node."""
     per_node = gpus_per_node or machine.gpus_per_node
     if gpus_per_node is not None and gpus_per_node < 1:
         raise BadInputError(f"--gpus-per-node {gpus_per_node} is not a number of GPUs.", "at least 1.")
@@ -125,16 +125,16 @@ def samples_of(
 
 
 def of_cpus(result: TraceSamples) -> bool:
-    """Whether traces are of processes on CPUs: a library of hosts, and no GPU and no kernel of one."""
+    """Whether traces are of CPU processes: a library of hosts ran, on no GPU and with no GPU kernel."""
     launched = (kernel.correlation is not None for trace in result.traces for kernel in trace.kernels)
     on_gpus = any(trace.device for trace in result.traces) or any(launched)
     return result.stack[0].backend in _OF_HOSTS and not on_gpus
 
 
 def doubt_cpus(result: TraceSamples, machine: Machine, *, force: bool) -> list[str]:
-    """A warning where traces of CPUs are taken for a machine of GPUs.
+    """A warning where CPU traces are imported for a GPU machine.
 
-    Limits: a machine of CPUs (its library is one of hosts) -> nothing; without ``force`` -> BadInputError
+    Limits: a machine of CPUs -> no warning;  without ``force`` -> BadInputError
     """
     if machine.default_backend in _OF_HOSTS:
         return []
@@ -146,7 +146,7 @@ def doubt_cpus(result: TraceSamples, machine: Machine, *, force: bool) -> list[s
 
 
 def _machine_of_cpus(library: str) -> str:
-    """What to type instead: the machine file of the youngest run on CPUs, or the command that makes one."""
+    """What to type instead: the machine file of the latest run on CPUs, or the command that makes one."""
     for run in runs_by_age(runs_folder()):
         path = run / MACHINE_NAME
         if _is_of_cpus(path):
@@ -158,7 +158,7 @@ def _machine_of_cpus(library: str) -> str:
 
 
 def _is_of_cpus(path: Path) -> bool:
-    """Whether there is a machine file that can be read, of a machine of CPUs."""
+    """Whether the path is a valid machine file of a machine of CPUs."""
     try:
         return path.is_file() and read_machine(path).default_backend in _OF_HOSTS
     except PerfmodelError:
@@ -166,13 +166,13 @@ def _is_of_cpus(path: Path) -> bool:
 
 
 def source_words(result: TraceSamples) -> str:
-    """Which traces these are, in a few words: ``4 traces, rank0 to rank3``."""
+    """The names of the traces in a few words: ``4 traces, rank0 to rank3``."""
     names = [stem_of(trace.file) for trace in result.traces]
     return f"the trace {names[0]}" if len(names) == 1 else f"{len(names)} traces, {names[0]} to {names[-1]}"
 
 
 def _columns_of(model: str) -> int:
-    """The columns of every table of a model. Limits: of several numbers -> BadInputError"""
+    """The number of columns of a model's tables. Limits: tables of different widths -> BadInputError"""
     found = sorted({int(table.dim) for table in load_tables(model).tables})
     if len(found) > 1:
         raise BadInputError(
@@ -183,7 +183,7 @@ def _columns_of(model: str) -> int:
 
 
 def fit_points(result: TraceSamples) -> pd.DataFrame:
-    """Samples that may be fitted; an error with what was kept apart when there are none."""
+    """The samples that can be fitted. Limits: there are none -> BadInputError that says why"""
     good = fittable(result)
     if good.empty:
         raise BadInputError(
@@ -197,7 +197,7 @@ def fit_points(result: TraceSamples) -> pd.DataFrame:
 
 
 def trace_records(result: TraceSamples) -> dict[str, Any]:
-    """The same for JSON."""
+    """The traces, the skew of their ranks, host times and kernels, for JSON."""
     return {
         "traces": [trace_record(trace) for trace in result.traces],
         "skew": [skew_record(skew) for skew in rank_skews(result.alignment.collectives)],
@@ -207,7 +207,7 @@ def trace_records(result: TraceSamples) -> dict[str, Any]:
 
 
 def summary_text(result: TraceSamples) -> str:
-    """What was read, and who waits for whom."""
+    """What was read from the traces, and which rank waits for which."""
     parts = [traces_text(result.traces), skew_text(result.alignment)]
     if result.kernels is not None:
         parts.append(kernels_text(result.kernels, result.kernels_left_out))

@@ -1,4 +1,4 @@
-"""``perfmodel import``: a calibration from logs, or traces, that people already have."""
+"""``perfmodel import``: a calibration from existing logs or traces."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SHOWN_UNREAD = 5
-_ASKED_BYTES = 10e12  # of the projection that comes next
+_ASKED_BYTES = 10e12  # table size in the command of the next projection
 
 
 def import_(context: typer.Context, options: ImportOptions) -> None:
@@ -111,7 +111,7 @@ def _check_out(out: Path, *, force: bool) -> None:
 
 
 def _machine_for(name: str | None, gpu: str) -> Machine:
-    """The machine that was named, or the only shipped one with this GPU."""
+    """The typed machine, else the only shipped one with this GPU. Limits: several -> BadInputError"""
     if name is not None:
         return load_machine(name)
     fitting = shipped_with(gpu)
@@ -126,10 +126,10 @@ def _machine_for(name: str | None, gpu: str) -> Machine:
 
 
 def doubt_gpu(gpu: str, machine: Machine, *, force: bool) -> list[str]:
-    """A warning when the logs may be of another GPU than the machine's.
+    """Warnings if the logs may be of another GPU than the machine's.
 
-    Limits: the machine's own GPU, or a file's that its name or title names -> nothing; any other with a
-            shipped machine -> BadInputError, or ``force``
+    Limits: the machine's GPU, or a GPU in the name or title of a machine file -> none; another GPU with a
+            shipped machine -> BadInputError, a warning with ``force``
     """
     if not gpu:
         return [f"the logs do not name their GPU: assuming {machine.name}"]
@@ -151,9 +151,9 @@ def doubt_gpu(gpu: str, machine: Machine, *, force: bool) -> list[str]:
 
 
 def _doubt_samples(result: ImportResult, accepted: list[str]) -> list[str]:
-    """The names of ``--accept``, each of a value that is far from anything sold and is taken all the same.
+    """The names in ``--accept``: each accepts values that are far from any product.
 
-    Limits: a value that is far and was not accepted -> BadInputError with the option to type
+    Limits: an unknown name; a value far from any product that is not accepted -> BadInputError
     """
     known = limits_of("sample")
     for name in accepted:
@@ -176,7 +176,7 @@ def _doubt_samples(result: ImportResult, accepted: list[str]) -> list[str]:
 
 
 def unread_text(unread: list[UnreadLine]) -> list[str]:
-    """Warnings about lines that were not used, those with one reason (but for its numbers) together."""
+    """Warnings about lines that were not used, grouped by reason."""
     groups: dict[str, list[UnreadLine]] = {}
     for line in unread:
         groups.setdefault(numberless(line.reason), []).append(line)
@@ -195,9 +195,9 @@ def unread_text(unread: list[UnreadLine]) -> list[str]:
 def _fit(
     result: ImportResult, machine: Machine, own_name: str, accepted: list[str]
 ) -> tuple[Calibration, pd.DataFrame]:
-    """The calibration and its samples, without a word of the libraries that compute it.
+    """The calibration and its samples; numerical warnings of the fitting libraries are suppressed.
 
-    Limits: samples that no curve or law has -> BadInputError
+    Limits: no curve and no law fits the samples -> BadInputError
     """
     from pydantic import ValidationError
 
@@ -232,7 +232,7 @@ def _fit(
 
 
 def _require_fittable(points: pd.DataFrame, result: ImportResult) -> None:
-    """Refuse logs of which nothing can be fitted, with the reasons."""
+    """Raise BadInputError with the reasons if nothing can be fitted."""
     known, good, outside = points["collective"].isin(COLLECTIVES), points["flag"] == "ok", ~points["in_place"]
     if (known & good & outside).any():
         return
@@ -262,7 +262,7 @@ def _samples_path(out: Path) -> Path:
 
 
 def _write(calibration: Calibration, result: ImportResult, out: Path) -> None:
-    """Both files or none: they are written beside their places first, then renamed."""
+    """Write both files or neither: each is written to a temporary file first, then renamed."""
     samples = _samples_path(out)
     try:
         with tempfile.TemporaryDirectory(prefix=".import-", dir=out.parent) as name:
@@ -311,7 +311,7 @@ def _deliver(
 
 
 def _shares(samples: pd.DataFrame, calibration: Calibration) -> str:
-    """How many samples are in the fit, and why the others are only kept: ``21 fitted, 21 in place``."""
+    """How many samples were fitted, and why the others are kept only: ``21 fitted, 21 in place``."""
     good, inside = samples["flag"] == "ok", samples["in_place"]
     left = {"in place": int((good & inside).sum()), "repeated or wrong": int((~good).sum())}
     others = len(samples) - calibration.sample_count - sum(left.values())

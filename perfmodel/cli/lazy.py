@@ -1,4 +1,4 @@
-"""Groups that know the names of their commands, and make one when it is asked for."""
+"""Groups of commands that list names without importing; a command is imported when it is called."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from perfmodel.question.spec import Arg, CommandOptions, Declared, flag_of
 
 @dataclass(frozen=True)
 class Command:
-    """A command, by the places of its question and of its answer.
+    """A command, by the modules of its options and of its answer.
 
-    asks     ``module:class`` in ``perfmodel.question``; "": the answer makes the command, of its words
-    answers  ``module:function`` in ``room``, of the running context and of the question
+    asks     ``module:class`` in ``perfmodel.question``; "": ``answers`` makes the command from its words
+    answers  ``module:function`` in ``room``, called with the context and the options
     """
 
     asks: str
@@ -30,7 +30,7 @@ class Command:
 
 @dataclass(frozen=True)
 class CommandGroup:
-    """Commands under a common name: ``perfmodel chip plan``."""
+    """Commands under a common first word, as in ``perfmodel chip plan``."""
 
     summary: str
     help: str
@@ -38,15 +38,15 @@ class CommandGroup:
 
 
 class LazyGroup(TyperGroup):
-    """A group whose commands are ``_Unloaded`` until one of them is resolved."""
+    """A group whose commands are ``_Unloaded`` until one of them is called."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Of the words after the group: the name, its command, and what is left of them."""
+        """The name, the loaded command, and the remaining words."""
         name, found, rest = super().resolve_command(ctx, args)
         return name, found.load(rest) if isinstance(found, _Unloaded) else found, rest
 
     def add(self, commands: Mapping[str, Command | CommandGroup]) -> LazyGroup:
-        """Itself, with more commands by name."""
+        """Add commands by name, and return the group."""
         for name, one in commands.items():
             if isinstance(one, Command):
                 self.add_command(_Unloaded(name, one))
@@ -63,27 +63,27 @@ class LazyGroup(TyperGroup):
 
 
 class _Unloaded(TyperCommand):
-    """What the help of a group and a misspelt name need to know of a command."""
+    """A command that is not imported yet: enough for a group's help and for suggesting similar names."""
 
     def __init__(self, name: str, known: Command) -> None:
         super().__init__(name, short_help=known.summary, rich_markup_mode=None)
         self._known = known
 
     def load(self, words: Sequence[str] = ()) -> Any:
-        """The command itself. words  that follow its name"""
+        """Import the command. words  that follow its name"""
         if not self._known.asks:
             return placed(self._known.answers)(words)
         return loaded(str(self.name), self._known.asks, self._known.answers, self._known.room)
 
 
 def placed(place: str, room: str = "cli") -> Any:
-    """What stands at ``module:name`` in a room."""
+    """The object at ``module:name`` in a room."""
     module, _, name = place.partition(":")
     return getattr(import_module(f"perfmodel.{room}.{module}"), name)
 
 
 def loaded(name: str, asks: str | type[CommandOptions], answers: str = "", room: str = "cli") -> Any:
-    """The command with the options of a question; what answers it is loaded when it runs."""
+    """The command with the options of a question class; its answer is imported when it runs."""
     question: type[CommandOptions] = placed(asks, "question") if isinstance(asks, str) else asks
 
     def run(context: typer.Context, **values: Any) -> Any:
@@ -99,7 +99,7 @@ def loaded(name: str, asks: str | type[CommandOptions], answers: str = "", room:
 
 
 def _parameter(declared: Declared) -> inspect.Parameter:
-    """An option or an argument as typer reads it from a function."""
+    """A declared option or argument, as a parameter of the function that typer reads."""
     words = declared.words
     shown: Any
     if isinstance(words, Arg):

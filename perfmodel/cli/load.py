@@ -1,4 +1,4 @@
-"""``perfmodel load``: latencies of a service against its load, and how many GPUs carry it."""
+"""``perfmodel load``: the latencies of a service under a load, and the number of GPUs that it needs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def load(context: typer.Context, options: LoadOptions) -> None:
 
 
 def _write_page(context: typer.Context, asked: LoadAnswer, path: Path) -> None:
-    """The page, with the line that makes it again."""
+    """Write the page, with the command that makes it again."""
     from perfmodel.cli.page_file import write
     from perfmodel.report.page.alerts import alerts
     from perfmodel.report.page.load_page import load_page

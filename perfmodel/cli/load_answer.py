@@ -1,4 +1,4 @@
-"""The answer of ``perfmodel load``, from what was typed: also of ``explain load``."""
+"""Computes the answer of ``perfmodel load``; ``perfmodel explain load`` uses it too."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class LoadAnswer:
-    """The answer, and what it was found for. hourly  what it takes;  file  the user's own calibration"""
+    """The answer and its question. hourly  its costs per hour;  file  the user's own calibration"""
 
     answer: ServiceLoad
     hourly: HourlyCost
@@ -45,9 +45,9 @@ class LoadAnswer:
 
 
 def answered(typed: Mapping[str, Any]) -> LoadAnswer:
-    """Of the parameters of a command by name, as they were typed.
+    """Answer for the parameters of the command, by name, as they were typed.
 
-    Limits: values that cannot be used or combined, a load that cannot be carried -> BadInputError
+    Limits: values that cannot be used or combined, a load that cannot be served -> BadInputError
     """
     memory = {name: typed[name] for name in ("local_memory", "remote_memory")}
     host, plan = typed["host"], typed["plan"]
@@ -84,7 +84,7 @@ def answered(typed: Mapping[str, Any]) -> LoadAnswer:
 
 
 def _sharded(question: Question, way: str, serve: Served) -> ServiceLoad:
-    """With the pass of a way, on as many GPUs as ``perfmodel project`` takes."""
+    """The answer for one sharding, on as many GPUs as ``perfmodel project`` takes."""
     return sharded_load(
         way,
         question.answer(),
@@ -95,7 +95,7 @@ def _sharded(question: Question, way: str, serve: Served) -> ServiceLoad:
 
 
 def _planned(path: Path, question: Question) -> ServedPass:
-    """The forward pass of a plan file."""
+    """The forward pass of the plan in a file."""
     from perfmodel.passes.allowed_tiers import Below
     from perfmodel.passes.cost import Evaluator
     from perfmodel.plan import PlanTables

@@ -1,4 +1,4 @@
-"""What was typed for ``perfmodel load``, as a question to a service."""
+"""Reads the options of ``perfmodel load`` and turns them into a question about a service."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def check_beside_plan(**options: str | None) -> None:
-    """Limits: an option that says where rows are, beside a plan that says so too -> BadInputError"""
+    """Limits: an option that places rows, together with a plan, which places them too -> BadInputError"""
     for name, value in options.items():
         if value is not None:
             option = f"--{name.replace('_', '-')}"
@@ -28,9 +28,9 @@ def check_beside_plan(**options: str | None) -> None:
 
 
 def served_sharding(name: str | None, plan: Path | None, reduction: str, **memory: str | None) -> str:
-    """The way that is served: without a name the best.
+    """The sharding that is served; the fastest if none was named.
 
-    Limits: unknown names, ``all``, a plan or options that mean another sharding or none -> BadInputError
+    Limits: unknown names, ``all``, a plan or options that imply another sharding or none -> BadInputError
     """
     from perfmodel.cli.workload import ALL, checked_sharding
     from perfmodel.service.best_pass import BEST
@@ -46,7 +46,7 @@ def served_sharding(name: str | None, plan: Path | None, reduction: str, **memor
 
 @dataclass(frozen=True, kw_only=True)
 class TypedLoad:
-    """What was typed, in SI units; None: nobody said it."""
+    """The options as numbers in SI units; None if an option was not typed."""
 
     limit_s: float
     qps: float | None
@@ -75,7 +75,7 @@ class TypedLoad:
         return found
 
     def question(self, served: Any, spread: Any, measured: Any) -> ServiceQuestion:
-        """For a pass. Limits: a wait for a batch of one, a batch that does not fit -> BadInputError"""
+        """The question for a pass. Limits: a wait with a batch of 1, a batch too large -> BadInputError"""
         from perfmodel.service.arrivals import Poisson, read_arrivals
         from perfmodel.service.sizing import ServiceQuestion
 

@@ -1,4 +1,4 @@
-"""One line on a terminal while a service is simulated."""
+"""A progress line on a terminal while a service is simulated."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ _FIRST_S = 2.0
 
 
 class LoadProgress(PlanProgress):
-    """What is simulated, and for how long: nothing in the first two seconds."""
+    """What is being simulated, and for how long; nothing is shown in the first two seconds."""
 
     def __init__(self) -> None:
         super().__init__()
         self.tell("reading the pass")
 
     def close(self) -> None:
-        """The work is done, or has failed."""
+        """Remove the line when the work is done or has failed."""
         self.clear()
 
     def text(self) -> str:
-        """The line now."""
+        """The text of the line at this moment."""
         spent_s, columns = time.monotonic() - self._began, terminal_columns()
         text = f"{self._what}   {spent_s:.0f} s"
         return text[: (columns or len(text) + 1) - 1] if spent_s >= _FIRST_S else ""

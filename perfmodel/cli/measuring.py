@@ -1,4 +1,4 @@
-"""A calibration from the command line: who measures, what is shown and written, how it ends."""
+"""Measures a calibration: starts ranks, shows progress, writes the files, chooses the exit code."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ from perfmodel.schema.whole_files import write_whole_bytes, write_whole_text
 
 _NOT_WELL = (Status.NOISY, Status.THROTTLED, Status.FAILED)
 SPEAKS_FIRST_S = 2.0
-"""Rank 0 has this long to say what is wrong: a launcher ends all ranks when one leaves with an error."""
+"""Seconds that other ranks wait with their error: a launcher ends all ranks when one of them fails."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """The command line, read.
+    """The options of ``perfmodel calibrate``.
 
-    start   ranks to start on this machine; None: one a GPU or a core
-    typed   the line itself
+    start   number of ranks to start on this machine; None: one per GPU or per core
+    typed   the command line
     """
 
     request: Request
@@ -79,11 +79,11 @@ class Asked:
 
     @property
     def folder(self) -> Path:
-        """Holds a folder for each machine and stack."""
+        """The folder that holds a folder for each machine and stack."""
         return runs_folder() if self.out is None else self.out
 
     def team(self) -> TeamRequest:
-        """The ranks to start; of the libraries, those that were named."""
+        """The ranks to start, with the libraries that were named."""
         named = read_selection(self.request.only, self.request.backends or (), BACKENDS).backends
         return TeamRequest(
             self.start,
@@ -95,9 +95,9 @@ class Asked:
 
 @contextlib.contextmanager
 def rank_zero_speaks() -> Iterator[None]:
-    """Of the ranks that a launcher started, the first says what is wrong; the others leave with its code.
+    """Of the ranks that a launcher started, only rank 0 prints an error; the others exit with the same code.
 
-    Where the first is missing, the second says that.
+    If rank 0 is missing, rank 1 prints that.
     """
     try:
         yield
@@ -111,7 +111,7 @@ def rank_zero_speaks() -> Iterator[None]:
 
 
 def run(asked: Asked, *, plan_only: bool, strict: bool, as_json: bool) -> None:
-    """The whole command. A rank that is not the first serves until the end, and says nothing."""
+    """Run the whole command. Ranks other than 0 serve until the end, and print nothing."""
     with rank_zero_speaks():
         host = identify(asked.machine, device=asked.device)
         team = open_team(asked.team())
@@ -121,7 +121,7 @@ def run(asked: Asked, *, plan_only: bool, strict: bool, as_json: bool) -> None:
         world = team.world()
         host = replace(
             host, cores=world.cores_per_node or host.cores
-        )  # a launcher binds this rank to its own
+        )  # a launcher binds this rank to cores of its own
         findings = examine(host, world.ranks_per_node)
         if plan_only:
             show_plan(asked, host, team, findings, as_json=as_json)
@@ -135,12 +135,12 @@ def run(asked: Asked, *, plan_only: bool, strict: bool, as_json: bool) -> None:
 
 
 def open_team(request: TeamRequest) -> Team | None:
-    """Real ranks. Tests put a simulated team here."""
+    """Start ranks or join those of a launcher; None on ranks other than 0. Tests simulate it."""
     return start.open_team(request, say=note)
 
 
 def _new_stack(asked: Asked, world: World, header: RunHeader, folder: Path) -> str:
-    """What to say at the start of a run with another stack than the last calibration's."""
+    """What to print at the start of a run whose stack is not the last calibration's."""
     collectives = any(point.kind is PointKind.COLLECTIVE for point in make_plan(asked.request, world).points)
     return changed_stack(header, folder, "" if collectives else for_a_calibration(asked.typed, world))
 
@@ -170,7 +170,7 @@ def _measured(asked: Asked, host: Host, team: Team, progress: CalibrationProgres
 
 
 def _offer_to_drop(error: DamagedRunError, asked: Asked) -> DamagedRunError:
-    """The error with the line, as it was typed, that goes on without what is damaged."""
+    """The error, with the typed command that continues without the damaged lines."""
     _, _, away = error.next_step.partition(", or ")
     step = "continue without them (what they held is measured again):"
     step = f"{step}\n  {without_damage(asked.typed)}\nor {away}"
@@ -180,7 +180,7 @@ def _offer_to_drop(error: DamagedRunError, asked: Asked) -> DamagedRunError:
 def show_plan(
     asked: Asked, host: Host, team: Team, findings: Sequence[MachineDoubt], *, as_json: bool
 ) -> None:
-    """What would be measured, what the run holds of it already, and how long the rest takes."""
+    """Print what would be measured, what the run already holds, and how long the rest takes."""
     world = team.world()
     plan = make_plan(asked.request, world)
     header = make_header(world, machine=host.machine, seed=0, keep_hostnames=asked.keep_hostnames)
@@ -219,7 +219,7 @@ def show_plan(
 def deliver(
     asked: Asked, host: Host, outcome: RunOutcome, findings: Sequence[MachineDoubt], *, as_json: bool
 ) -> None:
-    """Fit, write, show. A run that Ctrl-C ended is not fitted: it goes on later."""
+    """Fit, write and print. A run that Ctrl-C stopped is not fitted: it can be resumed."""
     made = FittedRun() if outcome.interrupted else fitted(asked, host, outcome)
     calibrations, written = made.calibrations, made.written
     if as_json:
@@ -235,7 +235,7 @@ def deliver(
 
 
 def warnings_of(asked: Asked, outcome: RunOutcome) -> list[str]:
-    """What to doubt of a run that has ended, with lines that keep what was typed."""
+    """Doubts about a run that has ended, with commands that measure again."""
 
     def once_more(only: str, rigorous: bool) -> str:
         return retry(asked.typed, only, rigorous=rigorous)
@@ -245,7 +245,7 @@ def warnings_of(asked: Asked, outcome: RunOutcome) -> list[str]:
 
 @dataclass(frozen=True)
 class FittedRun:
-    """Calibrations of a run, the files written, and its samples beside what is shipped."""
+    """The calibrations of a run, the files written, and the comparison with the shipped calibration."""
 
     calibrations: list[Calibration] = field(default_factory=list)
     written: list[Path] = field(default_factory=list)
@@ -255,7 +255,7 @@ class FittedRun:
 def fitted(asked: Asked, host: Host, outcome: RunOutcome) -> FittedRun:
     """Calibrations of everything that the run holds, written beside its samples.
 
-    Limits: a functional check -> nothing
+    Limits: a run that only checks results -> nothing
     """
     from pydantic import ValidationError
 
@@ -284,7 +284,7 @@ def fitted(asked: Asked, host: Host, outcome: RunOutcome) -> FittedRun:
 
 
 def _beside(run: Run, machine: Machine, own: Calibration) -> dict[str, Any]:
-    """The samples of the preferred calibration beside what is shipped. Limits: it has none -> {}"""
+    """The samples of the preferred calibration compared with the shipped one. Limits: no samples -> {}"""
     from perfmodel.fit.runs import DEFAULT_VARIANT
 
     samples = run.collective_samples()
@@ -296,17 +296,17 @@ def _beside(run: Run, machine: Machine, own: Calibration) -> dict[str, Any]:
 
 
 def _still_partial(item: Calibration, path: Path, outcome: RunOutcome) -> Calibration:
-    """What an earlier start left partial stays so until a plan with its library and clock is at its end."""
+    """Keep ``complete`` false from an earlier run, until a plan with this library and clock has finished."""
     if any((point.backend, point.clock) == (str(item.backend), item.clock) for point in outcome.plan.points):
         return item
     try:
         return item if read_calibration(path).complete else item.model_copy(update={"complete": False})
-    except BadInputError:  # none there yet, or one that was cut short
+    except BadInputError:  # no calibration yet, or a truncated file
         return item
 
 
 def _machine(asked: Asked, host: Host, outcome: RunOutcome, found: Any) -> tuple[Machine, list[Path]]:
-    """The shipped machine or the user's own; else one made of the run, written beside it."""
+    """The shipped or the user's machine; else a machine made from the run, written beside it."""
     from perfmodel.fit.host import machine_text
 
     path = outcome.folder / MACHINE_NAME
@@ -322,7 +322,7 @@ def _machine(asked: Asked, host: Host, outcome: RunOutcome, found: Any) -> tuple
 
 
 def judge(asked: Asked, outcome: RunOutcome, *, strict: bool) -> None:
-    """The exit code: 130 stopped, 4 nothing could be measured, 5 with ``--strict`` for what is not well."""
+    """Raise the error of the exit code: 130 stopped, 4 nothing measured, 5 noise with ``--strict``."""
     failed = outcome.with_status(Status.FAILED)
     if outcome.interrupted:
         state = results.state_words(outcome)
@@ -338,7 +338,7 @@ def judge(asked: Asked, outcome: RunOutcome, *, strict: bool) -> None:
 
 
 def _judge_strictly(asked: Asked, outcome: RunOutcome) -> None:
-    """TooNoisyError unless every point of the plan ended well: what did not, and the line that helps."""
+    """Raise TooNoisyError with a command, if some point was noisy, throttled, failed or not reached."""
     counts = {str(status): len(outcome.with_status(status)) for status in _NOT_WELL}
     not_reached = outcome.total - outcome.done
     steps = [f"to resume:\n  {again(asked.typed)}"] if not_reached else []
@@ -358,7 +358,7 @@ def record(
     written: Sequence[Path],
     findings: Sequence[MachineDoubt],
 ) -> dict[str, Any]:
-    """The run as one document."""
+    """The run as one JSON document."""
     header = outcome.header
     return {
         "machine": header.machine,

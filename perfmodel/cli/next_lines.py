@@ -1,4 +1,4 @@
-"""What to do after a calibration, and what to know before it: lines that have an answer."""
+"""Commands to suggest before and after a calibration; each has been checked to have an answer."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ if TYPE_CHECKING:
     from perfmodel.cli.typed_line import TypedLine
 
 QUICK = ("--quick",)
-_OF_ONE_START = ("fresh", "plan_only", "drop_damaged")  # a run that goes on does not begin afresh
+_OF_ONE_START = ("fresh", "plan_only", "drop_damaged")  # a resumed run does not start again
 _OF_THE_AIM = (*_OF_ONE_START, "only", "quick", "rigorous", "noise")
 _OF_THE_PLAN = (*_OF_THE_AIM, "sizes", "backend", "clock", "time_limit", "strict", "as_json")
 _MOST_CHANGES = 4
 
 
 def again(typed: TypedLine) -> str:
-    """The line that goes on with this run, by the launcher that started this."""
+    """The command that resumes this run, by the launcher that started it."""
     return launched(typed.text(_OF_ONE_START))
 
 
 def without_damage(typed: TypedLine) -> str:
-    """The line that goes on with a run without the lines of it that cannot be used."""
+    """The command that resumes a run without its damaged lines."""
     return launched(typed.text(_OF_ONE_START, ["--drop-damaged"]))
 
 
 def retry(typed: TypedLine, only: str, *, rigorous: bool) -> str:
-    """The line that measures a part of the plan once more, or with the lowest aim for noise."""
+    """The command that measures a part of the plan again; ``rigorous``: with the lowest noise target."""
     if rigorous:
         return launched(typed.text(_OF_THE_AIM, ["--only", only, "--rigorous"]))
     return launched(typed.text((*_OF_ONE_START, "only"), ["--only", only]))
 
 
 def for_a_calibration(typed: TypedLine, world: World, only: Sequence[str] = ()) -> str:
-    """The line that makes a calibration of these ranks; "" where no collective can be measured on them.
+    """The command that makes a calibration of these ranks; "" if no collective can be measured on them.
 
-    only   libraries whose collectives are measured; none: those of the preset
+    only   libraries whose collectives are measured; empty: those of the preset
     """
     try:
         plan = make_plan(Request("quick", only=only), world)
@@ -62,7 +62,7 @@ def for_a_calibration(typed: TypedLine, world: World, only: Sequence[str] = ()) 
 
 
 def launched(line: str) -> str:
-    """A line as the launcher that started this would start it."""
+    """The command as the launcher of this process would start it."""
     launcher = detect_launcher(os.environ)
     return line if launcher is None else f"{launcher.name} … {line}"
 
@@ -70,9 +70,9 @@ def launched(line: str) -> str:
 def next_commands(
     typed: TypedLine, outcome: RunOutcome, written: Sequence[Path], own_place: bool
 ) -> list[str]:
-    """What to do with the result: each line has an answer.
+    """The commands that use the result of a run.
 
-    own_place   --out was given: ``latest`` does not mean this run
+    own_place   whether --out was given: ``latest`` does not mean this run then
     """
     commands = [again(typed)] if outcome.stopped == "time limit" else []
     world = outcome.plan.world
@@ -90,7 +90,7 @@ def next_commands(
 
 
 def _validation(typed: TypedLine, folder: Path, where: str, world: World) -> list[str]:
-    """The line that compares whole passes with their projection; else that of what it lacks."""
+    """The command that compares measured passes with their projection, or the command needed first."""
     from perfmodel.validate.own import compare_run
 
     try:
@@ -104,10 +104,10 @@ def _validation(typed: TypedLine, folder: Path, where: str, world: World) -> lis
 
 
 def changed_stack(header: RunHeader, folder: Path, line: str) -> str:
-    """What is said where a run begins because the stack is another than that of the last calibration.
+    """What to print where a run begins because the stack has changed since the last calibration.
 
-    line   makes a calibration here; "" where nothing does
-    Limits: this run has a calibration, or none is older -> ""
+    line   the command that makes a calibration here; "" if there is none
+    Limits: this run has a calibration, or no earlier run has one -> ""
     """
     if list(folder.glob("*.json")):
         return ""
@@ -121,7 +121,7 @@ def changed_stack(header: RunHeader, folder: Path, line: str) -> str:
 
 
 def _calibrated(run: Path) -> RunHeader | None:
-    """The header of a run that holds a calibration; None for any other."""
+    """The header of a run that holds a calibration; None for other runs."""
     try:
         header = read_header(run)
         return header if not header.functional_only and list(run.glob("*.json")) else None
@@ -134,7 +134,7 @@ def _settings(header: RunHeader) -> Mapping[str, str]:
 
 
 def _changes(old: Mapping[str, str], new: Mapping[str, str]) -> str:
-    """``torch none → 2.13.0, gloo none → torch 2.13.0``"""
+    """What changed, as text: ``torch none → 2.13.0, gloo none → torch 2.13.0``."""
     names = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
     shown = [f"{name} {old.get(name, 'none')} → {new.get(name, 'none')}" for name in names[:_MOST_CHANGES]]
     return ", ".join(shown + ([f"and {len(names) - _MOST_CHANGES} more"] if names[_MOST_CHANGES:] else []))

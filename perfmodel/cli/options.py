@@ -1,4 +1,4 @@
-"""Texts of options that several commands have, read: lists, ranges, ``--set``, names of collectives."""
+"""Reads texts that several commands take: lists, ranges, ``--set``, names of collectives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST_VALUES = 4096
 
 
 def settings_of(settings: list[str] | None, example: str = "nic_bytes_per_s=100GB/s") -> dict[str, str]:
-    """Values of ``--set key=value`` by key. Limits: another form, a key twice -> BadInputError"""
+    """The values of ``--set key=value`` by key. Limits: another form, a repeated key -> BadInputError"""
     values: dict[str, str] = {}
     for text in settings or []:
         key, equals, value = text.partition("=")
@@ -28,14 +28,14 @@ def settings_of(settings: list[str] | None, example: str = "nic_bytes_per_s=100G
 
 
 def one_output(**chosen: bool) -> None:
-    """Refuse two output formats at once."""
+    """Raise BadInputError if two output formats are chosen."""
     given = [f"--{name}" for name, wanted in chosen.items() if wanted]
     if len(given) > 1:
         raise BadInputError(f"{' and '.join(given)} cannot be combined.", "choose one output format.")
 
 
 def split_values(texts: list[str], option: str) -> list[str]:
-    """Values of a repeatable option that also takes comma lists."""
+    """The values of an option that can be repeated and also takes lists with commas."""
     values = [part.strip() for text in texts for part in text.split(",")]
     if not values or any(not value for value in values):
         raise BadInputError(
@@ -54,16 +54,16 @@ _EXAMPLES = {
     "--reduction": f"{AUTO},{BY_DOMAIN}",
     **dict.fromkeys(("--batch", "--pooling", "--dim", "--gpus", "--ranks"), "8,64"),
 }
-"""Of options that take lists; the rest are sizes."""
+"""Example values of options that take lists, for messages; all others take sizes."""
 
 
 def size_values(texts: list[str], option: str = "--size") -> list[int]:
-    """Whole bytes of ``64KiB,1MiB`` and of ranges by powers of two, ``1MiB..1GiB``."""
+    """Whole bytes of lists, ``64KiB,1MiB``, and of ranges by powers of two, ``1MiB..1GiB``."""
     return _ranges(texts, option, lambda text: _whole_bytes(parse_bytes(text, option), text, option))
 
 
 def count_values(texts: list[str], option: str) -> list[int]:
-    """Whole numbers of ``8,16`` and of ranges by powers of two, ``8..1024``."""
+    """Whole numbers of lists, ``8,16``, and of ranges by powers of two, ``8..1024``."""
     return _ranges(texts, option, lambda text: parse_count(text, option))
 
 
@@ -107,7 +107,7 @@ def _not_too_many(values: list[int], option: str) -> list[int]:
 
 
 def collective_name(text: str) -> str:
-    """Our name of a collective, also for ``all-to-all``, ``alltoall`` and ``AllReduce``."""
+    """The name of a collective in this program, from spellings such as ``alltoall`` or ``AllReduce``."""
     plain = re.sub(r"[^a-z]", "", text.lower())
     for name in COLLECTIVES:
         if plain == name.replace("_", ""):

@@ -1,4 +1,4 @@
-"""Printing: the answer on stdout, everything else on stderr, files whole or not at all."""
+"""Prints the answer on stdout and everything else on stderr; writes a file completely or not at all."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ _MOST_WARNINGS = 8
 
 
 class CannotWriteError(BadInputError):
-    """Nobody can take our answer: a full disk, a closed stdout."""
+    """The answer cannot be written: the disk is full, or stdout is closed."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"cannot write the answer: {reason}.")
 
 
 class ReaderLeftError(Exception):
-    """The reader of our output (``| head``) has gone: nothing is wrong, and nothing more can be printed."""
+    """The reader of stdout has exited (``| head``). That is no error, but nothing more can be printed."""
 
 
 class SaidError(Exception):
-    """The command ends here with ``exit_code``, and what there was to say has been said."""
+    """Ends the command with ``exit_code``; all messages have been printed."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(exit_code)
@@ -56,17 +56,17 @@ _asked = {"verbose": False, "json": False}
 
 
 def set_asked(*, verbose: bool, as_json: bool) -> None:
-    """Say whether the command that runs now was called with ``-v``, and with ``--json``."""
+    """Remember whether the running command was called with ``-v`` and with ``--json``."""
     _asked.update(verbose=verbose, json=as_json)
 
 
 def is_verbose() -> bool:
-    """Whether the command that runs was called with ``-v``."""
+    """Whether the running command was called with ``-v``."""
     return _asked["verbose"]
 
 
 before_writing: list[Callable[[bool], None]] = []
-"""Called before anything is printed, with whether it is progress that the command draws itself."""
+"""Called before each write; the argument says whether it is the command's own progress line."""
 
 
 def _about_to_write(progress: bool = False) -> None:
@@ -89,7 +89,7 @@ _CITED = re.compile(r"(?<![\w/])data/[a-z_]+")
 
 
 def emit_cited(text: str) -> None:
-    """Print an answer, and the folder of the shipped files that it cites as ``data/…``, if it does."""
+    """Print an answer; if it cites shipped files as ``data/…``, also print where that folder is."""
     from perfmodel.resources import data_path
 
     where = f"\n\nFiles in data/ are in {data_path()}" if _CITED.search(text) else ""
@@ -97,20 +97,20 @@ def emit_cited(text: str) -> None:
 
 
 def check_stdout() -> None:
-    """Refuse to work for an answer that cannot be printed (``>&-``)."""
+    """Raise CannotWriteError, before any work, if stdout is closed (``>&-``)."""
     if sys.stdout is None or sys.stdout.closed:
         raise CannotWriteError("stdout is closed")
 
 
 def stdout_trouble(error: OSError) -> ReaderLeftError | CannotWriteError:
-    """What a failed write to stdout means; what is left in its buffer goes nowhere."""
+    """The error for a failed write to stdout, whose buffer is discarded."""
     with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing left to flush at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that exit flushes nothing
     return ReaderLeftError() if error.errno == errno.EPIPE else CannotWriteError(error.strerror or str(error))
 
 
 def emit_json(command: str, **content: Any) -> None:
-    """Print the one JSON document of a command: keys in a fixed order, no NaN (it becomes null)."""
+    """Print the JSON document of a command, with keys in a fixed order and null for NaN."""
     emit(_json_text({"schema_version": SCHEMA_VERSION, "command": command, **content}, indent=2))
 
 
@@ -120,9 +120,9 @@ def _json_text(document: dict[str, Any], indent: int | None = None) -> str:
 
 
 def printable(text: str) -> str:
-    """Text in which no character moves a cursor, changes a colour or turns the order of letters round.
+    """The text with control characters escaped: none moves the cursor, changes colours or reverses letters.
 
-    Limits: line ends and tabs stay; any other such character -> its escape, as ``\\x1b``
+    Limits: newline and tab are kept; any other control character -> its escape, as ``\\x1b``
     """
     return _CONTROL.sub(lambda found: ascii(found.group())[1:-1], text)
 
@@ -131,7 +131,7 @@ _CONTROL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e
 
 
 def plain(value: Any) -> Any:
-    """Python numbers, text, lists and dictionaries of anything that a command hands over."""
+    """The value as Python numbers, texts, lists and dictionaries, for JSON."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -147,17 +147,17 @@ def plain(value: Any) -> Any:
 
 
 def warn(text: str) -> None:
-    """One warning on stderr."""
+    """Print a warning on stderr."""
     _write_error("\n".join(_one_screen(_wrapped(text.strip().splitlines(), "warning: "))))
 
 
 def numberless(text: str) -> str:
-    """Text with its numbers and units masked: two warnings are alike if this is the same."""
+    """The text with its numbers and units masked; warnings with equal results differ only by numbers."""
     return re.sub(r"[-+]?\d[\d.,e+-]*( ?[kKMGT]?i?B)?", "#", text)
 
 
 def warn_all(texts: Sequence[str]) -> None:
-    """Warnings on at most one screen: of those that differ only by their numbers, the first and a count."""
+    """Print warnings on at most one screen. Of those that differ only by numbers: the first, and a count."""
     groups: dict[str, list[str]] = {}
     for text in dict.fromkeys(texts):
         groups.setdefault(numberless(text), []).append(text)
@@ -171,15 +171,15 @@ def warn_all(texts: Sequence[str]) -> None:
 
 
 def note(text: str) -> None:
-    """Progress or a remark on stderr."""
+    """Print progress or a remark on stderr."""
     _write_error(text)
 
 
 def fail(error: PerfmodelError, *, verbose: bool, cause: BaseException | None = None) -> int:
-    """Print an error: what, where, what to do; its exit code. An indented line is a command.
+    """Print an error (what, where, what to do) and return its exit code.
 
-    cause  whose traceback ``-v`` shows; None: that of the error
-    With ``--json`` it is one line of JSON, the last one of stderr.
+    cause  the exception whose traceback ``-v`` shows; None: ``error`` itself
+    With ``--json`` the error is one line of JSON, the last line of stderr.
     """
     if verbose:
         _write_error("".join(traceback.format_exception(cause or error)).rstrip())
@@ -192,7 +192,7 @@ def fail(error: PerfmodelError, *, verbose: bool, cause: BaseException | None = 
 
 
 def _one_screen(lines: list[str]) -> list[str]:
-    """The first lines, and the beginning of one without end; a command to paste stays whole."""
+    """The first lines, long ones cut; commands to paste are kept whole."""
     shown = [_cut(line) for line in lines[:_LONGEST_ERROR_LINES]]
     left = len(lines) - len(shown)
     return [*shown, f"{_INDENT}… and {left} more lines"] if left else shown
@@ -204,9 +204,9 @@ def _cut(line: str) -> str:
 
 
 def _wrapped(lines: list[str], label: str = "error: ") -> list[str]:
-    """The label before the first line, the others under its text, at most 100 columns where words allow.
+    """The label before the first line, the others indented below it, at most 100 columns where words allow.
 
-    An indented line, or one that installs something, is a command to paste: it stays whole, however long.
+    An indented line, or a line with pip install, is a command to paste: it is not wrapped.
     """
     shown: list[str] = []
     for i, line in enumerate(lines or [""]):
@@ -220,7 +220,7 @@ def _wrapped(lines: list[str], label: str = "error: ") -> list[str]:
 
 
 def report_bug(error: BaseException, arguments: list[str], *, verbose: bool) -> int:
-    """An exception that nobody expected: say so on one screen. Its exit code."""
+    """Print an unexpected exception as a bug on one screen, and return its exit code."""
     where = traceback.extract_tb(error.__traceback__)[-1:]
     place = f" at {Path(where[0].filename).name}:{where[0].lineno}" if where else ""
     text = " ".join(str(error).split())[:300]
@@ -233,18 +233,18 @@ def report_bug(error: BaseException, arguments: list[str], *, verbose: bool) -> 
 
 
 def rewrite(text: str, before: str = "") -> None:
-    """Progress on a terminal: one line in the place of ``before``; empty text clears it. No escape codes."""
+    """Replace the progress line ``before`` on a terminal; empty text clears it. Uses no escape codes."""
     _write_error(f"{printable(text):<{len(before)}}", begin="\r", end="" if text else "\r")
 
 
 def on_terminal() -> bool:
-    """Whether somebody watches stderr on a terminal that can go back to the start of a line."""
+    """Whether stderr is a terminal that can return to the start of a line."""
     seen = sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
     return seen and os.environ.get("TERM") != "dumb"
 
 
 def terminal_columns() -> int | None:
-    """Columns of the terminal that shows stderr; None where it is none, or does not say."""
+    """The columns of the terminal that shows stderr; None if it is no terminal or its width is unknown."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns or None
     except (OSError, ValueError, AttributeError):
@@ -252,12 +252,12 @@ def terminal_columns() -> int | None:
 
 
 def show_help(text: str) -> None:
-    """The help where an answer was not asked for."""
+    """Print the help on stderr, where an error led to it."""
     _write_error(text)
 
 
 def warn_stopped() -> None:
-    """Ctrl-C."""
+    """Print that Ctrl-C stopped the command."""
     _write_error("\nstopped.")
 
 
@@ -269,11 +269,11 @@ def _write_error(text: str, *, begin: str = "", end: str = "\n") -> None:
         sys.stderr.write(begin + _encodable(printable(text), sys.stderr.encoding) + end)
         sys.stderr.flush()
     except OSError:
-        pass  # nobody is listening
+        pass  # nobody reads stderr
 
 
 def _encodable(text: str, encoding: str | None) -> str:
-    """Text that the terminal's encoding can show: µ, × and · become u, x and . where it cannot."""
+    """The text in characters that the encoding has: µ, × and · become u, x and * where it lacks them."""
     name = encoding or "utf-8"
     try:
         text.encode(name)
@@ -291,7 +291,7 @@ _SIMPLE = {
 
 
 def check_named(path: Path, option: str) -> None:
-    """Refuse what names no file: nothing at all, and the dash that stdout has elsewhere."""
+    """Refuse what names no file: an empty name, and ``-``, which means stdout elsewhere."""
     if str(path) in (".", "-"):
         raise BadInputError(
             f"{option} needs the name of a file: a page is not printed.", f"e.g. {option} page.html"
@@ -299,7 +299,7 @@ def check_named(path: Path, option: str) -> None:
 
 
 def not_json(out: Path, what: str) -> BadInputError:
-    """The refusal of a name that does not end in .json, with one that does. what  the file is, "a plan" """
+    """The error for a file name that does not end in .json, with one that does. what  the file is: a plan"""
     name = f"{what.split()[-1]}.json"
     try:
         name = str(out / name) if out.is_dir() else name if out.exists() or str(out) == "-" else f"{out}.json"
@@ -311,9 +311,9 @@ def not_json(out: Path, what: str) -> BadInputError:
 def check_target(
     path: Path, *, force: bool, free: Callable[[], Path] | None = None, option: str = "--out"
 ) -> None:
-    """Refuse a file that exists, or a folder that does not, before any work is done.
+    """Refuse an existing file or a missing folder before any work is done.
 
-    free   a name for the option that can be taken instead; None: ``free_name`` of the path
+    free   returns another name to suggest; None: ``free_name`` of the path
     """
     try:
         folder, there, parent = path.is_dir(), os.path.lexists(path), path.parent.is_dir()
@@ -334,11 +334,11 @@ def check_target(
     _check_writable(path.parent, path)
 
 
-_LONGEST_STEM = 60  # of 4 bytes each, with what follows, within the 255 of a file system
+_LONGEST_STEM = 60  # characters of up to 4 bytes; with a suffix within the 255 bytes of file systems
 
 
 def free_name(path: Path, beside: Callable[[Path], Path] = lambda path: path) -> Path:
-    """``mine-2.json`` for ``mine.json``, or the next number that is free, with the file ``beside`` it."""
+    """``mine-2.json`` for ``mine.json``, or the next number for which neither it nor ``beside`` it exists."""
     names = (
         path.with_name(f"{path.stem[:_LONGEST_STEM]}-{number}{path.suffix}") for number in itertools.count(2)
     )
@@ -346,7 +346,7 @@ def free_name(path: Path, beside: Callable[[Path], Path] = lambda path: path) ->
 
 
 def check_folder(path: Path) -> None:
-    """Make a folder before any work is done; one that cannot be made or written to is refused."""
+    """Make a folder before any work is done; raise BadInputError if that or writing to it fails."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
@@ -355,7 +355,7 @@ def check_folder(path: Path) -> None:
 
 
 def _check_writable(folder: Path, named: Path) -> None:
-    """Limits: no file can be made in the folder -> BadInputError that says so of ``named``"""
+    """Limits: no file can be made in the folder -> BadInputError that names ``named``"""
     try:
         handle, name = tempfile.mkstemp(dir=folder)
         os.close(handle)
@@ -365,7 +365,7 @@ def _check_writable(folder: Path, named: Path) -> None:
 
 
 class ProgressBar:
-    """A bar on stderr when a person is watching it; silent otherwise."""
+    """A progress bar on stderr, if that is a terminal."""
 
     _CELLS = 30
 
@@ -375,7 +375,7 @@ class ProgressBar:
         self.advance(0)
 
     def advance(self, count: int) -> None:
-        """``count`` more are done."""
+        """Count ``count`` more items as done."""
         self.done += count
         if self.shown:
             _about_to_write(progress=True)
@@ -385,13 +385,13 @@ class ProgressBar:
             sys.stderr.flush()
 
     def over(self, things: Iterable[T]) -> Iterator[T]:
-        """The same things, each done when the next one is asked for."""
+        """Yield the things; each counts as done when the next one is requested."""
         for thing in things:
             yield thing
             self.advance(1)
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self.shown:
             sys.stderr.write("\r" + " " * (self._CELLS + len(self.what) + 12) + "\r")
             sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The file that a page is written to: what kind its name says, and the writing."""
+"""Writes a page to a file, in the format that its name or ``--format`` says."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from perfmodel.report.page.parts import Page
 
 DEFAULTS = {"html": "report.html", "markdown": "report.md", **dict.fromkeys(PICTURES, FOLDER)}
-"""Names of files, and of a folder of pictures, by format."""
+"""Default names by format: of a file, or of a folder of pictures."""
 _OF_ENDINGS = {".html": "html", ".htm": "html", ".md": "markdown", ".markdown": "markdown"}
 
 
 def format_of(out: Path | None, typed: str | None, option: str = "--out") -> str:
-    """``--format``, or where nobody says it what the name of the file ends in; html without a name.
+    """``--format``, else the format of the file name's ending; html without a name.
 
-    Limits: an unknown format, a name that says no format or another one -> BadInputError
+    Limits: an unknown format, a name with no or another format's ending -> BadInputError
     """
     if typed is not None and typed not in DEFAULTS:
         raise unknown_name("--format", typed, DEFAULTS)
@@ -61,7 +61,7 @@ def format_of(out: Path | None, typed: str | None, option: str = "--out") -> str
 
 
 def check_place(out: Path, file_format: str, names: Iterable[str], *, force: bool) -> None:
-    """Refuse a file or a folder that cannot be written, before any work is done; names  of its figures."""
+    """Refuse a file or folder that cannot be written, before any work is done. names  of its figures"""
     if file_format in PICTURES:
         check_folder(out, file_format, names, force=force)
     else:
@@ -69,7 +69,7 @@ def check_place(out: Path, file_format: str, names: Iterable[str], *, force: boo
 
 
 def deliver(page: Page, out: Path, file_format: str, as_json: bool, **told: Any) -> None:
-    """Write it, or a picture of each figure, and say so. told  what ``--json`` says of it besides"""
+    """Write the page, or a picture of each figure, and print where. told  further entries of ``--json``"""
     if file_format in PICTURES:
         draw(page.blocks(), out, file_format, as_json)
         return
@@ -81,21 +81,21 @@ def deliver(page: Page, out: Path, file_format: str, as_json: bool, **told: Any)
 
 
 def write(page: Page, out: Path, file_format: str) -> int:
-    """Its bytes."""
+    """Write the page, and return its number of bytes."""
     content = (page_html if file_format == "html" else page_markdown)(page).encode()
     write_whole(out, lambda path: path.write_bytes(content))
     return len(content)
 
 
 def wrote(out: Path, size: int, file_format: str) -> str:
-    """What is said of a page that was written."""
+    """What is printed about a written page."""
     how = "open it in a browser, no network needed" if file_format == "html" else "sentences and small tables"
     return f"Wrote {out} ({format_bytes(size, binary=False)}): {how}."
 
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Without Python's search for cycles: a page drops no object until it is written, so it finds nothing."""
+    """Run without Python's garbage collector: a page keeps all objects until it is written."""
     was = gc.isenabled()
     gc.disable()
     try:

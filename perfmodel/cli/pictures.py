@@ -23,7 +23,7 @@ FOLDER = "report"
 
 
 def draw_all(context: typer.Context, folder: Path, ending: str) -> None:
-    """All figures of the question that the options of ``perfmodel report`` or ``figure`` name first.
+    """Draw all figures of the question that the options of ``perfmodel report`` or ``figure`` ask first.
 
     context  of the running command
     """
@@ -44,9 +44,9 @@ def draw_all(context: typer.Context, folder: Path, ending: str) -> None:
 def draw(
     found: Sequence[Block | Missing], folder: Path, ending: str, as_json: bool, command: str = "report"
 ) -> None:
-    """A picture of each figure in a folder; which were drawn and which are left out is said.
+    """Draw each figure into a folder, and print which files were written and which figures are left out.
 
-    command  whose answer that is
+    command  its name in the JSON answer
     """
     blocks = [block for block in found if isinstance(block, Block)]
     missing = [block for block in found if isinstance(block, Missing)]
@@ -63,7 +63,7 @@ def draw(
 
 
 def check_folder(folder: Path, ending: str, names: Iterable[str], *, force: bool) -> None:
-    """Refuse, before any work is done, a place for pictures that is none, or has some already.
+    """Refuse an unsuitable folder, or existing pictures, before any work is done.
 
     names  of the figures
     """
@@ -89,7 +89,7 @@ def check_folder(folder: Path, ending: str, names: Iterable[str], *, force: bool
 
 
 def write_folder(folder: Path, blocks: Sequence[Block], ending: str) -> list[Path]:
-    """Pictures of figures, all of them or none; the folder is made where there is none.
+    """Draw pictures of all figures or of none; make the folder if it is missing.
 
     Returns their files
     """

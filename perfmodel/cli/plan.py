@@ -1,4 +1,4 @@
-"""``perfmodel plan``: which sharding for which table, what it costs, and how far from the bound."""
+"""``perfmodel plan``: the fastest sharding of each table, its cost, and how close it is to the bound."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ _OF_EXPLAIN = (
     *("model", "batch", "alpha", "distribution", "payload", "id_dtype", "machine", "backend", "clock"),
     *("kernels", "gpus_per_node", "scenario", "settings", "calibration"),
 )
-"""Options that ``perfmodel explain`` has too."""
+"""Options that ``perfmodel explain`` also has."""
 _WEIGHTED = (
     "TorchRec's collection is weighted as a whole: the ids of tables without weights count with a weight "
     "of 1. To leave those out, plan weighted and other tables apart"
 )
-_WORTH_SAYING = 0.005  # of the time
-_OTHERS_SHARE = 0.25  # of the effort, for a look at the schemes that a format leaves out
+_WORTH_SAYING = 0.005  # as a share of the time
+_OTHERS_SHARE = 0.25  # share of the effort, for a search without the limits of a format
 
 
 def plan(context: typer.Context, options: PlanOptions) -> None:
@@ -213,7 +213,7 @@ def plan(context: typer.Context, options: PlanOptions) -> None:
 def _answer(
     question: PlanQuestion, plan: Plan | None, *, with_changes: bool
 ) -> tuple[Planned, tuple[WhatIf, ...]]:
-    """The outcome of a search, and of changes that are planned besides; or that of a plan."""
+    """The result of a search and of planned changes; or the cost of the given plan."""
     if plan is not None:
         return question.given(plan), ()
     ends, progress = Deadline(question.time_limit_s), PlanProgress()
@@ -223,7 +223,7 @@ def _answer(
             answer = question.answer(progress)
             if with_changes and not stopped() and answer.found.stopped != "interrupt":
                 progress.tell("what would change it")
-                with suppress(KeyboardInterrupt):  # the plan is known
+                with suppress(KeyboardInterrupt):  # the plan itself is complete
                     changes = what_ifs(question, answer, ends)
         if stopped():
             answer = replace(answer, found=replace(answer.found, stopped="interrupt"))
@@ -255,7 +255,7 @@ def _write_page(
     capped: bool,
     explain: str,
 ) -> None:
-    """The page, with the line that makes it again in any folder."""
+    """Write the page, with the command that makes it again in any folder."""
     from perfmodel.report.page.alerts import alerts
 
     without = ["report", "force", "as_json", "as_csv"]
@@ -268,7 +268,7 @@ def _write_page(
 
 
 def _cost_of_torchrec(question: PlanQuestion, answer: Planned) -> str:
-    """What a short search among all schemes finds besides."""
+    """What TorchRec's limits cost, by a short search without them."""
     costs = {name: value for name, value in question.costs.items() if name != "sets"}
     effort_s = _OTHERS_SHARE * question.effort_s
     asked = replace(question, for_torchrec=False, costs=costs, effort_s=effort_s)
@@ -276,7 +276,7 @@ def _cost_of_torchrec(question: PlanQuestion, answer: Planned) -> str:
     try:
         progress.tell("without TorchRec's limits")
         found = asked.search().run()
-    except BadInputError:  # with so little effort
+    except BadInputError:  # the effort was too small
         return "no plan without TorchRec's limits was found with a quarter of the effort"
     finally:
         progress.clear()

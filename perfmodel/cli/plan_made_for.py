@@ -1,4 +1,4 @@
-"""``--plan FILE``: options that nobody gave are those that the plan was made with; a line says which."""
+"""``--plan FILE``: options that were not typed are read from the plan file; one line lists them."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ _DEFAULTS = {
     "--scenario": CLUSTER,
 }
 _OF_CALIBRATION = ("machine", "backend", "clock")
-"""Options that a calibration which somebody names answers by itself."""
+"""Options that a named calibration implies."""
 
 
 @dataclass(frozen=True)
 class AsMade:
     """The options of a command that reads a plan file.
 
-    values  by name, those that nobody gave as the file has them
-    typed   names of those that were given, and "--set KEY" of machine values
-    file, made  the plan file, and what it was made for: None where it does not say
+    values  by name; options that were not typed have the file's values
+    typed   names of the typed options, and "--set KEY" of machine values
+    file, made  the plan file, and its record of the options it was made with; None without a record
     """
 
     values: dict[str, Any]
@@ -61,9 +61,9 @@ class AsMade:
     made: MadeFor | None
 
     def tell(self, now: MadeFor) -> None:
-        """One line: what was taken from the file, and what the file was made with that is not so now.
+        """Print one line: which options were taken from the file, and which differ from the file's.
 
-        now  what the plan is priced for; options that the command does not have are not set in it
+        now  the options that the plan is priced for; options that the command lacks are not set in it
         """
         if self.file is None:
             return
@@ -73,7 +73,7 @@ class AsMade:
         without: list[str] = []
         for option in dict.fromkeys([*was, *here]):
             if (option not in was or option not in here) and not option.startswith(_SET):
-                continue  # not known there, or no option here
+                continue  # the file does not record it, or the command has no such option
             old, new = was.get(option), here.get(option)
             if old != new:
                 (without if old is None else other).extend(_words(option, old))
@@ -94,9 +94,9 @@ class AsMade:
 
 
 def as_made(context: typer.Context, plan_file: Path | None, leave: tuple[str, ...] = ()) -> AsMade:
-    """The options of a command; those that nobody gave are taken from the plan file.
+    """The options of a command; options that were not typed are taken from the plan file.
 
-    leave  names of options that are not taken
+    leave  names of options that are not taken from it
     """
     values, typed = dict(context.params), {name for name, _ in TypedLine.of(context).options}
     typed |= {f"{_SET}{key}" for key in settings_of(values.get("settings"))}
@@ -129,14 +129,14 @@ def as_made(context: typer.Context, plan_file: Path | None, leave: tuple[str, ..
 
 
 def ids_as_made(values: Mapping[str, Any]) -> Distribution | tuple[Distribution, ...]:
-    """Which rows ids ask for: as typed, or one distribution for each table of a plan file."""
+    """The distribution of the ids: as typed, or one for each table of a plan file."""
     if isinstance(values["distribution"], list):
         return tuple(map(parse_distribution, values["distribution"]))
     return ids_of(values["alpha"], values["distribution"])
 
 
 def files_of(asked: Mapping[str, Any]) -> dict[str, str | None]:
-    """What was typed for the tables and the machine, where it is a file, by its name in ``MadeFor``."""
+    """The table file and the machine file that were typed, by their names in ``MadeFor``."""
     shipped = {"model": list_models(), "machine": list_machines()}
     return {
         f"{option}_file": None if asked[option] in (None, str(STDIN), *names) else asked[option]
@@ -145,9 +145,9 @@ def files_of(asked: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def _tables_of(plan_file: Path, made: MadeFor | None) -> str:
-    """What ``--model`` would be for the plan in a file.
+    """The ``--model`` of the plan in a file.
 
-    Limits: tables that are neither shipped nor in a file here -> BadInputError
+    Limits: its tables are neither shipped nor in a file here -> BadInputError
     """
     name, file = read_model(plan_file), None if made is None else made.model_file
     if file is not None and os.path.exists(file):
@@ -161,7 +161,7 @@ def _tables_of(plan_file: Path, made: MadeFor | None) -> str:
 
 
 def _located(made: MadeFor, plan_file: Path) -> MadeFor:
-    """With files that lie beside the plan, where there are none of these names here."""
+    """The record, with missing files replaced by files of the same names beside the plan."""
     moved = {}
     for field in ("model_file", "machine_file", "calibration"):
         name = getattr(made, field)
@@ -171,18 +171,18 @@ def _located(made: MadeFor, plan_file: Path) -> MadeFor:
 
 
 def _missing(made: MadeFor, option: str) -> str | None:
-    """A machine or calibration that is neither shipped nor a file here."""
+    """The name of the recorded machine or calibration if it is neither shipped nor a file here, else None."""
     if option == "calibration":
         name = made.calibration
         return None if name is None or name in list_calibrations() or os.path.exists(name) else name
-    own = made.calibration is not None and _missing(made, "calibration") is None  # its machine lies beside it
+    own = made.calibration is not None and _missing(made, "calibration") is None  # its machine is too
     if own or made.machine in list_machines():
         return None
     return None if made.machine_file is not None and os.path.exists(made.machine_file) else made.machine
 
 
 def _taken(made: MadeFor) -> dict[str, Any]:
-    """Values of options as a command gets them; None: its default."""
+    """The record as values of the command's options; None: the option's default."""
     known = made.model_fields_set
     own_machine = made.machine if made.machine in list_machines() else None
     return {
@@ -200,11 +200,11 @@ _SAME = (
     *("optimizer", "payload", "id_dtype", "backend", "clock", "kernels", "calibration", "gpus_per_node"),
     *("scenario", "dense"),
 )
-"""Options whose text is the field of their name."""
+"""Options that have the same name and text in the record."""
 
 
 def _settings(typed: list[str] | None, made: MadeFor) -> list[str] | None:
-    """``--set`` as given, and the file's values of other keys, which somebody accepted when it was made."""
+    """``--set`` as typed, with the file's values of other keys, which were accepted when it was made."""
     given = settings_of(typed)
     more = {key: _of_key(key, value) for key, value in made.overrides.items() if key not in given}
     if not more:
@@ -214,7 +214,7 @@ def _settings(typed: list[str] | None, made: MadeFor) -> list[str] | None:
 
 
 def _texts(made: MadeFor) -> dict[str, Any]:
-    """The text of every option that is known, by its name; None: it was not given."""
+    """The text of every known option by its flag; None: it was not typed."""
     known = made.model_fields_set
     found = {
         "--machine": made.machine,
@@ -246,7 +246,7 @@ def _of_key(key: str, value: float) -> str:
 
 
 def _quantity(value: float, unit: str) -> str:
-    """A text that is read as exactly this value."""
+    """A text that parses to exactly this value."""
     text = exact_text(value, unit)
     return text if parse_quantity(text, unit) == value else repr(value)
 

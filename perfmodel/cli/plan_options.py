@@ -1,4 +1,4 @@
-"""What was typed for ``perfmodel plan``, checked, and as numbers."""
+"""Checks the options of ``perfmodel plan``, and turns them into numbers."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from perfmodel.schema.machine import Machine
 
 OF_SEARCH = ("effort", "time_limit", "seed")
-"""Options of the search: they change nothing about a plan in a file."""
+"""Options of the search, which have no effect on a plan in a file."""
 
 
 def check_out(out: Path | None, file_format: str, *, force: bool) -> None:
-    """Limits: an unknown format, one without a file, a file that cannot be written -> BadInputError"""
+    """Limits: an unknown format, a format without a file, a file that cannot be written -> BadInputError"""
     if file_format not in FORMATS:
         raise unknown_name("--format", file_format, FORMATS)
     if out is None:
@@ -43,7 +43,7 @@ def check_out(out: Path | None, file_format: str, *, force: bool) -> None:
 
 
 def check_page(page: Path | None, out: Path | None, *, force: bool) -> None:
-    """Limits: a page that exists without --force, no .html, or the file of --out -> BadInputError"""
+    """Limits: a page that exists without --force, no .html, the file of --out -> BadInputError"""
     if page is None:
         return
     check_named(page, "--report")
@@ -58,7 +58,10 @@ def check_page(page: Path | None, out: Path | None, *, force: bool) -> None:
 
 
 def numbers_of(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
-    """Numbers of what was typed; the model stays a name. GPUs may be left to a plan: None; ``many``: all."""
+    """The typed texts as numbers; the model stays a name.
+
+    ``gpus`` is None if a plan says it;  ``many``  all numbers of GPUs that were typed
+    """
     if texts["model"] is None:
         raise BadInputError(
             "which tables?", "give --model, e.g. --model mlperf-dlrm-dcnv2 (perfmodel models lists them)"
@@ -92,13 +95,13 @@ def numbers_of(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
 def rules_of(
     constraints: Path | None, only: list[str] | None, without: list[str] | None
 ) -> tuple[TableRule, ...]:
-    """What ``--constraints``, ``--only`` and ``--without`` say together."""
+    """The rules for tables that ``--constraints``, ``--only`` and ``--without`` set together."""
     of_file = () if constraints is None else read_constraints(constraints)
     return (*of_file, *typed_rules(only or [], without or []))
 
 
 def check_one_plan(many: list[int], **others: object) -> None:
-    """Limits: several numbers of GPUs beside an option that is of one plan -> BadInputError"""
+    """Limits: several numbers of GPUs with an option for a single plan -> BadInputError"""
     given = [f"--{name.replace('_', '-')}" for name, value in others.items() if value]
     if len(many) > 1 and given:
         raise BadInputError(
@@ -108,7 +111,7 @@ def check_one_plan(many: list[int], **others: object) -> None:
 
 
 def note_not_searched(typed: Sequence[str]) -> None:
-    """Say of options of the search that they change nothing about a plan in a file.
+    """Print that options of the search have no effect on a plan in a file.
 
     typed  names of the options that were typed
     """
@@ -119,23 +122,23 @@ def note_not_searched(typed: Sequence[str]) -> None:
 
 
 def below_of(text: str | None, plan: Plan | None) -> Below | None:
-    """Tiers below the HBM that ``--tier`` allows, and those of a plan. Limits: as ``Below.of``"""
+    """Tiers below the HBM: those that ``--tier`` allows and the plan's own. Limits: as ``Below.of``"""
     tiers = parse_tiers(split_values([text], "--tier")) if text is not None else []
     return Below.of([*tiers, *dict.fromkeys(plan.tiers if plan is not None else ())])
 
 
 def is_training(objective: str) -> bool:
-    """Whether a pass is forward and backward. Limits: unknown objective -> BadInputError"""
+    """Whether the objective includes a backward pass. Limits: unknown objective -> BadInputError"""
     return trains(objective, "--objective")
 
 
 def host_reserve_of(reserve: str | None) -> float:
-    """Part of the host memory that tables may not use: --max-hbm says nothing of it."""
+    """Share of the host memory that tables may not use; --max-hbm does not limit host memory."""
     return reserve_of(RESERVE if reserve is None else reserve)
 
 
 def limits_of(machine: Machine, max_hbm: str | None, reserve: str | None) -> tuple[float | None, float]:
-    """Bytes of each GPU that tables may use at most, None: all; and the part of it that they may not."""
+    """Bytes of HBM that tables may use on each GPU (None: all of it), and the share kept free."""
     if reserve is None:
         reserve = RESERVE if max_hbm is None else "0"
 

@@ -1,4 +1,4 @@
-"""One line on a terminal while a plan is searched for."""
+"""A progress line on a terminal while a plan is searched for."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _LINE_EVERY_S = 0.5
 
 
 class PlanProgress:
-    """The best plan so far, the bound, the time that goes by, or what is done: drawn anew twice a second.
+    """Shows the best plan so far, the bound and the time spent; a thread redraws the line twice a second.
 
-    after_s  seconds before the first line;  what  is done at first
-    found  whether a search has told of a plan
-    A search says what it has found when it has found it, which may be long ago: a thread draws the line.
+    after_s  seconds before the first line;  what  the activity that is shown first
+    found    whether the search has reported a plan
+    A search reports only when it finds something, so the thread keeps the time up to date.
     """
 
     def __init__(self, after_s: float = _LINE_EVERY_S, what: str = "searching") -> None:
@@ -37,15 +37,15 @@ class PlanProgress:
         self.found = self.found or math.isfinite(best_s)
 
     def tell(self, what: str) -> None:
-        """What is done now."""
+        """Show another activity."""
         self._best_s, self._what = math.inf, what
 
     def of_gpus(self, gpus: int, best_s: float, bound_s: float) -> None:
-        """The same of one of several numbers of GPUs."""
+        """Show the progress for one of several numbers of GPUs."""
         self(best_s, bound_s, f"{counted(gpus, 'GPU')}: ")
 
     def clear(self) -> None:
-        """Take the line away, and draw no more."""
+        """Remove the line, and stop the thread's drawing."""
         with self._lock:
             self._ended.set()
             if self._shown:
@@ -53,7 +53,7 @@ class PlanProgress:
                 self._shown = ""
 
     def text(self) -> str:
-        """The line now."""
+        """The text of the line at this moment."""
         spent_s, columns = time.monotonic() - self._began, terminal_columns()
         if math.isinf(self._best_s):
             spent = f"   {spent_s:.0f} s"

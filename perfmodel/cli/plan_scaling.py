@@ -1,4 +1,4 @@
-"""``perfmodel plan --gpus 8,16,64``: how a plan scales, as a screen, a document or CSV."""
+"""``perfmodel plan --gpus 8,16,64``: plans over numbers of GPUs, as text, JSON or CSV."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def print_scaling(
     as_json: bool,
     as_csv: bool,
 ) -> None:
-    """Plans on several numbers of GPUs, and what they say together.
+    """Plan for several numbers of GPUs, and print the comparison.
 
-    other_pass  the line that asks for the other pass
-    Limits: Ctrl-C -> what is planned so far, and the exit code of a command that was stopped
+    other_pass  the command for the other pass (training or forward)
+    Limits: Ctrl-C -> the plans so far, and the exit code of a stopped command
     """
     from perfmodel.report.scaling_text import scaling_csv, scaling_text
 

@@ -1,4 +1,4 @@
-"""Tells the reader of the terminal how a calibration goes: the answer on stdout, progress on stderr."""
+"""Shows the progress of a calibration: results on stdout, progress on stderr."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from perfmodel.schema.runs import Point, RunHeader
 
 _LINE_EVERY_S = 0.2  # on a terminal
-_PLAIN_EVERY_S = 15.0  # in a pipe or a file of a batch system
+_PLAIN_EVERY_S = 15.0  # in a pipe or the output file of a batch job
 
 
 class CalibrationProgress:
-    """A listener that prints: one line rewritten on a terminal, a plain line now and then anywhere else.
+    """Prints progress: a line that is rewritten on a terminal, else a line every 15 s.
 
-    quiet      print no page, only progress (``--json``)
-    new_stack  what to say of a run (header, folder) that begins because the stack changed
-    outcome   of the run, once it has ended
+    quiet      print only progress, not the results (``--json``)
+    new_stack  returns what to print about a run (header, folder) that began because the stack changed
+    outcome    of the run, once it has ended
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class CalibrationProgress:
     def started(
         self, plan: MeasurementPlan, header: RunHeader, folder: Path, done: int, left_s: float
     ) -> None:
-        """Machine, stack, plan and what to doubt, before anything is measured."""
+        """Print the machine, the stack, the plan and the doubts before anything is measured."""
         changed = self._new_stack(header, folder)
         if self._quiet:
             if changed:
@@ -61,7 +61,7 @@ class CalibrationProgress:
             warn(changed)
 
     def progress(self, done: float, total: int, point: Point, summary: Summary | None, left_s: float) -> None:
-        """A visit ended: show it, unless the last line is too fresh."""
+        """Show the point that was just measured, unless the last line is recent."""
         now = self._clock()
         if now - self._last_s < (_LINE_EVERY_S if self._live else _PLAIN_EVERY_S):
             return
@@ -75,17 +75,17 @@ class CalibrationProgress:
             note(text)
 
     def warning(self, text: str) -> None:
-        """On a line of its own; the page repeats it."""
+        """Print a warning on a line of its own; the summary repeats it."""
         self.clear()
         warn(text)
 
     def finished(self, outcome: RunOutcome) -> None:
-        """The line has done its work; what is there is kept for who handles an error."""
+        """Remove the line; keep the outcome for error handling."""
         self.clear()
         self.outcome = outcome
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         if self._shown:
             rewrite("", self._shown)
             self._shown = ""

@@ -1,4 +1,4 @@
-"""``perfmodel project``: what is asked of the model, and the answer as text, JSON, CSV or a page."""
+"""``perfmodel project``: the time of a pass on many GPUs, as text, JSON, CSV or a page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _COMMAND = ("perfmodel", "project")
 
 
 def project(context: typer.Context, options: ProjectOptions) -> None:
-    """Ask the model what was typed, and print or write its answer.
+    """Answer the typed question, and print or write the answer.
 
     Limits: as the options say -> BadInputError
     """
@@ -118,7 +118,7 @@ def project(context: typer.Context, options: ProjectOptions) -> None:
 
 
 def _beside(answer: Projection, file: str | None) -> Hosted | None:
-    """The answer with an eager host. Limits: nothing sharded, or a host in its times already -> None"""
+    """The answer with an eager host. Limits: nothing is sharded, or its times have a host already -> None"""
     clocks = {*answer.setting.links.clocks, answer.setting.kernel_clock}
     forward = answer.forward
     if answer.gpus == 1 or forward.memory is not None or forward.training or Clock.EAGER in clocks:

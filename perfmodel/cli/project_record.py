@@ -1,4 +1,4 @@
-"""What the JSON of ``perfmodel project`` says, whichever sharding it is of."""
+"""The JSON document of ``perfmodel project``, for any sharding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def project_record(
     experiment: NextExperiment | None,
     others: Sequence[OtherKernels] = (),
 ) -> dict[str, Any]:
-    """The answer with what would change it, what to measure, and whose kernels it is of. others  kernels"""
+    """The answer, what would change it, what to measure next, and its kernels. others  with other kernels"""
     return {
         **answer.to_dict(),
         "calibration_file": calibration_file,

@@ -1,4 +1,4 @@
-"""One question: what was typed, read once, and passed on whole."""
+"""The question of a command: the typed options are read once into a ``Question``."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from perfmodel.schema.workload import TableSet
 from perfmodel.units import parse_count
 
 LISTS = ("table_size", "batch", "pooling", "dim", "machine", "backend", "clock", "reduction")
-"""Options of which a page takes several values: a question has the first of each."""
+"""Options that take several values for a page; a question has the first value of each."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Question:
-    """What ``perfmodel.project`` is asked, in its names and units; None: nobody said it."""
+    """The arguments of ``perfmodel.project``, in its names and units; None: not typed."""
 
     machine: Machine
     backend: str
-    tables: str | TableSet | None = None  # a set of tables, by name or file
+    tables: str | TableSet | None = None  # a name or a file
     table_bytes: float | None = None
     gpus: int | None = None
     batch: int | None = None
@@ -53,23 +53,23 @@ class Question:
     dtype: str | None = None
     id_bytes: int | None = None
     clock: str | None = None
-    calibration: str | None = None  # a file, or the id of a shipped one
+    calibration: str | None = None  # a file, or the id of a shipped calibration
     reserve: float = DEFAULT_RESERVE
     gpus_per_node: int | None = None
     scenario: str = CLUSTER
     reduction: str | None = None
     payload: str | None = None
-    kernels: str | None = None  # whose: one of ``IMPLEMENTATIONS``
+    kernels: str | None = None  # one of ``IMPLEMENTATIONS``
     distribution: Distribution | None = None
     local_memory: tuple[float, ...] | None = None  # bytes, bytes per second, latency, GPUs that share it
     tier: str | Tier | None = None
     objective: str = OBJECTIVES[0]
     optimizer: str | None = None
-    total: int | None = None  # samples of all GPUs together, of which ``batch`` is the part of each
-    known: Setting | None = None  # its own ``setting``, where somebody keeps it for the next question
+    total: int | None = None  # samples of all GPUs together; ``batch`` is the share of each GPU
+    known: Setting | None = None  # the loaded ``setting``, if a caller keeps it for further questions
 
     def keywords(self, *without: str) -> dict[str, Any]:
-        """Of ``perfmodel.project``: all that was said, but not what is named here."""
+        """The keywords of ``perfmodel.project`` that were set, except those named here."""
         names = [field.name for field in fields(self) if field.name not in ("total", "known", *without)]
         found = {name: getattr(self, name) for name in names} | {"setting": self.known}
         return {name: value for name, value in found.items() if value is not None}
@@ -79,27 +79,27 @@ class Question:
         return project_one(**self.keywords())
 
     def on_gpus(self, gpus: int) -> Projection:
-        """The answer on so many GPUs. Limits: ``total`` is no whole number for each -> BadInputError"""
+        """The answer on that number of GPUs. Limits: ``total`` cannot be divided equally -> BadInputError"""
         batch = self.batch if self.total is None else equal_share(self.total, gpus)
         return replace(self, gpus=gpus, batch=batch).answer()
 
     def setting(self) -> Setting:
-        """The machine with curves of its library. Limits: none are known -> NoCalibrationError"""
+        """The machine with the curves of its library. Limits: no curves -> NoCalibrationError"""
         asked = self.machine, self.backend, self.clock, self.scenario, self.calibration
         return load_setting(*asked, kernels=self.kernels)
 
     def advised(self, instead: Callable[[], str | None] = lambda: None) -> AbstractContextManager[None]:
-        """``options.advice`` where nothing is known for it."""
+        """The context ``chosen.advice`` for this question."""
         return advice(self.machine, self.backend, self.clock, instead)
 
     def check_gpus(self, *table_bytes: float) -> None:
-        """Refuse tables, these or its own, that need more GPUs than the model describes."""
+        """Refuse tables (given sizes, or the question's own) that need more GPUs than the model covers."""
         if self.local_memory is None and self.tier is None:
             check_gpus(max(table_bytes, default=self.table_bytes or 0.0), self.machine, self.reserve)
 
 
 def question_of(typed: Mapping[str, Any], *, copied: bool = False) -> Question:
-    """Of the parameters of a command by name, as they were typed; those that it has not, nobody said.
+    """The question of a command's parameters, by name, as they were typed; missing parameters are not set.
 
     copied  whether tables in a part of a machine have copies on the rest of it, each with its part of a batch
     Limits: values that cannot be used, or cannot be combined -> BadInputError
@@ -132,7 +132,7 @@ def question_of(typed: Mapping[str, Any], *, copied: bool = False) -> Question:
 
 
 def _of_all_gpus(question: Question, typed: Mapping[str, Any], copied: bool) -> Question:
-    """With its part of ``--global-batch`` for each GPU, on the GPUs that hold the tables and its buffers.
+    """The question with each GPU's share of ``--global-batch``, on GPUs enough for tables and buffers.
 
     Limits: as ``share_of``
     """
@@ -145,18 +145,18 @@ def _of_all_gpus(question: Question, typed: Mapping[str, Any], copied: bool) -> 
         more = question.gpus or _needed(question, max(parse_count(typed["global_batch"]) // gpus, 1))
     node = question.gpus_per_node or question.machine.gpus_per_node
     copies = int(copies_in_machine(gpus, node, whole=not copied))
-    pinned = gpus if more < gpus else question.gpus  # fewer would have larger parts of the batch
+    pinned = gpus if more < gpus else question.gpus  # fewer GPUs would each have a larger share of the batch
     total = parse_count(typed["global_batch"]) if copies == 1 else None
     return replace(question, batch=share_of(typed, gpus * copies), gpus=pinned, total=total)
 
 
 def _needed(question: Question, batch: int) -> int:
-    """GPUs that the tables need."""
+    """The number of GPUs that the tables need."""
     return int(prepare(None, **{**question.keywords(), "batch": batch})[1].gpus[0])
 
 
 def on_machines(question: Question, typed: Mapping[str, Any]) -> list[Question]:
-    """The same question to each of the machines that were typed, of which it has the first."""
+    """The same question for each machine that was typed; the question's own is the first."""
     found = [question]
     for name in [*dict.fromkeys(_names(typed["machine"] or []))][1:]:
         box = machine_of(name, typed["settings"], question.calibration)
@@ -166,7 +166,7 @@ def on_machines(question: Question, typed: Mapping[str, Any]) -> list[Question]:
 
 
 def _names(texts: Sequence[str]) -> list[str]:
-    """Of a list of names; a file keeps the commas of its name."""
+    """The names in a list with commas; a file may have commas in its name."""
     each = [[text] if os.path.isfile(text) else split_values([text], "--machine") for text in texts]
     return [name for names in each for name in names]
 
@@ -180,7 +180,7 @@ def _memory_of(local: str | None, remote: str | None) -> tuple[float, ...] | Non
 
 
 def _first(name: str, typed: str | Sequence[str] | None) -> str | None:
-    """``1024`` of a list ``1024,256`` or ``1024..4096``; a file keeps the commas of its name."""
+    """The first value of a list, ``1024`` of ``1024,256`` or ``1024..4096``; file names may have commas."""
     if typed is None or isinstance(typed, str):
         return typed
     if not typed or os.path.isfile(typed[0]):
@@ -189,6 +189,6 @@ def _first(name: str, typed: str | Sequence[str] | None) -> str | None:
 
 
 def short_below(size: float) -> float:
-    """The size with two digits, not above it."""
+    """The size rounded down to two digits."""
     unit = 10.0 ** (math.floor(math.log10(size)) - 1)
     return math.floor(size / unit) * unit

@@ -1,4 +1,4 @@
-"""``perfmodel report``: one page to send to someone."""
+"""``perfmodel report``: an HTML page, Markdown, or pictures of the answer."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def report(context: typer.Context, options: ReportOptions) -> None:
 
 
 def _page(typed: Mapping[str, Any], line: TypedLine, lead: Leading | None = None) -> Page:
-    """Of the parameters of ``perfmodel report`` or ``project``.
+    """The page for the parameters of ``perfmodel report`` or ``project``.
 
-    line  the command that makes it;  lead  the best way to shard, where it is known already
+    line  the command that makes the page;  lead  the fastest sharding, if it is already known
     """
     if over_gpus(typed):
         return gpus_page(typed, line, lead)
@@ -78,7 +78,7 @@ def _page(typed: Mapping[str, Any], line: TypedLine, lead: Leading | None = None
 
 
 def check_compared(params: Mapping[str, Any]) -> None:
-    """Limits: a comparison beside what it has not -> BadInputError"""
+    """Limits: --compare with an option that a comparison does not support -> BadInputError"""
     if params["compare"] is None:
         return
     for name in ("sharding", "kernels", "tier", "prices", "global_batch"):
@@ -94,9 +94,9 @@ def check_compared(params: Mapping[str, Any]) -> None:
 
 
 def share_batch(context: typer.Context) -> None:
-    """Turn ``--global-batch`` into ``--batch`` of each GPU of what a page opens with, also in its lines.
+    """Replace ``--global-batch`` by each GPU's ``--batch`` for the page's first view, in its commands too.
 
-    Limits: several numbers of GPUs, each with a batch of its own -> BadInputError;  as ``share_of``
+    Limits: several numbers of GPUs -> BadInputError;  as ``share_of``
     """
     params = context.params
     if params["global_batch"] is None:
@@ -115,16 +115,16 @@ def share_batch(context: typer.Context) -> None:
 
 
 def over_gpus(params: Mapping[str, Any]) -> bool:
-    """Whether options ask for tables that stay while the number of GPUs changes."""
+    """Whether the page keeps the tables fixed while the number of GPUs changes."""
     fixed = params["gpus"] is not None or params["model"] is not None
     return fixed or params["sharding"] not in (None, ALL)
 
 
 @uncollected()
 def write_beside(context: typer.Context, out: Path, lead: Leading | None) -> str:
-    """The page of ``perfmodel project``: that of ``report`` with the same options; what to say of it.
+    """Write the page of ``perfmodel project``, as ``report`` would, and return what to print about it.
 
-    lead  the best way to shard, which the screen leads with; None where ways are not compared
+    lead  the fastest sharding, with which the text begins; None if shardings were not compared
     """
     share_batch(context)
     line = TypedLine.of(context).pinned().to("report", ReportOptions)
@@ -133,9 +133,9 @@ def write_beside(context: typer.Context, out: Path, lead: Leading | None) -> str
 
 
 def check_beside(out: Path, force: bool, **other: object) -> None:
-    """Refuse what a page cannot be of, before any work is done.
+    """Refuse options that a page cannot show, before any work is done.
 
-    other  options of ``perfmodel project`` by name, None where one was not given
+    other  options of ``perfmodel project`` by name; None: not typed
     """
     given = [f"--{name.replace('_', '-')}" for name, value in other.items() if value is not None]
     if given:

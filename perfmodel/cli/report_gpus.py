@@ -1,4 +1,4 @@
-"""``perfmodel report --gpus`` and ``--model``: the page of the same tables on more and more GPUs."""
+"""``perfmodel report --gpus`` and ``--model``: a page of fixed tables over numbers of GPUs."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from perfmodel.units import format_count
 
 _SELECTED = ("gpus", "sharding", *(name for name in LISTS if name != "table_size"))
 _TIMES, _NODES = 8, 16
-"""Where nobody lists numbers of GPUs, they are doubled up to so many times the first and so many nodes."""
+"""Without a list, the numbers of GPUs double up to 8 times the first number or 16 nodes."""
 
 
 def gpus_page(params: Mapping[str, Any], line: TypedLine, lead: Leading | None = None) -> Page:
-    """The page, from the options of ``perfmodel report`` or of ``perfmodel project``.
+    """Make the page, for the options of ``perfmodel report`` or ``perfmodel project``.
 
     params  by name, as they were typed;  line  the command of ``report`` that makes the page
-    lead    the best way to shard of the asked question, where it is known already
+    lead    the fastest sharding of the question, if it is already known
     Limits: several table sizes, or tables that do not fit the fewest GPUs -> BadInputError
     """
     lists = lists_of(params, line)
@@ -64,7 +64,7 @@ def gpus_page(params: Mapping[str, Any], line: TypedLine, lead: Leading | None =
 
 
 def numbers_of(typed: str | None) -> list[int]:
-    """Numbers of GPUs as they were typed, the asked one first; empty: as many as the tables need."""
+    """The typed numbers of GPUs, the first typed number first; empty: as many as the tables need."""
     if typed is None:
         return []
     first = count_values([typed.split(",")[0].split("..")[0]], "--gpus")[0]
@@ -72,7 +72,7 @@ def numbers_of(typed: str | None) -> list[int]:
 
 
 def _with_tables(question: Question, sizes: list[str] | None, numbers: list[int]) -> Question:
-    """With the model, or the size of equal tables: what was typed, or what the fewest GPUs hold."""
+    """The question with its model or the size of its tables: as typed, else what the fewest GPUs hold."""
     if question.tables is not None:
         return question
     if sizes is None:
@@ -94,9 +94,9 @@ def _with_tables(question: Question, sizes: list[str] | None, numbers: list[int]
 
 
 def _possible(asked: Question, first: Projection, numbers: list[int], way: str | None) -> list[int]:
-    """The numbers of GPUs to choose from, that of ``first`` first.
+    """The numbers of GPUs to choose from; the GPUs of ``first`` come first.
 
-    Limits: one that was typed and is not possible -> BadInputError;  one that was not -> it is left out
+    Limits: a typed number is impossible -> BadInputError;  a default number is impossible -> it is left out
     """
     top = max(_TIMES * first.gpus, _NODES * first.gpu_count.gpus_per_node)
     doubled = [first.gpus << k for k in range(top.bit_length()) if first.gpus << k <= top]
@@ -118,7 +118,7 @@ def _selector(numbers: list[int], *, typed: bool) -> Selector:
 
 
 def _named(page: Page, way: str) -> Page:
-    """The page with its sharding where exchanges of row-wise would be chosen."""
+    """The page with the sharding in place of the choice of row-wise exchanges."""
     own: dict[str, Any] = {"words": (way,), "option": "--sharding", "texts": (way,), "typed": True}
     shown = (replace(s, **own) if s.name == "reduction" else s for s in page.selectors)
     return replace(page, selectors=tuple(shown))

@@ -1,4 +1,4 @@
-"""One command from its words to its exit code: every error becomes text."""
+"""Runs a command from its words to its exit code; every error becomes text."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from perfmodel.typed_sizes import typed_sizes
 
 
 def command(given: list[str]) -> int:
-    """Run the words of a command line; ``-v`` may stand anywhere on it."""
+    """Run the words of a command line; ``-v`` may stand at any place in it."""
     options = _options(given)
     verbose = any(word in ("-v", "--verbose") for word in options)
     arguments = [word for word in options if word not in ("-v", "--verbose")] + given[len(options) :]
     with warnings.catch_warnings():
         if not verbose and not sys.warnoptions:
-            warnings.simplefilter("ignore")  # of libraries, about numbers that an error of ours explains
+            warnings.simplefilter("ignore")  # of libraries, about numbers that our errors explain
         return run(arguments, verbose=verbose)
 
 
@@ -50,18 +50,18 @@ def _options(words: list[str]) -> list[str]:
 
 
 def _waiting(arguments: list[str]) -> AbstractContextManager[object]:
-    """A line while the command works. calibrate has its own, and ranks that say nothing; explore waits."""
+    """A line while the command works; calibrate draws its own, and explore serves without an end."""
     alone = not arguments or arguments[0].startswith("-") or arguments[0] in ("calibrate", "explore")
     return nullcontext() if alone else WaitingLine(arguments[0])
 
 
 def run(arguments: list[str], *, verbose: bool = False) -> int:
-    """Exit code of one command; every error becomes text on stderr."""
+    """Run a command and return its exit code; print every error on stderr."""
     before = sys.modules.get("perfmodel.cli.chosen")
-    if before is not None:  # a process may run several commands; files change in between
+    if before is not None:  # a process may run several commands, and files change in between
         before.load_calibration_file.cache_clear()
     set_asked(verbose=verbose, as_json="--json" in _options(arguments))
-    usage_error = typer.BadParameter.__mro__[2]  # the base of all errors about the arguments themselves
+    usage_error = typer.BadParameter.__mro__[2]  # the base class of typer's errors about arguments
     try:
         check_stdout()
         arguments, renamed = current_words(arguments)
@@ -82,9 +82,9 @@ def run(arguments: list[str], *, verbose: bool = False) -> int:
     except (
         ReaderLeftError,
         SystemExit,
-    ):  # typer leaves in this mode only when the reader of the help has left
+    ):  # in this mode typer exits only if the reader of the help has exited
         return 0
-    except Exception as error:  # whatever is left is sorted here: a usage error, no memory, or a bug
+    except Exception as error:  # sorted below: a usage error, no memory, or a bug
         if was_asked_to_end():  # a library turned the signal into an error of its own
             warn_stopped()
             return STOPPED
@@ -103,11 +103,11 @@ _PLAIN = {
     r"Input should be a valid integer.*": "it must be a whole number",
     r"Input should be greater than or equal to (\S+)": r"it must be at least \1",
 }
-"""Plain words for what the library that reads options says."""
+"""Plain words for messages of the library that reads the options."""
 
 
 def _while_printing(error: BaseException) -> bool:
-    """Whether it was raised where typer prints the help or the version of itself (``echo``)."""
+    """Whether the error was raised while typer printed its own help or version (``echo``)."""
     return any(frame.name == "echo" for frame in traceback.extract_tb(error.__traceback__))
 
 
@@ -119,7 +119,7 @@ def _bad_usage(error: Exception, arguments: list[str]) -> int:
     message = getattr(error, "format_message", lambda: str(error))().strip()
     for said, plain in _PLAIN.items():
         message = re.sub(said, plain, message)
-    if not message or message.startswith("Usage:"):  # a group without a command: its help is the message
+    if not message or message.startswith("Usage:"):  # a group without a command: the message is its help
         show_help(message)
         return BAD_USAGE
     step = f"see {command} --help"

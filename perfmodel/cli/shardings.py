@@ -1,4 +1,4 @@
-"""``perfmodel project --sharding``: other ways to shard than row-wise, or all of them side by side."""
+"""``perfmodel project --sharding``: the answer for a named sharding, for the fastest, or for all of them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Output:
-    """How the answer is wanted, and the names that were typed."""
+    """The output format of the answer, and the typed names."""
 
     as_json: bool
     as_csv: bool
@@ -55,18 +55,18 @@ class Output:
     host: str | None = None
 
     def with_host(self, answer: Projection) -> Hosted | None:
-        """The answer with the host that was asked for."""
+        """The answer with the host that was typed; None without --host."""
         return None if self.host is None else hosted(answer, self.host, self.calibration_file)
 
     def leading(self, base: Projection) -> Leading:
-        """The ways that fit, the fastest with that host first."""
+        """The shardings that fit, the fastest with that host first."""
         return leading_with_host(base, self.host, self.calibration_file)
 
 
 def with_fitting(
     base: Projection, question: Question, ways: Sequence[str] = tuple(WAYS), *, say: bool = True
 ) -> tuple[Projection, list[Compared]]:
-    """The ways, on the fewest GPUs that any of them fits. say  a note where row-wise needs fewer"""
+    """The shardings, on the fewest GPUs that one of them fits. say  print a note if row-wise needs fewer"""
     found = on_enough(base, question.on_gpus, lambda each: list(compared(each, ways)), any_fits, ways)
     if say:
         _say_more(base, found[0], "no sharding fits" if len(ways) > 1 else f"{ways[0]} does not fit")
@@ -74,9 +74,10 @@ def with_fitting(
 
 
 def lead_of(base: Projection, question: Question, out: Output, *, say: bool = True) -> Leading:
-    """The best way, on the fewest GPUs that any way fits. say  a note where ``base`` has fewer
+    """The fastest sharding, on the fewest GPUs that any sharding fits, with the host of ``out`` if typed.
 
-    With the host of ``out``, if any. Where tables fit the GPUs that were given in no way: how many would do.
+    say  print a note if ``base`` has fewer GPUs
+    If no sharding fits the given GPUs, the result says how many would do.
     """
     found = leading_on_enough(base, question.on_gpus, out.leading)
     if say:
@@ -89,7 +90,7 @@ def lead_of(base: Projection, question: Question, out: Output, *, say: bool = Tr
 
 @contextlib.contextmanager
 def advising_enough(question: Question) -> Iterator[None]:
-    """Where the rows are more than the GPUs hold: says how many would do (``enough_gpus``)."""
+    """Where the rows do not fit the GPUs, the error says how many GPUs would do (``enough_gpus``)."""
     try:
         yield
     except TooFewGpusError as error:
@@ -97,9 +98,9 @@ def advising_enough(question: Question) -> Iterator[None]:
 
 
 def enough_gpus(question: Question) -> str:
-    """``--gpus 152 fits, sharded table-wise``: the fewest whole nodes; or that no number does.
+    """``--gpus 152 fits, sharded table-wise``: the fewest whole nodes; or that no number of GPUs fits.
 
-    Limits: nobody measured so many GPUs -> ""
+    Limits: no calibration covers so many GPUs -> ""
     """
     try:
         base = replace(question, gpus=None).answer()
@@ -119,7 +120,7 @@ def _say_more(base: Projection, found: Projection, which: str) -> None:
 
 
 def possible(base: Projection, found: Compared, again: Again) -> Compared:
-    """One way of ``base``. Limits: it is not possible -> BadInputError: why, and the line that compares"""
+    """The sharding itself. Limits: not possible -> BadInputError with the reason and the comparing command"""
     way = found.way
     if found.answer is None:
         line = again(("perfmodel", "project"), with_sharding(base, ALL))
@@ -128,13 +129,13 @@ def possible(base: Projection, found: Compared, again: Again) -> Compared:
 
 
 def with_sharding(base: Projection, way: str) -> Projection:
-    """The same question with a sharding, for a line that asks it."""
+    """The same question with a sharding, from which a command is printed."""
     asked = base.question
     return replace(base, question=replace(asked, sharding=way) if asked else None)
 
 
 def print_one(base: Projection, question: Question, way: str, out: Output) -> None:
-    """The screen, the document or the steps of one way."""
+    """Print the answer of one sharding as text, JSON or CSV."""
     base, (found,) = with_fitting(base, question, [way])
     possible(base, found, out.again)
     answer = found.answer
@@ -154,11 +155,11 @@ def print_one(base: Projection, question: Question, way: str, out: Output) -> No
 
 
 def print_leading(found: Leading, out: Output, machine: str) -> None:
-    """The best uniform sharding that fits, row-wise beside it; with ``-v`` the whole screen of the best.
+    """Print the fastest uniform sharding that fits, with row-wise beside it; ``-v`` prints all its steps.
 
-    machine  as the user gave it
-    With a host that is in its time, and the whole screen.
-    Limits: none fits -> BadInputError, with how many GPUs would do
+    machine  as the user typed it
+    With a host, the time includes it, and all steps are printed.
+    Limits: no sharding fits -> BadInputError that says how many GPUs would do
     """
     if not found.best:
         next_step = beside_words(found) or "use more GPUs (--gpus), a smaller --batch or --reserve."
@@ -199,7 +200,7 @@ def _again(out: Output, answer: Projection) -> Callable[[Sequence[str]], str]:
 def shown_of(
     base: Projection, question: Question, way: str | None, again: Again
 ) -> tuple[Projection, Compared]:
-    """The row-wise answer and the way that ``project`` shows: the one that was named, else what leads.
+    """The row-wise answer and the sharding that ``project`` shows: the named one, else the fastest.
 
     again  as in ``possible``
     """
@@ -214,10 +215,10 @@ def shown_of(
 
 
 def explain_way(base: Projection, shown: Compared, step: str, again: Again) -> Explanation:
-    """A step of a way, explained.
+    """Explain a step of a sharding.
 
-    base, again  its row-wise answer, and as in ``possible``
-    Limits: the step is of other ways alone -> BadInputError that names one
+    base   the row-wise answer;  again  as in ``possible``
+    Limits: only other shardings have the step -> BadInputError that names one of them
     """
     try:
         find_step((shown.answer or base).steps, step)
@@ -234,7 +235,7 @@ def explain_way(base: Projection, shown: Compared, step: str, again: Again) -> E
 
 
 def _that_have(base: Projection, step: str) -> Iterator[str]:
-    """Ways of which a name means a step, row-wise first. Limits: a pass that is not compared -> none"""
+    """Shardings that have a step of that name, row-wise first. Limits: shardings are not compared -> none"""
     if not leads(base) or table_count(base) > MOST_COMPARED:
         return
     for way in (ROW_WISE, *(each for each in WAYS if each != ROW_WISE)):
@@ -245,9 +246,9 @@ def _that_have(base: Projection, step: str) -> Iterator[str]:
 
 
 def row_wise_cut(base: Projection) -> dict[str, Any]:
-    """What a document says of row-wise when it is named: the same keys as of the other ways.
+    """The JSON entries of row-wise if it is named: the same keys as of the other shardings.
 
-    Limits: one memory for all tables -> null, and why;  more tables than can be dealt -> null for the parts
+    Limits: one memory for all tables -> null, and why;  too many tables to place -> null for the parts
     """
     if base.forward.memory is not None:
         return _cut(Compared(ROW_WISE, None, None, 0.0, "one memory shards nothing"))
@@ -267,7 +268,7 @@ _IN_STEPS = ("time_s", "low_s", "high_s", "slowdown", "slowdown_low", "slowdown_
 
 
 def print_all(base: Projection, question: Question, out: Output) -> None:
-    """Every way for one question, and for equal tables which wins at which size.
+    """Print every sharding for one question; for equal tables, also the fastest by table size.
 
     base  the row-wise answer of the question
     """
@@ -305,5 +306,5 @@ def print_all(base: Projection, question: Question, out: Output) -> None:
 
 
 def _host_of(found: Hosted | None) -> dict[str, Any]:
-    """What a document says of one way with its host. Limits: no host was asked for -> nothing"""
+    """The JSON entry of one sharding with its host. Limits: no host was typed -> empty"""
     return {"host": found.to_dict()} if found else {}

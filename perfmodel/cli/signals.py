@@ -1,4 +1,4 @@
-"""Polite requests to end, from the first moment on: each is Ctrl-C until a run takes them over."""
+"""Handles SIGINT, SIGTERM and SIGHUP from the start: each acts as Ctrl-C until a run handles them itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import FrameType
 
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 _COMMANDS = ("calibrate", "explore")
-"""Commands that others end, and that start no process by forking."""
+"""Commands that another program may end, and that start no process by forking."""
 
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
 
@@ -17,8 +17,11 @@ _seen: list[int] = []
 
 
 def listen(words: Sequence[str]) -> None:
-    """From now on a signal raises KeyboardInterrupt. Limits: a rank that is not the first -> as it was;
-    what is ignored (``nohup``) stays ignored"""
+    """From now on a signal raises KeyboardInterrupt.
+
+    Limits: ranks other than 0, commands not in _COMMANDS -> no change;  an ignored signal (``nohup``) stays
+    ignored
+    """
     a_rank = any(os.environ.get(name, "0") not in ("", "0") for name in _RANKS)
     if a_rank or not set(words[:1]) & set(_COMMANDS):
         return
@@ -29,7 +32,7 @@ def listen(words: Sequence[str]) -> None:
 
 
 def was_asked_to_end() -> bool:
-    """Whether a signal came: what failed after it may have failed because of it."""
+    """Whether a signal came: an error after it may be its consequence."""
     return bool(_seen)
 
 

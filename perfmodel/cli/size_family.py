@@ -1,4 +1,4 @@
-"""The unit family of the sizes on a command line: it prints sizes as they were typed."""
+"""Whether the sizes on a command line are in GiB or in GB; answers print sizes in the same units."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from perfmodel.typed_sizes import TypedSizes
 from perfmodel.units import parse_bytes
 
 _OF_MESSAGES = ("--size", "--sizes")
-"""Options whose sizes are those of messages; all others take sizes of memory."""
+"""Options whose sizes are of messages; all other options take sizes of memory."""
 _BETWEEN = re.compile(r",|\.\.|=|@|:")
 _SIZE = re.compile(r"\s*[\d_.]+\s*[kKMGTPE](i?)B\s*")
 
 
 def sizes_of(arguments: Sequence[str]) -> TypedSizes:
-    """Sizes with a unit among the words of a command line.
+    """The sizes with a unit among the words of a command line.
 
     Limits: all of the memory in GiB -> memory is binary; none, or GB and GiB -> only the same sizes are
     """
@@ -33,7 +33,7 @@ def sizes_of(arguments: Sequence[str]) -> TypedSizes:
 
 
 def _values(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Each value of lists, ranges, ``key=value`` and ``SIZE@RATE``, with the option that it follows."""
+    """Each value of lists, ranges, ``key=value`` and ``SIZE@RATE``, with the option before it."""
     option = ""
     for word in arguments:
         first, *more = _BETWEEN.split(word)

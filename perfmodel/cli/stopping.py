@@ -1,4 +1,4 @@
-"""Ctrl-C while something is searched for: what was found by then is the answer."""
+"""Handles Ctrl-C during a search: the answer is the best result so far."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from perfmodel.cli.output import note
 
 @contextmanager
 def ctrl_c(press: Callable[[int], None]) -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed; ``press`` is called with how often.
+    """Call ``press`` with the count at each Ctrl-C; yield a function that says whether any came.
 
-    Limits: not the main thread, which has no signals, or Ctrl-C ignored -> never
+    Limits: not the main thread, which gets no signals, or Ctrl-C is ignored -> never
     """
     presses = 0
 
@@ -36,14 +36,14 @@ def ctrl_c(press: Callable[[int], None]) -> Iterator[Callable[[], bool]]:
 
 
 def acknowledge(presses: int) -> None:
-    """Each Ctrl-C ends what runs; the first one is told of at once, as the answer takes a moment."""
+    """End the work at each Ctrl-C; acknowledge the first at once, because the answer takes a moment."""
     if presses == 1:
-        with suppress(RuntimeError):  # in the middle of another line
+        with suppress(RuntimeError):  # raised while another line is written
             note("\nstopping…")
     raise KeyboardInterrupt
 
 
 def end_softly(presses: int) -> None:
-    """The first Ctrl-C is only looked at by the search; a second one ends it."""
+    """Let the search see the first Ctrl-C itself; the second one ends it."""
     if presses > 1:
         raise KeyboardInterrupt

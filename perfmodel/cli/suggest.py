@@ -1,4 +1,4 @@
-"""Lines to paste that have an answer: each question is asked here before it is printed."""
+"""Commands to suggest instead of a question without an answer; each is asked here before it is printed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _REDUCTIONS = ("auto", "all-to-all")
 
 @dataclass(frozen=True)
 class Typed:
-    """Names as they were typed, for lines that are typed again."""
+    """The names in suggested commands, as they were typed."""
 
     machine: str = ""
     calibration: str = ""
@@ -30,7 +30,7 @@ class Typed:
 
     @staticmethod
     def of(machine: str | None, calibration: str | None, backend: str | None) -> Typed:
-        """Of options, None where one was not given."""
+        """From the options; None: not typed."""
         return Typed(machine or "", calibration or "", (backend or "") if calibration else "")
 
     def line(self, words: Sequence[str], answer: Projection) -> str:
@@ -42,10 +42,10 @@ class Typed:
 def answerable(
     words: Sequence[str], typed: Typed, question: Question, check: Callable[[Projection], object] = bool
 ) -> str:
-    """What to ask instead of a question beyond a calibration of one's own; empty where nothing is known.
+    """What to ask instead of a question that the user's own calibration cannot answer.
 
     words  the command;  check  raises PerfmodelError for an answer that is of no use
-    Limits: no calibration was named -> ""
+    Limits: no calibration was named, or nothing can be answered -> ""
     """
     if question.calibration is None:
         return ""
@@ -66,7 +66,7 @@ def answerable(
 
 
 def within_measured(question: Question, check: Callable[[Projection], object] = bool) -> Projection | None:
-    """The same question on ranks that were measured, the most first, with tables that fit them."""
+    """The same question on measured groups of ranks, the largest first, with tables that fit them."""
     calibration = load_calibration(str(question.calibration))
     asked = (question.reduction or _REDUCTIONS[0]).replace("_", "-")
     for way in _REDUCTIONS if asked == _REDUCTIONS[0] else (asked,):
@@ -79,7 +79,7 @@ def within_measured(question: Question, check: Callable[[Projection], object] = 
 
 
 def _fitted(question: Question, gpus: int) -> Question:
-    """On some GPUs, its tables cut to a short size that fits them beside the buffers of their exchanges."""
+    """The question on some GPUs, its tables cut to a size that fits beside the buffers of their exchanges."""
     room = question.machine.value("hbm_bytes") * (1 - question.reserve) * gpus
     size = question.table_bytes
     if size is None or size <= room:
@@ -91,7 +91,7 @@ def _fitted(question: Question, gpus: int) -> Question:
 
 
 def on_shipped(question: Question, check: Callable[[Projection], object] = bool) -> Projection | None:
-    """The same question with what is shipped for its machine, else for the one that nobody has to name."""
+    """The same question by the shipped calibration of its machine, else of the default machine."""
     asked = question.machine.name
     for name in dict.fromkeys([asked, DEFAULT_MACHINE] if asked in list_machines() else [DEFAULT_MACHINE]):
         machine = load_machine(name)
@@ -113,9 +113,9 @@ def _answer(question: Question, check: Callable[[Projection], object]) -> Projec
 
 
 def after_calibration(folder: str, where: str, table_bytes: float, spread: bool) -> str:
-    """The projection to make of a run that has just ended; where none can be made, what to look at.
+    """The command that projects with a run that has just ended; if none is possible, ``show``.
 
-    folder  of the run;  where  ``latest`` or the folder: what a line says;  spread  as many GPUs as it takes
+    folder  of the run;  where  its name in the command;  spread  on as many GPUs as it takes
     """
     file = calibration_of(folder)
     question = Question(
@@ -128,9 +128,9 @@ def after_calibration(folder: str, where: str, table_bytes: float, spread: bool)
 
 
 def after_import(machine: Machine, typed: str, file: str, table_bytes: float) -> str:
-    """The projection to make of a calibration that was just imported; where none can be made, ``show``.
+    """The command that projects with a calibration that was just imported; if none is possible, ``show``.
 
-    machine  that it is of;  typed  its name or file, as it was given;  file  of the calibration
+    machine  of the calibration;  typed  its name or file, as typed;  file  the calibration
     """
     question = Question(
         machine=machine,
@@ -142,7 +142,7 @@ def after_import(machine: Machine, typed: str, file: str, table_bytes: float) ->
 
 
 def _projection_of(question: Question, typed: Typed, spread: bool) -> str:
-    """The line that asks it, of as many GPUs as it takes (``spread``) or of ranks that were measured."""
+    """The command for the question, on as many GPUs as it takes (``spread``) or on the measured ranks."""
     answer = (_answer(question, bool) if spread else None) or within_measured(question)
     if answer is None:
         return shlex.join(["perfmodel", "show", typed.calibration])

@@ -99,7 +99,7 @@ def sweep(context: typer.Context, options: SweepOptions) -> None:
 
 
 def _ways(options: SweepOptions) -> tuple[str, ...] | None:
-    """The shardings that were named; None: what leads each configuration."""
+    """The shardings that were named; None: the fastest of each configuration."""
     tier = None if options.tier is None else ",".join(options.tier)
     way = checked_sharding(options.sharding, options.reduction, tier=tier)
     if way == ALL:
@@ -108,13 +108,13 @@ def _ways(options: SweepOptions) -> tuple[str, ...] | None:
 
 
 def _models(typed: list[str]) -> list[str]:
-    """Names and files; a file may have a comma in its name."""
+    """The names and files in a list; a file may have a comma in its name."""
     texts = [[text] if os.path.isfile(text) else split_values([text], "--model") for text in typed]
     return list(dict.fromkeys(text for each in texts for text in each))
 
 
 def _axes(grid: str | None, given: dict[str, list[str]], of_models: bool) -> dict[str, list[float]]:
-    """The values of every axis: those of the preset, replaced by the ones that were typed."""
+    """The values of every axis: those of the preset, replaced by typed values."""
     axes: dict[str, list[float]] = {}
     if grid is not None:
         if grid not in GRIDS:
@@ -148,9 +148,9 @@ def _axes(grid: str | None, given: dict[str, list[str]], of_models: bool) -> dic
 
 
 def _check_count(axes: dict[str, list[float]], times: int, compared: int) -> None:
-    """times, compared  what there is of each point of the axes, and of these with shardings to compare
+    """Limits: more configurations than ``_MOST``, or more to compare than ``MOST_COMPARED`` -> BadInputError
 
-    Limits: more configurations than ``_MOST``, or more to compare than ``MOST_COMPARED`` -> BadInputError
+    times, compared  the configurations per point of the axes, and how many of them compare shardings
     """
     points = math.prod(len(values) for values in axes.values())
     if points * times > _MOST:
@@ -171,7 +171,10 @@ def _run(
     questions: list[Question],
     ways: Sequence[str] | None,
 ) -> pd.DataFrame:
-    """what  element types of equal tables, or sets of tables;  ways  as in ``swept``"""
+    """Project every configuration.
+
+    what  element types of equal tables, or sets of tables;  ways  as in ``swept``
+    """
     points = len(next(iter(columns.values())))
     total = points * len(what) * len(questions)
     bar = ProgressBar(total, _count(total))
@@ -228,7 +231,7 @@ def _count(number: int) -> str:
 
 
 def _constants(question: Question) -> dict[str, str]:
-    """What is the same in every row of one machine, in words."""
+    """The columns that are constant for one machine, as text."""
     machine, own = question.machine, calibration_file(question.calibration)
     names = ", ".join(dict.fromkeys(question.setting().links.calibrations))
     return {
@@ -246,7 +249,7 @@ def _constants(question: Question) -> dict[str, str]:
 
 
 def _joined(frames: list[pd.DataFrame], constants: list[dict[str, str]]) -> pd.DataFrame:
-    """One frame: the constants as categories in front, counts as whole numbers."""
+    """One frame, with constant columns as categories first, and counts as whole numbers."""
     import pandas as pd
 
     words = {key: list(dict.fromkeys(one[key] for one in constants)) for key in constants[0]}
@@ -259,12 +262,12 @@ def _joined(frames: list[pd.DataFrame], constants: list[dict[str, str]]) -> pd.D
         for key in frame.columns:
             if key not in words:
                 columns[key] = frame[key].to_numpy().astype(np.int64) if key in _COUNTS else frame[key]
-        parts.append(pd.DataFrame(columns, copy=False))  # the frame's own arrays: nothing is copied
+        parts.append(pd.DataFrame(columns, copy=False))  # shares the frame's arrays
     if len(parts) == 1:
         return parts[0]
     whole = pd.concat(parts, ignore_index=True)
     steps = [name for name in whole.columns if name.endswith("_time_s")]
-    return whole.fillna(dict.fromkeys(steps, 0.0))  # a tier, or a library, has steps that others have not
+    return whole.fillna(dict.fromkeys(steps, 0.0))  # some tiers or libraries have further steps
 
 
 def _check_kind(path: Path) -> None:
@@ -273,7 +276,7 @@ def _check_kind(path: Path) -> None:
 
 
 def _write_parquet(frame: pd.DataFrame, path: Path) -> None:
-    """Dictionaries for words only: numbers that hardly repeat are written five times faster without."""
+    """Use dictionaries for text columns only: numbers that rarely repeat are written 5 times as fast."""
     import pyarrow
     import pyarrow.parquet
 
@@ -283,7 +286,7 @@ def _write_parquet(frame: pd.DataFrame, path: Path) -> None:
 
 
 def _write_csv(frame: pd.DataFrame, stream: BinaryIO) -> None:
-    """Ten times faster than pandas: a million rows in seconds."""
+    """Write CSV with pyarrow, ten times faster than with pandas."""
     import pyarrow
     import pyarrow.csv
 
@@ -302,14 +305,14 @@ def _to_file(frame: pd.DataFrame, path: Path) -> None:
 
 
 def _named(frame: pd.DataFrame) -> pd.DataFrame:
-    """With names that no spreadsheet runs."""
+    """Escape model names that a spreadsheet would run as formulas."""
     if "model" not in frame:
         return frame
     return frame.assign(model=frame["model"].cat.rename_categories(cell))
 
 
 def _deliver(frame: pd.DataFrame, how: str, out: Path | None, *, as_json: bool, as_csv: bool) -> None:
-    """how  the configurations are sharded, in words"""
+    """Print or write the frame. how  the configurations are sharded, in words"""
     if out is not None:
         if out.suffix.lower() == ".csv":
             write_whole(out, lambda path: _to_file(_named(frame), path))

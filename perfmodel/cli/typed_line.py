@@ -1,4 +1,4 @@
-"""The line that was typed, kept to be printed again: in full, or with a few of its options changed."""
+"""The typed command line, kept to print it again, in full or with a few options changed."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TypedLine:
-    """A command and the options that were given, each with its words: ``("ranks", ("--ranks", "2"))``."""
+    """A command and its typed options, each with its words: ``("ranks", ("--ranks", "2"))``."""
 
     command: tuple[str, ...]
     options: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @staticmethod
     def of(context: typer.Context) -> TypedLine:
-        """Of a command that is running."""
+        """The line of the running command."""
         options = []
         for option in context.command.params:
             name = str(option.name)
@@ -35,7 +35,7 @@ class TypedLine:
         return TypedLine(tuple(context.command_path.split()), tuple(options))
 
     def pinned(self) -> TypedLine:
-        """With the run that ``--calibration latest`` means now: tomorrow it is another one."""
+        """The line with the run that ``--calibration latest`` means now in place of ``latest``."""
         options = tuple(
             (name, (words[0], str(latest_run())))
             if (name, words[-1:]) == ("calibration", (LATEST,))
@@ -45,19 +45,19 @@ class TypedLine:
         return replace(self, options=options)
 
     def to(self, command: str, asks: type[CommandOptions]) -> TypedLine:
-        """The line of another command, its options in the order in which that command has them."""
+        """The line of another command, with the options in that command's order."""
         order = [each.name for each in asks.declared()]
         options = sorted(self.options, key=lambda each: order.index(each[0]) if each[0] in order else -1)
         return TypedLine(("perfmodel", command), tuple(options))
 
     def text(self, without: Sequence[str] = (), more: Sequence[str] = ()) -> str:
-        """To paste: ``more`` words, then all options but those ``without``."""
+        """The line to paste: the command, ``more`` words, then all options but those in ``without``."""
         kept = [word for name, words in self.options if name not in without for word in words]
         return shlex.join([*self.command, *more, *kept])
 
 
 def _words(option: Any, value: Any) -> list[str]:
-    """As they are typed: an option that may be repeated has its name before every value."""
+    """The words of an option; an option with several values is repeated before each."""
     if value is True:
         return [option.opts[0]]
     each = value if isinstance(value, (list, tuple)) else [value]

@@ -1,4 +1,4 @@
-"""``perfmodel validate``: how wrong are you? Bands of the tool itself, or the claims of the paper."""
+"""``perfmodel validate``: how far predictions are from measurements or from published claims."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _outside(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def _end(verdicts: Sequence[Verdict], one: str, several: str) -> None:
-    """Exit code 6 where a verdict is a regression; how that is told of one and of several."""
+    """Raise the error of exit code 6 if a verdict is a regression. one, several  the words of the message"""
     outside = _outside(verdicts)
     if outside:
         what = several if len(outside) > 1 else one

@@ -1,4 +1,4 @@
-"""What a command does while it works and shows nothing else: a line on a terminal, lines in a pipe."""
+"""A progress line for commands that show nothing else while they work."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ from perfmodel.effort import listeners
 
 _FIRST_S, _EVERY_S = 2.0, 0.5
 _PLAIN_S = 10.0
-"""Of CPU time before the first line in a pipe or a file, each next one after twice as much: a command says as
-much on a busy machine."""
+"""CPU seconds before the first line in a pipe or a file; each later line comes after twice as many."""
 
 
 class WaitingLine:
-    """What runs and for how long, from the second second on: ``validate   7 s   12 of 40 claims``.
+    """Shows the command and its time, after two seconds: ``validate   7 s   12 of 40 claims``.
 
-    How much is done is said where the work tells it (``effort.each_of``). What the command prints takes its
-    place, and progress of the command's own ends it. In a pipe: a line after 10, 20, 40 ... seconds of work.
+    The work reports how much is done (``effort.each_of``). Output of the command replaces the line, and the
+    command's own progress ends it. In a pipe: a line after 10, 20, 40 ... seconds of CPU time.
     """
 
     def __init__(self, what: str) -> None:
@@ -45,11 +44,11 @@ class WaitingLine:
         listeners.remove(self._tell)
 
     def _tell(self, done: str) -> None:
-        """So much is done."""
+        """Show how much is done."""
         self._done = f"   {done}"
 
     def _hide(self, progress: bool) -> None:
-        """Something is printed now. progress  whether it is a line that is drawn again and again"""
+        """Remove the line before something is printed. progress  whether it is the command's own progress"""
         with self._lock:
             if progress:
                 self._ended.set()

@@ -1,4 +1,4 @@
-"""What the texts of options about tables, memory and sharding mean."""
+"""Reads the options about tables, memory and sharding."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ALL = "all"
 
 
 def workload_values(typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords of ``perfmodel.project`` that say what is looked up, from what was typed."""
+    """The keywords of ``perfmodel.project`` for the tables and their look-ups, from the typed options."""
     from perfmodel.schema.workload import id_dtype_bytes
 
     model = typed.get("model")
@@ -27,7 +27,7 @@ def workload_values(typed: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def share_of(typed: Mapping[str, Any], gpus: int) -> int:
-    """Samples that each GPU gets of ``--global-batch``.
+    """Samples of ``--global-batch`` for each GPU.
 
     Limits: as ``equal_share``; ``--batch`` too -> BadInputError
     """
@@ -37,9 +37,9 @@ def share_of(typed: Mapping[str, Any], gpus: int) -> int:
 
 
 def equal_share(total: int, gpus: int) -> int:
-    """Samples of each GPU of ``--global-batch``.
+    """Samples of ``--global-batch`` for each GPU.
 
-    Limits: no whole number -> BadInputError with the nearest that is
+    Limits: it cannot be divided equally -> BadInputError with the nearest numbers that can
     """
     if total % gpus:
         near = sorted({max(total // gpus, 1) * gpus, (total // gpus + 1) * gpus})
@@ -51,7 +51,7 @@ def equal_share(total: int, gpus: int) -> int:
 
 
 def check_model(typed: Mapping[str, object]) -> None:
-    """Refuse options beside --model that say what tables are. typed  options by name, None: not given"""
+    """Refuse table options together with --model. typed  options by name; None: not typed"""
     if not typed.get("model"):
         return
     clash = [f"--{name.replace('_', '-')}" for name in _OF_A_MODEL if typed.get(name) is not None]
@@ -63,7 +63,7 @@ _OF_A_MODEL = ("table_size", "tables", "pooling", "dim", "dtype", "grid")
 
 
 def reserve_of(text: str) -> float:
-    """A fraction of ``15%`` or ``0.15``, below 1."""
+    """The share in ``15%`` or ``0.15``. Limits: 1 or more -> BadInputError"""
     value = parse_ratio(text, "--reserve", allow_zero=True)
     if value >= 1:
         raise BadInputError(f"--reserve {text} leaves no memory.", "less than 1, for example 0.15 or 15%.")
@@ -71,7 +71,7 @@ def reserve_of(text: str) -> float:
 
 
 def local_memory_of(text: str | None) -> tuple[float, float] | None:
-    """Bytes and bytes per second of ``10TB@3TB/s``."""
+    """Bytes and bytes per second in ``10TB@3TB/s``."""
     if text is None:
         return None
     size, at, rate = text.partition("@")
@@ -80,14 +80,14 @@ def local_memory_of(text: str | None) -> tuple[float, float] | None:
             f"--local-memory {text} is not SIZE@RATE.", "for example --local-memory 10TB@3TB/s"
         )
     found = parse_bytes(size, "--local-memory"), parse_rate(rate, "--local-memory")
-    LocalMemory(*found)  # in range
+    LocalMemory(*found)  # raises if out of range
     return found
 
 
 def remote_memory_of(text: str | None) -> tuple[float, float, float, int] | None:
-    """Bytes, bytes per second, seconds and GPUs of ``10TB@3TB/s,shared:16,latency:3us``.
+    """Bytes, bytes per second, seconds and GPUs in ``10TB@3TB/s,shared:16,latency:3us``.
 
-    Limits: no latency, an unknown or repeated word, a part of a GPU -> BadInputError
+    Limits: no latency, an unknown or repeated word, a fractional number of GPUs -> BadInputError
     """
     if text is None:
         return None
@@ -107,7 +107,7 @@ def remote_memory_of(text: str | None) -> tuple[float, float, float, int] | None
         raise BadInputError(f"{name} {text} does not say its latency.", f"{example}: {why}.")
     sharers = parse_count(given.get("shared", "1"), f"{name}: shared")
     found = parse_bytes(size, name), parse_rate(rate, name), parse_time(given["latency"], name), sharers
-    LocalMemory(*found)  # in range
+    LocalMemory(*found)  # raises if out of range
     return found
 
 
@@ -119,11 +119,10 @@ def checked_sharding(
     remote_memory: str | None = None,
     more: str | None = None,
 ) -> str | None:
-    """The way that was asked for; None: row-wise, as without the option.
+    """The sharding that was typed; None: row-wise, as without the option.
 
-    more  the name that it may have beside those of ``alike.WAYS``; None: all
-
-    Limits: unknown names, and options that mean another sharding or none -> BadInputError
+    more  the name that is accepted beside those of ``alike.WAYS``; None: all
+    Limits: unknown names, and options that imply another sharding or none -> BadInputError
     """
     if name is None:
         return None

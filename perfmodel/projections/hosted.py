@@ -1,4 +1,4 @@
-"""A pass with the host that issues it: eager PyTorch, compiled, or CUDA graphs."""
+"""The time of a pass together with the host that launches it: eager PyTorch, compiled, or CUDA graphs."""
 
 from __future__ import annotations
 
@@ -32,16 +32,19 @@ _BEFORE = {
     "all_to_all_ids": "before_ids",
     "gather_pool": "before_bags",
 }
-"""What the host does before these steps, and before the first of a pass that exchanges; for another kernel it
-calls one operator. Counted in TorchRec's row-wise pass; its others have a tenth less or more."""
+"""What the host does before these steps, and before the first step of a pass with exchanges: keys of counts.
+
+Before any other kernel it calls one operator. The counts are of TorchRec's row-wise pass; TorchRec's other
+passes differ by a tenth.
+"""
 
 
 @dataclass(frozen=True)
 class HostCosts:
-    """What the host takes for each thing that it issues [s].
+    """Time that the host takes for each thing that it issues [s].
 
-    call, operator, launch, collective  of each;  stretch  of all that it issues until it waits
-    known  evidence of each constant behind them, by its key
+    call_s, operator_s, launch_s, collective_s  of each Python call, operator, kernel launch, collective
+    stretch_s  of all that is issued until the host waits;  known  evidence of each constant, by its key
     """
 
     mode: str
@@ -54,12 +57,12 @@ class HostCosts:
 
     @property
     def evidence(self) -> Evidence:
-        """The weakest of the constants that are used."""
+        """The weakest evidence of the constants that are used."""
         return Evidence.weakest(list(self.known.values()))
 
     @property
     def each(self) -> tuple[float, float, float, float]:
-        """As ``issuing.host_time`` takes them."""
+        """The four times, in the order in which ``issuing.host_time`` takes them."""
         return self.call_s, self.operator_s, self.launch_s, self.collective_s
 
     def of(self, steps: Sequence[Step]) -> Array:
@@ -74,12 +77,12 @@ class HostCosts:
 
     @property
     def local_s(self) -> float:
-        """For the same look-up in local memory, which exchanges nothing [s]."""
+        """Time that the host takes to issue the same look-up in local memory, without exchanges [s]."""
         return float(host_time(*_of_stretch("local"), 0, self.each)) + self.stretch_s
 
 
 def _waits(steps: Sequence[Step]) -> list[bool]:
-    """After which steps the host reads sizes, before it can make buffers for what follows."""
+    """Whether the host waits after each step: it reads sizes there, to allocate buffers for later steps."""
     return [step.alike == SPLITS for step in steps]
 
 
@@ -89,13 +92,13 @@ def _lasts(steps: Sequence[Step]) -> list[bool]:
 
 
 def _of_stretch(where: str) -> tuple[float, float, float]:
-    """(Python calls, operators, launches) of a stretch of the pass."""
+    """Numbers of Python calls, operators and launches in a stretch of the pass."""
     value = load_service_constants().value
     return value(f"calls_{where}"), value(f"operators_{where}"), value(f"launches_{where}")
 
 
 def _counts(step: Step, where: str | None, last: bool) -> tuple[float, float, float, int]:
-    """(Python calls, operators, launches, collectives) that the host issues for a step.
+    """Numbers of Python calls, operators, launches and collectives that the host issues for a step.
 
     where  the stretch before it;  last  whether it is the last exchange
     """
@@ -114,11 +117,11 @@ _TIMES = {
     COMPILED: ("", "", "host_launch_s", "compiled_collective_s", "compiled_call_s"),
     GRAPH: ("", "", "", "", "graph_launch_s"),
 }
-"""Constants of a call, an operator, a launch, a collective and a stretch, by mode."""
+"""Keys of the times of a call, an operator, a launch, a collective and a stretch, by mode; "": none."""
 
 
 def split_host(text: str) -> tuple[str, str | None]:
-    """``eager:latest``: the mode, and the calibration or the run whose times of the host are taken.
+    """The mode in ``eager:latest``, and the calibration or run whose host times are used.
 
     Limits: unknown mode, nothing after the colon -> BadInputError
     """
@@ -134,12 +137,12 @@ def split_host(text: str) -> tuple[str, str | None]:
 
 
 def host_costs(host: str, calibration: str | None = None, end: int = 0) -> HostCosts:
-    """Of a way to run PyTorch.
+    """The times of the host in a mode of PyTorch.
 
-    host  one of ``MODES``, or with the run whose times are taken (``split_host``)
-    calibration  where no run is named: its times are taken, if it has any
+    host  one of ``MODES``, with or without a run whose times are used (``split_host``)
+    calibration  its times are used if ``host`` names no run
     end   -1, 0 or 1: the lower end of the 95 % intervals, the centre, the upper end
-    Limits: unknown mode, a run that did not time the host -> an error
+    Limits: unknown mode, a named run without host times -> an error
     """
     mode, named = split_host(host)
     own = _named_times(named) if named else _own_times(calibration)
@@ -155,9 +158,9 @@ def host_costs(host: str, calibration: str | None = None, end: int = 0) -> HostC
 
 
 def _time(key: str, own: IssueTimes | None, end: int) -> float:
-    """Of one thing [s]: one's own, else the shipped one; 0 for no key.
+    """The time of one thing [s]: measured if ``own`` has it, else the shipped value; 0 for no key.
 
-    An end of an interval is as far as its own error and that of the counts together.
+    At an end of the interval, its own error and the error of the counts add in quadrature.
     """
     if not key:
         return 0.0
@@ -172,7 +175,7 @@ def _time(key: str, own: IssueTimes | None, end: int) -> float:
 
 
 def _own_times(calibration: str | None) -> IssueTimes | None:
-    """Of the calibration that a projection uses; None where it has none."""
+    """Host times of the calibration that a projection uses; None if it has none."""
     if calibration is None:
         return None
     folder = run_folder(calibration)
@@ -185,7 +188,7 @@ def _in_folder(folder: Path) -> IssueTimes | None:
 
 
 def _named_times(where: str) -> IssueTimes:
-    """Of a run or a calibration that was named for them. Limits: it has none -> NoCalibrationError"""
+    """Host times of the named run or calibration. Limits: it has none -> NoCalibrationError"""
     found = _own_times(where)
     if found is None:
         raise NoCalibrationError(
@@ -196,7 +199,7 @@ def _named_times(where: str) -> IssueTimes:
 
 @dataclass(frozen=True)
 class HostedStep:
-    """A step with the host. device_s  alone;  host_s  to issue it;  idle_s  that the device waits for that"""
+    """A step: its time on the device, the host's time to issue it, the device's wait for the host [s]."""
 
     name: str
     label: str
@@ -206,16 +209,16 @@ class HostedStep:
 
     @property
     def host_is_slower(self) -> bool:
-        """Whether the device waits."""
+        """Whether the device waits for the host."""
         return self.idle_s > 0
 
 
 @dataclass(frozen=True, eq=False)
 class Issued:
-    """Steps with the host that issues them.
+    """Steps of a pass with the host that issues them.
 
-    time_s, low_s, high_s  of a batch [s]
-    host_ends_s, device_ends_s  the batch at both ends of the interval of the host's costs, and of the steps'
+    time_s, low_s, high_s  of a batch, and its 95 % band [s]
+    host_ends_s, device_ends_s  the batch at both ends of the interval of host times, and of step times [s]
     """
 
     costs: HostCosts
@@ -228,21 +231,21 @@ class Issued:
 
     @property
     def host_s(self) -> float:
-        """Work of the host in a pass."""
+        """The host's time to issue all steps [s]."""
         return sum(step.host_s for step in self.steps)
 
     @property
     def device_s(self) -> float:
-        """Work of the device."""
+        """The device's time for all steps [s]."""
         return sum(step.device_s for step in self.steps)
 
     @property
     def idle_s(self) -> float:
-        """Time in which the device waits for the host."""
+        """Time in which the device waits for the host [s]."""
         return self.time_s - self.device_s
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words, for JSON."""
+        """The numbers and the evidence, for JSON."""
         return {
             "mode": self.costs.mode,
             **{name: getattr(self, name) for name in ("time_s", "low_s", "high_s")},
@@ -261,8 +264,8 @@ class Issued:
 class Hosted(Issued):
     """A projection with the host.
 
-    baseline_time_s  of the same batch in local memory, with its host [s]
-    slowdown_low, slowdown_high  95 % band of the ratio of the two [-]
+    baseline_time_s  the same batch in local memory, with its host [s]
+    slowdown_low, slowdown_high  95 % band of the ratio of the two times [-]
     """
 
     baseline_time_s: float
@@ -271,11 +274,11 @@ class Hosted(Issued):
 
     @property
     def slowdown(self) -> float:
-        """Time over that in local memory, both with the host."""
+        """The time divided by the time in local memory, both with the host [-]."""
         return self.time_s / self.baseline_time_s
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and words, for JSON."""
+        """The numbers and the evidence, for JSON."""
         names = ("baseline_time_s", "slowdown", "slowdown_low", "slowdown_high")
         return super().to_dict() | {name: getattr(self, name) for name in names}
 
@@ -290,7 +293,7 @@ def issued(
     """Steps of a pass with the host that issues them.
 
     host, calibration  as in ``host_costs``;  training  whether it is a training step
-    Limits: a training step, or times that have the host in them already (eager clock) -> BadInputError
+    Limits: a training step, or times on the eager clock, which include the host -> BadInputError
     """
     check_pass(host, training)
     check_clock(setting, host)
@@ -329,8 +332,8 @@ def _ratio_band(centre: float, *changed: Sequence[float]) -> tuple[float, float]
 
         r exp(-+ sqrt(sum_k d_k^2)),   d_k = the largest |ln(r_k / r)| on that side        [-]
 
-    changed  for each error the ratio at both ends of its interval: the costs of the host move both times
-             together, those of the device move one
+    changed  for each error, the ratio at both ends of its interval: an error of the host's times moves both
+             times, an error of the device moves one
     Source: variances of independent variables add, here of relative errors
     Limits: no error -> r, r
     """
@@ -340,7 +343,7 @@ def _ratio_band(centre: float, *changed: Sequence[float]) -> tuple[float, float]
 
 
 def _idle(shown_s: float, alone_s: float) -> float:
-    """What the step took longer; 0 where that is rounding."""
+    """How much longer the step took because of the host [s]; 0 within rounding."""
     return shown_s - alone_s if shown_s > alone_s * (1 + _ROUNDING) else 0.0
 
 
@@ -348,9 +351,9 @@ _ROUNDING = 1e-9
 
 
 def with_host(costs: HostCosts, steps: Sequence[Step], device: ArrayLike) -> tuple[Array, Array]:
-    """Times of the steps with what each waits for the host [S, ...], and that of the pass [...].
+    """Times of the steps with their waits for the host [S, ...], and of the pass [...] [s].
 
-    device  times of the steps alone [S, ...]
+    device  times of the steps alone [S, ...] [s]
     """
     alone = np.asarray(device, dtype=np.float64)
     issue = costs.of(steps).reshape(-1, *[1] * (alone.ndim - 1))
@@ -369,7 +372,7 @@ def check_pass(host: str, training: bool) -> None:
 
 
 def check_clock(setting: Setting, host: str) -> None:
-    """Refuse to add the host twice. Limits: times on the eager clock -> BadInputError"""
+    """Refuse to count the host twice. Limits: times on the eager clock -> BadInputError"""
     split_host(host)
     clocks = {*setting.links.clocks, setting.kernel_clock}
     if Clock.EAGER in clocks:

@@ -1,1 +1,1 @@
-"""What each command can be asked: its options, declared once, with their words; the answers are elsewhere."""
+"""The options of every command, each declared once with type, default and help; no answers are made here."""

@@ -1,4 +1,4 @@
-"""Questions about one chip of many cores."""
+"""Options of the commands about one many-core chip."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SIMULATED_BATCH = "512"
 
 @dataclass(frozen=True, kw_only=True)
 class _ChipValues(CommandOptions):
-    """Values of a chip that are changed."""
+    """Changes of the chip's values."""
 
     turn = 2
     settings: Annotated[
@@ -28,14 +28,14 @@ class _ChipValues(CommandOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class _OnChip(OutputOptions, IdOptions, _ChipValues):
-    """Look-ups on one chip."""
+    """Options of all commands that look tables up on one chip."""
 
     chip: Annotated[str, Opt("A shipped chip (perfmodel chips) or a TOML file.", "NAME")]
 
 
 @dataclass(frozen=True, kw_only=True)
 class _OneTable(_OnChip):
-    """One table on one core."""
+    """Options of the commands about one table on one core."""
 
     dim: Annotated[str, groups.DIM] = "64"
     dtype: Annotated[str, Opt("Type of the elements.", "TYPE")] = "fp32"

@@ -1,4 +1,4 @@
-"""Options that several commands have, in groups that come together."""
+"""Groups of options that several commands share."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from perfmodel.units import parse_bytes, parse_count, parse_number, parse_time
 
 DEFAULT_MACHINE = resources.DEFAULT_MACHINE
 OBJECTIVES = ("latency", "throughput")
-"""What is asked: the forward pass, or a training step."""
+"""What a pass is: a forward pass (latency), or a training step (throughput)."""
 _ALSO = {"forward": "latency", "inference": "latency", "training": "throughput", "train": "throughput"}
 DEFAULT_BATCH = "1024"
 _TABLE_SUFFIXES = (".csv", ".gz", ".parquet", ".json", ".yaml", ".yml", ".toml")
 RESERVE = "15%"
-"""Where nobody says ``--reserve``."""
+"""Default of ``--reserve``."""
 
 Clock = Annotated[
     str | None, Opt("How the times were measured: device, graph, stream, eager or trace.", "NAME")
@@ -147,9 +147,10 @@ TimeLimit = Annotated[
 
 
 def trains(objective: str, what: str = "objective") -> bool:
-    """Whether a pass is forward and backward; other words for the two are known too.
+    """Whether the objective is a training step; ``forward``, ``inference``, ``training``, ``train`` work too.
 
-    what  the name of the option. Limits: unknown objective -> BadInputError
+    what  the name of the option, for the message
+    Limits: unknown objective -> BadInputError
     """
     known = _ALSO.get(objective, objective)
     if known not in OBJECTIVES:
@@ -158,12 +159,12 @@ def trains(objective: str, what: str = "objective") -> bool:
 
 
 def default_optimizer(*, training: bool) -> str:
-    """Unasked, training keeps the state of row-wise Adagrad."""
+    """The optimizer without ``--optimizer``: row-wise Adagrad in training, else none."""
     return "rowwise-adagrad" if training else "none"
 
 
 def table_count(text: str, option: str = "--tables") -> int:
-    """A number of tables. Limits: the name of a file -> BadInputError that names --model"""
+    """The number of tables in a text. Limits: the name of a file -> BadInputError that suggests --model"""
     if Path(text).suffix.lower() in _TABLE_SUFFIXES:
         raise BadInputError(
             f"{option} is a number of tables, not a file of them.", f"give --model {shlex.quote(text)}"
@@ -177,13 +178,13 @@ TABLES = Opt(
 
 
 def page(shows: str) -> Opt:
-    """``--report`` of a command whose page shows that."""
+    """The option ``--report`` of a command. shows  what its page shows, for the help"""
     return Opt(f"Also write an HTML page{shows}.", "FILE")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions(CommandOptions):
-    """How the answer is printed."""
+    """Options about how the answer is printed."""
 
     turn = 3
     as_json: Annotated[bool, Opt("Print one JSON document.", flag="--json")] = False
@@ -191,7 +192,7 @@ class OutputOptions(CommandOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class FileOptions(OutputOptions):
-    """An answer that can be a file too."""
+    """Options of a command that can also write files."""
 
     turn = 3
     force: Annotated[bool, Opt("Replace an existing file.")] = False
@@ -199,7 +200,7 @@ class FileOptions(OutputOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class IdOptions(CommandOptions):
-    """Which rows ids ask for."""
+    """Options about the distribution of the ids."""
 
     turn = 2
     alpha: Annotated[
@@ -221,7 +222,7 @@ class IdOptions(CommandOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationOptions(CommandOptions):
-    """What was measured, and what would change it."""
+    """Options that choose a calibration and change values of the machine."""
 
     turn = 2
     calibration: Annotated[
@@ -236,7 +237,7 @@ class CalibrationOptions(CommandOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class MachineOptions(CalibrationOptions):
-    """The machine, and the measurements that answer for it."""
+    """Options that choose the machine and its communication library."""
 
     turn = 2
     machine: Machine = None
@@ -253,7 +254,7 @@ class MachineOptions(CalibrationOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class PassOptions(FileOptions, MachineOptions, IdOptions):
-    """A pass over tables, on a machine."""
+    """Options of all commands about a pass on a machine."""
 
     turn = 2
     id_dtype: IdDtype = "int64"
@@ -261,7 +262,7 @@ class PassOptions(FileOptions, MachineOptions, IdOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions(CommandOptions):
-    """Tables that are all alike, or a set of different tables instead."""
+    """Options for equal tables, or for a set of different tables."""
 
     model: Model = None
     tables: Annotated[str | None, TABLES] = None
@@ -273,7 +274,7 @@ class TableOptions(CommandOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class EqualTableOptions(TableOptions):
-    """Tables of one size, on some number of GPUs."""
+    """Options for equal tables and a number of GPUs."""
 
     turn = 0
     table_size: Annotated[str | None, TABLE_SIZE] = None
@@ -285,7 +286,7 @@ class EqualTableOptions(TableOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class GlobalBatchOptions(CommandOptions):
-    """Strong scaling: the batch of all GPUs stays while their number changes."""
+    """Strong scaling: the batch of all GPUs together is fixed while their number changes."""
 
     turn = 0
     global_batch: Annotated[str | None, GLOBAL_BATCH] = None
@@ -293,7 +294,7 @@ class GlobalBatchOptions(CommandOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class RowWiseOptions(PassOptions):
-    """A row-wise pass: how its partial bags are summed, and the memory that its rows may take."""
+    """Options of a row-wise pass: the exchange of partial bags, and the memory that is kept free."""
 
     turn = 2
     reserve: Reserve = RESERVE
@@ -304,7 +305,7 @@ class RowWiseOptions(PassOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions(CommandOptions):
-    """The forward pass, or a training step."""
+    """Options that choose a forward pass or a training step."""
 
     turn = 2
     objective: Annotated[str, OBJECTIVE] = OBJECTIVES[0]
@@ -313,7 +314,7 @@ class TrainingOptions(CommandOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeOptions(CommandOptions):
-    """How the GPUs are connected."""
+    """Options about how the GPUs are connected."""
 
     turn = 2
     gpus_per_node: GpusPerNode = None
@@ -322,7 +323,7 @@ class NodeOptions(CommandOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class OneMemoryOptions(CommandOptions):
-    """One memory for all tables instead of many GPUs."""
+    """Options for one memory that holds all tables."""
 
     turn = 2
     local_memory: Annotated[
@@ -344,5 +345,5 @@ RANGES = {
     for each in EqualTableOptions.declared()
     if isinstance(each.words, Opt) and (end := each.words.end(each.words.most)) is not None
 }
-"""Smallest and largest values by keyword."""
+"""The smallest and largest value of each option, by keyword of ``perfmodel.project``."""
 LARGEST = {name: most for name, (_, most) in RANGES.items()}

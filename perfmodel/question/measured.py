@@ -1,4 +1,4 @@
-"""Questions about what is measured, what was measured, and what is shipped."""
+"""Options of the commands that measure, import, or show what is measured and shipped."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class CalibrateOptions(OutputOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class LogOptions(OutputOptions):
-    """What logs may leave open."""
+    """Options for what a log does not say itself."""
 
     turn = 1
     op: Annotated[str | None, Opt("The collective, when a log does not name it.", "NAME")] = None
@@ -179,7 +179,7 @@ class ImportOptions(LogOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckOptions(LogOptions):
-    """Is my cluster normal? Logs beside the band of clusters like it, with the likeliest reasons.
+    """Is my cluster normal? Compare logs with similar clusters, and name the likeliest reasons.
 
     Every size is compared with the 95 % band of the shipped machine, or of your own --calibration. Exit
     code 6 where a log is outside.
@@ -195,7 +195,7 @@ class CheckOptions(LogOptions):
         list[Path],
         Arg(
             "Logs of nccl-tests or rccl-tests (text, JSON, CSV), NVSHMEM perftest, or CSV in our format; "
-            "-: one on stdin. Of several on the same GPUs, one explains another."
+            "-: a log on stdin. Logs of the same GPUs can explain each other."
         ),
     ]
     machine: Annotated[
@@ -225,7 +225,7 @@ class ShowOptions(OutputOptions):
         Arg("A calibration file, the id of a shipped calibration, or latest (your newest run)."),
     ] = None
     samples: Annotated[bool, Opt("Show the measured points behind it.")] = False
-    check: Annotated[bool, Opt("What is doubtful in it.")] = False
+    check: Annotated[bool, Opt("Show what is doubtful in it.")] = False
     compare: Annotated[tuple[str, str] | None, Opt("Show two calibrations side by side.", "A B")] = None
 
 

@@ -1,4 +1,4 @@
-"""Questions whose answer is a page or a figure."""
+"""Options of the commands whose answer is a page or a figure."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from perfmodel.question.spec import Arg, CommandOptions, Opt
 
 Texts = list[str] | None
 LISTED = {"table_size": "10TB,1TB,100TB", "batch": "1024,256,4096", "pooling": "32,8", "dim": "32,128"}
-"""What the reader of a page may choose where nobody says it."""
+"""Default values that the reader of a page can choose from."""
 _LIST = {"metavar": "NS", "several": True}
 PICTURES = ("png", "svg", "pdf")
 ENDINGS = (*PICTURES, "html", "json", "csv")
-"""Of the file of one figure."""
+"""Endings of the file of a figure."""
 
 
 def _both(names: tuple[str, str] | None) -> tuple[str, str] | None:
-    """Limits: the second one is the next option of the line -> BadInputError"""
+    """Limits: the second name is an option -> BadInputError"""
     if names is not None and names[1].startswith("-"):
         raise BadInputError(f"--compare {names[0]}: and what else?", "--compare A B needs two names.")
     return names

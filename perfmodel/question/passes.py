@@ -1,4 +1,4 @@
-"""Questions about a pass, a collective, a service, and what else could be done."""
+"""Options of the commands about a pass, a collective, a service, and alternatives to sharding."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from perfmodel.units import parse_bytes, parse_count, parse_named, parse_number,
 Texts = list[str] | None
 GLOBAL, PER_GPU = "global", "per-gpu"
 EQUAL_BATCHES = (GLOBAL, PER_GPU)
-"""What is equal in the batches of all alternatives: the samples on all GPUs, or on each GPU."""
+"""What is equal in all alternatives: the samples of all GPUs together, or of each GPU."""
 BY = ("time", "throughput", "gpu-hours", "cost")
-"""What alternatives are ranked by."""
+"""Criteria that can rank alternatives."""
 FOLLOWED = 200_000
-"""Requests that are simulated at each load."""
+"""Number of simulated requests at each load."""
 
 
 def _requests_per_s(text: str, option: str) -> float:
@@ -133,7 +133,7 @@ class SweepOptions(NodeOptions, TrainingOptions, RowWiseOptions, GlobalBatchOpti
     model: Annotated[
         Texts,
         Opt(
-            "Sets of tables (perfmodel models, or files) instead of equal ones, over --gpus and --batch.",
+            "Sets of tables (perfmodel models, or files) instead of equal tables, over --gpus and --batch.",
             "NAMES",
         ),
     ] = None
@@ -197,16 +197,16 @@ class AlternativesOptions(OneMemoryOptions, RowWiseOptions, GlobalBatchOptions, 
     gpus: Annotated[
         str | None,
         Opt(
-            "GPUs of the two rows in HBM, and the most that host memory and SSDs are tried on (default: as "
-            "many as the tables need in HBM): a way that needs more is left out, with the reason. Of several "
-            "machines, those of each. Whole nodes are paid.",
+            "GPUs of the alternatives in HBM, and the most that host memory and SSDs may use (default: as "
+            "many as the tables need in HBM); what needs more is left out, with the reason. With several "
+            "machines: GPUs of each. Whole nodes are paid for.",
             "N",
         ),
     ] = None
     machine: Annotated[
         Texts,
         Opt(
-            "Shipped machines (perfmodel machines) or TOML files: of one all alternatives, of several the "
+            "Shipped machines (perfmodel machines) or TOML files: with one, all alternatives; else the "
             f"best plan on each (default: that of --calibration, else {groups.DEFAULT_MACHINE}).",
             "NAMES",
         ),
@@ -214,15 +214,15 @@ class AlternativesOptions(OneMemoryOptions, RowWiseOptions, GlobalBatchOptions, 
     by: Annotated[
         str | None,
         Opt(
-            f"What the rows are sorted by, and what each would need to win by: {', '.join(BY)} (default: of "
-            "several machines cost with --prices, else time; else gpu-hours, unsorted).",
+            f"Criterion that sorts the alternatives and that each is to win by: {', '.join(BY)} (default: "
+            "with several machines cost if there are --prices, else time; with one gpu-hours, unsorted).",
             "NAME",
         ),
     ] = None
     objective: Annotated[
         str,
         groups.OBJECTIVE.saying(
-            "Of several machines, what is planned: latency (or inference), the forward pass; throughput (or "
+            "What is planned on several machines: latency (or inference), the forward pass; throughput (or "
             "training), forward and backward."
         ),
     ] = groups.OBJECTIVES[0]
@@ -232,8 +232,8 @@ class AlternativesOptions(OneMemoryOptions, RowWiseOptions, GlobalBatchOptions, 
     equal_batch: Annotated[
         str,
         Opt(
-            "Batch that all alternatives have alike: global, as many samples on all GPUs together (those of "
-            "row-wise in HBM, of several machines of the first: --batch times its GPUs), or per-gpu, --batch "
+            "What is equal in all alternatives: global, samples of all GPUs together (--batch times GPUs of "
+            "row-wise in HBM, or of the first of several machines), or per-gpu, --batch "
             "samples on each GPU.",
             "NAME",
         ),
@@ -289,9 +289,9 @@ class LoadOptions(OneMemoryOptions, NodeOptions, RowWiseOptions, EqualTableOptio
     sharding: Annotated[
         str | None,
         Opt(
-            "The pass that is served: a sharding of project --sharding, or best (default), the fastest that "
-            "fits in batches of this load, of all that somebody runs and, with --model, of a quick search of "
-            "the planner; row-wise with --tier, one memory or --reduction.",
+            "The sharding that is served: a name of project --sharding, or best (default), the fastest that "
+            "fits in batches of this load, among the usual shardings and, with --model, a quick search of "
+            "the planner. It is row-wise with --tier, one memory or --reduction.",
             "NAME",
         ),
     ] = None

@@ -1,4 +1,4 @@
-"""Questions to the planner, and about a run of a plan."""
+"""Options of the planner, and of the comparison of a traced run with its plan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RULES = (
     *(*SHARDINGS, *(kind.facts.word for kind in EXCHANGED)),
     *(HOT_ROWS, HBM, UVM, UVM_CACHING, SSD),
 )
-"""Names that a rule may have."""
+"""Names that are allowed in rules for tables."""
 
 
 @dataclass(frozen=True, kw_only=True)

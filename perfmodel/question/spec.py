@@ -1,4 +1,4 @@
-"""How an option is declared: as a field of a question, with its type, its default, and these words."""
+"""How an option is declared: a field of a question class with a type, a default, and an ``Opt``."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _SEPARATED = re.compile(r",|\.\.")
 
 @dataclass(frozen=True)
 class Opt:
-    """The words of an option.
+    """The help of an option, and how its text becomes a value.
 
-    help, metavar  on the screen of ``--help``
-    flag           where it is not the name of the field: ``--plan``, ``--overlap/--no-overlap``
-    read           a text and the option's name to its value in SI units; None: it stays as it was typed
-    keyword        the name of that value, where it is not the name of the field: ``table_bytes``
-    least, most    of a number, or as they are typed: ``1h``;  check  what else it must be
-    several        values that commas or ``..`` separate, each from ``least`` to ``most``
-    said           whether the default is in the help
+    help, metavar  as ``--help`` prints them
+    flag           if it is not the field's name: ``--plan``, ``--overlap/--no-overlap``
+    read           function of the text and the flag that returns the value in SI units; None: text is kept
+    keyword        the name of the value, if it is not the field's name: ``table_bytes``
+    least, most    limits of the value, as a number or as typed: ``1h``;  check  a further check
+    several        values may be separated by commas or ``..``; each is within the limits
+    said           whether the help shows the default
     """
 
     help: str
@@ -38,11 +38,11 @@ class Opt:
     said: bool = True
 
     def saying(self, words: str, **changed: Any) -> Opt:
-        """The same number of another command, with other words."""
+        """The same option with another help, and other changes."""
         return replace(self, help=words, **changed)
 
     def end(self, bound: float | str | None) -> float | None:
-        """``least`` or ``most`` as a value."""
+        """``least`` or ``most`` as a number; None: no limit."""
         if isinstance(bound, str):
             assert self.read is not None
             return float(self.read(bound, ""))
@@ -51,14 +51,14 @@ class Opt:
 
 @dataclass(frozen=True)
 class Arg:
-    """The words of an argument: it has no name on the command line."""
+    """The help of an argument, which has no flag."""
 
     help: str
 
 
 @dataclass(frozen=True)
 class Declared:
-    """An option or an argument of a question; required: it has no default."""
+    """An option or an argument of a question class; required: it has no default."""
 
     name: str
     kind: Any
@@ -68,13 +68,13 @@ class Declared:
 
     @property
     def flag(self) -> str:
-        """As it is typed; of an argument its name."""
+        """The flag as it is typed; for an argument its name in capitals."""
         if isinstance(self.words, Arg):
             return self.name.upper()
         return self.words.flag.partition("/")[0] or flag_of(self.name)
 
     def value(self, typed: Any) -> Any:
-        """In SI units; None: nobody said it.
+        """The typed text as a value in SI units; None: not typed.
 
         Limits: a text that cannot be read, or a value outside its range -> BadInputError
         """
@@ -86,10 +86,10 @@ class Declared:
         return value
 
     def checked(self, typed: Any) -> Any:
-        """As it was typed; read here, before anything is loaded that computes.
+        """The typed text, after a check that imports nothing heavy.
 
-        Limits: an empty text, or a value that cannot be read or is outside the range -> BadInputError;  some
-        values where one is asked for -> who answers knows what else they may be meant to be
+        Limits: an empty text, a value that cannot be read or is out of range -> BadInputError;  a list where
+        a single value is expected -> not checked, because the command may give it another meaning
         """
         words = self.words
         for text in typed if isinstance(typed, (list, tuple)) else [typed]:
@@ -122,9 +122,9 @@ class Declared:
 
 @dataclass(frozen=True, kw_only=True)
 class CommandOptions:
-    """What can be asked of a command. Its docstring is the help; groups of options are base classes.
+    """The options of a command. Its docstring is the help; base classes are groups of options.
 
-    turn  of a group in the help: those of tables 0, a command's own 1, the machine's 2, the output's 3
+    turn  position of a group in the help: 0 tables, 1 the command's own options, 2 machine, 3 output
     """
 
     turn: ClassVar[int] = 1
@@ -143,7 +143,7 @@ class CommandOptions:
 
     @classmethod
     def values(cls, typed: Mapping[str, Any]) -> dict[str, Any]:
-        """What was typed by name, as values by keyword; None: nobody said it."""
+        """The typed options as values by keyword; None: not typed."""
         return {
             getattr(each.words, "keyword", "") or each.name: each.value(typed.get(each.name))
             for each in cls.declared()
@@ -151,5 +151,5 @@ class CommandOptions:
 
 
 def flag_of(name: str) -> str:
-    """``--table-size`` of ``table_size``."""
+    """The flag of a field: ``--table-size`` of ``table_size``."""
     return f"--{name.removeprefix('as_').replace('_', '-')}"
